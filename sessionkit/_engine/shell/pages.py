@@ -17,7 +17,7 @@ by Austin Appleby.
 """
 
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final, TypeAlias
 
@@ -157,12 +157,11 @@ class SortedRows:
     """
     Rows of a table, in the order of the hashes of their keys.
 
-    Their places in the table, the hashes, the instants at which something is due on each clock, in
-    microseconds, and the marks (0 for none) are all in that order.
+    The hashes, the instants at which something is due on each clock, in microseconds, and the marks
+    (0 for none) are in that order too.
     """
 
-    table: pa.RecordBatch
-    order: Numbers
+    rows: pa.StructArray
     hashes: Numbers
     due: Mapping[Clock, Numbers]
     marks: Numbers
@@ -172,25 +171,30 @@ class SortedRows:
         """Sort rows that have these due times; their columns become those of a schema."""
         hashes = key_hashes(key_columns(table))
         order = np.argsort(hashes, kind="stable")
-        rows = whole_batch(table.select(schema.names))
+        batch = whole_batch(table.select(schema.names)).take(pa.array(order))
+        rows = pa.StructArray.from_arrays(batch.columns, fields=list(batch.schema))
         in_order = {clock: at_us[order] for clock, at_us in due.items()}
-        return cls(rows, order, hashes[order], in_order, unmarked(table)[1][order])
+        return cls(rows, hashes[order], in_order, unmarked(table)[1][order])
 
-    def between(self, low: int, high: int) -> "SortedRows":
-        """Return the rows whose hashes lie in a range."""
-        first, last = np.searchsorted(self.hashes, (low, high)).tolist()
-        due = {clock: at_us[first:last] for clock, at_us in self.due.items()}
-        rows = self.order[first:last], self.hashes[first:last], due, self.marks[first:last]
-        return SortedRows(self.table, *rows)
+    def edges(self, ranges: Sequence[tuple[int, int]]) -> Numbers:
+        """Return the first place of each range of hashes, and the one after the last."""
+        found: Numbers = np.searchsorted(self.hashes, np.array(ranges, np.int64))
+        return found
 
-    def serialized(self) -> pa.Buffer:
-        """Return the rows as bytes, copied: a slice would bring its neighbours' bytes."""
-        return self.table.take(pa.array(self.order)).serialize()
+    def serialized(self, first: int, last: int) -> pa.Buffer:
+        """Return rows as bytes, copied at once: a slice would bring its neighbours' bytes."""
+        own = pa.concat_arrays([self.rows[first:last]])
+        return pa.RecordBatch.from_struct_array(own).serialize()
 
-    def first_due(self, clock: Clock) -> int:
-        """Return the first instant at which something is due."""
-        at_us = self.due.get(clock)
-        return NEVER_US if at_us is None else int(at_us.min(initial=NEVER_US))
+    def first_due(self, clock: Clock, edges: Numbers) -> Numbers:
+        """Return the first instant at which something is due, of the rows between edges."""
+        found = np.full(len(edges), NEVER_US)
+        at_us, has_rows = self.due.get(clock), edges[:, 0] < edges[:, 1]
+        if at_us is not None and has_rows.any():
+            # The last edge may be where the rows end, which must be a place for `reduceat`.
+            at_us = np.append(at_us, NEVER_US)
+            found[has_rows] = np.minimum.reduceat(at_us, edges[has_rows].ravel())[::2]
+        return found
 
 
 @attrs.frozen
@@ -203,7 +207,7 @@ class Page:
 
 
 def pages_of(
-    kept: SortedRows, buffered: SortedRows, ranges: Iterable[tuple[int, int]]
+    kept: SortedRows, buffered: SortedRows, ranges: Sequence[tuple[int, int]]
 ) -> list[Page]:
     """
     Return the pages of ranges of hashes: of the rows that are kept, and of the events that wait.
@@ -211,35 +215,47 @@ def pages_of(
     What is too large for a page makes several.
     """
     pages: list[Page] = []
-    for low, high in ranges:
-        rows, waiting = kept.between(low, high), buffered.between(low, high)
-        page = _page(low, rows, waiting)
-        parts, starts = len(page.payload) // PAGE_BYTES, [low]
+    for page, (low, high) in zip(_pages(kept, buffered, ranges), ranges, strict=True):
+        parts = len(page.payload) // PAGE_BYTES
         if parts > 1:
-            hashes = np.sort(np.concatenate([rows.hashes, waiting.hashes]))
+            both = [rows.hashes[slice(*rows.edges([(low, high)])[0])] for rows in (kept, buffered)]
+            hashes = np.sort(np.concatenate(both))
             # About as many rows each.
-            starts += np.unique(hashes[np.arange(parts) * len(hashes) // parts])[1:].tolist()
-        if len(starts) == 1:
-            pages.append(page)
-            continue
-        for start, end in pairwise([*starts, high]):
-            pages.append(_page(start, rows.between(start, end), waiting.between(start, end)))
+            starts = np.unique(hashes[np.arange(parts) * len(hashes) // parts])[1:].tolist()
+            if starts:
+                pages += _pages(kept, buffered, list(pairwise([low, *starts, high])))
+                continue
+        pages.append(page)
     return pages
 
 
-def _page(start: int, kept: SortedRows, buffered: SortedRows) -> Page:
-    number, waiting = len(kept.order), len(buffered.order)
-    if not number + waiting:
-        return Page(start, b"", (start, 0, 0, 0, 0, NEVER_US, NEVER_US))
-    parts = [kept.serialized()]
-    marks = marks_as_bytes(kept.marks)
-    if waiting or marks:
-        parts.append(buffered.serialized() if waiting else b"")
-    payload = pack_page(start, [*parts, marks] if marks else parts)
-    event_us = min(kept.first_due("event_time"), buffered.first_due("event_time"))
-    known, sums = int((kept.marks >= 0).sum()), (len(payload), page_checksum(payload))
-    entry = (start, *sums, known, waiting, event_us, kept.first_due("processing_time"))
-    return Page(start, payload, entry)
+def _pages(
+    kept: SortedRows, buffered: SortedRows, ranges: Sequence[tuple[int, int]]
+) -> Iterator[Page]:
+    """Yield a page for each range of hashes."""
+    if not ranges:
+        return
+    of_kept, of_buffered = kept.edges(ranges), buffered.edges(ranges)
+    event_us = np.minimum(
+        kept.first_due("event_time", of_kept), buffered.first_due("event_time", of_buffered)
+    )
+    due = event_us.tolist(), kept.first_due("processing_time", of_kept).tolist()
+    edges = of_kept.tolist(), of_buffered.tolist()
+    has_marks = bool(kept.marks.any())
+    for (start, _), (first, last), waiting, *at_us in zip(ranges, *edges, *due, strict=True):
+        number = waiting[1] - waiting[0]
+        if first == last and not number:
+            yield Page(start, b"", (start, 0, 0, 0, 0, NEVER_US, NEVER_US))
+            continue
+        parts, known, marks = [kept.serialized(first, last)], last - first, b""
+        if has_marks:
+            own = kept.marks[first:last]
+            known, marks = int((own >= 0).sum()), marks_as_bytes(own)
+        if number or marks:
+            parts.append(buffered.serialized(*waiting) if number else b"")
+        payload = pack_page(start, [*parts, marks] if marks else parts)
+        sums = len(payload), page_checksum(payload)
+        yield Page(start, payload, (start, *sums, known, number, *at_us))
 
 
 def marks_as_bytes(marks: Numbers) -> bytes:
