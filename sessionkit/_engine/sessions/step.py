@@ -216,10 +216,16 @@ class SessionLogic:
         if memory is None:
             kept, _, closed = self._ended(sessions, clocks, None, only_final=only_final)
             return kept, closed
+        revisions, others = self.program.revisions, sessions.slice(0, 0)
+        if only_final or revisions is None or not revisions.gives_early(clocks):
+            due = is_over(self.due(sessions)["event_time"], clocks.watermark_us)
+            if not due.any():
+                return sessions, self.no_rows
+            sessions, others = split(sessions, memory.concerned(sessions, due))
         known, sessions = apart(sessions)
         kept, gone, closed = self._ended(sessions, clocks, known, only_final=only_final)
         known = memory.staying(memory.forgot(known, gone), kept, clocks.watermark_us)
-        return concat([kept, known]), closed
+        return concat([others, kept, known]), closed
 
     def _ended(
         self,

@@ -11,6 +11,7 @@ import pytest
 from sessionkit import (
     EventTimeGap,
     Functions,
+    Memory,
     SessionSpec,
     StateCorruptedError,
     StateMismatchError,
@@ -88,9 +89,9 @@ class WatchedState(PagedGroupState):
         super().remove_page(start)
 
 
-def driver_with(users: Iterable[int], text: str = "x" * 40) -> Any:
+def driver_with(users: Iterable[int], text: str = "x" * 40, spec: Any = NOTES) -> Any:
     """Return a driver whose one bucket has a session a user, with so much text."""
-    driver = SessionDriver(NOTES)
+    driver = SessionDriver(spec)
     for user in users:
         driver.add(f"user {user}", NOON + MINUTE * (user % 20), Note(text))
     driver.run_batch()
@@ -110,9 +111,9 @@ def pages(driver: Any) -> dict[int, bytes]:
     return found
 
 
-def watched(driver: Any) -> Seen:
+def watched(driver: Any, spec: Any = NOTES) -> Seen:
     """Let a driver's worker run on a state that is watched; return what is seen."""
-    seen, worker = Seen(), worker_of(NOTES, with_rejected=True)
+    seen, worker = Seen(), worker_of(spec, with_rejected=True)
 
     def run(group: Any, frames: Any, state: PagedGroupState, run: Origin, _: Any) -> Any:
         return worker(group, frames, WatchedState(state.row, state.pages, seen), run)
@@ -157,6 +158,25 @@ def test_a_page_that_is_only_read_is_not_written() -> None:
     assert 1 == driver.counts.late
     assert 1 == len(seen.read)
     assert [] == seen.written
+
+
+def test_pages_of_users_that_are_only_remembered_are_not_read() -> None:
+    """Neither for a user who comes back, nor for a session that ends."""
+    spec = evolved(NOTES, memory=Memory(time_to_live="400 days"))
+    driver = driver_with(range(1000), spec=spec)
+    driver.advance_watermark_to(NOON + 60 * MINUTE)
+    driver.run_batch()
+    assert 1000 == len(driver.take_rows())
+    before, seen = pages(driver), watched(driver, spec)
+
+    driver.add("user 1", NOON + 90 * MINUTE, Note("y"))
+    driver.run_batch()
+    assert 20 < len(before)
+    assert 1 == len(seen.read) == len(seen.written)
+    driver.advance_watermark_to(NOON + 121 * MINUTE)
+    driver.run_batch()
+    assert 2 == len(seen.read) == len(seen.written)
+    assert [2] == [row.memory["session_number"] for row in driver.take_rows()]
 
 
 def test_a_batch_without_data_reads_the_pages_with_something_due() -> None:

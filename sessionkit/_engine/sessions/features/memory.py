@@ -165,6 +165,13 @@ class KeyMemory:
         same |= dict.fromkeys(INSTANTS, known["end"])
         return concat([sessions, filled(sessions.schema, same, known.num_rows)])
 
+    def concerned(self, rows: pa.Table, due: Mask) -> Mask:
+        """Mark the rows of keys of which one is due: what is remembered of others stays."""
+        if due.all():
+            return due
+        _, found = key_numbers(key_columns(rows.filter(pa.array(due))), key_columns(rows))
+        return found >= 0
+
     # -- before `finish` ------------------------------------------------------------------------
 
     def overtaken(self, giving: Giving) -> Mask:

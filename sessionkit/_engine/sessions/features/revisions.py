@@ -180,9 +180,13 @@ class Revisions:
             due[self.early.clock] = np.minimum(due.get(self.early.clock, NEVER_US), at)
         return due
 
+    def gives_early(self, clocks: BatchClocks) -> bool:
+        """Whether a session may give a row before it's over."""
+        return self.early is not None and not clocks.whole
+
     def giving(self, kept: pa.Table, clocks: BatchClocks, *, only_final: bool) -> Giving | None:
         """Return which sessions give a row, or only which are over; None if none can."""
-        early = None if only_final or clocks.whole else self.early
+        early = self.early if self.gives_early(clocks) and not only_final else None
         over = is_over(micros(kept[self.closes]), clocks.watermark_us)
         if early is None and not over.any():
             return None
