@@ -55,11 +55,11 @@ class Counts:
         rows: The result rows.
         revised: Those of them that replace earlier ones, of their session or of sessions that it
             has taken in.
-        out_of_order: Sessions that closed, and began before the one was over that their key had
-            before them: lateness has split the two, or this one closed later. Their
-            `since_previous` is negative. Zero without `memory`; see `Memory`.
-        failed_output: Sessions that closed and whose `finish` raised, sessions that were dropped,
-            and timers whose `on_timer` raised, unless `on_error="raise"`.
+        out_of_order: Sessions that closed, and had begun before the previous one of their key was
+            over: an event was late for that one, or this one closed later. Their `since_previous`
+            is negative. Zero without `memory`.
+        failed_output: Sessions that closed and whose `finish` or `remember` raised, sessions that
+            were dropped, and timers whose `on_timer` raised, unless `on_error="raise"`.
         erasures: Keys that were erased, see `erase` of `sessionize`. They aren't among the events.
         erased_states: What was stored of them: open sessions, closed ones that were kept for late
             events, remembered ids and sessions that were dropped; or the states of keys.
@@ -90,7 +90,7 @@ class Counts:
     rows: int = _count("rows", "Result rows")
     revised: int = _count("revised", "Result rows that replace earlier ones")
     out_of_order: int = _count(
-        "out_of_order", "Sessions that began before the one numbered before them was over"
+        "out_of_order", "Sessions that began before the previous one was over"
     )
     failed_output: int = _count("failed_output", "Outputs that failed", is_rejected=True)
     erasures: int = _count("erasures", "Keys that were erased", needs_input=True)
