@@ -13,7 +13,13 @@ from sessionkit import errors
 from sessionkit._engine.shell.payload import HEADER_BYTES, peek_identity
 from sessionkit._engine.shell.reading import check_order, compared
 from sessionkit._engine.shell.storage import logic_of
-from sessionkit.errors import SessionkitError, StateMismatchError, UnsupportedError, with_hint
+from sessionkit.errors import (
+    SessionkitError,
+    StateCorruptedError,
+    StateMismatchError,
+    UnsupportedError,
+    with_hint,
+)
 from sessionkit.spark._grouping import with_buckets
 from sessionkit.spark._libraries import release_of
 from sessionkit.spark._logs import damaged_checkpoint, damaged_state, if_there
@@ -26,6 +32,8 @@ OURS: Final = re.compile(
 """An error that was raised in a Python worker, in the trace that Spark makes of it."""
 FILE: Final = re.compile(r"[^\s\[\]()',]*/(?:state/\d+|sources/\d+|offsets|commits)/[^\s\[\]()',]+")
 REASON: Final = re.compile(r"(?:Exception|Error): (.+)")
+FORMAT: Final = "spark.sql.streaming.stateStore.checkpointFormatVersion"
+WITH_ID: Final = r"/\d+_[0-9a-f-]{36}\.(changelog|zip)$"
 FOUND_BY_SPARK: Final = (
     "STATE_STORE",
     "StateStore",
@@ -69,6 +77,8 @@ def with_clear_errors(path: str, spark: SparkSession) -> Iterator[None]:
     except Exception as error:
         text = str(error)
         found = _named(text, path)
+        if isinstance(found, StateCorruptedError):
+            found = _other_format(path, spark) or found
         if found is not None:
             raise found from None
         if NO_SCHEMA in text and has_state_files(path, spark):
@@ -80,6 +90,21 @@ def with_clear_errors(path: str, spark: SparkSession) -> Iterator[None]:
             raise
         if not may_be_read(path):
             raise _unread(path) from None
+
+
+def _other_format(path: str, spark: SparkSession) -> UnsupportedError | None:
+    """
+    Return an error where a query has written state files of another format than Spark looks for.
+
+    Under the second one, names have an id, and Spark reads them only where the setting says so.
+    """
+    if spark.conf.get(FORMAT, "1") == "2":
+        return None
+    files = if_there(lambda: spark.read.format("binaryFile").load(f"{path}/state/0/*/*"))
+    if files is None or not files.select("path").where(F.col("path").rlike(WITH_ID)).head(1):
+        return None
+    found = f"the state of the checkpoint {path} was written with {FORMAT}=2"
+    return UnsupportedError(with_hint(found, f'spark.conf.set("{FORMAT}", "2") before it is read'))
 
 
 def _named(text: str, path: str) -> SessionkitError | None:

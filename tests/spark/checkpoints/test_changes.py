@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 from sessionkit import SessionkitError, UnsupportedError
 from sessionkit.spark import changed_sessions, open_sessions_frame
 from sessionkit.spark.checkpoints.changes import CHANGELOGS, check_feed
+from sessionkit.spark.checkpoints.state_reader import FORMAT
 from sessionkit.spark.jobs.pages import PROVIDER, ROCKSDB, check_operator
 from tests.support.options import evolved
 from tests.support.spark_settings import changed
@@ -27,6 +28,7 @@ FIRST, SECOND = views(("ann", 0), ("bob", 0), ("cy", 0)), views(("ann", 1), ("an
         (SESSIONS_IN_PAGES, IN_ROCKSDB),
         pytest.param(SESSIONS_IN_BUCKETS, IN_ROCKSDB, marks=pytest.mark.long),
         pytest.param(SESSIONS_IN_BUCKETS, {}, marks=pytest.mark.long),
+        pytest.param(SESSIONS_IN_PAGES, {**IN_ROCKSDB, FORMAT: "2"}, marks=pytest.mark.long),
     ],
 )
 def test_changes_lead_from_one_micro_batch_to_another(
@@ -36,20 +38,16 @@ def test_changes_lead_from_one_micro_batch_to_another(
     check_operator(spark)
     stream = FileStream(spark, spec, tmp_path)
     stream.put(FIRST, SECOND)
+
+    def at(number: int) -> dict[str, Any]:
+        frame = open_sessions_frame(stream.checkpoint, spec, batch=number, spark=spark)
+        return {row["id"]: tuple(row) for row in frame.collect()}
+
     with changed(spark, settings):
         last = len(stream.run()) - 1
+        changes = changed_sessions(stream.checkpoint, spec, since=0, spark=spark).collect()
+        before, after = at(0), at(last)
 
-    changes = changed_sessions(stream.checkpoint, spec, since=0, spark=spark).collect()
-
-    before, after = (
-        {
-            row["id"]: tuple(row)
-            for row in open_sessions_frame(
-                stream.checkpoint, spec, batch=number, spark=spark
-            ).collect()
-        }
-        for number in (0, last)
-    )
     for row in sorted(changes):
         before.pop(row["id"], None)
         before |= {row["id"]: row[2:]} if row["change"] != "gone" else {}

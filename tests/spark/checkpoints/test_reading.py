@@ -5,6 +5,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import attrs
 import pyarrow as pa
@@ -19,6 +20,7 @@ from sessionkit import (
     SessionkitError,
     SessionRules,
     SessionSpec,
+    StateCorruptedError,
     StatefulSpec,
     Storage,
     UnsupportedError,
@@ -34,6 +36,7 @@ from sessionkit.spark import (
     stored_keys,
     stored_keys_frame,
 )
+from sessionkit.spark.checkpoints.state_reader import with_clear_errors
 from tests.support.session_specs import Reading, in_order
 from tests.support.streams import FileStream
 
@@ -197,3 +200,19 @@ def test_a_path_that_hides_its_state_is_refused(spark: SparkSession, tmp_path: P
             read()
     copied = shutil.copytree(stream.checkpoint, tmp_path / "copied")
     assert [4] * 20 == [one.state.n for one in open_sessions(str(copied), spec, spark=spark)]
+
+
+def test_state_in_another_format_is_not_called_damaged(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark looks for its files under other names than they have, unless a setting says so."""
+    partition = tmp_path / "state" / "0" / "0"
+    partition.mkdir(parents=True)
+    missing = RuntimeError(f"CANNOT_LOAD_STATE_STORE: {partition}/1.changelog")
+
+    with pytest.raises(StateCorruptedError), with_clear_errors(str(tmp_path), spark):
+        raise missing
+    (partition / f"1_{uuid4()}.changelog").write_text("what it has doesn't matter")
+    with (
+        pytest.raises(UnsupportedError, match=r"FormatVersion=2\n\nHint: spark.conf.set"),
+        with_clear_errors(str(tmp_path), spark),
+    ):
+        raise missing
