@@ -24,6 +24,7 @@ UNKNOWN = {
     "timers",
     "rows",
     "revised",
+    "out_of_order",
     "failed_output",
 }
 

@@ -73,6 +73,7 @@ def finish(session: Session[Any, Shopper], _: Visit) -> Told:
 
 
 def remember(session: Session[User, Shopper], _: Visit) -> Shopper:
+    assert session.is_final, "an early row isn't remembered"
     return Shopper(1 + (session.memory.visits if session.memory else 0))
 
 
