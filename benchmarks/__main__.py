@@ -19,11 +19,12 @@ from typing import Any, Final
 
 from benchmarks import environments
 from benchmarks.child import LOCAL
+from benchmarks.earlier import Earlier
 from benchmarks.entrants import ENTRANTS, Entrant
 from benchmarks.environments import MissingToolError
 from benchmarks.measure import Place, RunError, place, timed, wrong_rows
 from benchmarks.report import aligned, page, targets_of, text_of
-from benchmarks.results import RESULTS, Result, Run, loaded, saved
+from benchmarks.results import LATENCIES, RESULTS, Result, Run, latencies_in, loaded, saved
 from benchmarks.workloads import WORKLOADS, Workload, families
 
 __all__ = ["main"]
@@ -181,7 +182,9 @@ def _machine(load: float) -> dict[str, Any]:
 def _write_page(source: Path) -> None:
     found = loaded(source)
     results = {name: found[name] for name in WORKLOADS if name in found}
-    (DOCS / "benchmarks.md").write_text(page(results))
+    written = DOCS / "benchmarks.md"
+    earlier = Earlier.of(written.read_text()) if written.exists() else None
+    written.write_text(page(results, earlier, latencies_in(source.with_name(LATENCIES.name))))
     python = environments.made("tables") / "bin" / "python"
     plot = [str(python), str(PLOT), str(source.resolve()), str(DOCS / "benchmarks.svg")]
     subprocess.run(plot, check=True)

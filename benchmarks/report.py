@@ -1,15 +1,17 @@
 """What was measured, as tables to read: on the terminal, and as a page of the documentation."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import inf
 from typing import Final, TypeAlias
 
+from benchmarks.earlier import Earlier
 from benchmarks.entrants import ENTRANTS
 from benchmarks.nexmark import FLINK_A_CORE
-from benchmarks.results import Result
-from benchmarks.targets import TARGETS, Exponent, Size, Target
+from benchmarks.results import Latency, Result
+from benchmarks.targets import LATENCY_TARGETS, TARGETS, Exponent, Size, Target
+from benchmarks.workloads import WORKLOADS
 
-__all__ = ["page", "table_of", "targets_of", "text_of", "throughput_of"]
+__all__ = ["latency_table", "page", "table_of", "targets_of", "text_of", "throughput_of"]
 
 Rows: TypeAlias = Sequence[Sequence[str]]
 """Cells as text; the first row is the heading."""
@@ -40,6 +42,17 @@ have the settings of [Start a query](how-to/start-a-query.md#settings-of-spark).
 ![The time of each entrant, compared with session_window](benchmarks.svg)
 
 ## What it must reach
+
+"""
+SECTION: Final = "\n## "
+REACHED: Final = "What it must reach"
+WHO: Final = "Who takes part"
+MACHINE: Final = "The machine"
+LATENCY: Final = "latency"
+OF_LATENCY: Final = """\
+From Kafka to Kafka, by the broker's times: from an event to the first row that has it (`on_update`,
+a window in update mode), or from the event that ends a session to its row. Next to Spark's own
+operator at the same rate: p50, p99.
 
 """
 SEE_ALSO: Final = """
@@ -97,23 +110,65 @@ def throughput_of(result: Result) -> Rows:
     return [*rows, *((name, *(f"{each:,.0f}" for each in found[name])) for name in order)]
 
 
-def page(results: Mapping[str, Result]) -> str:
-    """Return the page of the documentation."""
+def page(
+    results: Mapping[str, Result],
+    earlier: Earlier | None = None,
+    latencies: Sequence[Latency] = (),
+) -> str:
+    """Return the page of the documentation; what wasn't measured again is as it was earlier."""
+    earlier = earlier or Earlier({})
+    names = [*WORKLOADS, *(name for name in results if name not in WORKLOADS)]
+    of_latency = earlier.section(LATENCY)
+    if latencies:
+        table = _markdown(latency_table(latencies), words=4)
+        of_latency = f"{SECTION}{LATENCY}\n\n{OF_LATENCY}{table}"
     parts = [
         OPENING,
-        _markdown(targets_of(results), words=3),
-        "\n## Who takes part\n\n",
-        _entrants(results),
+        _markdown([*targets_of(results), *_kept_targets(results, earlier)], words=3),
+        f"{SECTION}{WHO}\n\n",
+        _entrants([*_taking_part(names, results, earlier)]),
+        *(_section(results[n]) if n in results else earlier.section(n) for n in names),
+        f"{SECTION}{LATENCY}\n\n{OF_LATENCY}{of_latency}"
+        if latencies
+        else earlier.section(LATENCY),
     ]
-    for result in results.values():
-        heading = f"\n## {result.workload.name}\n\n{_sentence(result)}\n\n"
-        parts += [heading, _markdown(table_of(result)), _not_run(result)]
-        if result.workload.task == "bids":
-            about = _about_jobs(result) if result.workload.mode == "job" else OF_BIDS
-            parts += ["\n", about, "\n", _markdown(throughput_of(result))]
-    return "".join(
-        [*parts, "\n## The machine\n\n", _markdown(_machines(results), words=7), SEE_ALSO]
-    )
+    others = [name for name in names if name not in results]
+    machines = [*_machines(results), *earlier.rows(MACHINE, others)]
+    return "".join([*parts, f"{SECTION}{MACHINE}\n\n", _markdown(machines, words=7), SEE_ALSO])
+
+
+def _section(result: Result) -> str:
+    parts = [f"{SECTION}{result.workload.name}\n\n{_sentence(result)}\n\n"]
+    parts += [_markdown(table_of(result)), _not_run(result)]
+    if result.workload.task == "bids":
+        about = _about_jobs(result) if result.workload.mode == "job" else OF_BIDS
+        parts += ["\n", about, "\n", _markdown(throughput_of(result))]
+    return "".join(parts)
+
+
+def _kept_targets(results: Mapping[str, Result], earlier: Earlier) -> Rows:
+    """Return the rows of targets of families that weren't measured again."""
+    families = {target.workload for target in TARGETS}
+    return earlier.rows(REACHED, families - {each.workload.family for each in results.values()})
+
+
+def latency_table(latencies: Sequence[Latency]) -> Rows:
+    """Return how long rows were under way, next to Spark's own operator at the same rate."""
+    heading = ("events a second", "entrant", "of Spark's", "met", "p50 s", "p99 s", "n", "load")
+    by_name = {(one.rate, one.entrant): one for one in latencies}
+    rows: list[Sequence[str]] = [heading]
+    for one in latencies:
+        against = by_name.get((one.rate, one.against))
+        ratios, met = NONE, NONE
+        if against is not None and against is not one:
+            found = one.p50_s / against.p50_s, one.p99_s / against.p99_s
+            ratios = f"{found[0]:.2f}, {found[1]:.2f}"
+            most = LATENCY_TARGETS.get((one.rate, one.entrant))
+            if most is not None:
+                met = "yes" if max(found) <= most else f"**no**: at most {most}"
+        figures = f"{one.p50_s:.2f}", f"{one.p99_s:.2f}", f"{one.n:,}", f"{one.load:.1f}"
+        rows.append((f"{one.rate:,}", one.entrant, ratios, met, *figures))
+    return rows
 
 
 def aligned(rows: Rows) -> str:
@@ -212,8 +267,17 @@ def _scale(result: Result) -> str:
     return "" if result.scale == 1 else f" (times {result.scale:g})"
 
 
-def _entrants(results: Mapping[str, Result]) -> str:
-    named = {name for result in results.values() for name in (*result.runs, *result.not_run)}
+def _taking_part(
+    names: Iterable[str], results: Mapping[str, Result], earlier: Earlier
+) -> Iterator[str]:
+    for name in names:
+        if name in results:
+            yield from (*results[name].runs, *results[name].not_run)
+        elif name in earlier.parts:
+            yield from WORKLOADS[name].entrants
+
+
+def _entrants(named: Collection[str]) -> str:
     rows = [(name, entrant.about) for name, entrant in ENTRANTS.items() if name in named]
     return "".join(f"- **{name}**: {about}\n" for name, about in rows)
 

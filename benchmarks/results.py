@@ -11,9 +11,22 @@ import attrs
 
 from benchmarks.workloads import Workload
 
-__all__ = ["RESULTS", "Figure", "Result", "Run", "Sample", "loaded", "saved"]
+__all__ = [
+    "LATENCIES",
+    "RESULTS",
+    "Figure",
+    "Latency",
+    "Result",
+    "Run",
+    "Sample",
+    "latencies_in",
+    "loaded",
+    "save_latencies",
+    "saved",
+]
 
 RESULTS: Final = Path(__file__).resolve().parents[1] / "out" / "bench.json"
+LATENCIES: Final = RESULTS.with_name("latency.json")
 
 SPANS: Final = frozenset({"gap", "disorder", "span"})
 
@@ -73,6 +86,31 @@ class Result:
             for value in _values(run, figure, self.workload.uncounted)
         ]
         return median(values) if values else None
+
+
+@attrs.frozen(kw_only=True)
+class Latency:
+    """How long the rows of an entrant were under way, at some rate; `against` is Spark's own."""
+
+    rate: int
+    entrant: str
+    against: str
+    p50_s: float
+    p99_s: float
+    n: int
+    load: float
+
+
+def latencies_in(path: Path) -> list[Latency]:
+    """Return what a file has; nothing if there's no file."""
+    return [Latency(**one) for one in json.loads(path.read_text())] if path.exists() else []
+
+
+def save_latencies(found: Sequence[Latency], path: Path) -> None:
+    """Write what was measured in place of what the file has of the same entrants and rates."""
+    places = {(one.rate, one.entrant): one for one in (*latencies_in(path), *found)}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(list(map(attrs.asdict, places.values())), indent=1) + "\n")
 
 
 def loaded(path: Path) -> dict[str, Result]:

@@ -9,7 +9,7 @@ import attrs
 
 from benchmarks.results import Figure, Result
 
-__all__ = ["TARGETS", "Exponent", "Ratio", "Size", "Target", "exponent"]
+__all__ = ["LATENCY_TARGETS", "TARGETS", "Exponent", "Ratio", "Size", "Target", "exponent"]
 
 FUNCTIONS: Final = "functions"
 DECLARATIVE: Final = "declarative"
@@ -151,3 +151,9 @@ TARGETS: Final[Sequence[Target]] = (
     Exponent("growth-open", PAGES, 0.3),
     Exponent("growth-open", DECLARATIVE_PAGES, 0.3),
 )
+
+LATENCY_TARGETS: Final[Mapping[tuple[int, str], float]] = {
+    (1_000, "functions, on_update"): 1.3,
+    (1_000, "aggregates, on_update"): 1.2,
+}
+"""What p50 and p99 may be of those of a window in update mode, at so many events a second."""

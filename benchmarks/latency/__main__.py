@@ -16,6 +16,7 @@ import pyspark
 from benchmarks import environments
 from benchmarks.latency.child import Job
 from benchmarks.latency.entrants import ENTRANTS, Kind
+from benchmarks.results import LATENCIES, Latency, save_latencies
 from tests.support.kafka import Kafka, java_with_kafka, running_kafka
 
 __all__ = ["main", "told"]
@@ -44,7 +45,11 @@ def main() -> None:
             with TemporaryDirectory() as folder:
                 answer = _measured(name, rate, options, Path(folder))
             found[name, rate] = answer
-            line = told(name, rate, answer, found.get((AGAINST[ENTRANTS[name].kind], rate)))
+            kind = ENTRANTS[name].kind
+            figures = {each: answer[each] for each in ("p50_s", "p99_s", "n")}
+            one = Latency(rate=rate, entrant=name, against=AGAINST[kind], load=load, **figures)
+            save_latencies([one], LATENCIES)
+            line = told(name, rate, answer, found.get((AGAINST[kind], rate)))
             print(f"{line}  load {load:.1f}", flush=True)
 
 

@@ -19,6 +19,7 @@ import pytest
 from benchmarks import one_key, sequences
 from benchmarks.calls import CASES, prepared
 from benchmarks.child import Job
+from benchmarks.earlier import Earlier
 from benchmarks.entrants import ENTRANTS
 from benchmarks.entrants.intervals import merged
 from benchmarks.environments import NAMES
@@ -32,8 +33,8 @@ from benchmarks.events import (
 )
 from benchmarks.phases import PHASES, Stopwatch
 from benchmarks.processes import Process, Sampler, Usage, cpu_between, tree_of, usage_of
-from benchmarks.report import aligned, page, targets_of, text_of, throughput_of
-from benchmarks.results import Result, Run, Sample, loaded, saved
+from benchmarks.report import aligned, latency_table, page, targets_of, text_of, throughput_of
+from benchmarks.results import Latency, Result, Run, Sample, loaded, saved
 from benchmarks.rows import difference, expected
 from benchmarks.targets import TARGETS, Exponent, Ratio, exponent
 from benchmarks.workloads import SPAN, WORKLOADS, Workload
@@ -479,6 +480,32 @@ def test_the_page_has_the_targets_and_a_table_for_each_workload() -> None:
     assert "| small | functions | time / by hand | 1/20 | 1/18 | yes |" in text
     assert "## small\n\nSome events (times 0.5).\n" in text
     assert "| functions | 1.00 | 0.75 | 0.25 | 1.00 | - | - | 1 |" in text
+
+
+def test_what_is_not_measured_again_stays_on_the_page() -> None:
+    """With its targets, and when and where it was measured."""
+    keys = attrs.evolve(SMALL, name="keys", family="keys")
+    small = {"functions": [9.0, 1.0], "by hand": [9.0, 20.0]}
+    before = page({"small": result(small), "keys": result(small, keys)})
+
+    again = page({"small": result({**small, "by hand": [9.0, 40.0]})}, Earlier.of(before))
+
+    assert "| small | functions | time / by hand | 1/40 | 1/18 | yes |" in again
+    assert before.count("| keys |") == again.count("| keys |") > 1
+    assert Earlier.of(before).section("keys") in again
+
+
+def test_the_page_says_which_latencies_are_met() -> None:
+    """Both p50 and p99 count, of those of a window at the same rate."""
+    window = Latency(
+        rate=1_000, entrant="window", against="window", p50_s=1.0, p99_s=2.0, n=9, load=0.1
+    )
+    ours = attrs.evolve(window, entrant="functions, on_update", p50_s=1.25, p99_s=2.5)
+
+    rows = latency_table([window, ours, attrs.evolve(ours, p99_s=2.7)])
+
+    assert ["-", "yes", "**no**: at most 1.3"] == [row[3] for row in rows[1:]]
+    assert "| 1,000 | functions, on_update | 1.25, 1.25 | yes |" in page({}, None, [window, ours])
 
 
 def test_the_page_has_the_bids_a_second_and_core_next_to_those_of_flink() -> None:
