@@ -128,9 +128,7 @@ def page(
         f"{SECTION}{WHO}\n\n",
         _entrants([*_taking_part(names, results, earlier)]),
         *(_section(results[n]) if n in results else earlier.section(n) for n in names),
-        f"{SECTION}{LATENCY}\n\n{OF_LATENCY}{of_latency}"
-        if latencies
-        else earlier.section(LATENCY),
+        of_latency,
     ]
     others = [name for name in names if name not in results]
     machines = [*_machines(results), *earlier.rows(MACHINE, others)]

@@ -505,7 +505,9 @@ def test_the_page_says_which_latencies_are_met() -> None:
     rows = latency_table([window, ours, attrs.evolve(ours, p99_s=2.7)])
 
     assert ["-", "yes", "**no**: at most 1.3"] == [row[3] for row in rows[1:]]
-    assert "| 1,000 | functions, on_update | 1.25, 1.25 | yes |" in page({}, None, [window, ours])
+    text = page({}, None, [window, ours])
+    assert "| 1,000 | functions, on_update | 1.25, 1.25 | yes |" in text
+    assert text.count("## latency") == page({}, Earlier.of(text)).count("## latency") == 1
 
 
 def test_the_page_has_the_bids_a_second_and_core_next_to_those_of_flink() -> None:
