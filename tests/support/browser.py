@@ -16,11 +16,16 @@ import attrs
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 PATIENCE_S = 30
+NAVIGATED = "Inspected target navigated or closed"
 SAID = {"Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded"}
 
 
 class BrowserMissingError(Exception):
     """Raised where there is no browser."""
+
+
+class NavigatedError(Exception):
+    """Raised where the page that was asked is left before it has answered."""
 
 
 @contextmanager
@@ -91,6 +96,8 @@ class Reader:
         while True:
             answer = json.loads(self._next())
             if answer.get("id") == self.asked:
+                if answer.get("error", {}).get("message") == NAVIGATED:
+                    raise NavigatedError(params)
                 assert "error" not in answer, (method, params, answer["error"])
                 return answer["result"]
             if answer.get("method") in SAID:
@@ -126,9 +133,15 @@ class Reader:
     def wait_for(self, script: str) -> None:
         """Wait until an expression is true in the sense of JavaScript."""
         until = time.monotonic() + PATIENCE_S
-        while not self.run(f"!!({script})"):
+        while not self._holds(script):
             assert time.monotonic() < until, f"never true: {script}"
             time.sleep(0.05)
+
+    def _holds(self, script: str) -> bool:
+        try:
+            return bool(self.run(f"!!({script})"))
+        except NavigatedError:
+            return False  # The page that was asked leads to another one.
 
     def click(self, selector: str) -> None:
         """Click in the middle of an element."""
