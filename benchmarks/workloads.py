@@ -49,6 +49,7 @@ class Workload:
         mode: What is timed.
         batches: How many batches there are.
         repetitions: How often a batch is read.
+        warm_up: How many samples come before those that count.
         few: Entrants that are so slow that they get only so many batches.
         opened: How many more keys there are, each of which gets one event in the first batch.
         one_each: Whether every user has exactly one event a batch.
@@ -72,6 +73,7 @@ class Workload:
     mode: Mode = "stream"
     batches: int = ENOUGH
     repetitions: int = 5
+    warm_up: int = 1
     few: Mapping[str, int] = attrs.field(factory=dict)
     opened: int = 0
     one_each: bool = False
@@ -102,7 +104,7 @@ class Workload:
     def uncounted(self) -> int:
         """How many samples come before those that count."""
         samples = {"stream": self.batches, "batch": self.repetitions, "job": 1}[self.mode]
-        return min(1, samples - 1)
+        return min(self.warm_up, samples - 1)
 
 
 def _of_sizes(base: Workload, **sizes: tuple[int, ...]) -> list[Workload]:
@@ -191,6 +193,15 @@ TINY: Final = Workload(
     events=1_000,
     keys=500,
     batches=40,
+)
+STEADY: Final = attrs.evolve(
+    TINY,
+    name="steady",
+    about="as tiny, once the JVM has compiled: the last 40 of 100 batches",
+    entrants=(*OURS, *SPARK),
+    batches=100,
+    warm_up=60,
+    family="steady",
 )
 KEYS: Final = Workload(
     name="keys",
@@ -305,6 +316,7 @@ WORKLOADS: Final[Mapping[str, Workload]] = {
         SKEW,
         SMALL,
         TINY,
+        STEADY,
         KEYS,
         STATE,
         *_of_sizes(

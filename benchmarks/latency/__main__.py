@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument("--entrants", nargs="+", choices=ENTRANTS, default=FIRST)
     parser.add_argument("--rates", nargs="+", type=int, default=[100, 1_000, 10_000])
     parser.add_argument("--seconds", type=int, default=60, help="for how long events count")
-    parser.add_argument("--warm-up", type=int, default=30, help="seconds before that")
+    parser.add_argument("--warm-up", type=int, default=90, help="seconds before that")
     options = parser.parse_args()
     found: dict[tuple[str, int], Any] = {}
     for rate in options.rates:

@@ -28,6 +28,7 @@ from sessionkit._engine.shell.storage import STORAGES, Storage, logic_of
 from sessionkit._engine.shell.stored import Neighbours
 from sessionkit._engine.wire.outbound import (
     Output,
+    crosses_as_rows,
     output_batches,
     output_frame,
     output_of,
@@ -81,13 +82,15 @@ class Worker:
     """
     Runs one group of keys, on a stream or a batch; returns rejected rows if asked to.
 
-    Where it `erases`, rows may ask it to forget a key.
+    Where it `erases`, rows may ask it to forget a key. On a stream it returns rows packed, or
+    `as_rows`.
     """
 
     logic: Logic
     with_rejected: bool
     seed: SeedFormat | None = None
     erases: bool = False
+    as_rows: bool = False
 
     def __call__(
         self,
@@ -153,10 +156,12 @@ class Worker:
         output = self._output(arrived.num_rows, quarantined, outcome, waited)
         output = erased.of_output(output) if erased else output
         if logic.spec.storage.layout == "per_key":
-            return output_frame(output)  # Spark counts the rows of its state, which are keys.
+            # Spark counts the rows of its state, which are keys.
+            return output_frame(output, as_rows=self.as_rows)
         held = (stats.open, stats.buffered, stats.stored_bytes, stats.oldest_us)
         watermark_us = None if clocks.watermark_us == BEGINNING_US else clocks.watermark_us
-        return output_frame(output, (int(group[0]), *held, watermark_us))
+        stats_of_bucket = (int(group[0]), *held, watermark_us)
+        return output_frame(output, stats_of_bucket, as_rows=self.as_rows)
 
     def partition(
         self,
@@ -237,7 +242,8 @@ def worker_of(
     seed: SeedFormat | None = None,
     erases: bool = False,
 ) -> Worker:
-    return Worker(logic_of(spec), with_rejected, seed, erases)
+    as_rows = crosses_as_rows(spec, with_rejected=with_rejected)
+    return Worker(logic_of(spec), with_rejected, seed, erases, as_rows)
 
 
 def check_until(spec: AnySpec, until: datetime) -> None:

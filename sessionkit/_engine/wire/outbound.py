@@ -1,8 +1,8 @@
 """
 What a group returns to Spark: result rows, rejected rows, and counts.
 
-On a stream both cross in a frame of pandas, the rows packed. On a batch the rows cross as they are;
-a last row of a partition has the counts alone.
+On a batch the rows cross as they are; a last row of a partition has the counts alone. On a stream a
+frame of pandas has both, with the rows as they are where pandas keeps every value, or else packed.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,6 +16,7 @@ import pyarrow as pa
 from sessionkit._engine.counts import NUMBERS, Counts
 from sessionkit._engine.rows.encoding import event_ids
 from sessionkit._engine.rows.table import (
+    INSTANT,
     Rejected,
     filled,
     remembered,
@@ -27,7 +28,7 @@ from sessionkit._engine.wire.packing import packs_of, read_packs
 from sessionkit.spec.shared import COUNTS_COLUMN, NUMBER_COLUMN, REJECTED_COLUMNS, AnySpec
 from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import Field, OptionalType
-from sessionkit.state._scalars import IntType, StrType
+from sessionkit.state._scalars import FloatType, IntType, StrType
 from sessionkit.state._times import DatetimeType
 
 ROWS_COLUMN: Final = "_rows"
@@ -35,7 +36,10 @@ ROWS_COLUMN: Final = "_rows"
 COUNTS: Final = pa.list_(pa.int64())
 WITHOUT_EVENT: Final = frozenset({"failed_output", "erased"})
 """The kinds of rejected rows that are no events."""
-FRAME_COLUMNS: Final = pd.Index([COUNTS_COLUMN, ROWS_COLUMN], dtype=object)
+KEPT: Final = frozenset(
+    {pa.int64(), pa.bool_(), pa.string(), pa.binary(), pa.date32(), INSTANT, pa.list_(pa.string())}
+)
+"""What Spark reads from a column of objects without a change, with instants as microseconds."""
 SHOWN_AS: Final = {
     "time": "event_time",
     "session_id": "session_id",
@@ -114,15 +118,47 @@ def output_of(
     return Output(pa.concat_tables(tables), counts)
 
 
-def output_frame(output: Output, stats: Sequence[int | None] = ()) -> pd.DataFrame:
-    """Return the output of a group on a stream; the counts, and its stats, are in the first row."""
+def crosses_as_rows(spec: AnySpec, *, with_rejected: bool) -> bool:
+    """
+    Return whether a frame has the rows as they are, so that Spark needs no Python to unpack them.
+
+    pandas has no nulls among floats, and Spark takes each NaN for one. So where a float may be
+    null, as it is in rejected rows, the rows are packed.
+    """
+    return not with_rejected and all(
+        field.type.arrow in KEPT or isinstance(field.type, FloatType)
+        for field in spec.result_fields
+    )
+
+
+def output_frame(
+    output: Output, stats: Sequence[int | None] = (), *, as_rows: bool = False
+) -> pd.DataFrame:
+    """Return the output of a group on a stream; a last row has the counts alone, and its stats."""
     rows = output.rows
-    packs: list[bytes | None] = [*packs_of(whole_batch(rows))] if rows.num_rows else [None]
-    values = np.empty((len(packs), 2), object)
-    values[0, 0] = [*NUMBERS(output.counts), *stats]
-    values[:, 1] = packs
+    if as_rows:
+        names, columns = rows.column_names, [_objects(column) for column in rows.columns]
+    else:
+        names, columns = [ROWS_COLUMN], [[*packs_of(whole_batch(rows))] if rows.num_rows else []]
+    values = np.empty((len(columns[0]) + 1, len(columns) + 1), object)
+    values[-1, 0] = [*NUMBERS(output.counts), *stats]
+    for place, column in enumerate(columns, 1):
+        values[:-1, place] = column
     # pandas takes five times as long for a dict of columns.
-    return pd.DataFrame(values, columns=FRAME_COLUMNS, dtype=object)
+    return pd.DataFrame(
+        values, columns=pd.Index([COUNTS_COLUMN, *names], dtype=object), dtype=object
+    )
+
+
+def _objects(column: pa.ChunkedArray) -> Sequence[Any]:
+    """Return values for a column of objects; NumPy's are fast, but know no null of a number."""
+    if column.type == INSTANT:
+        column = column.cast(pa.int64())
+    is_number = pa.types.is_integer(column.type)
+    values: Sequence[Any] = (
+        column.to_pylist() if is_number and column.null_count else column.to_numpy()
+    )
+    return values
 
 
 def output_batches(outputs: Iterable[Output], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

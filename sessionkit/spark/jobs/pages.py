@@ -24,7 +24,7 @@ from sessionkit._engine.shell.worker import Worker
 from sessionkit.errors import SessionkitError, UnsupportedError, with_hint
 from sessionkit.spark._grouping import BUCKET
 from sessionkit.spark._libraries import is_connect, release_of
-from sessionkit.spark.jobs.rows import OUTPUT_SCHEMA
+from sessionkit.spark.jobs.rows import frame_columns
 from sessionkit.spark.jobs.task import freeze_imports, rows_of_task, run_of_task
 from sessionkit.timeouts import Clock
 
@@ -53,7 +53,9 @@ def in_pages(rows: DataFrame, worker: Worker) -> DataFrame:
         rows = rows.select("*", never).withWatermark("_never", "0 seconds")
     run: Any = _Processor(worker, _struct(f"{columns}, {TIMER} BIGINT"), tuple(rows.columns))
     groups = rows.groupBy(BUCKET)
-    return groups.transformWithStateInPandas(run, OUTPUT_SCHEMA, "append", TIME_MODES[clock])
+    return groups.transformWithStateInPandas(
+        run, frame_columns(worker), "append", TIME_MODES[clock]
+    )
 
 
 def check_pages(spark: SparkSession) -> None:

@@ -1,5 +1,6 @@
 """The user's rows, packed for the shuffle, and the rows that Python returns, as users see them."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -8,6 +9,7 @@ from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from sessionkit._engine.counts import COUNTED
+from sessionkit._engine.rows.table import INSTANT
 from sessionkit._engine.shell.worker import Worker
 from sessionkit._engine.wire.inbound import (
     FUTURE_COLUMN,
@@ -33,10 +35,11 @@ from sessionkit.spark.jobs.progress import (
 )
 from sessionkit.spark.jobs.task import freeze_imports
 from sessionkit.spec.shared import COUNTS_COLUMN, NUMBER_COLUMN, AnySpec
+from sessionkit.state._collections import Field
+from sessionkit.state._scalars import FloatType
 
 COUNTS: Final = f"{COUNTS_COLUMN} array<bigint>"
-OUTPUT_SCHEMA: Final = f"{COUNTS}, {ROWS_COLUMN} binary"
-"""What a group of a stream hands to Spark."""
+PACKED_ROWS: Final = f"{COUNTS}, {ROWS_COLUMN} binary"
 
 
 def packed(
@@ -87,21 +90,49 @@ def _columns_read(spec: AnySpec, events: DataFrame) -> Iterator[Column]:
         yield to_wire(one.field.name, one.field.type).alias(one.name)
 
 
+def frame_columns(worker: Worker) -> str:
+    """Return what a group of a stream hands to Spark."""
+    if not worker.as_rows:
+        return PACKED_ROWS
+    fields = output_fields(worker.logic.spec, with_rejected=worker.with_rejected)
+    # Spark would shift a timestamp of pandas by the time zone of the session.
+    kinds = {field.name: "bigint" if _is_instant(field) else field.type.sql for field in fields}
+    return ", ".join((COUNTS, *(f"{quoted(name)} {kind}" for name, kind in kinds.items())))
+
+
 def unpacked_rows(rows: DataFrame, worker: Worker) -> DataFrame:
     """Return the output of the groups of a stream as rows; the counts go to the progress."""
+    rows = rows.observe(OBSERVATION, *_sums(), *_bucket_stats(worker.logic.spec))
+    found = rows.where(F.col(COUNTS_COLUMN).isNull())
+    if worker.as_rows:
+        fields = output_fields(worker.logic.spec, with_rejected=worker.with_rejected)
+        return found.select(*map(_as_users_see_it, fields))
     unpacker = Unpacker.of(worker.logic.spec, with_rejected=worker.with_rejected)
 
     def unpack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         freeze_imports("unpack")
         return unpacker(batches)
 
-    counted = rows.observe(OBSERVATION, *_sums(), *_bucket_stats(worker.logic.spec))
-    found = counted.select(ROWS_COLUMN).mapInArrow(unpack, output_columns(worker))
+    found = found.select(ROWS_COLUMN).mapInArrow(unpack, output_columns(worker))
     of_rejected = (NUMBER_COLUMN, *worker.logic.spec.inputs.passthrough)
     for name in of_rejected if worker.with_rejected else ():
         if name in found.columns:
             found = found.withMetadata(name, {OF_REJECTED: True})
     return found
+
+
+def _is_instant(field: Field) -> bool:
+    return bool(field.type.arrow == INSTANT)
+
+
+def _as_users_see_it(field: Field) -> Column:
+    found = column(field.name)
+    if _is_instant(field):
+        found = F.timestamp_micros(found)
+    elif isinstance(field.type, FloatType):
+        # Spark has read each NaN as a null.
+        found = F.when(found.isNull(), math.nan).otherwise(found)
+    return found.alias(field.name)
 
 
 def counted_rows(rows: DataFrame, observation: Observation | None) -> DataFrame:

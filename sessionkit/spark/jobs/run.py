@@ -34,8 +34,8 @@ from sessionkit.spark.jobs.erasures import check_erasures, packed_erasures
 from sessionkit.spark.jobs.pages import check_pages, in_pages
 from sessionkit.spark.jobs.rows import (
     COUNTS,
-    OUTPUT_SCHEMA,
     counted_rows,
+    frame_columns,
     output_columns,
     packed,
     unpacked_rows,
@@ -151,7 +151,7 @@ def _stream(events: DataFrame, worker: Worker, options: RunOptions) -> DataFrame
         return worker(group, frames, state, run_of_task(), rows_of_task())
 
     return groups.applyInPandasWithState(
-        run, OUTPUT_SCHEMA, columns_of(worker.logic), "append", TIMEOUTS[spec.clock]
+        run, frame_columns(worker), columns_of(worker.logic), "append", TIMEOUTS[spec.clock]
     )
 
 

@@ -21,8 +21,8 @@ from sessionkit import (
     TimeToLive,
     UserFunctionError,
 )
+from sessionkit._engine.counts import COUNTED
 from sessionkit._engine.shell.worker import worker_of
-from sessionkit._engine.wire.outbound import Unpacker
 from sessionkit.testing import FakeGroupState, at, minutes
 from sessionkit.testing.drivers.results import Rejection, read_output
 from sessionkit.testing.drivers.rows import Row, input_frame
@@ -252,13 +252,15 @@ def test_a_timeout_ends_the_key_and_leaves_nothing(layout: str) -> None:
 
 
 def test_rejected_rows_come_only_where_they_are_asked_for() -> None:
-    """Without them the frame has results and counts."""
+    """Without them the frame has results, and a last row of counts."""
     spec = summing()
     state = fresh(spec, NOON_MS)
     (frame,) = worker_of(spec)((1,), [frame_of(spec, at("09:00"), at("14:00"))], state)
 
-    rows = Unpacker.of(spec, with_rejected=False).table([frame])
-    assert [{"key": "ann", "what": "process", "total": 1}] == rows.to_pylist()
+    result, counts = frame.to_dict("records")
+    assert {"_counts": None, "key": "ann", "what": "process", "total": 1} == result
+    assert [None] * 3 == [counts[name] for name in ("key", "what", "total")]
+    assert 2 == counts["_counts"][COUNTED.index("events")]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
