@@ -35,9 +35,9 @@ OPENING: Final = """\
 `make bench` measures sessionkit side by side with every other way to get the same rows, and writes
 this page; nobody copies a figure by hand. All entrants read the same files. Their rows are compared
 with those that NumPy finds before any time counts. Each run has a process and a JVM of its own.
-Figures are medians over the micro-batches of a run, without the first one. The JVM goes on compiling
-for dozens of them; *steady* counts those after 60. Seconds are Spark's `addBatch`; CPU seconds are
-those of the JVM and of all Python workers. All entrants on Spark have the settings of
+Figures are medians over the micro-batches of a run, without the first one. The JVM compiles during
+dozens more; *steady* counts those after 60. Seconds are Spark's `addBatch`; CPU seconds are those
+of the JVM and of all Python workers. All entrants on Spark have the settings of
 [Start a query](how-to/start-a-query.md#settings-of-spark).
 
 ![The time of each entrant, compared with session_window](benchmarks.svg)

@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from sessionkit.errors import SpecError
-from sessionkit.spark import ForeachBatch, Temporary, recommended_settings, start_query
+from sessionkit.spark import Files, recommended_settings, start_query
 from sessionkit.spark._settings import CORES, LOGGED, SETTINGS, Setting, advice, tuned
 from tests.support.cells import Events
 from tests.support.spark_settings import changed, spark_release
@@ -144,20 +144,22 @@ def test_a_query_is_tuned_alone(
     frame = Events(spark, tmp_path).write().stream()
     names = [setting.name for setting in KNOWN if setting.until == "query starts"]
     before = [spark.conf.get(name, None) for name in names]
-    seen: list[list[Any]] = []
-
-    def note(batch: Any, _: int) -> None:
-        seen.append([batch.sparkSession.conf.get(name) for name in names])
+    checkpoints = [tmp_path / "tuned", tmp_path / "not tuned"]
 
     caplog.set_level(logging.INFO, "sessionkit.settings")
     LOGGED.discard(frame.sparkSession)
-    for _ in range(2):
-        sink = ForeachBatch(note)
-        arguments: Any = {"trigger": "availableNow", "checkpoint": Temporary(), "tune": True}
-        start_query(frame, sink=sink, **arguments).awaitTermination()
+    with changed(spark, {PROVIDER: ROCKSDB, names[-1]: "false"}):
+        for checkpoint in checkpoints:
+            start_query(
+                frame.dropDuplicates(["key"]),
+                sink=Files("parquet", tmp_path / f"rows of {checkpoint.name}"),
+                trigger="availableNow",
+                checkpoint=checkpoint,
+                tune=checkpoint.name == "tuned",
+            ).awaitTermination()
 
-    recommended = recommended_settings(2)
-    assert [[recommended[name] for name in names]] * 2 == seen
+    changelogs = [[*checkpoint.glob("state/**/*.changelog")] for checkpoint in checkpoints]
+    assert [True, False] == [*map(bool, changelogs)]
     assert before == [spark.conf.get(name, None) for name in names]
     told = [record.message for record in caplog.records if record.name == "sessionkit.settings"]
     assert len({*told}) == len(told)
