@@ -59,6 +59,7 @@ EVERYWHERE: Final = (
     "tests/spark/jobs/test_types.py",
     "tests/spark/jobs/test_reconciling.py",
     "tests/spark/monitor/test_query_status.py",
+    "tests/spark/test_settings.py",
     "tests/conformance",
     "tests/spark/jobs/test_timers.py",
     "tests/spark/checkpoints/test_seeds.py",
@@ -66,7 +67,7 @@ EVERYWHERE: Final = (
     "tests/spark/test_dedup.py::TestStreamAndBatch",
     "tests/spark/test_windows.py::TestStreamEqualsBatch::test_append",
 )
-"""Counts, bad input, types, both specs, restart, timers, seeds, sinks, and other engines' cases."""
+"""Counts, types, both specs, restart, timers, seeds, sinks, settings, other engines' cases."""
 
 CLASSIC: Final = (
     "tests/state",
