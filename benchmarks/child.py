@@ -41,6 +41,8 @@ SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": str(CORES),
     "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
+    # RocksDB writes what has changed, instead of its files: what Spark advises, and sessionkit.
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }

@@ -121,10 +121,6 @@ def _of_sizes(base: Workload, **sizes: tuple[int, ...]) -> list[Workload]:
     ]
 
 
-CHANGELOGS: Final = {
-    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true"
-}
-"""RocksDB writes what has changed, instead of its files: what Spark advises for much state."""
 OURS: Final = ("functions", "declarative")
 SPARK: Final = ("session_window", "session_window, default store", "java")
 
@@ -143,7 +139,6 @@ SPARSE: Final = Workload(
     keys=2_000_000,
     opened=2_000_000,
     gap=timedelta(hours=1),
-    settings=CHANGELOGS,
     # The default store rewrites every session in every batch.
     few={"session_window, default store": 4},
 )
@@ -241,7 +236,6 @@ GROWTH_OPEN: Final = Workload(
     opened=250_000,
     batches=10,
     gap=timedelta(hours=1),
-    settings=CHANGELOGS,
 )
 WIDE: Final = Workload(
     name="wide",
