@@ -10,7 +10,7 @@ import pyarrow as pa
 from sessionkit._engine.rows.table import Rejected, no_events
 from sessionkit._engine.shell.worker import worker_of
 from sessionkit._engine.wire.inbound import FUTURE_COLUMN, TIME_COLUMN, wire_columns
-from sessionkit._engine.wire.outbound import output_frame
+from sessionkit._engine.wire.outbound import packed_frame
 from sessionkit._engine.wire.packing import (
     EVENTS_COLUMN,
     REJECTED_COLUMN,
@@ -90,4 +90,4 @@ def run_whole(spec: AnySpec, frame: pd.DataFrame, processing_us: int = 0) -> pd.
     packs = Packs.of_frames([frame])
     worker = worker_of(spec, with_rejected=True)
     ((output, _),) = worker.until(rows_of(packs), processing_us, END_OF_TIME_US)
-    return output_frame(output)
+    return packed_frame(output)

@@ -8,7 +8,7 @@ the engine meet.
 
 import gc
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Final
@@ -30,9 +30,10 @@ from sessionkit._engine.wire.outbound import (
     Output,
     crosses_as_rows,
     output_batches,
-    output_frame,
     output_of,
     output_schema,
+    packed_frame,
+    row_frames,
 )
 from sessionkit._engine.wire.packing import Packs, unpacked
 from sessionkit._engine.wire.portions import PackedRow, Portion, portions, rows_of_groups
@@ -118,7 +119,7 @@ class Worker:
         clocks = BatchClocks(watermark_in_force(watermark_ms), processing_us)
         storage = STORAGES[spec.storage.layout](self.logic, group, state, now, seen)
         chunks = [] if state.hasTimedOut else list(frames)
-        yield self._micro_batch(group, chunks, state, storage, clocks)
+        yield from self._micro_batch(group, chunks, state, storage, clocks)
 
     @collector_paused()
     def _micro_batch(
@@ -128,7 +129,7 @@ class Worker:
         state: GroupStateLike,
         storage: Storage,
         clocks: BatchClocks,
-    ) -> pd.DataFrame:
+    ) -> Iterable[pd.DataFrame]:
         logic, seeded = self.logic, None
         arrived, quarantined = unpacked(logic.nothing.buffered, Packs.of_frames(frames))
         if logic.spec.inputs.max_jump is not None:
@@ -156,12 +157,13 @@ class Worker:
         output = self._output(arrived.num_rows, quarantined, outcome, waited)
         output = erased.of_output(output) if erased else output
         if logic.spec.storage.layout == "per_key":
-            # Spark counts the rows of its state, which are keys.
-            return output_frame(output, as_rows=self.as_rows)
+            return self._frames(output)  # Spark counts the rows of its state, which are keys.
         held = (stats.open, stats.buffered, stats.stored_bytes, stats.oldest_us)
         watermark_us = None if clocks.watermark_us == BEGINNING_US else clocks.watermark_us
-        stats_of_bucket = (int(group[0]), *held, watermark_us)
-        return output_frame(output, stats_of_bucket, as_rows=self.as_rows)
+        return self._frames(output, (int(group[0]), *held, watermark_us))
+
+    def _frames(self, output: Output, stats: Sequence[int | None] = ()) -> Iterable[pd.DataFrame]:
+        return row_frames(output, stats) if self.as_rows else [packed_frame(output, stats)]
 
     def partition(
         self,

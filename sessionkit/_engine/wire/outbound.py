@@ -40,6 +40,8 @@ KEPT: Final = frozenset(
     {pa.int64(), pa.bool_(), pa.string(), pa.binary(), pa.date32(), INSTANT, pa.list_(pa.string())}
 )
 """What Spark reads from a column of objects without a change, with instants as microseconds."""
+ROWS_OF_A_FRAME: Final = 10_000
+"""Spark makes a batch of so many, too. As objects, they take ten times their bytes in Arrow."""
 SHOWN_AS: Final = {
     "time": "event_time",
     "session_id": "session_id",
@@ -131,23 +133,34 @@ def crosses_as_rows(spec: AnySpec, *, with_rejected: bool) -> bool:
     )
 
 
-def output_frame(
-    output: Output, stats: Sequence[int | None] = (), *, as_rows: bool = False
-) -> pd.DataFrame:
-    """Return the output of a group on a stream; a last row has the counts alone, and its stats."""
+def row_frames(output: Output, stats: Sequence[int | None] = ()) -> Iterator[pd.DataFrame]:
+    """Yield frames of rows as they are; a last row has the counts alone, and the stats."""
     rows = output.rows
-    if as_rows:
-        names, columns = rows.column_names, [_objects(column) for column in rows.columns]
-    else:
-        names, columns = [ROWS_COLUMN], [[*packs_of(whole_batch(rows))] if rows.num_rows else []]
-    values = np.empty((len(columns[0]) + 1, len(columns) + 1), object)
-    values[-1, 0] = [*NUMBERS(output.counts), *stats]
-    for place, column in enumerate(columns, 1):
-        values[:-1, place] = column
+    for start in range(0, max(1, rows.num_rows), ROWS_OF_A_FRAME):
+        part = rows.slice(start, ROWS_OF_A_FRAME)
+        columns = {name: _objects(part[name]) for name in part.column_names}
+        is_last = start + ROWS_OF_A_FRAME >= rows.num_rows
+        yield _frame(columns, [*NUMBERS(output.counts), *stats] if is_last else None)
+
+
+def packed_frame(output: Output, stats: Sequence[int | None] = ()) -> pd.DataFrame:
+    """Return a frame of packed rows; a last row has the counts alone, and the stats."""
+    packs = [*packs_of(whole_batch(output.rows))] if output.rows.num_rows else []
+    return _frame({ROWS_COLUMN: packs}, [*NUMBERS(output.counts), *stats])
+
+
+def _frame(
+    columns: Mapping[str, Sequence[Any]], counts: Sequence[int | None] | None
+) -> pd.DataFrame:
+    length = len(next(iter(columns.values())))
+    values = np.empty((length + (counts is not None), len(columns) + 1), object)
+    for place, column in enumerate(columns.values(), 1):
+        values[:length, place] = column
+    if counts is not None:
+        values[length, 0] = counts
     # pandas takes five times as long for a dict of columns.
-    return pd.DataFrame(
-        values, columns=pd.Index([COUNTS_COLUMN, *names], dtype=object), dtype=object
-    )
+    names = pd.Index([COUNTS_COLUMN, *columns], dtype=object)
+    return pd.DataFrame(values, columns=names, dtype=object)
 
 
 def _objects(column: pa.ChunkedArray) -> Sequence[Any]:

@@ -24,7 +24,7 @@ from sessionkit._engine.shell.seed import (
 from sessionkit._engine.shell.storage import logic_of, stored_memory
 from sessionkit._engine.shell.stored import Neighbours
 from sessionkit._engine.shell.worker import Worker, check_until, end_us, worker_of
-from sessionkit._engine.wire.outbound import Output, output_frame
+from sessionkit._engine.wire.outbound import Output, packed_frame
 from sessionkit._engine.wire.packing import EVENTS_COLUMN, REJECTED_COLUMN, Packs, packs_of
 from sessionkit._engine.wire.portions import rows_of
 from sessionkit._instants import (
@@ -332,7 +332,7 @@ def after_batch(
     found = [*worker.until(rows_of(packs), now_us, end_us(until))]
     output, memory = Output.joined([output for output, _ in found]), found[-1][1]
     form = SeedFormat.of(worker.logic, end_us(until), micros_of(until))
-    return _seeded(spec, [memory], form, clocks), output_frame(output)
+    return _seeded(spec, [memory], form, clocks), packed_frame(output)
 
 
 def after_migration(old: AnySpec, new: AnySpec, left: Snapshot) -> Snapshot:
