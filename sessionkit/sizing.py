@@ -65,11 +65,11 @@ class Costs:
 
 
 _FUNCTIONS: Final = Costs(
-    fixed=0.48, fixed_cpu=1.3, bucket=0.0025, event=2.3e-6, session=1.9e-6, page=6e-4
+    fixed=0.38, fixed_cpu=1.0, bucket=0.0025, event=1.6e-6, session=1.9e-6, page=6e-4
 )
 COSTS: Final = {
     "functions": _FUNCTIONS,
-    "aggregates": attrs.evolve(_FUNCTIONS, event=1.8e-6, session=1.7e-6),
+    "aggregates": attrs.evolve(_FUNCTIONS, event=1.2e-6, session=1.7e-6),
 }
 
 
