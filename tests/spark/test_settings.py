@@ -11,10 +11,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from sessionkit.errors import SpecError
-from sessionkit.spark import Files, recommended_settings, start_query
+from sessionkit.spark import Files, ForeachBatch, Temporary, recommended_settings, start_query
 from sessionkit.spark._settings import CORES, LOGGED, SETTINGS, Setting, advice, tuned
 from tests.support.cells import Events
 from tests.support.spark_settings import changed, spark_release
+from tests.support.streams import needs_own_process
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
@@ -141,29 +142,47 @@ def test_a_query_is_tuned_alone(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It runs under what is recommended, and its session has what it had; advice comes once."""
+    needs_own_process(spark)
     frame = Events(spark, tmp_path).write().stream()
     names = [setting.name for setting in KNOWN if setting.until == "query starts"]
     before = [spark.conf.get(name, None) for name in names]
-    checkpoints = [tmp_path / "tuned", tmp_path / "not tuned"]
+    seen: list[list[Any]] = []
+
+    def note(batch: Any, _: int) -> None:
+        seen.append([batch.sparkSession.conf.get(name) for name in names])
 
     caplog.set_level(logging.INFO, "sessionkit.settings")
     LOGGED.discard(frame.sparkSession)
-    with changed(spark, {PROVIDER: ROCKSDB, names[-1]: "false"}):
-        for checkpoint in checkpoints:
-            start_query(
-                frame.dropDuplicates(["key"]),
-                sink=Files("parquet", tmp_path / f"rows of {checkpoint.name}"),
-                trigger="availableNow",
-                checkpoint=checkpoint,
-                tune=checkpoint.name == "tuned",
-            ).awaitTermination()
+    for _ in range(2):
+        sink = ForeachBatch(note)
+        arguments: Any = {"trigger": "availableNow", "checkpoint": Temporary(), "tune": True}
+        start_query(frame, sink=sink, **arguments).awaitTermination()
 
-    changelogs = [[*checkpoint.glob("state/**/*.changelog")] for checkpoint in checkpoints]
-    assert [True, False] == [*map(bool, changelogs)]
+    recommended = recommended_settings(2)
+    assert [[recommended[name] for name in names]] * 2 == seen
     assert before == [spark.conf.get(name, None) for name in names]
     told = [record.message for record in caplog.records if record.name == "sessionkit.settings"]
     assert len({*told}) == len(told)
     assert not [line for line in told if any(name in line for name in names)]
+
+
+def test_what_a_query_is_tuned_with_shows_in_its_checkpoint(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Only that query has changelogs, wherever it runs, and its session has what it had."""
+    frame = Events(spark, tmp_path).write().stream().dropDuplicates(["key"])
+    changelogs = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
+    found = []
+    with changed(spark, {PROVIDER: ROCKSDB, changelogs: "false"}):
+        for tune in (True, False):
+            folder = tmp_path / str(tune)
+            sink = Files("parquet", folder / "rows")
+            arguments: Any = {"trigger": "availableNow", "checkpoint": folder / "c", "tune": tune}
+            start_query(frame, sink=sink, **arguments).awaitTermination()
+            found.append(any(folder.glob("c/state/**/*.changelog")))
+            assert "false" == spark.conf.get(changelogs)
+
+    assert [True, False] == found
 
 
 def test_a_session_has_its_settings_again_after_a_failure() -> None:
