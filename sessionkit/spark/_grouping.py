@@ -72,7 +72,7 @@ def _inverse(factor: int) -> int:
 
 def for_stream(spec: A, spark: SparkSession) -> A:
     """Return a spec with the number of buckets for streams of a session; its own number wins."""
-    setting = str(spark.conf.get(PARTITIONS, ""))
+    setting = spark.conf.get(PARTITIONS) or ""  # a platform may say "auto"
     return with_buckets(spec, buckets_for(int(setting)) if setting.isdecimal() else BUCKETS)
 
 

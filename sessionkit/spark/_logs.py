@@ -7,7 +7,7 @@ from uuid import UUID
 
 import attrs
 from pyspark.errors import PySparkException
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit._engine.shell.payload import RESTORE
@@ -151,12 +151,16 @@ def query_id_of(spark: SparkSession, path: str) -> str | None:
 
 def folder_texts(spark: SparkSession, path: str) -> dict[str, str]:
     """Return the files of a folder by their names; nothing where there is no folder."""
+    if not exists(spark, path):  # Spark would look for a log in it, and warn that it is missing
+        return {}
+    files = spark.read.text(path, wholetext=True)
+    return {row[0]: row[1] for row in files.select(F.col("_metadata.file_name"), "value").collect()}
 
-    def read() -> list[Row]:
-        files = spark.read.text(path, wholetext=True)
-        return files.select(F.col("_metadata.file_name"), "value").collect()
 
-    return {row[0]: row[1] for row in if_there(read) or ()}
+def exists(spark: SparkSession, glob: str) -> bool:
+    """Return whether a path exists, in any file system that Spark can read."""
+    # With two paths, Spark doesn't look for a log in it. Connect needs a reason to look at all.
+    return bool(if_there(lambda: spark.read.text([glob, glob]).columns))
 
 
 def if_there(read: Callable[[], Found]) -> Found | None:

@@ -104,7 +104,7 @@ def log_advice(spark: SparkSession, *, is_new: bool) -> None:
 def advice(spark: SparkSession, *, is_new: bool) -> Iterator[str]:
     """Say what isn't as recommended, and the line that sets it."""
     for setting in SETTINGS:
-        found = str(spark.conf.get(setting.name, setting.default))
+        found = spark.conf.get(setting.name, None) or setting.default
         better = _better(setting, found, spark, is_new=is_new)
         if better is not None and better != found.lower():
             way = "SparkSession.builder.config" if "Spark" in setting.until else "spark.conf.set"
@@ -114,7 +114,7 @@ def advice(spark: SparkSession, *, is_new: bool) -> Iterator[str]:
 
 def _better(setting: Setting, found: str, spark: SparkSession, *, is_new: bool) -> str | None:
     """Return the value that a setting should have, None if any will do."""
-    store = str(spark.conf.get(f"{STORE}.providerClass", ""))
+    store = spark.conf.get(f"{STORE}.providerClass") or ""
     is_of_other_store = "rocksdb" in setting.name and "RocksDB" not in store
     if is_of_other_store or not setting.in_release(spark.version):
         return None

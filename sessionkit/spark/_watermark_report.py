@@ -170,7 +170,7 @@ def explain_watermark(query: StreamingQuery) -> WatermarkReport:
     """
     batches = list(filter(has_run, query.recentProgress))
     session = SparkSession.getActiveSession()
-    setting = "min" if session is None else str(session.conf.get(POLICY_SETTING, "min"))
+    setting = "min" if session is None else str(session.conf.get(POLICY_SETTING))
     policy: Policy = "max" if setting.lower() == "max" else "min"
     # Column and delay of each watermark are public in the plan only.
     with redirect_stdout(StringIO()) as plan:

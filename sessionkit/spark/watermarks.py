@@ -159,7 +159,7 @@ def check_watermarks(*frames: DataFrame, policy: Policy = "min") -> None:
             raise SchemaError(with_hint(f"{found} the watermark that drops its rows", hint))
     if len(streams) <= 1:
         return
-    setting = str(streams[0][1].sparkSession.conf.get(POLICY_SETTING, "min")).lower()
+    setting = str(streams[0][1].sparkSession.conf.get(POLICY_SETTING)).lower()
     if setting != policy:
         found = f"the policy must be {policy!r}, but {POLICY_SETTING} is {setting!r}"
         hint = f'spark.conf.set("{POLICY_SETTING}", "{policy}") before the first start'

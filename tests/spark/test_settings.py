@@ -31,6 +31,10 @@ class Settings(dict[str, str]):
     def set(self, name: str, value: str) -> None:
         self[name] = value
 
+    def get(self, name: str, default: None = None) -> str | None:  # type: ignore[override]
+        """Take no default but None: Spark refuses one that isn't of the setting's type."""
+        return super().get(name, default)
+
 
 class Session:
     """What is asked of a session: its release, its settings, and its cores."""

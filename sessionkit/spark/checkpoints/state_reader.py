@@ -98,7 +98,7 @@ def _other_format(path: str, spark: SparkSession) -> UnsupportedError | None:
 
     Under the second one, names have an id, and Spark reads them only where the setting says so.
     """
-    if spark.conf.get(FORMAT, "1") == "2":
+    if spark.conf.get(FORMAT, None) == "2":
         return None
     files = if_there(lambda: spark.read.format("binaryFile").load(f"{path}/state/0/*/*"))
     if files is None or not files.select("path").where(F.col("path").rlike(WITH_ID)).head(1):

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from sessionkit.errors import SinkError, SpecError, with_hint
-from sessionkit.spark._logs import if_there
+from sessionkit.spark._logs import exists
 from sessionkit.spark.sinks.batches import Batch, BatchWriter, Ledger, from_last
 from sessionkit.spark.sinks.values import ExactlyOnce, Files, ForeachBatch, Kafka, described
 from sessionkit.spec.shared import SESSION_COLUMNS
@@ -126,12 +126,6 @@ def check_layout(spark: SparkSession, sink: Files, *, alone: bool) -> None:
         found = f"{described(sink)} has rows that `Files` has written {there}, and here it's {here}"
         hint = "pass a folder of its own: Spark reads only one of them"
         raise SpecError(with_hint(found, hint))
-
-
-def exists(spark: SparkSession, glob: str) -> bool:
-    """Return whether a path exists, in any file system that Spark can read."""
-    # With two paths, Spark doesn't look for a log in it. Connect needs a reason to look at all.
-    return bool(if_there(lambda: spark.read.text([glob, glob]).columns))
 
 
 def numbers_from(least: int, width: int = 1) -> str:
