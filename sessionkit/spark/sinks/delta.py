@@ -15,7 +15,8 @@ from pyspark.sql import types as T
 
 from sessionkit.errors import SinkError, SpecError, UnsupportedError, with_hint
 from sessionkit.spark._columns import quoted
-from sessionkit.spark._logs import if_there
+from sessionkit.spark._libraries import is_connect, release_of
+from sessionkit.spark._logs import if_there, query_id_of
 from sessionkit.spark.sinks.batches import Batch, BatchWriter, Ledger, from_last
 from sessionkit.spark.sinks.routes import (
     NESTED,
@@ -51,6 +52,10 @@ PROBE: Final = "DESCRIBE HISTORY '/' LIMIT 1"
 """A statement that Spark can parse only with Delta's extension."""
 TRANSACTION: Final = "spark.databricks.delta.write.txnAppId"
 VERSION: Final = "spark.databricks.delta.write.txnVersion"
+MERGES: Final = "spark.sessionkit.delta.merges"
+"""A setting of our own: the checkpoint of the query of this session that runs `MERGE`."""
+SESSION_OF_ITS_OWN: Final = (4, 3)
+"""From this release of Spark on, `foreachBatch` has a session of its own on Connect too."""
 
 
 def _last_written(spark: SparkSession, table: str, transaction: str) -> tuple[int | None, bool]:
@@ -110,6 +115,29 @@ def _advice(spark: SparkSession) -> str:
     )
 
 
+def check_alone(spark: SparkSession, checkpoint: str) -> None:
+    """
+    Check that no other query of a session merges rows into tables, and note that this one does.
+
+    On Connect before Spark 4.3, `foreachBatch` has the session that all queries and the user share.
+    A second `MERGE` at the same moment would run as a transaction of the first query: Delta would
+    leave out its rows, or write those of the first one again.
+    """
+    if not is_connect(spark) or release_of(spark.version) >= SESSION_OF_ITS_OWN:
+        return
+    other = spark.conf.get(MERGES, None)
+    active = {query.id for query in spark.streams.active}
+    if other not in {None, checkpoint} and query_id_of(spark, other or "") in active:
+        found = (
+            f"the query of {other} merges rows into a table of Delta in this session, and with "
+            f"Connect on Spark {spark.version} both would share the settings by which Delta knows "
+            "whose rows they are"
+        )
+        hint = "start this query from another session, or pass key=() to add rows without a merge"
+        raise UnsupportedError(with_hint(found, hint))
+    spark.conf.set(MERGES, checkpoint)
+
+
 def check_columns(schema: T.StructType) -> None:
     """Check that Delta has a type for each column, and that no name is one of the sink's own."""
     for field in schema.fields:
@@ -150,7 +178,8 @@ class TableWriter(BatchWriter):
             return None
         table = self.sink.identifier
         try:
-            last, is_restored = _last_written(rows.sparkSession, table, f"{query_id}/{self.route}")
+            transaction = self._transaction(query_id)
+            last, is_restored = _last_written(rows.sparkSession, table, transaction)
         except PySparkException as error:
             # A catalog may let nobody read the files of its tables.
             reason = str(error).partition("\n")[0]
@@ -179,8 +208,9 @@ class TableWriter(BatchWriter):
         empty = spark.createDataFrame([], rows.schema)
         empty.write.format("delta").mode("ignore").saveAsTable(table)
         if not self.key:
-            with self._once(batch):
-                rows.write.format("delta").mode("append").saveAsTable(table)
+            writer = rows.write.format("delta").mode("append")
+            writer = writer.option("txnAppId", self._transaction(batch.query_id))
+            writer.option("txnVersion", batch.number).saveAsTable(table)
             return
         revises, gone = SESSION_ID in self.key and REVISION in rows.columns, None
         if revises:
@@ -208,11 +238,18 @@ class TableWriter(BatchWriter):
         if counted.where(f"{ROWS} > 1").limit(1).collect():
             raise same_key_error(self.sink.table, self.key)
 
+    def _transaction(self, query_id: str) -> str:
+        return f"{query_id}/{self.route}"
+
     @contextmanager
     def _once(self, batch: Batch) -> Iterator[None]:
-        """Let Delta leave out a write of a micro-batch that the table has."""
+        """
+        Let Delta leave out a `MERGE` of a micro-batch that the table has.
+
+        The statement has no options, so the session has them meanwhile; see `check_alone`.
+        """
         conf = batch.frame.sparkSession.conf
-        conf.set(TRANSACTION, f"{batch.query_id}/{self.route}")
+        conf.set(TRANSACTION, self._transaction(batch.query_id))
         conf.set(VERSION, str(batch.number))
         try:
             yield

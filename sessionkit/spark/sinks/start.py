@@ -104,6 +104,8 @@ def check_start(
     if isinstance(sink, Files):
         writers.check_layout(frame.sparkSession, sink, alone=True)
         start.check(writers.log_of(frame.sparkSession, sink))
+    if any(isinstance(part.writer, delta.TableWriter) and part.writer.key for part in parts):
+        delta.check_alone(frame.sparkSession, start.checkpoint)
     reachable = [part for part in parts if not is_remote() or isinstance(part.route.sink, Files)]
     check_places(frame, reachable, query_id, start)
 

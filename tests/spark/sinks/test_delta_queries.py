@@ -1,0 +1,155 @@
+"""Two queries that write to Delta in one session, killed and started again: each row once."""
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from sessionkit.errors import UnsupportedError
+from sessionkit.spark import Delta, start_query
+from sessionkit.spark._libraries import is_connect
+from sessionkit.spark.sinks.delta import SESSION_OF_ITS_OWN
+from tests.support.delta_job import SETTINGS
+from tests.support.ports import free_ports
+from tests.support.spark_settings import spark_release
+
+pytestmark = pytest.mark.skipif(
+    find_spec("delta") is None, reason="not run: there is no delta-spark"
+)
+
+ROOT: Final = Path(__file__).parents[3]
+JOB: Final = ROOT / "tests" / "support" / "delta_job.py"
+KILLS: Final = int(os.environ.get("KILLS", "2"))
+FILES, ROWS_A_FILE = 5 * KILLS + 8, 5
+SERVER: Final = "org.apache.spark.sql.connect.service.SparkConnectServer"
+IS_SHARED: Final = spark_release() < SESSION_OF_ITS_OWN
+
+
+def put_events(folder: Path) -> dict[str, list[int]]:
+    """Write the files of two streams, with other values in each; return the values."""
+    values = {}
+    for number, name in enumerate(("one", "two")):
+        events = folder / "events" / name
+        events.mkdir(parents=True)
+        values[name] = [*range(1000 * number, 1000 * number + FILES * ROWS_A_FILE)]
+        for place in range(FILES):
+            rows = values[name][place * ROWS_A_FILE : (place + 1) * ROWS_A_FILE]
+            path = events / f"{place:02}.parquet"
+            pq.write_table(pa.table({"value": pa.array(rows, pa.int64())}), path)
+            os.utime(path, (1_700_000_000 + place, 1_700_000_000 + place))
+    return values
+
+
+def variables(address: str | None) -> dict[str, str]:
+    own = {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1"}
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_"))}
+    return {**kept, **own, **({} if address is None else {"SPARK_REMOTE": address})}
+
+
+@contextmanager
+def group_of(
+    command: list[str], env: dict[str, str], log: Path
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a command in a group of processes of its own, of which none is left in the end."""
+    with log.open("w") as out:
+        process = subprocess.Popen(command, env=env, stdout=out, stderr=out, start_new_session=True)
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@contextmanager
+def spark_for(where: str, folder: Path) -> Iterator[str | None]:
+    """Run a Connect server with Delta Lake, if one is needed; give its address."""
+    if where == "classic":
+        yield None
+        return
+    (port,) = free_ports(1)
+    settings = {**SETTINGS, "spark.connect.grpc.binding.port": port}
+    chosen = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
+    submit = str(Path(sys.executable).with_name("spark-submit"))
+    server = [submit, "--master", "local[2]", *chosen, "--class", SERVER, "spark-internal"]
+    with group_of(server, variables(None), folder / "server") as process:
+        while process.poll() is None:
+            with socket.socket() as client:
+                if client.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.1)
+        yield f"sc://127.0.0.1:{port}"
+
+
+def commits(folder: Path) -> int:
+    return len([*folder.glob("*/_delta_log/*.json")])
+
+
+@pytest.mark.parametrize("keyed", ["no", "yes"])
+@pytest.mark.parametrize("where", ["classic", "connect"])
+def test_no_row_of_two_queries_is_lost_or_doubled(
+    where: str, keyed: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    """Each kill ends driver and JVM at once, some time after both tables have grown."""
+    if where == "connect" and find_spec("grpc") is None:
+        pytest.skip("not run: Connect isn't installed")
+    values, rng = put_events(tmp_path), random.Random(7)
+    job = [sys.executable, str(JOB), str(tmp_path), keyed]
+    log = tmp_path / "log"
+    for attempt in range(KILLS + 1):
+        before = commits(tmp_path)
+        with (
+            spark_for(where, tmp_path) as address,
+            group_of(job, variables(address), log) as process,
+        ):
+            if attempt == KILLS:
+                assert 0 == process.wait(), log.read_text()[-6000:]
+                break
+            while process.poll() is None and commits(tmp_path) < before + 2:
+                time.sleep(0.05)
+            time.sleep(rng.random())
+    found = {
+        name: sorted(row.value for row in spark.table(Delta(tmp_path / name).identifier).collect())
+        for name in values
+    }
+
+    assert values == found
+
+
+@pytest.mark.skipif(not IS_SHARED, reason="not run: each query has a session of its own")
+def test_a_second_merge_in_a_shared_session_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """On Connect, before the query starts; once the first one has stopped, it may start."""
+    if not is_connect(spark):
+        pytest.skip("not run: classic queries have sessions of their own")
+    rows = spark.readStream.format("rate").load().select("value")
+
+    def start(name: str) -> StreamingQuery:
+        return start_query(
+            rows,
+            sink=Delta(tmp_path / name, key="value"),
+            trigger="1 second",
+            checkpoint=tmp_path / "checkpoints" / name,
+        )
+
+    first = start("one")
+    try:
+        with pytest.raises(UnsupportedError, match="checkpoints/one merges rows") as refused:
+            start("two")
+    finally:
+        first.stop()
+    assert "Hint:" in str(refused.value)
+    start("two").stop()
