@@ -24,12 +24,15 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from xml.etree import ElementTree as ET
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 ENVIRONMENTS: Final = ROOT / ".matrix"
+SERVER_FOLDER: Final = ENVIRONMENTS / "server"
+"""Where a server runs, so that relative paths of a program on this machine are the same there."""
 RESULTS: Final = ROOT / "docs" / "reference" / "supported-versions.json"
 PAGE: Final = RESULTS.with_suffix(".md")
 START, END = "<!-- cells: written by scripts/matrix.py -->", "<!-- end of the cells -->"
@@ -48,6 +51,7 @@ TOOLS: Final = ("chispa", "hypothesis", "protobuf", "pytest", "tzdata")
 TEST_TOOLS: Final = tuple(need for need in DEV if need.startswith(TOOLS))
 
 EVERYWHERE: Final = (
+    "tests/as_users",
     "tests/spark/jobs/test_balance.py",
     "tests/spark/jobs/test_bad_input.py",
     "tests/spark/jobs/test_nested.py",
@@ -63,11 +67,16 @@ EVERYWHERE: Final = (
     "tests/conformance",
     "tests/spark/jobs/test_timers.py",
     "tests/spark/checkpoints/test_seeds.py",
+    "tests/spark/sinks/test_delta.py",
+    "tests/spark/sinks/test_delta_queries.py",
     "tests/spark/sinks/test_file_log.py",
     "tests/spark/test_dedup.py::TestStreamAndBatch",
     "tests/spark/test_windows.py::TestStreamEqualsBatch::test_append",
 )
-"""Counts, types, both specs, restart, timers, seeds, sinks, settings, other engines' cases."""
+"""
+What users run first, counts, types, both specs, restart, timers, seeds, sinks, settings, and other
+engines' cases.
+"""
 
 CLASSIC: Final = (
     "tests/state",
@@ -108,6 +117,7 @@ class Cell(NamedTuple):
 LOWEST: Final = ("numpy==1.26.0", "attrs==23.2.0")
 DISTUTILS: Final = ("setuptools<81",)
 """Spark 3.5 imports `distutils`, which Python has no more since 3.12."""
+DELTA: Final = ("delta-spark==4.0.0",)
 
 CELLS: Final = (
     Cell("3.5.0", "classic", "3.11", "2.2.0", "18.0.0", LOWEST),
@@ -115,9 +125,11 @@ CELLS: Final = (
     Cell("3.5.7", "connect", "3.12", "2.3.3", "20.0.0", DISTUTILS),
     Cell("3.5.7", "server", "3.12", "2.3.3", "20.0.0", DISTUTILS),
     Cell("4.0.0", "classic", "3.11", "2.2.0", "18.0.0"),
-    Cell("4.0.1", "classic", "3.11", "2.3.3", "25.0.1"),
+    Cell("4.0.1", "classic", "3.11", "2.3.3", "25.0.1", DELTA),
+    Cell("4.0.1", "connect", "3.11", "2.3.3", "25.0.1", DELTA),
     Cell("4.0.5", "connect", "3.13", "2.3.3", "22.0.0"),
     Cell("4.1.4", "classic", "3.12", "2.2.3", "22.0.0"),
+    Cell("4.1.4", "connect", "3.12", "2.2.3", "22.0.0"),
     Cell("4.1.4", "server", "3.12", "2.2.3", "22.0.0"),
     Cell("4.2.1", "classic", "3.11", "3.0.0", "23.0.0"),
     Cell("4.2.1", "connect", "3.11", "3.0.0", "23.0.0"),
@@ -195,6 +207,17 @@ def connect_package(spark: str) -> tuple[str, ...]:
     return ("--packages", f"org.apache.spark:spark-connect_2.12:{spark}")
 
 
+@cache
+def wheel() -> Path:
+    """Build the wheel that the programs of a user import."""
+    folder = ENVIRONMENTS / "wheel"
+    shutil.rmtree(folder, ignore_errors=True)
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
 def variables(cell: Cell, python: Path, address: str | None) -> dict[str, str]:
     """Return the environment variables of a cell's processes."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_"))}
@@ -207,7 +230,9 @@ def variables(cell: Cell, python: Path, address: str | None) -> dict[str, str]:
     own = {
         "PYSPARK_PYTHON": str(python),
         "PYTHONPATH": str(ROOT),
+        "SESSIONKIT_FOLDER": str(SERVER_FOLDER) if cell.where == "server" else "",
         "SESSIONKIT_SPARK": where.get(cell.where) or "",
+        "SESSIONKIT_WHEEL": str(wheel()),
         "SPARK_LOCAL_IP": "127.0.0.1",
         # A time that Connect collects is naive, and says no more which of two hours it was in.
         "TZ": "UTC" if cell.where in {"connect", "server"} else "America/New_York",
@@ -225,7 +250,9 @@ def place(cell: Cell, python: Path) -> Iterator[str | None]:
         case "server":
             port = free_port()
             log = ENVIRONMENTS / "server.log"
-            with running([server_command(cell, python, port)], port, env, log):
+            shutil.rmtree(SERVER_FOLDER, ignore_errors=True)
+            SERVER_FOLDER.mkdir()
+            with running([server_command(cell, python, port)], port, env, log, SERVER_FOLDER):
                 yield f"sc://127.0.0.1:{port}"
         case "standalone":
             with standalone(python, env, ENVIRONMENTS / "standalone") as address:
@@ -269,11 +296,17 @@ def free_port() -> int:
 
 @contextmanager
 def running(
-    commands: Sequence[Sequence[str]], port: int, env: Mapping[str, str], log: Path
+    commands: Sequence[Sequence[str]],
+    port: int,
+    env: Mapping[str, str],
+    log: Path,
+    folder: Path | None = None,
 ) -> Iterator[None]:
     """Run commands until the end of the block, which begins once somebody listens on a port."""
     with log.open("w") as out:
-        begun = [subprocess.Popen(each, env=env, stdout=out, stderr=out) for each in commands]
+        begun = [
+            subprocess.Popen(each, cwd=folder, env=env, stdout=out, stderr=out) for each in commands
+        ]
     try:
         _wait_for(port, begun[0], log)
         yield

@@ -95,6 +95,8 @@ def _leave_out_where_spark_is_older(item: pytest.Item) -> None:
 
 
 def _rank(item: pytest.Item) -> int:
+    if item.nodeid.startswith("tests/as_users/"):
+        return -1
     if item.get_closest_marker("spark"):
         return 0
     return 1 if item.nodeid.startswith(PATHS_THAT_TAKE_LONG) else 2
