@@ -24,6 +24,7 @@ from sessionkit.spec.groups import BUCKETS, LARGEST_BUCKET_COUNT, buckets_for
 __all__ = ["COSTS", "Costs", "Layout", "Size", "size"]
 
 Layout: TypeAlias = Literal["buckets", "pages"]
+"""How the state is stored: `Storage(layout=...)`."""
 
 BUSY: Final = 0.6
 """The share of its trigger that a micro-batch may take, so that a query catches up after a stop."""
@@ -71,6 +72,7 @@ COSTS: Final = {
     "functions": _FUNCTIONS,
     "aggregates": attrs.evolve(_FUNCTIONS, event=1.2e-6, session=1.7e-6),
 }
+"""What was measured of a spec of functions, and of one of aggregates, in seconds."""
 
 
 @attrs.frozen(kw_only=True)
