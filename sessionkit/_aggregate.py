@@ -10,7 +10,13 @@ from sessionkit._instants import duration_text
 from sessionkit.errors import SpecError, with_hint
 
 Condition: TypeAlias = str | pc.Expression
-"""The name of a bool field of the event class, or a pyarrow expression over its fields."""
+"""
+The name of a bool field of the event class, or a pyarrow expression over its fields.
+
+`"is_view"`, or `pc.field("kind") == "view"`. Arrow computes it for all events of a micro-batch at
+once. Where it is null, the event isn't chosen. A spec raises a `SpecError` for a field that the
+event class doesn't have, and for an expression that isn't a bool.
+"""
 
 Kind: TypeAlias = Literal[
     "count",

@@ -10,7 +10,11 @@ __all__ = ["FinishResult", "GroupStateLike"]
 R = TypeVar("R", bound=Record)
 
 FinishResult: TypeAlias = R | Iterable[R] | None
-"""What `finish` may return (one result row, several, or none)."""
+"""
+What `finish` may return, and `process` and `on_timer` of a `StatefulSpec`.
+
+That is one result row, several (a list, or a generator), or None for no row.
+"""
 
 
 class GroupStateLike(Protocol):

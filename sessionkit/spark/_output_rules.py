@@ -25,13 +25,29 @@ QueryType: TypeAlias = Literal[
     "stateful",
     "stateful_update",
 ]
-"""What a query does, as far as Spark's output modes depend on it."""
+"""
+What a query does, as far as Spark's output modes depend on it.
+
+`start_query` reads it from the plan of the frame. A query of `sessionize` or `apply_with_state` is
+`"stateful"`: its operator emits rows in mode `append`. `"stateful_update"` is one of your own that
+was declared with mode `update`.
+"""
 
 OutputMode: TypeAlias = Literal["append", "update", "complete"]
-"""Which rows of its result a query writes after a micro-batch."""
+"""
+Which rows of its result a query writes after a micro-batch.
+
+`"append"`: those that will never change. `"update"`: those that this micro-batch has changed.
+`"complete"`: all of them, which only an aggregation keeps.
+"""
 
 Sink: TypeAlias = Literal["file", "foreach", "foreachBatch", "console", "memory", "kafka"]
-"""Where a query writes, by Spark's name for it."""
+"""
+Where a query writes, as far as Spark's output modes depend on it.
+
+For `start_query`, `Files` is a `"file"`, and `Delta`, `Postgres`, `Routes` and `ExactlyOnce` are a
+`"foreachBatch"`.
+"""
 
 QUERY_TYPES: Final[tuple[QueryType, ...]] = get_args(QueryType)
 OUTPUT_MODES: Final[tuple[OutputMode, ...]] = get_args(OutputMode)

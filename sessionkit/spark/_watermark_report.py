@@ -27,13 +27,22 @@ from sessionkit.spark.jobs.progress import (
 )
 
 Policy: TypeAlias = Literal["min", "max"]
-"""Which of several sources moves the watermark: the slowest, or the fastest."""
+"""
+Which of several sources moves the watermark of a query: the slowest (`min`), or the fastest.
+
+It's Spark's setting `spark.sql.streaming.multipleWatermarkPolicy`; `check_watermarks` says what
+each of the two costs.
+"""
 
 Progress: TypeAlias = Mapping[str, Any]
 WatermarkState: TypeAlias = Literal[
     "no_batch", "undeclared", "waiting", "moving", "idle", "stalled", "held_back", "ahead_of_clock"
 ]
-"""How a watermark stands, and so why it moves or doesn't: see `WatermarkReport`."""
+"""
+Why the watermark of a query moves, or doesn't, as of its last micro-batch.
+
+`WatermarkReport` says what each name means.
+"""
 
 POLICY_SETTING: Final = "spark.sql.streaming.multipleWatermarkPolicy"
 # Spark 4.0 and later put the operator's id before the column.

@@ -25,7 +25,12 @@ __all__ = [
 ]
 
 Expiry: TypeAlias = Literal["never", "event_time", "first_event_and_delay"]
-"""What ends the memory of a key: nothing, its event time, or its first event and the delay."""
+"""
+When a stream forgets a key: never, or once the watermark, in event time, is late enough.
+
+`"event_time"`: once it reaches the event time of the key. `"first_event_and_delay"`: once it
+reaches that of the key's first row, plus the delay.
+"""
 
 FLOATS: Final = (T.FloatType, T.DoubleType)
 UNORDERED: Final = ("map<", "variant", "interval")

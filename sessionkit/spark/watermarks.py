@@ -44,7 +44,12 @@ __all__ = [
 ]
 
 ZeroDelay: TypeAlias = Literal["refused", "drops_ties"]
-"""What becomes of a delay of zero, under which rows that share an event time may be dropped."""
+"""
+Whether `declare_watermark` takes a delay of zero.
+
+`"refused"`: it raises a `SpecError`. `"drops_ties"`: it takes it. The watermark is then the newest
+event time itself, so Spark drops a row with that event time if it comes one micro-batch later.
+"""
 
 
 @attrs.frozen

@@ -302,7 +302,7 @@ class SessionSpec(Spec[E, S, R]):
 
 
 AnySessionSpec: TypeAlias = SessionSpec[Any, Any, Any]
-"""A `SessionSpec` of any classes."""
+"""A `SessionSpec` of any event, state and result class, for annotations."""
 
 for _name in ("of", "aggregate", "per_event"):
     spelled_out(vars(SessionSpec)[_name].__func__, SessionSpec, but="logic")

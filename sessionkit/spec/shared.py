@@ -202,7 +202,7 @@ class Spec(Generic[E, S, R]):
 
 
 AnySpec: TypeAlias = Spec[Any, Any, Any]
-"""A spec of either kind, of any classes."""
+"""A `SessionSpec` or a `StatefulSpec` of any classes, for annotations."""
 
 
 def set_derived(made: object, **values: Any) -> None:

@@ -227,7 +227,7 @@ class StatefulSpec(Spec[E, S, R]):
 
 
 AnyStatefulSpec: TypeAlias = StatefulSpec[Any, Any, Any]
-"""A `StatefulSpec` of any classes."""
+"""A `StatefulSpec` of any event, state and result class, for annotations."""
 
 POLICY_NAMES: Final = frozenset({"event_time_gap", "processing_time_gap", "time_to_live"})
 

@@ -12,7 +12,12 @@ from sessionkit.errors import SpecError, with_hint
 
 Gap: TypeAlias = Duration | Callable[[Any], timedelta]
 Clock: TypeAlias = Literal["event_time", "processing_time"]
-"""By which clock time passes: that of the events, or that of the engine."""
+"""
+The clock by which time passes.
+
+`"event_time"` is that of the events: the watermark. `"processing_time"` is that of the machine on
+which the query runs, as of the start of the micro-batch.
+"""
 
 
 def _read_gap(value: Duration) -> timedelta:
@@ -186,7 +191,12 @@ class FirstOf(_Combinable):
 
 
 TimeoutPolicy: TypeAlias = SinglePolicy | FirstOf
-"""What a `StatefulSpec` takes as its `timeout`, besides a duration."""
+"""
+What a `StatefulSpec` takes as its `timeout`, besides a duration: when a key is over.
+
+Two or more policies joined with `|` are a `FirstOf`: the first one that is due ends the key. Each
+policy says by which clock it counts.
+"""
 
 
 @attrs.frozen

@@ -16,10 +16,23 @@ from sessionkit.errors import SpecError, with_hint
 from sessionkit.timeouts._policies import Clock, EventTimeGap, Gap, read_max_gap
 
 Predicate: TypeAlias = Condition | Callable[[Any], bool]
-"""A condition on an event, as in `sessionkit.aggregates`, or a function of it."""
+"""
+A condition on an event: a `Condition` of `sessionkit.aggregates`, or a function of the event.
+
+A function is called once for each event, on a worker, with an object of the event class, and
+returns a bool. If it raises or returns anything else, the query stops with a `UserFunctionError`,
+or under `on_error="reject"` the event fails. A `Condition` is faster: no Python runs for an event.
+"""
 
 StateGap: TypeAlias = Callable[[Any], timedelta]
-"""The gap of a session by its state."""
+"""
+A function from the state of an open session to its gap from there on, in event time.
+
+It's called on a worker, with an object of the state class, once the events of an instant are
+folded. It returns a `timedelta` that is positive and no longer than `gap`. If it raises or returns
+anything else, the query stops with a `UserFunctionError`, or under `on_error="reject"` the last of
+these events fails.
+"""
 
 ClosedBy: TypeAlias = Literal[
     "until",
@@ -32,7 +45,11 @@ ClosedBy: TypeAlias = Literal[
     "max_duration",
     "idle",
 ]
-"""The rule that ended a session, by its name."""
+"""
+The rule that ended a session, by its name: `"gap"`, `"idle"`, or an argument of `SessionRules`.
+
+It's `Session.closed_by`, and the column `closed_by` of the rows. `"idle"` is `close_idle_after`.
+"""
 
 CLOSED_BY: Final[tuple[ClosedBy, ...]] = get_args(ClosedBy)
 """
@@ -226,7 +243,12 @@ class Every:
 
 
 Emit: TypeAlias = Every | str
-"""What a spec takes: an `Every`, or a text for one, `"on_close"` or `"on_update"`."""
+"""
+When a session gives rows: what `Results(emit=...)` takes.
+
+`"on_close"`: once, when it is over. `"on_update"`: also after each micro-batch that gave it events.
+An `Every`, or a text for one such as `"every 5 minutes"`: also so often.
+"""
 
 
 def read_emit(value: object) -> Any:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from importlib import metadata
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 
@@ -209,6 +210,34 @@ def test_what_is_public_is_documented(public: str) -> None:
     assert [] == silent
 
 
+@pytest.mark.parametrize("public", PUBLIC)
+def test_a_public_type_or_constant_says_what_it_means(public: str) -> None:
+    """Such a value has no docstring of its own: the text right below its definition says it."""
+    module = importlib.import_module(public)
+    values = {name: getattr(module, name) for name in module.__all__}
+    assert [] == [
+        name
+        for name, value in values.items()
+        if not (inspect.isclass(value) or inspect.isroutine(value)) and name not in texts_below()
+    ]
+
+
+@cache
+def texts_below() -> dict[str, str]:
+    """Return the texts below the assignments of the package, by the names that are assigned."""
+    found: dict[str, str] = {}
+    for module in MODULES:
+        for node, below in pairwise(tree_of(module).body):
+            match node, below:
+                case (
+                    ast.Assign(targets=[ast.Name(id=name)])
+                    | ast.AnnAssign(target=ast.Name(id=name)),
+                    ast.Expr(value=ast.Constant(value=str(text))),
+                ):
+                    found[name] = text
+    return found
+
+
 def members_of(value: object) -> Iterator[tuple[str, object]]:
     """Yield a class or function with its name, and the public methods that a class defines."""
     if inspect.isfunction(value) or inspect.isclass(value):
@@ -216,6 +245,7 @@ def members_of(value: object) -> Iterator[tuple[str, object]]:
     if inspect.isclass(value):
         for name, member in vars(value).items():
             if not name.startswith("_") and (
-                inspect.isfunction(member) or type(member) is property
+                inspect.isfunction(member)
+                or isinstance(member, property | classmethod | staticmethod)
             ):
-                yield name, member
+                yield name, getattr(member, "__func__", member)

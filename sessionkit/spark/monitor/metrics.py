@@ -107,7 +107,12 @@ METRICS: Final[tuple[Metric, ...]] = (
         "query_failed", "gauge", "1 where it has failed", lambda s: float(s.failure is not None)
     ),
 )
-"""What `PrometheusEndpoint` and `to_opentelemetry` report of a query, in this order."""
+"""
+What `PrometheusEndpoint` and `to_opentelemetry` report of a query, in this order.
+
+Each `Metric` says what it counts or measures. Durations are in seconds, points in time in seconds
+since 1970 (UTC), and sizes in bytes; their names end in the unit.
+"""
 
 
 def samples(metric: Metric, status: QueryStatus) -> Iterator[tuple[str | None, float]]:

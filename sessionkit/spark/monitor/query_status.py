@@ -316,7 +316,12 @@ def _is_unbalanced(progress: Any) -> bool:
 
 
 Receiver: TypeAlias = Callable[[QueryStatus], None]
-"""What is called with how a query stands, whenever Spark reports on it."""
+"""
+A function that `monitor` calls with the status of a query, whenever Spark reports on it.
+
+It runs on the driver, in a thread of Spark's own, so no query waits for it. What it raises is
+logged, and the query goes on.
+"""
 
 
 def monitor(spark: SparkSession, *receivers: Receiver) -> StreamingQueryListener:

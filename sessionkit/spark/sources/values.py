@@ -24,9 +24,19 @@ KAFKA_COLUMNS: Final[Mapping[str, type]] = {
     "kafka_timestamp": datetime,
     PAYLOAD: bytes,
 }
-"""What the rows of a topic pass through, as `Inputs(passthrough=KAFKA_COLUMNS)`."""
+"""
+The columns that say where a message came from, for `Inputs(passthrough=KAFKA_COLUMNS)`.
+
+`read_stream` and `read_batch` fill them, and a rejected row has them: topic, partition, offset, the
+time that Kafka gave the message (UTC), and the `payload`, the bytes of one that can't be an event.
+"""
 FILE_COLUMNS: Final[Mapping[str, type]] = {"file_path": str, PAYLOAD: bytes}
-"""What the rows of files pass through, as `Inputs(passthrough=FILE_COLUMNS)`."""
+"""
+The columns that say where a line came from, for `Inputs(passthrough=FILE_COLUMNS)`.
+
+`read_stream` and `read_batch` fill them, and a rejected row has them: the path of the file, and the
+`payload`, the bytes of a line that can't be an event.
+"""
 
 
 def ddl(fields: Collection[Field]) -> str:
