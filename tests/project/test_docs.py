@@ -22,14 +22,15 @@ def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-def run_blocks(page: Path) -> dict[str, Any]:
+def run_blocks(page: Path, text: str | None = None) -> dict[str, Any]:
     """
     Run the blocks of a page in one namespace, as a notebook would, and the tests in them.
 
-    Text right below a block is what the block prints.
+    Text right below a block is what the block prints. `text` is what is read of the page, by
+    default all.
     """
     namespace: dict[str, Any] = {"__name__": "__main__"}
-    text = page.read_text(encoding="utf-8")
+    text = page.read_text(encoding="utf-8") if text is None else text
     for found in BLOCK.finditer(text):
         if not found[1].startswith(NOT_RUN):
             # The empty lines above make an error point at its line of the page.
@@ -60,6 +61,18 @@ def test_blocks_without_spark_run(page: Path) -> None:
 def test_blocks_with_spark_run(page: Path, spark: Any) -> None:
     """The blocks run on the session that the tests share."""
     assert run_blocks(page)["spark"] is spark
+
+
+def test_a_reader_may_skip_the_class_of_the_tutorial(spark: Any) -> None:
+    """Step 2 sends a reader without a class to step 5; from there, nothing needs steps 3 and 4."""
+    page = ROOT / "docs" / "tutorial" / "first-session-job.md"
+    text = page.read_text(encoding="utf-8")
+    skipped = text[text.index("\n## 3. ") : text.index("\n## 5. ")]
+
+    assert "continue with step 5" in text[: text.index("\n## 3. ")]
+    namespace = run_blocks(page, text.replace(skipped, "\n" * skipped.count("\n")))
+    assert "Landed" in namespace
+    assert "Visit" not in namespace
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
