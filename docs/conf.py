@@ -1,6 +1,7 @@
 """How `make docs` builds the site: the pages of this folder, and a reference of public names."""
 
 import json
+import re
 import sys
 from importlib import import_module, metadata
 from inspect import isclass, isroutine
@@ -61,6 +62,21 @@ def home_of(name: str, value: object) -> str:
     modules = [module for module in map(import_module, ADDRESSES) if name in module.__all__]
     homes = [module.__name__ for module in modules if getattr(module, name) is value]
     return next((address for address in homes if address != FACADE), FACADE)
+
+
+class PagesByPart(SphinxDirective):
+    """The parts of `pages.md`, and their pages, in the sidebar."""
+
+    def run(self) -> list[Node]:
+        """Return a hidden table of contents for each part."""
+        page = Path(self.env.doc2path("pages"))
+        self.env.note_dependency(page)
+        text = []
+        for part in re.split(r"^## ", page.read_text("utf-8"), flags=re.MULTILINE)[1:]:
+            caption, _, table = part.partition("\n")
+            linked = re.findall(r"\]\(([^)]+)\.md\)", table)
+            text += ["```{toctree}", ":hidden:", f":caption: {caption}", "", *linked, "```", ""]
+        return self.parse_text_to_nodes("\n".join(text))
 
 
 class PublicNames(SphinxDirective):
@@ -128,6 +144,7 @@ def list_versions(app: Sphinx, error: Exception | None) -> None:
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Tell Sphinx what this file adds."""
+    app.add_directive("pages-by-part", PagesByPart)
     app.add_directive("public", PublicNames)
     app.connect("autodoc-process-docstring", describe_data, priority=600)  # after napoleon
     app.connect("autodoc-process-docstring", mark_code, priority=400)  # before napoleon

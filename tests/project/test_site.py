@@ -3,6 +3,7 @@
 import importlib
 import io
 import json
+import re
 import warnings
 from collections.abc import Iterator
 from functools import partial
@@ -71,6 +72,19 @@ def test_the_site_is_small_and_fetches_nothing_from_elsewhere(built: tuple[Sphin
     assert [] == [name for public in PUBLIC for name in names_of(public) if name not in index]
     assert [] == [page for page in pages if 'src="http' in page or 'stylesheet" href="http' in page]
     assert sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) < SMALL
+
+
+def test_the_sidebar_has_the_parts_of_the_list_of_pages(built: tuple[Sphinx, str]) -> None:
+    """`docs/pages.md` says which page is in which part, and in which order."""
+    _, *parts = (DOCS / "pages.md").read_text("utf-8").split("\n## ")
+    listed = {part.partition("\n")[0]: re.findall(r"\]\((.+?)\.md\)", part) for part in parts}
+    page = (Path(built[0].outdir) / "index.html").read_text("utf-8")
+    _, *shown = page[: page.index("</aside>")].split('<span class="caption-text">')
+    links = {part.partition("<")[0]: re.findall(r'href="(.+?)\.html"', part) for part in shown}
+
+    assert len(listed) > 5
+    assert listed == {caption: links[caption] for caption in listed}
+    assert ["Cookbook", "Public names", "Project"] == list(links)[len(listed) :]
 
 
 # -- several versions ----------------------------------------------------------------------------
