@@ -149,6 +149,36 @@ def test_a_reader_searches(address: str, reader: Reader) -> None:
         reader.wait_for(f"{links}.includes({page!r})")
 
 
+@pytest.mark.parametrize(
+    ("word", "page"),
+    [
+        ("kafka", "how-to/read-from-kafka-and-files"),
+        ("delta", "how-to/write-to-tables"),
+        ("postgres", "how-to/write-to-tables"),
+        ("late", "how-to/early-results"),
+        ("watermark", "how-to/watermarks"),
+        ("delay", "how-to/watermarks"),
+        ("duplicates", "how-to/deduplicate"),
+        ("gap", "how-to/cut-sessions"),
+        ("restart", "how-to/restart"),
+        ("backfill", "how-to/backfill"),
+        ("test", "how-to/test-a-spec"),
+        ("timers", "how-to/state-per-key"),
+        ("report", "how-to/make-a-report"),
+        ("start_query", "reference/api/sessionkit.spark"),
+        ("SessionSpec", "reference/api/sessionkit.spec"),
+    ],
+)
+def test_a_search_leads_to_the_page_about_a_word(
+    address: str, reader: Reader, word: str, page: str
+) -> None:
+    """A how-to comes before attributes of this name; a name as code has it leads to its entry."""
+    reader.open(f"{address}main/search.html?q={word}")
+    reader.wait_for(FOUND + "[0]")
+    found = reader.run(FOUND + "[0].getAttribute('href')")
+    assert f"{page}.html" == found.partition("#")[0]
+
+
 def test_a_reader_copies_an_example(address: str, reader: Reader) -> None:
     """What is copied is the block of the README, and nothing else."""
     reader.open(f"{address}0.2.0/index.html")
