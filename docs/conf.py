@@ -81,26 +81,52 @@ class PagesByPart(SphinxDirective):
 
 
 class PublicNames(SphinxDirective):
-    """Every public name of a module: described here, or in a table with links to other pages."""
+    """
+    Every public name of a module: in tables, then described here, or there with a link.
+
+    The content has a line for each table, `Caption: names`, in the order in which a reader needs
+    them; a longer line goes on indented. Names that no line has come last.
+    """
 
     required_arguments = 1
+    has_content = True
 
     def run(self) -> list[Node]:
         """Return what the page says of its module."""
         address = self.arguments[0]
         values = vars_of(import_module(address))
-        homes = {name: home_of(name, value) for name, value in values.items()}
-        here = [name for name, home in homes.items() if home == address]
-        data = [name for name in here if not (isclass(values[name]) or isroutine(values[name]))]
-        others = [f"   ~{home}.{name}" for name, home in homes.items() if home != address]
-        members = ", ".join(name for name in here if name not in data)
-        text = [f".. automodule:: {address}", f"   :members: {members}" if members else "", ""]
-        for name in data:
-            no_value = len(repr(values[name])) > LONGEST_VALUE
-            text += [f".. autodata:: {address}.{name}", "   :no-value:" if no_value else "", ""]
-        if others:
-            text += [f"`{address}` also offers:", "", ".. autosummary::", "", *others]
+        groups = self._groups(values)
+        homes = {name: home_of(name, values[name]) for names in groups.values() for name in names}
+        text = [f".. automodule:: {address}", ""]
+        for caption, names in groups.items():
+            text += [f".. rubric:: {caption}", "", ".. autosummary::", "   :nosignatures:", ""]
+            text += [*(f"   ~{homes[name]}.{name}" for name in names), ""]
+        for name in [name for name, home in homes.items() if home == address]:
+            text += described(f"{address}.{name}", values[name])
         return self.parse_text_to_nodes("\n".join(text), allow_section_headings=True)
+
+    def _groups(self, values: dict[str, Any]) -> dict[str, list[str]]:
+        """Return the names of each table, by its caption."""
+        text = "\n".join(self.content).strip()
+        lines = [line.partition(":") for line in re.split(r"\n(?=\S)", text) if line]
+        groups = {caption: re.split(r"[,\s]+", names.strip()) for caption, _, names in lines}
+        listed = [name for names in groups.values() for name in names]
+        if unknown := [name for name in listed if name not in values]:
+            msg = f"the module has no public name {unknown[0]}"
+            raise self.error(msg)
+        rest = [name for name in values if name not in listed]
+        return {**groups, "More" if groups else "Names": rest} if rest else groups
+
+
+def described(name: str, value: object) -> list[str]:
+    """Return the entry of a name in reStructuredText."""
+    if isclass(value):
+        kind = "autoexception" if issubclass(value, BaseException) else "autoclass"
+        return [f".. {kind}:: {name}", "   :members:", ""]
+    if isroutine(value):
+        return [f".. autofunction:: {name}", ""]
+    no_value = len(repr(value)) > LONGEST_VALUE
+    return [f".. autodata:: {name}", "   :no-value:" if no_value else "", ""]
 
 
 def describe_data(_app: Sphinx, kind: str, name: str, value: Any, _: Any, lines: list[str]) -> None:

@@ -63,6 +63,20 @@ def test_a_page_has_every_public_name(built: tuple[Sphinx, str], public: str) ->
     assert [] == [name for name in names_of(public) if name not in page]
 
 
+def test_a_page_begins_with_what_users_call_first(built: tuple[Sphinx, str]) -> None:
+    """Tables with a line for each name, then the entries in the same order."""
+    page = (Path(built[0].outdir) / "reference/api/sessionkit.spark.html").read_text("utf-8")
+    tables, *entries = re.split(r'<dl class="py \w+">\s<dt class="sig [^"]*" id="', page)
+    listed = re.findall(r'<td><p><a class="reference internal" href="[^"]*#([\w.]+)"', tables)
+    described = [f"sessionkit.spark.{name}" for name in ("sessions", "Sessions", "sessionize")]
+
+    assert described == listed[:3]
+    assert {name.rpartition(".")[2] for name in listed} == names_of("sessionkit.spark")
+    here = [name for name in listed if name.startswith("sessionkit.spark.")]
+    names = [entry.partition('"')[0] for entry in entries]
+    assert here == [name for name in names if name.count(".") == 2]
+
+
 def test_the_site_is_small_and_fetches_nothing_from_elsewhere(built: tuple[Sphinx, str]) -> None:
     """And its search knows every public name."""
     folder = Path(built[0].outdir)
