@@ -143,7 +143,12 @@ def describe_data(_app: Sphinx, kind: str, name: str, value: Any, _: Any, lines:
 
 
 def mark_code(_app: Sphinx, _kind: str, _name: str, _value: Any, _: Any, lines: list[str]) -> None:
-    """Make indented lines below a paragraph a block of code, as they are in Markdown."""
+    """Make an example a block of code, and indented lines below a paragraph, as in Markdown."""
+    if "Example:" in lines:
+        at = lines.index("Example:") + 1
+        end = next((n for n, line in enumerate(lines) if n >= at and line[:1].strip()), len(lines))
+        code = [f"    {line}" if line else "" for line in lines[at:end]]
+        lines[at:end] = ["    .. code-block:: python", "", *code]
     for at in range(len(lines) - 1, 1, -1):
         above, empty, line = lines[at - 2 : at + 1]
         if line.startswith("    ") and not empty and above and not above.startswith((" ", "*")):

@@ -75,6 +75,16 @@ def count(field: str | None = None, *, where: Condition | None = None) -> Aggreg
     """
     Count the events of a session, or the values of a field that aren't null: an int.
 
+    Example:
+        import pyarrow.compute as pc
+        from sessionkit import aggregates as agg
+
+        aggregates = {
+            "events": agg.count(),
+            "searches": agg.count("query"),  # those whose query isn't null
+            "purchases": agg.count(where=pc.field("kind") == "buy"),
+        }
+
     Args:
         field: The field whose values count.
         where: Which events count.
@@ -139,6 +149,15 @@ def max(field: str, *, where: Condition | None = None) -> Aggregate:  # noqa: A0
 def first(field: str, *, where: Condition | None = None) -> Aggregate:
     """
     Return the value of a field at the earliest event time; of several there, the least.
+
+    Example:
+        import pyarrow.compute as pc
+        from sessionkit import aggregates as agg
+
+        aggregates = {
+            "landing": agg.first("page"),
+            "first_price": agg.first("price", where=pc.field("kind") == "buy"),
+        }
 
     Args:
         field: The field, of a plain type.
@@ -302,6 +321,15 @@ def rate(per: Duration, *, where: Condition | None = None) -> Aggregate:
 def any(condition: Condition, *, where: Condition | None = None) -> Aggregate:  # noqa: A001
     """
     Return whether a condition is true for at least one event.
+
+    Example:
+        import pyarrow.compute as pc
+        from sessionkit import aggregates as agg
+
+        aggregates = {
+            "bought": agg.any(pc.field("kind") == "buy"),
+            "logged_in": agg.any("is_member"),  # a bool field
+        }
 
     Args:
         condition: The condition.

@@ -58,6 +58,13 @@ def drop_duplicates_by_key(
 
     A stream keeps every key that it has ever seen. Its state is unbounded, so you must ask for it.
 
+    Example:
+        from sessionkit.spark.dedup import drop_duplicates_by_key
+
+        # views: a stream or a batch with the columns user, ts (a timestamp) and page
+        first_views = drop_duplicates_by_key("user", on="ts", unbounded_state=True).apply(views)
+        assert {row.page for row in first_views.collect()} == {"/shoes", "/hats"}
+
     Args:
         by: The key columns. Null is a value like any other: rows without a key count as duplicates.
         on: For a batch: the event time; the earliest row is kept. Without it, the smallest row by
@@ -86,6 +93,14 @@ def drop_duplicates_by_key_and_time(
     A stream drops a key from its state when the watermark reaches its event time: repeats that
     arrive later are dropped as late.
 
+    Example:
+        from sessionkit.spark.dedup import drop_duplicates_by_key_and_time
+
+        # views: a stream or a batch with the columns user, ts (a timestamp) and page
+        once = drop_duplicates_by_key_and_time("user", on="ts", delay="10 minutes")
+        unique = once.apply(views.union(views))
+        assert unique.count() == 5
+
     Args:
         by: The key columns, without the event time. Null is a value like any other.
         on: The event time. A row without one never leaves the state: filter such rows out first,
@@ -107,6 +122,14 @@ def drop_duplicates_within(delay: Duration, *, by: str | Sequence[str], on: str)
     keeps a key until the watermark reaches the event time of its first row + delay, so no second
     row up to that time is kept. A row after that time is new once the key has expired; until the
     watermark gets there, it counts as a repeat. `on` may be a key too.
+
+    Example:
+        from sessionkit.spark.dedup import drop_duplicates_within
+
+        # views: a stream or a batch with the columns user, ts (a timestamp) and page
+        once_an_hour = drop_duplicates_within("1 hour", by=["user", "page"], on="ts")
+        unique = once_an_hour.apply(views.union(views))
+        assert unique.count() == 5
 
     Args:
         delay: Both the time within which a key is unique, and the watermark delay.

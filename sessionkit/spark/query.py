@@ -81,6 +81,19 @@ def start_query(
     checks: Spark finds some of the same mistakes when the query starts, some when a micro-batch
     fails, and some never.
 
+    Example:
+        from sessionkit.spark import Files, sessionize, start_query
+
+        # stream: a stream with the columns user, ts and page
+        # visits: the spec in the example of SessionSpec.of
+        query = start_query(
+            sessionize(stream, visits),
+            sink=Files("parquet", "/data/visits"),
+            trigger="1 minute",
+            checkpoint="/checkpoints/visits",
+            spec=visits,
+        )
+
     Args:
         frame: A streaming DataFrame.
         sink: Where the rows go.

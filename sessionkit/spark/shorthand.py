@@ -136,15 +136,18 @@ def sessions(
     """
     Find the sessions of a frame, with aggregates and without a class.
 
+    The types are those of the frame's columns. What comes out is a DataFrame, for a stream and for
+    a batch; `start_query` starts a stream. Underneath is the spec that `.spec(...)` returns.
+
+    Example:
         from sessionkit import aggregates as agg
         from sessionkit.spark import sessions
 
-        visits = sessions(views, by="user", time="ts", gap="30 minutes", delay="10 minutes").agg(
+        # views: a DataFrame with the columns user, ts (a timestamp) and page
+        found = sessions(views, by="user", time="ts", gap="30 minutes", delay="10 minutes").agg(
             pages=agg.count(), landing=agg.first("page")
         )
-
-    The types are those of the frame's columns. What comes out is a DataFrame, for a stream and for
-    a batch; `start_query` starts a stream. Underneath is the spec that `.spec(...)` returns.
+        assert sorted(row.pages for row in found.collect()) == [1, 1, 3]
 
     Args:
         frame: The events: a stream or a batch. Columns that nothing asks for never reach Python.

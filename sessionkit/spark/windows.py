@@ -1,15 +1,6 @@
 """
 Windowed aggregation with Spark's own operators, and its rules checked before Spark runs.
 
-    counts = (
-        sliding("10 minutes", every="5 minutes", on="ts")
-        .by("word")
-        .watermark("10 minutes")
-        .agg(n="count(*)")
-        .output_mode("append")
-    )
-    frame = counts.apply(words)
-
 A definition is a frozen value: each method returns a new one. It works on streams and on batches,
 and reads in the order in which rows flow: window, keys, watermark, aggregates, output mode.
 """
@@ -63,6 +54,14 @@ def tumbling(length: Duration, *, on: str, start_time: Duration = timedelta(0)) 
     Windows are aligned to 1970-01-01 00:00 UTC, event time, so one-day windows start at midnight
     UTC, whatever the session's time zone is.
 
+    Example:
+        from sessionkit.spark.windows import tumbling
+
+        # views: a stream or a batch with the columns user, ts (a timestamp) and page
+        by_hour = tumbling("1 hour", on="ts").by("page").watermark("10 minutes").agg(n="count(*)")
+        found = by_hour.apply(views)
+        assert found.columns == ["page", "window_start", "window_end", "n"]
+
     Args:
         length: The length of a window. A day is 24 hours; months and years have no fixed length.
         on: The event-time column, a timestamp.
@@ -84,6 +83,19 @@ def sliding(
 
     Each row counts `length / every` times, and the state is that many times larger than with
     `tumbling`. Windows are aligned to 1970-01-01 00:00 UTC, event time.
+
+    Example:
+        from sessionkit.spark.windows import sliding
+
+        # views: a stream or a batch with the columns user, ts (a timestamp) and page
+        counts = (
+            sliding("10 minutes", every="5 minutes", on="ts")
+            .by("page")
+            .watermark("10 minutes")
+            .agg(n="count(*)")
+            .output_mode("append")
+        )
+        found = counts.apply(views)
 
     Args:
         length: The length of a window.
@@ -114,6 +126,13 @@ def session(
     Each row lasts from its event time until one gap later; rows of a key that overlap or touch
     form one session, which ends with the last of them. A stream needs a key (`by`), and can't run
     in update mode. For sessions with logic of your own, see `sessionkit.SessionSpec`.
+
+    Example:
+        from sessionkit.spark.windows import session
+
+        # views: a stream or a batch with the columns user, ts (a timestamp) and page
+        visits = session("30 minutes", on="ts").by("user").watermark("10 minutes").agg(n="count(*)")
+        assert sorted(row.n for row in visits.apply(views).collect()) == [1, 1, 3]
 
     Args:
         gap: One gap for all rows.

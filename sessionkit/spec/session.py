@@ -64,6 +64,20 @@ class SessionSpec(Spec[E, S, R]):
     `SessionSpec.aggregate(View, {...}, ...)` from aggregates, and by `SessionSpec.per_event(View,
     ...)`. `event`, `state` and `result` are the classes that it names.
 
+    Example:
+        from sessionkit import Aggregates, Lateness, SessionSpec
+        from sessionkit import aggregates as agg
+
+        # View: as in the example of SessionSpec.of
+        pages = SessionSpec(
+            logic=Aggregates(View, {"pages": agg.count(), "landing": agg.first("page")}),
+            keys={"user": str},
+            event_time="ts",
+            gap="30 minutes",
+            watermark_delay="10 minutes",
+            lateness=Lateness(allowed="1 hour"),
+        )
+
     Attributes:
         keys: The key columns and their types: str, int, bool, bytes, date, datetime, time or
             Decimal.
@@ -231,6 +245,26 @@ class SessionSpec(Spec[E, S, R]):
         `Functions`; `create` and `update` may take `time` too. The arguments that aren't
         described here, and the errors, are those of `SessionSpec`.
 
+        Example:
+            import attrs
+            from sessionkit import SessionSpec
+
+            @attrs.frozen
+            class View:  # the columns to read
+                page: str
+
+            @attrs.define
+            class Visit:  # the state of a session, and its result row
+                pages: int = 0
+
+                def update(self, view: View) -> None:
+                    self.pages += 1
+
+            visits = SessionSpec.of(
+                Visit, keys={"user": str}, event_time="ts", gap="30 minutes",
+                watermark_delay="10 minutes", order="event_time",
+            )
+
         Args:
             state: The state class: an attrs class. It needs no base class and no decorator of
                 sessionkit's.
@@ -278,6 +312,18 @@ class SessionSpec(Spec[E, S, R]):
         Aggregates have the same result in any order, so `order` is for `SessionRules` that need it,
         and for `drop_duplicates_for`. The arguments that aren't described here, and the errors, are
         those of `SessionSpec`.
+
+        Example:
+            import pyarrow.compute as pc
+            from sessionkit import SessionSpec
+            from sessionkit import aggregates as agg
+
+            # View: as in the example of SessionSpec.of
+            pages = SessionSpec.aggregate(
+                View,
+                {"pages": agg.count(), "bought": agg.any(pc.field("page") == "/thanks")},
+                keys={"user": str}, event_time="ts", gap="30 minutes", watermark_delay="10 minutes",
+            )
 
         Args:
             event, aggregates, result: As in `Aggregates`.

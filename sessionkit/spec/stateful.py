@@ -108,6 +108,25 @@ class StatefulSpec(Spec[E, S, R]):
 
     The same spec runs on a stream, on a batch and in a test.
 
+    Example:
+        import attrs
+        from sessionkit import KeyState, KeyTimes, StatefulSpec, TimeToLive
+
+        @attrs.frozen
+        class Reader:
+            pages: int
+
+        # View: as in the example of SessionSpec.of
+        def process(key, events: list[View], state: KeyState[Reader], times: KeyTimes) -> Reader:
+            reader = Reader(state.get(Reader(0)).pages + len(events))
+            state.set(reader)
+            return reader
+
+        readers = StatefulSpec(
+            process=process, keys={"user": str}, event_time="ts", watermark_delay="10 minutes",
+            timeout=TimeToLive("90 days", since="last_update", clock="event_time"),
+        )
+
     Attributes:
         keys, order, inputs, storage: As in a `SessionSpec`.
         process: `process(key, events, state, times)`, called once for each key and micro-batch

@@ -101,6 +101,17 @@ class EventTimeGap(_Combinable):
 
     It ends once the watermark reaches its end: its last event plus the gap.
 
+    Example:
+        from datetime import timedelta
+        from sessionkit import EventTimeGap
+
+        half_an_hour = EventTimeGap("30 minutes")
+
+        def by_page(view):
+            return timedelta(hours=2 if view.page == "/film" else 0.5)
+
+        longer_for_films = EventTimeGap(by_page, max_gap="2 hours")
+
     Attributes:
         gap: The gap, a `timedelta` or text such as `"30 minutes"`; or a function from an event to a
             `timedelta`, for a gap that depends on the event. An event whose gap isn't positive, or

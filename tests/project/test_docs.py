@@ -1,13 +1,23 @@
-"""Every Python block of the README and of docs/ runs, or says in its first line why not."""
+"""
+Every Python block of the README and of docs/ runs, or says in its first line why not.
 
+So does every example in the docstring of a public name.
+"""
+
+import ast
+import importlib
+import inspect
 import io
 import re
 import tomllib
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Any
+from textwrap import dedent
+from typing import Any, TypeGuard
 
 import pytest
+
+from tests.project.test_architecture import PUBLIC, members_of
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -15,6 +25,20 @@ BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 PRINTED = re.compile(r"\n\n```text\n(.*?)^```", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
 NOT_RUN = "# not run here: "
+EXAMPLE = re.compile(r"^Example:\n((?:    .*(?:\n|\Z)|\n)+)", re.MULTILINE)
+GIVEN_BY_SPARK = {"spark", "stream", "views"}
+"""What a test on Spark gives an example: a session, and the events of the README."""
+DEFINED_FIRST = ("SessionSpec.of", "StatefulSpec")
+"""Whose examples define what the others use."""
+FOLDERS = re.compile(r'"/(?=(?:data|checkpoints)/)')
+CALLED_FIRST = {
+    "Delta", "EventTimeGap", "Files", "JsonLines", "KafkaTopics", "Postgres", "Routes",
+    "SessionDriver", "SessionSpec", "SessionSpec.of", "StatefulDriver", "StatefulSpec",
+    "any", "apply_with_state", "count", "drop_duplicates_by_key",
+    "drop_duplicates_by_key_and_time", "drop_duplicates_within", "first", "open_sessions",
+    "read_stream", "reconcile", "session", "sessionize", "sessions", "sliding", "start_query",
+    "tumbling",
+}  # fmt: skip
 
 
 def name_of(page: Path) -> str:
@@ -73,6 +97,68 @@ def test_a_reader_may_skip_the_class_of_the_tutorial(spark: Any) -> None:
     namespace = run_blocks(page, text.replace(skipped, "\n" * skipped.count("\n")))
     assert "Landed" in namespace
     assert "Visit" not in namespace
+
+
+def is_read(node: ast.AST) -> TypeGuard[ast.Name]:
+    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+
+
+def examples() -> dict[str, str]:
+    """Return the examples in the docstrings of public names, those that define names first."""
+    modules = map(importlib.import_module, PUBLIC)
+    values = [getattr(module, name) for module in modules for name in module.__all__]
+    members: list[Any] = [member for value in values for _, member in members_of(value)]
+    found = {
+        member.__qualname__: dedent(example[1])
+        for member in members
+        if (example := EXAMPLE.search(inspect.getdoc(member) or ""))
+    }
+    return {name: found[name] for name in DEFINED_FIRST} | found
+
+
+EXAMPLES = examples()
+ON_SPARK = [
+    name
+    for name, code in EXAMPLES.items()
+    if GIVEN_BY_SPARK & {node.id for node in ast.walk(ast.parse(code)) if is_read(node)}
+]
+
+
+def run_example(name: str, given: dict[str, Any], folder: Path) -> None:
+    """Run an example as someone who has those names, with folders below this one."""
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    for each in dict.fromkeys([*DEFINED_FIRST, name]):
+        namespace |= given
+        code = FOLDERS.sub(f'"{folder}/', EXAMPLES[each])
+        with redirect_stdout(io.StringIO()):
+            exec(compile(code, f"the example of {each}", "exec"), namespace)  # noqa: S102 (our own)
+    if query := namespace.get("query"):
+        query.stop()
+        assert query.exception() is None
+
+
+def test_what_users_call_first_has_an_example() -> None:
+    """Each is short enough to be read at a glance."""
+    assert set() == CALLED_FIRST - EXAMPLES.keys()
+    lengths = {name: len(code.split("\n")) for name, code in EXAMPLES.items()}
+    assert {} == {name: lines for name, lines in lengths.items() if lines > 20}
+
+
+@pytest.mark.parametrize("name", sorted(EXAMPLES.keys() - {*ON_SPARK}))
+def test_an_example_without_spark_runs(name: str, tmp_path: Path) -> None:
+    """It runs as it stands, with the classes and specs that other examples define."""
+    run_example(name, {}, tmp_path)
+
+
+@pytest.mark.parametrize("name", ON_SPARK)
+def test_an_example_with_spark_runs(name: str, tmp_path: Path, spark: Any) -> None:
+    """It runs on the views of the README, as a batch and as a stream."""
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    views = spark.sql(page.split('"""')[1])
+    views.write.parquet(f"{tmp_path}/views")
+    views.write.json(f"{tmp_path}/data/events")
+    stream = spark.readStream.schema(views.schema).parquet(f"{tmp_path}/views")
+    run_example(name, {"spark": spark, "views": views, "stream": stream}, tmp_path)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

@@ -19,7 +19,7 @@ from tests.project.test_architecture import PUBLIC
 from tests.support.browser import BrowserMissingError, Reader, browser_in
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-SMALL = 10_000_000
+SMALL = 11_000_000
 FOUND = "document.querySelectorAll('#search-results .search li a')"
 VERSIONS = "[...document.querySelector('select').options].map(each => each.text)"
 

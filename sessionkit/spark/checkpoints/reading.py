@@ -202,6 +202,21 @@ def open_sessions(
     Under `order="event_time"`, this view includes the buffered events. A notebook shows the list as
     a timeline. Needs Spark 4.0 or later.
 
+    Example:
+        from sessionkit.spark import Files, open_sessions, sessionize, start_query
+
+        # stream: a stream with the columns user, ts and page
+        # visits: the spec in the example of SessionSpec.of
+        query = start_query(
+            sessionize(stream, visits),
+            sink=Files("parquet", "/data/visits"),
+            trigger="availableNow",
+            checkpoint="/checkpoints/visits",
+        )
+        query.awaitTermination()
+        for visit in open_sessions("/checkpoints/visits", visits):
+            print(visit.key.user, visit.start, visit.events, visit.state)
+
     Args:
         path: The checkpoint location of the query, which may run meanwhile.
         spec: The spec of the query.

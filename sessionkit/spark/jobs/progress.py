@@ -281,6 +281,21 @@ def reconcile(
     again in time, and pass what it returned before; or call `Reconciliation.add` in a
     `StreamingQueryListener`.
 
+    Example:
+        from sessionkit.spark import Files, reconcile, sessionize, start_query
+
+        # stream: a stream with the columns user, ts and page
+        # visits: the spec in the example of SessionSpec.of
+        query = start_query(
+            sessionize(stream, visits),
+            sink=Files("parquet", "/data/visits"),
+            trigger="availableNow",
+            checkpoint="/checkpoints/visits",
+        )
+        query.awaitTermination()
+        found = reconcile(query)
+        assert found.counts.events == 5
+
     Args:
         counted: A query over the frame that `sessionize` or `apply_with_state` returned, running or
             stopped. Or the `observation` of a batch; this waits until an action has run.

@@ -226,6 +226,15 @@ def sessionize(
     rows. The counts of every micro-batch are in the
     query's progress; read them with `batch_counts`.
 
+    Example:
+        from sessionkit.spark import sessionize
+
+        # views: a DataFrame with the columns user, ts (a timestamp) and page
+        # visits: the spec in the example of SessionSpec.of
+        found = sessionize(views, visits)
+        assert found.columns == ["user", "session_id", "session_start", "session_end", "pages"]
+        assert sorted(row.pages for row in found.collect()) == [1, 1, 3]
+
     Args:
         events: The input. Its columns are matched by name to the key, the event time, the fields
             of the event class and `passthrough`; other columns never reach Python.
@@ -326,6 +335,14 @@ def apply_with_state(
 
     Under the `availableNow` trigger, a spec with processing-time timers never ends. `start_query`
     refuses that; `writeStream` doesn't.
+
+    Example:
+        from sessionkit.spark import apply_with_state
+
+        # views: a DataFrame with the columns user, ts (a timestamp) and page
+        # readers: the spec in the example of StatefulSpec
+        found = apply_with_state(views, readers)
+        assert {row.user: row.pages for row in found.collect()} == {"ann": 4, "bob": 1}
 
     Args:
         events: The input. Its columns are matched by name to the key, the event time, the fields

@@ -37,6 +37,18 @@ class Files:
     """
     A folder to which every micro-batch adds files, each row exactly once.
 
+    Example:
+        from pyspark.sql import functions as F
+        from sessionkit.spark import Files, sessionize, start_query
+
+        # stream and visits: as in the example of start_query
+        query = start_query(
+            sessionize(stream, visits).withColumn("day", F.to_date("session_start")),
+            sink=Files("parquet", "/data/visits", partition_by="day"),
+            trigger="1 minute",
+            checkpoint="/checkpoints/visits",
+        )
+
     Attributes:
         format: The format: `parquet`, `orc`, `json`, `csv` or another that Spark knows.
         path: The folder.
@@ -150,6 +162,13 @@ class Delta:
     the query, the kind of the rows and the number of the micro-batch: Delta leaves out one that the
     table has already.
 
+    Example:
+        from sessionkit.spark import Delta
+
+        by_path = Delta("/tables/visits")
+        by_name = Delta("shop.visits")
+        latest_by_user = Delta("shop.latest_visits", key="user")
+
     Attributes:
         table: The name of a table, or the path of one: a path has a `/`, or is a `Path`.
         key: The columns by which a row replaces an earlier one. By default it is `session_id` for
@@ -194,6 +213,13 @@ class Postgres:
     in the table `sessionkit_batches`. So a micro-batch that runs again changes nothing. One query
     owns the table: another one is refused, and so is an earlier run of the same query that is still
     alive.
+
+    Example:
+        import os
+        from sessionkit.spark import Postgres
+
+        visits = Postgres("postgresql://etl@db.example/shop", "web.visits")
+        with_password = Postgres(lambda: os.environ["SHOP_DSN"], "web.visits")
 
     Attributes:
         dsn: How to connect, as `postgresql://user@host/database` or `host=... dbname=...`; or a
@@ -284,6 +310,21 @@ class Routes:
     sink: `rejected` takes those of a kind that no other argument names. A result row has the
     columns of a result and those that you add to the frame, and any other row all columns. No two
     sinks share a table, a folder or a topic.
+
+    Example:
+        from sessionkit.spark import Files, Routes, sessionize, start_query
+
+        # stream and visits: as in the example of start_query
+        query = start_query(
+            sessionize(stream, visits, with_rejected=True),
+            sink=Routes(
+                session=Files("parquet", "/data/visits"),
+                late=Files("parquet", "/data/late"),
+                rejected=Files("parquet", "/data/rejected"),
+            ),
+            trigger="1 minute",
+            checkpoint="/checkpoints/visits",
+        )
 
     Attributes:
         session: Takes the sessions of a `SessionSpec`.

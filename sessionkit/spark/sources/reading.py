@@ -55,6 +55,17 @@ def read_stream(
     bytes, and where it came from. Between this and `sessionize`, keep the column `_unreadable`,
     which says so; `withColumn` and a left join do.
 
+    Example:
+        import attrs
+        from sessionkit import Inputs
+        from sessionkit.spark import sessionize_all
+        from sessionkit.spark.sources import FILE_COLUMNS, JsonLines, read_stream
+
+        # visits: the spec in the example of SessionSpec.of
+        visits = attrs.evolve(visits, inputs=Inputs(passthrough=FILE_COLUMNS))
+        events = read_stream(spark, JsonLines("/data/events"), visits)
+        rows = sessionize_all(events, visits)  # sessions, and what can't be read with the reason
+
     Args:
         spark: The session.
         source: Where events come from.

@@ -130,6 +130,11 @@ class KafkaTopics:
     """
     The messages of Kafka topics.
 
+    Example:
+        from sessionkit.spark.sources import Json, KafkaTopics
+
+        views = KafkaTopics("kafka-1:9092,kafka-2:9092", "views", payload=Json(max_bytes=100_000))
+
     Attributes:
         servers: The brokers, as `host:port,host:port`.
         topics: The topics, or one.
@@ -150,6 +155,11 @@ class KafkaTopics:
 class JsonLines:
     """
     A folder of files with a JSON object on each line. Empty lines are skipped.
+
+    Example:
+        from sessionkit.spark.sources import JsonLines
+
+        views = JsonLines("/data/events", options={"maxFilesPerTrigger": 100})
 
     Attributes:
         path: The folder, or a glob.

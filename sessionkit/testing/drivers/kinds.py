@@ -31,6 +31,18 @@ class SessionDriver(Driver[SessionSpec[E, S, R], E, SessionRow[R], R], Generic[E
     query, sinks. The rule for event times in the future needs a processing time: without one
     nothing is too far ahead.
 
+    Example:
+        from sessionkit.testing import SessionDriver, at
+
+        # View, Visit and visits: as in the example of SessionSpec.of
+        driver = SessionDriver(visits)
+        driver.add("ann", at("10:00"), View("/shoes"))
+        driver.add("ann", at("10:20"), View("/thanks"))
+        driver.run_batch()
+        driver.advance_watermark_to(at("10:50"))
+        driver.run_batch()
+        assert driver.take_results() == [Visit(pages=2)]
+
     Args:
         spec: The definition of a session.
         processing_time: The processing time of the first batch, with a time zone.
@@ -79,6 +91,16 @@ class StatefulDriver(Driver[StatefulSpec[E, S, R], E, KeyRow[R], R], Generic[E, 
 
     Not simulated: triggers, partitions and the order of rows, sinks, several watermarks in one
     query, and the check of the input's columns.
+
+    Example:
+        from sessionkit.testing import StatefulDriver, at
+
+        # View, Reader and readers: as in the examples of SessionSpec.of and StatefulSpec
+        driver = StatefulDriver(readers)
+        driver.add("ann", at("10:00"), View("/shoes"))
+        driver.add("ann", at("10:20"), View("/thanks"))
+        driver.run_batch()
+        assert driver.take_results() == [Reader(pages=2)]
 
     Args:
         spec: The definition.
