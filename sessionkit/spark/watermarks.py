@@ -93,6 +93,12 @@ def declare_watermark(
 
     A batch has no watermark: its frame is checked in the same way and returned unchanged.
 
+    Example:
+        from sessionkit.spark.watermarks import declare_watermark
+
+        # stream: a stream with the columns user, ts (a timestamp) and page
+        watermarked = declare_watermark(stream, "ts", "10 minutes")
+
     Args:
         frame: A stream or a batch.
         column: The event time: a timestamp, at the top level.

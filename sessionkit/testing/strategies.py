@@ -81,6 +81,13 @@ def check_spec(
     The same program tries the same examples in every run. Takes a few seconds; no Spark is
     started.
 
+    Example:
+        from sessionkit.testing.strategies import check_spec
+
+        # visits: the spec in the example of SessionSpec.of
+        def test_the_visits_are_right_on_a_stream():
+            check_spec(visits)
+
     Args:
         spec: The definition, a `SessionSpec` or a `StatefulSpec`.
         events: The events to choose from; by default objects of the event class with modest values,

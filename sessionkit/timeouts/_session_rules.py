@@ -96,6 +96,17 @@ class SessionRules:
     names a `sequence`: then each is judged after the one before it. All times are event time. To
     change a preset, or any other rules: `attrs.evolve(rules, gap="20 minutes")`.
 
+    Example:
+        import pyarrow.compute as pc
+        from sessionkit import SessionRules
+
+        rules = SessionRules(
+            "30 minutes",
+            max_duration="12 hours",
+            until=pc.field("page") == "/logout",
+            midnight="Europe/Berlin",
+        )
+
     Attributes:
         gap: As for an `EventTimeGap`: a duration, or a function from an event to a `timedelta`.
         max_gap: The longest gap that the function may return.

@@ -63,10 +63,14 @@ def run_blocks(page: Path, text: str | None = None) -> dict[str, Any]:
                 exec(compile(code, name_of(page), "exec"), namespace)  # noqa: S102 (our own docs)
             if below := PRINTED.match(text, found.end()):
                 assert below[1].split() == printed.getvalue().split()
+    run_tests(namespace)
+    return namespace
+
+
+def run_tests(namespace: dict[str, Any]) -> None:
     for name, found in list(namespace.items()):
         if name.startswith("test_"):
             found()
-    return namespace
 
 
 def needs_spark(page: Path) -> bool:
@@ -132,6 +136,7 @@ def run_example(name: str, given: dict[str, Any], folder: Path) -> None:
         code = FOLDERS.sub(f'"{folder}/', EXAMPLES[each])
         with redirect_stdout(io.StringIO()):
             exec(compile(code, f"the example of {each}", "exec"), namespace)  # noqa: S102 (our own)
+    run_tests(namespace)
     if query := namespace.get("query"):
         query.stop()
         assert query.exception() is None

@@ -36,6 +36,20 @@ def run_script(spec: Any, steps: Iterable[Step], *, processing_time: datetime | 
     """
     Play a script on the driver of a spec, without Spark and without a JVM.
 
+    Example:
+        from sessionkit.testing import add, advance_watermark_to, at
+        from sessionkit.testing import expect_results, run_batch, run_script
+
+        # View, Visit and visits: as in the example of SessionSpec.of
+        run_script(visits, [
+            add("ann", at("10:00"), View("/shoes")),
+            add("ann", at("10:20"), View("/thanks")),
+            run_batch(),
+            advance_watermark_to(at("10:50")),
+            run_batch(),
+            expect_results(Visit(pages=2)),
+        ])
+
     Args:
         spec: The definition, a `SessionSpec` or a `StatefulSpec`.
         steps: What happens and what is expected, in order.
