@@ -1,6 +1,15 @@
 """
 Windowed aggregation with Spark's own operators, and its rules checked before Spark runs.
 
+    counts = (
+        sliding("10 minutes", every="5 minutes", on="ts")
+        .by("word")
+        .watermark("10 minutes")
+        .agg(n="count(*)")
+        .output_mode("append")
+    )
+    frame = counts.apply(words)
+
 A definition is a frozen value: each method returns a new one. It works on streams and on batches,
 and reads in the order in which rows flow: window, keys, watermark, aggregates, output mode.
 """
@@ -88,14 +97,9 @@ def sliding(
         from sessionkit.spark.windows import sliding
 
         # views: a stream or a batch with the columns user, ts (a timestamp) and page
-        counts = (
-            sliding("10 minutes", every="5 minutes", on="ts")
-            .by("page")
-            .watermark("10 minutes")
-            .agg(n="count(*)")
-            .output_mode("append")
-        )
-        found = counts.apply(views)
+        busy = sliding("1 hour", every="10 minutes", on="ts").watermark("5m").agg(n="count(*)")
+        found = busy.apply(views)
+        assert found.selectExpr("max(n)").first()[0] == 4
 
     Args:
         length: The length of a window.
