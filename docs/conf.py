@@ -45,7 +45,7 @@ html_title = f"sessionkit {release}"
 html_copy_source = False
 html_static_path = ["_static"]
 html_search_scorer = str(Path(__file__).parent / "search.js")
-html_css_files = ["versions.css"]
+html_css_files = ["reference.css", "versions.css"]
 html_js_files = [("versions.js", {"defer": "defer"})]
 
 FACADE = "sessionkit"

@@ -29,7 +29,7 @@ from sessionkit.timeouts import EventTimeGap, SessionRules
 @attrs.frozen
 class Sessions:
     """
-    The sessions of a frame, before it is said what of them is wanted; `sessions` makes it.
+    The sessions of a frame, before you say what you want of each; `sessions` returns it.
 
     Attributes:
         frame: The events: a stream or a batch.
