@@ -76,6 +76,7 @@ STATEFUL: Final = "FlatMapGroupsInPandasWithState"
 STATEFUL_MODES: Final[dict[str, QueryType]] = {"Append": "stateful", "Update": "stateful_update"}
 STATEFUL_END: Final = re.compile(r", (?P<mode>Append|Update), \w+$")
 PROCESSING_TIME: Final = re.compile(r"\bProcessingTime(?:Timeout)?\b")
+EVENT_TIME: Final = re.compile(r"\bEventTime(?:Timeout)?\b")
 TIMED: Final = frozenset({STATEFUL, "FlatMapGroupsWithState"})
 TIMED_PREFIX: Final = "TransformWithState"
 
@@ -158,6 +159,10 @@ class Plan:
     has_aggregation: bool = False
     is_watermarked_late: bool = False
     """Whether a watermark is declared after an aggregation."""
+    after_python_state: str | None = None
+    """A stateful operator that reads the rows of one of Python, and would lose some of them."""
+    python_states: int = 0
+    """How many operators are `applyInPandasWithState`."""
     buckets: int | None = None
     """Into how many buckets sessionkit hashes keys; None if that isn't known, or differs."""
 
@@ -186,8 +191,27 @@ def plan_of(frame: DataFrame) -> Plan:
         is_watermarked_late=any(
             node.operator == WATERMARK and any(map(_aggregates, node.walk())) for node in streaming
         ),
+        after_python_state=next((node.operator for node in operators if _reads_late(node)), None),
+        python_states=sum(node.operator == STATEFUL for node in operators),
         buckets=buckets.pop() if len(buckets) == 1 else None,
     )
+
+
+def _reads_late(node: PlanNode) -> bool:
+    """
+    Return whether a node drops what is behind the watermark of an operator of Python below it.
+
+    That one closes sessions as the watermark passes their ends, so its rows are behind. Without an
+    event-time timeout, a watermark may be declared on the rows it returns.
+    """
+    if node.operator in {"Deduplicate", "GlobalLimit", "Sort"}:
+        return False  # these ask for no watermark
+    below = (other for other in node.walk() if other is not node)
+    return any(_is_python_state(other) and EVENT_TIME.search(other.text) for other in below)
+
+
+def _is_python_state(node: PlanNode) -> bool:
+    return node.operator == STATEFUL or node.operator.startswith(TIMED_PREFIX)
 
 
 def _aggregates(node: PlanNode) -> bool:

@@ -54,6 +54,13 @@ OPTIONS_WITH_AN_ARGUMENT: Final = {
     "truncate": "Console(truncate=...)",
 }
 
+SHOWN_AS: Final[dict[str | None, str]] = {
+    "Aggregate": "an aggregation",
+    "DeduplicateWithinWatermark": "dropDuplicatesWithinWatermark",
+    "Join": "a join of two streams",
+}
+"""Operators of a plan, as users write them."""
+
 
 @attrs.frozen
 class Temporary:
@@ -126,7 +133,8 @@ def start_query(
 
     Raises:
         SpecError: Sink, trigger, mode, checkpoint and frame don't fit together; a table or a folder
-            belongs to another query, or is older or newer than the checkpoint.
+            belongs to another query, or is older or newer than the checkpoint; an aggregation, a
+            join of streams or another spec reads the rows of a spec.
         StateMismatchError: The checkpoint was written by another kind of query, or under a spec
             with other rules. Needs Spark 4.0 or later; with 3.5, the running query fails instead.
         StateCorruptedError: The checkpoint is damaged: files of its logs are missing or contradict
@@ -142,6 +150,7 @@ def start_query(
     parts = checked_parts(frame, sink, mode)
     _check_options(options or {}, sink)
     plan = plan_of(frame)
+    _check_one_state(plan)
     check_output(plan.query, mode, SINKS[type(sink)])
     by_spec = spec is not None and spec.clock == "processing_time"
     if plan.has_processing_time_timeout or by_spec:
@@ -177,6 +186,25 @@ def _check_options(options: Mapping[str, Option], sink: StreamSink) -> None:
         if argument is not None:
             found = f"the option `{option}` has an argument of its own, which is checked"
             raise SpecError(with_hint(found, f"pass it as {argument}"))
+
+
+def _check_one_state(plan: Plan) -> None:
+    """Refuse what reads the rows of a spec in the same query, and would drop some as late."""
+    after = plan.after_python_state
+    if after is None and plan.python_states <= 1:
+        return
+    if after in SHOWN_AS:
+        found = (
+            f"{SHOWN_AS[after]} reads the rows of a spec in the same query: the row of a session "
+            "comes once the watermark has passed its end, so it would be dropped there as late"
+        )
+    else:
+        found = "a query has one stateful operator of Python, and this one has two or more"
+    hint = (
+        "write the rows of each spec to a table, and start another query on it; "
+        "docs/how-to/after-sessions.md lists what works in one query"
+    )
+    raise SpecError(with_hint(found, hint))
 
 
 def _check_rows(plan: Plan, sink: StreamSink) -> None:

@@ -22,7 +22,7 @@ NOT_REPORTED: Final = "-"
 """Stands for the stats of so many buckets."""
 NUMBERS: Final = tuple(field.name for field in attrs.fields(BucketStats))
 OBSERVATION: Final = "sessionkit"
-"""The name of the counts among a query's observed metrics."""
+"""How the names of the counts begin among a query's observed metrics; each frame has its own."""
 LAST_INSTANT: Final = datetime.max.replace(microsecond=0, tzinfo=UTC)
 """In whole seconds, so that it stays in its year as a float."""
 
@@ -97,10 +97,9 @@ def batch_counts(progress: Any) -> Counts:
     """
     if not has_run(progress):
         return Counts()
-    values = _observed(progress)
-    if values is not None:
-        counted: dict[str, Any] = {name: int(values[name] or 0) for name in COUNTED}
-        return Counts(**counted)
+    observed = _observed(progress)
+    if observed:
+        return sum((_counts_in(values) for values in observed), Counts())
     if total(entry(progress, "sources") or [], "numInputRows"):
         found = f"the progress has no observed metrics named {OBSERVATION!r}"
         hint = "pass the progress of a query over the frame that sessionize returned"
@@ -108,15 +107,22 @@ def batch_counts(progress: Any) -> Counts:
     return Counts(unknown=frozenset(count.name for count in DECLARED if not count.needs_input))
 
 
+def _counts_in(values: Mapping[str, Any]) -> Counts:
+    counted: dict[str, Any] = {name: int(values[name] or 0) for name in COUNTED}
+    return Counts(**counted)
+
+
 def is_counted(progress: Any) -> bool:
     """Return whether a progress has counts of sessionkit."""
-    return _observed(progress) is not None
+    return bool(_observed(progress))
 
 
 def bucket_stats_text(progress: Any) -> str | None:
     """Return the stats of buckets in one micro-batch as text; None where Spark reported none."""
-    found = (_observed(progress) or {}).get(BUCKETS)
-    return None if found is None else str(found)
+    found = [values.get(BUCKETS) for values in _observed(progress)]
+    if len(found) > 1:
+        return NOT_REPORTED  # the buckets of two specs are different ones
+    return str(found[0]) if found and found[0] is not None else None
 
 
 def has_run(progress: Any) -> bool:
@@ -136,11 +142,13 @@ def total(parts: Iterable[Any], name: str) -> int:
     return sum(int(entry(part, name) or 0) for part in parts)
 
 
-def _observed(progress: Any) -> Mapping[str, Any] | None:
-    """Return the observed metrics by name; on Connect they come next to their schema."""
-    observed = (entry(progress, "observedMetrics") or {}).get(OBSERVATION)
-    if observed is None:
-        return None
+def _observed(progress: Any) -> Sequence[Mapping[str, Any]]:
+    """Return the observed metrics of each spec by name; on Connect they are next to a schema."""
+    observed = entry(progress, "observedMetrics") or {}
+    return [_by_name(observed[name]) for name in sorted(observed) if name.startswith(OBSERVATION)]
+
+
+def _by_name(observed: Any) -> Mapping[str, Any]:
     found: Mapping[str, Any] = observed.asDict() if hasattr(observed, "asDict") else observed
     if "values" in found and "schema" in found:
         return dict(zip((*COUNTED, BUCKETS), found["values"], strict=False))

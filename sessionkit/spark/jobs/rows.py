@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
+from uuid import uuid4
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Observation
@@ -102,7 +103,9 @@ def frame_columns(worker: Worker) -> str:
 
 def unpacked_rows(rows: DataFrame, worker: Worker) -> DataFrame:
     """Return the output of the groups of a stream as rows; the counts go to the progress."""
-    rows = rows.observe(OBSERVATION, *_sums(), *_bucket_stats(worker.logic.spec))
+    # Spark refuses a plan with two observations of one name.
+    name = f"{OBSERVATION}-{uuid4().hex[:8]}"
+    rows = rows.observe(name, *_sums(), *_bucket_stats(worker.logic.spec))
     found = rows.where(F.col(COUNTS_COLUMN).isNull())
     if worker.as_rows:
         fields = output_fields(worker.logic.spec, with_rejected=worker.with_rejected)
