@@ -3,6 +3,8 @@
 import inspect
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from os.path import commonprefix
+from types import FunctionType
 from typing import Any, Generic, Literal, Protocol, Required, TypeAlias, TypedDict, TypeVar
 
 from sessionkit._classes import Record
@@ -41,11 +43,33 @@ def functions_of(cls: type[Any], **given: Callable[..., Any] | None) -> dict[str
         hint = "write `@classmethod` above `def create(cls, key, event): ...`"
         raise SpecError(with_hint(text, hint))
     functions: dict[str, Any] = {**given, **methods}
+    for role in [role for role, function in functions.items() if function is None]:
+        _check_near(cls, role)
     if functions["update"] is None:
         found = f"`{cls.__name__}` has no method `update`"
         hint = "write `def update(self, event: View) -> None: ...` in it"
         raise SpecError(with_hint(found, hint))
     return functions
+
+
+def _check_near(cls: type[Any], role: str) -> None:
+    """Refuse a method that nothing would call, whose name is a role's but for a slip."""
+    for name in dir(cls):
+        method = inspect.getattr_static(cls, name)
+        is_method = isinstance(method, FunctionType | classmethod | staticmethod)
+        if is_method and not name.startswith("_") and _is_slip(name, role):
+            found = f"`{cls.__name__}.{name}` would never be called, and there is no `{role}`"
+            hint = f"rename it `{role}`; or, if it's a helper of your own, `_{name}`"
+            raise SpecError(with_hint(found, hint))
+
+
+def _is_slip(name: str, role: str) -> bool:
+    """Return whether a letter is wrong, missing or too many, or two neighbours are swapped."""
+    start = len(commonprefix([name, role]))
+    found, meant = name[start:], role[start:]
+    while found and meant and found[-1] == meant[-1]:
+        found, meant = found[:-1], meant[:-1]
+    return max(len(found), len(meant)) <= 1 or (len(found) == 2 and found == meant[::-1])
 
 
 # For type checkers: what a state class looks like. They see the class, not an object of it, so the

@@ -833,6 +833,48 @@ def test_a_state_class_that_cannot_work_is_refused(
     assert f"{found}\n\nHint: {hint}" == text
 
 
+@pytest.mark.parametrize(
+    ("slip", "role"),
+    [
+        ("finsh", "finish"),
+        ("fihish", "finish"),
+        ("finissh", "finish"),
+        ("fiinsh", "finish"),
+        ("Finish", "finish"),
+        ("crate", "create"),
+    ],
+)
+def test_a_method_with_a_slip_in_its_name_is_refused(slip: str, role: str) -> None:
+    """Nothing would call it, and sessions would give rows without it."""
+    state = type("Slipped", (Visit,), {slip: lambda self, session: self})
+    text = refusal(SessionSpec.of, state, gap="30m", **SETTINGS)
+
+    found = f"`Slipped.{slip}` would never be called, and there is no `{role}`"
+    assert text.startswith(found)
+    assert f"Hint: rename it `{role}`" in text
+
+
+def test_a_slip_is_named_before_what_it_leaves_out() -> None:
+    """A class without `update` is told of its `udpate`."""
+    state = type("Slipped", (Silent,), {"udpate": lambda self, event: None})
+
+    assert "Hint: rename it `update`" in refusal(SessionSpec.of, state, gap="30m", **SETTINGS)
+
+
+def test_a_helper_may_have_any_other_name() -> None:
+    """Private ones any name; so may one next to the method itself, a field, and a property."""
+    helpers: dict[str, Any] = {
+        "_finsh": lambda self: None,
+        "finish_early": lambda self: None,
+        "finished": property(lambda self: True),
+        "updated": lambda self: None,
+        "merged": lambda self: None,
+    }
+    state = attrs.make_class("Helped", {"created": attrs.field(default=0, type=int)}, (Visit,), helpers)
+
+    assert SessionSpec.of(state, gap="30m", **SETTINGS).finish is None
+
+
 def test_a_session_needs_a_gap() -> None:
     """Without one it would never be over."""
     text = refusal(SessionSpec.of, Visit, **SETTINGS)
