@@ -5,11 +5,11 @@ import functools
 import inspect
 import traceback
 import typing
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Collection, Generator, Mapping
 from datetime import datetime
 from itertools import pairwise
-from types import FrameType, FunctionType, NoneType
-from typing import Any, Final, NamedTuple, get_args, get_origin
+from types import FrameType, FunctionType, NoneType, UnionType
+from typing import Any, Final, NamedTuple, Union, get_args, get_origin
 
 import attrs
 
@@ -299,12 +299,12 @@ def takes_time(function: Callable[..., Any]) -> bool:
     return False
 
 
-def check_function(function: object, role: str, **parameters: type | None) -> None:
+def check_function(function: object, role: str, **parameters: Any) -> None:
     """
-    Check that a function can be called with these arguments, by position.
+    Check that a function can be called with these arguments, by position, of these classes.
 
-    Where a parameter is annotated with another attrs class than the one it will be given, that is
-    refused too. A function whose signature Python can't tell (some builtins) passes.
+    Where a parameter is annotated with another class than the one it will be given, that is refused
+    too. A function whose signature Python can't tell (some builtins) passes.
     """
     wanted = f"{role}({', '.join(parameters)})"
     if not callable(function):
@@ -329,25 +329,63 @@ def check_function(function: object, role: str, **parameters: type | None) -> No
         if may_take_time and len(positional_parameters(function)) > len(parameters):
             hint += "; a third parameter must be `time`, the event's time"
         raise SpecError(with_hint(found, hint)) from None
-    for position, (meaning, cls) in enumerate(parameters.items()):
-        if cls is not None:
-            _check_annotation(function, role, position, meaning, cls)
+    _check_order(function, role, parameters)
+    for position, (meaning, given) in enumerate(parameters.items()):
+        if given is not None:
+            _check_annotation(function, role, position, meaning, given)
 
 
 def _is_async(function: object) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
 
 
-def _check_annotation(
-    function: Callable[..., Any], role: str, position: int, meaning: str, cls: type[Any]
+def _check_order(
+    function: Callable[..., Any], role: str, parameters: Mapping[str, Any]
 ) -> None:
+    """Refuse parameters in another order, as their annotations say it, or else their names."""
+    own, wanted = positional_parameters(function), [*parameters]
+    classes = {name: get_origin(given) or given for name, given in parameters.items() if given}
+    meant = []
+    for position, one in enumerate(own[: len(wanted)]):
+        said = _class_said(function, position)
+        fits = [name for name, cls in classes.items() if said and issubclass(cls, said)]
+        meant += fits if len(fits) == 1 else [one.name]
+    known = [name for name in meant if name in wanted]
+    if known != sorted(known, key=wanted.index):
+        shown = ", ".join(_declared(function, place) for place, _ in enumerate(own))
+        found = f"`{role}` must take {role}({', '.join(wanted)}), found another order: "
+        hint = f"write `def {role}({', '.join(wanted)}): ...`"
+        raise SpecError(with_hint(f"{found}{name_of(function)}({shown})", hint))
+
+
+def _class_said(function: Callable[..., Any], position: int) -> type[Any] | None:
+    """Return the class that an annotation says a value is of; None where it leaves that open."""
     said = annotation_of(function, position)
-    if not is_record(said) or issubclass(cls, said):
+    cls = get_origin(said) or said
+    is_open = cls in {Any, object, Union, UnionType} or getattr(cls, "_is_protocol", False)
+    return cls if isinstance(cls, type) and not is_open else None
+
+
+def _declared(function: Callable[..., Any], position: int) -> str:
+    """Return a parameter as its author wrote it, with the last parts of the names of classes."""
+    name, said = positional_parameters(function)[position].name, _class_said(function, position)
+    annotation = annotation_of(function, position)
+    of = _classes_in(annotation, None) if get_args(annotation) else []
+    inside = f"[{', '.join(cls.__name__ for cls in of)}]" if of else ""
+    return name if said is None else f"{name}: {said.__name__}{inside}"
+
+
+def _check_annotation(
+    function: Callable[..., Any], role: str, position: int, meaning: str, given: Any
+) -> None:
+    said, cls = _class_said(function, position), get_origin(given) or given
+    if said is None or issubclass(cls, said):
         return
     name = positional_parameters(function)[position].name
     found = f"`{role}` is given a {cls.__name__} as its {meaning}, but "
-    found += f"{name_of(function)} declares `{name}: {said.__name__}`"
-    hint = f"declare `{name}: {cls.__name__}`"
+    found += f"{name_of(function)} declares `{_declared(function, position)}`"
+    of = _classes_in(annotation_of(function, position), None) if get_args(given) else []
+    hint = f"declare `{name}: {cls.__name__}{f'[{of[0].__name__}]' if of else ''}`"
     if is_again(said, cls):
         found += ", as the class was before it was defined again"
         hint = "define the function again too; in a notebook, run its cell again"

@@ -340,10 +340,15 @@ def _check_order(spec: AnyStatefulSpec) -> None:
 
 
 def _check_functions(spec: AnyStatefulSpec) -> None:
-    wanted = "events, states, times" if spec.handler == "bucket" else "key, events, state, times"
-    check_function(spec.function, "process", **dict.fromkeys(wanted.split(", ")))
+    keyed = {"state": KeyState[Any], "times": KeyTimes}
+    given: dict[str, Any] = {"key": None, "events": list[Any], **keyed}
+    if spec.handler == "frame":
+        given["events"] = pd.DataFrame
+    elif spec.handler == "bucket":
+        given = {"events": pa.Table, "states": pa.Table, "times": BatchTimes}
+    check_function(spec.function, "process", **given)
     if spec.on_timer is not None:
-        check_function(spec.timer_function, "on_timer", key=None, name=None, state=None, times=None)
+        check_function(spec.timer_function, "on_timer", key=None, name=None, **keyed)
 
 
 def _check_bucket(spec: AnyStatefulSpec) -> None:

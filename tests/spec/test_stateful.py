@@ -1,6 +1,7 @@
 """The spec of state per key: what it holds, and everything that it refuses on the driver."""
 
 import pickle
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -485,6 +486,80 @@ def test_a_state_is_an_object_of_one_class(held: Any, settings: Any) -> None:
 @pytest.mark.parametrize("held", [Sum, Sum | None, Any, object, "Sum"])
 def test_a_state_may_be_annotated_more_loosely(held: Any) -> None:
     assert Sum is holding(held, state=Sum).state
+
+
+def declaring(role: str, **annotations: Any) -> StatefulSpec[Any, Any, Any]:
+    """Make a spec with a function of these parameters, in this order."""
+    names = ", ".join(annotations)
+    function = eval(f"lambda {names}: None")  # noqa: S307 (so that a test can say the order)
+    function.__annotations__ = annotations
+    return summing(state=Sum, event=Amount, result=Added, **{role: function})
+
+
+@pytest.mark.parametrize(
+    ("role", "order", "wanted"),
+    [
+        (
+            "process",
+            {"key": Any, "s": KeyState[Sum], "events": list[Amount], "times": KeyTimes},
+            "key, events, state, times",
+        ),
+        (
+            "process",
+            {"key": Any, "state": Any, "events": Any, "times": Any},
+            "key, events, state, times",
+        ),
+        (
+            "process",
+            {"key": Any, "events": Any, "times": KeyTimes, "state": KeyState[Sum]},
+            "key, events, state, times",
+        ),
+        (
+            "on_timer",
+            {"key": Any, "state": KeyState[Sum], "name": str, "times": KeyTimes},
+            "key, name, state, times",
+        ),
+    ],
+)
+def test_parameters_in_another_order_are_refused(
+    role: str, order: dict[str, Any], wanted: str
+) -> None:
+    """A state in the place of the events would otherwise be taken for them."""
+    with pytest.raises(SpecError) as refused:
+        declaring(role, **order)
+
+    assert f"must take {role}({wanted}), found another order: " in str(refused.value)
+    assert str(refused.value).endswith(f"Hint: write `def {role}({wanted}): ...`")
+
+
+@pytest.mark.parametrize(
+    ("changes", "found", "hint"),
+    [
+        ({"events": Amount}, "`events: Amount`", "declare `events: list[Amount]`"),
+        ({"events": Iterator[Amount]}, "`events: Iterator[Amount]`", "`events: list[Amount]`"),
+        ({"events": pd.DataFrame}, "`events: DataFrame`", "declare `events: list`"),
+        ({"state": Sum}, "`state: Sum`", "declare `state: KeyState[Sum]`"),
+        ({"times": BatchTimes}, "`times: BatchTimes`", "declare `times: KeyTimes`"),
+    ],
+)
+def test_an_annotation_of_another_class_is_refused(
+    changes: dict[str, Any], found: str, hint: str
+) -> None:
+    """`process` is given a list of events, and a view of the state rather than the state."""
+    declared = {"key": Any, "events": list[Amount], "state": KeyState[Sum], "times": KeyTimes}
+    with pytest.raises(SpecError) as refused:
+        declaring("process", **declared | changes)
+
+    assert f"declares {found}" in str(refused.value)
+    assert str(refused.value).endswith(hint)
+
+
+@pytest.mark.parametrize("events", [list, Sequence[Amount], Iterable[Amount], "list[Amount]", Any])
+def test_events_may_be_annotated_more_loosely(events: Any) -> None:
+    """Whatever a list is, is right."""
+    spec = declaring("process", key=Any, events=events, state=Any, times=Any)
+
+    assert Amount is spec.event
 
 
 def test_annotated_views_are_accepted() -> None:
