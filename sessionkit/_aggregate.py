@@ -124,7 +124,8 @@ class Aggregate:
             self._check_parts()
         if self.kind in {"funnel", "funnel_times"}:
             self._check_steps()
-        if self.cap is not None and self.within is not None and self.within > self.cap * MOST_CAPS:
+        caps = 0 if self.cap is None or self.within is None else -(-self.within // self.cap)
+        if caps > MOST_CAPS:
             found = f"`within` may be at most {MOST_CAPS:,} times `cap`, found {self.within!s}"
             raise SpecError(with_hint(found, "what is stored grows with it; take a longer `cap`"))
         if self.at_most is not None and (type(self.at_most) is not int or self.at_most < 1):

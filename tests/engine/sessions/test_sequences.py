@@ -301,6 +301,13 @@ def test_engaged_time_has_each_gap_up_to_the_cap() -> None:
     assert [minutes(0), minutes(4), minutes(6), minutes(8)] == found
 
 
+def test_a_cap_may_be_as_long_as_any_duration() -> None:
+    """All time up to `within` then counts."""
+    engaged = agg.engaged_time(cap=timedelta(days=36_500))
+
+    assert minutes(9) == found_of(engaged, {0: "a", 9: "a"})
+
+
 def test_engaged_time_has_a_bound() -> None:
     """What is stored grows with `within` by `cap`."""
     with pytest.raises(SpecError, match="`within` may be at most 100,000 times `cap`"):
