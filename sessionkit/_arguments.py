@@ -4,6 +4,7 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping, Sized
 from difflib import get_close_matches
+from keyword import iskeyword
 from types import MappingProxyType
 from typing import Any, Final, ParamSpec, TypeVar, get_args
 
@@ -132,6 +133,13 @@ def column_name(_: Any, attribute: "attrs.Attribute[str]", value: object) -> Non
     if not isinstance(value, str) or not value:
         found = f"`{attribute.name}` must be the name of a column, found {value!r}"
         raise SpecError(with_hint(found, f'write {attribute.name}="ts"'))
+
+
+def check_field(name: object, what: str, hint: str) -> None:
+    """Check a name that becomes a field: classes are made by code that is written with it."""
+    is_name = isinstance(name, str) and name.isidentifier() and not iskeyword(name)
+    if not is_name or name == "self":
+        raise SpecError(with_hint(f"{what}{name!r} can't be the name of a field", hint))
 
 
 def flag(_: Any, attribute: "attrs.Attribute[bool]", value: object) -> None:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
+from sessionkit._arguments import check_field
 from sessionkit._instants import Duration
 from sessionkit.aggregates import Aggregate
 from sessionkit.errors import SchemaError, SpecError, with_hint
@@ -54,7 +55,7 @@ class Sessions:
         Raises:
             SchemaError: An aggregate is of a column that the frame doesn't have, or whose type
                 can't be read.
-            SpecError: An aggregate doesn't fit its column.
+            SpecError: An aggregate doesn't fit its column, or no field can have its name.
         """
         return sessionize(self.frame, self.spec(**aggregates))
 
@@ -66,6 +67,7 @@ class Sessions:
 
         Raises:
             SchemaError: A column has a type that can't be read; select the others first.
+            SpecError: A column has a name that no field can have.
         """
         others = [name for name in self.frame.columns if name not in self._of_every_row]
         spec = SessionSpec.per_event(self._event_class(others), keys=self.keys, **self.settings)
@@ -214,8 +216,10 @@ def annotation_of(kind: T.DataType, path: str) -> Any:
 
 def _class(name: str, columns: Iterable[T.StructField], path: str = "") -> type[Any]:
     """Return a class with a field for each column; Spark says of few that they have no nulls."""
-    fields = {
-        one.name: attrs.field(type=annotation_of(one.dataType, path + one.name) | None)
-        for one in columns
-    }
+    fields = {}
+    for one in columns:
+        hint = "rename it, with letters, digits and underscores, or select the columns without it"
+        check_field(one.name, f"the column `{path}{one.name}`: ", hint)
+        kind = annotation_of(one.dataType, path + one.name) | None
+        fields[one.name] = attrs.field(type=kind, alias=one.name)
     return attrs.make_class(name, fields, frozen=True)

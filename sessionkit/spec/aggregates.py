@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 from functools import lru_cache
-from keyword import iskeyword
 from typing import Any, Final, get_args
 
 import attrs
@@ -13,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import acero
 
+from sessionkit._arguments import check_field
 from sessionkit._classes import attributes_of
 from sessionkit._instants import duration_text
 from sessionkit.aggregates import Aggregate, Condition
@@ -256,9 +256,7 @@ def check_event_class(event: type[Any]) -> None:
 
 
 def _check_named(name: object, aggregate: object) -> None:
-    if not (isinstance(name, str) and name.isidentifier()) or iskeyword(name):
-        found = f"`aggregates`: {name!r} can't be the name of a field"
-        raise SpecError(with_hint(found, "use letters, digits and underscores"))
+    check_field(name, "`aggregates`: ", "use letters, digits and underscores, and no word of Python's")
     if not isinstance(aggregate, Aggregate):
         found = f"`aggregates`: `{name}` must be an aggregate, found {aggregate!r}"
         raise SpecError(with_hint(found, f'write {{"{name}": agg.count()}}'))

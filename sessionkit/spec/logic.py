@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import attrs
 
-from sessionkit._arguments import explained
+from sessionkit._arguments import check_field, explained
 from sessionkit._classes import Record, attributes_of, is_frozen, is_record
 from sessionkit.aggregates import Aggregate
 from sessionkit.errors import SpecError, with_hint
@@ -331,10 +331,14 @@ def event_row_class(event: Any, event_time: str, keys: frozenset[str]) -> type[A
 def _fields(event: type[Any], event_time: str) -> dict[str, Any]:
     codec_of(event)  # resolves the annotations
     own = {
-        field.name: attrs.field(type=field.type, default=field.default, kw_only=True)
+        field.name: attrs.field(
+            type=field.type, default=field.default, kw_only=True, alias=field.name
+        )
         for field in attributes_of(event)
     }
-    at = attrs.field(type=datetime, kw_only=True)
+    rename = "rename the column, with letters, digits and underscores: each row has it as a field"
+    check_field(event_time, "`event_time`: ", rename)
+    at = attrs.field(type=datetime, kw_only=True, alias=event_time)
     return own if event_time in own else {event_time: at, **own}
 
 

@@ -216,3 +216,16 @@ def test_a_column_that_cannot_be_read_is_named(spark: SparkSession) -> None:
     frame = frame.withColumn("odd", F.expr("array(map(1, 2))"))
     with pytest.raises(SchemaError, match=r"`odd\[\]` is map<int,int>"):
         sessions(frame, by="k", time="at", gap="1 minute").events()
+
+
+@pytest.mark.parametrize("name", ["the page", "class", "self"])
+def test_a_column_that_cannot_be_a_field_is_refused(spark: SparkSession, name: str) -> None:
+    """Its name, and what to do, come before anything runs; others may still be read."""
+    frame = spark.createDataFrame(TABLE.to_pandas()).withColumnRenamed("page", name)
+    found = sessions(frame, by="user", time="ts", gap="30 minutes")
+    for asked in (found.events, lambda: found.agg(landing=agg.first(name))):
+        with pytest.raises(SpecError, match="Hint: rename it") as refused:
+            asked()
+        assert f"the column `{name}`" in str(refused.value)
+
+    assert 3 == found.agg(seconds=agg.sum("seconds")).count()

@@ -96,6 +96,7 @@ def test_what_is_no_aggregate_is_refused_where_it_is_made(made: Any, found: str)
         ({}, {}, "`aggregates` must be a dict of names and aggregates, found {}"),
         ({"a b": agg.count()}, {}, "'a b' can't be the name of a field"),
         ({"class": agg.count()}, {}, "'class' can't be the name of a field"),
+        ({"self": agg.count()}, {}, "'self' can't be the name of a field"),
         ({"user": agg.count()}, {}, "two columns named `user`"),
         ({"n": agg.count()}, {"order": "event_time"}, "has no effect on a spec of aggregates"),
         ({"n": agg.count()}, {"timeout": "1m"}, "`gap` and `timeout` are the same"),

@@ -90,6 +90,30 @@ def test_what_does_not_go_together_is_refused(options: dict[str, Any], expected:
     assert "\n\nHint: " in str(refused.value)
 
 
+@pytest.mark.parametrize("name", ["t s", "class", "self", "t's", 't"', "a.b", "1st", ""])
+def test_a_time_that_cannot_be_a_field_is_refused(name: str) -> None:
+    """A row has the time under its column's name, and code is written with it."""
+    with pytest.raises(SpecError, match="Hint: ") as refused:
+        SessionSpec.per_event(View, **grouped(gap="30m", **RULES | {"event_time": name}))
+
+    assert "`event_time`" in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["_ts", "__ts", "é", "match", "cls"])
+def test_a_time_may_have_any_name_of_a_field(name: str) -> None:
+    """Also one that attrs would shorten to the name of another field's argument."""
+    event = attrs.make_class("Event", {"ts": attrs.field(type=str)})
+    rules: dict[str, Any] = RULES | {"event_time": name}
+    driver = SessionDriver(SessionSpec.per_event(event, **grouped(gap="30m", **rules)))
+    driver.add("ann", NOON, event("a"))
+    driver.run_batch()
+    driver.advance_watermark_to(NOON + timedelta(hours=1))
+    driver.run_batch()
+    (row,) = driver.take_results()
+
+    assert (NOON, "a") == (getattr(row, name), row.ts)
+
+
 def test_a_class_that_changes_events_is_refused() -> None:
     """No event is built, so a converter would not run."""
     changing = attrs.make_class("Changing", {"page": attrs.field(type=str, converter=str.lower)})
