@@ -150,7 +150,12 @@ def _fields(
 
 def _nullable(name: str, path: str) -> tuple[str, str]:
     found = f"`{name}` ({path}) may be null, and the spec says nulls='refuse'"
-    return found, "declare the field Optional, or use nulls='reject'"
+    hint = "leave `nulls` out: rows with a null in it are then rejected"
+    if path == "event_time":
+        return found, hint
+    if path.startswith("key."):
+        return found, f'{hint}; or fill it first, such as F.coalesce("{name}", F.lit(...))'
+    return found, f"declare the field `... | None`; or {hint}"
 
 
 def _missing(schema: T.StructType, name: str, path: str) -> tuple[str, str]:

@@ -328,6 +328,24 @@ def test_columns_that_do_not_fit_are_refused_on_the_driver(
     assert "Hint:" in str(caught.value)
 
 
+def test_a_null_that_is_refused_says_what_may_be_done(spark: SparkSession, tmp_path: Path) -> None:
+    """A field may be Optional; a key may be filled; an event time can only be there or not."""
+    frame = read(spark, tmp_path, BAD)
+    filled = frame.withColumn("key", F.coalesce("key", F.lit("?")))
+    strict = evolved(SUMS, nulls="refuse")
+
+    with pytest.raises(SchemaError) as refused:
+        sessionize(filled, strict)
+    by_path = dict(line.strip().split(" may be null") for line in str(refused.value).splitlines()[1:3])
+    assert {"`at` (event_time)", "`amount` (Tick.amount)"} == {*by_path}
+    assert "Optional" not in str(refused.value)
+    assert "`... | None`" not in by_path["`at` (event_time)"]
+    assert "declare the field `... | None`" in by_path["`amount` (Tick.amount)"]
+
+    with pytest.raises(SchemaError, match=r'or fill it first, such as F.coalesce\("key", '):
+        sessionize(frame, strict)
+
+
 def test_all_misfits_are_named_at_once(spark: SparkSession, tmp_path: Path) -> None:
     """One error names every column."""
     frame = read(spark, tmp_path, BAD).drop("amount", "note").withColumn("key", F.lit(1.5))
