@@ -143,10 +143,12 @@ def _size_lines(asked: Namespace) -> Iterator[str]:
 def _spec(text: str) -> Any:
     module, _, name = text.partition(":")
     try:
-        return getattr(import_module(module), name)
+        spec = getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         found = f"there is no spec `{text}`: {error}"
         raise SessionkitError(with_hint(found, "write --spec module:name")) from error
+    import_module("sessionkit.spec.shared").check_kind(spec, argument="--spec")
+    return spec
 
 
 if __name__ == "__main__":

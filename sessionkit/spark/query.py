@@ -37,7 +37,7 @@ from sessionkit.spark.sinks.values import (
     Memory,
     StreamSink,
 )
-from sessionkit.spec.shared import MILLISECOND, AnySpec
+from sessionkit.spec.shared import MILLISECOND, AnySpec, check_kind
 
 Trigger: TypeAlias = Duration | Literal["availableNow"]
 Option: TypeAlias = str | int | float | bool
@@ -142,6 +142,8 @@ def start_query(
         UnsupportedError: `check="deep"` on Spark 3.5, which can't read state.
     """
     check_frame(frame, "frame", A_STREAM)
+    if spec is not None:
+        check_kind(spec)
     timing = _timing(trigger)
     _check_depth(check, spec)
     if not frame.isStreaming:

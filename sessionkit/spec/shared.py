@@ -273,8 +273,21 @@ def _check_names(spec: AnySpec) -> None:
         raise SpecError(with_hint(found, hint))
 
 
-def check_kind(spec: object, cls: type[Any], other: str) -> None:
+def check_kind(
+    spec: object, cls: type[Any] = Spec, other: str = "", *, argument: str = "spec"
+) -> None:
     """Check that what runs a spec is given one of its kind; `other` runs the other kind."""
-    if not isinstance(spec, cls):
-        found = f"`spec` must be a {cls.__name__}, found {type(spec).__name__}"
-        raise SpecError(with_hint(found, f"use {other} for the other kind of spec"))
+    if isinstance(spec, cls):
+        return
+    wanted = "a SessionSpec or a StatefulSpec" if cls is Spec else f"a {cls.__name__}"
+    made = "StatefulSpec(process=...," if cls.__name__ == "StatefulSpec" else "SessionSpec.of({},"
+    kind = type(spec)
+    shown, hint = kind.__name__, f'write {made} keys={{{{"user_id": str}}}}, ...)'
+    if isinstance(spec, type):
+        shown, hint = f"the class {spec.__name__}", f"make a spec with it: {hint}"
+    if isinstance(spec, Spec):
+        hint = f"call {other}, which takes a {shown}"
+    elif hasattr(kind, "isStreaming"):
+        hint = "pass the frame first, and the spec after it"
+    name = spec.__name__ if isinstance(spec, type) else "Visit"
+    raise SpecError(with_hint(f"`{argument}` must be {wanted}, found {shown}", hint.format(name)))

@@ -12,7 +12,7 @@ import pyarrow as pa
 from sessionkit._engine.wire.inbound import wire_columns
 from sessionkit._pictures.literals import DEFAULT_DAY
 from sessionkit.errors import ScriptError, SessionkitError, with_hint
-from sessionkit.spec.shared import AnySpec
+from sessionkit.spec.shared import AnySpec, check_kind
 from sessionkit.state._codec import encode_column
 from sessionkit.state._collections import OptionalType, inner_type
 from sessionkit.state._fields import field_type
@@ -90,6 +90,7 @@ def events_table(spec: AnySpec, text: str) -> list[Row]:
     Raises:
         ScriptError: A column is unknown, or a cell can't be read; the message names the line.
     """
+    check_kind(spec)
     types = {column.field.name: column.field.type for column in wire_columns(spec)}
     if spec.event_time is not None:
         types = {spec.event_time: DatetimeType(), **types}

@@ -26,7 +26,7 @@ from sessionkit._engine.sessions.step import SessionLogic
 from sessionkit._pictures.literals import plain_key
 from sessionkit.errors import ExpectationError, UserFunctionError, with_hint
 from sessionkit.spec.session import SessionSpec
-from sessionkit.spec.shared import AnySpec
+from sessionkit.spec.shared import AnySpec, check_kind
 from sessionkit.spec.stateful import StatefulSpec
 from sessionkit.state._codec import codec_of, encode_column
 from sessionkit.state._times import DatetimeType
@@ -100,6 +100,7 @@ def check_spec(
             that were found for it.
         FieldTypeError: A field of the event class cannot be generated; pass `events`.
     """
+    check_kind(spec)
     runs = _runs(spec, events)
     failing = _failing(spec, runs, max_examples)
     others = [look(spec, runs, max_examples) for look in (_unstable, _by_cut)]
@@ -145,6 +146,7 @@ def check_merge_law(
         UserFunctionError: A function failed for one of the events.
         FieldTypeError: A field of the event class cannot be generated; pass `events`.
     """
+    check_kind(spec, SessionSpec, "check_spec")
     if spec.order == "event_time":
         return
     found = first_example(_ways(spec, events), partial(_differ, spec), max_examples)

@@ -10,12 +10,23 @@ import attrs
 import pytest
 from pyspark import cloudpickle
 
-from sessionkit import DecimalType, EventTimeGap, NoTimeout, ProcessingTimeGap, Session, SessionSpec
+from sessionkit import (
+    DecimalType,
+    EventTimeGap,
+    NoTimeout,
+    ProcessingTimeGap,
+    Session,
+    SessionSpec,
+    StatefulSpec,
+)
 from sessionkit._instants import SPELLING, micros_of
 from sessionkit.errors import FieldTypeError, SpecError
-from sessionkit.spec.shared import SESSION_COLUMNS, key_class
+from sessionkit.spec.shared import SESSION_COLUMNS, check_kind, key_class
 from sessionkit.spec.views import session_of
+from sessionkit.testing import SessionDriver, StatefulDriver, events_table, run_script
+from sessionkit.testing.strategies import check_merge_law, check_spec
 from tests.support.options import evolved, session_spec
+from tests.support.stateful_specs import summing
 from tests.support.strategies import Plan
 
 HALF_HOUR = timedelta(minutes=30)
@@ -575,3 +586,52 @@ def test_an_optional_key_is_refused() -> None:
 def test_a_spec_with_names_that_differ_in_case_only_is_refused() -> None:
     """Spark does not tell `Pages` from `pages`, so the result would have one name twice."""
     assert "two columns named" in refusal(keys={"Pages": str})
+
+
+# -- what is given in place of a spec ------------------------------------------------------------
+
+
+class Frame:
+    """What every frame of Spark has, on Connect too."""
+
+    isStreaming = True  # noqa: N815 (Spark's name)
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted", "shown", "hint"),
+    [
+        (Frame(), SessionSpec, "Frame", "pass the frame first, and the spec after it"),
+        (Frame(), StatefulSpec, "Frame", "pass the frame first, and the spec after it"),
+        (Visit, SessionSpec, "the class Visit", "make a spec with it: write SessionSpec.of(Visit,"),
+        (Visit, StatefulSpec, "the class Visit", "make a spec with it: write StatefulSpec("),
+        (Visit(), SessionSpec, "Visit", "write SessionSpec.of(Visit,"),
+        (None, StatefulSpec, "NoneType", "write StatefulSpec(process=...,"),
+        (summing(), SessionSpec, "StatefulSpec", "call other, which takes a StatefulSpec"),
+    ],
+)
+def test_what_is_no_spec_says_how_to_make_one(
+    found: Any, wanted: type[Any], shown: str, hint: str
+) -> None:
+    """Only a spec of the other kind belongs to the function for that kind."""
+    with pytest.raises(SpecError) as refused:
+        check_kind(found, wanted, "other")
+
+    expected = f"`spec` must be a {wanted.__name__}, found {shown}\n\nHint: {hint}"
+    assert str(refused.value).startswith(expected)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda: SessionDriver(Visit),  # type: ignore[type-var]
+        lambda: StatefulDriver(Visit),  # type: ignore[type-var]
+        lambda: run_script(Visit, []),  # type: ignore[call-overload]
+        lambda: events_table(Visit, "url"),  # type: ignore[arg-type]
+        lambda: check_spec(Visit),  # type: ignore[arg-type]
+        lambda: check_merge_law(Visit),  # type: ignore[arg-type]
+    ],
+)
+def test_a_class_is_no_spec(use: Any) -> None:
+    """A state class is what a spec is made of, for whatever takes a spec."""
+    with pytest.raises(SpecError, match=r"found the class Visit\n\nHint: make a spec with it"):
+        use()

@@ -39,7 +39,7 @@ from sessionkit.spark.checkpoints.state_reader import (
 )
 from sessionkit.spec.logic import Aggregates
 from sessionkit.spec.session import SessionSpec
-from sessionkit.spec.shared import AnySpec
+from sessionkit.spec.shared import AnySpec, check_kind
 
 RECENT: Final = 10
 """How many of the last micro-batches are looked at."""
@@ -72,6 +72,7 @@ def check_checkpoint(
         UserFunctionError: A function of `upgrade` failed; only with `deep`.
         SessionkitError: This Spark has no state reader, or no session is active.
     """
+    check_kind(spec)
     session = active_session(spark)
     logs = check_logs(path, session)
     if logs.commits and reads_state(session):

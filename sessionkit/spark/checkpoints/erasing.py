@@ -16,7 +16,7 @@ from sessionkit.spark._logs import active_session, if_there
 from sessionkit.spark.checkpoints.reading import key_row
 from sessionkit.spark.checkpoints.state_reader import check_rules, may_be_read, reads_state
 from sessionkit.spark.jobs.erasures import packed_erasures
-from sessionkit.spec.shared import AnySpec
+from sessionkit.spec.shared import AnySpec, check_kind
 
 FOLDER: Final = "erasures"
 CLEANED: Final = {"cleanSource": "delete"}
@@ -41,6 +41,7 @@ def read_erasures(
     Raises:
         SessionkitError: No session is active.
     """
+    check_kind(spec)
     session, folder = active_session(spark), _folder(checkpoint)
     if _requests(session, folder, spec) is None:
         _write(session, folder, spec, [])
@@ -67,6 +68,7 @@ def erase_key(
         SessionkitError: The query of the checkpoint doesn't read such requests, the key doesn't fit
             the spec, or no session is active.
     """
+    check_kind(spec)
     session, folder = active_session(spark), _folder(checkpoint)
     row = key_row(spec, key)
     if _requests(session, folder, spec) is None:

@@ -38,7 +38,7 @@ from sessionkit.spark._seeds import (
 from sessionkit.spark.checkpoints.erasing import unread_erasures
 from sessionkit.spark.checkpoints.reading import mapped_state
 from sessionkit.spark.jobs.run import state_at_end
-from sessionkit.spec.shared import AnySpec
+from sessionkit.spec.shared import AnySpec, check_kind
 
 MILLISECOND_US: Final = 1_000
 
@@ -69,6 +69,8 @@ def migrate(
         SessionkitError: There is no checkpoint, no finished micro-batch, or already a seed there;
             this Spark has no state reader, or no session is active.
     """
+    check_kind(old, argument="old")
+    check_kind(new, argument="new")
     check_migration(old, new)
     session = active_session(spark)
     new = for_stream(new, session)
@@ -152,6 +154,7 @@ def bootstrap(history: DataFrame, spec: AnySpec, until: datetime, to: str) -> Se
     """
     way = 'without Spark, the backfill of a driver takes frame.to_dict("records") of pandas'
     check_frame(history, "history", f"{ANY_FRAME}; {way}")
+    check_kind(spec)
     check_until(spec, until)
     spec = for_stream(spec, history.sparkSession)
     chunks = state_at_end(history, spec, until, partial(chunks_of, spec), chunks_schema(spec))

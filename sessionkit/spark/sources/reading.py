@@ -30,7 +30,7 @@ from sessionkit.spark.sources.values import (
     Source,
     ddl,
 )
-from sessionkit.spec.shared import AnySpec
+from sessionkit.spec.shared import AnySpec, check_kind
 from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import Field, OptionalType
 from sessionkit.state._times import DatetimeType
@@ -112,6 +112,7 @@ def _events(
     *,
     with_position: bool,
 ) -> DataFrame:
+    check_kind(spec)
     name, position = POSITIONS.get(type(source), ("", {}))
     passed = {*spec.inputs.passthrough}
     if with_position and position and not (position.keys() - {PAYLOAD}) & passed:

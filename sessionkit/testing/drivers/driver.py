@@ -138,6 +138,7 @@ class Driver(Generic[Spec, Event, Row, Result]):
             StateMismatchError: It can't be migrated; the message names each difference.
             StateValueError: A key doesn't fit its new type.
         """
+        check_kind(spec, self._spec_class, self._other_driver)
         return self.restore(spec, after_migration(self.spec, spec, self.snapshot()))
 
     def snapshot(self) -> Snapshot:

@@ -9,6 +9,7 @@ import attrs
 from sessionkit._engine.keys.program import StoredKey
 from sessionkit._engine.sessions.view import OpenSession
 from sessionkit._pictures.literals import plain_key
+from sessionkit.spec.shared import check_kind
 from sessionkit.spec.stateful import StatefulSpec
 from sessionkit.testing.drivers.kinds import SessionDriver, StatefulDriver
 from sessionkit.testing.drivers.picture import EventLine, Run
@@ -55,6 +56,7 @@ class Stage:
 
     @classmethod
     def of(cls, spec: Any, processing_time: datetime | None) -> "Stage":
+        check_kind(spec)
         driver: Any = StatefulDriver if isinstance(spec, StatefulSpec) else SessionDriver
         return cls(driver(spec, processing_time=processing_time))
 
