@@ -1,16 +1,28 @@
 """Deduplication: what is refused, when a stream forgets, and that a batch keeps the same rows."""
 
-from datetime import timedelta
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 from typing import Any, TypeAlias
 
+import attrs
+import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from sessionkit import SchemaError, SpecError
+from sessionkit import (
+    KeyState,
+    KeyTimes,
+    NoTimeout,
+    SchemaError,
+    SessionSpec,
+    SpecError,
+    StatefulSpec,
+)
+from sessionkit.spark import Memory, apply_with_state, sessionize, start_query
 from sessionkit.spark.dedup import (
     Deduplication,
     drop_duplicates_by_key,
@@ -19,6 +31,7 @@ from sessionkit.spark.dedup import (
 )
 from sessionkit.spark.watermarks import Watermark, declare_watermark, declared_watermarks
 from tests.support.steps import Source, TimedRow, running
+from tests.support.streams import write_files
 
 Options: TypeAlias = dict[str, Any]
 
@@ -448,3 +461,74 @@ class TestExplain:
         text = drop_duplicates_within("10 minutes", by="order_id", on="sent").explain()
 
         assert text in page.read_text(encoding="utf-8")
+
+
+# -- before a spec -------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Sent:
+    id: str
+
+
+@attrs.define
+class Kept:
+    ids: list[str] = attrs.field(factory=list)
+
+    def update(self, event: Sent) -> None:
+        self.ids.append(event.id)
+
+
+def keep(
+    key: Any, events: list[Sent], state: KeyState[Kept], times: KeyTimes
+) -> Iterator[Kept]:
+    kept = state.get(Kept())
+    state.set(Kept(kept.ids + [event.id for event in events]))
+    yield state.get()
+
+
+def last_rows(frame: DataFrame, table: str) -> list[Row]:
+    """Return the rows of a query over all that there is."""
+    query = start_query(frame, sink=Memory(table), trigger="availableNow")
+    query.awaitTermination()
+    return frame.sparkSession.table(table).collect()
+
+
+def unique_events(spark: SparkSession, folder: Path, rule: Deduplication) -> DataFrame:
+    """Return a stream of three events, of which two are the same, in a micro-batch each."""
+    at = datetime(2026, 3, 8, 12, tzinfo=UTC)
+    rows = [("x", at), ("x", at), ("y", at + timedelta(hours=2))]
+    columns = {"id": pa.string(), "ts": pa.timestamp("us", tz="UTC"), "user": pa.string()}
+    tables = [pa.table([[one], [when], ["ann"]], schema=pa.schema(columns)) for one, when in rows]
+    write_files(folder, tables)
+    reader = spark.readStream.schema("id string, ts timestamp, user string")
+    return rule.apply(reader.option("maxFilesPerTrigger", 1).parquet(str(folder)))
+
+
+def test_one_without_a_watermark_may_come_before_sessions(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The watermark is then that of the spec alone."""
+    spec = SessionSpec.of(
+        Kept,
+        keys={"user": str},
+        event_time="ts",
+        gap="1 minute",
+        watermark_delay="1 minute",
+        order="event_time",
+    )
+    rows = last_rows(sessionize(unique_events(spark, tmp_path, BY_KEY), spec), "unique_sessions")
+
+    assert [["x"]] == [row.ids for row in rows]
+
+
+@pytest.mark.parametrize("rule", [BY_KEY_AND_TIME, WITHIN], ids=["key and time", "within"])
+def test_one_with_a_watermark_may_come_before_a_spec_without_one(
+    spark: SparkSession, tmp_path: Path, rule: Deduplication
+) -> None:
+    """Spark refuses a second watermark in a query, and this spec declares none."""
+    spec = StatefulSpec(process=keep, keys={"user": str}, timeout=NoTimeout())
+    frame = apply_with_state(unique_events(spark, tmp_path, rule), spec)
+    rows = last_rows(frame, f"unique_{rule.expiry}")
+
+    assert [["x"], ["x", "y"]] == sorted(row.ids for row in rows)

@@ -87,7 +87,7 @@ def check_input(frame: DataFrame, spec: AnySpec) -> None:
 
 def check_keys(frame: DataFrame, spec: AnySpec) -> None:
     """Check that a frame has the key columns of a spec, and no watermark of its own."""
-    _refuse([*_watermarks(frame), *_fields(frame.schema, spec.key_fields, "key")])
+    _refuse([*_watermarks(frame, spec), *_fields(frame.schema, spec.key_fields, "key")])
 
 
 def _refuse(problems: Sequence[tuple[str, str]]) -> None:
@@ -103,7 +103,9 @@ def _refuse(problems: Sequence[tuple[str, str]]) -> None:
 
 def _problems(frame: DataFrame, spec: AnySpec) -> Iterator[tuple[str, str]]:
     schema, refuses_null = frame.schema, spec.inputs.nulls == "refuse"
-    yield from _watermarks(frame)
+    # Under "pages" Spark asks for a watermark also where the spec has none.
+    if spec.watermark_delay is not None or (spec.clock is None and spec.storage.layout == "pages"):
+        yield from _watermarks(frame, spec)
     if spec.event_time is not None:
         yield from _time(schema, spec.event_time, refuses_null=refuses_null)
     groups: list[tuple[str, tuple[Field, ...]]] = [
@@ -115,11 +117,16 @@ def _problems(frame: DataFrame, spec: AnySpec) -> Iterator[tuple[str, str]]:
         yield from _fields(schema, fields, path, refuses_null=refuses_null)
 
 
-def _watermarks(frame: DataFrame) -> Iterator[tuple[str, str]]:
+def _watermarks(frame: DataFrame, spec: AnySpec) -> Iterator[tuple[str, str]]:
+    """Yield the watermarks of a stream: Spark refuses a second one at the first micro-batch."""
+    hint = "remove withWatermark: the `watermark_delay` of the spec declares it. "
+    if isinstance(spec, SessionSpec):
+        hint += "In place of a deduplication before, write inputs=Inputs(drop_duplicates_for=...)"
+    else:
+        hint += "Let a deduplication before be a query of its own, whose table this one reads"
     for column in frame.schema.fields:
         if frame.isStreaming and WATERMARK_METADATA in column.metadata:
-            found = f"a watermark is already declared, on `{column.name}`"
-            yield found, "remove withWatermark: the watermark_delay of the spec declares it"
+            yield f"a watermark is already declared, on `{column.name}`", hint
 
 
 def _time(schema: T.StructType, name: str, *, refuses_null: bool) -> Iterator[tuple[str, str]]:

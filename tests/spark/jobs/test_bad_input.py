@@ -22,9 +22,11 @@ from sessionkit import (
     Storage,
 )
 from sessionkit._instants import micros_of
-from sessionkit.spark import check_checkpoint, sessionize
+from sessionkit.spark import apply_with_state, check_checkpoint, sessionize
+from sessionkit.spark.dedup import drop_duplicates_within
 from sessionkit.testing import SessionDriver
 from tests.support.options import evolved
+from tests.support.stateful_specs import ignore, summing
 from tests.support.streams import FileStream, observed
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
@@ -363,6 +365,31 @@ def test_a_watermark_declared_before_is_refused(spark: SparkSession, tmp_path: P
 
     with pytest.raises(SchemaError, match="a watermark is already declared, on `at`"):
         sessionize(stream.events().withWatermark("at", "1 hour"), SUMS)
+
+
+@pytest.mark.parametrize(
+    ("spec", "hint"),
+    [
+        (SUMS, "Inputs(drop_duplicates_for=...)"),
+        (summing(event=Tick, process=ignore), "be a query of its own"),
+        (
+            summing(event=Tick, process=ignore, watermark_delay=None, layout="pages"),
+            "be a query of its own",
+        ),
+    ],
+)
+def test_a_deduplication_before_says_what_to_write(
+    spark: SparkSession, tmp_path: Path, spec: Any, hint: str
+) -> None:
+    """It needs its watermark, so the hint isn't to remove it alone."""
+    stream = FileStream(spark, spec, tmp_path)
+    stream.put(BAD)
+    unique = drop_duplicates_within("10 minutes", by="key", on="at").apply(stream.events())
+    run: Any = sessionize if spec is SUMS else apply_with_state
+
+    with pytest.raises(SchemaError, match="a watermark is already declared, on `at`") as refused:
+        run(unique, spec)
+    assert hint in str(refused.value)
 
 
 def test_what_does_not_pickle_is_named(spark: SparkSession, tmp_path: Path) -> None:
