@@ -15,6 +15,7 @@ from sessionkit.errors import SpecError, with_hint
 T = TypeVar("T")
 P = ParamSpec("P")
 NONE: Final[Mapping[str, str]] = MappingProxyType({})
+REST: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def explained(
@@ -58,15 +59,19 @@ def _checked(
     called: Any, former: Mapping[str, str], examples: Mapping[str, str]
 ) -> Callable[[Sized, Mapping[str, object]], None]:
     """Return what raises a `SpecError` for arguments that a class or a function doesn't take."""
-    known = inspect.signature(called).parameters
+    signature = inspect.signature(called).parameters
+    kinds = {one.kind for one in signature.values()}
+    known = {name: one for name, one in signature.items() if one.kind not in REST}
     places = [one.name for one in known.values() if one.kind is not one.KEYWORD_ONLY]
     needed = [one.name for one in known.values() if one.default is one.empty]
 
     def check(values: Sized, named: Mapping[str, object]) -> None:
-        for name in named:
+        for name in named if inspect.Parameter.VAR_KEYWORD not in kinds else ():
             if name not in known:
                 found = f"{called.__name__} has no argument `{name}`"
                 raise SpecError(with_hint(found, _meant(name, known, former)))
+        if len(values) > len(places) and inspect.Parameter.VAR_POSITIONAL not in kinds:
+            raise SpecError(_too_many(called.__name__, len(values), known, named))
         missing = [name for name in needed if name not in {*named, *places[: len(values)]}]
         if missing and len(values) <= len(places):
             found = f"{called.__name__} needs {', '.join(f'`{name}`' for name in missing)}"
@@ -74,6 +79,19 @@ def _checked(
             raise SpecError(with_hint(found, f"add {added}"))
 
     return check
+
+
+def _too_many(
+    function: str, count: int, known: Mapping[str, inspect.Parameter], named: Mapping[str, object]
+) -> str:
+    """Return the text for more values without a name than there may be."""
+    places = [one.name for one in known.values() if one.kind is not one.KEYWORD_ONLY]
+    own = [f"`{name}`" for name in places if name != "self"]
+    others = [name for name in known if name not in {*places, *named}][: count - len(places)]
+    first = f"only {', '.join(own)}" if own else "nothing"
+    found = f"{function} takes {first} without a name"
+    hint = f"name the others, such as {', '.join(f'{name}=...' for name in others or ['name'])}"
+    return with_hint(f"{found}, found {count - len(places) + len(own)} values", hint)
 
 
 def _meant(name: str, known: Mapping[str, inspect.Parameter], former: Mapping[str, str]) -> str:

@@ -350,6 +350,7 @@ def all(condition: Condition, *, where: Condition | None = None) -> Aggregate:  
     return Aggregate("all", condition, where)
 
 
+@explains
 def holds(condition: Condition, **parts: Aggregate) -> Aggregate:
     """
     Return whether a condition over other aggregates of the session is true.

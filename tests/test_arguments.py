@@ -1,6 +1,7 @@
 """Arguments by name: what a spec says of one that it hasn't, and what `help()` shows."""
 
 import inspect
+from importlib import import_module
 from typing import Any
 
 import attrs
@@ -24,6 +25,9 @@ from sessionkit import (
     TimeToLive,
 )
 from sessionkit import aggregates as agg
+from sessionkit._arguments import explains
+from sessionkit.spark import Files, Kafka, Routes, sessions, start_query
+from sessionkit.testing import SessionDriver
 
 
 @attrs.frozen
@@ -43,6 +47,7 @@ class Visit:
         """Count a page."""
 
 
+INPUTS = Inputs()
 KEYED: dict[str, Any] = {"keys": {"user_id": str}}
 TIMED: dict[str, Any] = {**KEYED, "event_time": "ts", "gap": "30m"}
 DELAY = "`watermark_delay`\n\nHint: add "
@@ -103,6 +108,13 @@ def test_an_argument_that_is_in_a_group_says_in_which(spec: Any, former: str, no
         (Aggregates, "results", "did you mean `result=...`?"),
         (Events, "events", "did you mean `event=...`?"),
         (agg.count, "were", "did you mean `where=...`?"),
+        (sessions, "delya", "did you mean `delay=...`?"),
+        (sessions, "nulls", "write inputs=Inputs(nulls=...)"),
+        (start_query, "tigger", "did you mean `trigger=...`?"),
+        (Routes, "sessions", "did you mean `session=...`?"),
+        (Files, "pth", "did you mean `path=...`?"),
+        (Kafka, "server", "did you mean `servers=...`?"),
+        (SessionDriver, "procesing_time", "did you mean `processing_time=...`?"),
         (agg.funnel, "in_order", "it has steps, within, strict, at_most, where"),
     ],
 )
@@ -167,3 +179,65 @@ def test_help_shows_arguments_and_no_others(name: str) -> None:
     assert inspect.Parameter.VAR_KEYWORD not in kinds
     assert names.index("watermark_delay") < names.index("order")
     assert "logic" not in names
+
+
+def test_a_function_says_which_argument_is_meant() -> None:
+    """Whatever users call: with a name that it hasn't, too few values, or too many."""
+
+    @explains
+    def began(events: object, *, by: str, time: str, inputs: Inputs = INPUTS) -> object:
+        return events
+
+    assert "did you mean `time=...`?" == hint_of(began, 1, by="user", tim="ts")
+    assert "write inputs=Inputs(nulls=...)" == hint_of(began, 1, by="user", nulls="reject")
+    assert "add time=..." == hint_of(began, 1, by="user")
+    assert "name the others, such as by=..., time=..." == hint_of(began, 1, "user", "ts")
+    assert "name the others, such as time=..." == hint_of(began, 1, "ts", by="user")
+    assert 1 == began(1, by="user", time="ts")
+
+
+def test_a_function_of_any_names_or_values_takes_them() -> None:
+    """Its own rules hold for them; a value without a name is told that it needs one."""
+
+    @explains
+    def named(**aggregates: int) -> int:
+        return len(aggregates)
+
+    @explains
+    def several(*frames: int, policy: str = "min") -> int:
+        return len(frames)
+
+    assert (2, 3) == (named(a=1, b=2), several(1, 2, 3))
+    assert "name the others, such as name=..." == hint_of(named, 1)
+    assert "did you mean `policy=...`?" == hint_of(several, 1, polcy="max")
+
+
+def hint_of(function: Any, *values: Any, **named: Any) -> str:
+    """Return what to write in place of a call that can't be."""
+    with pytest.raises(SpecError) as refused:
+        function(*values, **named)
+    return str(refused.value).partition("\n\nHint: ")[2]
+
+
+PUBLIC = (
+    "sessionkit.aggregates",
+    "sessionkit.report",
+    "sessionkit.spark",
+    "sessionkit.spark.dedup",
+    "sessionkit.spark.monitor",
+    "sessionkit.spark.sources",
+    "sessionkit.spark.watermarks",
+    "sessionkit.spark.windows",
+    "sessionkit.testing.strategies",
+)
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_every_public_function_explains_its_arguments(module: str) -> None:
+    """Those without arguments have nothing to explain."""
+    names = vars(import_module(module))["__all__"]
+    public = {name: getattr(import_module(module), name) for name in names}
+    functions = {name: one for name, one in public.items() if inspect.isfunction(one)}
+    takes = {name for name, one in functions.items() if inspect.signature(one).parameters}
+
+    assert takes == {name for name in takes if hasattr(functions[name], "__wrapped__")}

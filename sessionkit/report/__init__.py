@@ -14,6 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from sessionkit._arguments import explains
 from sessionkit.report.columns import Columns
 from sessionkit.report.engines import engine_of, library
 from sessionkit.report.summary import summarized
@@ -21,6 +22,7 @@ from sessionkit.report.summary import summarized
 __all__ = ["Columns", "report"]
 
 
+@explains
 def report(
     rows: Any,
     *,

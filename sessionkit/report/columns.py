@@ -6,6 +6,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
+from sessionkit._arguments import explained
 from sessionkit.errors import SchemaError, with_hint
 
 OWN: Final = (
@@ -39,6 +40,7 @@ def _names(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
+@explained()
 @attrs.frozen(kw_only=True)
 class Columns:
     """

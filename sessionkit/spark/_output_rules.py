@@ -5,6 +5,7 @@ from typing import Final, Literal, TypeAlias, get_args
 
 import attrs
 
+from sessionkit._arguments import explains
 from sessionkit.errors import SpecError, with_hint
 
 QueryType: TypeAlias = Literal[
@@ -219,6 +220,7 @@ def output_rules() -> tuple[OutputRule, ...]:
     return tuple(_rule(*cell) for cell in product(QUERY_TYPES, OUTPUT_MODES, SINKS))
 
 
+@explains
 def check_output(query: QueryType | None, mode: OutputMode, sink: Sink | None = None) -> None:
     """
     Check that a query of this type may write in this mode to this sink.

@@ -14,6 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from sessionkit._arguments import explains
 from sessionkit._engine.logic import Memory
 from sessionkit._engine.rows.table import whole
 from sessionkit._engine.shell.seed import HELD_COLUMN, KEPT_COLUMN, SeedFormat
@@ -153,6 +154,7 @@ def _as_json(value: bytes | pa.Schema | Progress) -> Any:
     return attrs.asdict(value)
 
 
+@explains
 def read_seed(path: str, *, spark: SparkSession | None = None) -> Seed:
     """
     Return a seed that has been written.

@@ -10,6 +10,7 @@ import pyspark
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from sessionkit._arguments import explains
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spark._grouping import PARTITIONS
 from sessionkit.spark._libraries import is_connect, release_of
@@ -67,6 +68,7 @@ SETTINGS: Final = (
 )
 
 
+@explains
 def recommended_settings(cores: int, *, running: bool = False) -> dict[str, str]:
     """
     Return the settings of Spark that matter for speed, for `SparkSession.builder.config(map=...)`.

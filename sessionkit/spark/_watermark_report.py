@@ -13,6 +13,7 @@ import attrs
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from sessionkit._arguments import explains
 from sessionkit._engine.wire.packing import WATERMARK_COLUMN
 from sessionkit._instants import EPOCH, duration_text
 from sessionkit.spark.jobs.progress import (
@@ -115,6 +116,7 @@ class _Record:
         return self.policy == "min" and len(self.operators) > 1
 
 
+@explains
 def watermark_of(query: StreamingQuery) -> datetime | None:
     """
     Return the watermark that was in force in the last micro-batch, in UTC.
@@ -129,6 +131,7 @@ def watermark_of(query: StreamingQuery) -> datetime | None:
     return None if progress is None else watermark_in(progress)
 
 
+@explains
 def watermark_lag(
     query: StreamingQuery,
     *,
@@ -161,6 +164,7 @@ def watermark_lag(
     return None if newest is None else newest - watermark
 
 
+@explains
 def explain_watermark(query: StreamingQuery) -> WatermarkReport:
     """
     Explain where the watermark of a query stands, since when, and what holds it back.

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.window import WindowSpec
 
+from sessionkit._arguments import explains
 from sessionkit._instants import Duration, duration_text, span_us
 from sessionkit.errors import SchemaError, SpecError, with_hint
 from sessionkit.spark._columns import check_columns, column, read_delay
@@ -47,6 +48,7 @@ QUERY_TYPES: Final[dict[Expiry, QueryType]] = {
 }
 
 
+@explains
 def drop_duplicates_by_key(
     by: str | Sequence[str],
     *,
@@ -84,6 +86,7 @@ def drop_duplicates_by_key(
     return Deduplication(_keys(by), on, None, "never")
 
 
+@explains
 def drop_duplicates_by_key_and_time(
     by: str | Sequence[str], *, on: str, delay: Duration
 ) -> "Deduplication":
@@ -114,6 +117,7 @@ def drop_duplicates_by_key_and_time(
     return Deduplication(_keys(by), on, read_delay(delay), "event_time")
 
 
+@explains
 def drop_duplicates_within(delay: Duration, *, by: str | Sequence[str], on: str) -> "Deduplication":
     """
     Define rows that are unique by key for at least this long, in event time.

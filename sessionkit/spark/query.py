@@ -10,6 +10,7 @@ import attrs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from sessionkit._arguments import explains
 from sessionkit._instants import Duration, duration
 from sessionkit.errors import SpecError, StateMismatchError, with_hint
 from sessionkit.spark._columns import A_STREAM, check_frame
@@ -67,6 +68,7 @@ class Temporary:
     """A checkpoint that lasts for one run: the next start begins again with the first row."""
 
 
+@explains
 def start_query(
     frame: DataFrame,
     *,

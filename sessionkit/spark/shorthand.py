@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from sessionkit._arguments import check_field
+from sessionkit._arguments import check_field, explains
 from sessionkit._instants import Duration
 from sessionkit.aggregates import Aggregate
 from sessionkit.errors import SchemaError, SpecError, with_hint
@@ -42,6 +42,7 @@ class Sessions:
     keys: dict[str, Any]
     settings: dict[str, Any]
 
+    @explains
     def agg(self, **aggregates: Aggregate) -> DataFrame:
         """
         Return a row for each session: its key, id, start and end, and these aggregates.
@@ -73,6 +74,7 @@ class Sessions:
         spec = SessionSpec.per_event(self._event_class(others), keys=self.keys, **self.settings)
         return sessionize(self.frame, spec)
 
+    @explains
     def spec(self, **aggregates: Aggregate) -> AnySessionSpec:
         """
         Return the spec of the rows that `agg` gives for the same aggregates.
@@ -120,6 +122,7 @@ class Sessions:
         return codec_of(self._event_class([name])).schema.field(0).type
 
 
+@explains
 def sessions(
     frame: DataFrame,
     *,

@@ -7,6 +7,7 @@ import attrs
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from sessionkit._arguments import explains
 from sessionkit._instants import Duration, duration, duration_text
 from sessionkit.errors import SchemaError, SpecError, with_hint
 from sessionkit.spark._columns import (
@@ -66,6 +67,7 @@ class Watermark:
     delay: timedelta
 
 
+@explains
 def declared_watermarks(frame: DataFrame) -> tuple[Watermark, ...]:
     """
     Return the watermarks that the columns of a frame carry.
@@ -81,6 +83,7 @@ def declared_watermarks(frame: DataFrame) -> tuple[Watermark, ...]:
     )
 
 
+@explains
 def declare_watermark(
     frame: DataFrame, column: str, delay: Duration, *, zero_delay: ZeroDelay = "refused"
 ) -> DataFrame:
@@ -133,6 +136,7 @@ def declare_watermark(
     return frame.withWatermark(quoted(column), f"{span // MILLISECOND} milliseconds")
 
 
+@explains
 def check_watermarks(*frames: DataFrame, policy: Policy = "min") -> None:
     """
     Check the watermarks of streams that a union or a join combines in one query.
@@ -177,6 +181,7 @@ def check_watermarks(*frames: DataFrame, policy: Policy = "min") -> None:
         raise SpecError(with_hint(found, f"{hint}; a checkpoint keeps its first policy"))
 
 
+@explains
 def guard_future(
     frame: DataFrame,
     column: str,

@@ -2,11 +2,8 @@
 Windowed aggregation with Spark's own operators, and its rules checked before Spark runs.
 
     counts = (
-        sliding("10 minutes", every="5 minutes", on="ts")
-        .by("word")
-        .watermark("10 minutes")
-        .agg(n="count(*)")
-        .output_mode("append")
+        sliding("10 minutes", every="5 minutes", on="ts").by("word").watermark("10 minutes")
+        .agg(n="count(*)").output_mode("append")
     )
     frame = counts.apply(words)
 
@@ -22,6 +19,7 @@ import attrs
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from sessionkit._arguments import explains
 from sessionkit._instants import Duration, duration, duration_text
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spark._columns import check_columns, column, quoted
@@ -56,6 +54,7 @@ class UnboundedStateWarning(UserWarning):
     """Warned when a streaming aggregation keeps every window in its state forever."""
 
 
+@explains
 def tumbling(length: Duration, *, on: str, start_time: Duration = timedelta(0)) -> "Windows":
     """
     Return windows of one length that don't overlap: each row falls into exactly one.
@@ -84,6 +83,7 @@ def tumbling(length: Duration, *, on: str, start_time: Duration = timedelta(0)) 
     return Windows(WindowShape("tumbling", on, span, span, read_shift(start_time, span, "length")))
 
 
+@explains
 def sliding(
     length: Duration, *, every: Duration, on: str, start_time: Duration = timedelta(0)
 ) -> "Windows":
@@ -121,6 +121,7 @@ def sliding(
     return Windows(WindowShape("sliding", on, span, step, read_shift(start_time, step, "every")))
 
 
+@explains
 def session(
     gap: Duration | None = None, *, on: str, dynamic_gap: Expression | None = None
 ) -> "Windows":

@@ -256,7 +256,8 @@ def check_event_class(event: type[Any]) -> None:
 
 
 def _check_named(name: object, aggregate: object) -> None:
-    check_field(name, "`aggregates`: ", "use letters, digits and underscores, and no word of Python's")
+    hint = "use letters, digits and underscores, and no word of Python's"
+    check_field(name, "`aggregates`: ", hint)
     if not isinstance(aggregate, Aggregate):
         found = f"`aggregates`: `{name}` must be an aggregate, found {aggregate!r}"
         raise SpecError(with_hint(found, f'write {{"{name}": agg.count()}}'))

@@ -339,9 +339,7 @@ def _is_async(function: object) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
 
 
-def _check_order(
-    function: Callable[..., Any], role: str, parameters: Mapping[str, Any]
-) -> None:
+def _check_order(function: Callable[..., Any], role: str, parameters: Mapping[str, Any]) -> None:
     """Refuse parameters in another order, as their annotations say it, or else their names."""
     own, wanted = positional_parameters(function), [*parameters]
     classes = {name: get_origin(given) or given for name, given in parameters.items() if given}

@@ -3,7 +3,6 @@
 import inspect
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from os.path import commonprefix
 from types import FunctionType
 from typing import Any, Generic, Literal, Protocol, Required, TypeAlias, TypedDict, TypeVar
 
@@ -65,11 +64,17 @@ def _check_near(cls: type[Any], role: str) -> None:
 
 def _is_slip(name: str, role: str) -> bool:
     """Return whether a letter is wrong, missing or too many, or two neighbours are swapped."""
-    start = len(commonprefix([name, role]))
-    found, meant = name[start:], role[start:]
-    while found and meant and found[-1] == meant[-1]:
-        found, meant = found[:-1], meant[:-1]
-    return max(len(found), len(meant)) <= 1 or (len(found) == 2 and found == meant[::-1])
+    places = range(len(role) + 1)
+    return any(
+        # As far as here both are the same; then a letter was added, left out, changed or swapped.
+        name[:at] == role[:at]
+        and (
+            name[at + 1 :] in {role[at:], role[at + 1 :]}
+            or name[at:] == role[at + 1 :]
+            or name[at:] == role[at : at + 2][::-1] + role[at + 2 :]
+        )
+        for at in places
+    )
 
 
 # For type checkers: what a state class looks like. They see the class, not an object of it, so the

@@ -32,6 +32,7 @@ from sessionkit.typing import FinishResult
 Handler: TypeAlias = Literal["events", "frame", "bucket"]
 
 
+@explained()
 @attrs.frozen
 class BucketResult:
     """
@@ -47,6 +48,7 @@ class BucketResult:
     results: pa.Table | None = None
 
 
+@explained()
 @attrs.frozen
 class by_frame(Generic[S, R]):  # noqa: N801 (called like a function, as `functools.partial` is)
     """
@@ -64,6 +66,7 @@ class by_frame(Generic[S, R]):  # noqa: N801 (called like a function, as `functo
     function: Callable[[Any, pd.DataFrame, KeyState[S], KeyTimes], FinishResult[R] | pd.DataFrame]
 
 
+@explained()
 @attrs.frozen
 class by_bucket:  # noqa: N801
     """
@@ -79,6 +82,7 @@ class by_bucket:  # noqa: N801
     function: Callable[[pa.Table, pa.Table, BatchTimes], BucketResult]
 
 
+@explained()
 @attrs.frozen
 class by_processing_time(Generic[S, R]):  # noqa: N801
     """

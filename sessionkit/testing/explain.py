@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
+from sessionkit._arguments import explains
 from sessionkit._engine.sessions.features.rules import event_that_closes, rule_text
 from sessionkit._engine.sessions.view import OpenSession
 from sessionkit._instants import duration_text
@@ -187,6 +188,7 @@ def _times(events: Sequence[TimedEvent]) -> str:
     return ", ".join([*shown, *([f"and {more} more"] if more else [])])
 
 
+@explains
 def explain_session(
     spec: SessionSpec[E, Any, Any],
     key: Any,

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
 from hypothesis.strategies import DrawFn, SearchStrategy
 
+from sessionkit._arguments import explains
 from sessionkit.spec.session import SessionSpec
 from sessionkit.spec.shared import AnySpec
 from sessionkit.state._codec import codec_of
@@ -79,6 +80,7 @@ class Level(IntEnum):
     HIGH = 2
 
 
+@explains
 def objects_of(cls: type[T], *, modest: bool = False) -> SearchStrategy[T]:
     """
     Make objects of an attrs class, a value for each field by its declared type.
@@ -214,6 +216,7 @@ class Arrival(NamedTuple):
     event: Any
 
 
+@explains
 def timelines(
     spec: AnySessionSpec,
     events: SearchStrategy[Any] | None = None,

@@ -9,6 +9,7 @@ from typing import Any, Final
 import pandas as pd
 import pyarrow as pa
 
+from sessionkit._arguments import explains
 from sessionkit._engine.wire.inbound import wire_columns
 from sessionkit._pictures.literals import DEFAULT_DAY
 from sessionkit.errors import ScriptError, SessionkitError, with_hint
@@ -73,6 +74,7 @@ def _span(number: float, unit: timedelta) -> timedelta:
         raise ScriptError(with_hint(found, "pass a smaller number")) from None
 
 
+@explains
 def events_table(spec: AnySpec, text: str) -> list[Row]:
     """
     Return the rows of a table written as text, each one as `add_row` of a driver takes it.
@@ -97,6 +99,7 @@ def events_table(spec: AnySpec, text: str) -> list[Row]:
     return _read(text, types)
 
 
+@explains
 def frame_from(text: str, types: Mapping[str, Any]) -> pd.DataFrame:
     """
     Return a table written as for `events_table` as a DataFrame.

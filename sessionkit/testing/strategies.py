@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.errors import Flaky
 from hypothesis.strategies import SearchStrategy
 
+from sessionkit._arguments import explains
 from sessionkit._classes import attributes_of, is_record
 from sessionkit._engine.rows.table import events_schema
 from sessionkit._engine.sessions.plan import Horizon
@@ -62,6 +63,7 @@ Ways: TypeAlias = list[tuple[Arrival, int]]
 """Events of one key in time order, and in which batch each comes the second time."""
 
 
+@explains
 def check_spec(
     spec: AnySpec, events: SearchStrategy[Any] | None = None, *, max_examples: int = 50
 ) -> None:
@@ -119,6 +121,7 @@ def check_spec(
         raise ExpectationError(msg)
 
 
+@explains
 def check_merge_law(
     spec: AnySessionSpec, events: SearchStrategy[Any] | None = None, *, max_examples: int = 200
 ) -> None:

@@ -479,9 +479,7 @@ class Kept:
         self.ids.append(event.id)
 
 
-def keep(
-    key: Any, events: list[Sent], state: KeyState[Kept], times: KeyTimes
-) -> Iterator[Kept]:
+def keep(key: Any, events: list[Sent], state: KeyState[Kept], times: KeyTimes) -> Iterator[Kept]:
     kept = state.get(Kept())
     state.set(Kept(kept.ids + [event.id for event in events]))
     yield state.get()

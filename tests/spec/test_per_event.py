@@ -104,7 +104,7 @@ def test_a_time_may_have_any_name_of_a_field(name: str) -> None:
     """Also one that attrs would shorten to the name of another field's argument."""
     event = attrs.make_class("Event", {"ts": attrs.field(type=str)})
     rules: dict[str, Any] = RULES | {"event_time": name}
-    driver = SessionDriver(SessionSpec.per_event(event, **grouped(gap="30m", **rules)))
+    driver: Any = SessionDriver(SessionSpec.per_event(event, **grouped(gap="30m", **rules)))
     driver.add("ann", NOON, event("a"))
     driver.run_batch()
     driver.advance_watermark_to(NOON + timedelta(hours=1))

@@ -568,7 +568,7 @@ def test_a_policy_is_a_timeout_and_no_gap() -> None:
 
 def test_settings_are_named() -> None:
     """A spec is not made by position."""
-    with pytest.raises(TypeError, match="positional"):
+    with pytest.raises(SpecError, match=r"Hint: name the others, such as keys=\.\.\."):
         SessionSpec({"user_id": str}, "ts")  # type: ignore[call-arg,arg-type]
 
 
@@ -623,8 +623,8 @@ def test_what_is_no_spec_says_how_to_make_one(
 @pytest.mark.parametrize(
     "use",
     [
-        lambda: SessionDriver(Visit),  # type: ignore[type-var]
-        lambda: StatefulDriver(Visit),  # type: ignore[type-var]
+        lambda: SessionDriver(Visit),  # type: ignore[arg-type]
+        lambda: StatefulDriver(Visit),  # type: ignore[arg-type]
         lambda: run_script(Visit, []),  # type: ignore[call-overload]
         lambda: events_table(Visit, "url"),  # type: ignore[arg-type]
         lambda: check_spec(Visit),  # type: ignore[arg-type]

@@ -870,7 +870,9 @@ def test_a_helper_may_have_any_other_name() -> None:
         "updated": lambda self: None,
         "merged": lambda self: None,
     }
-    state = attrs.make_class("Helped", {"created": attrs.field(default=0, type=int)}, (Visit,), helpers)
+    state: Any = attrs.make_class(
+        "Helped", {"created": attrs.field(default=0, type=int)}, (Visit,), helpers
+    )
 
     assert SessionSpec.of(state, gap="30m", **SETTINGS).finish is None
 

@@ -186,7 +186,7 @@ def test_the_key_may_be_part_of_the_state_of_a_plain_function() -> None:
 
 def test_settings_are_named() -> None:
     """A spec is not made by position."""
-    with pytest.raises(TypeError, match="positional"):
+    with pytest.raises(SpecError, match=r"Hint: name the others, such as keys=\.\.\."):
         StatefulSpec({"key": str}, Amount)  # type: ignore[call-arg,arg-type]
 
 

@@ -8,6 +8,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from sessionkit._arguments import explains
 from sessionkit._engine.keys.program import stored_key_rows
 from sessionkit._engine.logic import Memory
 from sessionkit._engine.sessions.view import open_session_rows
@@ -42,6 +43,7 @@ CHANGELOGS: Final = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointi
 COLUMNS: Final = "batch bigint, change string"
 
 
+@explains
 def changed_sessions(
     path: str,
     spec: SessionSpec[Any, Any, Any],
@@ -85,6 +87,7 @@ def changed_sessions(
     return _changes(path, spec, rows_of, "id", since=since, until=until, key=key, spark=spark)
 
 
+@explains
 def changed_keys(
     path: str,
     spec: StatefulSpec[Any, Any, Any],

@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F
 
+from sessionkit._arguments import explains
 from sessionkit._engine.boundaries import watermark_in_force
 from sessionkit._engine.logic import Memory
 from sessionkit._engine.rows.objects import decode_states
@@ -47,6 +48,7 @@ FIRST_BOUND: Final = 2
 """The first format that says which micro-batch wrote a row."""
 
 
+@explains
 def check_checkpoint(
     path: str, spec: AnySpec, *, deep: bool = False, spark: SparkSession | None = None
 ) -> None:

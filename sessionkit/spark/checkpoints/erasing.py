@@ -7,6 +7,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from sessionkit._arguments import explains
 from sessionkit._engine.rows.table import key_schema
 from sessionkit._engine.shell.erasing import ERASED_COLUMN
 from sessionkit._engine.wire.packing import joined_packs
@@ -23,6 +24,7 @@ CLEANED: Final = {"cleanSource": "delete"}
 """Spark deletes a request once a later micro-batch has begun."""
 
 
+@explains
 def read_erasures(
     checkpoint: str, spec: AnySpec, *, spark: SparkSession | None = None
 ) -> DataFrame:
@@ -48,6 +50,7 @@ def read_erasures(
     return session.readStream.schema(_schema(spec)).options(**CLEANED).parquet(folder)
 
 
+@explains
 def erase_key(
     checkpoint: str, spec: AnySpec, key: Any, *, spark: SparkSession | None = None
 ) -> None:

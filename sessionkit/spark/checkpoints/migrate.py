@@ -8,6 +8,7 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from sessionkit._arguments import explains
 from sessionkit._engine.boundaries import watermark_in_force
 from sessionkit._engine.logic import Memory
 from sessionkit._engine.shell.erasing import Erased
@@ -43,6 +44,7 @@ from sessionkit.spec.shared import AnySpec, check_kind
 MILLISECOND_US: Final = 1_000
 
 
+@explains
 def migrate(
     checkpoint: str, old: AnySpec, new: AnySpec, to: str, *, spark: SparkSession | None = None
 ) -> Seed:
@@ -129,6 +131,7 @@ def _seed_before(files: Iterable[Iterable[str]], spark: SparkSession) -> Seed | 
     return None
 
 
+@explains
 def bootstrap(history: DataFrame, spec: AnySpec, until: datetime, to: str) -> Seed:
     """
     Write what is still open at an instant, after a batch over history, as a seed for a stream.

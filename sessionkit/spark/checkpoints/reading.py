@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from sessionkit._arguments import explains
 from sessionkit._classes import Record
 from sessionkit._engine.keys.program import StoredKey, stored_key_rows, stored_keys_of
 from sessionkit._engine.logic import Memory
@@ -187,6 +188,7 @@ def with_key(memory: Memory, key: pa.Table) -> Memory:
     return Memory(*parts)
 
 
+@explains
 def open_sessions(
     path: str,
     spec: SessionSpec[Any, S, Any],
@@ -235,6 +237,7 @@ def open_sessions(
     return OpenSessions(one for memory in memories for one in open_sessions_of(spec, memory))
 
 
+@explains
 def open_sessions_frame(
     path: str,
     spec: SessionSpec[Any, Any, Any],
@@ -269,6 +272,7 @@ def open_sessions_frame(
     return mapped_state(path, spec, rows_of, schema, key=key, batch=batch, spark=spark)
 
 
+@explains
 def stored_keys(
     path: str,
     spec: StatefulSpec[Any, S, Any],
@@ -301,6 +305,7 @@ def stored_keys(
     return [stored for memory in memories for stored in stored_keys_of(spec, memory)]
 
 
+@explains
 def stored_keys_frame(
     path: str,
     spec: StatefulSpec[Any, Any, Any],

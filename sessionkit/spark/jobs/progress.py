@@ -9,6 +9,7 @@ from pyspark.errors import PySparkNotImplementedError
 from pyspark.sql import Observation
 from pyspark.sql.streaming.query import StreamingQuery
 
+from sessionkit._arguments import explained, explains
 from sessionkit._engine.counts import COUNTED, DECLARED, Counts
 from sessionkit._engine.logic import BucketStats
 from sessionkit._instants import EPOCH, instant_of
@@ -79,6 +80,7 @@ def read_bucket_stats(text: str) -> tuple[int, dict[int, BucketStats]]:
     return int(count), stats
 
 
+@explains
 def batch_counts(progress: Any) -> Counts:
     """
     Read the counts of one micro-batch from the progress of its query.
@@ -197,6 +199,7 @@ def instant_in(text: str) -> datetime:
         return LAST_INSTANT
 
 
+@explained()
 @attrs.frozen
 class Reconciliation:
     """
@@ -278,6 +281,7 @@ class Reconciliation:
 NOTHING_YET: Final = Reconciliation()
 
 
+@explains
 def reconcile(
     counted: StreamingQuery | Observation, so_far: Reconciliation = NOTHING_YET
 ) -> Reconciliation:

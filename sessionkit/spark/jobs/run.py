@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupStateTimeout
 
+from sessionkit._arguments import explains
 from sessionkit._engine.logic import Memory
 from sessionkit._engine.shell.storage import columns_of
 from sessionkit._engine.shell.worker import Worker, check_until, end_us, worker_of
@@ -202,6 +203,7 @@ def _in_buckets(
     return rows.withColumn(BUCKET, label_of(F.col(BUCKET), bucket_count))
 
 
+@explains
 def sessionize(
     events: DataFrame,
     spec: AnySessionSpec,
@@ -270,6 +272,7 @@ def sessionize(
     return run_spec(events, spec, options)
 
 
+@explains
 def sessionize_all(
     events: DataFrame,
     spec: AnySessionSpec,
@@ -310,6 +313,7 @@ def sessionize_all(
     return run_spec(events, spec, options)
 
 
+@explains
 def apply_with_state(
     events: DataFrame,
     spec: AnyStatefulSpec,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import attrs
 
+from sessionkit._arguments import explains
 from sessionkit._engine.counts import DECLARED
 from sessionkit._printable import printable
 from sessionkit.spark.monitor.query_status import LOG, QueryStatus, Receiver
@@ -133,6 +134,7 @@ def reading_of(status: QueryStatus) -> dict[str, float]:
     }
 
 
+@explains
 def to_log(logger: logging.Logger = LOG, level: int = logging.INFO) -> Receiver:
     """
     Return a receiver that logs each report: `visits batch=12 events_total=1000 late_total=3 ..`.
@@ -163,6 +165,7 @@ def to_log(logger: logging.Logger = LOG, level: int = logging.INFO) -> Receiver:
     return write
 
 
+@explains
 def to_opentelemetry(meter: "Meter") -> Receiver:
     """
     Return a receiver that keeps the metrics of queries for a meter to read when it exports.

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from sessionkit._arguments import explained
 from sessionkit.spark.monitor.metrics import METRICS, samples
 from sessionkit.spark.monitor.query_status import LOG, QueryStatus
 
@@ -74,6 +75,7 @@ class _Statuses(Collector):
             yield family
 
 
+@explained()
 class PrometheusEndpoint:
     """
     A receiver that shows how queries stand where Prometheus fetches it.

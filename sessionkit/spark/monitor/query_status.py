@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 from pyspark.sql.streaming.query import StreamingQuery
 
+from sessionkit._arguments import explains
 from sessionkit._engine.counts import Counts
 from sessionkit._instants import EPOCH, instant_of
 from sessionkit.errors import BalanceError, SessionkitError, UnsupportedError, with_hint
@@ -264,6 +265,7 @@ class QueryStatus:
 NOTHING_YET: Final = QueryStatus()
 
 
+@explains
 def status(query: StreamingQuery, so_far: QueryStatus = NOTHING_YET) -> QueryStatus:
     """
     Return how a query stands, without a listener, from what Spark remembers of it.
@@ -324,6 +326,7 @@ logged, and the query goes on.
 """
 
 
+@explains
 def monitor(spark: SparkSession, *receivers: Receiver) -> StreamingQueryListener:
     """
     Tell receivers how each query over a spec stands, whenever Spark reports on it.

@@ -20,6 +20,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from sessionkit._arguments import explains
 from sessionkit._engine.counts import DECLARED
 from sessionkit._instants import Duration, duration
 from sessionkit._printable import printable
@@ -167,6 +168,7 @@ def _sparks(rates: Sequence[float]) -> str:
     return "".join(BLOCKS[round(rate / most * (len(BLOCKS) - 1))] for rate in rates[-BAR:])
 
 
+@explains
 def watch(
     query: StreamingQuery, *, every: Duration = "1 second", console: Console | None = None
 ) -> QueryStatus:
@@ -198,6 +200,7 @@ def watch(
     return found
 
 
+@explains
 def watch_endpoint(
     url: str, *, every: Duration = "1 second", console: Console | None = None
 ) -> None:

@@ -10,6 +10,7 @@ import attrs
 from attrs.converters import optional
 from pyspark.sql import DataFrame
 
+from sessionkit._arguments import explained
 from sessionkit._instants import duration
 from sessionkit.errors import SpecError, with_hint
 
@@ -32,6 +33,7 @@ def _retry_for(value: object) -> timedelta:
     return duration(value, "retry_for", zero_allowed=True)
 
 
+@explained()
 @attrs.frozen
 class Files:
     """
@@ -60,6 +62,7 @@ class Files:
     partition_by: tuple[str, ...] = attrs.field(default=(), converter=_names)
 
 
+@explained()
 @attrs.frozen
 class Kafka:
     """
@@ -80,6 +83,7 @@ class Kafka:
     options: Mapping[str, str] = attrs.field(factory=dict, repr=False)
 
 
+@explained()
 @attrs.frozen
 class ForeachBatch:
     """
@@ -94,6 +98,7 @@ class ForeachBatch:
     function: Callable[[DataFrame, int], None]
 
 
+@explained()
 @attrs.frozen
 class Foreach:
     """
@@ -107,6 +112,7 @@ class Foreach:
     writer: Any
 
 
+@explained()
 @attrs.frozen
 class Console:
     """
@@ -121,6 +127,7 @@ class Console:
     truncate: bool = True
 
 
+@explained()
 @attrs.frozen
 class Memory:
     """
@@ -133,6 +140,7 @@ class Memory:
     table: str
 
 
+@explained()
 @attrs.frozen
 class ExactlyOnce:
     """
@@ -153,6 +161,7 @@ class ExactlyOnce:
     last_batch: Callable[[str], int | None]
 
 
+@explained()
 @attrs.frozen
 class Delta:
     """
@@ -203,6 +212,7 @@ class Delta:
         return f"delta.`{escaped}`"
 
 
+@explained()
 @attrs.frozen
 class Postgres:
     """
@@ -301,6 +311,7 @@ def unreadable() -> SpecError:
 RouteSink: TypeAlias = Postgres | Delta | Files | Kafka | ExactlyOnce | ForeachBatch
 
 
+@explained(examples={"rejected": "rejected=None, or a sink for the rows of all other kinds"})
 @attrs.frozen(kw_only=True)
 class Routes:
     """

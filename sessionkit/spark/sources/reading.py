@@ -10,6 +10,7 @@ from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
+from sessionkit._arguments import explains
 from sessionkit._engine.wire.inbound import UNREADABLE_COLUMN
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spark._columns import quoted
@@ -45,6 +46,7 @@ POSITIONS: Final[dict[type[Any], tuple[str, Mapping[str, type]]]] = {
 PLACES: Final = frozenset({*KAFKA_COLUMNS, *FILE_COLUMNS})
 
 
+@explains
 def read_stream(
     spark: SparkSession, source: Source, spec: AnySpec, *, with_position: bool = True
 ) -> DataFrame:
@@ -82,6 +84,7 @@ def read_stream(
     return _events(spark, spark.readStream, source, spec, with_position=with_position)
 
 
+@explains
 def read_batch(
     spark: SparkSession, source: Source, spec: AnySpec, *, with_position: bool = True
 ) -> DataFrame:

@@ -8,6 +8,7 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
+from sessionkit._arguments import explained
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spark._columns import quoted
 from sessionkit.state._collections import Field
@@ -50,6 +51,7 @@ def _at_least_one(_: object, field: "attrs.Attribute[int]", value: int) -> None:
         raise SpecError(with_hint(found, f"leave it out for {field.default:_}"))
 
 
+@explained()
 @attrs.frozen
 class Json:
     """
@@ -70,6 +72,7 @@ class Json:
     max_bytes: int = attrs.field(default=MOST_BYTES, validator=_at_least_one)
 
 
+@explained()
 @attrs.frozen
 class Avro:
     """
@@ -125,6 +128,7 @@ def _names(names: Iterable[str] | str) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
 
 
+@explained()
 @attrs.frozen
 class KafkaTopics:
     """
@@ -151,6 +155,7 @@ class KafkaTopics:
     options: Mapping[str, str] = attrs.field(factory=dict, repr=False)
 
 
+@explained()
 @attrs.frozen
 class JsonLines:
     """
@@ -172,6 +177,7 @@ class JsonLines:
     options: Mapping[str, str | int] = attrs.field(factory=dict)
 
 
+@explained()
 @attrs.frozen
 class Csv:
     """
@@ -189,6 +195,7 @@ class Csv:
     options: Mapping[str, str | int] = attrs.field(factory=dict)
 
 
+@explained()
 @attrs.frozen
 class Parquet:
     """
@@ -203,6 +210,7 @@ class Parquet:
     options: Mapping[str, str | int] = attrs.field(factory=dict)
 
 
+@explained()
 @attrs.frozen
 class Socket:
     """
@@ -219,6 +227,7 @@ class Socket:
     payload: Json = attrs.field(factory=Json)
 
 
+@explained()
 @attrs.frozen
 class Rate:
     """

@@ -5,6 +5,7 @@ from typing import ClassVar, Generic
 
 import attrs
 
+from sessionkit._arguments import explained
 from sessionkit._engine.keys.program import StoredKey, stored_keys_of
 from sessionkit._engine.sessions.view import OpenSession, open_sessions_of
 from sessionkit.spec.session import SessionSpec
@@ -15,6 +16,7 @@ from sessionkit.testing.drivers.query import memories_of
 from sessionkit.testing.drivers.results import KeyRow, SessionEvent, SessionRow
 
 
+@explained()
 @attrs.define(init=False, repr=False)
 class SessionDriver(Driver[SessionSpec[E, S, R], E, SessionRow[R], R], Generic[E, S, R]):
     """
@@ -78,6 +80,7 @@ class SessionDriver(Driver[SessionSpec[E, S, R], E, SessionRow[R], R], Generic[E
         return sorted(found, key=lambda session: (session.key, session.start))
 
 
+@explained()
 @attrs.define(init=False, repr=False)
 class StatefulDriver(Driver[StatefulSpec[E, S, R], E, KeyRow[R], R], Generic[E, S, R]):
     """

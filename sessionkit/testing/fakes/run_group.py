@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from sessionkit._arguments import explains
 from sessionkit.errors import with_hint
 from sessionkit.testing.fakes.group_state import FakeGroupState
 from sessionkit.testing.fakes.spark_values import type_name
@@ -15,6 +16,7 @@ from sessionkit.testing.fakes.spark_values import type_name
 _COLUMN_SCALARS = (bool, int, float, dt.datetime)
 
 
+@explains
 def run_group(
     func: Callable[..., Iterable[pd.DataFrame]],
     key: tuple[Any, ...],

@@ -338,7 +338,9 @@ def test_a_null_that_is_refused_says_what_may_be_done(spark: SparkSession, tmp_p
 
     with pytest.raises(SchemaError) as refused:
         sessionize(filled, strict)
-    by_path = dict(line.strip().split(" may be null") for line in str(refused.value).splitlines()[1:3])
+    by_path = dict(
+        line.strip().split(" may be null") for line in str(refused.value).splitlines()[1:3]
+    )
     assert {"`at` (event_time)", "`amount` (Tick.amount)"} == {*by_path}
     assert "Optional" not in str(refused.value)
     assert "`... | None`" not in by_path["`at` (event_time)"]

@@ -48,7 +48,7 @@ def test_rejected_rows_may_be_left_out_by_saying_so() -> None:
     assert [VISITS] == [
         one.sink for one in routes_of(SCHEMA, Routes(session=VISITS, rejected=None))
     ]
-    with pytest.raises(TypeError, match="rejected"):
+    with pytest.raises(SpecError, match=r"Routes needs `rejected`\n\nHint: add rejected=None, or"):
         Routes(session=VISITS)  # type: ignore[call-arg]
 
 
