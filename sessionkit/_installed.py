@@ -1,8 +1,11 @@
-"""What is installed: which version, and whether another project writes to the same folder."""
+"""What is installed: which version, which libraries, and whether another project is there too."""
 
 import warnings
 from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
+from importlib.util import find_spec
+
+from sessionkit.errors import UnsupportedError, with_hint
 
 PROJECT = "sessionkit-spark"
 ANOTHER = "sessionkit"
@@ -23,6 +26,15 @@ def __getattr__(name: str) -> str:
         return _version()
     msg = f"module {__name__!r} has no attribute {name!r}"
     raise AttributeError(msg, name=name)
+
+
+def check_extra(
+    extra: str, module: str, what: str, where: str = "where the driver and the executors run"
+) -> None:
+    """Check that a library is there, which one of the extras brings."""
+    if find_spec(module) is None:
+        found = f"{what} needs {module.replace('_', '-')}, which isn't installed"
+        raise UnsupportedError(with_hint(found, f'pip install "{PROJECT}[{extra}]", {where}'))
 
 
 def warn_of_another() -> None:

@@ -1,5 +1,13 @@
 """Specs on Spark, and the tools around them: the only package that imports pyspark."""
 
+from sessionkit._installed import check_extra
+
+try:
+    import pyspark  # noqa: F401 (what follows needs it)
+except ModuleNotFoundError:
+    check_extra("spark", "pyspark", f"`{__name__}`", "or run it on a cluster, which has Spark")
+    raise
+
 from sessionkit._engine.counts import Counts
 from sessionkit._engine.keys.program import StoredKey
 from sessionkit._engine.sessions.view import OpenSession

@@ -80,12 +80,3 @@ def check_workers(master: str, program: str) -> None:
         own = f"the driver runs {sys.executable}"
         hint = f"set PYSPARK_PYTHON, or spark.pyspark.python of spark-submit: {own}"
         raise UnsupportedError(with_hint(text, hint))
-
-
-def check_extra(
-    extra: str, module: str, what: str, where: str = "where the driver and the executors run"
-) -> None:
-    if find_spec(module) is None:
-        found = f"{what} needs {module.replace('_', '-')}, which isn't installed"
-        hint = f'pip install "sessionkit-spark[{extra}]", {where}'
-        raise UnsupportedError(with_hint(found, hint))

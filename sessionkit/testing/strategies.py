@@ -1,7 +1,7 @@
 """
 Hypothesis strategies for tests of specs, and checks of what makes a spec wrong on a stream.
 
-Needs hypothesis (the extra `sessionkit[hypothesis]`); no other module of sessionkit imports it.
+Needs hypothesis: `pip install "sessionkit-spark[hypothesis]"`.
 """
 
 import math
@@ -15,9 +15,16 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 import pyarrow as pa
-from hypothesis import strategies as st
-from hypothesis.errors import Flaky
-from hypothesis.strategies import SearchStrategy
+
+from sessionkit._installed import check_extra
+
+try:
+    from hypothesis import strategies as st
+    from hypothesis.errors import Flaky
+    from hypothesis.strategies import SearchStrategy
+except ModuleNotFoundError:
+    check_extra("hypothesis", "hypothesis", f"`{__name__}`", "where the tests run")
+    raise
 
 from sessionkit._arguments import explains
 from sessionkit._classes import attributes_of, is_record

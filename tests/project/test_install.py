@@ -54,3 +54,21 @@ def test_a_folder_that_was_shipped_alone_has_no_version(installed: Path, tmp_pat
     """It works without the files about the installation."""
     (tmp_path / "sessionkit").symlink_to(installed / "sessionkit")
     assert imported(tmp_path).endswith(("unknown\n", f"{metadata.version('sessionkit-spark')}\n"))
+
+
+@pytest.mark.parametrize(
+    ("module", "library", "extra"),
+    [
+        ("sessionkit.testing.strategies", "hypothesis", "hypothesis"),
+        ("sessionkit.spark", "pyspark", "spark"),
+    ],
+)
+def test_a_module_names_the_extra_that_it_needs(module: str, library: str, extra: str) -> None:
+    """By the name of this project on PyPI, not by that of the module."""
+    program = f"import sys; sys.modules[{library!r}] = None; import {module}"
+    run = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+    found = f"UnsupportedError: `{module}` needs {library}, which isn't installed"
+    assert f'{found}\n\nHint: pip install "sessionkit-spark[{extra}]"' in run.stderr

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from sessionkit import EventTimeGap, UnsupportedError
-from sessionkit.spark import _libraries, monitor, sessionize
-from sessionkit.spark._libraries import check_extra, check_libraries, check_workers, is_connect
+from sessionkit import EventTimeGap, UnsupportedError, _installed
+from sessionkit._installed import check_extra
+from sessionkit.spark import monitor, sessionize
+from sessionkit.spark._libraries import check_libraries, check_workers, is_connect
 from tests.support.session_specs import collecting
 
 
@@ -51,7 +52,7 @@ def test_other_releases_need_nothing_more(spark: str, python: tuple[int, ...]) -
 @pytest.mark.parametrize("missing", ["prometheus_client", "rich"])
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
     """With what needs it; other names of the package can still be had."""
-    monkeypatch.setattr(_libraries, "find_spec", lambda name: None if name == missing else name)
+    monkeypatch.setattr(_installed, "find_spec", lambda name: None if name == missing else name)
     monkeypatch.delitem(vars(monitor), "watch", raising=False)
 
     with pytest.raises(UnsupportedError, match=f"`watch` needs {missing.replace('_', '-')}") as no:

@@ -7,8 +7,8 @@ Watch a query: how it stands, its metrics for Prometheus, OpenTelemetry and the 
 
 from typing import TYPE_CHECKING, Any, Final
 
+from sessionkit._installed import check_extra
 from sessionkit._lazy import lazy_names
-from sessionkit.spark._libraries import check_extra
 
 __all__ = [
     "METRICS",

@@ -12,8 +12,8 @@ from pyspark.sql import types as T
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.utils import is_remote
 
+from sessionkit._installed import check_extra
 from sessionkit.errors import SpecError, with_hint
-from sessionkit.spark._libraries import check_extra
 from sessionkit.spark._output_rules import OutputMode, Sink
 from sessionkit.spark.sinks import delta, writers
 from sessionkit.spark.sinks.batches import BatchWriter, Part, Start, WriteBatches, check_places

@@ -12,9 +12,9 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from sessionkit._arguments import explains
 from sessionkit._engine.wire.inbound import UNREADABLE_COLUMN
+from sessionkit._installed import check_extra
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spark._columns import quoted
-from sessionkit.spark._libraries import check_extra
 from sessionkit.spark.sources.json import with_json
 from sessionkit.spark.sources.values import (
     FILE_COLUMNS,
