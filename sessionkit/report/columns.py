@@ -21,7 +21,9 @@ OWN: Final = (
     "reason",
 )
 """The columns that sessionkit adds."""
-Kind: TypeAlias = Literal["number", "text", "bool", "list", "other"]
+Kind: TypeAlias = Literal["number", "text", "bool", "time", "list", "other"]
+OF_REJECTED: Final[Mapping[str, Kind]] = {"kind": "text", "event_time": "time"}
+"""Those that say what became of rows that are no sessions; any but the first may be missing."""
 
 ROLES: Final[Mapping[str, tuple[Kind, tuple[str, ...]]]] = {
     "events": ("number", ("events", "pages", "views", "hits", "clicks")),
@@ -81,8 +83,15 @@ class Columns:
                 another kind.
         """
         names = list(kinds)
-        for name in ("session_id", "session_start", "session_end", *self.keys):
+        for name in ("session_id", *self.keys):
             _check(name, kinds)
+        _check("session_start", kinds, "time")
+        _check("session_end", kinds, "time")
+        if "revision" in kinds:
+            _check("supersedes", kinds, "list")
+        if "kind" in kinds:
+            for name in OF_REJECTED.keys() & kinds:
+                _check(name, kinds, OF_REJECTED[name])
         for name in self.funnel:
             _check(name, kinds, "bool")
         found: dict[str, Any] = {}
@@ -105,4 +114,4 @@ def _check(name: str, kinds: Mapping[str, Kind], wanted: Kind | None = None) -> 
         raise SchemaError(with_hint(found, hint))
     if wanted is not None and kinds[name] != wanted:
         found = f"`{name}` must be a {wanted} column, found {kinds[name]}"
-        raise SchemaError(with_hint(found, "name another column"))
+        raise SchemaError(with_hint(found, "name another column, or cast this one"))

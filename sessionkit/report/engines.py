@@ -137,6 +137,8 @@ def _kind(sql: str) -> Kind:
         return "list"
     if sql in {"BOOLEAN", "VARCHAR", "STRING"}:
         return "bool" if sql == "BOOLEAN" else "text"
+    if sql.startswith(("TIMESTAMP", "DATE")):
+        return "time"
     return "number" if sql.startswith(NUMBERS) else "other"
 
 
@@ -188,7 +190,11 @@ def _read(connection: Any, place: str, table: str | None) -> None:
     if not files:
         found = f"there are no Parquet files in {place}"
         raise SchemaError(with_hint(found, "pass the folder or the table that the query writes"))
-    connection.read_parquet(files, hive_partitioning=folder.is_dir()).create_view(ROWS)
+    try:
+        connection.read_parquet(files, hive_partitioning=folder.is_dir()).create_view(ROWS)
+    except import_module("duckdb").Error as error:
+        found = f"{place} can't be read as Parquet: {error}"
+        raise SchemaError(with_hint(found, "pass the folder that the query writes")) from error
 
 
 def _files(folder: Path) -> list[Path]:

@@ -298,8 +298,11 @@ class _Asked:
             return []
         time = "coalesce(event_time, session_start)"
         time = time if "event_time" in self.kinds else "session_start"
+        # Text: where no row has a reason, the column may have any type.
+        said = self.engine.dialect.text.format("reason")
+        reason = f"coalesce({said}, kind)" if "reason" in self.kinds else "kind"
         return self.engine.ask(
-            f"SELECT {self._at(unit, time)} AS at, kind, coalesce(reason, kind) AS reason, "
+            f"SELECT {self._at(unit, time)} AS at, kind, {reason} AS reason, "
             f"count(*) AS counted FROM {ROWS} WHERE kind NOT IN ('session', 'event') "
             "GROUP BY 1, 2, 3 ORDER BY 1, 2, 3"
         )

@@ -231,3 +231,41 @@ def test_names_are_no_part_of_a_query() -> None:
     )
     found = summarized(engine_of(table, None), Columns(dimension=odd))
     assert attrs.evolve(found.columns).dimension == odd
+
+
+def test_rows_of_other_kinds_need_no_reason() -> None:
+    """Whoever keeps the column `kind` alone sees the rows by kind."""
+    table = pa.Table.from_pylist(rows(5), SCHEMA).drop(["reason"])
+
+    assert {"late"} == {
+        row["reason"] for row in summarized(engine_of(table, None), Columns()).kinds
+    }
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "found"),
+    [
+        ("session_start", ["2026-03-01"], "`session_start` must be a time column, found text"),
+        ("session_end", [1], "`session_end` must be a time column, found number"),
+        ("kind", [1], "`kind` must be a text column, found number"),
+        ("event_time", ["now"], "`event_time` must be a time column, found text"),
+        ("revision", [1], "the rows have no column `supersedes`"),
+    ],
+)
+def test_columns_of_another_kind_are_named(column: str, values: list[Any], found: str) -> None:
+    """Before a query over them is asked, whose error would name none of them."""
+    table = pa.Table.from_pylist(rows(1)[:1], SCHEMA)
+    table = table.drop([name for name in [column] if name in table.column_names])
+
+    with pytest.raises(SchemaError, match="Hint: ") as refused:
+        summarized(engine_of(table.append_column(column, [values]), None), Columns())
+    assert found in str(refused.value)
+
+
+def test_a_file_that_is_no_parquet_is_named(tmp_path: Path) -> None:
+    """With what DuckDB says of it."""
+    path = tmp_path / "rows.csv"
+    path.write_text("session_id,session_start")
+
+    with pytest.raises(SchemaError, match=r"rows\.csv can't be read as Parquet: .*\n\nHint: pass"):
+        engine_of(path, None)
