@@ -71,7 +71,11 @@ def routes_of(schema: T.StructType, sink: Any) -> Sequence[Route]:
         return [Route(sink, schema, of_results=not has_kinds)]
     if not has_kinds:
         found = "Routes need rows of several kinds, and the frame has one kind"
-        raise SpecError(with_hint(found, "pass with_rejected=True to sessionize"))
+        hint = "pass with_rejected=True to sessionize"
+        for name in {KIND, REJECTED_COLUMNS[0]} & {*schema.names}:
+            found = f"Routes need the columns `kind` and `reason`, and the frame has `{name}` alone"
+            hint = "keep both of them; each sink gets the columns of its rows"
+        raise SpecError(with_hint(found, hint))
     _check(schema, sink)
     routes = [
         Route(own, _result_columns(schema) if kind in RESULTS else schema, kind in RESULTS, kind)
@@ -180,6 +184,10 @@ def check_key(sink: Postgres | Delta, route: Route, mode: OutputMode) -> None:
     if missing:
         found = f"`key` of the table {sink.table} names `{missing[0]}`"
         raise SpecError(with_hint(found, f"name some of {', '.join(names)}"))
+    if sink.key is None and route.of_results and REVISION in names and not key:
+        found = f"the rows for the table {sink.table} are revisions of sessions, and lack "
+        found += f"`{SESSION_ID}`, by which one replaces another; they have {', '.join(names)}"
+        raise SpecError(with_hint(found, f"keep `{SESSION_ID}`, or pass key=() to add every row"))
     if mode != "append" and not key:
         found = f"mode {mode!r} writes a row again to change it, and {sink.table} has no key"
         raise SpecError(with_hint(found, "pass key=(...) with the columns of the groups"))

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 from pyspark.sql import types as T
 
@@ -18,7 +19,7 @@ from sessionkit.spark import (
     Routes,
 )
 from sessionkit.spark._columns import OF_REJECTED
-from sessionkit.spark.sinks.routes import routes_of
+from sessionkit.spark.sinks.routes import Route, check_key, routes_of
 
 COLUMNS = ("kind", "user", "session_id", "pages", "reason", "event_time", "event_id", "event")
 SCHEMA = T.StructType([T.StructField(name, T.StringType()) for name in COLUMNS])
@@ -63,10 +64,16 @@ def test_a_sink_alone_takes_all_rows() -> None:
     ("schema", "sink", "found", "hint"),
     [
         (
-            without("reason"),
+            without("kind", "reason"),
             Routes(session=VISITS, rejected=None),
             "the frame has one kind",
             "with_rejected=True",
+        ),
+        (
+            without("reason"),
+            Routes(session=VISITS, rejected=None),
+            "the frame has `kind` alone",
+            "keep both of them",
         ),
         (SCHEMA, Routes(rejected=VISITS), "no sink for them", "Routes(session="),
         (SCHEMA, Routes(result=VISITS, rejected=None), "no sink for them", "Routes(session="),
@@ -203,3 +210,15 @@ def test_sinks_are_values() -> None:
     assert Postgres("secret", "t", "id") == Postgres("secret", "t", ("id",))
     assert "secret" not in repr(Routes(session=Postgres("secret", "t"), rejected=None))
     assert ExactlyOnce(print, print) == ExactlyOnce(print, print)
+
+
+def test_revisions_without_their_id_are_refused() -> None:
+    """Each would be one more row of the table, next to those that it replaces."""
+    schema = T.StructType([T.StructField(name, T.StringType()) for name in ("user", "revision")])
+    sink = Postgres("postgresql://", "visits")
+    with pytest.raises(SpecError, match="lack `session_id`.*\n\nHint: keep `session_id`, or pass"):
+        check_key(sink, Route(sink, schema), "append")
+
+    check_key(sink, Route(sink, schema, of_results=False), "append")
+    added = attrs.evolve(sink, key=())
+    check_key(added, Route(added, schema), "append")

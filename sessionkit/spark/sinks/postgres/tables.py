@@ -90,6 +90,9 @@ SELECT %(name)s AS name, obj_description(oid, 'pg_class') AS comment,
        (SELECT coalesce(json_object_agg(attname, format_type(atttypid, NULL)), '{}')
         FROM pg_attribute
         WHERE attrelid = pg_class.oid AND attnum > 0 AND NOT attisdropped) AS types,
+       ARRAY(SELECT attname::text FROM pg_attribute
+             WHERE attrelid = pg_class.oid AND attnum > 0 AND NOT attisdropped
+             AND attnotnull AND NOT atthasdef AND attidentity = '') AS needed,
        ARRAY(SELECT to_json(ARRAY(SELECT attname::text FROM pg_attribute
                                   WHERE attrelid = indrelid
                                   AND attnum = ANY((indkey::int2[])[0:indnkeyatts - 1])))
@@ -198,6 +201,7 @@ class Relation:
 
     Attributes:
         role: The role whose privileges are checked: not always the one that logged in.
+        needed: The columns of which each row must have a value, as they have no default.
         unique_by: The columns of each unique index by which a row can replace another.
     """
 
@@ -207,6 +211,7 @@ class Relation:
     role: str
     may: list[str]
     types: dict[str, str]
+    needed: list[str]
     unique_by: list[list[str]]
 
     def refuse(self, hint: str) -> NoReturn:
@@ -321,6 +326,11 @@ def _last_batch(connection: Connection[Any], table: Table, there: Relation | Non
 
 def _check_fits(found: Relation, table: Table, schema: T.StructType) -> None:
     check_has_columns(table.label, table.columns, found.types)
+    for name in [name for name in found.needed if name not in table.columns]:
+        lacks = f"the rows have no column `{name}`, of which the table {table.label} needs a value"
+        optional = f"ALTER TABLE {found.name} ALTER COLUMN {quoted(name)} DROP NOT NULL"
+        hint = f"add it to the frame, or let the table do without: {optional}"
+        raise SpecError(with_hint(f"{lacks}; they have {', '.join(table.columns)}", hint))
     for field in schema.fields:
         made, there = postgres_type(field.dataType, field.name), found.types[field.name]
         if not _takes_parts(field.name, made, there):

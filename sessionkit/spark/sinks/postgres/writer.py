@@ -31,6 +31,7 @@ from sessionkit.spark.sinks.routes import (
     REVISION,
     SESSION_ID,
     SUPERSEDES,
+    check_has_columns,
     duplicate_id_error,
     same_key_error,
 )
@@ -164,11 +165,15 @@ class TableWriter(BatchWriter):
 
 
 def _prepare(connection: Connection[Any], table: Table) -> dict[str, str]:
-    """Empty the staging table, and return the types of the columns."""
+    """Empty the staging table, and return the types of the columns, which are all still there."""
     _hold(connection, table)
     connection.execute(table.sql(tables.EMPTY_STAGING))
     there = tables.relation(connection, table.identifier)
-    return {} if there is None else there.types
+    if there is None:
+        found = f"the table {table.label} is gone, to which this query was writing"
+        raise SinkError(with_hint(found, "restore it, and start the query again"))
+    check_has_columns(table.label, table.columns, there.types)
+    return there.types
 
 
 def _hold(connection: Connection[Any], table: Table) -> int:

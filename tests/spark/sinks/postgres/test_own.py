@@ -287,6 +287,34 @@ def test_two_routes_to_one_table_are_refused_whatever_they_call_it(
         second.is_written(batch_of(spark))
 
 
+def test_a_column_that_is_dropped_under_a_query_is_named(
+    postgres: server.Postgres, spark: SparkSession
+) -> None:
+    """The next micro-batch says which one; after that the table itself may be gone."""
+    postgres.run("CREATE TABLE thinner (id bigint, other text)")
+    writer = written(Postgres(postgres.dsn, "thinner"), batch_of(spark, 1))
+    postgres.run("ALTER TABLE thinner DROP COLUMN id")
+    with pytest.raises(SpecError, match="has no column `id`; it has other\n\nHint: add the column"):
+        writer.write(batch_of(spark, 2, number=1))
+    postgres.run("DROP TABLE thinner")
+    with pytest.raises(SinkError, match="the table public.thinner is gone.*\n\nHint: restore it"):
+        writer.write(batch_of(spark, 2, number=1))
+
+
+def test_a_column_that_the_table_needs_is_named(postgres: server.Postgres) -> None:
+    """One with a default may be left out, and one that may be null."""
+    postgres.run(
+        "CREATE TABLE wider (id bigint, note text, at timestamptz NOT NULL DEFAULT now(), "
+        "n bigint GENERATED ALWAYS AS IDENTITY, total integer NOT NULL)"
+    )
+    with pytest.raises(SpecError, match="the rows have no column `total`") as refused:
+        checked(Postgres(postgres.dsn, "wider"))
+    _, _, statement = str(refused.value).rpartition("do without: ")
+    postgres.run(statement)
+
+    assert "the table public.wider" == checked(Postgres(postgres.dsn, "wider")).place
+
+
 def test_a_table_that_is_gone_is_not_made_again(
     postgres: server.Postgres, spark: SparkSession
 ) -> None:

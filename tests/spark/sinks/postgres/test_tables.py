@@ -88,7 +88,8 @@ def test_a_key_is_found_in_whatever_order_the_server_has_its_columns() -> None:
     schema = T.StructType([T.StructField(name, T.LongType()) for name in table.columns])
     types = dict.fromkeys(table.columns, "bigint")
     everything = ["INSERT", "SELECT", "UPDATE", "DELETE"]
-    there = Relation("web.visits", None, True, "me", everything, types, [["a"], ["a", "B"]])  # noqa: FBT003
+    unique = [["a"], ["a", "B"]]
+    there = Relation("web.visits", None, True, "me", everything, types, [], unique)  # noqa: FBT003
 
     tables._check_fits(there, table, schema)
     with pytest.raises(SpecError, match="no unique index of exactly"):
