@@ -17,6 +17,7 @@ from sessionkit import EventTimeGap
 from sessionkit.errors import SpecError, StateMismatchError
 from sessionkit.spark.jobs.run import sessionize
 from sessionkit.spark.query import Temporary, Trigger, _timing, start_query
+from sessionkit.spark.sinks.start import check_format
 from sessionkit.spark.sinks.values import (
     Console,
     ExactlyOnce,
@@ -78,6 +79,52 @@ def test_files_are_written_once_over_restarts(stream: DataFrame, tmp_path: Path)
         (row.key, row.value) for row in stream.sparkSession.read.json(str(out)).collect()
     ]
     assert (out / "key=a").is_dir()
+
+
+def test_other_sources_than_before_are_refused(events: Events, tmp_path: Path) -> None:
+    """Spark ends the query with their numbers alone."""
+    one, both = events.stream(), events.stream().union(events.stream())
+    sink = Files("parquet", tmp_path / "out")
+    run(one, sink=sink, checkpoint=tmp_path / "one")
+    message, hint = refusal(both, sink=sink, checkpoint=str(tmp_path / "one"))
+
+    assert f"{tmp_path / 'one'} is of a query with 1 sources (files of " in message
+    assert message.endswith("and the frame has 2")
+    assert hint.startswith("a seed, a clock and erasures are sources too")
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("parqet", "did you mean 'parquet'? Spark has csv, json, orc, parquet, text"),
+        ("no.such.Source", "Spark has csv, json, orc, parquet, text; add the package"),
+    ],
+)
+def test_a_format_that_spark_does_not_know_is_refused(
+    stream: DataFrame, tmp_path: Path, name: str, hint: str
+) -> None:
+    """Also one of `Routes`, which would write only in the first micro-batch."""
+    message, said = refusal(stream, sink=Files(name, tmp_path / "out"))
+    assert f"the format {name!r}, which this Spark doesn't know" in message
+    assert said.startswith(hint)
+
+    with pytest.raises(SpecError, match="which this Spark doesn't know"):
+        check_format(stream.sparkSession, name)
+
+
+@pytest.mark.parametrize(
+    "name", ["PARQUET", "noop", "org.apache.spark.sql.execution.datasources.csv.CSVFileFormat"]
+)
+def test_a_format_that_spark_knows_is_taken(spark: SparkSession, name: str) -> None:
+    """By its name, whatever the case, or by its class; also one that can't be read."""
+    check_format(spark, name)
+
+
+@pytest.mark.parametrize("name", ["/data/visits", "", None])
+def test_a_format_is_a_name(name: Any) -> None:
+    """The folder in its place is the second argument."""
+    with pytest.raises(SpecError, match="Hint: it comes first"):
+        Files(name, "parquet")
 
 
 def test_foreach_batch_gets_each_batch(stream: DataFrame, tmp_path: Path) -> None:

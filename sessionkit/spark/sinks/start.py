@@ -3,11 +3,12 @@
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, Final
 from uuid import uuid4
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.utils import is_remote
@@ -47,6 +48,10 @@ WRITERS: Final[Mapping[type[Any], Callable[[Any], BatchWriter]]] = {
     ExactlyOnce: writers.OnceWriter,
     ForeachBatch: writers.FunctionWriter,
 }
+FORMATS: Final = ("csv", "json", "orc", "parquet", "text")
+"""Those that every Spark can write files in."""
+NO_FORMAT: Final = "failed to find"
+"""What every release of Spark says of a format that it doesn't know, among other words."""
 SINKS: Final[dict[type[Any], Sink]] = {
     Files: "file",
     Kafka: "kafka",
@@ -68,6 +73,8 @@ def checked_parts(frame: DataFrame, sink: StreamSink, mode: OutputMode) -> Seque
         kinds = ", ".join(kind.__name__ for kind in SINKS)
         raise SpecError(with_hint(found, f"pass one of {kinds}"))
     if not isinstance(sink, BatchSink):
+        if isinstance(sink, Files):
+            check_format(frame.sparkSession, sink.format)
         check_columns(frame.schema, sink)
         return ()
     return [_part(frame, route, mode) for route in routes_of(frame.schema, sink)]
@@ -88,6 +95,8 @@ def _part(frame: DataFrame, route: Route, mode: OutputMode) -> Part:
         refuses_duplicates = refuses_duplicate_ids(sink, route, mode)
         writer = tables.TableWriter(sink, key_of(sink, route), route.name, refuses_duplicates)
         return Part(route, writer)
+    if isinstance(sink, Files):
+        check_format(frame.sparkSession, sink.format)
     check_columns(route.schema, sink)
     return Part(route, WRITERS[type(sink)](sink))
 
@@ -136,6 +145,22 @@ def to_sink(
 
 
 # ------------------------------------------------------------------------------ Spark's own sinks
+
+
+def check_format(spark: SparkSession, name: str) -> None:
+    """Check that Spark knows a format; where it doesn't, its own error is a page of Java."""
+    if name.lower() in FORMATS:
+        return
+    try:
+        _ = spark.read.format(name).schema("_ INT").load().schema
+    except Exception as error:  # noqa: BLE001 (a gateway's own, and what else is wrong is no matter)
+        if NO_FORMAT not in str(error).lower():
+            return
+        close = get_close_matches(name.lower(), FORMATS, n=1)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        hint += f"Spark has {', '.join(FORMATS)}; add the package of any other one to its jars"
+        found = f"`Files` names the format {name!r}, which this Spark doesn't know"
+        raise SpecError(with_hint(found, hint)) from None
 
 
 def check_columns(schema: T.StructType, sink: NativeSink | ExactlyOnce) -> None:

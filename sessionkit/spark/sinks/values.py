@@ -33,6 +33,12 @@ def _retry_for(value: object) -> timedelta:
     return duration(value, "retry_for", zero_allowed=True)
 
 
+def _is_format(_: Any, __: "attrs.Attribute[str]", value: object) -> None:
+    if not isinstance(value, str) or not value or "/" in value:
+        found = f"`format` must be the name of a format, found {value!r}"
+        raise SpecError(with_hint(found, 'it comes first: Files("parquet", "/data/visits")'))
+
+
 @explained()
 @attrs.frozen
 class Files:
@@ -55,9 +61,12 @@ class Files:
         format: The format: `parquet`, `orc`, `json`, `csv` or another that Spark knows.
         path: The folder.
         partition_by: The columns whose values name the subfolders of the files.
+
+    Raises:
+        SpecError: The format isn't the name of one.
     """
 
-    format: str
+    format: str = attrs.field(validator=_is_format)
     path: str | os.PathLike[str]
     partition_by: tuple[str, ...] = attrs.field(default=(), converter=_names)
 
