@@ -163,6 +163,9 @@ class Plan:
     """A stateful operator that reads the rows of one of Python, and would lose some of them."""
     python_states: int = 0
     """How many operators are `applyInPandasWithState`."""
+    sources: tuple[int, int] | None = None
+    """How many sources it has, at least and at most: of one that is read twice, Spark may make one
+    or two. None if the plan isn't known."""
     buckets: int | None = None
     """Into how many buckets sessionkit hashes keys; None if that isn't known, or differs."""
 
@@ -181,6 +184,7 @@ def plan_of(frame: DataFrame) -> Plan:
     query = _type(operators)
     last = [node.operator for node in streaming[WRAPPERS_OF_EXPLAIN:][:1]]
     observed = (node.text for node in streaming if node.operator == OBSERVED)
+    leaves = [(node.operator, node.text) for node in streaming if not node.inputs]
     buckets = {int(count) for text in observed for count in BUCKET_STATS.findall(text)}
     return Plan(
         query=query,
@@ -193,6 +197,7 @@ def plan_of(frame: DataFrame) -> Plan:
         ),
         after_python_state=next((node.operator for node in operators if _reads_late(node)), None),
         python_states=sum(node.operator == STATEFUL for node in operators),
+        sources=(len({*leaves}), len(leaves)),
         buckets=buckets.pop() if len(buckets) == 1 else None,
     )
 

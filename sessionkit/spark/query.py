@@ -15,7 +15,7 @@ from sessionkit._instants import Duration, duration
 from sessionkit.errors import SpecError, StateMismatchError, with_hint
 from sessionkit.spark._columns import A_STREAM, check_frame
 from sessionkit.spark._grouping import with_buckets
-from sessionkit.spark._logs import Logs, check_logs, query_id_of
+from sessionkit.spark._logs import Logs, check_logs, folders_read, query_id_of
 from sessionkit.spark._output_rules import OutputMode, check_output
 from sessionkit.spark._plan import Plan, plan_of
 from sessionkit.spark._settings import log_advice, tuned
@@ -322,6 +322,7 @@ def _check_location(
     spark: SparkSession, location: str, plan: Plan, spec: AnySpec | None, check: Check
 ) -> Logs:
     logs = check_logs(location, spark)
+    _check_sources(spark, logs, plan)
     if not logs.commits:
         return logs
     # Otherwise the first micro-batch compares the spec with the checkpoint.
@@ -340,6 +341,22 @@ def _check_location(
     elif spec is not None and is_readable:
         check_rules(location, spec, spark)
     return logs
+
+
+def _check_sources(spark: SparkSession, logs: Logs, plan: Plan) -> None:
+    """Refuse a frame with other sources than before, of which Spark says only how many."""
+    lines = logs.offsets.get(logs.planned)
+    if not lines or lines[0] != "v1" or plan.sources is None:
+        return
+    before, (least, most) = len(logs.sources(logs.planned)), plan.sources
+    if least <= before <= most:
+        return
+    read = ", ".join(folders_read(logs, spark))
+    found = f"the checkpoint {logs.path} is of a query with {before} sources"
+    found += f"{f' (files of {read})' if read else ''}, and the frame has {most}"
+    hint = "a seed, a clock and erasures are sources too: pass the same ones at each start"
+    hint += "; a query with other sources needs a checkpoint of its own"
+    raise StateMismatchError(with_hint(found, hint))
 
 
 def _check_table(logs: Logs, sink: StreamSink, mode: OutputMode) -> None:

@@ -190,6 +190,12 @@ def test_a_batch_is_handed_over_to_a_stream(spark: SparkSession, tmp_path: Path)
     found += [tuple(row["values"]) for row in stream.rows()]
     batch = sessionize(history, spec).where(F.col("key") != LAST[0][0])
     assert sorted(tuple(row["values"]) for row in batch.collect()) == sorted(found)
+    again: dict[str, Any] = {"sink": sink, "trigger": "availableNow", "checkpoint": checkpoint}
+    start_query(sessionize(stream.events(), spec, seed=seed), **again).awaitTermination()
+    with pytest.raises(
+        StateMismatchError, match="with 2 sources .*the frame has 1\n\nHint: a seed"
+    ):
+        start_query(sessionize(stream.events(), spec), **again)
     with pytest.raises(SpecError, match="`seed` is for a stream"):
         sessionize(history, spec, seed=seed)
     with pytest.raises(SpecError, match="`until` is for a batch"):
