@@ -13,7 +13,13 @@ from sessionkit._arguments import explained, explains
 from sessionkit._engine.counts import COUNTED, DECLARED, Counts
 from sessionkit._engine.logic import BucketStats
 from sessionkit._instants import EPOCH, instant_of
-from sessionkit.errors import BalanceError, SessionkitError, UnsupportedError, with_hint
+from sessionkit.errors import (
+    BalanceError,
+    SessionkitError,
+    SpecError,
+    UnsupportedError,
+    with_hint,
+)
 
 BUCKETS: Final = "buckets"
 """The name of the stats of buckets among the observed metrics."""
@@ -278,20 +284,17 @@ class Reconciliation:
         )
 
 
-NOTHING_YET: Final = Reconciliation()
-
-
 @explains
 def reconcile(
-    counted: StreamingQuery | Observation, so_far: Reconciliation = NOTHING_YET
+    counted: StreamingQuery | Observation, so_far: Reconciliation | None = None
 ) -> Reconciliation:
     """
     Add up what became of every event of a query, or of a batch, and check that none is missing.
 
     Spark keeps the progress of the last micro-batches only: 100 of them, or as many as
-    `spark.sql.streaming.numRecentProgressUpdates` says, and none of an earlier run. So call it
-    again in time, and pass what it returned before; or call `Reconciliation.add` in a
-    `StreamingQueryListener`.
+    `spark.sql.streaming.numRecentProgressUpdates` says, and none of an earlier run. Those are
+    added up: `first` and `batches` say which. For the whole life of a query, call it again in time,
+    and pass what it returned before; or call `Reconciliation.add` in a `StreamingQueryListener`.
 
     Example:
         from sessionkit.spark import Files, reconcile, sessionize, start_query
@@ -311,16 +314,24 @@ def reconcile(
     Args:
         counted: A query over the frame that `sessionize` or `apply_with_state` returned, running or
             stopped. Or the `observation` of a batch; this waits until an action has run.
-        so_far: What has been added up already. By default, nothing has, and the query begins with
-            micro-batch 0. A batch counts as one micro-batch.
+        so_far: What has been added up already; the next micro-batch must then be in the progress:
+            for `Reconciliation()`, micro-batch 0. Left out, it begins with the first one that is
+            there. A batch counts as one micro-batch.
 
     Raises:
         BalanceError: A micro-batch doesn't balance, was counted more than once or in part, isn't in
             the progress, or is one of another query. The message names the first.
         SessionkitError: It is a query that sessionkit didn't build.
+        SpecError: It is neither a query nor an observation.
         UnsupportedError: It is an observation on Connect of Spark 3.5, which can't read it.
     """
+    if isinstance(counted, Mapping | list):
+        found = "`reconcile` takes a query, or the observation of a batch, found a progress"
+        raise SpecError(with_hint(found, "pass the query; Reconciliation.add takes a progress"))
     progress = getattr(counted, "recentProgress", None)
+    if so_far is None:
+        ran = (int(entry(one, "batchId")) for one in progress or () if has_run(one))
+        so_far = Reconciliation(first=next(ran, 0))
     if progress is None:
         counts = _observed_counts(counted)
         _check_balance("the batch", counts, 0)

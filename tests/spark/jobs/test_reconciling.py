@@ -13,9 +13,17 @@ from pyspark.errors import PySparkNotImplementedError
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sessionkit import BalanceError, Counts, EventTimeGap, StatefulSpec, UnsupportedError
+from sessionkit import (
+    BalanceError,
+    Counts,
+    EventTimeGap,
+    SpecError,
+    StatefulSpec,
+    UnsupportedError,
+)
 from sessionkit._engine.counts import COUNTED
 from sessionkit.spark import (
+    Files,
     ForeachBatch,
     Reconciliation,
     Temporary,
@@ -148,7 +156,7 @@ def test_the_first_micro_batch_that_does_not_add_up_is_named(
 ) -> None:
     """With what was found, and what to do."""
     with pytest.raises(BalanceError) as refused:
-        reconcile(query_of(*progress))
+        reconcile(query_of(*progress), Reconciliation())
 
     text = str(refused.value)
     assert "\n\nHint: " in text
@@ -156,8 +164,18 @@ def test_the_first_micro_batch_that_does_not_add_up_is_named(
         assert part in text
 
 
+def test_a_query_that_was_started_again_is_reconciled_from_there() -> None:
+    """Its progress begins with a later micro-batch, and the result says with which one."""
+    idle = {**progress_of(6), "durationMs": {"triggerExecution": 1}}
+    found = reconcile(query_of(idle, progress_of(7), progress_of(8)))
+
+    assert Reconciliation(7, 2, COUNTS + COUNTS, 0, "one", 2) == found
+    with pytest.raises(BalanceError, match="micro-batch 8 isn't in the progress"):
+        reconcile(query_of(progress_of(7), progress_of(9)))
+
+
 def test_a_reconciliation_may_begin_later() -> None:
-    """With the first micro-batch that the progress has, or the first after one that was bad."""
+    """With the first micro-batch after one that was bad, say."""
     query = query_of(progress_of(6, LOST), progress_of(7), progress_of(8))
 
     found = reconcile(query, Reconciliation(first=7))
@@ -253,6 +271,37 @@ def test_a_query_on_spark_is_reconciled(query: StreamingQuery) -> None:
     assert found == reconcile(query, found)
 
 
+def test_a_query_that_was_started_again_on_spark_is_reconciled(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """From its own start; together with what was kept before, nothing is missing."""
+    stream = FileStream(spark, SPEC, tmp_path)
+
+    def run() -> StreamingQuery:
+        query = start_query(
+            stream.output(),
+            sink=Files("parquet", tmp_path / "out"),
+            trigger="availableNow",
+            checkpoint=stream.checkpoint,
+        )
+        query.awaitTermination()
+        return query
+
+    stream.put(views(0, 1), views(2, 3))
+    before = reconcile(run())
+    stream.put(views(4, 5), views(6, 7))
+    query = run()
+    found = reconcile(query)
+
+    assert (0, before.batches) == (before.first, found.first)
+    assert (4, 2) == (found.counts.events - found.counts.quarantined, found.counts.quarantined)
+    assert found.counts.events == sum(found.counts.ends.values())
+    both = reconcile(query, before)
+    assert (0, before.counts + found.counts) == (both.first, both.counts)
+    with pytest.raises(BalanceError, match="micro-batch 0 isn't in the progress"):
+        reconcile(query, Reconciliation())
+
+
 def test_a_batch_on_spark_is_counted_once(spark: SparkSession, tmp_path: Path) -> None:
     """Although two actions run over it."""
     stream, observation = FileStream(spark, SPEC, tmp_path), Observation()
@@ -265,6 +314,13 @@ def test_a_batch_on_spark_is_counted_once(spark: SparkSession, tmp_path: Path) -
 
     expected = Counts(events=6, processed=4, quarantined=2)
     assert expected == reconcile(observation).counts
+
+
+def test_a_progress_is_no_query() -> None:
+    """`Reconciliation.add` takes one, and `reconcile` the query that has it."""
+    for progress in (progress_of(0), [progress_of(0)]):
+        with pytest.raises(SpecError, match="Hint: pass the query"):
+            reconcile(progress)  # type: ignore[arg-type]
 
 
 class UnreadObservation:
