@@ -110,6 +110,11 @@ def wrong_class(what: str, cls: type[Any], found: object, hint: str = "build one
     return with_hint(f"{what} {names[0]}, found {names[1]}", hint)
 
 
+def forgotten(cls: type[Any]) -> str:
+    """Return the hint for a function that returned None and is annotated with a class."""
+    return f"end the function with `return ...`, or annotate it `-> {cls.__name__} | None`"
+
+
 # -- signatures and annotations -----------------------------------------------------------------
 
 
@@ -176,9 +181,28 @@ def returns_nothing(function: Callable[..., Any]) -> bool:
     said, plain = annotation_of(function, None), _plain(function)
     if said is not None or plain is None:
         return said is NoneType
+    return _ends_in_none(plain)
+
+
+def _ends_in_none(plain: FunctionType) -> bool:
+    """Return whether a function returns, and never a value."""
     steps = list(dis.get_instructions(plain))
     ends = [(before, end) for before, end in pairwise(steps) if end.opname.startswith("RETURN_")]
     return bool(ends) and all(_is_none(before, end) for before, end in ends)
+
+
+def always_returns(function: Callable[..., Any]) -> bool:
+    """Return whether a function is annotated to return one object of a class, and never None."""
+    if isinstance(function, FinishMethod):
+        function = function.method
+    return _is_object(annotation_of(function, None))
+
+
+def _is_object(annotation: Any) -> bool:
+    origin = get_origin(annotation)
+    if origin in {Union, UnionType}:
+        return all(map(_is_object, get_args(annotation)))
+    return annotation is typing.Self or is_record(origin or annotation)
 
 
 def _is_none(before: dis.Instruction, end: dis.Instruction) -> bool:
@@ -316,6 +340,7 @@ def check_function(function: object, role: str, **parameters: Any) -> None:
     if inspect.isgeneratorfunction(function) and role not in MAY_YIELD:
         found = f"`{role}` must return a value, found the generator {name_of(function)}"
         raise SpecError(with_hint(found, "write `return` in place of `yield`"))
+    _check_return(function, role)
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
@@ -333,6 +358,19 @@ def check_function(function: object, role: str, **parameters: Any) -> None:
     for position, (meaning, given) in enumerate(parameters.items()):
         if given is not None:
             _check_annotation(function, role, position, meaning, given)
+
+
+def _check_return(function: Callable[..., Any], role: str) -> None:
+    """Check that a function which is annotated to return an object has a `return` that does."""
+    plain = _plain(function)
+    if plain is None or not always_returns(function) or inspect.isgeneratorfunction(plain):
+        return
+    if _ends_in_none(plain):
+        said = annotation_of(function, None)
+        found = (
+            f"`{role}` ({name_of(function)}) is annotated `-> {getattr(said, '__name__', said)}`"
+        )
+        raise SpecError(with_hint(f"{found}, and returns nothing", "end it with `return ...`"))
 
 
 def _is_async(function: object) -> bool:

@@ -39,6 +39,7 @@ from sessionkit.spec.shared import (
     S,
     Spec,
     check_shared,
+    must_return,
     read_delay,
     read_timeout,
     set_derived,
@@ -125,8 +126,18 @@ class SessionSpec(Spec[E, S, R]):
     def __attrs_post_init__(self) -> None:
         classes = classes_of(self.logic, self.event_time, self.keys)
         set_derived(self, timeout=one_timeout(self._gap, self.timeout), _gap=None, **classes)
+        set_derived(self, must_return=self._must_return())
         check_session(self)
         check_shared(self)
+
+    def _must_return(self) -> frozenset[str]:
+        logic, memory = self.logic, self.memory
+        if not isinstance(logic, Functions):
+            return frozenset()
+        remember = memory.remember if isinstance(memory, Memory) else None
+        return must_return(
+            update=logic.update, merge=logic.merge, finish=logic.finish, remember=remember
+        )
 
     @cached_property
     def functions(self) -> Functions[E, S, R]:

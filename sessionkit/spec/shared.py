@@ -1,7 +1,7 @@
 """What both kinds of spec share: the arguments, what follows from them, and their checks."""
 
 from collections import namedtuple
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import cached_property, lru_cache
 from keyword import iskeyword
@@ -13,6 +13,7 @@ from sessionkit._arguments import choice, column_name, group
 from sessionkit._classes import Record
 from sessionkit._instants import LAST_INSTANT_US, Duration, duration, span_us
 from sessionkit.errors import SpecError, with_hint
+from sessionkit.spec.functions import always_returns
 from sessionkit.spec.groups import (
     Inputs,
     Lateness,
@@ -139,6 +140,8 @@ class Spec(Generic[E, S, R]):
     inputs: Inputs = attrs.field(default=Inputs(), validator=group)
     storage: Storage = attrs.field(default=Storage(), validator=group)
     upgrade_steps: tuple[UpgradeStep, ...] = attrs.field(init=False, eq=False, repr=False)
+    must_return: frozenset[str] = attrs.field(init=False, eq=False, repr=False)
+    """The roles of the functions that are annotated to return an object, and never None."""
     row_kind: ClassVar[str] = "result"
 
     @property
@@ -209,6 +212,13 @@ def set_derived(made: object, **values: Any) -> None:
     """Set what follows from the arguments, in a frozen value that is being made."""
     for name, value in values.items():
         object.__setattr__(made, name, value)
+
+
+def must_return(**functions: Callable[..., Any] | None) -> frozenset[str]:
+    """Return the roles of the functions that are annotated to return an object, and never None."""
+    # An executor may lack the names of an annotation, so this is found on the driver.
+    given = {role: function for role, function in functions.items() if function is not None}
+    return frozenset(role for role, function in given.items() if always_returns(function))
 
 
 # -- checks of a whole spec --------------------------------------------------------------------

@@ -20,6 +20,7 @@ from sessionkit.spec.shared import (
     S,
     Spec,
     check_shared,
+    must_return,
     read_timeout,
     set_derived,
 )
@@ -189,6 +190,8 @@ class StatefulSpec(Spec[E, S, R]):
         rows = _annotations(self, process=None, on_timer=None)
         result = class_of("result", self._result, rows, "what `process` returns")
         set_derived(self, event=event, state=state, result=result)
+        promised = must_return(process=self.function, on_timer=self.timer_function)
+        set_derived(self, must_return=promised)
         _check_meaning(self)
         check_shared(self)
         keyed = {} if self.handler == "bucket" else {"process": 0}

@@ -170,6 +170,22 @@ def test_a_generator_is_refused_where_one_value_is_meant(function: Any) -> None:
     check_function(yielding, "finish", session=None, state=None)
 
 
+def without_return(session: Any, state: Visit) -> View:  # type: ignore[return]
+    """Make a row, and forget to return it."""
+    View(str(state.pages))
+
+
+def test_a_function_that_never_returns_what_it_promises_is_refused() -> None:
+    """It's found where the spec is made, since no path of the function returns anything."""
+    with pytest.raises(SpecError) as caught:
+        check_function(without_return, "finish", session=None, state=Visit)
+
+    found, _, hint = str(caught.value).partition("\n\nHint: ")
+    assert found.startswith("`finish` (")
+    assert found.endswith(") is annotated `-> View`, and returns nothing")
+    assert hint == "end it with `return ...`"
+
+
 @pytest.mark.parametrize(
     ("function", "signature", "reason"),
     [

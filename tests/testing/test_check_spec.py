@@ -108,6 +108,15 @@ def test_nothing_is_found_where_nothing_is_wrong(spec: Any) -> None:
     check_spec(spec, max_examples=FEWEST)
 
 
+def forgets(session: Session[Any], state: Visit) -> Row:
+    return Row(state.clicks) if state.clicks < 2 else None  # type: ignore[return-value]
+
+
+def test_a_row_that_is_promised_and_forgotten_is_found() -> None:
+    """It would be a session without a row, and nobody would know."""
+    assert "must return Row, found NoneType" in said(evolved(CLICKS, finish=forgets))
+
+
 def test_a_function_that_fails_is_found() -> None:
     """With the fewest events for which it does, and its traceback."""
 

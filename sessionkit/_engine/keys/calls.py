@@ -205,10 +205,10 @@ class Calls:
                 return [found]
             if self.program.handler == "frame" and role == "process":
                 found = rows_of_frames(found, cls)
-            rows = collected(found, cls)
+            rows = collected(found, self.program.spec, role)
         except Exception as error:
             raise UserFunctionError(*call_failed(role, function, repr(key), error)) from error
-        check_rows(rows, cls, role, function, key)
+        check_rows(rows, self.program.spec, role, function, key)
         if rejects:
             check_fit(rows, cls, role, function, key)
         return rows

@@ -12,7 +12,7 @@ from sessionkit._engine.rows.table import key_columns, prefixed_columns, whole
 from sessionkit.aggregates import Condition
 from sessionkit.errors import StateMismatchError, StateValueError, UserFunctionError, with_hint
 from sessionkit.spec.aggregates import condition_of, evaluated
-from sessionkit.spec.functions import name_of, wrong_class
+from sessionkit.spec.functions import forgotten, name_of, wrong_class
 from sessionkit.spec.shared import AnySpec, key_class
 from sessionkit.state._codec import Places, codec_of, decode_column
 from sessionkit.state._collections import Field
@@ -118,21 +118,22 @@ def as_struct(
     return pa.StructArray.from_arrays([whole(one) for one in columns], fields=parts, mask=missing)
 
 
-def collected(found: Any, cls: type[Any]) -> list[Any]:
+def collected(found: Any, spec: AnySpec, role: str) -> list[Any]:
     """Return what was returned as a list; a generator runs to its end here."""
-    if found.__class__ is cls:
+    if found.__class__ is spec.result:
         return [found]
-    if found is None:
+    if found is None and role not in spec.must_return:
         return []
-    # The items of a dict are its keys: it's a row of the wrong class.
-    several = isinstance(found, Iterable) and not isinstance(found, Mapping)
+    # The items of a dict are its keys, those of a text its letters: neither is rows.
+    several = isinstance(found, Iterable) and not isinstance(found, Mapping | str | bytes)
     return list(found) if several else [found]
 
 
 def check_rows(
-    rows: list[Any], cls: type[Any], role: str, function: Callable[..., Any], key: Any
+    rows: list[Any], spec: AnySpec, role: str, function: Callable[..., Any], key: Any
 ) -> None:
     """Raise a UserFunctionError if a row is not of the class of the result."""
+    cls = spec.result
     for row in rows:
         if row.__class__ is not cls:
             what = f"`{role}` ({name_of(function)}), for {key!r}, must return"
@@ -140,6 +141,8 @@ def check_rows(
             if isinstance(row, Mapping):
                 fields = ", ".join(f"{field.alias}=..." for field in codec_of(cls).type.fields)
                 hint = f"{hint}; write {cls.__name__}({fields})"
+            if row is None and role in spec.must_return:
+                hint = forgotten(cls)
             raise UserFunctionError(wrong_class(what, cls, row, hint))
 
 

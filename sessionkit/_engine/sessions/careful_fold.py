@@ -43,7 +43,7 @@ class SessionFold:
     create: Callable[[Any, Any], Any] | None
     update: Callable[[Any, Any], Any]
     merge: Callable[[Any, Any], Any]
-    may_return_nothing: bool
+    may_return_nothing: frozenset[str]
     takes_time: bool
 
     @classmethod
@@ -63,7 +63,8 @@ class SessionFold:
             create = over_events(create, own=functions.create_takes_time)
         update = over_events(functions.update, own=functions.update_takes_time)
         merge = functions.merge or _no_merge
-        return cls(spec, create, update, merge, not is_frozen(spec.state), takes_time)
+        changing = set() if is_frozen(spec.state) else {"merge", "update"} - spec.must_return
+        return cls(spec, create, update, merge, frozenset(changing), takes_time)
 
     def timed(self, objects: list[Any], starts_us: Numbers) -> list[Any]:
         """Return events as they are folded: with their times where a function takes these."""
@@ -88,7 +89,7 @@ class SessionFold:
         own = getattr(self.spec.functions, role, None) or function
         try:
             found = function(*given)
-            if found is None and self.may_return_nothing and role in {"merge", "update"}:
+            if found is None and role in self.may_return_nothing:
                 return given[0]
             _check_state(role, own, self.spec.state, found)
         except Exception as error:

@@ -102,7 +102,7 @@ def _finished(
                 rows.append(found)
                 places.append(place)
             else:
-                several = collected(found, cls)
+                several = collected(found, spec, "finish")
                 rows += several
                 places += [place] * len(several)
         except Exception as error:
@@ -143,7 +143,7 @@ def _encoded(
     failures: dict[int, Failure] = {}
     for place, row in zip(places, rows, strict=True):
         try:
-            check_rows([row], spec.result, "finish", finish, keys[place])
+            check_rows([row], spec, "finish", finish, keys[place])
             check_fit([row], spec.result, "finish", finish, keys[place])
         except UserFunctionError as error:
             if spec.on_error == "raise":

@@ -135,7 +135,7 @@ def fold_all(
     many of the open sessions, whose states may be changed, and of the events are whose.
     """
     cls, create = functions.spec.state, functions.create
-    needs_return = not functions.may_return_nothing
+    merge_may, update_may = (role in functions.may_return_nothing for role in ("merge", "update"))
     states: list[Any] = []
     failed: list[int] = []
     old = 0
@@ -151,15 +151,15 @@ def fold_all(
                 state = create(next(new_keys), next(own))
                 if state.__class__ is not cls:
                     _fail()
-            for function, given in (
-                (functions.merge, opened[first_old + 1 : old]),
-                (functions.update, own),
+            for function, given, may_return_nothing in (
+                (functions.merge, opened[first_old + 1 : old], merge_may),
+                (functions.update, own, update_may),
             ):
                 for one in given:
                     found = function(state, one)
                     if found.__class__ is cls:
                         state = found
-                    elif needs_return or found is not None:
+                    elif found is not None or not may_return_nothing:
                         _fail()
         except Exception:  # noqa: BLE001 (the functions of the user)
             failed.append(len(states))

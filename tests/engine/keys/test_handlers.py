@@ -78,7 +78,9 @@ def test_a_function_may_be_a_generator() -> None:
 
 
 @pytest.mark.parametrize("role", ["process", "on_timer"])
-@pytest.mark.parametrize("wrong", [5, "row", Sum(1), {"what": "a"}, [Added("a", 1), None]])
+@pytest.mark.parametrize(
+    "wrong", [5, "row", "", b"", {}, Sum(1), {"what": "a"}, [Added("a", 1), None]]
+)
 def test_what_is_no_row_is_refused(role: str, wrong: Any) -> None:
     """The function, the key and what was found are named, whichever function returned it."""
 
@@ -95,6 +97,41 @@ def test_what_is_no_row_is_refused(role: str, wrong: Any) -> None:
     assert text.startswith(f"`{role}` (")
     assert "for Key(key='ann'), must return Added, found " in text
     assert "\n\nHint: return a result row, a list of them, or None" in text
+
+
+def forgetful(key: Any, given: Any, state: KeyState[Sum], times: KeyTimes) -> Added:
+    """Return a row for one key, and forget the others."""
+    return Added("a", 1) if key.key == "ann" else None  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("role", ["process", "on_timer"])
+def test_a_function_that_promises_a_row_and_gives_none_is_told_so(role: str) -> None:
+    """A path without `return` would lose rows; with `| None` in the annotation it may."""
+
+    def process(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
+        times.set_event_timer("due", at("08:00"))
+
+    functions = (forgetful, None) if role == "process" else (process, forgetful)
+    driver = driver_of(summing(*functions))
+    driver.advance_watermark_to(at("08:30"))
+    driver.add("bob", at("09:00"), Amount())
+
+    text = failure(driver)
+
+    assert text.startswith(f"`{role}` (")
+    assert "for Key(key='bob'), must return Added, found NoneType\n\nHint: " in text
+    assert "`-> Added | None`" in text
+
+
+def test_a_promise_that_is_broken_is_a_failed_event_where_failures_are_data() -> None:
+    """As any other wrong return is: the event is counted, and the other keys go on."""
+    driver = driver_of(summing(forgetful, on_error="reject"))
+    driver.add("ann", at("09:00"), Amount())
+    driver.add("bob", at("09:00"), Amount())
+    driver.run_batch()
+
+    assert [Added("a", 1)] == driver.take_results()
+    assert ["bob"] == [found.key.key for found in driver.take_rejections("failed")]
 
 
 @pytest.mark.parametrize("role", ["process", "on_timer"])

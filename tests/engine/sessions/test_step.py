@@ -8,10 +8,12 @@ from typing import Any
 
 import attrs
 import pytest
+from pyspark import cloudpickle
 
 from sessionkit import (
     EventTimeGap,
     Functions,
+    Memory,
     Session,
     SessionSpec,
     StateMismatchError,
@@ -113,6 +115,89 @@ def test_a_function_that_forgets_to_return_is_told_so(role: str) -> None:
     assert "must return a Fixed, found NoneType" in str(caught.value)
     assert "Key(key='a')" in str(caught.value)
     assert "Hint: end the function with `return state`" in str(caught.value)
+
+
+def sometimes(session: Any, state: Any) -> Listed | None:
+    """Return a row for some sessions."""
+    return Listed(state.values, session.events) if session.events % 2 == 0 else None
+
+
+def even(session: Any, state: Any) -> Listed:
+    """Promise a row for each."""
+    return sometimes(session, state)  # type: ignore[return-value]
+
+
+def several(session: Any, state: Any) -> list[Listed]:
+    """Promise a list, which may be empty."""
+    row = sometimes(session, state)
+    return None if row is None else [row]  # type: ignore[return-value]
+
+
+def unsaid(session, state):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN201
+    """Promise nothing."""
+    return sometimes(session, state)
+
+
+EVENS = [("a", 0, 1), ("a", 5, 2), ("b", 0, 3)]
+
+
+@pytest.mark.parametrize("memory", [None, Memory(time_to_live="1 day")])
+@pytest.mark.parametrize("on_error", ["raise", "reject"])
+def test_a_session_without_the_row_that_finish_promises_is_no_row_less(
+    on_error: Any, memory: Memory | None
+) -> None:
+    """`-> Listed` promises a row, so a path without `return` is an error of the function."""
+    spec = evolved(BASE, finish=even, on_error=on_error, memory=memory)
+    expected = "for Key(key='b'), must return Listed, found NoneType\n\nHint: "
+    if on_error == "raise":
+        with pytest.raises(UserFunctionError) as caught:
+            closing(spec, *EVENS)
+        assert expected in str(caught.value)
+        return
+    driver = closing(spec, *EVENS)
+    assert [Listed([1, 2], 2)] == driver.take_results()
+    (failed,) = driver.take_rejections("failed_output")
+    assert expected in failed.reason
+
+
+@pytest.mark.parametrize("finish", [sometimes, several, unsaid])
+def test_a_session_may_give_no_row_where_the_annotation_allows_it(finish: Any) -> None:
+    """None in a union, a list, which may be empty, and no annotation at all."""
+    driver = closing(evolved(BASE, finish=finish), *EVENS)
+
+    assert [Listed([1, 2], 2)] == driver.take_results()
+    assert (2, 0) == (driver.counts.sessions, driver.counts.failed_output)
+
+
+@pytest.mark.parametrize("role", ["update", "merge"])
+def test_a_new_state_that_is_not_returned_is_not_lost(role: str) -> None:
+    """A function annotated with the state returns one, also where that could be changed."""
+
+    def update(state: Open, event: Reading) -> Open:
+        made = Open(sorted([*state.values, event.value]))
+        return None if role == "update" else made  # type: ignore[return-value]
+
+    def merge(left: Open, right: Open) -> Open:
+        made = Open(sorted([*left.values, *right.values]))
+        return None if role == "merge" else made  # type: ignore[return-value]
+
+    with pytest.raises(UserFunctionError) as caught:
+        fail_in("update", update, merge=merge)
+
+    assert f"`{role}` (" in str(caught.value)
+    assert "must return a Open, found NoneType\n\nHint: " in str(caught.value)
+
+
+def test_the_promise_of_an_annotation_crosses_to_executors_that_lack_its_names() -> None:
+    """There an annotation that is a text can't be resolved."""
+    names: dict[str, Any] = {"__name__": "of_no_module", "Listed": Listed, "even": even}
+    text = "def finish(session, state) -> 'Listed': return even(session, state)"
+    exec(text, names)  # noqa: S102 (no module, so it's sent with the names that its body has)
+    spec = evolved(BASE, finish=names["finish"])
+    sent = cloudpickle.loads(cloudpickle.dumps(spec))  # type: ignore[no-untyped-call]
+
+    assert {"finish", "update", "merge"} == spec.must_return == sent.must_return
+    assert "Listed" not in sent.finish.__globals__
 
 
 @pytest.mark.parametrize(

@@ -266,6 +266,26 @@ def test_a_function_that_raises_stops_the_query_with_its_name_key_and_line(
     assert "Hint: fix the function" in text
 
 
+def finish_some(session: Any, state: Sum) -> Sum:
+    return state if state.amount < 10 else None  # type: ignore[return-value]
+
+
+def test_a_row_that_finish_promises_and_forgets_stops_the_query(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """On a stream and on a batch: a session without its row would be lost."""
+    spec = evolved(SUMS, finish=finish_some)
+    stream = FileStream(spark, spec, tmp_path)
+    stream.put(ticks(("a", NOON, 1.0), ("b", NOON, 13.0)))
+    batch = sessionize(spark.read.parquet(str(stream.source)), spec)
+    stream.put(ticks(("c", NOON + 60 * MINUTE, 1.0)))
+
+    for run in (stream.run, batch.collect):
+        with pytest.raises((StreamingQueryException, PythonException)) as caught:
+            run()
+        assert "for Key(key='b'), must return Sum, found NoneType" in str(caught.value)
+
+
 def test_failed_events_are_data_where_the_spec_says_so(spark: SparkSession, tmp_path: Path) -> None:
     """The event is counted and handed out, and its session is as if it had never come."""
     spec = evolved(SUMS, update=fail_on_unlucky, on_error="reject")

@@ -26,7 +26,7 @@ from sessionkit._engine.rows.objects import (
 from sessionkit._engine.rows.table import numbers_in, whole
 from sessionkit._engine.sessions.plan import Places
 from sessionkit.errors import StateMismatchError, StateValueError, UserFunctionError, with_hint
-from sessionkit.spec.functions import Failure, call_failed, name_of, wrong_class
+from sessionkit.spec.functions import Failure, call_failed, forgotten, name_of, wrong_class
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.spec.views import Session
 from sessionkit.state._codec import ClassCodec, codec_of
@@ -110,7 +110,7 @@ class Remembering:
         if finish is None:
             return [state]
         try:
-            return collected(finish(session, state), self.spec.result)
+            return collected(finish(session, state), self.spec, "finish")
         except Exception as error:
             raise UserFunctionError(*_failed("finish", finish, session, error)) from error
 
@@ -120,7 +120,7 @@ class Remembering:
         cls, finish = self.spec.result, self.spec.finish
         if finish is None:
             return codec_of(cls).encode(rows)
-        check_rows(rows, cls, "finish", finish, session.key)
+        check_rows(rows, self.spec, "finish", finish, session.key)
         try:
             return codec_of(cls).encode(rows)
         except StateValueError as misfit:
@@ -134,11 +134,13 @@ class Remembering:
             found = function(session, state)
         except Exception as error:
             raise UserFunctionError(*_failed("remember", function, session, error)) from error
-        if found is None:
+        must_return = "remember" in self.spec.must_return
+        if found is None and not must_return:
             return pa.nulls(1, self.codec.type.arrow)
         if found.__class__ is not cls:
             what = f"`remember` ({name_of(function)}), for {session.key!r}, must return a"
-            raise UserFunctionError(wrong_class(what, cls, found, "build one, or return None"))
+            hint = forgotten(cls) if must_return else "build one, or return None"
+            raise UserFunctionError(wrong_class(what, cls, found, hint))
         try:
             return as_struct(self.codec.type.fields, self.codec.encode([found]))
         except StateValueError as misfit:

@@ -265,9 +265,14 @@ def too_large(_: Session[Any], __: Visit) -> Shopper:
     return Shopper(2**70)
 
 
+def forgetful(session: Session[Any], _: Visit) -> Shopper:
+    return Shopper(1) if session.memory is not None else None  # type: ignore[return-value]
+
+
 @pytest.mark.parametrize(
     ("function", "message"),
     [
+        (forgetful, r"`remember` \(.*\), for Key\(user='ann'\), must return a Shopper, found None"),
         (
             raising,
             r"`remember` \(.*raising\) raised ValueError: no, for Key\(user='ann'\), session",
