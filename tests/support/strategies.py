@@ -78,7 +78,7 @@ SCALARS: Final = (*KEYS, Typed(float, st.floats()))
 
 def annotated(*, max_leaves: int = 5) -> SearchStrategy[Typed]:
     """Make annotations of every kind, nested, with their values."""
-    return st.recursive(st.sampled_from(SCALARS), _with_parts, max_leaves=max_leaves)
+    return st.recursive(st.sampled_from(SCALARS), with_parts, max_leaves=max_leaves)
 
 
 @st.composite
@@ -104,7 +104,8 @@ def classes_with_objects(draw: DrawFn) -> tuple[type[Any], list[Any]]:
     return made.annotation, draw(st.lists(made.values, max_size=5))
 
 
-def _with_parts(parts: SearchStrategy[Typed]) -> SearchStrategy[Typed]:
+def with_parts(parts: SearchStrategy[Typed]) -> SearchStrategy[Typed]:
+    """Make annotations that have these as their parts, with their values."""
     return st.one_of(
         parts.map(_optional),
         parts.map(_list),

@@ -220,15 +220,20 @@ def _one_by_one(kind: FieldType, values: pa.Array, path: str, reasons: _Reasons)
 
 
 def in_utc(kind: pa.DataType) -> pa.DataType:
-    """Return a type with its instants in UTC: a datetime of another zone may not exist."""
+    """
+    Return a type with its instants in UTC, and in which each part may be null.
+
+    A datetime of another zone may not exist. And where a struct is null so is all in it, whatever
+    its fields say, which Arrow refuses to cast.
+    """
     if pa.types.is_timestamp(kind):
         return pa.timestamp(kind.unit, "UTC")
     if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(in_utc(field.type)) for field in kind])
+        return pa.struct([pa.field(field.name, in_utc(field.type)) for field in kind])
     if pa.types.is_map(kind):
         return pa.map_(in_utc(kind.key_type), in_utc(kind.item_type))
     if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(in_utc(kind.value_type)))
+        return pa.list_(pa.field(kind.value_field.name, in_utc(kind.value_type)))
     return kind
 
 

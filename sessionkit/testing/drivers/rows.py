@@ -23,7 +23,14 @@ from sessionkit.errors import ScriptError, StateValueError, with_hint
 from sessionkit.spec.functions import wrong_class
 from sessionkit.spec.shared import AnySpec
 from sessionkit.state._codec import codec_of
-from sessionkit.state._types import key_form
+from sessionkit.state._collections import (
+    AttrsType,
+    DictType,
+    ListType,
+    OptionalType,
+    TupleType,
+)
+from sessionkit.state._types import FieldType, key_form
 
 Row: TypeAlias = dict[str, Any]
 Group: TypeAlias = Hashable
@@ -192,11 +199,33 @@ def _as_grouped(column: WireColumn, row: Mapping[str, Any]) -> Any:
     return value if form.of is None else form.of(value)
 
 
+def _nullable(kind: FieldType) -> FieldType:
+    """Return a type each part of which may be null: it's the worker that judges nulls."""
+    match kind:
+        case OptionalType(inner):
+            return _nullable(inner)
+        case ListType(item):
+            return attrs.evolve(kind, item=_or_null(item))
+        case TupleType(items):
+            return TupleType(tuple(map(_or_null, items)))
+        case DictType(key, value):
+            return DictType(key, _or_null(value))
+        case AttrsType(_, fields):
+            parts = (attrs.evolve(field, type=_or_null(field.type)) for field in fields)
+            return attrs.evolve(kind, fields=tuple(parts))
+    return kind
+
+
+def _or_null(kind: FieldType) -> FieldType:
+    return OptionalType(_nullable(kind))
+
+
 def _wire_value(column: WireColumn, row: Mapping[str, Any]) -> Any:
     name = column.field.name
     if row.get(name) is None:
         return None
+    kind = _nullable(column.kind)
     try:
-        return column.kind.dump(column.kind.coerce(row[name], name))
+        return kind.dump(kind.coerce(row[name], name))
     except StateValueError as error:
         raise ScriptError(str(error)) from error

@@ -207,3 +207,120 @@ def test_nested_events_survive_a_stream(spark: SparkSession, tmp_path: Path) -> 
             last.write.mode("append").parquet(str(tmp_path / "in"))
 
         assert by_number(events) == found(spark.read.parquet(str(tmp_path / "out")))
+
+
+# -- nulls inside -------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Item:
+    sku: str
+    price: int
+
+
+@attrs.frozen
+class Basket:
+    items: list[Item]
+
+
+@attrs.frozen
+class Nested:
+    """An event with a part of each shape."""
+
+    number: int
+    item: Item
+    some: list[Item]
+    pair: tuple[Item, ...]
+    by_name: dict[str, Item]
+    rows: list[list[Item]]
+    basket: Basket
+    baskets: list[Basket]
+    numbers: list[int]
+    counts: dict[str, int]
+    maybe: Item | None
+    some_maybe: list[Item | None]
+
+
+@attrs.define
+class Numbers:
+    numbers: list[int] = attrs.field(factory=list)
+
+    def update(self, event: Nested) -> None:
+        self.numbers.append(event.number)
+
+
+NESTED: Final = SessionSpec.of(
+    Numbers,
+    keys={"user": str},
+    event_time="ts",
+    gap="10 minutes",
+    watermark_delay="0 seconds",
+    order="event_time",
+    storage=Storage(bucket_count=2),
+)
+ITEM: Final = "if(number = {}, null, named_struct('sku', 'shoe', 'price', 1L))"
+NULLS: Final = {
+    "item": (ITEM, "`event.item` is null"),
+    "some": (f"array({ITEM})", "`event.some[0]` must be a Item"),
+    "pair": (f"array({ITEM})", "`event.pair[0]` must be a Item"),
+    "by_name": (f"map('a', {ITEM})", "`event.by_name['a']` must be a Item"),
+    "rows": (f"array(array({ITEM}))", "`event.rows[0][0]` must be a Item"),
+    "basket": (f"named_struct('items', array({ITEM}))", "`event.basket.items[0]` must be a Item"),
+    "baskets": (
+        f"array(named_struct('items', array({ITEM})))",
+        "`event.baskets[0].items[0]` must be a Item",
+    ),
+    "numbers": ("array(nullif(number, {}))", "`event.numbers[0]` must be an int"),
+    "counts": ("map('a', nullif(number, {}))", "`event.counts['a']` must be an int"),
+    "maybe": (ITEM, None),
+    "some_maybe": (f"array({ITEM})", None),
+}
+"""An expression of each shape, of whose fields Spark knows that they're never null, and what a
+null in the row of its number gives."""
+
+
+def with_parts(frame: DataFrame) -> DataFrame:
+    """Add the parts, each with a null in the row of its number; a row of another has none."""
+    parts = {
+        name: F.expr(sql.format(number)) for number, (name, (sql, _)) in enumerate(NULLS.items())
+    }
+    return frame.withColumns(parts)
+
+
+def judged(rows: list[Row]) -> tuple[list[int], dict[int, str]]:
+    """Return the numbers of the events, and why others were quarantined."""
+    events = [number for row in rows for number in row.numbers or []]
+    reasons = {row.event.number: row.reason for row in rows if row.kind == "quarantined"}
+    return sorted(events), reasons
+
+
+def test_a_null_inside_quarantines_its_row_alone(spark: SparkSession, tmp_path: Path) -> None:
+    """On a batch and on a stream: unless the type allows it there."""
+    last = len(NULLS)
+    times = {number: NOON + timedelta(seconds=number) for number in range(last + 1)}
+    rows = [("ann", number, time) for number, time in times.items()]
+    frame = spark.createDataFrame(rows, "user string, number bigint, ts timestamp")
+    frame.write.parquet(str(tmp_path / "in"))
+    end = [("ann", last + 1, NOON + timedelta(days=1))]
+    spark.createDataFrame(end, frame.schema).write.mode("append").parquet(str(tmp_path / "in"))
+    texts = {number: text for number, (_, text) in enumerate(NULLS.values()) if text is not None}
+    good = [number for number in times if number not in texts]
+
+    batch = sessionize(with_parts(frame), NESTED, with_rejected=True).collect()
+    stream = with_parts(spark.readStream.schema(frame.schema).parquet(str(tmp_path / "in")))
+    query = (
+        sessionize(stream, NESTED, with_rejected=True)
+        .writeStream.format("parquet")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .option("path", str(tmp_path / "out"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+    for found in (batch, spark.read.parquet(str(tmp_path / "out")).collect()):
+        events, reasons = judged(found)
+        assert good == events
+        assert texts == {
+            number: reason.partition(", found")[0] for number, reason in reasons.items()
+        }

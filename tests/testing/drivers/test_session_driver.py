@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
-from typing import Any
+from typing import Any, cast
 
 import attrs
 import pandas as pd
@@ -406,6 +406,38 @@ def test_rows_that_cannot_be_events_are_quarantined(row: dict[str, Any]) -> None
     assert ("quarantined", row.get("user_id")) == (rejection.kind, rejection.key.user_id)
     assert row.get("ts") == rejection.event_time
     assert rejection.reason
+
+
+@attrs.frozen
+class Piece:
+    sku: str
+
+
+@attrs.frozen
+class Parcel:
+    items: list[Piece]
+    by_name: dict[str, Piece]
+
+
+@pytest.mark.parametrize(
+    ("reason", "event"),
+    [
+        ("`event.items[0]` must be a Piece", Parcel([cast("Piece", None)], {})),
+        ("`event.items[1].sku` must be a str", Parcel([Piece("a"), Piece(cast("str", None))], {})),
+        ("`event.by_name['a']` must be a Piece", Parcel([], {"a": cast("Piece", None)})),
+    ],
+)
+def test_a_null_inside_of_a_field_is_quarantined_as_on_spark(reason: str, event: Parcel) -> None:
+    """Whether it's added as an event or as a row."""
+    spec = SessionSpec.per_event(
+        Parcel, keys={"user": str}, event_time="ts", gap="30m", watermark_delay="10m"
+    )
+    driver = SessionDriver(spec)
+    driver.add("ann", at("10:00"), event)
+    driver.add_row({"user": "ann", "ts": at("10:00"), **attrs.asdict(event, recurse=False)})
+    result = driver.run_batch()
+    assert Counts(events=2, quarantined=2) == result.counts
+    assert all(one.reason.startswith(reason) for one in result.rejections)
 
 
 def test_an_event_before_the_year_1_is_quarantined_without_its_time() -> None:
