@@ -106,14 +106,24 @@ def progress_of(path: str, spark: SparkSession) -> Progress:
     """Return how far the query of a checkpoint has come."""
     logs = logs_of(path, spark)
     if not logs.offsets:
-        found = f"there is no checkpoint at {path}: it has no planned micro-batch"
-        raise SessionkitError(with_hint(found, "pass the checkpoint location of a query"))
+        raise _no_checkpoint(path)
     planned = logs.planned if logs.planned not in logs.commits else None
     if not logs.commits:
         return Progress(None, planned, 0, (), ())
     batch = logs.finished
     files = files_read(logs, batch, spark)
     return Progress(batch, planned, logs.next_watermark_ms(batch), logs.sources(batch), files)
+
+
+def check_begun(path: str, spark: SparkSession) -> None:
+    """Check that a query has begun at a checkpoint; it needn't have planned a micro-batch."""
+    if query_id_of(spark, path) is None and not logs_of(path, spark).offsets:
+        raise _no_checkpoint(path)
+
+
+def _no_checkpoint(path: str) -> SessionkitError:
+    found = f"there is no checkpoint at {path}: it has no planned micro-batch"
+    return SessionkitError(with_hint(found, "pass the checkpoint location of a query"))
 
 
 def files_read(logs: Logs, number: int, spark: SparkSession) -> tuple[tuple[str, ...], ...]:

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import attrs
 import pyarrow as pa
@@ -55,6 +56,12 @@ def write_files(folder: Path, tables: Iterable[pa.Table], *, first: int = 0) -> 
         pq.write_table(table, failed_output)
         os.utime(failed_output, (1_000_000_000 + number, 1_000_000_000 + number))
         failed_output.rename(path)
+
+
+def begun_at(checkpoint: Path) -> None:
+    """Write what a query leaves that has begun, and planned no micro-batch."""
+    checkpoint.mkdir(exist_ok=True)
+    (checkpoint / "metadata").write_text(f'{{"id":"{uuid4()}"}}', encoding="utf-8")
 
 
 @attrs.frozen

@@ -79,8 +79,8 @@ def changed_sessions(
         StateError: The state was written under other rules.
         UnsupportedError: This Spark has no state reader, or the checkpoint doesn't say what one of
             the micro-batches has changed.
-        SessionkitError: No session is active, the key doesn't fit the spec, or the checkpoint
-            doesn't have one of the two micro-batches.
+        SessionkitError: There is no checkpoint, or it doesn't have one of the two micro-batches; no
+            session is active, or the key doesn't fit the spec.
     """
     check_kind(spec, SessionSpec, "changed_keys")
     rows_of = partial(open_session_rows, spec)
@@ -117,8 +117,8 @@ def changed_keys(
         StateError: The state was written under other rules.
         UnsupportedError: This Spark has no state reader, or the checkpoint doesn't say what one of
             the micro-batches has changed.
-        SessionkitError: No session is active, the key doesn't fit the spec, or the checkpoint
-            doesn't have one of the two micro-batches.
+        SessionkitError: There is no checkpoint, or it doesn't have one of the two micro-batches; no
+            session is active, or the key doesn't fit the spec.
     """
     check_kind(spec, StatefulSpec, "changed_sessions")
     rows_of = partial(stored_key_rows, spec)

@@ -56,8 +56,9 @@ def check_checkpoint(
     Check that a query with this spec can continue from a checkpoint.
 
     Spark's logs are checked too: whether one of them misses something, or contradicts another. A
-    checkpoint without a finished micro-batch, or without stored state, fits every spec. Needs Spark
-    4.0 or later; with 3.5, the first micro-batch makes the same check.
+    checkpoint without a finished micro-batch, or without stored state, fits every spec; a path
+    without a checkpoint is refused. Needs Spark 4.0 or later; with 3.5, the first micro-batch makes
+    the same check.
 
     Args:
         path: The checkpoint location.
@@ -72,7 +73,8 @@ def check_checkpoint(
             names each change.
         StateCorruptedError: The state is damaged; the message names the file, where Spark does.
         UserFunctionError: A function of `upgrade` failed; only with `deep`.
-        SessionkitError: This Spark has no state reader, or no session is active.
+        SessionkitError: There is no checkpoint; this Spark has no state reader, or no session is
+            active.
     """
     check_kind(spec)
     session = active_session(spark)

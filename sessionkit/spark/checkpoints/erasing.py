@@ -14,7 +14,7 @@ from sessionkit._engine.wire.packing import joined_packs
 from sessionkit.errors import SessionkitError, with_hint
 from sessionkit.spark._columns import quoted
 from sessionkit.spark._logs import active_session, if_there
-from sessionkit.spark.checkpoints.reading import key_row
+from sessionkit.spark.checkpoints.reading import finished_batch, key_row
 from sessionkit.spark.checkpoints.state_reader import check_rules, may_be_read, reads_state
 from sessionkit.spark.jobs.erasures import packed_erasures
 from sessionkit.spec.shared import AnySpec, check_kind
@@ -78,7 +78,8 @@ def erase_key(
         found = f"the query of the checkpoint {checkpoint} reads no erasures: it has no {folder}"
         hint = "start it with sessionize(..., erase=read_erasures(checkpoint, spec))"
         raise SessionkitError(with_hint(found, f"{hint}, which needs a new checkpoint"))
-    if reads_state(session) and may_be_read(checkpoint):
+    is_readable = reads_state(session) and may_be_read(checkpoint)
+    if is_readable and finished_batch(checkpoint, None, session) is not None:
         check_rules(checkpoint, spec, session)
     _write(session, folder, spec, row.to_batches())
 

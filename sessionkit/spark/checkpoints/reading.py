@@ -229,8 +229,8 @@ def open_sessions(
 
     Raises:
         StateError: The state is damaged, or was written under other rules.
-        SessionkitError: This Spark has no state reader, no session is active, the key doesn't fit
-            the spec, or the checkpoint doesn't have the micro-batch any more.
+        SessionkitError: There is no checkpoint, or it doesn't have the micro-batch any more; this
+            Spark has no state reader, no session is active, or the key doesn't fit the spec.
     """
     check_kind(spec, SessionSpec, "stored_keys")
     memories = collected_state(path, spec, key=key, batch=batch, spark=spark)
@@ -263,8 +263,8 @@ def open_sessions_frame(
 
     Raises:
         StateError: The state was written under other rules.
-        SessionkitError: This Spark has no state reader, no session is active, the key doesn't fit
-            the spec, or the checkpoint doesn't have the micro-batch any more.
+        SessionkitError: There is no checkpoint, or it doesn't have the micro-batch any more; this
+            Spark has no state reader, no session is active, or the key doesn't fit the spec.
     """
     check_kind(spec, SessionSpec, "stored_keys_frame")
     rows_of = partial(open_session_rows, spec)
@@ -297,8 +297,8 @@ def stored_keys(
 
     Raises:
         StateError: The state is damaged, or was written under other rules.
-        SessionkitError: This Spark has no state reader, no session is active, the key doesn't fit
-            the spec, or the checkpoint doesn't have the micro-batch any more.
+        SessionkitError: There is no checkpoint, or it doesn't have the micro-batch any more; this
+            Spark has no state reader, no session is active, or the key doesn't fit the spec.
     """
     check_kind(spec, StatefulSpec, "open_sessions")
     memories = collected_state(path, spec, key=key, batch=batch, spark=spark)
@@ -330,8 +330,8 @@ def stored_keys_frame(
 
     Raises:
         StateError: The state was written under other rules.
-        SessionkitError: This Spark has no state reader, no session is active, the key doesn't fit
-            the spec, or the checkpoint doesn't have the micro-batch any more.
+        SessionkitError: There is no checkpoint, or it doesn't have the micro-batch any more; this
+            Spark has no state reader, no session is active, or the key doesn't fit the spec.
     """
     check_kind(spec, StatefulSpec, "open_sessions_frame")
     rows_of = partial(stored_key_rows, spec)

@@ -22,7 +22,12 @@ from sessionkit.errors import (
 )
 from sessionkit.spark._grouping import with_buckets
 from sessionkit.spark._libraries import release_of
-from sessionkit.spark._logs import damaged_checkpoint, damaged_state, if_there
+from sessionkit.spark._logs import (
+    check_begun,
+    damaged_checkpoint,
+    damaged_state,
+    if_there,
+)
 from sessionkit.spark.jobs.pages import BUCKET_STATE, PAGES_STATE
 from sessionkit.spec.shared import AnySpec
 
@@ -68,7 +73,8 @@ def with_clear_errors(path: str, spark: SparkSession) -> Iterator[None]:
     """
     Turn errors of reading the state of a checkpoint into ones that name the damage.
 
-    A checkpoint without a finished micro-batch counts as empty, and state of others is refused.
+    A checkpoint without a finished micro-batch counts as empty. State of others is refused, and so
+    is a path without a checkpoint.
     """
     try:
         yield
@@ -90,6 +96,7 @@ def with_clear_errors(path: str, spark: SparkSession) -> Iterator[None]:
             raise
         if not may_be_read(path):
             raise _unread(path) from None
+        check_begun(path, spark)
 
 
 def _other_format(path: str, spark: SparkSession) -> UnsupportedError | None:

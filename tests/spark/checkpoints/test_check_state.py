@@ -28,7 +28,7 @@ from sessionkit.spark import Files, check_checkpoint, open_sessions, start_query
 from tests.support.faults.disks import DAMAGES as FILE_DAMAGES
 from tests.support.figures import FIGURES
 from tests.support.options import grouped, session_spec
-from tests.support.streams import FileStream
+from tests.support.streams import FileStream, begun_at
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
 USERS = [f"user {number}" for number in range(40)]
@@ -294,7 +294,8 @@ def test_a_checkpoint_without_a_finished_micro_batch_passes(
 ) -> None:
     """There is nothing to be damaged."""
     spec = spec_of("buckets", count)
-    check_checkpoint(str(tmp_path / "none"), spec, deep=True, spark=spark)
+    begun_at(tmp_path)
+    check_checkpoint(str(tmp_path), spec, deep=True, spark=spark)
 
 
 @attrs.define

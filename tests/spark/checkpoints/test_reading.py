@@ -29,6 +29,7 @@ from sessionkit.aggregates import collect, count
 from sessionkit.spark import (
     Files,
     changed_keys,
+    changed_sessions,
     check_checkpoint,
     migrate,
     open_sessions,
@@ -38,7 +39,7 @@ from sessionkit.spark import (
 )
 from sessionkit.spark.checkpoints.state_reader import with_clear_errors
 from tests.support.session_specs import Reading, in_order
-from tests.support.streams import FileStream
+from tests.support.streams import FileStream, begun_at
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
 GAP = timedelta(minutes=10)
@@ -162,6 +163,7 @@ def test_a_frame_has_what_the_list_has(spark: SparkSession, tmp_path: Path, name
     key: Any = "key 7"
     if isinstance(spec, StatefulSpec):
         listed, framed, key = stored_keys, stored_keys_frame, ("key 7", 7)
+    begun_at(Path(stream.checkpoint))
     assert 0 == framed(stream.checkpoint, spec, spark=spark).count()
     stream.put(table(NOON))
     stream.run()
@@ -216,3 +218,35 @@ def test_state_in_another_format_is_not_called_damaged(spark: SparkSession, tmp_
         with_clear_errors(str(tmp_path), spark),
     ):
         raise missing
+
+
+VALUES, STORED = in_order(EventTimeGap(GAP)), remembering("buckets")
+READERS: dict[str, Callable[[str], Any]] = {
+    "open_sessions": lambda path: open_sessions(path, VALUES),
+    "open_sessions_frame": lambda path: open_sessions_frame(path, VALUES).collect(),
+    "of a key": lambda path: open_sessions(path, VALUES, key="ann"),
+    "stored_keys": lambda path: stored_keys(path, STORED),
+    "stored_keys_frame": lambda path: stored_keys_frame(path, STORED).collect(),
+    "with pages": lambda path: stored_keys(path, remembering("pages")),
+    "changed_sessions": lambda path: changed_sessions(path, VALUES, since=-1).collect(),
+    "changed_keys": lambda path: changed_keys(path, STORED, since=-1).collect(),
+    "check_checkpoint": lambda path: check_checkpoint(path, VALUES),
+    "deep": lambda path: check_checkpoint(path, VALUES, deep=True),
+}
+
+
+@pytest.mark.since_spark("4.0", "Spark 3.5 can't read state")
+@pytest.mark.parametrize("reader", READERS)
+def test_a_path_without_a_checkpoint_is_refused(
+    spark: SparkSession, tmp_path: Path, reader: str
+) -> None:
+    """It isn't one without state: a misspelt path, or a folder that has the checkpoint in it."""
+    begun_at(tmp_path / "checkpoint")
+    for path in (tmp_path / "nowhere", tmp_path):
+        with pytest.raises(SessionkitError) as caught:
+            READERS[reader](str(path))
+        found, _, hint = str(caught.value).partition("\n\nHint: ")
+        assert found.startswith(f"there is no checkpoint at {path}: ")
+        assert hint
+
+    assert not READERS[reader](str(tmp_path / "checkpoint"))

@@ -442,7 +442,6 @@ def test_a_checkpoint_under_other_rules_is_found_before_the_start(
 ) -> None:
     """Each change is named on the driver; and without that check by the first batch's error."""
     stream = FileStream(spark, SUMS, tmp_path)
-    check_checkpoint(stream.checkpoint, SUMS, spark=spark)
     stream.put(ticks(("a", NOON, 1.0)))
     stream.run()
     check_checkpoint(stream.checkpoint, SUMS, spark=spark)

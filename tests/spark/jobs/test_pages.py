@@ -27,7 +27,7 @@ from sessionkit.spark.jobs.pages import PROVIDER, ROCKSDB, check_operator, check
 from tests.support.clocked import Trigger
 from tests.support.options import evolved
 from tests.support.scenarios import Life, command, commanded, instant, on_driver, on_spark, tick
-from tests.support.streams import FileStream
+from tests.support.streams import FileStream, begun_at
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
 GAP, MILLI = timedelta(minutes=30), timedelta(milliseconds=1)
@@ -102,6 +102,7 @@ def test_a_session_closes_in_the_batch_whose_watermark_reaches_its_end(
 def test_a_checkpoint_in_pages_is_checked_and_read(spark: SparkSession, tmp_path: Path) -> None:
     """The rules under which pages were stored are found, the layout among them."""
     stream = FileStream(spark, SUMS, tmp_path)
+    begun_at(Path(stream.checkpoint))
     check_checkpoint(stream.checkpoint, SUMS, spark=spark)
     stream.put(ticks(*((f"key {n}", NOON) for n in range(10_000))))
     stream.run()
