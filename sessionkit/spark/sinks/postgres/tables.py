@@ -1,5 +1,6 @@
 """A table of PostgreSQL: its names, types and SQL, and whether it is ours and fits the rows."""
 
+import re
 from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any, Final, LiteralString, NoReturn
@@ -37,6 +38,29 @@ SCALARS: Final[dict[type[T.DataType], str]] = {
     T.DateType: "date",
     T.DayTimeIntervalType: "interval",
 }
+
+TZ, NO_TZ = "timestamp with time zone", "timestamp without time zone"
+HOLD_ALL: Final[dict[str, frozenset[str]]] = {
+    "smallint": frozenset({"smallint", "integer", "bigint", "real", "double precision", "numeric"}),
+    "integer": frozenset({"integer", "bigint", "double precision", "numeric"}),
+    "bigint": frozenset({"bigint", "numeric"}),
+    "real": frozenset({"real", "double precision", "numeric"}),
+    "double precision": frozenset({"double precision", "numeric"}),
+    "numeric": frozenset({"numeric"}),
+    "boolean": frozenset({"boolean"}),
+    "bytea": frozenset({"bytea"}),
+    TZ: frozenset({TZ}),
+    "timestamp": frozenset({NO_TZ}),
+    "date": frozenset({"date", NO_TZ}),
+    "interval": frozenset({"interval", "interval day to second"}),
+}
+"""Which columns hold each value of a type as it is, next to those of text; a text, all do."""
+KNOWN: Final = frozenset().union(*HOLD_ALL.values())
+"""Of other types, such as uuid or those of users, PostgreSQL says what it takes."""
+MODIFIER: Final = re.compile(r"\((\d+)(?:,(-?\d+))?\)")
+"""What follows the name of a type: the digits of a second or of a number, and those after its
+point."""
+MICROSECONDS: Final = 6
 
 LOCK: Final = SQL("SELECT pg_advisory_xact_lock(hashtext('sessionkit'))")
 """Two queries that make the same tables at once do it one after the other."""
@@ -87,8 +111,10 @@ SELECT %(name)s AS name, obj_description(oid, 'pg_class') AS comment,
        pg_has_role(relowner, 'USAGE') AS is_ours, current_user::text AS role,
        ARRAY(SELECT act FROM unnest('{INSERT,SELECT,UPDATE,DELETE}'::text[]) AS act
              WHERE has_table_privilege(pg_class.oid, act)) AS may,
-       (SELECT coalesce(json_object_agg(attname, format_type(atttypid, NULL)), '{}')
-        FROM pg_attribute
+       (SELECT coalesce(json_object_agg(attname, CASE
+                   WHEN typtype = 'd' THEN format_type(typbasetype, typtypmod)
+                   ELSE format_type(atttypid, atttypmod) END), '{}')
+        FROM pg_attribute JOIN pg_type ON pg_type.oid = atttypid
         WHERE attrelid = pg_class.oid AND attnum > 0 AND NOT attisdropped) AS types,
        ARRAY(SELECT attname::text FROM pg_attribute
              WHERE attrelid = pg_class.oid AND attnum > 0 AND NOT attisdropped
@@ -100,7 +126,8 @@ SELECT %(name)s AS name, obj_description(oid, 'pg_class') AS comment,
              WHERE indrelid = pg_class.oid AND indisunique AND indisvalid AND indimmediate
              AND indpred IS NULL AND indexprs IS NULL) AS unique_by
 FROM pg_class WHERE oid = to_regclass(%(name)s)"""
-"""`unique_by` has what ON CONFLICT takes; columns of INCLUDE follow the `indnkeyatts` of a key."""
+"""`types` has what is below a domain; `unique_by` has what ON CONFLICT takes, where columns of
+INCLUDE follow the `indnkeyatts` of a key."""
 SERVER: Final = "SELECT pg_postmaster_start_time(), current_database()"
 
 
@@ -333,7 +360,7 @@ def _check_fits(found: Relation, table: Table, schema: T.StructType) -> None:
         raise SpecError(with_hint(f"{lacks}; they have {', '.join(table.columns)}", hint))
     for field in schema.fields:
         made, there = postgres_type(field.dataType, field.name), found.types[field.name]
-        if not _takes_parts(field.name, made, there):
+        if not (_takes_parts(field.name, made, there) and _holds_all(made, there)):
             raise unfit_error(table.label, field, there, made)
     if table.key and {*table.key} not in map(set, found.unique_by):
         lacks = f"the table {table.label} has no unique index of exactly ({', '.join(table.key)})"
@@ -351,3 +378,22 @@ def _takes_parts(name: str, made: str, kind: str) -> bool:
     if made.endswith("[]"):
         return kind.endswith("[]") or (is_json(kind) and name != SUPERSEDES)
     return True
+
+
+def _holds_all(made: str, kind: str) -> bool:
+    """Return whether a column holds each value of another type as it is, or refuses it aloud."""
+    if made.endswith("[]") and kind.endswith("[]"):
+        made, kind = made.removesuffix("[]"), kind.removesuffix("[]")
+    name, modifier = MODIFIER.sub("", kind), MODIFIER.search(kind)
+    made_name, made_modifier = MODIFIER.sub("", made), MODIFIER.search(made)
+    is_known = name in KNOWN or name.startswith(("interval", "time "))
+    if not is_known or made_name not in HOLD_ALL:
+        return True
+    if name not in HOLD_ALL[made_name]:
+        return False
+    if modifier is None:
+        return True
+    if name == "numeric":
+        scale = int(made_modifier[2] or 0) if made_modifier else 0
+        return made_name not in {"real", "double precision"} and int(modifier[2] or 0) >= scale
+    return int(modifier[1]) >= MICROSECONDS

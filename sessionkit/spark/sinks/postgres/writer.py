@@ -57,6 +57,9 @@ AND NOT EXISTS (SELECT FROM {table} AS present WHERE present.session_id = copied
                 AND present.revision > copied.revision)"""
 NOT_SUPERSEDED: Final = "\nAND session_id NOT IN {superseded}"
 INSERT: Final = "INSERT INTO {table} ({columns}) SELECT {columns} FROM {moved} {conflict}"
+MISSING: Final = """\
+SELECT count(*) FROM (SELECT {key} FROM {moved}) AS moved
+LEFT JOIN {table} AS present USING ({key}) WHERE present IS NULL AND ({key}) IS NOT NULL"""
 SAME_IDS: Final = """\
 SELECT {present}, {new} FROM {table} AS present
 JOIN {copied} ON present.session_id = copied.session_id LIMIT 1"""
@@ -305,7 +308,7 @@ class Moving:
             self._check_new(connection)
         try:
             with connection.transaction():
-                connection.execute(self.insert())
+                taken = connection.execute(self.insert()).rowcount
         except UniqueViolation:
             if not self.refuses_duplicates:
                 raise
@@ -314,10 +317,37 @@ class Moving:
             raise
         except CardinalityViolation:
             raise same_key_error(self.table.label, self.table.key) from None
+        if taken != rows:
+            self._check_taken(connection, rows, taken)
+
+    def _check_taken(self, connection: Connection[Any], rows: int, taken: int) -> None:
+        """Check that the table has taken each row that was to be moved, of those copied."""
+        if self._replaces and not self._others:
+            # A row may be there already, and nulls in a key never meet.
+            rows = taken + self._count(connection, MISSING)
+        elif self._revises:
+            rows = self._count(connection, "SELECT count(*) FROM {moved}")
+        if taken != rows:
+            found = f"{rows} rows of a micro-batch go to the table {self.table.label}, and it has "
+            found += f"taken {taken} of them: a trigger or a rule of the table keeps the others out"
+            hint = "let the trigger return NEW; partition the table with PARTITION BY instead"
+            raise SinkError(with_hint(found, hint))
+
+    def _count(self, connection: Connection[Any], text: LiteralString) -> int:
+        counted = connection.execute(self._sql(text, moved=self._moved())).fetchone()
+        return int((counted or (0,))[0])
 
     @property
     def _revises(self) -> bool:
         return SESSION_ID in self.table.key and REVISION in self.table.columns
+
+    @property
+    def _replaces(self) -> bool:
+        return bool(self.table.key) and not self.refuses_duplicates
+
+    @property
+    def _others(self) -> list[str]:
+        return [name for name in self.table.columns if name not in self.table.key]
 
     def _sql(self, text: LiteralString, **more: object) -> Composed:
         superseded = SQL(SUPERSEDED).format(copied=self.copied)
@@ -336,14 +366,12 @@ class Moving:
         return self._sql(INSERT, moved=self._moved(), conflict=self._conflict())
 
     def _conflict(self) -> Composed:
-        key = self.table.key
-        if not key or self.refuses_duplicates:
+        if not self._replaces:
             return SQL("").format()
-        others = [name for name in self.table.columns if name not in key]
-        if not others:
+        if not self._others:
             return self._sql("ON CONFLICT ({key}) DO NOTHING")
         same = SQL("{0} = excluded.{0}")
-        changes = SQL(", ").join(same.format(Identifier(name)) for name in others)
+        changes = SQL(", ").join(same.format(Identifier(name)) for name in self._others)
         return self._sql("ON CONFLICT ({key}) DO UPDATE SET {changes}", changes=changes)
 
     # -------------------------------------------------------------------- two sessions with one id

@@ -3,7 +3,9 @@
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import attrs
 import pyarrow as pa
@@ -149,6 +151,84 @@ def test_rows_that_the_server_has_lost_stop_the_query(
         writer._finish(connection, writer.table, batch.number, told)
 
 
+DROPPING = """
+CREATE FUNCTION {0}_hook() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN IF NEW.{1} LIKE 'drop%' THEN RETURN NULL; END IF; RETURN NEW; END $$;
+CREATE TRIGGER hook BEFORE INSERT ON {0} FOR EACH ROW EXECUTE FUNCTION {0}_hook()"""
+ID_AND_N = "session_id string, n int"
+REVISED = f"{ID_AND_N}, revision long, supersedes array<string>"
+TWO = [("a", 1), ("drop", 2)]
+KEPT_OUT: dict[str, tuple[tuple[str, ...], str, list[Any]]] = {
+    "added": ((), ID_AND_N, TWO),
+    "replacing": (("session_id",), ID_AND_N, TWO),
+    "only_a_key": (("session_id", "n"), ID_AND_N, TWO),
+    "revised": (
+        ("session_id",),
+        REVISED,
+        [("a", 1, 1, []), ("drop", 2, 1, []), ("drop", 2, 2, [])],
+    ),
+}
+FOUND = "SELECT session_id FROM hooked_{}"
+
+
+@pytest.mark.parametrize("kind", KEPT_OUT)
+def test_rows_that_a_trigger_keeps_out_stop_the_query(
+    postgres: server.Postgres, spark: SparkSession, kind: str
+) -> None:
+    """The micro-batch isn't noted as written, and none of its rows is there."""
+    key, columns, rows = KEPT_OUT[kind]
+    writer = TableWriter(Postgres(postgres.dsn, f"hooked_{kind}"), key)
+    batch = Batch(spark.createDataFrame(rows, columns), 0, "query", "run")
+    assert not writer.is_written(batch)
+    postgres.run(DROPPING.format(f"hooked_{kind}", "session_id"))
+
+    with pytest.raises(SinkError) as refused:
+        writer.write(batch)
+
+    found, _, hint = str(refused.value).partition("\n\nHint: ")
+    assert f"2 rows of a micro-batch go to the table public.hooked_{kind}, and" in found
+    assert "it has taken 1 of them: a trigger or a rule" in found
+    assert "let the trigger return NEW" in hint
+    assert [] == postgres.rows(FOUND.format(kind))
+    assert not writer.is_written(batch)
+    postgres.run(f"DROP TRIGGER hook ON hooked_{kind}")
+    writer.write(batch)
+    assert ["a", "drop"] == [row[0] for row in postgres.rows(FOUND.format(kind))]
+
+
+def test_rows_that_are_there_already_are_not_missed(
+    postgres: server.Postgres, spark: SparkSession
+) -> None:
+    """A row of nothing but its key, twice in a micro-batch or in the table; and old revisions."""
+    writer = TableWriter(Postgres(postgres.dsn, "only_keys"), ("id",))
+    for number, ids in enumerate(([1, 1, 2], [2, 3])):
+        batch = Batch(spark.createDataFrame([(one,) for one in ids], "id long"), number, "q", "r")
+        assert not writer.is_written(batch)
+        writer.write(batch)
+    assert [(1,), (2,), (3,)] == postgres.rows("SELECT * FROM only_keys")
+
+
+def test_a_table_of_partitions_takes_its_rows(
+    postgres: server.Postgres, spark: SparkSession
+) -> None:
+    """PostgreSQL counts a row that it puts into a partition, and one that a trigger changes."""
+    postgres.run(
+        """
+        CREATE TABLE parted (session_id text PRIMARY KEY, n int) PARTITION BY HASH (session_id);
+        CREATE TABLE parted_0 PARTITION OF parted FOR VALUES WITH (MODULUS 2, REMAINDER 0);
+        CREATE TABLE parted_1 PARTITION OF parted FOR VALUES WITH (MODULUS 2, REMAINDER 1)
+        """
+    )
+    postgres.run(DROPPING.format("parted", "session_id").replace("RETURN NULL", "NEW.n := 0"))
+    writer = TableWriter(Postgres(postgres.dsn, "parted"), ("session_id",))
+    rows = [("a", 1), ("b", 1), ("drop", 2)]
+    batch = Batch(spark.createDataFrame(rows, ID_AND_N), 0, "query", "run")
+    writer.is_written(batch)
+    writer.write(batch)
+
+    assert [("a", 1), ("b", 1), ("drop", 0)] == postgres.rows("SELECT * FROM parted")
+
+
 def test_the_highest_revision_stays(postgres: server.Postgres, spark: SparkSession) -> None:
     """Within a micro-batch and over several, in any order, and without what is superseded."""
     writer = TableWriter(Postgres(postgres.dsn, "revised"), ("session_id", "n"))
@@ -197,6 +277,108 @@ def test_a_column_of_your_own_must_take_what_has_parts(
     with pytest.raises(SpecError, match=f"column `{column}` of the table public.owned_") as refused:
         writer.is_written(Batch(frame, 0, "query", "run"))
     assert f"Hint: make it {made}, or" in str(refused.value)
+
+
+LOSE = [
+    ("timestamp", "date"),
+    ("timestamp", "timestamp"),
+    ("timestamp", "timestamptz(3)"),
+    ("timestamp", "time"),
+    ("timestamp_ntz", "timestamptz"),
+    ("timestamp_ntz", "date"),
+    ("date", "timestamptz"),
+    ("double", "real"),
+    ("double", "int"),
+    ("double", "numeric(10,2)"),
+    ("bigint", "int"),
+    ("bigint", "double precision"),
+    ("int", "real"),
+    ("decimal(10,4)", "numeric(12,2)"),
+    ("decimal(10,4)", "double precision"),
+    ("decimal(10,4)", "cents"),
+    ("boolean", "int"),
+    ("interval day to second", "interval day"),
+    ("interval day to second", "interval(0)"),
+    ("array<timestamp>", "date[]"),
+    ("array<bigint>", "int[]"),
+]
+HOLD = [
+    ("timestamp", "timestamptz", "TIMESTAMP '2026-03-08 12:00:00.000001Z'"),
+    ("timestamp", "timestamptz(6)", "TIMESTAMP '2026-03-08 12:00:00.000001Z'"),
+    ("timestamp_ntz", "timestamp", "TIMESTAMP_NTZ '2026-03-08 12:00:00.000001'"),
+    ("date", "timestamp", "DATE '2026-03-08'"),
+    ("int", "bigint", "1"),
+    ("int", "double precision", "2147483647"),
+    ("bigint", "numeric", "9223372036854775807L"),
+    ("bigint", "varchar(20)", "9223372036854775807L"),
+    ("bigint", "jsonb", "9223372036854775807L"),
+    ("float", "double precision", "CAST(0.1 AS float)"),
+    ("double", "numeric", "0.1D"),
+    ("decimal(10,4)", "numeric", "1.0001"),
+    ("decimal(10,4)", "numeric(20,6)", "1.0001"),
+    ("string", "varchar(40)", "'a'"),
+    ("string", "uuid", "'0123456789abcdef0123456789abcdef'"),
+    ("boolean", "text", "true"),
+    ("interval day to second", "interval", "INTERVAL '1 02:00:00.000001' DAY TO SECOND"),
+    ("array<int>", "bigint[]", "array(1)"),
+    ("array<int>", "jsonb", "array(1)"),
+]
+
+
+def test_a_column_that_would_cut_values_is_refused_at_the_start(
+    postgres: server.Postgres, spark: SparkSession
+) -> None:
+    """PostgreSQL takes a timestamp for a date without a word, and a double for a real."""
+    postgres.run("CREATE DOMAIN cents AS numeric(12,2)")
+    for number, (kind, column) in enumerate(LOSE):
+        table = f"cutting_{number}"
+        postgres.run(f"CREATE TABLE {table} (id bigint PRIMARY KEY, v {column})")
+        schema = spark.createDataFrame([], f"id bigint, v {kind}").schema
+        writer = TableWriter(Postgres(postgres.dsn, table), ("id",))
+        with pytest.raises(SpecError) as refused:
+            writer.ledger(SimpleNamespace(schema=schema), None)  # type: ignore[arg-type]
+        found, _, hint = str(refused.value).partition("\n\nHint: ")
+        assert f"the column `v` of the table public.{table} is " in found
+        assert f"and the rows have {kind} for it" in found
+        assert hint.startswith("make it ")
+
+
+def test_a_column_that_holds_every_value_is_taken(
+    postgres: server.Postgres, spark: SparkSession
+) -> None:
+    """A wider one, a text, and one of a type of which PostgreSQL says itself what it takes."""
+    columns = ", ".join(f"c{n} {column}" for n, (_, column, _) in enumerate(HOLD))
+    postgres.run(f"CREATE TABLE holding ({columns})")
+    values = [f"CAST({value} AS {kind}) AS c{n}" for n, (kind, _, value) in enumerate(HOLD)]
+    writer = TableWriter(Postgres(postgres.dsn, "holding"), ())
+    batch = Batch(spark.sql(f"SELECT {', '.join(values)}"), 0, "query", "run")
+    writer.is_written(batch)
+    writer.write(batch)
+
+    at = datetime(2026, 3, 8, 12, 0, 0, 1)  # noqa: DTZ001 (a column without a zone)
+    assert [
+        (
+            at.replace(tzinfo=UTC),
+            at.replace(tzinfo=UTC),
+            at,
+            datetime(2026, 3, 8),  # noqa: DTZ001
+            1,
+            2147483647,
+            9223372036854775807,
+            "9223372036854775807",
+            9223372036854775807,
+            0.10000000149011612,
+            Decimal("0.1"),
+            Decimal("1.0001"),
+            Decimal("1.0001"),
+            "a",
+            UUID("0123456789abcdef0123456789abcdef"),
+            "t",
+            timedelta(days=1, hours=2, microseconds=1),
+            [1],
+            [1],
+        )
+    ] == postgres.rows("SELECT * FROM holding")
 
 
 def test_values_arrive_as_they_are(postgres: server.Postgres, spark: SparkSession) -> None:
