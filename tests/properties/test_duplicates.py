@@ -94,12 +94,23 @@ def rejected(driver: SessionDriver[Any, Any, Any]) -> Counted:
     return Counted(kinds["late"], kinds["duplicate"])
 
 
-@pytest.mark.parametrize("midnight", [None, "UTC"])
+def keeps_open(event: Message) -> bool:
+    return event.value % 3 != 0
+
+
+RULES: dict[str, dict[str, Any]] = {
+    "gap": {},
+    "midnight": {"midnight": "UTC"},
+    "beats": {"extends": keeps_open},
+}
+
+
+@pytest.mark.parametrize("rules", RULES)
 @pytest.mark.parametrize("order", ["arrival", "event_time"])
 @pytest.mark.parametrize("way", ["functions", "aggregates"])
 @given(data=st.data())
 def test_what_is_dropped_is_what_sets_of_ids_know(
-    way: str, order: str, midnight: str | None, data: st.DataObject
+    way: str, order: str, rules: str, data: st.DataObject
 ) -> None:
     """In every micro-batch, with copies of other times, over restarts, in every layout, cut too."""
     kept_for = data.draw(st.sampled_from([timedelta(0), MILLI, GAP, 4 * GAP]))
@@ -108,13 +119,14 @@ def test_what_is_dropped_is_what_sets_of_ids_know(
         event_id="name",
         order=order,
         drop_duplicates_for=kept_for,
-        timeout=GAP if midnight is None else SessionRules(GAP, midnight=midnight),
+        timeout=SessionRules(GAP, **RULES[rules]) if RULES[rules] else GAP,
         **data.draw(storages),
     )
     driver = SessionDriver(spec)
-    model = NaiveDuplicates(GAP, kept_for, order == "event_time", midnight is not None)
+    cut, beats = rules == "midnight", rules == "beats"
+    model = NaiveDuplicates(GAP, kept_for, order == "event_time", cut, beats)
     restart, closed = data.draw(st.booleans()), []
-    for batch in [*data.draw(arrivals() if midnight is None else nights()), [], []]:
+    for batch in [*data.draw(nights() if cut else arrivals()), [], []]:
         for event in batch:
             driver.add(event.key, event.at, Message(event.name, event.value))
         watermark = driver.watermark

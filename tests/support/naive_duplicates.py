@@ -33,12 +33,17 @@ class Counted(NamedTuple):
 
 @attrs.define
 class NaiveDuplicates:
-    """Runs micro-batches over sets of ids."""
+    """
+    Runs micro-batches over sets of ids.
+
+    With `beats`, an event whose value is a multiple of three extends no session.
+    """
 
     gap: timedelta
     kept_for: timedelta
     in_order: bool
     by_day: bool = False
+    beats: bool = False
     opened: list[Part] = attrs.field(factory=list)
     closed: list[Part] = attrs.field(factory=list)
     remembered: list[tuple[str, frozenset[int], datetime]] = attrs.field(factory=list)
@@ -51,21 +56,51 @@ class NaiveDuplicates:
         self.waiting += [one for one in events if one not in late]
         turn = [one for one in self.waiting if one.at <= watermark or not self.in_order]
         self.waiting = [one for one in self.waiting if one not in turn]
-        taken: list[Arrival] = []
-        for one in sorted(turn, key=lambda event: event[1:]):
-            if not self._is_known(one) and (one.key, one.name) not in {
-                (other.key, other.name) for other in taken
-            }:
-                taken.append(one)
+        taken = self._first(turn)
+        while alone := [one for one in taken if self._is_alone(one, taken, watermark)]:
+            late += alone
+            turn = [one for one in turn if one not in alone]
+            taken = self._first(turn)
+        repeats = [one for one in turn if one not in taken]
+        behind = [one for one in repeats if self._is_alone(one, taken, watermark)]
         for one in taken:
             self._join(one)
         if self.in_order:
             self._close(watermark)
-        return Counted(len(late), len(turn) - len(taken))
+        return Counted(len(late) + len(behind), len(repeats) - len(behind))
+
+    def _first(self, events: Iterable[Arrival]) -> list[Arrival]:
+        """Return the events whose id is new, the first of each."""
+        taken: list[Arrival] = []
+        for one in sorted(events, key=lambda event: event[1:]):
+            if not self._is_known(one) and (one.key, one.name) not in {
+                (other.key, other.name) for other in taken
+            }:
+                taken.append(one)
+        return taken
+
+    def _extends(self, event: Arrival) -> bool:
+        return not (self.beats and event.value % 3 == 0)
+
+    def _end(self, event: Arrival) -> datetime:
+        return event.at + self.gap if self._extends(event) else event.at
 
     def _is_late(self, event: Arrival, watermark: datetime) -> bool:
-        over = event.at if self.in_order else min(event.at + self.gap, self._midnight(event.at))
-        return over <= watermark
+        if self.in_order:
+            return event.at <= watermark
+        # One that extends nothing may find an open session.
+        over = min(self._end(event), self._midnight(event.at))
+        return self._extends(event) and over <= watermark
+
+    def _is_alone(self, event: Arrival, taken: Iterable[Arrival], watermark: datetime) -> bool:
+        """Return whether an event behind the watermark extends nothing, and finds no session."""
+        if self.in_order or self._extends(event) or event.at > watermark:
+            return False
+        spans = [(part.start, part.end) for part in self.opened if part.key == event.key]
+        spans += [
+            (one.at, self._end(one)) for one in taken if one.key == event.key and self._extends(one)
+        ]
+        return not any(start <= event.at <= end for start, end in spans)
 
     def _midnight(self, at: datetime) -> datetime:
         """Return when the day of an instant ends; never, where that ends no session."""
@@ -79,7 +114,7 @@ class NaiveDuplicates:
         return any(event.name in ids for ids in sets)
 
     def _join(self, event: Arrival) -> None:
-        start, end = event.at, event.at + self.gap
+        start, end = event.at, self._end(event)
         met = [
             part
             for part in self.opened

@@ -34,7 +34,7 @@ from sessionkit._engine.rows.table import (
     split,
 )
 from sessionkit._engine.sessions.careful_fold import SessionFold
-from sessionkit._engine.sessions.features.duplicates import Duplicates, forget_ids
+from sessionkit._engine.sessions.features.duplicates import Duplicates, forget_ids, repeats
 from sessionkit._engine.sessions.features.event_functions import EventFunctions
 from sessionkit._engine.sessions.features.memory import KeyMemory, apart
 from sessionkit._engine.sessions.features.revisions import Revisions
@@ -253,7 +253,7 @@ class Program:
             late = late + Rejected.chosen("late", why, plan.events.table, is_over)
             events = plan.events.only(~is_over).joined(found.repeated)
             found = self._planned(sessions, events, late, horizon)
-        return found
+        return self._without_late_repeats(sessions, found, horizon, late_us)
 
     def _in_time(
         self, events: WindowedEvents, late_us: int
@@ -267,6 +267,35 @@ class Program:
         by_day = self.rules is not None and self.rules.rules.midnight is not None
         why = self._why(LATE_DAY if by_day else LATE_EVENT)
         return events.only(~late), Rejected.chosen("late", why, events.table, late)
+
+    def _without_late_repeats(
+        self, sessions: pa.Table, found: Accepted, horizon: Horizon, late_us: int
+    ) -> Accepted:
+        """
+        Count a repeat as late if it were so as the first of its id, where events are judged alone.
+
+        Of an event that extends no session, that depends on which sessions the others make. It
+        makes none of them another one, so it's judged after them.
+        """
+        repeated, extend = found.repeated, self.event_functions
+        if not self.late_by_event or repeated is None or extend is None:
+            return found
+        behind = is_late(repeated.ends, late_us) & ~extend.extend(repeated)
+        if not behind.any():
+            return found
+        asked, others = repeated.only(behind), found.plan.events if found.plan else None
+        plan = self._united(sessions, asked.joined(others), horizon)
+        is_over = np.zeros(len(plan.events.starts), np.bool_)
+        is_over[plan.places_of(is_late(plan.unions.closes, late_us))] = True
+        late = np.zeros(len(repeated.starts), np.bool_)
+        late[behind] = is_over[: len(asked.starts)]
+        rejected = Rejected.chosen("late", self.late_for_session, repeated.table, late)
+        return attrs.evolve(
+            found,
+            late=found.late + rejected,
+            duplicates=repeats(repeated.table, ~late),
+            repeated=repeated.only(~late),
+        )
 
     @property
     def late_for_session(self) -> str:
@@ -283,12 +312,16 @@ class Program:
         late: list[Rejected],
         horizon: Horizon,
     ) -> Accepted:
-        """Plan which sessions and events belong together."""
+        """Plan for the events that aren't duplicates."""
         repeated, rejected = None, list[Rejected]()
         if self.duplicates is not None:
             events, repeated, rejected = self.duplicates.distinct(sessions, events)
         if not len(events.starts):
             return Accepted(None, late, rejected, repeated)
+        return Accepted(self._united(sessions, events, horizon), late, rejected, repeated)
+
+    def _united(self, sessions: pa.Table, events: WindowedEvents, horizon: Horizon) -> Plan:
+        """Return which sessions and events, at least one, belong together."""
         own = range(len(self.spec.keys))
         of_events, of_sessions = map(events.table.column, own), map(sessions.column, own)
         numbers, found = key_numbers(list(of_events), list(of_sessions))
@@ -311,8 +344,7 @@ class Program:
         else:
             unions, failures = self.rules.united(Members(*members))
         untouched = left_over(sessions, places)
-        plan = Plan(*members, untouched, marks, unions, horizon, failures, traces)
-        return Accepted(plan, late, rejected, repeated)
+        return Plan(*members, untouched, marks, unions, horizon, failures, traces)
 
     # -- after the fold -------------------------------------------------------------------------
 

@@ -124,6 +124,34 @@ def test_one_behind_the_watermark_without_an_open_session_is_late(
 
 
 @MAKERS
+@pytest.mark.parametrize(
+    ("judged_by", "kinds"),
+    [
+        ("event", ["late", "duplicate", "late", "late", "duplicate"]),
+        ("session", ["duplicate"] * 5),
+    ],
+)
+def test_a_repeat_of_one_is_late_where_the_first_would_be(
+    make: Any, judged_by: str, kinds: list[str]
+) -> None:
+    """While its session is open it's a duplicate, and so it is ahead of the watermark."""
+    driver = opened_at_10(make(judged_by=judged_by, event_id="number", drop_duplicates_for="1 day"))
+    for _ in range(2):
+        driver.add("ann", at("10:05"), Beat(2))
+        driver.run_batch()
+    driver.advance_watermark_to(at("11:00"))
+    driver.run_until_idle()
+    for time in ("10:05", "10:50", "11:10"):
+        driver.add("ann", at(time), Beat(2))
+    driver.add("ann", at("10:00"), Beat(1, keeps=True))
+    driver.run_batch()
+
+    found = [(one.event_time, one.kind) for one in driver.take_rejections()]
+    assert kinds == [kind for _, kind in sorted(found)]
+    assert driver.counts.is_balanced
+
+
+@MAKERS
 @BOTH
 def test_one_ahead_of_the_watermark_is_a_session_that_ends_at_its_own_time(
     make: Any, judged_by: str

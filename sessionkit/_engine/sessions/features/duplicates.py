@@ -75,7 +75,7 @@ class Duplicates:
         if not len(events.starts):
             return events, events, []
         repeated = _repeated(sessions, events, self.spec.sequence)
-        rejected = Rejected.chosen("duplicate", REASON, events.table, repeated)
+        rejected = repeats(events.table, repeated)
         return events.only(~repeated), events.only(repeated), rejected
 
     def are_copied(
@@ -117,6 +117,11 @@ class Duplicates:
         none = pa.array([[]] * sessions.num_rows, IDS.type)
         sessions = with_column(sessions, IDS, none)
         return with_column(sessions, EXISTS, pa.array(has_state(sessions)))
+
+
+def repeats(events: pa.Table, chosen: Mask) -> list[Rejected]:
+    """Return the chosen events as ones whose ids came before."""
+    return Rejected.chosen("duplicate", REASON, events, chosen)
 
 
 def forget_ids(sessions: pa.Table) -> pa.Table:
