@@ -17,14 +17,29 @@ import pyarrow.compute as pc
 from sessionkit._engine.keys.program import Program, timer_columns
 from sessionkit._engine.rows.objects import decode_keys
 from sessionkit._engine.rows.order import in_total_order, key_numbers
-from sessionkit._engine.rows.table import Numbers, concat, instants, key_columns, micros, split
+from sessionkit._engine.rows.table import (
+    Numbers,
+    concat,
+    instants,
+    key_columns,
+    micros,
+    split,
+    whole,
+)
 from sessionkit._instants import BEGINNING_US
 from sessionkit.errors import UserFunctionError, with_hint
 from sessionkit.spec.functions import Failure, call_failed
 from sessionkit.spec.stateful import AnyStatefulSpec, BucketResult
 from sessionkit.spec.views import BatchTimes
 from sessionkit.state._codec import codec_of, unreadable
-from sessionkit.state._collections import Field, OptionalType, inner_type
+from sessionkit.state._collections import (
+    AttrsType,
+    DictType,
+    Field,
+    ListType,
+    OptionalType,
+    TupleType,
+)
 from sessionkit.state._scalars import FloatType
 from sessionkit.state._types import FieldType
 
@@ -161,16 +176,42 @@ def _fitted(
         hint = f"cast its columns to {', '.join(f'{f.name}: {f.type}' for f in schema)}"
         raise UserFunctionError(with_hint(f"{what} does not fit: {error}", hint)) from error
     for field in fields:
-        if fitted[field.name].null_count and not isinstance(field.type, OptionalType):
-            hint = "fill it, or declare the field Optional"
-            raise UserFunctionError(with_hint(f"{what} has a null in `{field.name}`", hint))
-        bad = unreadable(inner_type(field.type), fitted[field.name])
-        if bad is not None and pc.any(bad[0]).as_py():
-            hint = "an Enum takes the values of its members, a time the years 1 to 9999"
-            raise UserFunctionError(
-                with_hint(f"{what} has a value in `{field.name}` that cannot be read back", hint)
-            )
+        _check_values(what, field.type, whole(fitted[field.name]), field.name)
     return fitted
+
+
+def _check_values(what: str, kind: FieldType, values: pa.Array, path: str) -> None:
+    """Check that each value of a column, and all inside of it, stands for one of a type."""
+    if isinstance(kind, OptionalType):
+        kind, values = kind.inner, values.drop_null()
+    if values.null_count:
+        hint = "fill it, or declare the field Optional"
+        raise UserFunctionError(with_hint(f"{what} has a null in `{path}`", hint))
+    bad = unreadable(kind, values)
+    if bad is not None and pc.any(bad[0]).as_py():
+        hint = "an Enum takes the values of its members, a time the years 1 to 9999"
+        raise UserFunctionError(
+            with_hint(f"{what} has a value in `{path}` that cannot be read back", hint)
+        )
+    for part, own, where in _parts(kind, values):
+        _check_values(what, part, own, path + where)
+
+
+def _parts(kind: FieldType, values: pa.Array) -> list[tuple[FieldType, pa.Array, str]]:
+    """Return the types of what is inside of values without nulls, its columns, and where it is."""
+    match kind:
+        case ListType(item):
+            return [(item, values.flatten(), "[]")]
+        case DictType(of_key, of_value):
+            pairs = values.cast(
+                pa.list_(pa.struct([values.type.key_field, values.type.item_field]))
+            ).flatten()
+            return [(of_key, pairs.field(0), " key"), (of_value, pairs.field(1), "[]")]
+        case TupleType(items):
+            return [(item, values.field(n), f"[{n}]") for n, item in enumerate(items)]
+        case AttrsType(_, fields):
+            return [(one.type, values.field(n), f".{one.name}") for n, one in enumerate(fields)]
+    return []
 
 
 def _stored(

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from enum import Enum
+from enum import Enum, IntEnum
 from typing import Any
 
 import attrs
@@ -25,6 +25,7 @@ from sessionkit import (
     by_bucket,
     by_frame,
 )
+from sessionkit.state._codec import codec_of
 from sessionkit.testing import StatefulDriver, at, minutes
 from tests.support.stateful_specs import (
     Added,
@@ -587,6 +588,89 @@ def test_columns_of_other_types_are_cast_where_nothing_is_lost() -> None:
     adding(driver, "a", at("09:00"), 3)
 
     assert [Sum(3)] == [key.state for key in driver.stored_keys()]
+
+
+class Level(IntEnum):
+    LOW = 1
+    HIGH = 2
+
+
+@attrs.frozen
+class Item:
+    sku: str
+    size: int | None = None
+
+
+@attrs.frozen
+class Nested:
+    """A result with a part of each shape."""
+
+    items: list[Item]
+    counts: dict[str, int]
+    by_name: dict[str, Item]
+    pair: tuple[int, Item]
+    rows: list[list[int | None]]
+    level: list[Level]
+    maybe: Item | None
+
+
+GOOD: dict[str, Any] = {
+    "items": [{"sku": "a", "size": None}],
+    "counts": [("a", 1)],
+    "by_name": [("a", {"sku": "a", "size": 1})],
+    "pair": {"_0": 1, "_1": {"sku": "a", "size": 1}},
+    "rows": [[1, None], []],
+    "level": [2],
+    "maybe": None,
+}
+
+
+def nested(row: dict[str, Any]) -> Driver:
+    """Return a driver whose function returns a good row, and another one."""
+    schema = codec_of(Nested).schema
+    rows = pa.Table.from_pylist([GOOD, GOOD, row], schema=schema).slice(1)
+    results = rows.add_column(0, "key", pa.array(["a"] * 2))
+    fold = lambda events, states, times: BucketResult(None, results)  # noqa: E731
+    return driver_of(summing(by_bucket(fold), result=Nested))
+
+
+def test_what_a_bucket_returns_may_be_nested() -> None:
+    """Nulls are good where the type says so."""
+    row = {**GOOD, "maybe": {"sku": "b", "size": None}}
+    found = adding(nested(row), "a", at("09:00"), 1)
+
+    item = Item("a", 1)
+    first = Nested(
+        [Item("a")], {"a": 1}, {"a": item}, (1, item), [[1, None], []], [Level.HIGH], None
+    )
+    assert [first, attrs.evolve(first, maybe=Item("b"))] == found
+
+
+@pytest.mark.parametrize(
+    ("found", "change"),
+    [
+        ("has a null in `items[]`", {"items": [None]}),
+        ("has a null in `items[].sku`", {"items": [{"sku": None, "size": 1}]}),
+        ("has a null in `counts[]`", {"counts": [("a", None)]}),
+        ("has a null in `by_name[]`", {"by_name": [("a", None)]}),
+        ("has a null in `by_name[].sku`", {"by_name": [("a", {"sku": None, "size": 1})]}),
+        ("has a null in `pair[1]`", {"pair": {"_0": 1, "_1": None}}),
+        ("has a null in `rows[]`", {"rows": [None]}),
+        ("has a value in `level[]` that", {"level": [7]}),
+        ("has a null in `maybe.sku`", {"maybe": {"sku": None, "size": 1}}),
+    ],
+)
+def test_a_null_inside_of_what_a_bucket_returns_is_refused(
+    found: str, change: dict[str, Any]
+) -> None:
+    """Its class could never be built with one; the path is named."""
+    driver = nested({**GOOD, **change})
+    driver.add("a", at("09:00"), Amount())
+
+    text = failure(driver)
+
+    assert f"`results` {found}" in text
+    assert "\n\nHint: " in text
 
 
 def result_of(states: dict[str, Any], results: Any = None) -> Any:
