@@ -5,7 +5,7 @@ What functions under `by_frame` and `by_bucket` are given, and what they return.
 once, for users who fold with Arrow or NumPy.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from itertools import chain
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sessionkit._engine.keys.program import Program, timer_columns
-from sessionkit._engine.rows.objects import decode_keys
+from sessionkit._engine.rows.objects import decode_keys, yielded
 from sessionkit._engine.rows.order import in_total_order, key_numbers
 from sessionkit._engine.rows.table import (
     Numbers,
@@ -67,7 +67,8 @@ def event_frame(spec: AnyStatefulSpec, events: pa.Table) -> pd.DataFrame:
 
 def rows_of_frames(found: Any, cls: type[Any]) -> Any:
     """Return result rows in place of the frames in what the function returned."""
-    parts = [found] if isinstance(found, pd.DataFrame) else found
+    parts = yielded(found, "process") if isinstance(found, Generator) else found
+    parts = [found] if isinstance(found, pd.DataFrame) else parts
     if found.__class__ is cls or not isinstance(parts, Iterable):
         return found
     rows = (_rows_of_frame(p, cls) if isinstance(p, pd.DataFrame) else [p] for p in parts)

@@ -1,6 +1,6 @@
 """The user's side of the tables: rows as objects of their classes, and what functions return."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import repeat
 from operator import attrgetter
@@ -124,9 +124,26 @@ def collected(found: Any, spec: AnySpec, role: str) -> list[Any]:
         return [found]
     if found is None and role not in spec.must_return:
         return []
+    if isinstance(found, Generator):
+        return yielded(found, role)
     # The items of a dict are its keys, those of a text its letters: neither is rows.
     several = isinstance(found, Iterable) and not isinstance(found, Mapping | str | bytes)
     return list(found) if several else [found]
+
+
+def yielded(generator: Generator[Any, Any, Any], role: str) -> list[Any]:
+    """Return what a generator yields; what it returns at its end, nobody would get."""
+    rows: list[Any] = []
+    while True:
+        try:
+            rows.append(next(generator))
+        except StopIteration as end:
+            if end.value is None:
+                return rows
+            found = f"`{role}` is a generator, and returns a {type(end.value).__name__} at its end"
+            raise UserFunctionError(
+                with_hint(found, "yield it, then write `return` alone")
+            ) from None
 
 
 def check_rows(

@@ -2,7 +2,7 @@
 
 import inspect
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from datetime import datetime
 from difflib import get_close_matches
 from pathlib import Path
@@ -14,6 +14,7 @@ import sessionkit
 from sessionkit._engine.counts import Counts
 from sessionkit._engine.keys.lost import WatchedState
 from sessionkit._engine.keys.step import KeyLogic
+from sessionkit._engine.rows.objects import yielded
 from sessionkit._engine.shell.worker import Worker
 from sessionkit._pictures.literals import clock_text
 from sessionkit.errors import UserFunctionError, with_hint
@@ -85,8 +86,8 @@ class Watch:
             on_timer = logic.program.on_timer
             program = attrs.evolve(
                 logic.program,
-                function=watch._watched(logic.program.function),
-                on_timer=on_timer and watch._watched(on_timer),
+                function=watch._watched("process", logic.program.function),
+                on_timer=on_timer and watch._watched("on_timer", on_timer),
                 view=WatchedState,
                 lose=watch._lose,
             )
@@ -96,13 +97,16 @@ class Watch:
     def _lose(self, role: str, function: Callable[..., Any], key: Any) -> None:
         self.lost.append(f"`{role}` ({name_of(function)}), for {key!r}")
 
-    def _watched(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def _watched(self, role: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def watched(key: Any, given: Any, state: KeyState[Any], times: KeyTimes) -> Any:
             clocks = WatchedTimes(*attrs.astuple(times, recurse=False))
             self.timers |= clocks.names
             found = function(key, given, state, clocks)
-            if isinstance(found, Iterator):
-                found = list(found)  # what a generator does is part of the call
+            # What a generator does is part of the call.
+            if isinstance(found, Generator):
+                found = yielded(found, role)
+            elif isinstance(found, Iterator):
+                found = list(found)
             self.timers |= clocks.names
             self.missed += clocks.missed
             return found

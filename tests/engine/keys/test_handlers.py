@@ -100,6 +100,27 @@ def test_what_is_no_row_is_refused(role: str, wrong: Any) -> None:
     assert "\n\nHint: return a result row, a list of them, or None" in text
 
 
+def yields_and_returns(key: Any, given: Any, state: Any, times: Any) -> Any:
+    """Return a row on one path, and yield it on the other."""
+    if key.key == "ann":
+        return [Added("a", 1)]
+    yield Added("a", 1)
+    return None
+
+
+@pytest.mark.parametrize("process", [yields_and_returns, by_frame(yields_and_returns)])
+def test_a_row_that_a_generator_returns_is_not_lost(process: Any) -> None:
+    """Python gives it to nobody, so it's refused; a `return` without a value ends it."""
+    driver = driver_of(summing(process))
+    assert [Added("a", 1)] == adding(driver, "bob", at("09:00"))
+    driver.add("ann", at("09:00"), Amount())
+
+    text = failure(driver)
+
+    assert "`process` is a generator, and returns a list at its end\n\nHint: yield it" in text
+    assert "Key(key='ann')" in text
+
+
 def forgetful(key: Any, given: Any, state: KeyState[Sum], times: KeyTimes) -> Added:
     """Return a row for one key, and forget the others."""
     return Added("a", 1) if key.key == "ann" else None  # type: ignore[return-value]
@@ -637,7 +658,7 @@ def nested(row: dict[str, Any]) -> Driver:
 def test_what_a_bucket_returns_may_be_nested() -> None:
     """Nulls are good where the type says so."""
     row = {**GOOD, "maybe": {"sku": "b", "size": None}}
-    found = adding(nested(row), "a", at("09:00"), 1)
+    found: list[Any] = [*adding(nested(row), "a", at("09:00"), 1)]
 
     item = Item("a", 1)
     first = Nested(
