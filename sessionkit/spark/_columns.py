@@ -104,7 +104,7 @@ def time_problem(kind: T.DataType, name: str) -> tuple[str, str] | None:
     """Return why a column of this type can't be an event time, and a hint."""
     if isinstance(kind, T.TimestampNTZType):
         found = f"the event time `{name}` is a timestamp_ntz, which has no time zone"
-        cast = f'col("{name}").cast("timestamp")'
+        cast = f'col("{name}").cast("timestamp_ltz")'
         return found, f"cast it in the time zone it was written in: {cast}"
     if isinstance(kind, T.TimestampType):
         return None

@@ -219,7 +219,7 @@ def chunks_of(spec: AnySpec, memory: Memory) -> pa.Table:
 
 def read_seed_rows(path: str, spec: AnySpec, spark: SparkSession) -> DataFrame:
     """Return the stream of the rows of a seed; the first micro-batch has all of them."""
-    watermark = "" if spec.delay_ms is None else f", {WATERMARK_COLUMN} timestamp"
+    watermark = "" if spec.delay_ms is None else f", {WATERMARK_COLUMN} timestamp_ltz"
     return spark.readStream.schema(_schema(spec) + watermark).parquet(f"{path}/{ROWS}")
 
 

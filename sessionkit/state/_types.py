@@ -156,7 +156,7 @@ SQL: Final = {
     pa.bool_(): "boolean",
     pa.string(): "string",
     pa.binary(): "binary",
-    pa.timestamp("us", tz="UTC"): "timestamp",
+    pa.timestamp("us", tz="UTC"): "timestamp_ltz",  # a session may say that `timestamp` has no zone
     pa.date32(): "date",
     pa.duration("us"): "interval day to second",
 }

@@ -120,7 +120,7 @@ class TestRefused:
             (
                 lambda f: f.withColumn("ts", F.col("ts").cast("timestamp_ntz")),
                 "`ts` is a timestamp_ntz, which has no time zone",
-                'col("ts").cast("timestamp")',
+                'col("ts").cast("timestamp_ltz")',
             ),
             (
                 lambda f: f.withColumn("ts", F.unix_micros("ts")),

@@ -70,7 +70,11 @@ class TestDeclare:
             ("at", "the event time `at` is missing; the frame has id, ts, ", "rename a column"),
             ("TS", "the event time `TS` is missing", "write it `ts`"),
             ("nested.time", "`nested.time` is missing", 'withColumn("time", col("nested.time"))'),
-            ("local", "`local` is a timestamp_ntz, which has no time zone", '.cast("timestamp")'),
+            (
+                "local",
+                "`local` is a timestamp_ntz, which has no time zone",
+                '.cast("timestamp_ltz")',
+            ),
             ("value", "must be a timestamp, found bigint", "timestamp_millis(col)"),
         ],
     )

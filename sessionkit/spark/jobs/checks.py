@@ -205,7 +205,7 @@ def _collated(found: T.StringType, path: str) -> Iterator[tuple[str, str]]:
 def _mismatch(found: T.DataType, kind: FieldType, path: str) -> tuple[str, str]:
     text = f"`{path}` is declared {type_name(kind)}, but the column is {found.simpleString()}"
     if isinstance(found, T.TimestampNTZType):
-        return text, 'cast it in the time zone it was written in: .cast("timestamp")'
+        return text, 'cast it in the time zone it was written in: .cast("timestamp_ltz")'
     if path.startswith("key.") and isinstance(found, T.FloatType | T.DoubleType):
         return text, "a float can't be a key, equal values may differ: cast it to decimal or string"
     hint = kind.facts.hint if kind.facts is not None else ""

@@ -49,7 +49,7 @@ def in_pages(rows: DataFrame, worker: Worker) -> DataFrame:
     clock, columns = worker.logic.spec.clock, columns_of(worker.logic)
     if clock is None:
         # Spark asks for a watermark: this one never moves.
-        never = F.lit(None).cast("timestamp").alias("_never")
+        never = F.lit(None).cast("timestamp_ltz").alias("_never")
         rows = rows.select("*", never).withWatermark("_never", "0 seconds")
     run: Any = _Processor(worker, _struct(f"{columns}, {TIMER} BIGINT"), tuple(rows.columns))
     groups = rows.groupBy(BUCKET)

@@ -65,7 +65,7 @@ def packed(
     groups = [one.alias(name) for name, one in group.items()]
     chosen = events.select(*groups, *_columns_read(spec, events))
     kinds = {name: chosen.schema[name].dataType.simpleString() for name in group}
-    watermark = {WATERMARK_COLUMN: "timestamp"} if moves_watermark else {}
+    watermark = {WATERMARK_COLUMN: "timestamp_ltz"} if moves_watermark else {}
     first = {FIRST_COLUMN: "bigint"} if is_batch else {}
     schema = {**kinds, **watermark, **first, EVENTS_COLUMN: "binary", REJECTED_COLUMN: "binary"}
     text = ", ".join(f"{quoted(name)} {kind}" for name, kind in schema.items())

@@ -1,0 +1,327 @@
+"""A spec with every type of a field, events with the hard cases of each, and what comes back."""
+
+import sys
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import attrs
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from sessionkit import DecimalType, EventTimeGap, Functions, SessionSpec, Storage
+from sessionkit.spark import sessionize
+from sessionkit.spec.session import AnySessionSpec
+
+
+class Device(Enum):
+    """A device, by its name in the data."""
+
+    PHONE = "phone"
+    DESK = "desk"
+
+
+@attrs.define
+class Item:
+    sku: str
+    price: Decimal
+    seen: datetime | None
+
+
+@attrs.define
+class Everything:
+    whole: int
+    real: float
+    yes: bool
+    text: str
+    raw: bytes
+    at: datetime
+    day: date
+    span: timedelta
+    money: Annotated[Decimal, DecimalType(12, 2)]
+    device: Device
+    maybe: int | None
+    items: list[Item]
+    tags: dict[str, int]
+    days: dict[date, timedelta]
+    item: Item
+    numbers: tuple[int | None, ...]
+    opens: time
+    hours: list[time]
+
+
+@attrs.define
+class Kept:
+    event: Everything
+
+
+@attrs.frozen
+class Shown:
+    whole: int
+    real: float
+    yes: bool
+    text: str
+    raw: bytes
+    at: datetime
+    day: date
+    span: timedelta
+    money: Annotated[Decimal, DecimalType(12, 2)]
+    device: Device
+    maybe: int | None
+    items: list[Item]
+    tags: dict[str, int]
+    days: dict[date, timedelta]
+    item: Item
+    numbers: tuple[int | None, ...]
+    opens: time
+    hours: list[time]
+
+
+def create(key: Any, event: Everything) -> Kept:
+    return Kept(event)
+
+
+def update(state: Kept, event: Everything) -> Kept:
+    return state
+
+
+def finish(session: Any, state: Kept) -> Shown:
+    return Shown(*(getattr(state.event, field.name) for field in attrs.fields(Everything)))
+
+
+EVERYTHING = SessionSpec(
+    keys={
+        "user": int,
+        "day_of": date,
+        "since": datetime,
+        "amount": Decimal,
+        "ok": bool,
+        "shift": time,
+    },
+    event_time="ts",
+    logic=Functions(
+        event=Everything, state=Kept, result=Shown, create=create, update=update, finish=finish
+    ),
+    timeout=EventTimeGap("10 minutes"),
+    watermark_delay="0 seconds",
+    order="event_time",
+    storage=Storage(bucket_count=2),
+)
+
+
+@attrs.frozen
+class Single:
+    """What `Everything` has that pandas hands to Spark as it is, so that nothing is packed."""
+
+    whole: int
+    real: float
+    yes: bool
+    text: str
+    raw: bytes
+    at: datetime
+    day: date
+    device: Device
+    maybe: int | None
+    opens: time
+    texts: list[str]
+    later: datetime | None
+    nothing: list[str] | None
+
+
+def finish_single(session: Any, state: Kept) -> Single:
+    event = state.event
+    own: dict[str, Any] = {
+        field.name: getattr(event, field.name, None) for field in attrs.fields(Single)
+    }
+    return Single(**{**own, "texts": list(event.tags), "later": event.item.seen})
+
+
+SINGLE: AnySessionSpec = SessionSpec(
+    keys={name: kind for name, kind in EVERYTHING.keys.items() if name != "amount"},
+    event_time="ts",
+    logic=Functions(
+        event=Everything,
+        state=Kept,
+        result=Single,
+        create=create,
+        update=update,
+        finish=finish_single,
+    ),
+    timeout=EVERYTHING.timeout,
+    watermark_delay="0 seconds",
+    order="event_time",
+    storage=EVERYTHING.storage,
+)
+
+ROWS = """
+SELECT * FROM VALUES
+  (1152921504606846977, timestamp'2026-03-08 06:59:59.999999Z', 9007199254740993, 'NaN', true,
+   'grüße', X'00FF', timestamp'2026-11-01 05:30:00.000001Z', date'1969-12-31',
+   interval '-400 01:02:03.000004' day to second, 10.25, 'phone', null,
+   array(named_struct('sku', 'a', 'price', 0.000000000000000001,
+                      'seen', timestamp'2026-11-01 06:30:00Z')),
+   map('x', 9007199254740993), map(date'2026-01-01', interval '1' second),
+   named_struct('sku', 'b', 'price', -2.5, 'seen', null), array(9007199254740993, null),
+   34200000001, array(0)),
+  (2, timestamp'2026-03-08 07:00:00Z', -1, '-Infinity', false, '', X'',
+   timestamp'1960-01-01 00:00:00Z', date'2026-02-28', interval '0' second, -0.01, 'desk', 7,
+   array(), map(), map(),
+   named_struct('sku', '', 'price', 3, 'seen', timestamp'2026-01-01 00:00:00.000001Z'), array(),
+   86399999999, array())
+AS t(user, ts, whole, real, yes, text, raw, at, day, span, money, device, maybe, items, tags, days,
+     item, numbers, opens, hours)
+"""
+
+
+def events(spark: SparkSession) -> DataFrame:
+    """Return two events, with every type and its hard cases."""
+    return spark.sql(ROWS).selectExpr(
+        "cast(user as bigint) user",
+        "date'2026-03-08' day_of",
+        "timestamp'2026-03-08 07:00:00.000001Z' since",
+        "cast(1.5 as decimal(5,2)) amount",
+        "true ok",
+        "34200000000 shift",
+        "ts",
+        "cast(whole as bigint) whole",
+        "cast(real as double) real",
+        "yes",
+        "text",
+        "raw",
+        "at",
+        "day",
+        "span",
+        "cast(money as decimal(12,2)) money",
+        "device",
+        "cast(maybe as int) maybe",
+        "items",
+        "cast(tags as map<string,bigint>) tags",
+        "cast(days as map<date,interval day to second>) days",
+        "item",
+        "numbers",
+        "cast(opens as bigint) opens",
+        "cast(hours as array<bigint>) hours",
+    )
+
+
+def expected() -> list[tuple[Any, ...]]:
+    """Return what the two events are in Python."""
+    seen = datetime(2026, 11, 1, 6, 30, tzinfo=UTC)
+    return [
+        (
+            2**53 + 1,
+            "nan",
+            True,
+            "grüße",
+            b"\x00\xff",
+            datetime(2026, 11, 1, 5, 30, 0, 1, tzinfo=UTC),
+            date(1969, 12, 31),
+            -timedelta(days=400, hours=1, minutes=2, seconds=3, microseconds=4),
+            Decimal("10.25"),
+            "phone",
+            None,
+            [("a", Decimal("1E-18"), seen)],
+            {"x": 2**53 + 1},
+            {date(2026, 1, 1): timedelta(seconds=1)},
+            ("b", Decimal("-2.5"), None),
+            [2**53 + 1, None],
+            34_200_000_001,
+            [0],
+        ),
+        (
+            -1,
+            "-inf",
+            False,
+            "",
+            b"",
+            datetime(1960, 1, 1, tzinfo=UTC),
+            date(2026, 2, 28),
+            timedelta(0),
+            Decimal("-0.01"),
+            "desk",
+            7,
+            [],
+            {},
+            {},
+            ("", Decimal(3), datetime(2026, 1, 1, 0, 0, 0, 1, tzinfo=UTC)),
+            [],
+            86_399_999_999,
+            [],
+        ),
+    ]
+
+
+def in_utc(value: Any) -> Any:
+    """Give what `collect` returns its zone back; it is naive, in the zone of the machine."""
+    if isinstance(value, datetime):
+        return value.astimezone(UTC)
+    if isinstance(value, bytearray):
+        return bytes(value)
+    if isinstance(value, float):
+        return str(value)
+    if isinstance(value, dict):
+        return {in_utc(key): in_utc(item) for key, item in value.items()}
+    if isinstance(value, tuple):
+        return tuple(in_utc(item) for item in value)
+    return [in_utc(item) for item in value] if isinstance(value, list) else value
+
+
+def expected_single() -> list[tuple[Any, ...]]:
+    """Return the same as rows of `Single`."""
+    names = [field.name for field in attrs.fields(Shown)]
+    single = [field.name for field in attrs.fields(Single)]
+    rows = [dict(zip(names, row, strict=True)) for row in expected()]
+    others = [{"texts": [*row["tags"]], "later": row["item"][2], "nothing": None} for row in rows]
+    return [
+        tuple({**row, **other}[name] for name in single)
+        for row, other in zip(rows, others, strict=True)
+    ]
+
+
+def shown(rows: list[Any], result: type[Any] = Shown) -> list[tuple[Any, ...]]:
+    names = [field.name for field in attrs.fields(result)]
+    rows = sorted(rows, key=lambda row: -row.user)
+    return [tuple(in_utc(row[name]) for name in names) for row in rows]
+
+
+def stored_by_a_stream(
+    spark: SparkSession, folder: Path, spec: AnySessionSpec
+) -> list[tuple[Any, ...]]:
+    """Return what a stream writes, which is stopped and started again before the sessions end."""
+    user, hour = F.lit(3).cast("bigint"), F.expr("interval 1 hour")
+    later = events(spark).where("user = 2").withColumns({"user": user, "ts": F.col("ts") + hour})
+    events(spark).coalesce(1).write.parquet(str(folder / "in"))
+    stream = (
+        spark.readStream.schema(events(spark).schema)
+        .option("maxFilesPerTrigger", 1)
+        .parquet(str(folder / "in"))
+    )
+    for _ in range(2):
+        query = (
+            sessionize(stream, spec)
+            .writeStream.format("parquet")
+            .option("checkpointLocation", str(folder / "checkpoint"))
+            .option("path", str(folder / "out"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        later.write.mode("append").parquet(str(folder / "in"))
+    return shown(spark.read.parquet(str(folder / "out")).collect(), spec.result)
+
+
+def main(folder: str, *settings: str) -> None:
+    """Run batch and stream in a session with settings, each `name=value`, and compare the rows."""
+    builder = SparkSession.builder.master("local[2]")
+    for setting in settings:
+        name, _, value = setting.partition("=")
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    assert expected() == shown(sessionize(events(spark), EVERYTHING).collect())
+    assert expected_single() == stored_by_a_stream(spark, Path(folder), SINGLE)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
