@@ -3,7 +3,6 @@
 import ast
 import importlib
 import inspect
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,8 +20,6 @@ import sessionkit.testing
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "sessionkit"
 MODULES = sorted(path.relative_to(ROOT).as_posix() for path in PACKAGE.rglob("*.py"))
-EXAMPLE = re.compile(r"^ +Example:\n(?: {8,}.*\n|\n)+", re.MULTILINE)
-LONGEST_MODULE = 400
 LONGEST_FUNCTION = 50
 
 # The addresses from which users import.
@@ -160,13 +157,6 @@ def test_only_public_addresses_list_their_names() -> None:
     """Elsewhere a name without an underscore in front is what a module offers, said once."""
     listing = {module for module in MODULES if exported_by(tree_of(module)) is not None}
     assert {address_of(public) for public in PUBLIC} == listing
-
-
-def test_a_module_is_short() -> None:
-    """A module has fewer than 400 lines, besides the examples in its docstrings."""
-    texts = {module: EXAMPLE.sub("", (ROOT / module).read_text("utf-8")) for module in MODULES}
-    lines = {module: text.count("\n") for module, text in texts.items()}
-    assert {} == {module: count for module, count in lines.items() if count >= LONGEST_MODULE}
 
 
 def test_a_function_is_short() -> None:

@@ -193,13 +193,6 @@ def test_the_readme_shows_a_test_of_ten_lines() -> None:
     assert len(body.splitlines()) <= 10
 
 
-def test_the_readme_is_short() -> None:
-    """Some 600 words besides its blocks."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    words = re.sub(r"^```.*?^```$", "", readme, flags=re.DOTALL | re.MULTILINE).split()
-    assert len(words) <= 660
-
-
 def test_the_readme_has_the_figures_of_the_benchmarks() -> None:
     """Each number of seconds stands in docs/benchmarks.md, and each load."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
