@@ -19,7 +19,15 @@ WHERE: Final = os.environ.get("SESSIONKIT_SPARK", "")
 IS_CONNECT: Final = WHERE.startswith(("connect", "sc://"))
 
 
-@pytest.fixture(scope="session", autouse=bool(WHERE))
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start the session with the first test that uses it: programs of users start their own."""
+    for item in items:
+        names: list[str] = getattr(item, "fixturenames", [])
+        if WHERE and "spark" in names:
+            names.insert(0, "_active_session")
+
+
+@pytest.fixture(scope="session")
 def _active_session(spark_settings: dict[str, str]) -> Generator[None]:
     """Start the session before the fixture `spark` looks for an active one."""
     from pyspark.sql import SparkSession  # noqa: PLC0415 - a cell may have another Spark

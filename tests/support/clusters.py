@@ -1,6 +1,7 @@
 """Spark on several processes of this machine, from what pip installs."""
 
 import os
+import shutil
 import sysconfig
 import venv
 from pathlib import Path
@@ -16,7 +17,11 @@ def bare_python(folder: Path) -> Path:
     venv.create(folder, symlinks=True)
     (packages,) = folder.glob("lib/python*/site-packages")
     # The folder is added to the path; what its own .pth files name, such as sessionkit, isn't.
-    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    own = Path(sysconfig.get_path("purelib"))
+    (packages / "dependencies.pth").write_text(f"{own}\n")
+    # But for the file by which setuptools brings `distutils`, for Spark 3.5 on Python 3.12.
+    for distutils in own.glob("distutils-precedence.pth"):
+        shutil.copy(distutils, packages)
     return folder / "bin" / "python"
 
 
