@@ -28,6 +28,9 @@ JOB: Final = Path(__file__).with_name("job.py")
 SET: Final = ("PYSPARK", "PYTHON", "SESSIONKIT", "SPARK", "VIRTUAL_ENV")
 OPEN: Final = "[(Key(user='ann'), 2), (Key(user='bob'), 1)]"
 OPEN_THEN: Final = "[(Key(user='cid'), 1)]"
+NEEDS_SPARK_4: Final = re.compile(
+    r"^```python\n# needs Spark 4\.0.*?^```", re.DOTALL | re.MULTILINE
+)
 STACK: Final = re.compile(r"^\tat ", re.MULTILINE)
 WARNS_OF_PANDAS: Final = "PySpark does not yet fully support pandas"
 
@@ -85,6 +88,8 @@ def printed_by(done: subprocess.CompletedProcess[str]) -> str:
 def test_a_page_is_followed_word_for_word(page: str, run: Run, tmp_path: Path) -> None:
     """Its blocks are one program, streams and tests too, whose rows are those of the page."""
     text = (ROOT / page).read_text(encoding="utf-8")
+    if spark_release() < (4,):
+        text = NEEDS_SPARK_4.sub("", text)
     program = tmp_path / "page.py"
     program.write_text(program_of(text), encoding="utf-8")
     done = run(program)
