@@ -3,23 +3,21 @@ The sessions of well-known analytics products, as `SessionRules`.
 
     from sessionkit import presets
 
-    timeout = presets.universal_analytics(zone="Europe/Berlin", campaign="campaign")
+    timeout = presets.posthog()
     longer = attrs.evolve(timeout, gap="1 hour")
 
 A preset is a value like any other rules: each field may be changed. The sources say what a product
 does by itself; a project may have other settings. What happens exactly one gap after an event is
 `gap_inclusive`: each docstring says it where the product's code or documentation does. Where no
-source says it, as for Google and Mixpanel, that event still belongs to the session, as in Spark.
+source says it, as for Google, that event still belongs to the session, as in Spark.
 
 The rules go by the spec's `event_time`. Docstrings say which clock a product goes by where a source
 does: the device's, on which an event happened, or the server's, which received it.
 """
 
-from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
-import attrs
 import pyarrow.compute as pc
 
 from sessionkit import aggregates as agg
@@ -28,19 +26,14 @@ from sessionkit.aggregates import Aggregate, Condition
 from sessionkit.timeouts import SessionRules
 
 __all__ = [
-    "adobe_analytics",
     "amplitude",
     "ga4",
     "ga4_engaged",
     "ga4_is_engaged",
-    "matomo",
-    "mixpanel",
     "posthog",
     "segment",
     "snowplow",
     "snowplow_unified",
-    "tealium",
-    "universal_analytics",
 ]
 
 HALF_HOUR: Final = timedelta(minutes=30)
@@ -52,7 +45,7 @@ def ga4(gap: Duration = HALF_HOUR) -> SessionRules:
     """
     Return the sessions of Google Analytics 4: over after 30 minutes of inactivity, and only then.
 
-    Unlike in Universal Analytics, neither midnight nor a campaign ends one. See `ga4_engaged`.
+    Neither midnight nor a campaign ends one. See `ga4_engaged`.
 
     Source: https://support.google.com/analytics/answer/12798876
 
@@ -119,30 +112,6 @@ def ga4_is_engaged(
     """
     is_long = lasted > duration(longer_than, "longer_than")
     return is_long or page_views >= TWO_VIEWS or key_events > 0
-
-
-def universal_analytics(
-    *, zone: str, campaign: str | Sequence[str] = (), gap: Duration = HALF_HOUR
-) -> SessionRules:
-    """
-    Return the sessions of Universal Analytics, Google's product before GA4.
-
-    One is over after 30 minutes of inactivity, at midnight, and when the campaign changes. With a
-    campaign, the spec needs `order="event_time"`.
-
-    Sources: https://support.google.com/analytics/answer/2731565 (sessions),
-    https://support.google.com/analytics/answer/2795871 (the limits of the gap)
-
-    Args:
-        zone: The time zone of the view, such as `"Europe/Berlin"`.
-        campaign: The fields of the event that say where the user came from, such as the campaign,
-            its source and its medium. A null says nothing.
-        gap: Universal Analytics let you set from one minute to 4 hours.
-
-    Raises:
-        SpecError: A value can't work; the message says what to change.
-    """
-    return SessionRules(gap, midnight=zone, changes_of=campaign)
 
 
 def posthog(gap: Duration = HALF_HOUR) -> SessionRules:
@@ -274,121 +243,3 @@ def amplitude(
     on_web = platform == "web"
     usual = HALF_HOUR if on_web else timedelta(minutes=5)
     return SessionRules(usual if gap is None else gap, gap_inclusive=on_web)
-
-
-def matomo(
-    *, zone: str, campaign: str | Sequence[str] = (), gap: Duration = HALF_HOUR
-) -> SessionRules:
-    """
-    Return the visits of Matomo: over after 30 minutes of inactivity, and at midnight.
-
-    One is also over when the campaign changes, and with 10,000 actions. For these two, the spec
-    needs `order="event_time"`.
-
-    An action exactly 30 minutes after the last one starts a new visit: Matomo goes on with a visit
-    if the last action `> now - visit_standard_length`. It compares whole seconds, sessionkit
-    microseconds. It goes by the server's clock, unless a tracker with a token sends a time (`cdt`).
-
-    Not covered: in Matomo, a visit that began as a direct entry goes on with the first campaign;
-    here it ends. Matomo ignores the case of campaigns, and only what it calls an action counts
-    toward the 10,000. For requests with `new_visit=1`, add `starts_with`.
-
-    Sources: https://matomo.org/faq/general/faq_36/,
-    `plugins/CoreHome/Tracker/VisitRequestProcessor.php`, `plugins/Referrers/Columns/Campaign.php`,
-    `core/Tracker/VisitorRecognizer.php` and `config/global.ini.php` in
-    https://github.com/matomo-org/matomo
-
-    Args:
-        zone: The time zone of the website, such as `"Europe/Berlin"`.
-        campaign: The fields of the event with the campaign's name and keyword. A null says nothing.
-        gap: Matomo lets you set it (`visit_standard_length`).
-
-    Raises:
-        SpecError: A value can't work; the message says what to change.
-    """
-    return SessionRules(
-        gap, gap_inclusive=False, midnight=zone, changes_of=campaign, max_events=10_000
-    )
-
-
-def mixpanel(*, zone: str, gap: Duration = HALF_HOUR) -> SessionRules:
-    """
-    Return the sessions of Mixpanel: over after 30 minutes of inactivity, and at midnight.
-
-    These are Mixpanel's sessions by timeout. Those by a property are `SessionRules("25 hours",
-    midnight=zone, changes_of="session_id")`: no day is longer, so the gap ends none. Not covered:
-    those by a start and an end event, where a second start doesn't end a session, as `starts_with`
-    does. Filter what Mixpanel leaves out before, such as messages sent, and events without the
-    property.
-
-    Source: https://docs.mixpanel.com/docs/features/sessions
-
-    Args:
-        zone: The time zone of the project, such as `"Europe/Berlin"`.
-        gap: Mixpanel lets you set from one minute to 24 hours.
-
-    Raises:
-        SpecError: A value can't work; the message says what to change.
-    """
-    return SessionRules(gap, midnight=zone)
-
-
-def tealium(
-    gap: Duration = HALF_HOUR, *, events: Callable[[Any], int] | None = None
-) -> SessionRules:
-    """
-    Return the visits of Tealium AudienceStream on the web.
-
-    One is over after 30 minutes of inactivity, after 10 if it has a single event, and after 24
-    hours. For the 10 minutes, say how many events a state has, such as
-    `tealium(events=lambda visit: visit.events)`; the spec then needs functions. Without `events`,
-    also for aggregates, a single event waits for 30. The spec needs `order="event_time"`.
-
-    Tealium's page lets a visit end as soon as it reaches its length: an event exactly 10 or 30
-    minutes after the last one starts a new visit. No source says what one exactly 24 hours after
-    the first does; here it belongs to the visit.
-
-    Sources: https://docs.tealium.com/server-side/attributes/session-length/,
-    https://docs.tealium.com/server-side/visitor-stitching/single-event-visitor/
-
-    Args:
-        gap: Tealium lets you set from 5 seconds to 30 minutes (`_dc_ttl_`). In mobile apps it's 2
-            minutes; for omnichannel and file imports, one.
-        events: A function from the state to the number of its events.
-
-    Raises:
-        SpecError: The gap can't be one.
-    """
-    rules = SessionRules(gap, gap_inclusive=False, max_duration="24 hours")
-    if events is None:
-        return rules
-    longest = rules.longest
-    lone = min(timedelta(minutes=10), longest)
-
-    def gap_after(state: Any) -> timedelta:
-        return longest if events(state) > 1 else lone
-
-    return attrs.evolve(rules, state_gap=gap_after)
-
-
-def adobe_analytics(gap: Duration = HALF_HOUR) -> SessionRules:
-    """
-    Return the visits of Adobe Analytics: over after 30 minutes of inactivity, and after 12 hours.
-
-    One is also over with 2,500 hits; midnight ends none. A hit exactly at 30 minutes or at 12 hours
-    belongs to the visit: a new one begins after "more than" these. The spec needs
-    `order="event_time"`.
-
-    Not covered: Adobe also ends a visit with more than 100 hits in fewer than 100 seconds. No rule
-    here looks at how fast events come.
-
-    Source: https://experienceleague.adobe.com/docs/analytics/components/metrics/visits.html, also
-    `help/components/metrics/visits.md` in https://github.com/AdobeDocs/analytics.en
-
-    Args:
-        gap: Adobe shortens it on request, and in a virtual report suite lets you set it.
-
-    Raises:
-        SpecError: The gap can't be one.
-    """
-    return SessionRules(gap, max_duration="12 hours", max_events=2_500)

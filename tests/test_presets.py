@@ -24,8 +24,6 @@ HALF = minutes(30)
 @attrs.frozen
 class View:
     kind: str = "view"
-    campaign: str | None = None
-    session_id: str | None = None
 
 
 IS_VIEW = pc.field("kind") == "view"
@@ -54,14 +52,6 @@ def rows_of(spec: SessionSpec[Any, Any, Any], views: list[tuple[timedelta, View]
     return driver.take_rows()
 
 
-def cut(rules: SessionRules, *views: str | tuple[str, View]) -> list[tuple[int, str]]:
-    """Return how many events each session has, and what ended it; views by their times."""
-    first = at("2026-03-08 00:00")
-    timed = [(view, View()) if isinstance(view, str) else view for view in views]
-    rows = rows_of(spec_of(rules), [(at(time) - first, view) for time, view in timed])
-    return [(row.result.events, row.closed_by) for row in rows]
-
-
 @pytest.mark.parametrize(
     ("rules", "views", "expected"),
     [
@@ -69,19 +59,6 @@ def cut(rules: SessionRules, *views: str | tuple[str, View]) -> list[tuple[int, 
         pytest.param(presets.ga4(), [0 * HOUR, HALF + MICRO], [(1, "gap")] * 2, id="ga4 idle"),
         pytest.param(presets.ga4("1 hour"), [0 * HOUR, HOUR], [(2, "gap")], id="ga4 set"),
         pytest.param(presets.ga4(), [23.9 * HOUR, 24.1 * HOUR], [(2, "gap")], id="ga4 at midnight"),
-        pytest.param(
-            presets.universal_analytics(zone="UTC"),
-            [23.9 * HOUR, 24.1 * HOUR],
-            [(1, "midnight"), (1, "gap")],
-            id="universal analytics",
-        ),
-        pytest.param(
-            # On that day, midnight in New York comes at 4:00 UTC: one hour is left out.
-            presets.universal_analytics(zone="America/New_York"),
-            [24 * HOUR, 27.9 * HOUR, 28 * HOUR],
-            [(1, "gap"), (1, "midnight"), (1, "gap")],
-            id="universal analytics elsewhere",
-        ),
         pytest.param(presets.posthog(), [0 * HOUR, HALF], [(2, "gap")], id="posthog"),
         pytest.param(
             presets.posthog(),
@@ -111,36 +88,6 @@ def cut(rules: SessionRules, *views: str | tuple[str, View]) -> list[tuple[int, 
             [(2, "max_duration"), (1, "gap")],
             id="snowplow unified",
         ),
-        pytest.param(
-            presets.matomo(zone="UTC"),
-            [n * seconds(1) for n in range(10_001)],
-            [(10_000, "max_events"), (1, "gap")],
-            id="matomo with many actions",
-        ),
-        pytest.param(
-            presets.mixpanel(zone="America/New_York"),
-            [24 * HOUR, 27.9 * HOUR, 28 * HOUR],
-            [(1, "gap"), (1, "midnight"), (1, "gap")],
-            id="mixpanel elsewhere",
-        ),
-        pytest.param(
-            presets.tealium(),
-            [n * 0.9 * HALF for n in range(55)],
-            [(54, "max_duration"), (1, "gap")],
-            id="tealium after a day",
-        ),
-        pytest.param(
-            presets.adobe_analytics(),
-            [n * HALF for n in range(26)],
-            [(25, "max_duration"), (1, "gap")],
-            id="adobe after half a day",
-        ),
-        pytest.param(
-            presets.adobe_analytics(),
-            [n * seconds(1) for n in range(2_501)],
-            [(2_500, "max_events"), (1, "gap")],
-            id="adobe with many hits",
-        ),
     ],
 )
 def test_the_sessions_of_a_preset(
@@ -155,7 +102,6 @@ def test_the_sessions_of_a_preset(
     ("rules", "sessions"),
     [
         pytest.param(presets.ga4(), 1, id="ga4"),
-        pytest.param(presets.universal_analytics(zone="UTC"), 1, id="universal analytics"),
         pytest.param(presets.posthog(), 1, id="posthog"),
         pytest.param(presets.segment(), 1, id="segment"),
         pytest.param(presets.snowplow(), 2, id="snowplow"),
@@ -163,10 +109,6 @@ def test_the_sessions_of_a_preset(
         pytest.param(presets.amplitude("mobile"), 2, id="amplitude on a mobile"),
         pytest.param(presets.amplitude("mobile", gap="1 hour"), 2, id="another gap on a mobile"),
         pytest.param(presets.snowplow_unified(), 1, id="snowplow unified"),
-        pytest.param(presets.matomo(zone="UTC"), 2, id="matomo"),
-        pytest.param(presets.mixpanel(zone="UTC"), 1, id="mixpanel"),
-        pytest.param(presets.tealium(), 2, id="tealium"),
-        pytest.param(presets.adobe_analytics(), 1, id="adobe"),
     ],
 )
 def test_an_event_exactly_one_gap_later_is_where_the_product_puts_it(
@@ -184,16 +126,6 @@ def test_an_event_exactly_one_gap_later_is_where_the_product_puts_it(
 @pytest.mark.parametrize(
     ("rules", "times", "sessions"),
     [
-        # https://support.google.com/analytics/answer/2731565: a lunch break, and a midnight.
-        pytest.param(
-            presets.universal_analytics(zone="UTC"), ["14:04", "14:35"], [1, 1], id="ua at lunch"
-        ),
-        pytest.param(
-            presets.universal_analytics(zone="UTC"),
-            ["2025-08-14 23:50", "2025-08-15 00:10"],
-            [1, 1],
-            id="ua at midnight",
-        ),
         # Amplitude-Kotlin's AmplitudeSessionTest, where the gap is 100 milliseconds.
         pytest.param(
             presets.amplitude("mobile", gap="100 ms"),
@@ -251,126 +183,15 @@ def test_an_event_exactly_one_gap_later_is_where_the_product_puts_it(
             [3, 3],
             id="snowplow unified, quarantined",
         ),
-        # Matomo's VisitRequestProcessorTest.
-        pytest.param(
-            presets.matomo(zone="UTC"),
-            ["2012-01-02 08:08:34", "2012-01-02 08:12:45"],
-            [2],
-            id="matomo, within the visit",
-        ),
-        pytest.param(
-            presets.matomo(zone="UTC"),
-            ["2012-01-02 08:08:34", "2012-01-02 09:12:45"],
-            [1, 1],
-            id="matomo, after the visit",
-        ),
-        pytest.param(
-            presets.matomo(zone="UTC"),
-            ["2012-01-01 23:59:58", "2012-01-01 23:59:59"],
-            [2],
-            id="matomo, one day",
-        ),
-        pytest.param(
-            presets.matomo(zone="UTC"),
-            ["2012-01-01 23:59:58", "2012-01-02 00:00:01"],
-            [1, 1],
-            id="matomo, two days",
-        ),
-        # https://docs.mixpanel.com/docs/features/sessions: "Session Timeout" and its examples.
-        pytest.param(
-            presets.mixpanel(zone="UTC", gap="15 minutes"),
-            ["10:00", "10:14", "10:30"],
-            [2, 1],
-            id="mixpanel, timeout",
-        ),
-        pytest.param(
-            presets.mixpanel(zone="UTC"),
-            ["13:00", "13:10", "13:50", "14:10", "14:25"],
-            [2, 3],
-            id="mixpanel, example 1",
-        ),
-        pytest.param(
-            presets.mixpanel(zone="UTC"),
-            ["2026-03-08 23:30", "2026-03-08 23:50", "2026-03-09 00:05", "2026-03-09 00:10"],
-            [2, 2],
-            id="mixpanel, example 2",
-        ),
-        # Adobe's page "Visits", and its older definition of the metric.
-        pytest.param(
-            presets.adobe_analytics(),
-            ["2026-03-09 23:45", "2026-03-10 00:10"],
-            [2],
-            id="adobe over midnight",
-        ),
-        pytest.param(presets.adobe_analytics(), ["10:00", "10:05"], [2], id="adobe, back soon"),
-        pytest.param(presets.adobe_analytics(), ["10:00", "10:35"], [1, 1], id="adobe, 35 minutes"),
     ],
 )
 def test_the_published_cases_of_a_product(
     rules: SessionRules, times: list[str], sessions: list[int]
 ) -> None:
     """The product says itself how many events its sessions have."""
-    assert sessions == [events for events, _ in cut(rules, *times)]
-
-
-def test_sessions_of_mixpanel_by_a_property() -> None:
-    """The examples of Mixpanel's page, by the rules that the docstring names."""
-    rules = SessionRules("25 hours", midnight="UTC", changes_of="session_id")
-    first, second = (View(session_id=name) for name in ("123", "456"))
-
-    over_midnight = [("2026-03-08 23:15", second), ("2026-03-08 23:45", second)]
-    after_midnight = [("2026-03-09 00:15", second), ("2026-03-09 00:30", second)]
-    assert [(2, "midnight"), (2, "midnight")] == cut(rules, *over_midnight, *after_midnight)
-
-    another_id = [("11:00", first), ("11:15", second), ("12:15", second)]
-    assert [(1, "changes_of"), (2, "midnight")] == cut(rules, *another_id)
-
-
-def test_a_campaign_starts_a_visit_of_matomo() -> None:
-    """As in Matomo's fixture; unlike there, also in a visit that began without one."""
-    rules = presets.matomo(zone="UTC", campaign="campaign")
-    direct, goal, another = (View(campaign=name) for name in (None, "goal", "another goal"))
-
-    assert [(1, "changes_of"), (1, "gap")] == cut(rules, ("10:18", goal), ("10:24", another))
-    assert [(1, "changes_of"), (1, "gap")] == cut(rules, ("10:00", direct), ("10:06", goal))
-    assert [(3, "gap")] == cut(rules, ("10:00", goal), ("10:06", direct), ("10:12", goal))
-
-
-@attrs.define
-class Count:
-    """A state by functions that counts events."""
-
-    events: int = 0
-
-    def update(self, event: View) -> None:
-        self.events += 1
-
-
-@pytest.mark.parametrize(
-    ("gap", "times", "expected"),
-    [
-        pytest.param("30 minutes", [0, 9], [2], id="a second event"),
-        pytest.param("30 minutes", [0, 10], [1, 1], id="a single event"),
-        pytest.param("30 minutes", [0, 9, 38], [3], id="two events wait for 30 minutes"),
-        pytest.param("30 minutes", [0, 9, 39], [2, 1], id="and not longer"),
-        pytest.param("30 minutes", [0, 0, 29], [3], id="two events of one instant"),
-        pytest.param("2 minutes", [0, 1, 3], [2, 1], id="a shorter gap"),
-    ],
-)
-def test_a_visit_of_tealium_with_a_single_event_is_over_sooner(
-    gap: str, times: list[int], expected: list[int]
-) -> None:
-    """After 10 minutes, where the spec says how many events a state has."""
-    spec = SessionSpec.of(
-        Count,
-        keys={"user": str},
-        event_time="ts",
-        timeout=presets.tealium(gap, events=lambda state: state.events),
-        watermark_delay="1m",
-        order="event_time",
-    )
-    rows = rows_of(spec, [(minutes(time), View()) for time in times])
-    assert expected == [row.result.events for row in rows]
+    first = at("2026-03-08 00:00")
+    rows = rows_of(spec_of(rules), [(at(time) - first, View()) for time in times])
+    assert sessions == [row.result.events for row in rows]
 
 
 @attrs.frozen
@@ -468,25 +289,12 @@ def test_a_state_gap_makes_the_sessions_of_posthog(seed: int) -> None:
     assert posthogs(hits) == [row.result.events for row in driver.take_rows()]
 
 
-def test_a_campaign_starts_a_session_of_universal_analytics() -> None:
-    """Direct views stay with the session; another campaign, or a first one, doesn't."""
-    rules = presets.universal_analytics(zone="UTC", campaign="campaign")
-    campaigns = [None, "spring", None, "spring", "sale"]
-    views = [(minutes(n), View(campaign=name)) for n, name in enumerate(campaigns)]
-
-    rows = rows_of(spec_of(rules), views)
-
-    assert [(1, "changes_of"), (3, "changes_of"), (1, "gap")] == [
-        (row.result.events, row.closed_by) for row in rows
-    ]
-
-
 def test_a_preset_may_be_changed_field_by_field() -> None:
     """It's a value, and checked as any other rules."""
     changed = attrs.evolve(presets.posthog(), gap="1 hour", max_duration=None, midnight="UTC")
     assert changed == SessionRules("1 hour", midnight="UTC")
     with pytest.raises(SpecError, match="`midnight` must be the name of a time zone"):
-        presets.universal_analytics(zone="Mars/Olympus")
+        attrs.evolve(presets.posthog(), midnight="Mars/Olympus")
 
 
 @attrs.define

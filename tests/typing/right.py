@@ -328,7 +328,7 @@ typed = SessionSpec.aggregate(
     result=Row,
     keys=KEYS,
     event_time="ts",
-    timeout=presets.universal_analytics(zone="UTC", campaign="url"),
+    timeout=presets.posthog(),
     order="event_time",
     watermark_delay="1m",
 )

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, TypeAlias
 import attrs
 import pyarrow as pa
 
-from sessionkit import Aggregates, EventTimeGap, Session, SessionSpec, presets
+from sessionkit import Aggregates, EventTimeGap, Session, SessionRules, SessionSpec, presets
 from sessionkit import aggregates as agg
 from tests.support.options import evolved, session_spec
 
@@ -86,11 +86,11 @@ TRIGGERS: Final = {
     "repeatedly count>=2, discarding": "every 2 events",
 }
 
-# The rules that a case about a product follows, by how its name begins.
+# The rules that a case about a product or a midnight follows, by how its name begins.
 POLICIES: Final = {
+    "midnight": SessionRules("30 minutes", midnight="UTC"),
     "posthog": presets.posthog(),
     "segment": presets.segment(),
-    "universal_analytics": presets.universal_analytics(zone="UTC"),
 }
 # Its answer is that after all events.
 AFTER_ALL: Final = ORIGIN + LONG_DELAY
