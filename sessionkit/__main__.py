@@ -1,12 +1,11 @@
 """
-Look into a checkpoint, erase a key, watch queries, report on what they wrote, or size one before.
+Look into a checkpoint, erase a key, watch queries, or report on what they wrote.
 
     python -m sessionkit inspect CHECKPOINT [--spec module:name]
     python -m sessionkit sessions CHECKPOINT --spec module:name --key VALUE [VALUE ...]
     python -m sessionkit erase CHECKPOINT --spec module:name --key VALUE [VALUE ...]
     python -m sessionkit watch URL [--every 1s]
     python -m sessionkit report ROWS --out report.html [--dimension COLUMN] ...
-    python -m sessionkit size --events-per-second N --open-sessions N [--state-bytes N] ...
 """
 
 import sys
@@ -34,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> ArgumentParser:
     parser = ArgumentParser(
         "python -m sessionkit",
-        description="Look into a checkpoint, erase a key, watch queries, report, or size a query.",
+        description="Look into a checkpoint, erase a key, watch queries, or report.",
     )
     commands = parser.add_subparsers(required=True)
     inspect = commands.add_parser("inspect", help="what is in a checkpoint")
@@ -55,7 +54,6 @@ def _parser() -> ArgumentParser:
     watch.add_argument("url", help="its metrics, such as http://127.0.0.1:9108/metrics")
     watch.add_argument("--every", default="1s", help="how long between two looks, such as 5s")
     _add_report(commands.add_parser("report", help="a page of charts on the sessions of a table"))
-    _add_size(commands.add_parser("size", help="what a query needs: cores, memory, state"))
     return parser
 
 
@@ -71,15 +69,6 @@ def _add_report(command: ArgumentParser) -> None:
         command.add_argument(f"--{role}", help="the column of it, where its name doesn't say so")
     command.add_argument("--keys", nargs="+", default=(), help="the columns that tell users apart")
     command.add_argument("--funnel", nargs="+", default=(), help="the bool columns of its steps")
-
-
-def _add_size(command: ArgumentParser) -> None:
-    command.set_defaults(lines=_size_lines)
-    command.add_argument("--events-per-second", type=float, required=True, help="at the busiest")
-    command.add_argument("--open-sessions", type=int, required=True, help="open at a time")
-    command.add_argument("--state-bytes", type=int, default=16, help="of a session's state")
-    command.add_argument("--trigger", default="10 seconds", help="how often a micro-batch begins")
-    command.add_argument("--logic", choices=("functions", "aggregates"), default="functions")
 
 
 # Each command loads what it needs only when it runs: `--help` and wrong arguments need no Spark.
@@ -127,17 +116,6 @@ def _report_lines(asked: Namespace) -> Iterator[str]:
         asked.rows, out=asked.out, table=asked.table, title=asked.title, columns=columns
     )
     yield f"{asked.out}: {len(page) / 1e6:.1f} MB"
-
-
-def _size_lines(asked: Namespace) -> Iterator[str]:
-    found = import_module("sessionkit.sizing").size(
-        events_per_second=asked.events_per_second,
-        open_sessions=asked.open_sessions,
-        state_bytes=asked.state_bytes,
-        trigger=asked.trigger,
-        logic=asked.logic,
-    )
-    yield str(found)
 
 
 def _spec(text: str) -> Any:

@@ -29,7 +29,6 @@ PUBLIC = [
     "sessionkit.errors",
     "sessionkit.presets",
     "sessionkit.report",
-    "sessionkit.sizing",
     "sessionkit.spark",
     "sessionkit.spark.dedup",
     "sessionkit.spark.monitor",
