@@ -53,7 +53,6 @@ __all__ = [
     "UnsupportedError",
     "UserFunctionError",
     "by_bucket",
-    "by_frame",
     "by_processing_time",
 ]
 
@@ -95,7 +94,6 @@ if TYPE_CHECKING:
         Storage,
         Timer,
         by_bucket,
-        by_frame,
         by_processing_time,
     )
     from sessionkit.state import DecimalType, RenamedFrom

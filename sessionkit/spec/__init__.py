@@ -10,7 +10,6 @@ from sessionkit.spec.stateful import (
     BucketResult,
     StatefulSpec,
     by_bucket,
-    by_frame,
     by_processing_time,
 )
 from sessionkit.spec.views import BatchTimes, KeyState, KeyTimes, Session, Timer
@@ -37,6 +36,5 @@ __all__ = [
     "Storage",
     "Timer",
     "by_bucket",
-    "by_frame",
     "by_processing_time",
 ]

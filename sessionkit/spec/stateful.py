@@ -6,7 +6,6 @@ from types import NoneType, UnionType
 from typing import Any, Final, Generic, Literal, TypeAlias, Union, get_args, get_origin
 
 import attrs
-import pandas as pd
 import pyarrow as pa
 
 from sessionkit._arguments import choice, explained
@@ -30,8 +29,6 @@ from sessionkit.timeouts import Clock, EventTimeGap, FirstOf, TimeoutPolicy
 from sessionkit.timeouts._policies import deadlines_of
 from sessionkit.typing import FinishResult
 
-Handler: TypeAlias = Literal["events", "frame", "bucket"]
-
 
 @explained()
 @attrs.frozen
@@ -51,25 +48,7 @@ class BucketResult:
 
 @explained()
 @attrs.frozen
-class by_frame(Generic[S, R]):  # noqa: N801 (called like a function, as `functools.partial` is)
-    """
-    Ask for the events of a key as a pandas DataFrame: `process=by_frame(function)`.
-
-    The DataFrame has a column for the event time and one for each field of the event, and its rows
-    come in the order of event time, then content. Validators and converters of the event class
-    don't run.
-
-    Attributes:
-        function: `function(key, events, state, times)`. It returns what `process` returns, and it
-            may also return a DataFrame with the fields of the result as columns.
-    """
-
-    function: Callable[[Any, pd.DataFrame, KeyState[S], KeyTimes], FinishResult[R] | pd.DataFrame]
-
-
-@explained()
-@attrs.frozen
-class by_bucket:  # noqa: N801
+class by_bucket:  # noqa: N801 (called like a function, as `functools.partial` is)
     """
     Ask for all keys of a bucket at once, as Arrow tables: `process=by_bucket(function)`.
 
@@ -137,8 +116,8 @@ class StatefulSpec(Spec[E, S, R]):
         process: `process(key, events, state, times)`, called once for each key and micro-batch
             with events: a list of `event` objects in the order of event time, then content. It
             returns a result row, several, or None, or is a generator of rows. `state` is a
-            `KeyState`, `times` a `KeyTimes`. For events as a DataFrame, or many keys at once as
-            Arrow tables, pass `by_frame(function)` or `by_bucket(function)`.
+            `KeyState`, `times` a `KeyTimes`. For many keys at once as Arrow tables, pass
+            `by_bucket(function)`.
         on_timer: `on_timer(key, name, state, times)`, called when a named timer of the key has
             gone off, or, with the name `event_time_gap`, `processing_time_gap` or `time_to_live`,
             when the timeout policy ends the key; after that call nothing of the key is kept. For
@@ -161,11 +140,7 @@ class StatefulSpec(Spec[E, S, R]):
         FieldTypeError: A class has fields that cannot be stored; all are named.
     """
 
-    process: (
-        Callable[[Any, list[E], KeyState[S], KeyTimes], FinishResult[R]]
-        | by_frame[S, R]
-        | by_bucket
-    )
+    process: Callable[[Any, list[E], KeyState[S], KeyTimes], FinishResult[R]] | by_bucket
     on_timer: (
         Callable[[Any, str, KeyState[S], KeyTimes], FinishResult[R]]
         | by_processing_time[S, R]
@@ -181,7 +156,7 @@ class StatefulSpec(Spec[E, S, R]):
 
     def __attrs_post_init__(self) -> None:
         _check_functions(self)
-        events = {"process": 1} if self.handler == "events" else {}
+        events = {} if self.takes_buckets else {"process": 1}
         places = _annotations(self, **events)
         event = class_of("event", self._event, places, "`events: list[Payment]`")
         views = _annotations(self, process=2, on_timer=2)
@@ -194,27 +169,23 @@ class StatefulSpec(Spec[E, S, R]):
         set_derived(self, must_return=promised)
         _check_meaning(self)
         check_shared(self)
-        keyed = {} if self.handler == "bucket" else {"process": 0}
+        keyed = {} if self.takes_buckets else {"process": 0}
         for place in _annotations(self, **keyed, on_timer=0):
             check_key(place, self.keys)
         _check_clocks(self)
         _check_order(self)
-        if self.handler == "bucket":
+        if self.takes_buckets:
             _check_bucket(self)
 
     @property
-    def handler(self) -> Handler:
-        """How `process` takes events: as a list, as a DataFrame, or a whole bucket of keys."""
-        if isinstance(self.process, by_frame):
-            return "frame"
-        return "bucket" if isinstance(self.process, by_bucket) else "events"
+    def takes_buckets(self) -> bool:
+        """Whether `process` takes all keys of a bucket at once, and not the events of a key."""
+        return isinstance(self.process, by_bucket)
 
     @property
     def function(self) -> Callable[..., Any]:
-        """The function in `process`, without what `by_frame` or `by_bucket` put around it."""
-        if isinstance(self.process, by_frame | by_bucket):
-            return self.process.function
-        return self.process
+        """The function in `process`, without what `by_bucket` put around it."""
+        return self.process.function if isinstance(self.process, by_bucket) else self.process
 
     @property
     def timer_function(self) -> Callable[..., Any] | None:
@@ -340,8 +311,8 @@ def _check_order(spec: AnyStatefulSpec) -> None:
     if spec.lateness.late_events == "process":
         found = f'{refused} has no place for the late events of `late_events="process"`'
         raise SpecError(with_hint(found, 'leave `late_events` out, or write order="arrival"'))
-    if spec.handler != "events":
-        found = f"{refused} hands out events as a list, and `process` is by_{spec.handler}(...)"
+    if spec.takes_buckets:
+        found = f"{refused} hands out events as a list, and `process` is by_bucket(...)"
         hint = 'pass the function over a list of events, or write order="arrival"'
         raise SpecError(with_hint(found, hint))
 
@@ -349,9 +320,7 @@ def _check_order(spec: AnyStatefulSpec) -> None:
 def _check_functions(spec: AnyStatefulSpec) -> None:
     keyed = {"state": KeyState[Any], "times": KeyTimes}
     given: dict[str, Any] = {"key": None, "events": list[Any], **keyed}
-    if spec.handler == "frame":
-        given["events"] = pd.DataFrame
-    elif spec.handler == "bucket":
+    if spec.takes_buckets:
         given = {"events": pa.Table, "states": pa.Table, "times": BatchTimes}
     check_function(spec.function, "process", **given)
     if spec.on_timer is not None:
@@ -365,9 +334,8 @@ def _check_bucket(spec: AnyStatefulSpec) -> None:
             raise SpecError(with_hint(found, f"leave the key out of {spec.state.__name__}"))
     if spec.storage.layout == "per_key":
         found = "by_bucket(...) folds many keys at once, and layout='per_key' has one a group"
-        raise SpecError(
-            with_hint(found, 'write storage=Storage(layout="buckets"), or by_frame(...)')
-        )
+        hint = 'write storage=Storage(layout="buckets"), or pass the function over a list of events'
+        raise SpecError(with_hint(found, hint))
     if spec.processing_timers:
         found = "by_processing_time(...) is for timers, and by_bucket(...) cannot set one"
         hint = "leave `on_timer` without it, or pass a function over the events of one key"

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import attrs
-import pandas as pd
 import pytest
 from pyspark import cloudpickle
 
@@ -28,7 +27,6 @@ from sessionkit import (
     SessionSpec,
     StatefulSpec,
     Storage,
-    by_frame,
 )
 from sessionkit._instants import duration_text
 from sessionkit.errors import SpecError, StateValueError, UserFunctionError
@@ -342,10 +340,6 @@ def process(key: Any, events: list[View], state: KeyState[Visit], times: KeyTime
     """Do nothing."""
 
 
-def frame(key: Any, events: pd.DataFrame, state: KeyState[Visit], times: KeyTimes) -> Row:
-    return Row(len(events))
-
-
 def on_timer(key: Any, name: str, state: KeyState[Visit], times: KeyTimes) -> Iterator[Row]:
     yield Row(1)
 
@@ -372,17 +366,6 @@ def test_on_timer_says_what_process_does_not() -> None:
     spec = stateful(bare, on_timer=on_timer)
 
     assert (Visit, Row) == (spec.state, spec.result)
-
-
-def test_a_frame_says_nothing_of_the_event() -> None:
-    """A function over frames needs the class of the event."""
-    text = refusal(stateful, by_frame(frame))
-
-    assert "Hint: pass event=..., or annotate `events: list[Payment]`" in text
-    assert (Visit, Row) == (
-        stateful(by_frame(frame), event=View).state,
-        stateful(by_frame(frame), event=View).result,
-    )
 
 
 def test_a_view_without_its_class_says_nothing() -> None:

@@ -23,7 +23,6 @@ from sessionkit import (
     StatefulSpec,
     TimeToLive,
     by_bucket,
-    by_frame,
     by_processing_time,
 )
 from sessionkit._instants import LAST_INSTANT_US, span_us
@@ -51,10 +50,6 @@ class KeyedSum:
 
 def fold(events: pa.Table, states: pa.Table, times: BatchTimes) -> BucketResult:
     return BucketResult(states)
-
-
-def framed(key: Any, events: pd.DataFrame, state: KeyState[Sum], times: KeyTimes) -> Added:
-    return Added("framed", len(events))
 
 
 def gap_of(event: Amount) -> timedelta:
@@ -112,20 +107,15 @@ def test_a_spec_pickles(tool: Any, changes: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("handler", "function", "process"),
-    [
-        ("events", add, add),
-        ("frame", framed, by_frame(framed)),
-        ("bucket", fold, by_bucket(fold)),
-    ],
+    ("takes_buckets", "function", "process"), [(False, add, add), (True, fold, by_bucket(fold))]
 )
 def test_the_spec_says_how_its_function_takes_events(
-    handler: str, function: Any, process: Any
+    takes_buckets: bool, function: Any, process: Any
 ) -> None:
-    """`by_frame` and `by_bucket` mark the function, and the engine gets it without the mark."""
+    """`by_bucket` marks the function, and the engine gets it without the mark."""
     spec = summing(process)
 
-    assert (handler, function) == (spec.handler, spec.function)
+    assert (takes_buckets, function) == (spec.takes_buckets, spec.function)
 
 
 @pytest.mark.parametrize(
@@ -331,7 +321,7 @@ def test_settings_are_named() -> None:
         (
             {"process": by_bucket(fold), "layout": "per_key"},
             "by_bucket(...) folds many keys at once, and layout='per_key' has one a group",
-            'write storage=Storage(layout="buckets"), or by_frame(...)',
+            'write storage=Storage(layout="buckets"), or pass the function over a list of events',
         ),
         (
             {"order": "time"},
@@ -347,11 +337,6 @@ def test_settings_are_named() -> None:
             {"order": "event_time", "late_events": "process"},
             '`order="event_time"` has no place for the late events of `late_events="process"`',
             'leave `late_events` out, or write order="arrival"',
-        ),
-        (
-            {"order": "event_time", "process": by_frame(framed)},
-            '`order="event_time"` hands out events as a list, and `process` is by_frame(...)',
-            'pass the function over a list of events, or write order="arrival"',
         ),
         (
             {"order": "event_time", "process": by_bucket(fold)},
@@ -401,7 +386,6 @@ def test_a_class_that_cannot_be_stored_is_refused(role: str) -> None:
     ("role", "wrap", "arguments"),
     [
         ("process", None, "key, events, state, times"),
-        ("process", by_frame, "key, events, state, times"),
         ("process", by_bucket, "events, states, times"),
         ("on_timer", None, "key, name, state, times"),
     ],
@@ -438,7 +422,7 @@ def test_what_is_no_function_is_refused() -> None:
     )
 
 
-@pytest.mark.parametrize("process", [None, by_frame(None), by_bucket(None)])  # type: ignore[arg-type]
+@pytest.mark.parametrize("process", [None, by_bucket(None)])  # type: ignore[arg-type]
 def test_a_spec_without_process_is_refused(process: Any) -> None:
     """`process` is a function, also where it is marked."""
     assert "`process` must be a function, found None (NoneType)" in refusal(process=process)

@@ -20,7 +20,6 @@ from sessionkit import (
     Session,
     SessionSpec,
     StatefulSpec,
-    by_frame,
 )
 from sessionkit.testing import minutes
 from sessionkit.testing.strategies import check_spec
@@ -179,10 +178,9 @@ def test_a_merge_that_depends_on_the_order_is_found() -> None:
     assert "2. the same events give two different Visit, by the way in which they come" in text
 
 
-@pytest.mark.parametrize("process", [sets, by_frame(sets)])
-def test_a_state_that_depends_on_the_cut_is_found(process: Any) -> None:
+def test_a_state_that_depends_on_the_cut_is_found() -> None:
     """How events fall into micro-batches is chance."""
-    text = said(summing(process))
+    text = said(summing(sets))
     assert "1. another cut into micro-batches gives another state:\n  micro-batch 1  " in text
     assert "in these 2: [(Key(key=" in text
     assert "in one: [(Key(key=" in text

@@ -5,7 +5,6 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple, Self, assert_type
 
 import attrs
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -24,7 +23,6 @@ from sessionkit import (
     StatefulSpec,
     Storage,
     by_bucket,
-    by_frame,
     presets,
 )
 from sessionkit import aggregates as agg
@@ -272,23 +270,12 @@ def process(key: Any, events: list[View], state: KeyState[Visit], times: KeyTime
     return Row(len(events)) if events else None
 
 
-def process_frame(
-    key: Any, events: pd.DataFrame, state: KeyState[Visit], times: KeyTimes
-) -> Row | pd.DataFrame:
-    return Row(len(events))
-
-
 def process_bucket(events: pa.Table, states: pa.Table, times: BatchTimes) -> BucketResult:
     return BucketResult(states)
 
 
 per_key = StatefulSpec(keys=KEYS, process=process, timeout=NoTimeout())
 assert_type(per_key, StatefulSpec[View, Visit, Row])
-
-per_frame = StatefulSpec(
-    keys=KEYS, event=View, result=Row, process=by_frame(process_frame), timeout=NoTimeout()
-)
-assert_type(per_frame, StatefulSpec[View, Visit, Row])
 
 per_bucket = StatefulSpec(
     keys=KEYS,

@@ -1,6 +1,6 @@
 """The keys of a bucket that a micro-batch touches: found, called, and put back into the table."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from itertools import repeat
 from operator import attrgetter
@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 
 from sessionkit._engine.keys.calls import KeyRun, Stamps
-from sessionkit._engine.keys.handlers import event_frame
 from sessionkit._engine.keys.program import STAMPS, Program, read_timers, timer_columns
 from sessionkit._engine.rows.objects import decode_keys, decode_states, encode_states
 from sessionkit._engine.rows.order import in_total_order, key_numbers
@@ -100,13 +99,9 @@ class ActiveKeys:
     def spans(self) -> Iterator[tuple[KeyRun, int, int]]:
         yield from zip(self.runs, self.starts[:-1], self.starts[1:], strict=True)
 
-    def parts(self, objects: list[Any]) -> Callable[[int, int], Any]:
-        """Return what gives the events between two places as the function wants them."""
-        if self.program.handler == "frame":
-            frame = event_frame(self.program.spec, self.events)
-            return lambda start, stop: frame.iloc[start:stop].reset_index(drop=True)
-        ordered = [objects[place] for place in self.order.tolist()]
-        return lambda start, stop: ordered[start:stop]
+    def ordered(self, objects: list[Any]) -> list[Any]:
+        """Return the objects of the events in their order."""
+        return [objects[place] for place in self.order.tolist()]
 
     def table(self) -> pa.Table:
         kept = [run.is_kept for run in self.runs]

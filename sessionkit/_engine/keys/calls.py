@@ -13,7 +13,6 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
-from sessionkit._engine.keys.handlers import rows_of_frames
 from sessionkit._engine.keys.lost import WatchedState
 from sessionkit._engine.keys.program import Program
 from sessionkit._engine.logic import BatchClocks
@@ -203,8 +202,6 @@ class Calls:
             found = function(key, given, state, times)
             if found.__class__ is cls and not rejects:
                 return [found]
-            if self.program.handler == "frame" and role == "process":
-                found = rows_of_frames(found, cls)
             rows = collected(found, self.program.spec, role)
         except Exception as error:
             raise UserFunctionError(*call_failed(role, function, repr(key), error)) from error

@@ -1,21 +1,18 @@
 """
-What functions under `by_frame` and `by_bucket` are given, and what they return.
+What functions under `by_bucket` are given, and what they return.
 
-`by_frame` gives the events of a key as a pandas frame. `by_bucket` gives all keys of a bucket at
-once, for users who fold with Arrow or NumPy.
+They get all keys of a bucket at once, for users who fold with Arrow or NumPy.
 """
 
-from collections.abc import Generator, Iterable, Sequence
-from itertools import chain
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sessionkit._engine.keys.program import Program, timer_columns
-from sessionkit._engine.rows.objects import decode_keys, yielded
+from sessionkit._engine.rows.objects import decode_keys
 from sessionkit._engine.rows.order import in_total_order, key_numbers
 from sessionkit._engine.rows.table import (
     Numbers,
@@ -40,61 +37,7 @@ from sessionkit.state._collections import (
     OptionalType,
     TupleType,
 )
-from sessionkit.state._scalars import FloatType
 from sessionkit.state._types import FieldType
-
-NULLABLE: Final = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
-"""Where a column may hold nulls: pandas would make floats of such integers, and of such flags
-objects."""
-
-
-# -- by_frame -----------------------------------------------------------------------------------
-
-
-def event_frame(spec: AnyStatefulSpec, events: pa.Table) -> pd.DataFrame:
-    """
-    Return events as a frame: a column for the event time, and one for each field of the event.
-
-    Instants are aware, in UTC. Integers and flags that are Optional have pandas' nullable types.
-    """
-    columns = {} if spec.event_time is None else {spec.event_time: events["time"].to_pandas()}
-    for field in codec_of(spec.event).type.fields:
-        is_nullable = field.type.exact and type(None) in field.type.exact
-        types = NULLABLE.get if is_nullable else None
-        columns[field.name] = events[f"event.{field.name}"].to_pandas(types_mapper=types)
-    return pd.DataFrame(columns, index=pd.RangeIndex(events.num_rows))
-
-
-def rows_of_frames(found: Any, cls: type[Any]) -> Any:
-    """Return result rows in place of the frames in what the function returned."""
-    parts = yielded(found, "process") if isinstance(found, Generator) else found
-    parts = [found] if isinstance(found, pd.DataFrame) else parts
-    if found.__class__ is cls or not isinstance(parts, Iterable):
-        return found
-    rows = (_rows_of_frame(p, cls) if isinstance(p, pd.DataFrame) else [p] for p in parts)
-    return chain.from_iterable(rows)
-
-
-def _rows_of_frame(frame: pd.DataFrame, cls: type[Any]) -> list[Any]:
-    kind = codec_of(cls).type
-    names = [field.name for field in kind.fields]
-    if sorted(map(str, frame.columns)) != sorted(names):
-        found = f"`process` returned the columns {list(frame.columns)}"
-        raise UserFunctionError(with_hint(f"{found}; {cls.__name__} has {names}", "name them so"))
-    columns = [_values(frame[field.name], field.type) for field in kind.fields]
-    return list(map(kind.build, *columns)) if names else [kind.build() for _ in range(len(frame))]
-
-
-def _values(column: "pd.Series[Any]", kind: FieldType) -> list[Any]:
-    """Return the values of a column; NaN is a value of a float, and a null of any other type."""
-    values: list[Any] = [None if value is pd.NA else value for value in column.tolist()]
-    if kind in (FloatType(), OptionalType(FloatType())):
-        return values
-    missing = column.isna().tolist()
-    return [None if gone else value for value, gone in zip(values, missing, strict=True)]
-
-
-# -- by_bucket ----------------------------------------------------------------------------------
 
 
 def fold_bucket(

@@ -95,17 +95,17 @@ class Program:
     """
     A stateful spec, compiled.
 
-    `handler` says whether `function` takes the events of a key, a frame of them, or all keys of a
-    bucket; `rejects` that a call that fails leaves no trace, instead of stopping the query. The age
-    of a state is counted on `age_clock`, if at all. `view` makes the state for a call; `lose` is
-    told of one that was changed and not set.
+    `takes_buckets` says that `function` takes all keys of a bucket at once; `rejects` that a call
+    that fails leaves no trace, instead of stopping the query. The age of a state is counted on
+    `age_clock`, if at all. `view` makes the state for a call; `lose` is told of one that was
+    changed and not set.
     """
 
     spec: AnyStatefulSpec
     function: Any
     name: str
     on_timer: Any
-    handler: str
+    takes_buckets: bool
     spans: Sequence[Span]
     age_clock: Clock | None
     has_event_time: bool
@@ -139,7 +139,7 @@ class Program:
             function=spec.function,
             name=name_of(spec.function),
             on_timer=spec.timer_function,
-            handler=spec.handler,
+            takes_buckets=spec.takes_buckets,
             spans=[Span(d.name, d.clock, d.since, span_us(d.span)) for d in deadlines],
             age_clock=next(ages, None),
             has_event_time=spec.event_time is not None,
@@ -164,7 +164,7 @@ class Program:
             "clock": self.spec.clock,
             "time_to_live_clock": [] if self.age_clock is None else [self.age_clock],
             # It sets no timers, and would leave those that are stored forever.
-            "by_bucket": self.handler == "bucket",
+            "by_bucket": self.takes_buckets,
         }
         return json.dumps(entries, sort_keys=True).encode()
 

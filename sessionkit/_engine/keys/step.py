@@ -112,7 +112,7 @@ class KeyLogic:
     ) -> tuple[pa.Table, pa.Table, dict[int, Failure]]:
         """Call the functions; return the keys from now on, the rows, and why events failed."""
         program = self.program
-        if program.handler == "bucket":
+        if program.takes_buckets:
             now, processing_us = calls.now, calls.clocks.processing_us
             keys, rows, why = fold_bucket(program, keys, events, now, processing_us)
             return keys, rows, {} if why is None else dict.fromkeys(range(events.num_rows), why)
@@ -138,7 +138,7 @@ def _turns(program: Program, memory: Memory, arrived: pa.Table, watermark_us: in
 
 def _readable(program: Program, arrived: pa.Table) -> tuple[pa.Table, list[Any], list[Rejected]]:
     """Return the events as rows and as objects, and rejected those that their class refuses."""
-    if program.handler != "events":
+    if program.takes_buckets:
         return arrived, [], []
     objects, refused = build_events(program.spec, arrived)
     if not refused:
@@ -153,11 +153,11 @@ def _readable(program: Program, arrived: pa.Table) -> tuple[pa.Table, list[Any],
 def _process(active: ActiveKeys, calls: Calls, objects: list[Any]) -> dict[int, Failure]:
     """Hand each key all of its events; return why events failed, by their place."""
     failures: dict[int, Failure] = {}
-    times_us, part = micros(active.events["time"]).tolist(), active.parts(objects)
+    times_us, events = micros(active.events["time"]).tolist(), active.ordered(objects)
     for run, start, stop in active.spans():
         if start == stop:
             continue
-        failure = calls.process(run, part(start, stop), times_us[start:stop])
+        failure = calls.process(run, events[start:stop], times_us[start:stop])
         if failure is not None:
             failures |= dict.fromkeys(active.order[start:stop].tolist(), failure)
     return failures

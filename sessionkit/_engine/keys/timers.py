@@ -153,12 +153,12 @@ def _is_due(clocks: BatchClocks) -> Callable[[Armed], bool]:
 def process_in_turn(active: ActiveKeys, calls: Calls, objects: list[Any]) -> dict[int, Failure]:
     """Call the functions of every key in time order; return why events failed, by their place."""
     failures: dict[int, Failure] = {}
-    times_us, part = micros(active.events["time"]).tolist(), active.parts(objects)
+    times_us, events = micros(active.events["time"]).tolist(), active.ordered(objects)
     for run, start, last in active.spans():
         for time_us, same in groupby(times_us[start:last]):
             stop = start + len([*same])
             _pass_time(calls, run, time_us, time_us - 1)
-            failure = calls.process(run, part(start, stop), times_us[start:stop])
+            failure = calls.process(run, events[start:stop], times_us[start:stop])
             if failure is not None:
                 failures |= dict.fromkeys(active.order[start:stop].tolist(), failure)
             start = stop  # noqa: PLW2901 (the instants of a key follow each other)

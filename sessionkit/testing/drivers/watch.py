@@ -82,7 +82,7 @@ class Watch:
     def over(cls, worker: Worker) -> "Watch":
         """Watch the functions that a worker calls for a key."""
         watch, logic = cls(), worker.logic
-        if isinstance(logic, KeyLogic) and logic.program.handler != "bucket":
+        if isinstance(logic, KeyLogic) and not logic.program.takes_buckets:
             on_timer = logic.program.on_timer
             program = attrs.evolve(
                 logic.program,

@@ -1,13 +1,12 @@
-"""The three ways to take events, what they may return, and the layouts."""
+"""The two ways to take events, what they may return, and the layouts."""
 
-from collections.abc import Iterator, Sequence
-from datetime import UTC, date, datetime, timedelta
+from collections.abc import Sequence
+from datetime import UTC, date, datetime
 from decimal import Decimal
-from enum import Enum, IntEnum
+from enum import IntEnum
 from typing import Any
 
 import attrs
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -23,7 +22,6 @@ from sessionkit import (
     TimeToLive,
     UserFunctionError,
     by_bucket,
-    by_frame,
 )
 from sessionkit.state._codec import codec_of
 from sessionkit.testing import StatefulDriver, at, minutes
@@ -108,10 +106,9 @@ def yields_and_returns(key: Any, given: Any, state: Any, times: Any) -> Any:
     return None
 
 
-@pytest.mark.parametrize("process", [yields_and_returns, by_frame(yields_and_returns)])
-def test_a_row_that_a_generator_returns_is_not_lost(process: Any) -> None:
+def test_a_row_that_a_generator_returns_is_not_lost() -> None:
     """Python gives it to nobody, so it's refused; a `return` without a value ends it."""
-    driver = driver_of(summing(process))
+    driver = driver_of(summing(yields_and_returns))
     assert [Added("a", 1)] == adding(driver, "bob", at("09:00"))
     driver.add("ann", at("09:00"), Amount())
 
@@ -280,204 +277,6 @@ def test_keys_of_one_bucket_do_not_get_in_each_others_way(bucket_count: int) -> 
 
     assert [Sum(place) for place in range(8)] == [key.state for key in driver.stored_keys()]
     assert (8, 8) == (driver.counts.events, driver.counts.processed)
-
-
-# -- by_frame ----------------------------------------------------------------------------------
-
-
-def add_frame(key: Any, events: pd.DataFrame, state: KeyState[Sum], times: KeyTimes) -> Added:
-    total = Sum(state.get(Sum()).total + int(events["number"].sum()))
-    state.set(total)
-    return Added("process", total.total)
-
-
-@attrs.frozen
-class Many:
-    """An event with a column of every kind."""
-
-    whole: int
-    maybe: int | None
-    flag: bool
-    sure: bool | None
-    real: float
-    hope: float | None
-    text: str | None
-    when: datetime | None
-    day: date
-    span: timedelta
-    amount: Decimal
-    tags: list[str]
-
-
-MANY = Many(
-    whole=1,
-    maybe=None,
-    flag=True,
-    sure=None,
-    real=float("nan"),
-    hope=None,
-    text=None,
-    when=None,
-    day=date(2026, 1, 2),
-    span=minutes(1),
-    amount=Decimal("1.5"),
-    tags=["a"],
-)
-
-
-def test_a_frame_has_a_column_for_the_event_time_and_each_field() -> None:
-    """Whole numbers stay whole next to a null, instants are aware, and the index counts from 0."""
-    frames: list[pd.DataFrame] = []
-
-    def look(key: Any, events: pd.DataFrame, state: KeyState[Sum], times: KeyTimes) -> None:
-        frames.append(events)
-
-    driver = driver_of(summing(by_frame(look), event=Many))
-    driver.add("ann", at("09:01"), MANY)
-    driver.add("ann", at("09:00"), attrs.evolve(MANY, whole=2, maybe=3, sure=False, text="b"))
-    driver.add("bob", at("09:02"), MANY)
-    driver.run_batch()
-
-    frame = next(frame for frame in frames if len(frame) == 2)
-    assert ["at", *(field.name for field in attrs.fields(Many))] == list(frame.columns)
-    assert [0, 1] == list(frame.index)
-    assert [at("09:00"), at("09:01")] == frame["at"].tolist()
-    assert [2, 1] == frame["whole"].tolist()
-    assert ["Int64", "boolean"] == [str(frame[name].dtype) for name in ("maybe", "sure")]
-    assert [3, pd.NA] == frame["maybe"].tolist()
-    assert UTC is frame["at"].dt.tz or "UTC" == str(frame["at"].dt.tz)
-    assert [[0]] == [list(other.index) for other in frames if other is not frame]
-
-
-def test_a_frame_without_event_time_has_the_fields_only() -> None:
-    """A spec that knows no event time has no column for it."""
-    names: list[list[str]] = []
-
-    def look(key: Any, events: pd.DataFrame, state: KeyState[Sum], times: KeyTimes) -> None:
-        names.append(list(events.columns))
-
-    spec = summing(by_frame(look), event_time=None, watermark_delay=None)
-    adding(driver_of(spec), "ann", None)
-
-    assert [["number"]] == names
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_frames_fold_as_objects_do(layout: str) -> None:
-    """A function over frames has the same state, timers and results as one over events."""
-    plain, framed = (
-        driver_of(summing(process, layout=layout)) for process in (add, by_frame(add_frame))
-    )
-    for driver in (plain, framed):
-        adding(driver, "ann", at("09:00"), 1, 2)
-        driver.add("bob", at("09:00"), Amount(7))
-        driver.add("ann", at("09:01"), Amount(4))
-        driver.run_batch()
-
-    assert plain.take_rows() == framed.take_rows()
-    assert plain.stored_keys() == framed.stored_keys()
-    assert plain.counts == framed.counts
-
-
-def test_a_frame_that_is_changed_changes_no_other_key() -> None:
-    """Each key is given a frame of its own."""
-
-    def spoil(key: Any, events: pd.DataFrame, state: KeyState[Sum], times: KeyTimes) -> Added:
-        total = int(events["number"].sum())
-        events["number"] = 99
-        events.loc[:, "at"] = None
-        return Added(key.key, total)
-
-    driver = driver_of(summing(by_frame(spoil)))
-    for key in "abc":
-        driver.add(key, at("09:00"), Amount(1))
-    driver.run_batch()
-
-    assert [Added("a", 1), Added("b", 1), Added("c", 1)] == driver.take_results()
-
-
-def parts(key: Any, events: pd.DataFrame, state: KeyState[Sum], times: KeyTimes) -> Iterator[Any]:
-    yield pd.DataFrame({"total": [1, 2], "what": ["a", "b"]})
-    yield Added("c", 3)
-    yield pd.DataFrame({"what": [], "total": []})
-
-
-@pytest.mark.parametrize(
-    ("expected", "function"),
-    [
-        (["a", "b"], lambda *given: pd.DataFrame({"what": ["a", "b"], "total": [1, 2]})),
-        (["a", "b"], lambda *given: [pd.DataFrame({"what": ["a", "b"], "total": [1, 2]})]),
-        (["a"], lambda *given: Added("a", 1)),
-        ([], lambda *given: None),
-        (["a", "b", "c"], parts),
-    ],
-)
-def test_a_frame_of_results_is_as_good_as_rows(expected: list[str], function: Any) -> None:
-    """Frames of results, rows, and both in turn come out in their order."""
-    driver = driver_of(summing(by_frame(function)))
-
-    assert expected == texts(adding(driver, "ann", at("09:00")))
-
-
-class Mood(Enum):
-    GOOD = "good"
-
-
-@attrs.frozen
-class Loose:
-    """A result whose fields may be missing."""
-
-    whole: int | None
-    real: float
-    hope: float | None
-    when: datetime | None
-    mood: Mood | None
-
-
-def test_what_is_missing_in_a_frame_of_results_is_none() -> None:
-    """NaN means NaN in a float, and None in any other column."""
-
-    def loose(key: Any, events: pd.DataFrame, state: KeyState[Sum], times: KeyTimes) -> Any:
-        return pd.DataFrame(
-            {
-                "whole": pd.array([1, None], dtype="Int64"),
-                "real": [np.nan, 1.5],
-                "hope": [np.nan, 2.5],
-                "when": [pd.NaT, pd.Timestamp(at("09:00"))],
-                "mood": [None, Mood.GOOD],
-            }
-        )
-
-    driver = driver_of(summing(by_frame(loose), result=Loose))
-    driver.add("ann", at("09:00"), Amount())
-    driver.run_batch()
-
-    nan = float("nan")
-    expected = [Loose(1, nan, nan, None, None), Loose(None, 1.5, 2.5, at("09:00"), Mood.GOOD)]
-    assert list(map(repr, expected)) == list(map(repr, driver.take_results()))
-
-
-def test_a_frame_of_results_has_exactly_the_fields() -> None:
-    """The error names the columns that were found, and those that are wanted."""
-    wrong = pd.DataFrame({"what": ["a"], "sum": [1]})
-    driver = driver_of(summing(by_frame(lambda *given: wrong)))
-    driver.add("ann", at("09:00"), Amount())
-
-    assert failure(driver).startswith(
-        "`process` returned the columns ['what', 'sum']; Added has ['what', 'total']\n\n"
-        "Hint: name them so"
-    )
-
-
-def test_a_result_without_fields_is_counted_by_the_rows_of_its_frame() -> None:
-    """A frame may have rows and no columns."""
-    nothing = attrs.make_class("Nothing", {})
-    frame = pd.DataFrame(index=range(3))
-    driver = driver_of(summing(by_frame(lambda *given: frame), result=nothing))
-    driver.add("ann", at("09:00"), Amount())
-    driver.run_batch()
-
-    assert [nothing()] * 3 == driver.take_results()
 
 
 # -- by_bucket ---------------------------------------------------------------------------------

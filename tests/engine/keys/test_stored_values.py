@@ -4,7 +4,6 @@ from enum import Enum
 from typing import Any
 
 import attrs
-import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -18,7 +17,6 @@ from sessionkit import (
     StateMismatchError,
     TimerError,
     by_bucket,
-    by_frame,
 )
 from sessionkit.testing import SessionDriver, StatefulDriver, at
 from tests.support.stateful_specs import (
@@ -45,13 +43,6 @@ class Moody:
     """A state with a field that not every text fits."""
 
     mood: Mood
-
-
-@attrs.frozen
-class Hope:
-    """A result whose only field may be missing."""
-
-    hope: float | None
 
 
 def fold(events: pa.Table, states: pa.Table, times: BatchTimes) -> BucketResult:
@@ -184,19 +175,6 @@ def test_many_timers_of_a_key_go_off_in_order() -> None:
     names = texts(driver.take_results())
     assert 60 == len(names)
     assert sorted(names) == names
-
-
-def test_a_missing_number_in_a_frame_of_results_is_none() -> None:
-    """Pandas has its own word for it in its nullable types."""
-
-    def hope(key: Any, events: pd.DataFrame, state: KeyState[Sum], times: KeyTimes) -> Any:
-        return pd.DataFrame({"hope": pd.array([None, 1.5], dtype="Float64")})
-
-    driver = driver_of(summing(by_frame(hope), result=Hope))
-    driver.add("ann", at("09:00"), Amount())
-    driver.run_batch()
-
-    assert [Hope(None), Hope(1.5)] == driver.take_results()
 
 
 def test_a_fold_of_buckets_has_no_processing_timers() -> None:

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 import attrs
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -22,7 +21,6 @@ from sessionkit import (
     Storage,
     TimeToLive,
     by_bucket,
-    by_frame,
 )
 from sessionkit.spark import apply_with_state, check_checkpoint, stored_keys
 from tests.support.options import evolved
@@ -296,13 +294,6 @@ def is_balanced(key: Any, events: list[Amount], state: Any, times: Any) -> None:
     state.set(Total(held.count + len(events), total, max(extras, default=None)))
 
 
-def add_up_frame(key: Any, events: pd.DataFrame, state: Any, times: Any) -> None:
-    held = state.get(Total(0, 0.0, None))
-    extras = events["extra"].dropna().tolist() + ([] if held.best is None else [held.best])
-    total = held.total + float(events["value"].to_numpy().sum())
-    state.set(Total(held.count + len(events), total, max(extras, default=None)))
-
-
 def add_up_bucket(events: pa.Table, states: pa.Table, times: Any) -> BucketResult:
     """Add the events of many keys at once."""
     counted = events.group_by("key").aggregate(
@@ -375,7 +366,6 @@ def shown(rows: Iterable[Row]) -> list[tuple[Any, ...]]:
     "process",
     [
         pytest.param(is_balanced, id="events"),
-        pytest.param(by_frame(add_up_frame), id="frame", marks=pytest.mark.long),
         pytest.param(by_bucket(add_up_bucket), id="bucket"),
     ],
 )
