@@ -1,61 +1,18 @@
 """An endpoint for Prometheus, with the metrics of queries."""
 
-import socket
-import threading
 from collections.abc import Iterator
-from contextlib import suppress
-from socketserver import ThreadingMixIn
 from typing import Any, Final
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 import attrs
-from prometheus_client import CollectorRegistry, make_wsgi_app
+from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from sessionkit._arguments import explained
 from sessionkit.spark.monitor.metrics import METRICS, samples
-from sessionkit.spark.monitor.query_status import LOG, QueryStatus
+from sessionkit.spark.monitor.query_status import QueryStatus
 
-MOST_CONNECTIONS: Final = 16
-"""Each has a thread; a further connection ends the oldest."""
-PATIENCE_S: Final = 5.0
 FAMILIES: Final = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily}
-
-
-class _Handler(WSGIRequestHandler):
-    timeout = PATIENCE_S
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (the name of the base)
-        pass
-
-
-class _Server(ThreadingMixIn, WSGIServer):
-    daemon_threads = True
-    request_queue_size = 128
-
-    def __init__(self, *args: Any, **settings: Any) -> None:
-        self._open: dict[socket.socket, None] = {}
-        self._changed = threading.Condition()
-        super().__init__(*args, **settings)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        with self._changed:
-            if len(self._open) == MOST_CONNECTIONS:
-                with suppress(OSError):
-                    next(iter(self._open)).shutdown(socket.SHUT_RDWR)
-                self._changed.wait_for(lambda: len(self._open) < MOST_CONNECTIONS)
-            self._open[request] = None
-        super().process_request(request, client_address)
-
-    def shutdown_request(self, request: Any) -> None:
-        with self._changed:
-            self._open.pop(request, None)
-            self._changed.notify()
-            super().shutdown_request(request)
-
-    def handle_error(self, _: Any, client_address: Any) -> None:
-        LOG.debug("the connection of %s broke off", client_address)
 
 
 @attrs.define(eq=False)
@@ -93,9 +50,6 @@ class PrometheusEndpoint:
         """
         Serve the metrics, or let a server that already exists serve them.
 
-        The server has at most 16 connections, each in a thread: a further one ends the oldest, and
-        5 seconds of silence end one.
-
         Args:
             port: Where to listen; 0 for any that is free. None starts no server: then something
                 else must show the registry.
@@ -107,10 +61,7 @@ class PrometheusEndpoint:
         self._registry.register(self._collector)
         self._server: Any = None
         if port is not None:
-            family = socket.getaddrinfo(address, port)[0][0]
-            kind = type("_Server", (_Server,), {"address_family": family})
-            self._server = make_server(address, port, make_wsgi_app(self._registry), kind, _Handler)
-            threading.Thread(target=self._server.serve_forever, daemon=True).start()
+            self._server, _ = start_http_server(port, address, self._registry)
 
     def __call__(self, status: QueryStatus) -> None:
         """Show how a query stands from now on."""

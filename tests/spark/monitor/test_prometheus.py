@@ -1,8 +1,6 @@
 """The server of the metrics, with connections that say nothing."""
 
 import socket
-import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from urllib.request import urlopen
@@ -11,8 +9,7 @@ import pytest
 
 pytest.importorskip("prometheus_client")
 
-from sessionkit.spark.monitor import PrometheusEndpoint, QueryStatus, prometheus
-from sessionkit.spark.monitor.prometheus import MOST_CONNECTIONS
+from sessionkit.spark.monitor import PrometheusEndpoint, QueryStatus
 
 
 @pytest.fixture(name="endpoint")
@@ -38,30 +35,11 @@ def fetched(endpoint: PrometheusEndpoint) -> str:
     return text
 
 
-def test_120_half_open_connections_take_16_threads(endpoint: PrometheusEndpoint) -> None:
-    """And whoever asks is answered all the same, whether they have said nothing or half of it."""
-    before = threading.active_count()
+def test_connections_that_say_nothing_keep_nobody_waiting(endpoint: PrometheusEndpoint) -> None:
+    """Whoever asks is answered, whether the others have said nothing or half of a request."""
     with ExitStack() as stack:
-        for _ in range(60):
+        for _ in range(10):
             stack.enter_context(connected(endpoint))
             stack.enter_context(connected(endpoint, b"GET /metrics HTTP/1.1\r\nHost: "))
         assert 'query="visits"' in fetched(endpoint)
-        assert before + MOST_CONNECTIONS >= threading.active_count()
     assert 'query="visits"' in fetched(endpoint)
-
-
-def test_silence_ends_a_connection(
-    endpoint: PrometheusEndpoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """After 5 seconds, though there is room; its thread ends with it."""
-    assert 5 == prometheus._Handler.timeout
-    monkeypatch.setattr(prometheus._Handler, "timeout", 0.2)
-    before = threading.active_count()
-    with connected(endpoint, b"GET ") as connection:
-        began = time.monotonic()
-        assert b"" == connection.recv(1)
-        assert 0.1 < time.monotonic() - began < 4
-    deadline = time.monotonic() + 5
-    while threading.active_count() > before and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert before == threading.active_count()
