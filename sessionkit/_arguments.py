@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sized
 from difflib import get_close_matches
 from keyword import iskeyword
 from types import MappingProxyType
-from typing import Any, Final, ParamSpec, TypeVar, get_args
+from typing import Any, Final, ParamSpec, TypeVar, get_args, get_origin
 
 import attrs
 
@@ -18,19 +18,16 @@ NONE: Final[Mapping[str, str]] = MappingProxyType({})
 REST: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
-def explained(
-    former: Mapping[str, str] = NONE, examples: Mapping[str, str] = NONE
-) -> Callable[[type[T]], type[T]]:
+def explained(examples: Mapping[str, str] = NONE) -> Callable[[type[T]], type[T]]:
     """
     Let a class say which arguments are meant, and which are missing.
 
     Args:
-        former: What to write in place of arguments that it no longer has, by their names.
         examples: What to write for arguments that are missing, by their names.
     """
 
     def explain(cls: Any) -> Any:
-        make, check = cls.__init__, _checked(cls, former, examples)
+        make, check = cls.__init__, _checked(cls, examples)
 
         @functools.wraps(make)
         def init(self: Any, *values: Any, **named: Any) -> None:
@@ -45,7 +42,7 @@ def explained(
 
 def explains(function: Callable[P, T]) -> Callable[P, T]:
     """Let a function say which arguments are meant, and which are missing."""
-    check = _checked(function, NONE, NONE)
+    check = _checked(function, NONE)
 
     @functools.wraps(function)
     def call(*values: P.args, **named: P.kwargs) -> T:
@@ -56,7 +53,7 @@ def explains(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def _checked(
-    called: Any, former: Mapping[str, str], examples: Mapping[str, str]
+    called: Any, examples: Mapping[str, str]
 ) -> Callable[[Sized, Mapping[str, object]], None]:
     """Return what raises a `SpecError` for arguments that a class or a function doesn't take."""
     signature = inspect.signature(called).parameters
@@ -69,7 +66,7 @@ def _checked(
         for name in named if inspect.Parameter.VAR_KEYWORD not in kinds else ():
             if name not in known:
                 found = f"{called.__name__} has no argument `{name}`"
-                raise SpecError(with_hint(found, _meant(name, known, former)))
+                raise SpecError(with_hint(found, _meant(name, known)))
         if len(values) > len(places) and inspect.Parameter.VAR_POSITIONAL not in kinds:
             raise SpecError(_too_many(called.__name__, len(values), known, named))
         missing = [name for name in needed if name not in {*named, *places[: len(values)]}]
@@ -94,20 +91,26 @@ def _too_many(
     return with_hint(f"{found}, found {count - len(places) + len(own)} values", hint)
 
 
-def _meant(name: str, known: Mapping[str, inspect.Parameter], former: Mapping[str, str]) -> str:
+def _meant(name: str, known: Mapping[str, inspect.Parameter]) -> str:
     """Return the hint for an argument that isn't known: it may be one of a group."""
-    if name in former:
-        return f"write {former[name]}"
-    groups = {one.name: type(one.default) for one in known.values() if attrs.has(type(one.default))}
     places = {
-        field: f"{argument}={group.__name__}({field}=...)"
-        for argument, group in groups.items()
+        field: f"{one.name}={group.__name__}({field}=...)"
+        for one in known.values()
+        for group in reversed(_groups(one))
         for field in inspect.signature(group).parameters
     } | {argument: f"{argument}=..." for argument in known}
     if name in places:
         return f"write {places[name]}"
     near = get_close_matches(name, places, n=1)
     return f"did you mean `{places[near[0]]}`?" if near else f"it has {', '.join(known)}"
+
+
+def _groups(argument: inspect.Parameter) -> list[type[Any]]:
+    """Return the classes of values that an argument takes: that of its default, or those named."""
+    if argument.default is not argument.empty:
+        return [type(argument.default)] if attrs.has(type(argument.default)) else []
+    named = [get_origin(one) or one for one in get_args(argument.annotation)]
+    return [one for one in named if isinstance(one, type) and attrs.has(one)]
 
 
 def spelled_out(function: Any, cls: type[Any], *, but: str) -> None:

@@ -22,18 +22,6 @@ LARGEST_BUCKET_COUNT: Final = 65_536
 BUCKETS: Final = 64
 """How many buckets there are where neither a spec nor a stream says it."""
 BUCKETS_A_PARTITION: Final = 4
-FORMER: Final = {
-    **dict.fromkeys(("create", "update", "merge", "finish"), "logic=Functions(update=...)"),
-    "aggregates": "logic=Aggregates(View, {...})",
-    "allowed_lateness": "lateness=Lateness(allowed=...)",
-    "late": "lateness=Lateness(late_events=...)",
-    "late_by": "lateness=Lateness(judged_by=...)",
-    "per": "logic=Events(View), or results=Results(with_events=True)",
-    "processing_timers": "on_timer=by_processing_time(function)",
-    "revisions": "results=Results(accumulate=False)",
-    "state_version": "storage=Storage(version=...)",
-}
-"""What to write in place of the arguments that specs had before there were groups."""
 EXAMPLES: Final = {
     "keys": 'keys={"user_id": str}',
     "event_time": 'event_time="ts"',

@@ -42,7 +42,7 @@ def _read_last(value: object) -> dict[str, Any]:
     return read_columns(value, "last")
 
 
-@explained(examples={"time_to_live": 'time_to_live="400 days"'})
+@explained({"time_to_live": 'time_to_live="400 days"'})
 @attrs.frozen(kw_only=True)
 class Memory(Generic[S_contra]):
     """

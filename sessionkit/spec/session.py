@@ -13,7 +13,7 @@ from sessionkit._instants import Duration
 from sessionkit.aggregates import Aggregate
 from sessionkit.spec.aggregates import BoundAggregate
 from sessionkit.spec.checks import check_session, one_timeout
-from sessionkit.spec.groups import EXAMPLES, FORMER, Results
+from sessionkit.spec.groups import EXAMPLES, Results
 from sessionkit.spec.logic import Aggregates, Events, Finish, Functions, Logic, classes_of
 from sessionkit.spec.memory import Memory
 from sessionkit.spec.methods import (
@@ -54,7 +54,7 @@ S1 = TypeVar("S1", bound=Record)
 R1 = TypeVar("R1", bound=Record)
 
 
-@explained(FORMER, EXAMPLES)
+@explained(EXAMPLES)
 @attrs.frozen(kw_only=True)
 class SessionSpec(Spec[E, S, R]):
     """

@@ -12,7 +12,7 @@ from sessionkit._arguments import choice, explained
 from sessionkit._classes import is_record
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spec.functions import Place, check_function, check_key, class_of
-from sessionkit.spec.groups import EXAMPLES, FORMER
+from sessionkit.spec.groups import EXAMPLES
 from sessionkit.spec.shared import (
     E,
     R,
@@ -84,7 +84,7 @@ def _without_sessions(_: Any, __: "attrs.Attribute[str]", value: object) -> None
         raise SpecError(with_hint(found, hint))
 
 
-@explained(FORMER | {"gap": "timeout=..., with the same duration"}, EXAMPLES)
+@explained(EXAMPLES)
 @attrs.frozen(kw_only=True)
 class StatefulSpec(Spec[E, S, R]):
     """

@@ -93,7 +93,7 @@ class ProcessingTimeGap(_Combinable):
     gap: timedelta = attrs.field(converter=_read_gap)
 
 
-@explained({"at_most": "max_gap=..."})
+@explained()
 @attrs.frozen
 class EventTimeGap(_Combinable):
     """

@@ -85,7 +85,7 @@ def _read_steps(
     return steps
 
 
-@explained({"at_most": "max_gap=..."})
+@explained()
 @attrs.frozen
 class SessionRules:
     """

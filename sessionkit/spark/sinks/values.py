@@ -320,7 +320,7 @@ def unreadable() -> SpecError:
 RouteSink: TypeAlias = Postgres | Delta | Files | Kafka | ExactlyOnce | ForeachBatch
 
 
-@explained(examples={"rejected": "rejected=None, or a sink for the rows of all other kinds"})
+@explained({"rejected": "rejected=None, or a sink for the rows of all other kinds"})
 @attrs.frozen(kw_only=True)
 class Routes:
     """
