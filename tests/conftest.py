@@ -56,7 +56,6 @@ PATHS_IN_PARTITIONS = (
     "tests/spark/jobs/test_balance.py",
     "tests/spark/jobs/test_bucket_count.py",
     "tests/spark/jobs/test_pages.py",
-    "tests/spark/jobs/test_per_key.py",
     "tests/spark/jobs/test_restart.py",
     "tests/spark/monitor/",
     "tests/spark/test_grouping.py",

@@ -55,10 +55,8 @@ def to_wire(name: str, kind: FieldType) -> Column:
 
 
 def grouping_form(name: str, kind: FieldType) -> Column:
-    """Return a key column in a form by which Spark groups, nulls filled in."""
-    form = key_form(kind)
-    filling = bytearray(form.null) if isinstance(form.null, bytes) else form.null
-    return F.coalesce(F.expr(form.made_by.format(quoted(name))), F.lit(filling))
+    """Return a key column in the form from which Spark makes the number of its bucket."""
+    return F.expr(key_form(kind).made_by.format(quoted(name)))
 
 
 def is_future(time: Column, skew: timedelta) -> Column:

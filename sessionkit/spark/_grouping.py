@@ -1,5 +1,5 @@
 """
-How rows and keys become the groups of Spark: by key, or by bucket.
+How rows and keys become the groups of Spark: buckets.
 
 Spark sends a row to the partition `pmod(hash(label), partitions)`. If the labels were the bucket
 numbers, 64 buckets would land in only about 54 of 200 partitions, and two partitions would split
@@ -12,8 +12,6 @@ as in Spark's SQL function `hash`; each of its steps can be inverted.
 """
 
 from collections.abc import Sequence
-from functools import reduce
-from operator import and_
 from typing import Final, TypeVar
 
 import attrs
@@ -22,7 +20,7 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit._engine.rows.table import key_columns, whole
-from sessionkit.spark._columns import column, grouping_form
+from sessionkit.spark._columns import grouping_form
 from sessionkit.spec.groups import BUCKETS, buckets_for
 from sessionkit.spec.shared import AnySpec
 from sessionkit.state._codec import stored_numbers
@@ -78,24 +76,19 @@ def for_stream(spec: A, spark: SparkSession) -> A:
 
 def with_buckets(spec: A, count: int) -> A:
     """Return a spec with a number of buckets; its own number wins."""
-    if spec.storage.bucket_count is not None or spec.storage.layout == "per_key":
+    if spec.storage.bucket_count is not None:
         return spec
     return attrs.evolve(spec, storage=attrs.evolve(spec.storage, bucket_count=count))
 
 
 def bucket_number(spec: AnySpec, bucket_count: int) -> Column:
     """Return the number of the bucket of each row; equal keys of any type of column share one."""
-    forms = [
-        column(field.name)  # for decimals that is the number itself
-        if isinstance(field.type, DecimalType)
-        else grouping_form(field.name, field.type)
-        for field in spec.key_fields
-    ]
+    forms = [grouping_form(field.name, field.type) for field in spec.key_fields]
     return bucket_of_forms(spec, forms, bucket_count)
 
 
 def bucket_of_forms(spec: AnySpec, forms: Sequence[Column], bucket_count: int) -> Column:
-    """Return the number of the bucket of a key in the forms by which Spark groups."""
+    """Return the number of the bucket of a key, from the forms of its columns."""
     # Equal decimals of any scale, as numbers or as text, have the same nearest double.
     hashed = [
         form.cast("double") if isinstance(field.type, DecimalType) else form
@@ -104,15 +97,8 @@ def bucket_of_forms(spec: AnySpec, forms: Sequence[Column], bucket_count: int) -
     return F.pmod(F.xxhash64(*hashed), F.lit(bucket_count)).cast("int")
 
 
-def grouping_key(spec: AnySpec) -> dict[str, Column]:
-    """Return the key columns to group by, under the user's names."""
-    # Equal decimals of any scale have the same text. A decimal that is null or doesn't fit is
-    # grouped as an empty one; its rows are quarantined.
-    return {field.name: grouping_form(field.name, field.type) for field in spec.key_fields}
-
-
 def key_forms(spec: AnySpec, rows: pa.Table) -> list[pa.Array]:
-    """Return the key columns of some rows in the forms by which Spark groups."""
+    """Return the key columns of some rows in the forms that are hashed."""
     return [
         _form(field.type, column)
         for field, column in zip(spec.key_fields, key_columns(rows), strict=True)
@@ -126,14 +112,12 @@ def _form(kind: FieldType, column: pa.ChunkedArray) -> pa.Array:
     return whole(stored_numbers(column) if pa.types.is_temporal(column.type) else column)
 
 
-def group_has_key(spec: AnySpec, group: Sequence[Column], key: pa.Table) -> Column:
+def label_of_key(spec: AnySpec, key: pa.Table) -> Column:
+    """Return the label of the bucket of a key, a table of one row."""
     values = [form[0].as_py() for form in key_forms(spec, key)]
     kinds = [key_form(field.type) for field in spec.key_fields]
     forms = [
         F.lit(bytearray(value) if isinstance(value, bytes) else value).cast(form.sql)
         for value, form in zip(values, kinds, strict=True)
     ]
-    if spec.storage.layout == "per_key":
-        return reduce(and_, [column == form for column, form in zip(group, forms, strict=True)])
-    bucket = bucket_of_forms(spec, forms, spec.storage.buckets)
-    return group[0] == label_of(bucket, spec.storage.buckets)
+    return label_of(bucket_of_forms(spec, forms, spec.storage.buckets), spec.storage.buckets)

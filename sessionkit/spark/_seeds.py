@@ -22,7 +22,7 @@ from sessionkit._engine.shell.storage import logic_of
 from sessionkit._engine.wire.packing import WATERMARK_COLUMN, joined_packs, packed_by_group
 from sessionkit._instants import BEGINNING_US, instant_of, span_us
 from sessionkit.errors import SessionkitError, SpecError, with_hint
-from sessionkit.spark._columns import A_STREAM, check_frame, quoted
+from sessionkit.spark._columns import A_STREAM, check_frame
 from sessionkit.spark._grouping import BUCKET, bucket_of_forms, key_forms
 from sessionkit.spark._logs import Progress, active_session, folder_texts
 from sessionkit.spark._plan import STREAMING_LEAF, PlanNode, analyzed_plan, plan_tree
@@ -30,6 +30,7 @@ from sessionkit.spec.shared import AnySpec
 from sessionkit.state._types import key_form
 
 FORMAT: Final = 1
+SCHEMA: Final = f"{BUCKET} int, {KEPT_COLUMN} binary, {HELD_COLUMN} binary"
 ABOUT: Final = "about"
 ROWS: Final = "rows"
 ROWS_OF_A_CHUNK: Final = 2**15
@@ -220,7 +221,7 @@ def chunks_of(spec: AnySpec, memory: Memory) -> pa.Table:
 def read_seed_rows(path: str, spec: AnySpec, spark: SparkSession) -> DataFrame:
     """Return the stream of the rows of a seed; the first micro-batch has all of them."""
     watermark = "" if spec.delay_ms is None else f", {WATERMARK_COLUMN} timestamp_ltz"
-    return spark.readStream.schema(_schema(spec) + watermark).parquet(f"{path}/{ROWS}")
+    return spark.readStream.schema(SCHEMA + watermark).parquet(f"{path}/{ROWS}")
 
 
 def _seed_rows(chunks: DataFrame, spec: AnySpec, form: SeedFormat) -> DataFrame:
@@ -233,56 +234,40 @@ def _seed_rows(chunks: DataFrame, spec: AnySpec, form: SeedFormat) -> DataFrame:
     return rows.unionByName(rows.sparkSession.range(1).select(instant), allowMissingColumns=True)
 
 
-def _group_columns(spec: AnySpec) -> dict[str, str]:
-    """Return the columns by which Spark groups, with their types."""
-    if spec.storage.layout == "per_key":
-        return {field.name: key_form(field.type).sql for field in spec.key_fields}
-    return {BUCKET: "int"}
-
-
-def _schema(spec: AnySpec) -> str:
-    columns = {**_group_columns(spec), KEPT_COLUMN: "binary", HELD_COLUMN: "binary"}
-    return ", ".join(f"{quoted(name)} {kind}" for name, kind in columns.items())
-
-
 def _in_groups(chunks: DataFrame, spec: AnySpec, form: SeedFormat) -> DataFrame:
-    """Return what groups remember, packed by the groups of the new query."""
-    names, schemas = [*_group_columns(spec)], {KEPT_COLUMN: form.kept, HELD_COLUMN: form.held}
+    """Return what groups remember, packed by the buckets of the new query."""
+    schemas = {KEPT_COLUMN: form.kept, HELD_COLUMN: form.held}
 
-    def group(key: Column) -> Column:
-        columns = [key.getField(f"k{place}") for place in range(len(spec.keys))]
-        if spec.storage.layout != "per_key":
-            columns = [bucket_of_forms(spec, columns, spec.storage.buckets)]
-        return F.struct(*(c.alias(f"g{place}") for place, c in enumerate(columns)))
+    def bucket(key: Column) -> Column:
+        forms = [key.getField(f"k{place}") for place in range(len(spec.keys))]
+        return bucket_of_forms(spec, forms, spec.storage.buckets)
 
     def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for groups, *columns in (batch.columns for batch in batches):
+        for buckets, *columns in (batch.columns for batch in batches):
             for (own, schema), packs in zip(schemas.items(), columns, strict=True):
-                for portion in _portions(groups.filter(packs.is_valid()), packs.drop_null()):
-                    yield _batch(*portion, names, own, schema)
+                for portion in _portions(buckets.filter(packs.is_valid()), packs.drop_null()):
+                    yield _batch(*portion, own, schema)
 
-    grouped = chunks.select(F.transform("keys", group).alias("groups"), "kept", "held")
-    return grouped.mapInArrow(pack, _schema(spec))
+    grouped = chunks.select(F.transform("keys", bucket).alias("buckets"), "kept", "held")
+    return grouped.mapInArrow(pack, SCHEMA)
 
 
-def _portions(groups: pa.Array, packs: pa.Array) -> Iterator[tuple[pa.Array, list[bytes]]]:
+def _portions(buckets: pa.Array, packs: pa.Array) -> Iterator[tuple[pa.Array, list[bytes]]]:
     """Join chunks, up to about as many rows as memory should hold at once."""
-    ends = accumulate(map(len, groups))
+    ends = accumulate(map(len, buckets))
     portions = [end // ROWS_AT_ONCE for end in ends]
     for _, found in groupby(range(len(portions)), key=portions.__getitem__):
         places = pa.array(found)
-        yield groups.take(places), packs.take(places).to_pylist()
+        yield buckets.take(places), packs.take(places).to_pylist()
 
 
-def _batch(
-    groups: pa.Array, packs: list[bytes], names: list[str], own: str, schema: pa.Schema
-) -> pa.RecordBatch:
-    """Return the rows of some chunks, packed by group."""
-    by_group = pa.Table.from_arrays(groups.flatten().flatten(), names=names)
-    of_packs, found = packed_by_group(by_group, joined_packs(schema, packs))
+def _batch(buckets: pa.Array, packs: list[bytes], own: str, schema: pa.Schema) -> pa.RecordBatch:
+    """Return the rows of some chunks, packed by bucket."""
+    by_bucket = pa.table({BUCKET: buckets.flatten()})
+    of_packs, found = packed_by_group(by_bucket, joined_packs(schema, packs))
     nothing = pa.nulls(len(found), pa.binary())
-    columns = {name: whole(of_packs[name]) for name in names}
-    columns |= {KEPT_COLUMN: nothing, HELD_COLUMN: nothing, own: found}
+    columns = {BUCKET: whole(of_packs[BUCKET]), KEPT_COLUMN: nothing, HELD_COLUMN: nothing}
+    columns[own] = found
     return pa.RecordBatch.from_pydict(columns)
 
 

@@ -72,9 +72,6 @@ def _check_meaning(spec: "AnySessionSpec") -> None:
     if spec.lateness.late_events != "reject":
         found = "`late_events` is for a StatefulSpec: a session that is over takes no event"
         raise SpecError(with_hint(found, 'write Lateness(allowed="1 hour") to keep sessions on'))
-    if spec.storage.layout == "per_key":
-        found = "`layout='per_key'` is for a StatefulSpec"
-        raise SpecError(with_hint(found, "write Storage(layout='pages'), or leave it out"))
 
 
 def _check_sequence(event: type[Any], name: str) -> None:

@@ -216,8 +216,7 @@ class Storage:
         layout: `"buckets"` packs the state of many keys into one row, which Spark reads and writes
             as a whole: microseconds a key. `"pages"` splits that row, and a micro-batch reads and
             writes only the pages whose keys it concerns: for much state and little input, on Spark
-            4.0.2 or later (on Connect 4.1) with RocksDB. `"per_key"`, for a `StatefulSpec`, gives
-            each key a row of its own, some milliseconds a key.
+            4.0.2 or later (on Connect 4.1) with RocksDB.
         bucket_count: Into how many groups the keys are hashed. Fixed for the life of a checkpoint.
             By default a stream has four for each of `spark.sql.shuffle.partitions`, up to 64, and
             one for each beyond 64 of those; everything else has 64.
@@ -230,9 +229,7 @@ class Storage:
         SpecError: A value can't work.
     """
 
-    layout: Literal["buckets", "pages", "per_key"] = attrs.field(
-        default="buckets", validator=choice
-    )
+    layout: Literal["buckets", "pages"] = attrs.field(default="buckets", validator=choice)
     bucket_count: int | None = attrs.field(default=None, validator=at_least_one)
     upgrade: Upgrade = attrs.field(factory=dict, converter=_read_upgrade)
     version: int = attrs.field(

@@ -332,10 +332,6 @@ def _check_bucket(spec: AnyStatefulSpec) -> None:
         if field.name in spec.keys:
             found = f"a function by_bucket(...) would be given two columns named `{field.name}`"
             raise SpecError(with_hint(found, f"leave the key out of {spec.state.__name__}"))
-    if spec.storage.layout == "per_key":
-        found = "by_bucket(...) folds many keys at once, and layout='per_key' has one a group"
-        hint = 'write storage=Storage(layout="buckets"), or pass the function over a list of events'
-        raise SpecError(with_hint(found, hint))
     if spec.processing_timers:
         found = "by_processing_time(...) is for timers, and by_bucket(...) cannot set one"
         hint = "leave `on_timer` without it, or pass a function over the events of one key"

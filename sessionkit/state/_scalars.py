@@ -32,7 +32,7 @@ class IntType(FieldType):
         tag=b"i",
         parse=int,
         avro=frozenset({int}),
-        key=KeyForm("bigint", "cast({} as bigint)", 0, frozenset({"str", "decimal"})),
+        key=KeyForm("bigint", "cast({} as bigint)", frozenset({"str", "decimal"})),
     )
     plain = True
 
@@ -101,7 +101,7 @@ class BoolType(FieldType):
         tag=b"o",
         parse={"true": True, "false": False}.__getitem__,
         avro=frozenset({bool}),
-        key=KeyForm("boolean", "cast({} as boolean)", null=False),
+        key=KeyForm("boolean", "cast({} as boolean)"),
     )
     plain = True
 
@@ -125,7 +125,7 @@ class StrType(FieldType):
         tag=b"s",
         parse=str,
         avro=frozenset({str, bytes}),
-        key=KeyForm("string", "cast({} as string)", "", frozenset({"int", "date", "bytes"})),
+        key=KeyForm("string", "cast({} as string)", frozenset({"int", "date", "bytes"})),
     )
     plain = True
 
@@ -155,7 +155,7 @@ class BytesType(FieldType):
         tag=b"b",
         parse=str.encode,
         avro=frozenset({bytes, str}),
-        key=KeyForm("binary", "cast({} as binary)", b"", frozenset({"str"})),
+        key=KeyForm("binary", "cast({} as binary)", frozenset({"str"})),
     )
 
     def load(self, value: bytes | bytearray | str) -> bytes:
@@ -191,8 +191,7 @@ class DecimalType(FieldType):
 
     @cached_property
     def facts(self) -> Facts:
-        """Its facts; equal keys of any scale are the same text."""
-        text = f"cast(try_cast({{}} as {self.sql}) as string)"
+        """Its facts; equal keys of any scale are the same number, and a stored one is a text."""
         becomes = frozenset({"int", "decimal"})
         return Facts(
             annotation=Annotated[Decimal, self],
@@ -201,7 +200,7 @@ class DecimalType(FieldType):
             parse=Decimal,
             avro=frozenset({Decimal, int}),
             is_cast=False,  # that would round
-            key=KeyForm("string", text, "", becomes, lambda value: format(value, "f")),
+            key=KeyForm("string", "{}", becomes, lambda value: format(value, "f")),
         )
 
     def coerce(self, value: Any, path: str) -> Decimal:

@@ -34,7 +34,7 @@ class DatetimeType(FieldType):
         parse=datetime.fromisoformat,
         avro=frozenset({datetime}),
         is_cast=False,
-        key=KeyForm("bigint", "unix_micros({})", 0),
+        key=KeyForm("bigint", "unix_micros({})"),
         bounds=(FIRST_INSTANT_US, LAST_INSTANT_US),
         within=YEARS,
     )
@@ -81,7 +81,7 @@ class DateType(FieldType):
         parse=date.fromisoformat,
         avro=frozenset({date}),
         is_cast=False,
-        key=KeyForm("bigint", "cast(unix_date({}) as bigint)", 0, frozenset({"str"})),
+        key=KeyForm("bigint", "cast(unix_date({}) as bigint)", frozenset({"str"})),
         bounds=((date.min - EPOCH_DAY).days, (date.max - EPOCH_DAY).days),
         within=YEARS,
     )
@@ -159,7 +159,7 @@ class TimeType(FieldType):
         hint="pass its microseconds since midnight; those of a TIME are time_to_micros(column)",
         avro=frozenset({time}),
         from_avro=_micros_of_day,
-        key=KeyForm("bigint", "cast({} as bigint)", 0),
+        key=KeyForm("bigint", "cast({} as bigint)"),
         bounds=(0, _micros_of_day(time.max)),
         within="the microseconds of a day",
     )

@@ -35,13 +35,12 @@ Convert: TypeAlias = Callable[[Any], Any]
 @attrs.frozen
 class KeyForm:
     """
-    How Spark groups by a key column of a type.
+    The form of a key column of a type that is hashed to the number of a bucket.
 
     Attributes:
-        sql: The type of the form by which it groups.
+        sql: The type of the form.
         made_by: The expression that makes it, with `{}` for the column. It turns the other types
             that the column may have into the same form, so that equal keys are grouped together.
-        null: What stands for a null: a null would turn integers in its column into floats.
         becomes: The types that a stored key may be carried over to, by name: those in which each
             value has one form only.
         of: Turns the storage form of a value into this form; None where they are the same.
@@ -49,7 +48,6 @@ class KeyForm:
 
     sql: str
     made_by: str
-    null: Any
     becomes: frozenset[str] = frozenset()
     of: Callable[[Any], Any] | None = None
 
@@ -69,7 +67,7 @@ class Facts:
         avro: The types that fastavro returns for a value of it.
         from_avro: Turns such a value into its storage form; None where Arrow does.
         is_cast: Whether Spark casts such a column to `sql` before it reaches Python.
-        key: How Spark groups by it; None where it can't be the type of a key column.
+        key: The form in which it is hashed; None where it can't be the type of a key column.
         bounds: The first and the last number in storage that stand for a value; None where all do.
         within: What the bounds are, for errors.
     """
@@ -180,7 +178,7 @@ def may_be_key(kind: FieldType) -> bool:
 
 
 def key_form(kind: FieldType) -> KeyForm:
-    """Return how Spark groups by a key column of a type."""
+    """Return the form in which a key column of a type is hashed."""
     if kind.facts is None or kind.facts.key is None:
         found = f"{type_name(kind)} can't be the type of a key"
         raise TypeError(found)

@@ -52,7 +52,7 @@ NAMES: Final = ["one", "two", "again", "drop", "fail"]
 def specs() -> SearchStrategy[AnySpec]:
     """Make specs under event time alone, and under both clocks."""
     options = {
-        "layout": st.sampled_from(["buckets", "per_key"]),
+        "layout": st.sampled_from(["buckets", "pages"]),
         "on_error": st.just("reject"),
         "watermark_delay": st.sampled_from([timedelta(0), timedelta(seconds=2)]),
     }

@@ -79,7 +79,7 @@ MAKERS: list[Any] = [
     for make in (sessions, keys)
     for options in ({}, {"order": "event_time"})
     for layout in ({"layout": "buckets", "bucket_count": 2}, {"layout": "pages", "bucket_count": 1})
-] + [partial(keys, layout="per_key"), partial(sessions, layout="pages", reopen_within="9 seconds")]
+] + [partial(sessions, layout="pages", reopen_within="9 seconds")]
 SIZES = st.sampled_from([0, 10, 2_000, 5_000])
 EVENTS = st.lists(st.tuples(st.integers(0, 7), st.integers(-4, 8), SIZES), max_size=6)
 

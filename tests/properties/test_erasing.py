@@ -93,7 +93,7 @@ MAKERS: list[Any] = [
     partial(make, {**layout, **options})
     for make, all_options, layouts in (
         (sessions, OPTIONS, LAYOUTS),
-        (keys, OPTIONS[:2], [*LAYOUTS, {"layout": "per_key"}]),
+        (keys, OPTIONS[:2], LAYOUTS),
     )
     for options in all_options
     for layout in layouts

@@ -184,7 +184,7 @@ def cases(draw: st.DrawFn, *, timers: bool = True) -> tuple[Any, OnTimer, str]:
 bucket_counts = st.sampled_from([1, 2, 64])
 
 
-@pytest.mark.parametrize("layout", ["buckets", "pages", "per_key"])
+@pytest.mark.parametrize("layout", ["buckets", "pages"])
 @given(data=st.data())
 def test_every_batch_is_that_of_the_model(layout: str, data: st.DataObject) -> None:
     """Rows, counts and stored keys are those of the naive model, batch by batch."""
@@ -205,7 +205,7 @@ def test_every_batch_is_that_of_the_model_under_a_clock_in_event_time(data: st.D
     """The same where Spark wakes groups by the watermark only, and drops rows behind it."""
     timeout = data.draw(st.sampled_from(EVENT_POLICIES))
     on_timer = data.draw(on_timers())
-    layout = data.draw(st.sampled_from(["buckets", "pages", "per_key"]))
+    layout = data.draw(st.sampled_from(["buckets", "pages"]))
     buckets = data.draw(bucket_counts)
     spec = spec_of(timeout, on_timer, processing_timers=False, layout=layout, bucket_count=buckets)
     script = data.draw(scripts())
@@ -227,7 +227,7 @@ def test_buckets_layout_and_order_of_rows_do_not_show(data: st.DataObject) -> No
     expected = run(spec, script)
 
     changes: dict[str, Any] = data.draw(
-        st.sampled_from([{}, {"bucket_count": 2}, {"layout": "pages"}, {"layout": "per_key"}])
+        st.sampled_from([{}, {"bucket_count": 2}, {"layout": "pages"}])
     )
     assert expected == run(evolved(spec, **changes), script, shuffled=True)
 
@@ -237,7 +237,7 @@ def test_a_batch_without_data_does_not_show_where_only_policies_wait(data: st.Da
     """Without named timers the rows of a key are the same whether one slipped in or not."""
     timeout, on_timer, late = data.draw(cases(timers=False))
     script = data.draw(scripts(timers=False))
-    layout = data.draw(st.sampled_from(["buckets", "pages", "per_key"]))
+    layout = data.draw(st.sampled_from(["buckets", "pages"]))
     spec = spec_of(timeout, on_timer, late_events=late, layout=layout)
     slipped = [part for step in script for part in with_batch_before(step)]
 

@@ -213,7 +213,7 @@ def reporting(**options: Any) -> StatefulSpec[Any, Any, Any]:
 keyed = st.fixed_dictionaries(
     {
         "bucket_count": st.sampled_from([1, 64]),
-        "layout": st.sampled_from(["buckets", "pages", "per_key"]),
+        "layout": st.sampled_from(["buckets", "pages"]),
     }
 )
 

@@ -150,7 +150,7 @@ def _due(model: NaiveKeys) -> Iterator[datetime]:
 cuts = st.lists(st.tuples(st.integers(1, 3), st.booleans()), max_size=8)
 
 
-@pytest.mark.parametrize("layout", ["buckets", "pages", "per_key"])
+@pytest.mark.parametrize("layout", ["buckets", "pages"])
 @given(data=st.data())
 def test_calls_are_those_of_the_model_whatever_the_cut(layout: str, data: st.DataObject) -> None:
     """Calls, stored keys and counts are those of time passing instant by instant."""

@@ -416,11 +416,6 @@ def test_a_session_of_the_engine_is_the_same_value() -> None:
             'write Lateness(allowed="1 hour") to keep sessions on',
         ),
         (
-            {"layout": "per_key"},
-            "`layout='per_key'` is for a StatefulSpec",
-            "write Storage(layout='pages'), or leave it out",
-        ),
-        (
             {"inputs": {"nulls": "refuse"}},
             "`inputs` must be a Inputs, found {'nulls': 'refuse'}",
             "write inputs=Inputs(...)",

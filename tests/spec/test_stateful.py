@@ -278,7 +278,7 @@ def test_settings_are_named() -> None:
         ),
         (
             {"layout": "rows"},
-            "`layout` must be one of 'buckets', 'pages', 'per_key', found 'rows'",
+            "`layout` must be one of 'buckets', 'pages', found 'rows'",
             "the default is 'buckets'",
         ),
         (
@@ -317,11 +317,6 @@ def test_settings_are_named() -> None:
             {"drop_duplicates_for": "1h"},
             "`drop_duplicates_for` is about sessions, and a StatefulSpec has none",
             "leave it out; docs/how-to/deduplicate.md shows what drops copies before",
-        ),
-        (
-            {"process": by_bucket(fold), "layout": "per_key"},
-            "by_bucket(...) folds many keys at once, and layout='per_key' has one a group",
-            'write storage=Storage(layout="buckets"), or pass the function over a list of events',
         ),
         (
             {"order": "time"},

@@ -19,7 +19,7 @@ from tests.support.options import grouped, session_spec
 
 USERS = [f"user {number}" for number in range(100)]
 SESSIONS = ["buckets", "pages"]
-KEYS = ["buckets", "pages", "per_key"]
+KEYS = ["buckets", "pages"]
 
 
 @attrs.frozen
@@ -107,9 +107,8 @@ def sessions(
         timeout=EventTimeGap("30m"),
         watermark_delay="10m",
         order="event_time",
-        bucket_count=2,
         layout=layout,
-        **more,
+        **({"bucket_count": 2} | more),
     )
 
 
@@ -142,9 +141,8 @@ def keys(
             timeout=EventTimeGap("12h"),
             watermark_delay="10m",
             order="event_time",
-            bucket_count=2,
             layout=layout,
-            **more,
+            **({"bucket_count": 2} | more),
         )
     )
 

@@ -3,7 +3,7 @@ The bytes of a group: a header that identifies them, then Arrow IPC streams.
 
     4 bytes   magic `SKB1`
     2 bytes   format version
-    4 bytes   CRC-32 of the name of the group: its bucket or its key
+    4 bytes   CRC-32 of the name of the group: its bucket
     4 bytes   CRC-32 of the columns next to the payload
     4 bytes   CRC-32 of all that follows, begun with the CRC-32 of the ten bytes before
     8 bytes   the query that wrote it: the first bytes of its id; zeros where it wasn't known
@@ -149,7 +149,7 @@ class Unpacked:
         if self.bond != bond:
             is_of_group = self.bond[:CRC_BYTES] == bond[:CRC_BYTES]
             found = "wasn't written with the other columns of its row"
-            found = found if is_of_group else "belongs to another bucket or key"
+            found = found if is_of_group else "belongs to another bucket"
             text = f"the stored state is damaged: its payload {found}"
             raise StateCorruptedError(with_hint(text, RESTORE))
 

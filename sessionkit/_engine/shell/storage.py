@@ -1,8 +1,8 @@
 """
 Where the memory of a group is between micro-batches: the seam to what Spark stores.
 
-`GroupRow` stores a group as a whole in one row: a bucket of many keys or, under `per_key`, a key.
-`PagedBucket` stores many keys in pages, of which it reads those only that have keys with events or
+`GroupRow` stores a group, a bucket of many keys, as a whole in one row.
+`PagedBucket` stores it in pages, of which it reads those only that have keys with events or
 something due: a step needs no others.
 """
 
@@ -43,7 +43,6 @@ class Storage(Protocol):
 
 STORAGES: Final[dict[str, Callable[..., Storage]]] = {
     "buckets": GroupRow,
-    "per_key": GroupRow,
     "pages": PagedBucket,
 }
 """What makes the storage of a group, by the layout of its spec."""

@@ -44,7 +44,7 @@ MARKS: Final = pa.schema([pa.field("place", pa.int32()), BEHIND])
 """The marks of sessions, of which few have one: by their places in the table of sessions."""
 EVENT_DUE_AT: Final = -2
 """Where the columns next to a payload have `event_due_us`, in each layout."""
-PLAIN: Final = frozenset({int, str, bool, bytes, type(None)})
+PLAIN: Final = frozenset({int, type(None)})
 MOST_BYTES: Final = 2**28
 """
 Of a row, and of a page. They cross as one value of Arrow or protobuf, and lie in one array of Java:
@@ -95,7 +95,7 @@ def _older(old: str, before: Origin, new: str, after: Origin) -> StateCorruptedE
 @attrs.frozen
 class GroupRow:
     """
-    The memory of a group, a bucket of many keys or a key, in one row of Spark's state store.
+    The memory of a group, a bucket of many keys, in one row of Spark's state store.
 
     It is read and written as a whole. Spark's group state is always updated or removed, since a
     call that changes nothing would leave a timer that goes off in every micro-batch.
@@ -174,7 +174,7 @@ def pack_row(
 ) -> tuple[Any, ...]:
     return (
         *columns,
-        pack(logic.program.identity, tables, _bond(logic.spec, group, columns), origin),
+        pack(logic.program.identity, tables, _bond(group, columns), origin),
     )
 
 
@@ -193,32 +193,25 @@ def unpack_row(
     what = f"the stored row of {_as_text(group).decode()}"
     found.origin.check(now, what)
     reading = logic.readings.get(found.identity) or reading_of(logic, found.identity)
-    found.check(_bond(logic.spec, group, columns))
+    found.check(_bond(group, columns))
     if seen is not None and logic.spec.clock == "event_time":
         seen.add(what, found.origin, columns[EVENT_DUE_AT], now)
     return reading, found.tables
 
 
-def _bond(spec: AnySpec, group: tuple[Any, ...], columns: Sequence[Any]) -> bytes:
+def _bond(group: tuple[Any, ...], columns: Sequence[Any]) -> bytes:
     """Return what binds a payload to its group; the same on every machine, in every release."""
-    name: Sequence[Any] = group
-    if spec.storage.layout == "per_key":
-        key = zip(spec.key_fields, map(_plain, group), strict=True)
-        name = [field.type.load(value) for field, value in key]
-    return bond_of(_as_text(name), _as_text(columns))
+    return bond_of(_as_text(group), _as_text(columns))
 
 
 def _as_text(values: Sequence[Any]) -> bytes:
     values = list(values if PLAIN.issuperset(map(type, values)) else map(_plain, values))
-    # What `repr` escapes changes with the releases of Unicode.
-    return ascii(values).encode()
+    return repr(values).encode()
 
 
 def _plain(value: Any) -> Any:
-    """Convert a value from the NumPy scalar or Java bytes in which Spark passes it."""
-    if isinstance(value, np.generic):
-        return value.item()
-    return bytes(value) if isinstance(value, bytearray) else value
+    """Convert a value from the NumPy scalar in which Spark passes it."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def arm(

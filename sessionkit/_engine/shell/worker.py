@@ -105,7 +105,7 @@ class Worker:
         Run one micro-batch of a group; Spark calls it where there are rows or the timer went off.
 
         Args:
-            group: What Spark grouped by: the label of a bucket, or a key as it crosses.
+            group: What Spark grouped by: the label of a bucket.
             frames: The rows, packed; on a timeout one empty frame.
             state: Spark's group state; under `layout="pages"` a `PagedStateLike`.
             run: The query, and the number of the micro-batch. Where they aren't known, what is
@@ -156,13 +156,11 @@ class Worker:
         outcome = erased.of_outcome(outcome) if erased else outcome
         output = self._output(arrived.num_rows, quarantined, outcome, waited)
         output = erased.of_output(output) if erased else output
-        if logic.spec.storage.layout == "per_key":
-            return self._frames(output)  # Spark counts the rows of its state, which are keys.
         held = (stats.open, stats.buffered, stats.stored_bytes, stats.oldest_us)
         watermark_us = None if clocks.watermark_us == BEGINNING_US else clocks.watermark_us
         return self._frames(output, (int(group[0]), *held, watermark_us))
 
-    def _frames(self, output: Output, stats: Sequence[int | None] = ()) -> Iterable[pd.DataFrame]:
+    def _frames(self, output: Output, stats: Sequence[int | None]) -> Iterable[pd.DataFrame]:
         return row_frames(output, stats) if self.as_rows else [packed_frame(output, stats)]
 
     def partition(

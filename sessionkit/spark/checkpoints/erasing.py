@@ -99,7 +99,7 @@ def unread_erasures(
         return schema.empty_table()
     read = {path.rpartition("/")[2] for paths in files for path in paths if f"/{FOLDER}/" in path}
     unread = requests.where(~F.col("_metadata.file_name").isin(sorted(read)))
-    packed = packed_erasures(unread, spec, {"all": F.lit(0)}).where(f"{ERASED_COLUMN} is not null")
+    packed = packed_erasures(unread, spec).where(f"{ERASED_COLUMN} is not null")
     return joined_packs(schema, [bytes(row[ERASED_COLUMN]) for row in packed.collect()])
 
 

@@ -73,16 +73,11 @@ def _state_lines(path: str, spark: SparkSession) -> Iterator[str]:
             yield _line("stored", "nothing")
             return
         identity = peek_identity(bytes(heads[0][0]))
-        layout = identity["layout"]
-        size = F.length("state.payload").cast("bigint")
-        sums = F.sum("state.kept"), F.sum("state.buffered"), F.sum(size), F.count("*")
-        kept, waiting, total, count = groups.select(*sums).collect()[0]
+        sums = F.sum("state.kept"), F.sum("state.buffered")
+        kept, waiting = groups.select(*sums).collect()[0]
         number = _number_text(path, groups, identity, kept, spark)
         yield _line("stored", f"{number}, {waiting:,} events that wait")
-        if layout == "per_key":
-            yield _line("bytes", f"{_bytes(total)} in {count:,} rows of keys")
-            return
-        buckets = _buckets(path, groups, spark, in_pages=layout == "pages")
+        buckets = _buckets(path, groups, spark, in_pages=identity["layout"] == "pages")
         total, bucket_count = sum(bucket.size for bucket in buckets), buckets[0].bucket_count
         yield _line("bytes", f"{_bytes(total)} in {len(buckets):,} of {bucket_count:,} buckets")
         numbers = {bucket_label(number): number for number in range(bucket_count)}

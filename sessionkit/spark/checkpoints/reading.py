@@ -21,7 +21,7 @@ from sessionkit._engine.shell.storage import logic_of, stored_memory
 from sessionkit._pictures.sessions import OpenSessions
 from sessionkit.errors import SessionkitError, StateValueError, with_hint
 from sessionkit.spark._columns import quoted
-from sessionkit.spark._grouping import group_has_key
+from sessionkit.spark._grouping import BUCKET, label_of_key
 from sessionkit.spark._logs import active_session, logs_of
 from sessionkit.spark.checkpoints.state_reader import (
     check_rules,
@@ -145,8 +145,7 @@ def finished_batch(path: str, batch: int | None, spark: SparkSession) -> int | N
 def of_key(groups: DataFrame, spec: AnySpec, key: pa.Table | None) -> DataFrame:
     if key is None:
         return groups
-    columns = [F.col(f"key.{quoted(name)}") for name in groups.select("key.*").columns]
-    return groups.where(group_has_key(spec, columns, key))
+    return groups.where(F.col(f"key.{BUCKET}") == label_of_key(spec, key))
 
 
 def key_row(spec: AnySpec, key: Any) -> pa.Table:

@@ -1,15 +1,16 @@
 """The stream of keys to erase, packed for the shuffle next to the events."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 
 from sessionkit._engine.shell.erasing import ERASED_COLUMN, ErasurePacker
 from sessionkit._engine.wire.inbound import wire_columns
 from sessionkit._engine.wire.packing import REJECTED_COLUMN
 from sessionkit.errors import SpecError, with_hint
-from sessionkit.spark._columns import A_STREAM, check_frame, quoted, to_wire
+from sessionkit.spark._columns import A_STREAM, check_frame, to_wire
+from sessionkit.spark._grouping import BUCKET, bucket_number
 from sessionkit.spark.jobs.checks import check_keys
 from sessionkit.spark.jobs.task import freeze_imports
 from sessionkit.spec.shared import AnySpec
@@ -25,13 +26,13 @@ def check_erasures(erase: DataFrame, spec: AnySpec, events: DataFrame) -> None:
     check_keys(erase, spec)
 
 
-def packed_erasures(erase: DataFrame, spec: AnySpec, group: Mapping[str, Column]) -> DataFrame:
+def packed_erasures(erase: DataFrame, spec: AnySpec) -> DataFrame:
     """
-    Pack the keys of a stream; the groups are those of the events.
+    Pack the keys of a stream; the buckets are those of the events.
 
     A packed row has no event time, so it neither moves Spark's watermark nor holds it back.
     """
-    packer = ErasurePacker(spec, tuple(group))
+    packer = ErasurePacker(spec, (BUCKET,))
 
     def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         freeze_imports("pack")
@@ -39,7 +40,6 @@ def packed_erasures(erase: DataFrame, spec: AnySpec, group: Mapping[str, Column]
 
     keys = [one for one in wire_columns(spec) if one.role == "key"]
     columns = [to_wire(one.field.name, one.field.type).alias(one.name) for one in keys]
-    chosen = erase.select(*(one.alias(name) for name, one in group.items()), *columns)
-    kinds = {name: chosen.schema[name].dataType.simpleString() for name in group}
-    schema = {**kinds, ERASED_COLUMN: "binary", REJECTED_COLUMN: "binary"}
-    return chosen.mapInArrow(pack, ", ".join(f"{quoted(n)} {kind}" for n, kind in schema.items()))
+    bucket = bucket_number(spec, spec.storage.buckets).alias(BUCKET)
+    schema = f"{BUCKET} int, {ERASED_COLUMN} binary, {REJECTED_COLUMN} binary"
+    return erase.select(bucket, *columns).mapInArrow(pack, schema)

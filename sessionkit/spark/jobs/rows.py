@@ -1,7 +1,7 @@
 """The user's rows, packed for the shuffle, and the rows that Python returns, as users see them."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 from uuid import uuid4
 
@@ -27,6 +27,7 @@ from sessionkit._engine.wire.packing import (
     Packer,
 )
 from sessionkit.spark._columns import OF_REJECTED, column, is_future, quoted, to_wire
+from sessionkit.spark._grouping import BUCKET, bucket_number
 from sessionkit.spark.jobs.progress import (
     BUCKETS,
     MOST_BUCKETS,
@@ -46,30 +47,29 @@ PACKED_ROWS: Final = f"{COUNTS}, {ROWS_COLUMN} binary"
 def packed(
     events: DataFrame,
     spec: AnySpec,
-    group: Mapping[str, Column],
+    bucket_count: int,
     others: Sequence[DataFrame] = (),
 ) -> DataFrame:
     """
-    Pack the columns that the spec reads into one row a group and map task.
+    Pack the columns that the spec reads into one row a bucket and map task.
 
-    No column to group by may be null. The `others` are packed already, or only move the watermark.
+    The `others` are packed already, or only move the watermark.
     """
     is_batch = not events.isStreaming
     moves_watermark = not is_batch and spec.delay_ms is not None
-    packer = Packer(spec, tuple(group), moves_watermark, in_time=is_batch)
+    packer = Packer(spec, (BUCKET,), moves_watermark, in_time=is_batch)
 
     def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         freeze_imports("pack")
         return packer(batches)
 
-    groups = [one.alias(name) for name, one in group.items()]
-    chosen = events.select(*groups, *_columns_read(spec, events))
-    kinds = {name: chosen.schema[name].dataType.simpleString() for name in group}
+    bucket = bucket_number(spec, bucket_count).alias(BUCKET)
+    chosen = events.select(bucket, *_columns_read(spec, events))
     watermark = {WATERMARK_COLUMN: "timestamp_ltz"} if moves_watermark else {}
     first = {FIRST_COLUMN: "bigint"} if is_batch else {}
-    schema = {**kinds, **watermark, **first, EVENTS_COLUMN: "binary", REJECTED_COLUMN: "binary"}
-    text = ", ".join(f"{quoted(name)} {kind}" for name, kind in schema.items())
-    rows = chosen.mapInArrow(pack, text)
+    packs = {EVENTS_COLUMN: "binary", REJECTED_COLUMN: "binary"}
+    schema = {BUCKET: "int", **watermark, **first, **packs}
+    rows = chosen.mapInArrow(pack, ", ".join(f"{name} {kind}" for name, kind in schema.items()))
     for other in others:
         rows = rows.unionByName(other, allowMissingColumns=True)
     if not moves_watermark:
@@ -157,8 +157,6 @@ def _bucket_stats(spec: AnySpec) -> list[Column]:
     Spark writes each value of a list into its log on a line of its own, so this isn't a list. A
     label becomes the number of its bucket by Spark's hash.
     """
-    if spec.storage.layout == "per_key":
-        return []
     counts, first = F.col(COUNTS_COLUMN), len(COUNTED)
     label, *numbers = (counts.getItem(first + place) for place in range(1 + len(NUMBERS)))
     texts = [F.coalesce(number.cast("string"), F.lit("")) for number in numbers]

@@ -19,12 +19,10 @@ from sessionkit._engine.wire.packing import FIRST_COLUMN, WATERMARK_COLUMN
 from sessionkit._engine.wire.portions import rows_of_groups
 from sessionkit._instants import micros_of
 from sessionkit.errors import SchemaError, SpecError, with_hint
-from sessionkit.spark._columns import A_STREAM, ANY_FRAME, check_frame, column, quoted
+from sessionkit.spark._columns import A_STREAM, ANY_FRAME, check_frame, column
 from sessionkit.spark._grouping import (
     BUCKET,
-    bucket_number,
     for_stream,
-    grouping_key,
     label_of,
     with_buckets,
 )
@@ -130,20 +128,11 @@ def _stream(events: DataFrame, worker: Worker, options: RunOptions) -> DataFrame
         others.append(read_seed_rows(options.seed.path, spec, events.sparkSession))
     if options.clock is not None:
         others.append(options.clock.toDF(WATERMARK_COLUMN).dropna())
-    if spec.storage.layout == "per_key":
-        if options.erase is not None:
-            others.append(packed_erasures(options.erase, spec, grouping_key(spec)))
-        # Spark groups the rows of a stateful operator by columns, not by expressions.
-        rows = packed(events, spec, grouping_key(spec), others)
-        groups = rows.groupBy(*map(quoted, spec.keys))
-    else:
-        if options.erase is not None:
-            bucket = {BUCKET: bucket_number(spec, spec.storage.buckets)}
-            others.append(packed_erasures(options.erase, spec, bucket))
-        rows = _in_buckets(events, spec, spec.storage.buckets, others)
-        if spec.storage.layout == "pages":
-            return in_pages(rows, worker)
-        groups = rows.groupBy(BUCKET)
+    if options.erase is not None:
+        others.append(packed_erasures(options.erase, spec))
+    rows = _in_buckets(events, spec, spec.storage.buckets, others)
+    if spec.storage.layout == "pages":
+        return in_pages(rows, worker)
 
     def run(
         group: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: Any
@@ -151,7 +140,7 @@ def _stream(events: DataFrame, worker: Worker, options: RunOptions) -> DataFrame
         freeze_imports("run")
         return worker(group, frames, state, run_of_task(), rows_of_task())
 
-    return groups.applyInPandasWithState(
+    return rows.groupBy(BUCKET).applyInPandasWithState(
         run, frame_columns(worker), columns_of(worker.logic), "append", TIMEOUTS[spec.clock]
     )
 
@@ -199,7 +188,7 @@ def _sorted(events: DataFrame, spec: AnySpec, until: datetime | None) -> DataFra
 def _in_buckets(
     events: DataFrame, spec: AnySpec, bucket_count: int, others: Sequence[DataFrame] = ()
 ) -> DataFrame:
-    rows = packed(events, spec, {BUCKET: bucket_number(spec, bucket_count)}, others)
+    rows = packed(events, spec, bucket_count, others)
     return rows.withColumn(BUCKET, label_of(F.col(BUCKET), bucket_count))
 
 

@@ -27,7 +27,6 @@ from sessionkit.spark.jobs.progress import (
     instant_in,
     is_counted,
     newest_event_in,
-    own_operators,
     total,
     watermark_in,
 )
@@ -235,9 +234,6 @@ class QueryStatus:
         is_next = self.batch is None or batch == self.batch + 1
         text = bucket_stats_text(progress)
         buckets = (self.buckets if is_next else NOTHING_KNOWN).after(text, batch)
-        # Where counts are known and buckets aren't, each key has a row of its own.
-        by_key = text is None and not counts.unknown
-        keys = total(own_operators(operators), "numRowsTotal")
         durations = entry(progress, "durationMs")
         now = attrs.evolve(
             known,
@@ -250,7 +246,7 @@ class QueryStatus:
             dropped=self.dropped + total(operators, DROPPED),
             unbalanced=self.unbalanced + _is_unbalanced(progress),
             buckets=buckets,
-            open_sessions=keys if by_key else buckets.total("open"),
+            open_sessions=buckets.total("open"),
             watermark=watermark_in(progress),
             newest_event=max(
                 filter(None, [self.newest_event, newest_event_in([progress])]), default=None

@@ -40,11 +40,10 @@ from sessionkit.errors import ScriptError, with_hint
 from sessionkit.spec.shared import AnySpec
 from sessionkit.testing.drivers.rows import (
     Erasure,
-    Group,
     Row,
     aware,
+    bucket_of,
     erasing_frames,
-    group_of,
     input_frame,
     packed_frames,
     read_row,
@@ -187,7 +186,7 @@ class Seed:
     """What a query begins with; the rows, by group, until the first micro-batch has run."""
 
     format: SeedFormat
-    frames: Mapping[Any, pd.DataFrame] = attrs.field(repr=False)
+    frames: Mapping[int, pd.DataFrame] = attrs.field(repr=False)
 
 
 @attrs.frozen
@@ -200,7 +199,7 @@ class Snapshot:
 
     clocks: Clocks
     seed: Seed | None = None
-    groups: Mapping[Any, StoredGroup] = attrs.field(factory=dict)
+    groups: Mapping[int, StoredGroup] = attrs.field(factory=dict)
     batch_id: int = 0
     waiting: tuple[Row, ...] = ()
     planned: tuple[Row, ...] | None = None
@@ -273,8 +272,8 @@ class MicroBatch:
 
     def _call(
         self,
-        groups: dict[Group, StoredGroup],
-        group: Group,
+        groups: dict[int, StoredGroup],
+        group: int,
         parts: Sequence[pd.DataFrame],
         seen: Neighbours,
         *,
@@ -293,7 +292,7 @@ class MicroBatch:
         shown: Any = PagedGroupState.of(state) if self.spec.storage.layout == "pages" else state
         run = Origin.of(QUERY_ID, self.before.batch_id)
         worker = attrs.evolve(self.worker, erases=True) if erases else self.worker
-        yield from worker(key_of(group), parts, shown, run, seen)
+        yield from worker((group,), parts, shown, run, seen)
         after = state.stored_after()
         if after is None:
             groups.pop(group, None)
@@ -301,14 +300,9 @@ class MicroBatch:
             groups[group] = after
 
 
-def key_of(group: Group) -> tuple[Any, ...]:
-    """Return what Spark would pass as the key of a group."""
-    return group if isinstance(group, tuple) else (group,)
-
-
 def stored_rows(left: Snapshot) -> list[tuple[tuple[Any, ...], tuple[Any, ...]]]:
     """Return the groups that have a row, by their keys."""
-    rows = [(key_of(group), stored.value) for group, stored in left.groups.items()]
+    rows = [((group,), stored.value) for group, stored in left.groups.items()]
     return [(key, row) for key, row in rows if row is not None]
 
 
@@ -354,12 +348,12 @@ def _seeded(
     spec: AnySpec, memories: Iterable[Memory], form: SeedFormat, clocks: Clocks
 ) -> Snapshot:
     """Return a seed of what groups remember, under the watermark of its format."""
-    rows: dict[Group, list[dict[str, Any]]] = {}
+    rows: dict[int, list[dict[str, Any]]] = {}
     for memory in memories:
         for name, table in ((KEPT_COLUMN, memory.kept), (HELD_COLUMN, memory.buffered)):
-            places: dict[Group, list[int]] = {}
+            places: dict[int, list[int]] = {}
             for place, key in enumerate(decode_keys(spec, table)):
-                places.setdefault(group_of(spec, key._asdict()), []).append(place)
+                places.setdefault(bucket_of(spec, key._asdict()), []).append(place)
             for group, found in places.items():
                 packs = packs_of(whole_batch(table.take(pa.array(found))))
                 rows.setdefault(group, []).extend({name: pack} for pack in packs)

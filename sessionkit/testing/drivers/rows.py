@@ -2,7 +2,7 @@
 
 import math
 import zlib
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, TypeAlias
 
@@ -30,11 +30,9 @@ from sessionkit.state._collections import (
     OptionalType,
     TupleType,
 )
-from sessionkit.state._types import FieldType, key_form
+from sessionkit.state._types import FieldType
 
 Row: TypeAlias = dict[str, Any]
-Group: TypeAlias = Hashable
-"""The number of a bucket, or a key."""
 
 GROUP: Final = "_group"
 
@@ -123,14 +121,14 @@ def aware(instant: object, name: str) -> datetime | None:
 
 def packed_frames(
     spec: AnySpec, rows: Sequence[Row], *, future_us: int | None
-) -> tuple[dict[Group, pd.DataFrame], int | None]:
+) -> tuple[dict[int, pd.DataFrame], int | None]:
     """
     Return rows as Spark hands them to the worker: packed, a frame for each of their groups.
 
     The latest event time that moves the watermark, in microseconds, comes with them; an event time
     after `future_us` is too far ahead.
     """
-    groups = [group_of(spec, row) for row in rows]
+    groups = [bucket_of(spec, row) for row in rows]
     places = {group: place for place, group in enumerate(dict.fromkeys(groups))}
     packed = _packed(spec, rows, [places[group] for group in groups], future_us)
     latest = [micros_of(row[WATERMARK_COLUMN]) for row in packed if row[WATERMARK_COLUMN]]
@@ -138,11 +136,11 @@ def packed_frames(
     return frames, max(latest, default=None)
 
 
-def erasing_frames(spec: AnySpec, erasures: Sequence[Erasure]) -> dict[Group, pd.DataFrame]:
+def erasing_frames(spec: AnySpec, erasures: Sequence[Erasure]) -> dict[int, pd.DataFrame]:
     """Return erasures as Spark hands them to the worker, a frame for each of their groups."""
     if not erasures:
         return {}
-    groups = [group_of(spec, one) for one in erasures]
+    groups = [bucket_of(spec, one) for one in erasures]
     places = {group: place for place, group in enumerate(dict.fromkeys(groups))}
     columns = {GROUP: pa.array([places[group] for group in groups], pa.int64())}
     for column in wire_columns(spec):
@@ -182,21 +180,10 @@ def _packed(
     return [row for batch in packer(pa.table(columns).to_batches()) for row in batch.to_pylist()]
 
 
-def group_of(spec: AnySpec, row: Mapping[str, Any]) -> Group:
-    """Choose the group of a row; no result depends on the bucket, so it needn't be Spark's."""
-    if spec.storage.layout == "per_key":
-        columns = [column for column in wire_columns(spec) if column.role == "key"]
-        return tuple(_as_grouped(column, row) for column in columns)
+def bucket_of(spec: AnySpec, row: Mapping[str, Any]) -> int:
+    """Choose the bucket of a row; no result depends on the bucket, so it needn't be Spark's."""
     key = repr([row.get(name) for name in spec.keys])
     return zlib.crc32(key.encode()) % spec.storage.buckets
-
-
-def _as_grouped(column: WireColumn, row: Mapping[str, Any]) -> Any:
-    """Return the value in a key column as Spark groups by it."""
-    form, value = key_form(column.field.type), _wire_value(column, row)
-    if value is None:
-        return form.null
-    return value if form.of is None else form.of(value)
 
 
 def _nullable(kind: FieldType) -> FieldType:

@@ -19,7 +19,7 @@ from tests.support.stateful_specs import (
     texts,
 )
 
-LAYOUTS = ["buckets", "pages", "per_key"]
+LAYOUTS = ["buckets", "pages"]
 UNLUCKY = "unlucky"
 
 

@@ -39,7 +39,7 @@ from tests.support.stateful_specs import (
     texts,
 )
 
-LAYOUTS = ["buckets", "pages", "per_key"]
+LAYOUTS = ["buckets", "pages"]
 
 
 # -- what a function returns -------------------------------------------------------------------
@@ -701,19 +701,6 @@ def test_the_layout_does_not_show() -> None:
         assert rows == other.take_rows()
         assert buckets.stored_keys() == other.stored_keys()
         assert buckets.counts == other.counts
-
-
-def test_a_key_has_a_row_of_its_own_under_per_key() -> None:
-    """`per_key` stores a group a key."""
-    per_key = driver_of(summing(layout="per_key"))
-    adding(per_key, "ann", at("09:00"), 5)
-    adding(per_key, "bob", at("09:00"), 6)
-
-    groups = per_key.snapshot().groups
-
-    assert [("ann",), ("bob",)] == sorted(groups)
-    stored = [groups[key].value for key in sorted(groups)]
-    assert [1, 1] == [value[3] for value in stored if value is not None]
 
 
 def test_a_bad_fold_stops_the_query_as_a_function_of_the_user_does() -> None:

@@ -28,7 +28,7 @@ from tests.support.stateful_specs import (
 )
 from tests.support.strategies import classes_with_objects
 
-LAYOUTS = ["buckets", "pages", "per_key"]
+LAYOUTS = ["buckets", "pages"]
 
 
 def calling(act: Callable[..., Any], **changes: Any) -> StatefulSpec[Any, Any, Any]:

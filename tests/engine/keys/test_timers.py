@@ -23,7 +23,7 @@ from tests.support.stateful_specs import (
     texts,
 )
 
-LAYOUTS = ["buckets", "pages", "per_key"]
+LAYOUTS = ["buckets", "pages"]
 MILLI, MICRO = timedelta(milliseconds=1), timedelta(microseconds=1)
 NOON = at("12:00")
 

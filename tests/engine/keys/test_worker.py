@@ -33,7 +33,6 @@ NOON = at("12:00")
 NOON_MS = int(NOON.timestamp() * 1000)
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
 MICRO, MILLI = timedelta(microseconds=1), timedelta(milliseconds=1)
-LAYOUTS = ["buckets", "per_key"]
 Spec = StatefulSpec[Any, Any, Any]
 
 
@@ -90,7 +89,6 @@ def armed_at(instant: datetime, *, clock: str = "event", **changes: Any) -> Spec
 # -- what is armed -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(
     ("expected_ms", "step"),
     [
@@ -102,15 +100,14 @@ def armed_at(instant: datetime, *, clock: str = "event", **changes: Any) -> Spec
     ],
 )
 def test_an_event_timer_arms_the_last_millisecond_that_is_not_past_it(
-    layout: str, expected_ms: int, step: timedelta
+    expected_ms: int, step: timedelta
 ) -> None:
     """Spark calls when its timer `<` its watermark: strictly past."""
-    state = called(armed_at(NOON + step, layout=layout), at("11:00"))
+    state = called(armed_at(NOON + step), at("11:00"))
 
     assert expected_ms == state.timeout_timestamp_ms
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(
     ("expected_ms", "step"),
     [
@@ -121,18 +118,15 @@ def test_an_event_timer_arms_the_last_millisecond_that_is_not_past_it(
         (NOON_MS, MILLI),
     ],
 )
-def test_an_end_arms_the_millisecond_before_it(
-    layout: str, expected_ms: int, step: timedelta
-) -> None:
+def test_an_end_arms_the_millisecond_before_it(expected_ms: int, step: timedelta) -> None:
     """A key is over when the watermark reaches its end: a millisecond before a timer there."""
-    spec = summing(add, report, timeout=EventTimeGap("30m"), layout=layout)
+    spec = summing(add, report, timeout=EventTimeGap("30m"))
 
     state = called(spec, NOON + step - minutes(30))
 
     assert expected_ms == state.timeout_timestamp_ms
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(
     ("expected_ms", "step"),
     [
@@ -144,10 +138,10 @@ def test_an_end_arms_the_millisecond_before_it(
     ],
 )
 def test_a_processing_timer_arms_the_last_millisecond_that_is_not_past_it(
-    layout: str, expected_ms: int, step: timedelta
+    expected_ms: int, step: timedelta
 ) -> None:
     """Spark calls in the first batch whose time is behind it."""
-    spec = armed_at(NOON + step, clock="processing", layout=layout)
+    spec = armed_at(NOON + step, clock="processing")
 
     state = called(spec, at("11:00"), now_ms=NOON_MS - HOUR_MS)
 
@@ -192,15 +186,14 @@ def test_a_processing_timer_at_the_time_of_its_batch_is_armed_for_the_next_one()
     assert NOON_MS + 1 == state.timeout_timestamp_ms
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_an_event_timer_under_a_processing_clock_looks_again_in_the_next_batch(layout: str) -> None:
+def test_an_event_timer_under_a_processing_clock_looks_again_in_the_next_batch() -> None:
     """No timer of Spark's waits for the watermark then, so the group is woken at every trigger."""
 
     def process(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
         times.set_event_timer("due", at("15:00"))
         times.set_processing_timer("far", at("20:00"))
 
-    spec = summing(process, report, processing_timers=True, layout=layout)
+    spec = summing(process, report, processing_timers=True)
 
     assert NOON_MS + 1 == called(spec, at("11:00"), now_ms=NOON_MS).timeout_timestamp_ms
 
@@ -222,10 +215,9 @@ def test_nothing_is_armed_where_nothing_waits(spec: Spec) -> None:
     assert None is state.timeout_timestamp_ms
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_every_call_writes_or_removes(layout: str) -> None:
+def test_every_call_writes_or_removes() -> None:
     """A call that changed nothing would leave a timer that fires forever."""
-    spec = summing(add, report, timeout=EventTimeGap("30m"), layout=layout)
+    spec = summing(add, report, timeout=EventTimeGap("30m"))
     first = called(spec, at("11:30"))
     for watermark_ms in (1, NOON_MS - 1, NOON_MS):
         state = first.next_call(watermark_ms=watermark_ms)
@@ -236,10 +228,9 @@ def test_every_call_writes_or_removes(layout: str) -> None:
         assert is_over is (state.timeout_timestamp_ms is None)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_timeout_ends_the_key_and_leaves_nothing(layout: str) -> None:
+def test_a_timeout_ends_the_key_and_leaves_nothing() -> None:
     """An empty group has no state row and no timer, however its frame looks."""
-    spec = summing(add, report, timeout=EventTimeGap("30m"), layout=layout)
+    spec = summing(add, report, timeout=EventTimeGap("30m"))
     state = called(spec, at("11:30")).next_call(watermark_ms=NOON_MS, has_timed_out=True)
     nothing = pd.DataFrame(columns=list(frame_of(spec, NOON).columns), dtype=object)
 
@@ -263,10 +254,9 @@ def test_rejected_rows_come_only_where_they_are_asked_for() -> None:
     assert 2 == counts["_counts"][COUNTED.index("events")]
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_chunks_of_any_size_give_the_same(layout: str) -> None:
+def test_chunks_of_any_size_give_the_same() -> None:
     """Spark cuts a group into frames as it likes."""
-    spec = summing(add, report, timeout=EventTimeGap("30m"), layout=layout)
+    spec = summing(add, report, timeout=EventTimeGap("30m"))
     times = [at("11:30"), at("11:35"), at("11:40")]
     whole, cut = fresh(spec), fresh(spec)
 
@@ -287,16 +277,6 @@ def test_the_row_of_a_bucket_says_what_it_holds() -> None:
     assert stored.value is not None
     assert (2, 64, 0, 2, 0, NOON_MS * 1000, None) == stored.value[:-1]
     assert stored.value[-1].startswith(b"SKB1")
-
-
-def test_the_row_of_a_key_is_that_of_a_bucket_with_one() -> None:
-    """Under `per_key` Spark groups by the key, and stores what it would of a bucket."""
-    spec = summing(timeout=EventTimeGap("1h"), layout="per_key")
-
-    value = called(spec, at("11:30"), now_ms=NOON_MS).get
-
-    end_us = (NOON_MS + 30 * MINUTE_MS) * 1000
-    assert (2, 64, NOON_MS, 1, 0, end_us, None) == value[:-1]
 
 
 # -- damaged, or written under other rules -----------------------------------------------------
@@ -323,10 +303,9 @@ def test_a_damaged_payload_stops_the_query(place: int) -> None:
     assert "Hint:" in str(caught.value)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_format_of_another_release_stops_the_query(layout: str) -> None:
+def test_a_format_of_another_release_stops_the_query() -> None:
     """The number of the format is looked at before anything else."""
-    spec = summing(layout=layout)
+    spec = summing()
 
     with pytest.raises(StateMismatchError) as caught:
         call(spec, changed(spec, {0: 3}), frame_of(spec, at("11:31")))
@@ -349,7 +328,6 @@ def test_bytes_of_another_kind_stop_the_query(payload: bytes, text: str) -> None
         call(spec, changed(spec, {-1: payload}), frame_of(spec, at("11:31")))
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -359,10 +337,10 @@ def test_bytes_of_another_kind_stop_the_query(payload: bytes, text: str) -> None
         ({"state": attrs.make_class("Sum", {"total": attrs.field(type=str)})}, "`Sum.total`"),
     ],
 )
-def test_other_rules_are_named(layout: str, changes: dict[str, Any], said: str) -> None:
+def test_other_rules_are_named(changes: dict[str, Any], said: str) -> None:
     """The difference between the spec and the stored state is in the message."""
-    state = called(summing(layout=layout), at("11:30")).next_call(watermark_ms=1)
-    spec = summing(layout=layout, **changes)
+    state = called(summing(), at("11:30")).next_call(watermark_ms=1)
+    spec = summing(**changes)
 
     with pytest.raises(StateMismatchError, match="written under other rules") as caught:
         call(
@@ -370,7 +348,7 @@ def test_other_rules_are_named(layout: str, changes: dict[str, Any], said: str) 
             state,
             frame_of(spec, at("11:31"))
             if "keys" not in changes
-            else frame_of(summing(layout=layout), at("11:31")),
+            else frame_of(summing(), at("11:31")),
         )
 
     assert said in str(caught.value)

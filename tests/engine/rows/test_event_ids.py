@@ -131,7 +131,7 @@ ONE = rejected(READING).event_id
     ("changes", "same"),
     [
         ({"offset": 1}, True),
-        ({"layout": "per_key"}, True),
+        ({"layout": "pages"}, True),
         ({"bucket_count": 3}, True),
         ({"key": "bob"}, False),
         ({"event": Reading(6, None)}, False),

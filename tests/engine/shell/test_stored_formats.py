@@ -24,7 +24,7 @@ from sessionkit.errors import StateMismatchError
 from sessionkit.spec.session import SessionSpec
 from sessionkit.testing import SessionDriver, at
 from sessionkit.testing.drivers.query import QUERY_ID, stored_rows
-from sessionkit.testing.drivers.rows import group_of
+from sessionkit.testing.drivers.rows import bucket_of
 from sessionkit.testing.fakes.group_state import StoredGroup
 from sessionkit.timeouts import SessionRules
 from tests.support.changed_classes import (
@@ -169,8 +169,8 @@ def test_a_row_of_an_older_format_is_written_in_the_present_one(make: Any, layou
     rows = rows_in(FOLDER / f"format-1-{make.__name__}-{layout}.json")
     empty = driver_of(spec)
     add(empty, View(1), at("11:00"), [])
-    groups = {group_of(spec, {"user": user}): None for user in USERS}
-    stored = {group if layout == "per_key" else group[0]: row for group, row in rows}
+    groups = {bucket_of(spec, {"user": user}): None for user in USERS}
+    stored = {group[0]: row for group, row in rows}
     assert groups.keys() == stored.keys()
     kept = {group: StoredGroup(row, None) for group, row in stored.items()}
     driver = type(empty).restore(spec, attrs.evolve(empty.snapshot(), groups=kept))

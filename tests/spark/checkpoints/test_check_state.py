@@ -99,9 +99,9 @@ def broken(old: Before) -> Words:
 
 
 def spec_of(layout: Any, update: Callable[..., Any], **more: Any) -> Any:
-    """Return a spec: of keys under `per_key`, else of sessions."""
-    if layout != "per_key":
-        return session_spec(update=update, merge=merge, layout=layout, **RULES, **more)
+    """Return a spec of sessions in a layout, or of keys in buckets."""
+    if layout != "keys":
+        return session_spec(update=update, merge=merge, layout=layout, **(RULES | more))
     cls = update.__annotations__["state"]
 
     def process(key: Any, events: list[View], state: KeyState[Any], times: KeyTimes) -> Any:
@@ -110,9 +110,7 @@ def spec_of(layout: Any, update: Callable[..., Any], **more: Any) -> Any:
             update(found, event)
         state.set(found)
 
-    return StatefulSpec(
-        **grouped(state=cls, result=cls, process=process, layout=layout, **RULES, **more)
-    )
+    return StatefulSpec(**grouped(state=cls, result=cls, process=process, **(RULES | more)))
 
 
 def views(minute: int) -> pa.Table:
@@ -122,7 +120,7 @@ def views(minute: int) -> pa.Table:
     )
 
 
-LAYOUTS = ["buckets", "per_key", "pages"]
+LAYOUTS = ["buckets", "keys", "pages"]
 SHORT_AND_LONG = [
     "buckets",
     *(pytest.param(layout, marks=pytest.mark.long) for layout in LAYOUTS if layout != "buckets"),
@@ -393,7 +391,7 @@ def test_a_single_row_that_is_older_or_gone_is_named(
     spark: SparkSession, first: list[str], found: str, tmp_path: Path
 ) -> None:
     """A snapshot lacks what one user's event has changed; the changes have it."""
-    stream = FileStream(spark, spec_of("per_key", count), tmp_path)
+    stream = FileStream(spark, spec_of("keys", count, bucket_count=64), tmp_path)
     stream.put(views(0).slice(0, len(first)), views(1).slice(1, 1))
     stream.run()
     check_checkpoint(stream.checkpoint, stream.spec, deep=True, spark=spark)
@@ -403,7 +401,7 @@ def test_a_single_row_that_is_older_or_gone_is_named(
     replace(place / "2.snapshot", place / "1.delta")
 
     with pytest.raises(
-        StateCorruptedError, match=rf"the row of \('user 1',\) in .*/{place.name} {found}"
+        StateCorruptedError, match=rf"the row of \(-?\d+,\) in .*/{place.name} {found}"
     ):
         check_checkpoint(stream.checkpoint, stream.spec, deep=True, spark=spark)
 

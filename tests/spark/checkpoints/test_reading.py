@@ -72,7 +72,7 @@ def on_timer(key: Any, name: str, state: KeyState[Seen], times: KeyTimes) -> Non
     """Do nothing."""
 
 
-def remembering(layout: Any) -> StatefulSpec[Any, Any, Any]:
+def remembering(layout: Any = "buckets") -> StatefulSpec[Any, Any, Any]:
     """Return a spec with keys of two columns."""
     return StatefulSpec(
         keys={"key": str, "value": int},
@@ -148,8 +148,7 @@ SPECS: dict[str, Any] = {
     "in buckets, with rules that cut": in_order(
         SessionRules(GAP, max_events=2), watermark_delay=GAP
     ),
-    "keys in buckets": remembering("buckets"),
-    "a row a key": remembering("per_key"),
+    "keys in buckets": remembering(),
 }
 
 
@@ -220,7 +219,7 @@ def test_state_in_another_format_is_not_called_damaged(spark: SparkSession, tmp_
         raise missing
 
 
-VALUES, STORED = in_order(EventTimeGap(GAP)), remembering("buckets")
+VALUES, STORED = in_order(EventTimeGap(GAP)), remembering()
 READERS: dict[str, Callable[[str], Any]] = {
     "open_sessions": lambda path: open_sessions(path, VALUES),
     "open_sessions_frame": lambda path: open_sessions_frame(path, VALUES).collect(),

@@ -138,14 +138,14 @@ def on_driver(driver: Any, files: list[Any]) -> Any:
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        pytest.param("per_key", "buckets", marks=pytest.mark.long),
-        ("buckets", "per_key"),
+        pytest.param("pages", "buckets", marks=pytest.mark.long),
+        ("buckets", "pages"),
     ],
 )
 def test_keys_go_on_in_another_layout(
     spark: SparkSession, tmp_path: Path, before: Any, after: Any
 ) -> None:
-    """Keys in rows of their own become keys in buckets, and the other way round."""
+    """Keys in buckets become keys in pages, and the other way round."""
     old = FileStream(spark, summing(layout=before), tmp_path / "old")
     old.put(*map(table, FILES[:2]))
     old.run()

@@ -27,10 +27,6 @@ from tests.support.options import evolved
 from tests.support.scenarios import SCHEMA, Log, command, commanded, instant, tick
 from tests.support.streams import FileStream, observed
 
-BOTH_LAYOUTS: Final = pytest.mark.parametrize(
-    "layout", [pytest.param("buckets", marks=pytest.mark.long), "per_key"]
-)
-
 
 def commands(*rows: dict[str, Any]) -> pa.Table:
     """Return commands as the rows of a file."""
@@ -78,18 +74,14 @@ LIVES: Final = [
 ]
 
 
-@pytest.fixture(scope="module", params=["buckets", "per_key"])
-def lives(
-    request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
-) -> Ran:
+@pytest.fixture(scope="module")
+def lives(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """
     A query in event time alone, which ends by itself under the `availableNow` trigger.
 
     It reads bad rows, late ones, and such as functions fail over; its keys end.
     """
-    spec = commanded(
-        timeout=POLICY, processing_timers=False, on_error="reject", layout=request.param
-    )
+    spec = commanded(timeout=POLICY, processing_timers=False, on_error="reject")
     stream = FileStream(spark, spec, tmp_path_factory.mktemp("lives"), with_rejected=True)
     stream.put(*LIVES)
     return Ran(stream, stream.run())
@@ -173,12 +165,11 @@ NAMED: Final = [
 ]
 
 
-@BOTH_LAYOUTS
 def test_late_rows_are_processed_where_the_spec_says_so(
-    spark: SparkSession, tmp_path: Path, layout: str
+    spark: SparkSession, tmp_path: Path
 ) -> None:
     """They are folded however late they are: Spark drops none of them."""
-    spec = commanded(processing_timers=False, late_events="process", layout=layout)
+    spec = commanded(processing_timers=False, late_events="process")
     stream = FileStream(spark, spec, tmp_path, with_rejected=True)
     stream.put(
         commands(command("a", 100, "note", "first"), tick(100)),

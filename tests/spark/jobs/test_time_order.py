@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import pytest
 from pyspark.sql import SparkSession
 
 from sessionkit import EventTimeGap
@@ -30,17 +29,13 @@ STRETCHES = [
 ]
 
 
-@pytest.mark.parametrize("layout", ["buckets", "per_key"])
-def test_events_take_their_turns_across_a_restart(
-    layout: str, spark: SparkSession, tmp_path: Any
-) -> None:
+def test_events_take_their_turns_across_a_restart(spark: SparkSession, tmp_path: Any) -> None:
     """Rows, rejections, counts and stored keys are those of the driver; each event came in turn."""
     spec = commanded(
         timeout=EventTimeGap("10 seconds"),
         order="event_time",
         watermark_delay="2 seconds",
         processing_timers=False,
-        layout=layout,
     )
     life = Life(spec, STRETCHES)
 

@@ -74,12 +74,10 @@ BOTH_CLOCKS: Final = [
 ]
 
 
-@pytest.fixture(scope="module", params=["buckets", "per_key"])
-def both_clocks(
-    request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
-) -> Lived:
+@pytest.fixture(scope="module")
+def both_clocks(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lived:
     """A query with timers on both clocks, stopped and started again on the way."""
-    life = Life(commanded(layout=request.param), BOTH_CLOCKS)
+    life = Life(commanded(), BOTH_CLOCKS)
     return lived(life, spark, tmp_path_factory.mktemp("both_clocks"))
 
 
@@ -148,7 +146,6 @@ def silence(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Li
         timeout=ProcessingTimeGap("10 seconds") | TimeToLive("15 seconds"),
         processing_timers=False,
         watermark_delay=None,
-        layout="per_key",
     )
     return lived(Life(spec, SILENCE), spark, tmp_path_factory.mktemp("silence"))
 
@@ -166,7 +163,7 @@ def test_policies_in_processing_time_end_keys_and_their_state(silence: Lived) ->
         2: [("a", "time_to_live", ["x"], []), ("c", "processing_time_gap", ["y"], [])],
     }
     assert [] == silence.spark.stored
-    assert [2, 2, 0] == list(silence.spark.state_rows.values())
+    assert [1, 1, 0] == list(silence.spark.state_rows.values())
     assert Counts(timers=2, rows=2) == silence.spark.counts[2]
 
 

@@ -4,40 +4,14 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
 from pyspark.sql import SparkSession
 
-from sessionkit import EventTimeGap, StatefulSpec
 from sessionkit._engine.counts import COUNTED
-from sessionkit.spark import stored_keys
 from sessionkit.spark.monitor import QueryStatus
-from tests.support.options import evolved, grouped
+from tests.support.options import evolved
 from tests.support.streams import FileStream
-from tests.support.visits import MINUTE, NOON, SESSIONS, SHARED, View, views
-
-
-@attrs.define
-class Seen:
-    views: int
-
-
-def count_views(key: Any, events: list[View], state: Any, times: Any) -> Seen:
-    """Keep how many views the last call had."""
-    state.set(Seen(len(events)))
-    return Seen(len(events))
-
-
-KEYS = StatefulSpec(
-    **grouped(
-        process=count_views,
-        state=Seen,
-        timeout=EventTimeGap("30 minutes"),
-        layout="per_key",
-        **SHARED,
-    )
-)
-
+from tests.support.visits import MINUTE, NOON, SESSIONS, views
 
 FIRST = views(*((f"u{n}", n) for n in range(6)), (None, 3))
 SECOND = views(("u0", 38), ("u1", 100))
@@ -88,19 +62,6 @@ def test_buckets_tell_how_many_sessions_are_open(
     assert (9 + 2, 1) == (continued.totals.events, continued.totals.late)
     assert (None, None) == (joined.open_sessions, joined.oldest_open)
     assert (2, 1) == (joined.totals.events, joined.totals.late)
-
-
-def test_keys_in_rows_of_their_own_are_counted_by_spark(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    """Under `per_key` no bucket says anything, and Spark's number of rows is that of keys."""
-    stream = FileStream(spark, KEYS, tmp_path)
-    stream.put(FIRST)
-    (first, *_) = followed(stream)
-
-    assert 6 == first.open_sessions
-    assert (None, None, None) == (first.buffered, first.skew, first.largest_bucket)
-    assert 6 == len(stored_keys(stream.checkpoint, KEYS, spark=spark))
 
 
 def test_a_micro_batch_that_was_missed_makes_totals_of_buckets_unknown() -> None:

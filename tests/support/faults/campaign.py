@@ -44,10 +44,8 @@ JOBS: Final = (
     ("sessions", "buckets", "HDFS"),
     ("keys", "buckets", "RocksDB"),
     ("sessions", "pages", "RocksDB"),
-    ("keys", "per_key", "HDFS"),
     ("keys", "pages", "RocksDB"),
     ("sessions", "buckets", "RocksDB"),
-    ("keys", "per_key", "RocksDB"),
     ("keys", "buckets", "HDFS"),
 )
 """Spec, layout and state store."""

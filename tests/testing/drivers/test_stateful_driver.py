@@ -41,7 +41,7 @@ from tests.support.stateful_specs import (
     texts,
 )
 
-LAYOUTS = ["buckets", "pages", "per_key"]
+LAYOUTS = ["buckets", "pages"]
 MILLISECOND = timedelta(milliseconds=1)
 gapped = summing(on_timer=report, timeout=EventTimeGap("30m"))
 waiting = summing(on_timer=report, timeout=ProcessingTimeGap("5m"))
