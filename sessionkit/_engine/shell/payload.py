@@ -13,9 +13,6 @@ The bytes of a group: a header that identifies them, then Arrow IPC streams.
               after it, so that each table begins at a multiple of 8 bytes, as Arrow wants it
     per table 8 bytes of length, then the table as an Arrow IPC stream
 
-Format 1 has no query, no micro-batch and no watermark, and its checksum begins with the CRC-32 of
-eight bytes: those after the version.
-
 The bytes of a page: what its bucket has once, identity and schemas, isn't repeated in it.
 
     4 bytes   magic `SKP1`
@@ -58,8 +55,8 @@ PAGE: Final = struct.Struct(">4sI")
 ORIGIN: Final = struct.Struct(">8sqq")
 ALIGNMENT: Final = 8
 PADDING: Final = b" "
-HEADER_BYTES: Final = {1: HEADER.size, 2: HEADER.size + ORIGIN.size}
-"""How long a header is in each format that this release reads; the identity follows it."""
+HEADER_BYTES: Final = HEADER.size + ORIGIN.size
+"""How long a header is; the identity follows it."""
 
 QUERY_AT, QUERY_BYTES = HEADER.size, 8
 BATCH_AT, BATCH_BYTES = QUERY_AT + QUERY_BYTES, 8
@@ -120,7 +117,7 @@ def bond_of(group: bytes, columns: bytes) -> bytes:
 
 def pack(identity: bytes, tables: Sequence[pa.Table], bond: bytes, origin: Origin) -> bytes:
     # With spaces after it, an Arrow stream is aligned.
-    begins = HEADER_BYTES[FORMAT_VERSION] + IDENTITY.size + len(identity) + TABLE.size
+    begins = HEADER_BYTES + IDENTITY.size + len(identity) + TABLE.size
     stored = identity + PADDING * (-begins % ALIGNMENT)
     written = ORIGIN.pack(origin.query, origin.batch, origin.watermark_ms)
     parts: list[Any] = [written, IDENTITY.pack(len(stored)), stored]
@@ -129,7 +126,7 @@ def pack(identity: bytes, tables: Sequence[pa.Table], bond: bytes, origin: Origi
         rows = map(pa.RecordBatch.serialize, table.combine_chunks().to_batches())
         stream = [table.schema.serialize(), *rows, END_OF_STREAM]
         parts += [TABLE.pack(sum(map(len, stream))), *stream]
-    checksum = _checksum_of_header(FORMAT_VERSION, bond)
+    checksum = _checksum_of_header(bond)
     for part in parts:
         checksum = zlib.crc32(part, checksum)
     return b"".join([HEADER.pack(MAGIC, FORMAT_VERSION, bond, checksum), *parts])
@@ -156,18 +153,17 @@ class Unpacked:
 
 def unpack(payload: bytes) -> Unpacked:
     """Return what a payload contains; a StateError if it is damaged, or of another release."""
-    version, bond, checksum = _header(payload)
+    bond, checksum = _header(payload)
     body = memoryview(payload)[HEADER.size :]
-    if zlib.crc32(body, _checksum_of_header(version, bond)) != checksum:
+    if zlib.crc32(body, _checksum_of_header(bond)) != checksum:
         found = f"the stored state is damaged: its checksum is wrong ({len(body)} bytes)"
         raise StateCorruptedError(with_hint(found, RESTORE))
-    origin = NOBODY if version == 1 else Origin(*ORIGIN.unpack_from(body))
-    identity, streams = _identity(memoryview(payload)[HEADER_BYTES[version] :])
+    identity, streams = _identity(memoryview(payload)[HEADER_BYTES:])
     tables: list[pa.Table] = []
     for stream in _parts(streams):
         with pa.ipc.open_stream(stream) as reader:
             tables.append(reader.read_all())
-    return Unpacked(identity, tables, bond, origin)
+    return Unpacked(identity, tables, bond, Origin(*ORIGIN.unpack_from(body)))
 
 
 def pack_page(number: int, parts: Sequence[pa.Buffer | bytes]) -> bytes:
@@ -198,8 +194,8 @@ def peek_identity(head: bytes) -> dict[str, Any]:
     The checksum covers the whole payload, so it isn't checked here; what can't be an identity is a
     StateError.
     """
-    version, _, _ = _header(head)
-    stored, _ = _identity(memoryview(head)[HEADER_BYTES[version] :])
+    _header(head)
+    stored, _ = _identity(memoryview(head)[HEADER_BYTES:])
     try:
         found: dict[str, Any] = json.loads(stored)
     except ValueError as error:
@@ -231,19 +227,18 @@ def _entry(name: str, identity: Mapping[str, Any]) -> str:
 
 def check_format(version: int) -> None:
     """Raise a StateMismatchError for a format that this release does not read."""
-    if version not in HEADER_BYTES:
-        known = " and ".join(map(str, HEADER_BYTES))
-        found = f"the stored state has format {version}, but this release reads {known}"
+    if version != FORMAT_VERSION:
+        found = f"the stored state has format {version}, but this release reads {FORMAT_VERSION}"
         raise StateMismatchError(with_hint(found, "use the release of sessionkit that wrote it"))
 
 
-def _checksum_of_header(version: int, bond: bytes) -> int:
-    # With the version, one that was changed isn't taken for another format.
-    return zlib.crc32(bond if version == 1 else version.to_bytes(2, "big") + bond)
+def _checksum_of_header(bond: bytes) -> int:
+    """Return the checksum with which that of the body begins."""
+    return zlib.crc32(FORMAT_VERSION.to_bytes(2, "big") + bond)
 
 
-def _header(payload: bytes) -> tuple[int, bytes, int]:
-    """Return the format of a payload, what it is bound to, and its checksum."""
+def _header(payload: bytes) -> tuple[bytes, int]:
+    """Return what a payload is bound to, and its checksum."""
     if len(payload) < HEADER.size:
         found = f"the stored state is truncated: {len(payload)} bytes"
         raise StateCorruptedError(with_hint(found, RESTORE))
@@ -252,7 +247,7 @@ def _header(payload: bytes) -> tuple[int, bytes, int]:
         found = f"the stored state was not written by sessionkit: it starts with {magic!r}"
         raise StateCorruptedError(with_hint(found, "point the query at its own checkpoint"))
     check_format(version)
-    return int(version), bond, int(checksum)
+    return bond, int(checksum)
 
 
 def _identity(body: memoryview) -> tuple[bytes, memoryview]:

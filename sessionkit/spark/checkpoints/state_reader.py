@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, DataFrameReader, Row, SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit import errors
-from sessionkit._engine.shell.payload import HEADER_BYTES, peek_identity
+from sessionkit._engine.shell.payload import FORMAT_VERSION, HEADER_BYTES, peek_identity
 from sessionkit._engine.shell.reading import check_order, compared
 from sessionkit._engine.shell.storage import logic_of
 from sessionkit.errors import (
@@ -280,12 +280,10 @@ def _heads(path: str, spark: SparkSession) -> list[Row]:
 
 def _head(payload: Column) -> Column:
     """Return a payload up to its identity, without the bytes that differ from group to group."""
-    version = F.conv(F.hex(payload.substr(5, 2)), 16, 10).cast("int")
-    head = payload.substr(1, max(HEADER_BYTES.values()))
-    for number, size in HEADER_BYTES.items():
-        length = F.conv(F.hex(payload.substr(size + 1, LENGTH_BYTES)), 16, 10).cast("bigint")
-        known = F.least(length + LENGTH_BYTES, F.lit(HEAD_BYTES)).cast("int")
-        zeros, identity = bytearray(size - ORIGIN_BYTES), payload.substr(F.lit(size + 1), known)
-        found = F.concat(payload.substr(1, ORIGIN_BYTES), F.lit(zeros), identity)
-        head = F.when(version == number, F.coalesce(found, payload.substr(1, size))).otherwise(head)
-    return head
+    is_known = F.conv(F.hex(payload.substr(5, 2)), 16, 10).cast("int") == FORMAT_VERSION
+    length = F.conv(F.hex(payload.substr(HEADER_BYTES + 1, LENGTH_BYTES)), 16, 10).cast("bigint")
+    known = F.least(length + LENGTH_BYTES, F.lit(HEAD_BYTES)).cast("int")
+    identity = payload.substr(F.lit(HEADER_BYTES + 1), known)
+    zeros = F.lit(bytearray(HEADER_BYTES - ORIGIN_BYTES))
+    found = F.concat(payload.substr(1, ORIGIN_BYTES), zeros, identity)
+    return F.coalesce(F.when(is_known, found), payload.substr(1, HEADER_BYTES))

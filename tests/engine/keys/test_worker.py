@@ -311,7 +311,7 @@ def test_a_format_of_another_release_stops_the_query() -> None:
         call(spec, changed(spec, {0: 3}), frame_of(spec, at("11:31")))
 
     assert (
-        "the stored state has format 3, but this release reads 1 and 2\n\n"
+        "the stored state has format 3, but this release reads 2\n\n"
         "Hint: use the release of sessionkit that wrote it"
     ) == str(caught.value)
 

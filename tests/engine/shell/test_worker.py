@@ -148,7 +148,7 @@ def test_a_damaged_payload_stops_the_query(place: int) -> None:
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"format": 3}, "the stored state has format 3, but this release reads 1 and 2"),
+        ({"format": 3}, "the stored state has format 3, but this release reads 2"),
         ({"buckets": 32}, "wasn't written with the other columns of its row"),
         ({"written": 7}, "wasn't written with the other columns of its row"),
         ({"event_due": None}, "wasn't written with the other columns of its row"),
