@@ -178,7 +178,7 @@ def read_seed(path: str, *, spark: SparkSession | None = None) -> Seed:
     kept, held = (
         pa.ipc.read_schema(pa.py_buffer(base64.b64decode(about[name]))) for name in ("kept", "held")
     )
-    instants = about["watermark_us"], about["until_us"], about.get("idle_us", BEGINNING_US)
+    instants = about["watermark_us"], about["until_us"], about["idle_us"]
     form = SeedFormat(about["identity"].encode(), kept, held, *instants)
     progress = about["progress"]
     if progress is not None:
