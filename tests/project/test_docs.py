@@ -20,7 +20,8 @@ import pytest
 from tests.project.test_architecture import PUBLIC, members_of
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+README = ROOT / "README.md"
+PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 PRINTED = re.compile(r"\n\n```text\n(.*?)^```", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
@@ -85,9 +86,13 @@ def test_blocks_without_spark_run(page: Path) -> None:
     assert BLOCK.search(page.read_text(encoding="utf-8")) is None or run_blocks(page)
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if needs_spark(p)], ids=name_of)
+@pytest.mark.parametrize("page", [p for p in PAGES if needs_spark(p) and p != README], ids=name_of)
 def test_blocks_with_spark_run(page: Path, spark: Any) -> None:
-    """The blocks run on the session that the tests share."""
+    """
+    The blocks run on the session that the tests share.
+
+    The README writes to the folder where a reader is: tests/as_users runs it, in an empty one.
+    """
     assert run_blocks(page)["spark"] is spark
 
 
