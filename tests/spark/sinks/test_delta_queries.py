@@ -34,7 +34,7 @@ pytestmark = pytest.mark.skipif(
 ROOT: Final = Path(__file__).parents[3]
 JOB: Final = ROOT / "tests" / "support" / "delta_job.py"
 KILLS: Final = int(os.environ.get("KILLS", "2"))
-FILES, ROWS_A_FILE = 5 * KILLS + 8, 5
+FILES, ROWS_A_FILE = 3 * KILLS + 8, 5
 SERVER: Final = "org.apache.spark.sql.connect.service.SparkConnectServer"
 IS_SHARED: Final = spark_release() < SESSION_OF_ITS_OWN
 
