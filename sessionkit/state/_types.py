@@ -118,8 +118,13 @@ class FieldType:
 
     @property
     def sql(self) -> str:
-        """The type of a column of Spark, as users see it."""
+        """The type of a column of Spark, whatever a session means by `timestamp`."""
         return _sql(self.arrow)
+
+    @property
+    def shown(self) -> str:
+        """The name of that type in messages: what Spark itself shows."""
+        return self.sql.replace("timestamp_ltz", "timestamp")
 
     @property
     def exact(self) -> frozenset[type]:

@@ -309,7 +309,7 @@ def _fitting(field: Field, place: int, value: Any, reasons: list[str | None]) ->
         pa.array([shaped], field.type.arrow)
     except UNFIT:
         reasons[place] = reasons[place] or (
-            f"`{field.name}` isn't a {field.type.sql}: {_text(value)[:SHOWN]}"
+            f"`{field.name}` isn't a {field.type.shown}: {_text(value)[:SHOWN]}"
         )
         return None
     return shaped

@@ -182,7 +182,8 @@ class Faults:
             self._is_rounded(field.name, kind),
             self._is_no_text(field.name, text) if is_key and isinstance(kind, StrType) else None,
         ]
-        shown = F.concat(F.lit(f"`{field.name}` isn't a {kind.sql}: "), F.left(text, F.lit(SHOWN)))
+        said = F.lit(f"`{field.name}` isn't a {kind.shown}: ")
+        shown = F.concat(said, F.left(text, F.lit(SHOWN)))
         twice = F.size(F.filter(F.map_keys(_object()), lambda name: name == field.name)) > 1
         return (
             F.when(twice, f"`{field.name}` comes twice")
