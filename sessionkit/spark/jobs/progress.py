@@ -348,7 +348,7 @@ def _observed_counts(observation: Any) -> Counts:
         problem = "on Connect, Spark 3.5 can't read an `Observation`"
         hint = "count the rows of `with_rejected=True`, or run the batch without Connect"
         raise UnsupportedError(with_hint(problem, hint)) from error
-    return Counts(**{name: found[name] for name in COUNTED})
+    return _counts_in(found)
 
 
 def own_operators(operators: Iterable[Any]) -> list[Any]:
