@@ -50,8 +50,9 @@ DEV: Final = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-gr
 TOOLS: Final = ("chispa", "hypothesis", "protobuf", "pytest", "tzdata")
 TEST_TOOLS: Final = tuple(need for need in DEV if need.startswith(TOOLS))
 
+AS_USERS: Final = "tests/as_users"
 EVERYWHERE: Final = (
-    "tests/as_users",
+    AS_USERS,
     "tests/spark/jobs/test_balance.py",
     "tests/spark/jobs/test_bad_input.py",
     "tests/spark/jobs/test_nested.py",
@@ -231,7 +232,6 @@ def variables(cell: Cell, python: Path, address: str | None) -> dict[str, str]:
         "PYTHONPATH": str(ROOT),
         "SESSIONKIT_FOLDER": str(SERVER_FOLDER) if cell.where == "server" else "",
         "SESSIONKIT_SPARK": where.get(cell.where) or "",
-        "SESSIONKIT_WHEEL": str(wheel()),
         "SPARK_LOCAL_IP": "127.0.0.1",
         # A time that Connect collects is naive, and says no more which of two hours it was in.
         "TZ": "UTC" if cell.where in {"connect", "server"} else "America/New_York",
@@ -353,6 +353,8 @@ def run_cell(cell: Cell, tests: Sequence[str]) -> dict[str, Any]:
             command = [str(python), "-m", "pytest", "-q", "-p", "tests.support.cell"]
             command += ["-o", "filterwarnings=", "-p", "no:cacheprovider", f"--junitxml={report}"]
             env = variables(cell, python, address)
+            if AS_USERS in tests:
+                env["SESSIONKIT_WHEEL"] = str(wheel())
             subprocess.run([*command, *tests], cwd=ROOT, env=env, check=False)
         outcome = read_report(report.read_text()) if report.exists() else {"problem": "no report"}
     except NotHereError as error:
