@@ -25,7 +25,7 @@ from benchmarks.entrants import ENTRANTS
 from benchmarks.events import write_batches
 from benchmarks.processes import usage_of
 from benchmarks.workloads import Workload
-from sessionkit.spark.monitor import PrometheusEndpoint, monitor
+from sessionkit.addons.monitor import PrometheusEndpoint, monitor
 
 __all__ = ["Run", "main", "measured"]
 

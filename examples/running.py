@@ -18,7 +18,7 @@ import pyspark
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sessionkit.report import Columns, report
+from sessionkit.addons.report import Columns, report
 from sessionkit.spark import Counts, batch_counts
 
 __all__ = [

@@ -20,8 +20,8 @@ from rich.console import Console
 
 from examples.running import start_spark
 from sessionkit import SessionSpec
+from sessionkit.addons.monitor import watch
 from sessionkit.spark import sessionize
-from sessionkit.spark.monitor import watch
 
 __all__ = ["VISITS", "main", "views"]
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from examples.shop.events import made_up
 from examples.shop.spec import FUNNEL, VISITS
-from sessionkit.report import Columns, report
+from sessionkit.addons.report import Columns, report
 from sessionkit.testing import SessionDriver
 from tests.support.browser import browser_in
 

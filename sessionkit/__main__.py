@@ -15,8 +15,8 @@ from importlib import import_module
 from typing import Any
 
 from sessionkit._printable import printable
+from sessionkit.addons.report.columns import ROLES
 from sessionkit.errors import SessionkitError, with_hint
-from sessionkit.report.columns import ROLES
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -104,12 +104,12 @@ def _session() -> Any:
 
 
 def _watch_lines(asked: Namespace) -> Iterator[str]:
-    import_module("sessionkit.spark.monitor").watch_endpoint(asked.url, every=asked.every)
+    import_module("sessionkit.addons.monitor").watch_endpoint(asked.url, every=asked.every)
     yield from ()
 
 
 def _report_lines(asked: Namespace) -> Iterator[str]:
-    package = import_module("sessionkit.report")
+    package = import_module("sessionkit.addons.report")
     named = {role: getattr(asked, role) for role in (*ROLES, "keys", "funnel")}
     columns = package.Columns(**named)
     page = package.report(

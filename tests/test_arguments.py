@@ -217,11 +217,11 @@ def hint_of(function: Any, *values: Any, **named: Any) -> str:
 
 PUBLIC = (
     "sessionkit.aggregates",
-    "sessionkit.report",
+    "sessionkit.addons.report",
     "sessionkit.spark",
     "sessionkit.spark.dedup",
-    "sessionkit.spark.monitor",
-    "sessionkit.spark.sources",
+    "sessionkit.addons.monitor",
+    "sessionkit.addons.sources",
     "sessionkit.spark.watermarks",
     "sessionkit.spark.windows",
     "sessionkit.testing.strategies",

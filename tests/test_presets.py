@@ -10,9 +10,10 @@ import attrs
 import pyarrow.compute as pc
 import pytest
 
-from sessionkit import Session, SessionRules, SessionSpec, SpecError, StateMismatchError, presets
+from sessionkit import Session, SessionRules, SessionSpec, SpecError, StateMismatchError
 from sessionkit import aggregates as agg
 from sessionkit._engine.shell.storage import logic_of
+from sessionkit.addons import presets
 from sessionkit.testing import SessionDriver, at, minutes, seconds
 from tests.support.options import grouped
 

@@ -31,7 +31,7 @@ from examples.running import (
 from examples.shop import job
 from examples.shop.events import made_up, read_log, write
 from examples.shop.spec import FUNNEL, LOOKBACK
-from sessionkit.spark.sources import JsonLines, KafkaTopics
+from sessionkit.addons.sources import JsonLines, KafkaTopics
 
 __all__ = ["main", "run"]
 

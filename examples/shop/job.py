@@ -8,14 +8,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from examples.shop.spec import VISITS
 from sessionkit import Inputs
-from sessionkit.spark import Postgres, Routes, sessionize, start_query
-from sessionkit.spark.sources import (
+from sessionkit.addons.sources import (
     FILE_COLUMNS,
     KAFKA_COLUMNS,
     JsonLines,
     KafkaTopics,
     read_stream,
 )
+from sessionkit.spark import Postgres, Routes, sessionize, start_query
 
 __all__ = ["start"]
 

@@ -1,4 +1,4 @@
-"""Specs on Spark, and the tools around them: the only package that imports pyspark."""
+"""Specs on Spark, and the tools around them: the only package of the core that imports pyspark."""
 
 from sessionkit._installed import check_extra
 

@@ -13,8 +13,6 @@ from sessionkit._arguments import explains
 from sessionkit._engine.sessions.features.rules import event_that_closes, rule_text
 from sessionkit._engine.sessions.view import OpenSession
 from sessionkit._instants import duration_text
-from sessionkit._pictures.literals import clock_text, literal, plain_key
-from sessionkit._pictures.timeline import Event, Span, Timeline
 from sessionkit.errors import ScriptError, SpecError, with_hint
 from sessionkit.spec import Results, SessionSpec
 from sessionkit.spec.shared import E, R, S
@@ -22,6 +20,8 @@ from sessionkit.state._codec import codec_of
 from sessionkit.testing.drivers.kinds import SessionDriver
 from sessionkit.testing.drivers.query import on_clock
 from sessionkit.testing.drivers.results import Rejection
+from sessionkit.testing.pictures.literals import clock_text, literal, plain_key
+from sessionkit.testing.pictures.timeline import Event, Span, Timeline
 from sessionkit.timeouts import ClosedBy
 
 TimedEvent: TypeAlias = tuple[datetime, Any]

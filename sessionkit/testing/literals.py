@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from sessionkit._arguments import explains
 from sessionkit._engine.wire.inbound import wire_columns
-from sessionkit._pictures.literals import DEFAULT_DAY
 from sessionkit.errors import ScriptError, SessionkitError, with_hint
 from sessionkit.spec.shared import AnySpec, check_kind
 from sessionkit.state._codec import encode_column
@@ -21,6 +20,7 @@ from sessionkit.state._scalars import EnumType
 from sessionkit.state._times import DatetimeType
 from sessionkit.state._types import FieldType, type_name
 from sessionkit.testing.drivers.rows import Row
+from sessionkit.testing.pictures.literals import DEFAULT_DAY
 
 INSTANT: Final = re.compile(
     r"(?:(?P<day>\d{4}-\d\d-\d\d)[ T])?(?P<hour>\d{1,2})(?P<rest>:\d\d(:\d\d(\.\d{1,6})?)?)",

@@ -31,7 +31,6 @@ from sessionkit._classes import attributes_of, is_record
 from sessionkit._engine.rows.table import events_schema
 from sessionkit._engine.sessions.plan import Horizon
 from sessionkit._engine.sessions.step import SessionLogic
-from sessionkit._pictures.literals import plain_key
 from sessionkit.errors import ExpectationError, UserFunctionError, with_hint
 from sessionkit.spec.session import SessionSpec
 from sessionkit.spec.shared import AnySpec, check_kind
@@ -52,6 +51,7 @@ from sessionkit.testing.generators import (
     objects_of,
     timelines,
 )
+from sessionkit.testing.pictures.literals import plain_key
 
 __all__ = [
     "Arrival",

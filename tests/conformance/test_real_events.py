@@ -15,8 +15,9 @@ import attrs
 import pyarrow.compute as pc
 import pytest
 
-from sessionkit import SessionSpec, presets
+from sessionkit import SessionSpec
 from sessionkit import aggregates as agg
+from sessionkit.addons import presets
 from sessionkit.testing import SessionDriver
 from tests.support.in_sql import FUNNEL, PATH, PERCENTILE, TOP, in_sql
 

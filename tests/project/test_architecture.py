@@ -25,14 +25,14 @@ LONGEST_FUNCTION = 50
 # The addresses from which users import.
 PUBLIC = [
     "sessionkit",
+    "sessionkit.addons.monitor",
+    "sessionkit.addons.presets",
+    "sessionkit.addons.report",
+    "sessionkit.addons.sources",
     "sessionkit.aggregates",
     "sessionkit.errors",
-    "sessionkit.presets",
-    "sessionkit.report",
     "sessionkit.spark",
     "sessionkit.spark.dedup",
-    "sessionkit.spark.monitor",
-    "sessionkit.spark.sources",
     "sessionkit.spark.watermarks",
     "sessionkit.spark.windows",
     "sessionkit.spec",

@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from examples.embedded_postgres import Postgres
+from sessionkit.addons.report.engines import ROWS, engine_of
 from sessionkit.errors import SchemaError, UnsupportedError
-from sessionkit.report.engines import ROWS, engine_of
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

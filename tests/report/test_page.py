@@ -12,7 +12,7 @@ import pytest
 from PIL import Image, ImageChops, ImageStat
 
 from sessionkit.__main__ import main
-from sessionkit.report import Columns, report
+from sessionkit.addons.report import Columns, report
 from tests.report.test_summary import COLUMNS, SCHEMA, SESSIONS, rows, value
 from tests.support.browser import BrowserMissingError, Reader, browser_in
 

@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from sessionkit.addons.report import Columns
+from sessionkit.addons.report.engines import Engine, engine_of
+from sessionkit.addons.report.summary import COUNTS, LENGTHS, STEPS, Summary, summarized
 from sessionkit.errors import SchemaError
-from sessionkit.report import Columns
-from sessionkit.report.engines import Engine, engine_of
-from sessionkit.report.summary import COUNTS, LENGTHS, STEPS, Summary, summarized
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 PAGES = ["/", "/shoes", "/hats", "/jobs"]

@@ -17,11 +17,11 @@ from pyspark.sql import functions as F
 from examples.embedded_postgres import Postgres, PostgresMissingError, running_postgres
 from examples.shop import job, spec
 from sessionkit import EventTimeGap, Inputs
+from sessionkit.addons.sources import KAFKA_COLUMNS, Avro, KafkaTopics, read_batch
 from sessionkit.spark import Files, Routes, Seed, migrate, reconcile, sessionize
 from sessionkit.spark._output_rules import output_rules
 from sessionkit.spark.query import start_query
 from sessionkit.spark.sinks import values as sinks
-from sessionkit.spark.sources import KAFKA_COLUMNS, Avro, KafkaTopics, read_batch
 from tests.support.cells import QUICK, Events, try_cells
 from tests.support.figures import FIGURES, Record
 from tests.support.kafka import Kafka, KafkaMissingError, running_kafka

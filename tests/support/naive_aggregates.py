@@ -13,8 +13,9 @@ from typing import Annotated, Any, Final
 import attrs
 import pyarrow.compute as pc
 
-from sessionkit import DecimalType, EventTimeGap, Functions, Session, SessionSpec, presets
+from sessionkit import DecimalType, EventTimeGap, Functions, Session, SessionSpec
 from sessionkit import aggregates as agg
+from sessionkit.addons import presets
 from tests.support.options import grouped, session_spec
 
 

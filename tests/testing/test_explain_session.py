@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from examples.visits import View, Visit, visits
 from sessionkit import ScriptError, SessionRules, SessionSpec, UserFunctionError
 from sessionkit import aggregates as agg
-from sessionkit._pictures.literals import plain_key
 from sessionkit.testing import (
     ExplainedSession,
     Explanation,
@@ -21,6 +20,7 @@ from sessionkit.testing import (
     explain_session,
     minutes,
 )
+from sessionkit.testing.pictures.literals import plain_key
 from sessionkit.testing.strategies import Arrival, timelines
 from tests.support.options import evolved, grouped
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from examples.visits import View, Visit, visits
 from sessionkit import DecimalType, FieldTypeError, ScriptError, SessionSpec
-from sessionkit._pictures.literals import literal
 from sessionkit.testing import (
     SessionDriver,
     at,
@@ -23,6 +22,7 @@ from sessionkit.testing import (
     minutes,
     seconds,
 )
+from sessionkit.testing.pictures.literals import literal
 from tests.support.options import evolved
 
 ANY_VISITS: Any = visits

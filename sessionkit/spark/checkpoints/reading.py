@@ -18,7 +18,6 @@ from sessionkit._engine.rows.table import key_schema
 from sessionkit._engine.sessions.view import OpenSession, open_session_rows, open_sessions_of
 from sessionkit._engine.shell.payload import NOBODY, Origin
 from sessionkit._engine.shell.storage import logic_of, stored_memory
-from sessionkit._pictures.sessions import OpenSessions
 from sessionkit.errors import SessionkitError, StateValueError, with_hint
 from sessionkit.spark._columns import quoted
 from sessionkit.spark._grouping import BUCKET, label_of_key
@@ -201,8 +200,8 @@ def open_sessions(
     Return the sessions that were open when a query finished its last micro-batch.
 
     All of them are collected on the driver; `open_sessions_frame` leaves them on the executors.
-    Under `order="event_time"`, this view includes the buffered events. A notebook shows the list as
-    a timeline. Needs Spark 4.0 or later.
+    Under `order="event_time"`, this view includes the buffered events. Needs Spark 4.0 or
+    later.
 
     Example:
         from sessionkit.spark import Files, open_sessions, sessionize, start_query
@@ -234,7 +233,7 @@ def open_sessions(
     """
     check_kind(spec, SessionSpec, "stored_keys")
     memories = collected_state(path, spec, key=key, batch=batch, spark=spark)
-    return OpenSessions(one for memory in memories for one in open_sessions_of(spec, memory))
+    return [one for memory in memories for one in open_sessions_of(spec, memory)]
 
 
 @explains

@@ -11,7 +11,6 @@ import pandas as pd
 from sessionkit._engine.counts import Counts
 from sessionkit._engine.shell.worker import Worker, worker_of
 from sessionkit._instants import Duration
-from sessionkit._pictures.literals import clock_text
 from sessionkit.errors import ScriptError, with_hint
 from sessionkit.spec.shared import AnySpec, check_kind
 from sessionkit.testing.drivers import watch
@@ -35,6 +34,7 @@ from sessionkit.testing.drivers.results import (
     row_order,
 )
 from sessionkit.testing.drivers.rows import Erasure, event_row, read_row
+from sessionkit.testing.pictures.literals import clock_text
 
 Spec = TypeVar("Spec", bound=AnySpec)
 Event = TypeVar("Event")

@@ -8,15 +8,15 @@ import attrs
 
 from sessionkit._engine.keys.program import stored_keys_of
 from sessionkit._engine.sessions.view import OpenSession, open_sessions_of
-from sessionkit._pictures.literals import plain_key
-from sessionkit._pictures.notebook import as_html
-from sessionkit._pictures.timeline import Event, Fate, Mark, Span, Timeline
 from sessionkit.spec.session import SessionSpec
 from sessionkit.spec.shared import AnySpec
 from sessionkit.spec.stateful import StatefulSpec
 from sessionkit.spec.views import Timer
 from sessionkit.testing.drivers.query import Snapshot, memories_of
 from sessionkit.testing.drivers.results import BatchResult
+from sessionkit.testing.pictures.literals import plain_key
+from sessionkit.testing.pictures.notebook import as_html
+from sessionkit.testing.pictures.timeline import Event, Fate, Mark, Span, Timeline
 
 EventLine: TypeAlias = tuple[Any, datetime | None]
 """An event: key and event time."""

@@ -16,12 +16,12 @@ from sessionkit._engine.keys.lost import WatchedState
 from sessionkit._engine.keys.step import KeyLogic
 from sessionkit._engine.rows.objects import yielded
 from sessionkit._engine.shell.worker import Worker
-from sessionkit._pictures.literals import clock_text
 from sessionkit.errors import UserFunctionError, with_hint
 from sessionkit.spec.functions import name_of
 from sessionkit.spec.shared import set_derived
 from sessionkit.spec.views import KeyState, KeyTimes
 from sessionkit.testing.drivers.query import Snapshot
+from sessionkit.testing.pictures.literals import clock_text
 
 PACKAGE: Final = str(Path(sessionkit.__file__).parent)
 

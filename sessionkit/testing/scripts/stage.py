@@ -8,12 +8,12 @@ import attrs
 
 from sessionkit._engine.keys.program import StoredKey
 from sessionkit._engine.sessions.view import OpenSession
-from sessionkit._pictures.literals import plain_key
 from sessionkit.spec.shared import check_kind
 from sessionkit.spec.stateful import StatefulSpec
 from sessionkit.testing.drivers.kinds import SessionDriver, StatefulDriver
 from sessionkit.testing.drivers.picture import EventLine, Run
 from sessionkit.testing.drivers.results import Rejection, ResultRow, SessionRow
+from sessionkit.testing.pictures.literals import plain_key
 
 SessionLine: TypeAlias = tuple[Any, datetime, datetime, Any]
 """A session: key, start, end, and its result row or its state."""

@@ -14,12 +14,12 @@ import attrs
 
 from sessionkit._engine.counts import COUNTED
 from sessionkit._instants import Duration
-from sessionkit._pictures.literals import clock_text, literal
 from sessionkit.errors import ScriptError, with_hint
 from sessionkit.testing.drivers.kinds import SessionDriver, StatefulDriver
 from sessionkit.testing.drivers.picture import EventLine
 from sessionkit.testing.drivers.results import BatchResult
 from sessionkit.testing.literals import events_table
+from sessionkit.testing.pictures.literals import clock_text, literal
 from sessionkit.testing.scripts.stage import (
     RowLine,
     SessionLine,

@@ -11,7 +11,7 @@ import pytest
 
 from sessionkit import EventTimeGap, SessionSpec, SpecError, StateMismatchError, StateValueError
 from sessionkit import aggregates as agg
-from sessionkit.presets import ga4_engaged
+from sessionkit.addons.presets import ga4_engaged
 from sessionkit.spec.aggregates import evaluated
 from sessionkit.testing import SessionDriver, at, minutes
 from tests.support.options import evolved

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from sessionkit import SessionSpec
-from sessionkit.spark.monitor import monitor
+from sessionkit.addons.monitor import monitor
 from tests.support.figures import FIGURES, Record
 from tests.support.options import grouped
 from tests.support.prometheus import Prometheus, PrometheusMissingError, running_prometheus
@@ -20,9 +20,9 @@ from tests.support.streams import FileStream, needs_own_process
 from tests.support.visits import SHARED, View, views
 
 pytest.importorskip("prometheus_client")
-from sessionkit.spark.monitor import PrometheusEndpoint
+from sessionkit.addons.monitor import PrometheusEndpoint
 
-PACKAGE: Final = files("sessionkit.spark.monitor")
+PACKAGE: Final = files("sessionkit.addons.monitor")
 RULES: Final = (PACKAGE / "alerts.yml").read_text(encoding="utf-8")
 DASHBOARD: Final = json.loads((PACKAGE / "dashboard.json").read_text(encoding="utf-8"))
 ALERTS: Final = re.findall(r"- alert: (\w+)", RULES)

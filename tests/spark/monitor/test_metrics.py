@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Final
 
 from sessionkit._engine.counts import COUNTED
-from sessionkit.spark.monitor import METRICS, QueryStatus
+from sessionkit.addons.monitor import METRICS, QueryStatus
 
 ROOT: Final = Path(__file__).parents[3]
-PACKAGE: Final = files("sessionkit.spark.monitor")
+PACKAGE: Final = files("sessionkit.addons.monitor")
 PAGE: Final = (ROOT / "docs" / "how-to" / "watch-a-query.md").read_text(encoding="utf-8")
 RULES: Final = (PACKAGE / "alerts.yml").read_text(encoding="utf-8")
 DASHBOARD: Final = (PACKAGE / "dashboard.json").read_text(encoding="utf-8")

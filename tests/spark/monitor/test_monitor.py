@@ -15,9 +15,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sessionkit import SessionkitError
+from sessionkit.addons.monitor import QueryStatus, monitor, status, to_log, to_opentelemetry
 from sessionkit.spark import sessionize
 from sessionkit.spark.jobs.progress import instant_in
-from sessionkit.spark.monitor import QueryStatus, monitor, status, to_log, to_opentelemetry
 from sessionkit.spark.watermarks import explain_watermark, watermark_of
 from tests.support.streams import FileStream
 from tests.support.visits import SESSIONS, views
@@ -27,9 +27,9 @@ pytest.importorskip("rich")
 from rich.console import Console
 
 from sessionkit.__main__ import main
-from sessionkit.spark.monitor import PrometheusEndpoint, watch
-from sessionkit.spark.monitor.metrics import reading_of
-from sessionkit.spark.monitor.watching import picture, read_endpoint
+from sessionkit.addons.monitor import PrometheusEndpoint, watch
+from sessionkit.addons.monitor.metrics import reading_of
+from sessionkit.addons.monitor.watching import picture, read_endpoint
 
 KNOWS_LESS = pyspark.__version__.startswith("3.")
 """Spark 3.5 reports nothing of the last micro-batch of the query below, which has no data."""

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("prometheus_client")
 
-from sessionkit.spark.monitor import PrometheusEndpoint, QueryStatus
+from sessionkit.addons.monitor import PrometheusEndpoint, QueryStatus
 
 
 @pytest.fixture(name="endpoint")

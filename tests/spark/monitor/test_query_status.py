@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sessionkit._engine.counts import COUNTED
-from sessionkit.spark.monitor import QueryStatus
+from sessionkit.addons.monitor import QueryStatus
 from tests.support.options import evolved
 from tests.support.streams import FileStream
 from tests.support.visits import MINUTE, NOON, SESSIONS, views

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sessionkit.addons.sources import Avro
+from sessionkit.addons.sources.avro import AvroDecoder, LimitError, checker
 from sessionkit.errors import SpecError
-from sessionkit.spark.sources import Avro
-from sessionkit.spark.sources.avro import AvroDecoder, LimitError, checker
 from sessionkit.state._collections import Field
 from sessionkit.state._fields import field_type
 

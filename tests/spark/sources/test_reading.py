@@ -13,9 +13,7 @@ from pyspark.sql import functions as F
 
 from sessionkit import SessionSpec
 from sessionkit._engine.wire.inbound import UNREADABLE_COLUMN
-from sessionkit.errors import SpecError
-from sessionkit.spark import reconcile, sessionize
-from sessionkit.spark.sources import (
+from sessionkit.addons.sources import (
     FILE_COLUMNS,
     KAFKA_COLUMNS,
     Avro,
@@ -29,9 +27,11 @@ from sessionkit.spark.sources import (
     read_batch,
     read_stream,
 )
-from sessionkit.spark.sources.avro import with_avro
-from sessionkit.spark.sources.json import with_json
-from sessionkit.spark.sources.reading import payload_fields, without_long
+from sessionkit.addons.sources.avro import with_avro
+from sessionkit.addons.sources.json import with_json
+from sessionkit.addons.sources.reading import payload_fields, without_long
+from sessionkit.errors import SpecError
+from sessionkit.spark import reconcile, sessionize
 from sessionkit.state._collections import Field
 from sessionkit.state._fields import field_type
 from tests.support.options import grouped

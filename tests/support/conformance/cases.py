@@ -9,8 +9,9 @@ from typing import Any, Final, Literal, TypeAlias
 import attrs
 import pyarrow as pa
 
-from sessionkit import Aggregates, EventTimeGap, Session, SessionRules, SessionSpec, presets
+from sessionkit import Aggregates, EventTimeGap, Session, SessionRules, SessionSpec
 from sessionkit import aggregates as agg
+from sessionkit.addons import presets
 from tests.support.options import evolved, session_spec
 
 Case: TypeAlias = dict[str, Any]

@@ -10,7 +10,6 @@ import pytest
 from examples.devices.spec import Reading, sensors
 from examples.visits import View, visits
 from sessionkit import Results
-from sessionkit._pictures.notebook import MOST_BARS, MOST_LANES
 from sessionkit.testing import (
     SessionDriver,
     StatefulDriver,
@@ -22,6 +21,7 @@ from sessionkit.testing import (
     run_script,
 )
 from sessionkit.testing.drivers.picture import MOST_BATCHES
+from sessionkit.testing.pictures.notebook import MOST_BARS, MOST_LANES
 
 PAGE = View(url="/", seconds=1.0)
 

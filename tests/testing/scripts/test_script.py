@@ -8,7 +8,6 @@ import pytest
 
 from examples.visits import View, Visit, VisitRow, visits
 from sessionkit import ExpectationError, ScriptError, Session, UserFunctionError
-from sessionkit._pictures.timeline import Event, Fate, Span, Timeline
 from sessionkit.testing import (
     SessionDriver,
     Step,
@@ -31,6 +30,7 @@ from sessionkit.testing import (
     run_script,
     run_until_idle,
 )
+from sessionkit.testing.pictures.timeline import Event, Fate, Span, Timeline
 from tests.support.options import evolved
 
 PAGE = View(url="/", seconds=1.0)

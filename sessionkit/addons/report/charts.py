@@ -8,7 +8,7 @@ from typing import Any, Final
 import altair as alt
 import attrs
 
-from sessionkit.report.summary import COUNTS, LENGTHS, Summary
+from sessionkit.addons.report.summary import COUNTS, LENGTHS, Summary
 
 COLORS: Final = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#999999")
 """Told apart by the color-blind too: those of Okabe and Ito."""

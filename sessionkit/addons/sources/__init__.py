@@ -5,8 +5,8 @@ Where events come from: Kafka and files, decoded into what a spec reads.
 a quarantined row, with its bytes, where it came from, and the reason.
 """
 
-from sessionkit.spark.sources.reading import read_batch, read_stream
-from sessionkit.spark.sources.values import (
+from sessionkit.addons.sources.reading import read_batch, read_stream
+from sessionkit.addons.sources.values import (
     FILE_COLUMNS,
     KAFKA_COLUMNS,
     Avro,

@@ -32,18 +32,24 @@ NEEDED: Final = {
 }
 
 if TYPE_CHECKING:
-    from sessionkit.spark.monitor.metrics import METRICS, Metric, to_log, to_opentelemetry
-    from sessionkit.spark.monitor.prometheus import PrometheusEndpoint
-    from sessionkit.spark.monitor.query_status import Bucket, QueryStatus, Receiver, monitor, status
-    from sessionkit.spark.monitor.watching import watch, watch_endpoint
+    from sessionkit.addons.monitor.metrics import METRICS, Metric, to_log, to_opentelemetry
+    from sessionkit.addons.monitor.prometheus import PrometheusEndpoint
+    from sessionkit.addons.monitor.query_status import (
+        Bucket,
+        QueryStatus,
+        Receiver,
+        monitor,
+        status,
+    )
+    from sessionkit.addons.monitor.watching import watch, watch_endpoint
 else:
     _load, __dir__ = lazy_names(
         __name__,
         __all__,
-        "sessionkit.spark.monitor.query_status",
-        "sessionkit.spark.monitor.metrics",
-        "sessionkit.spark.monitor.prometheus",
-        "sessionkit.spark.monitor.watching",
+        "sessionkit.addons.monitor.query_status",
+        "sessionkit.addons.monitor.metrics",
+        "sessionkit.addons.monitor.prometheus",
+        "sessionkit.addons.monitor.watching",
     )
 
     def __getattr__(name: str) -> Any:

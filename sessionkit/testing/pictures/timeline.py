@@ -10,8 +10,8 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 import attrs
 
 from sessionkit._instants import instant_of, micros_of
-from sessionkit._pictures.literals import clock_text, literal
 from sessionkit._printable import printable
+from sessionkit.testing.pictures.literals import clock_text, literal
 from sessionkit.timeouts import ClosedBy
 
 Fate: TypeAlias = Literal["read", "rejected", "waiting"]

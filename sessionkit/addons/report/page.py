@@ -10,11 +10,11 @@ from typing import Any, Final
 import attrs
 import vl_convert
 
-from sessionkit.report.charts import Figure, figures
-from sessionkit.report.summary import Summary
+from sessionkit.addons.report.charts import Figure, figures
+from sessionkit.addons.report.summary import Summary
 
-TEMPLATE: Final = files("sessionkit.report").joinpath("page.html")
-SCRIPT: Final = files("sessionkit.report").joinpath("page.js")
+TEMPLATE: Final = files("sessionkit.addons.report").joinpath("page.html")
+SCRIPT: Final = files("sessionkit.addons.report").joinpath("page.js")
 
 
 def page_of(summary: Summary, title: str) -> str:

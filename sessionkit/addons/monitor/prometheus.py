@@ -9,8 +9,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from sessionkit._arguments import explained
-from sessionkit.spark.monitor.metrics import METRICS, samples
-from sessionkit.spark.monitor.query_status import QueryStatus
+from sessionkit.addons.monitor.metrics import METRICS, samples
+from sessionkit.addons.monitor.query_status import QueryStatus
 
 FAMILIES: Final = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily}
 

@@ -1,7 +1,7 @@
 """
 The sessions of well-known analytics products, as `SessionRules`.
 
-    from sessionkit import presets
+    from sessionkit.addons import presets
 
     timeout = presets.posthog()
     longer = attrs.evolve(timeout, gap="1 hour")

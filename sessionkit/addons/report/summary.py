@@ -7,9 +7,9 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
+from sessionkit.addons.report.columns import Columns, Kind
+from sessionkit.addons.report.engines import ROWS, Engine
 from sessionkit.errors import SchemaError, with_hint
-from sessionkit.report.columns import Columns, Kind
-from sessionkit.report.engines import ROWS, Engine
 
 Table: TypeAlias = list[dict[str, Any]]
 

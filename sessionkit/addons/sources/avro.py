@@ -22,9 +22,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from sessionkit._engine.wire.inbound import UNREADABLE_COLUMN
+from sessionkit.addons.sources.values import PAYLOAD, SHOWN, Avro, ddl
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spark._columns import quoted
-from sessionkit.spark.sources.values import PAYLOAD, SHOWN, Avro, ddl
 from sessionkit.state._collections import (
     AttrsType,
     DictType,

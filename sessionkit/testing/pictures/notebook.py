@@ -5,8 +5,8 @@ from typing import Final
 
 import attrs
 
-from sessionkit._pictures.literals import clock_text, literal
-from sessionkit._pictures.timeline import Timeline
+from sessionkit.testing.pictures.literals import clock_text, literal
+from sessionkit.testing.pictures.timeline import Timeline
 
 MOST_LANES: Final = 20
 """How many keys a notebook shows."""

@@ -24,9 +24,9 @@ from sessionkit._arguments import explains
 from sessionkit._engine.counts import DECLARED
 from sessionkit._instants import Duration, duration
 from sessionkit._printable import printable
+from sessionkit.addons.monitor.metrics import PREFIX, reading_of
+from sessionkit.addons.monitor.query_status import QueryStatus, status
 from sessionkit.errors import SessionkitError, with_hint
-from sessionkit.spark.monitor.metrics import PREFIX, reading_of
-from sessionkit.spark.monitor.query_status import QueryStatus, status
 
 Reading: TypeAlias = Mapping[str, float]
 """The metrics of a query, by their full names; `name.part` for those with parts."""

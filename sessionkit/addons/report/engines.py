@@ -8,8 +8,8 @@ from typing import Any, Final, Protocol
 
 import attrs
 
+from sessionkit.addons.report.columns import Kind
 from sessionkit.errors import SchemaError, UnsupportedError, with_hint
-from sessionkit.report.columns import Kind
 
 ROWS: Final = "sessionkit_rows"
 """The view of the rows that came in."""

@@ -1,7 +1,7 @@
 """
 A report on sessions: one HTML page with charts, from the rows that a query writes.
 
-    from sessionkit.report import report
+    from sessionkit.addons.report import report
 
     report("/data/visits", out="visits.html", dimension="channel")
 
@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from sessionkit._arguments import explains
-from sessionkit.report.columns import Columns
-from sessionkit.report.engines import engine_of, library
-from sessionkit.report.summary import summarized
+from sessionkit.addons.report.columns import Columns
+from sessionkit.addons.report.engines import engine_of, library
+from sessionkit.addons.report.summary import summarized
 
 __all__ = ["Columns", "report"]
 
@@ -56,7 +56,7 @@ def report(
     for name in ("altair", "vl_convert"):
         library(name, "the report")
     summary = summarized(engine_of(rows, table), columns)
-    page: str = import_module("sessionkit.report.page").page_of(summary, title)
+    page: str = import_module("sessionkit.addons.report.page").page_of(summary, title)
     if out is not None:
         Path(out).write_text(page, encoding="utf-8")
     return page

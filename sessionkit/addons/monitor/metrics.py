@@ -10,7 +10,7 @@ import attrs
 from sessionkit._arguments import explains
 from sessionkit._engine.counts import DECLARED
 from sessionkit._printable import printable
-from sessionkit.spark.monitor.query_status import LOG, QueryStatus, Receiver
+from sessionkit.addons.monitor.query_status import LOG, QueryStatus, Receiver
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import Meter

@@ -13,10 +13,8 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 from sessionkit._arguments import explains
 from sessionkit._engine.wire.inbound import UNREADABLE_COLUMN
 from sessionkit._installed import check_extra
-from sessionkit.errors import SpecError, with_hint
-from sessionkit.spark._columns import quoted
-from sessionkit.spark.sources.json import with_json
-from sessionkit.spark.sources.values import (
+from sessionkit.addons.sources.json import with_json
+from sessionkit.addons.sources.values import (
     FILE_COLUMNS,
     KAFKA_COLUMNS,
     PAYLOAD,
@@ -31,6 +29,8 @@ from sessionkit.spark.sources.values import (
     Source,
     ddl,
 )
+from sessionkit.errors import SpecError, with_hint
+from sessionkit.spark._columns import quoted
 from sessionkit.spec.shared import AnySpec, check_kind
 from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import Field, OptionalType
@@ -61,7 +61,7 @@ def read_stream(
         import attrs
         from sessionkit import Inputs
         from sessionkit.spark import sessionize_all
-        from sessionkit.spark.sources import FILE_COLUMNS, JsonLines, read_stream
+        from sessionkit.addons.sources import FILE_COLUMNS, JsonLines, read_stream
 
         # visits: the spec in the example of SessionSpec.of
         visits = attrs.evolve(visits, inputs=Inputs(passthrough=FILE_COLUMNS))
@@ -214,7 +214,7 @@ def _with_payload(
     if not isinstance(payload, Avro):
         return with_json(raw, payload, fields, keys)
     check_extra("avro", "fastavro", "the payload Avro")
-    from sessionkit.spark.sources.avro import with_avro  # noqa: PLC0415 (an extra)
+    from sessionkit.addons.sources.avro import with_avro  # noqa: PLC0415 (an extra)
 
     return with_avro(raw, payload, fields)
 

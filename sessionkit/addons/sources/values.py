@@ -135,7 +135,7 @@ class KafkaTopics:
     The messages of Kafka topics.
 
     Example:
-        from sessionkit.spark.sources import Json, KafkaTopics
+        from sessionkit.addons.sources import Json, KafkaTopics
 
         views = KafkaTopics("kafka-1:9092,kafka-2:9092", "views", payload=Json(max_bytes=100_000))
 
@@ -162,7 +162,7 @@ class JsonLines:
     A folder of files with a JSON object on each line. Empty lines are skipped.
 
     Example:
-        from sessionkit.spark.sources import JsonLines
+        from sessionkit.addons.sources import JsonLines
 
         views = JsonLines("/data/events", options={"maxFilesPerTrigger": 100})
 

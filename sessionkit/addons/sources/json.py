@@ -11,8 +11,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from sessionkit._engine.wire.inbound import UNREADABLE_COLUMN
+from sessionkit.addons.sources.values import PAYLOAD, SHOWN, Json, ddl
 from sessionkit.spark._columns import quoted
-from sessionkit.spark.sources.values import PAYLOAD, SHOWN, Json, ddl
 from sessionkit.state._collections import AttrsType, DictType, Field, ListType, inner_type
 from sessionkit.state._scalars import DecimalType, StrType
 from sessionkit.state._times import DatetimeType
