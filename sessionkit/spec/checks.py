@@ -62,9 +62,6 @@ def check_session(spec: "AnySessionSpec") -> None:
         _check_memory(spec, spec.memory)
     if spec.revises:
         _check_revisions(spec)
-    elif spec.discards:
-        found = "`accumulate=False` has no effect on sessions that give one row"
-        raise SpecError(with_hint(found, 'leave it out, or write Results(emit="on_update", ...)'))
 
 
 def _check_meaning(spec: "AnySessionSpec") -> None:
@@ -150,9 +147,6 @@ def _check_memory(spec: "AnySessionSpec", memory: object) -> None:
         raise SpecError(with_hint(found, 'write memory=Memory(time_to_live="400 days")'))
     if memory.remember is not None:
         _check_remember(spec, memory.remember, memory.remembered)
-    if spec.discards:
-        found = "`memory` is of whole sessions, and a row of `accumulate=False` has a part of one"
-        raise SpecError(with_hint(found, "leave out one of the two"))
     both = [name for name in memory.first if name in memory.last]
     if both:
         found = f"`memory`: `first` and `last` both have a column `{both[0]}`"
@@ -204,9 +198,3 @@ def _check_revisions(spec: "AnySessionSpec") -> None:
         why = "an event that comes after its turn can't be put in"
         hint = 'raise `watermark_delay`, or write order="arrival"'
         raise SpecError(with_hint(f"{found}, where {why}", hint))
-    if spec.discards and spec.rules is not None and spec.rules.max_events is not None:
-        found = "`max_events` counts events that `accumulate=False` has forgotten"
-        raise SpecError(with_hint(found, "leave out one of the two"))
-    if spec.discards and spec.rules is not None and spec.rules.state_gap is not None:
-        found = "`state_gap` reads a state of which `accumulate=False` has forgotten a part"
-        raise SpecError(with_hint(found, "leave out one of the two"))

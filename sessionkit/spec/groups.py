@@ -146,8 +146,6 @@ class Results:
             too, `"on_update"`, `"every 100 events"`, `"every 5 minutes"` of event time or `"every 5
             minutes of processing time"`; see `Every`. Result rows then have `revision`, `is_final`
             and `supersedes`. A batch gives only the last row of each session.
-        accumulate: Whether a row has all events of its session; or, with False, those since its
-            last row alone.
         with_events: Whether each event of a session comes out too, as a row of kind `event` with
             what a row of `Events` has. The state holds the events. See `sessionize_all`.
 
@@ -158,7 +156,6 @@ class Results:
     emit: Literal["on_close", "on_update"] | Every = attrs.field(
         default="on_close", converter=read_emit
     )
-    accumulate: bool = attrs.field(default=True, validator=flag)
     with_events: bool = attrs.field(default=False, validator=flag)
 
 

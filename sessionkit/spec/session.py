@@ -209,11 +209,6 @@ class SessionSpec(Spec[E, S, R]):
             return "processing_time"
         return "event_time" if self.early is None else self.early.clock
 
-    @cached_property
-    def discards(self) -> bool:
-        """Whether a row has the events since the last one alone."""
-        return not self.results.accumulate
-
     @overload
     @classmethod
     def of(

@@ -82,7 +82,6 @@ class Run:
     model: NaiveRows
     table: Table = attrs.field(factory=Table)
     arrived: list[Event] = attrs.field(factory=list)
-    values: list[list[int]] = attrs.field(factory=list)
     now: datetime = NOON
 
     @property
@@ -106,9 +105,7 @@ class Run:
         expected = self.model(before, result.watermark, now, only_final=True)
         expected += self.model(after, result.watermark, now)
         assert sorted(map(repr, expected)) == sorted(map(repr, map(row_of, result.rows)))
-        self.values += [row.result.values for row in result.rows]
-        if not self.spec.discards:
-            self.table.upsert(result.rows)
+        self.table.upsert(result.rows)
 
     def _seen(self, watermark: datetime | None, came: Sequence[Event] = ()) -> list[Event]:
         self.arrived += came
@@ -151,36 +148,6 @@ def test_rows_and_table_are_those_of_the_model(emit: str, make: Any, data: st.Da
 
     finals = {row.id: row_of(row) for row in run.table.rows.values() if row.key[0] != CLOCK}
     assert finals == in_a_batch(spec, events)
-
-
-@pytest.mark.parametrize("make", [by_functions, by_aggregates])
-@given(data=st.data(), emit=st.sampled_from([*TRIGGERS]))
-def test_rows_that_discard_what_is_out_have_each_event_once(
-    make: Any, emit: str, data: st.DataObject
-) -> None:
-    """Each micro-batch gives the rows of the model, and all rows together every event."""
-    events, delay = data.draw(timelines()), data.draw(delays)
-    lateness = data.draw(st.sampled_from([GAP, 6 * GAP]))
-    cut = data.draw(batches(events, delay + lateness))
-    assume(is_ahead(cut, delay + lateness))
-    spec = make(
-        timeout=EventTimeGap(own_gap, max_gap=2 * GAP),
-        watermark_delay=delay,
-        emit=emit,
-        allowed=lateness,
-        accumulate=False,
-        **data.draw(storages),
-    )
-    model = NaiveRows(TRIGGERS[emit], naive_sessions, discards=True)
-    run = Run(SessionDriver(spec, processing_time=NOON), model)
-    for batch in cut:
-        run.batch(batch, data.draw(st.sampled_from([timedelta(0), GAP])))
-        if data.draw(st.booleans()):
-            run.restart()
-    finish(run)
-
-    found = [value for values in run.values for value in values if value != LAST]
-    assert sorted(found) == sorted(event.value for event in events)
 
 
 @given(data=st.data(), emit=st.sampled_from([*TRIGGERS][1:]))

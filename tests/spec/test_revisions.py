@@ -119,18 +119,3 @@ def test_each_event_once_is_not_several_times(options: dict[str, Any]) -> None:
                 keys={"key": str}, event_time="at", gap="10s", watermark_delay="0s", **options
             ),
         )
-
-
-@pytest.mark.parametrize(
-    ("timeout", "options", "found"),
-    [
-        (GAP, {}, "no effect"),
-        (SessionRules("10s", max_events=3), {"emit": "on_update"}, "`max_events`"),
-    ],
-)
-def test_discarding_what_cannot_be_is_refused(
-    timeout: EventTimeGap | SessionRules, options: dict[str, Any], found: str
-) -> None:
-    """There must be a further row, and no rule that counts the events of those before it."""
-    with pytest.raises(SpecError, match=found):
-        in_order(timeout, accumulate=False, **options)

@@ -89,7 +89,6 @@ class NaiveRows:
 
     trigger: Trigger | None
     sessions: Callable[[Sequence[Event]], list[Found]]
-    discards: bool = False
     known: list[_Known] = attrs.field(factory=list, init=False)
 
     def __call__(
@@ -117,10 +116,8 @@ class NaiveRows:
                 not over and not only_final and self._is_due(len(values) - len(out), next_at, now)
             )
             if early or (over and not is_out):
-                new = tuple(one for one in values if not (self.discards and one in out))
-                given += [attrs.evolve(row, values=new)] if new else []
-                out = frozenset(values)
-                next_at = self._after(now) if new else next_at
+                given.append(row)
+                out, next_at = frozenset(values), self._after(now)
             kept = row if len(out) == len(values) else attrs.evolve(row, is_final=False)
             known.append(_Known(kept, out, next_at))
         self.known = known

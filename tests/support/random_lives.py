@@ -173,8 +173,6 @@ def _revisions(random: Random, order: str) -> dict[str, Any]:
     if order == "arrival" and random.random() < 0.4:
         name = random.choice(["allowed", "reopen_within"])
         found[name] = timedelta(seconds=random.choice([3, 10, 30]))
-    if found and random.random() < 0.2:
-        found["accumulate"] = False
     return found
 
 
@@ -277,7 +275,7 @@ class Sightings:
             self.faults.append(f"superseded or failed, and there again: {row}")
         if name in self.rows:
             before, last, start = self.rows[name]
-            same = not numbers.isdisjoint(before) or (spec.revises and spec.discards)
+            same = not numbers.isdisjoint(before)
             again = last == CARRIED or (spec.revises and revision > last)
             if not again or not same or start != row.start:
                 self.faults.append(f"seen as {sorted(before)}, {last}, {start}: {row}")

@@ -103,8 +103,6 @@ def test_a_gap_of_the_state_needs_one() -> None:
         SessionSpec.aggregate(View, {"pages": agg.count()}, **grouped(**settings))
     with pytest.raises(SpecError, match="a spec of events has none of yours"):
         SessionSpec.per_event(View, **grouped(**settings))
-    with pytest.raises(SpecError, match=r"`accumulate=False` has forgotten a part"):
-        spec_of(rules, emit="on_update", accumulate=False)
 
 
 def visits(driver: SessionDriver[Any, Any, Any], *minutes: float) -> list[tuple[Any, ...]]:

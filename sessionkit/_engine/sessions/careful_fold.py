@@ -158,8 +158,8 @@ class CarefulFold:
     def _with(self, state: Any, place: int) -> Any:
         event, content = self.event_at(place), self.contents[place - self.first]
         if event is None:
-            if state is None or content is None:
-                return self.copied(content) if state is None else state
+            if state is None:
+                return self.copied(content)
             role, state = "merge", self.fold.merged(self.key, state, self.copied(content))
         elif event in self.known:
             raise FoldError(*self.known[event])
@@ -218,9 +218,7 @@ def careful_folds(members: Members, first: Numbers, sizes: Numbers) -> Iterator[
     numbers = members.order[np.repeat(first + sizes - after, sizes) + np.arange(after[-1])]
     stored = touched.take(pa.array(numbers[numbers < number]))
     came = members.events.at(numbers[numbers >= number] - number)
-    states, counts = decode_states(spec.state, stored), stored["events"].to_pylist()
-    # Rows may discard all events of an open session: then it has no state.
-    opened = iter([one if count else None for one, count in zip(states, counts, strict=True)])
+    opened = iter(decode_states(spec.state, stored))
     events = iter(fold.timed(build_events(spec, came.table)[0], came.starts))
     names = touched.column_names[: len(spec.keys)]
     every = pa.concat_tables([touched.select(names), members.events.table.select(names)])

@@ -67,17 +67,9 @@ class Plan(Members):
     failures: Mapping[int, Failure] = attrs.field(factory=dict)
     traces: pa.Table | None = None
 
-    def only(self, chosen: Mask, *, with_state: bool = False) -> "Plan":
-        """
-        Return the plan of some of the sessions, unchanged.
-
-        If asked, without the open ones whose events are all in rows that discard them: these have a
-        place and an id, but no state.
-        """
-        unions, stays = self.unions, self.unions.spread(chosen)
-        if with_state:
-            stays &= self.is_event | (self.events_before > 0)
-        sizes = unions.reduced(np.add, stays.astype(np.intp))[chosen]
+    def only(self, chosen: Mask) -> "Plan":
+        """Return the plan of some of the sessions, unchanged."""
+        unions, sizes = self.unions, self.unions.sizes[chosen]
         others = Unions(
             np.cumsum(sizes) - sizes,
             sizes,
@@ -87,7 +79,7 @@ class Plan(Members):
             unions.closed_by[chosen],
             None if unions.nth is None else unions.nth[chosen],
         )
-        return self.with_unions(others, self.order[stays])
+        return self.with_unions(others, self.order[unions.spread(chosen)])
 
     def with_unions(self, unions: Unions, numbers: Numbers) -> "Plan":
         """Return a plan of some of the members, given by their numbers, in order."""
@@ -148,13 +140,6 @@ class Plan(Members):
         return owners
 
     @cached_property
-    def events_before(self) -> Numbers:
-        """How many events each interval, in order, already contains; 0 for a new event."""
-        every = np.zeros(len(self.order), np.int64)
-        every[self.opened] = self.had[self.order[self.opened]]
-        return every
-
-    @cached_property
     def had(self) -> Numbers:
         """How many events the open sessions have, by their numbers."""
         return numbers_in(self.sessions, "events")[self.places]
@@ -191,14 +176,9 @@ class Plan(Members):
         return marks
 
     def states_of(self, chosen: Mask) -> tuple[Numbers, Numbers]:
-        """
-        Return which sessions joined the chosen ones, by their places, and how many each.
-
-        Without those whose events are all in rows that discard them: they have no state.
-        """
-        stays = self.unions.spread(chosen) & (self.events_before > 0)
-        counts = self.unions.reduced(np.add, stays.astype(np.int64))[chosen]
-        return self.places[self.order[stays]], counts
+        """Return which sessions joined the chosen ones, by their places, and how many each."""
+        joined = self.unions.spread(chosen) & ~self.is_event
+        return self.places[self.order[joined]], (self.unions.sizes - self.counts)[chosen]
 
     def keys_of(self, chosen: Mask) -> pa.Table:
         """Return the keys of the chosen sessions as a table."""

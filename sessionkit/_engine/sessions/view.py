@@ -5,11 +5,10 @@ from typing import Any, Generic
 
 import attrs
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from sessionkit._engine.logic import Memory
 from sessionkit._engine.rows.objects import as_struct, key_struct
-from sessionkit._engine.rows.table import micros, whole
+from sessionkit._engine.rows.table import micros
 from sessionkit._engine.sessions.close import sessions_of
 from sessionkit._engine.sessions.ids import ids_of
 from sessionkit._engine.sessions.plan import Horizon
@@ -36,8 +35,7 @@ class OpenSession(Generic[S]):
             before `end` where one of `SessionRules` cuts the session.
         closed_by: The rule that closes it then, by its name: `"gap"`, or one of `SessionRules`.
         events: How many events were folded.
-        state: Its state, an object of its own; with aggregates the row that it would be now. None
-            where `accumulate=False` has discarded it.
+        state: Its state, an object of its own; with aggregates the row that it would be now.
     """
 
     key: Any
@@ -59,9 +57,6 @@ def open_sessions_of(spec: SessionSpec[Any, S, Any], memory: Memory) -> list[Ope
     logic = SessionLogic(spec)
     table, program = _open(logic, memory), logic.program
     states = logic.fold.states(spec, table)
-    # Rows may discard all events of an open session: then it has no state.
-    counts = table["events"].to_pylist()
-    states = [state if count else None for state, count in zip(states, counts, strict=True)]
     closes = map(instant_of, micros(table[program.closes]).tolist())
     sessions = sessions_of(program, table, ids_of(table))
     return [
@@ -84,7 +79,6 @@ def open_session_rows(spec: AnySessionSpec, memory: Memory) -> pa.Table:
     logic = SessionLogic(spec)
     table, program = _open(logic, memory), logic.program
     reasons = pa.repeat(pa.scalar("gap"), table.num_rows)
-    missing = pc.equal(whole(table["events"]), 0)
     state = codec_of(spec.result if isinstance(spec.logic, Aggregates) else spec.state).type.fields
     columns = {
         "key": key_struct(spec, table),
@@ -94,7 +88,7 @@ def open_session_rows(spec: AnySessionSpec, memory: Memory) -> pa.Table:
         "closes": table[program.closes],
         "closed_by": reasons if program.rules is None else program.rules.reasons(table),
         "events": table["events"],
-        "state": as_struct(state, logic.fold.columns(spec, table), missing),
+        "state": as_struct(state, logic.fold.columns(spec, table)),
     }
     return pa.table({name: column for name, column in columns.items() if column is not None})
 

@@ -60,6 +60,9 @@ CARRY: Final = (
 )
 BUCKETS: Final = frozenset({"bucket_count"})
 SAME_BUCKETS: Final = "pass storage=Storage(bucket_count={count}), as it was started, or {other}"
+GONE: Final = {"row_has": "`Results(accumulate=False)`"}
+"""The entries of options that former checkouts had."""
+NOT_READ: Final = "begin with a new checkpoint: this release has no {names}"
 NOT_CARRIED: Final = (
     "undo the change of {names}, which migrate can't carry; it can carry any other rule"
 )
@@ -183,6 +186,7 @@ def compared(logic: Logic, then: Mapping[str, Any]) -> Comparison:
     names = {name for name in changed if name not in CLASSES}
     rules, events, state = identity_differences(then, now, names), Differences(), Differences()
     remembered = Differences()
+    gone = [option for name, option in GONE.items() if name in names]
     fixed = [f"`{name}`" for name in sorted(names - MAY_BE_CARRIED)]
     was, own = then.get("aggregates", {}), now.get("aggregates", {})
     both = identity_differences(was, own, was.keys() & own.keys())
@@ -197,6 +201,7 @@ def compared(logic: Logic, then: Mapping[str, Any]) -> Comparison:
     if names == BUCKETS:
         carry = SAME_BUCKETS.format(count=then["bucket_count"], other=carry)
     hints = (
+        (NOT_READ.format(names=" and no ".join(gone)), gone),
         (NOT_CARRIED.format(names=", ".join(fixed)), fixed),
         (carry, rules),
         (NEW_FIELD, [*events.problems, *remembered.problems]),

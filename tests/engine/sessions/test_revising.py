@@ -7,7 +7,6 @@ import pytest
 
 from sessionkit import (
     EventTimeGap,
-    Results,
     Session,
     SessionRules,
     SessionSpec,
@@ -15,7 +14,6 @@ from sessionkit import (
     StateMismatchError,
     UserFunctionError,
 )
-from sessionkit import aggregates as agg
 from sessionkit.testing import SessionDriver, at, explain_session
 from tests.support.session_specs import Listed, Open, Reading, collecting, fed, in_order
 
@@ -385,86 +383,11 @@ def test_a_frame_has_the_columns_of_spark() -> None:
     assert [(1, False)] == [*zip(frame["revision"], frame["is_final"], strict=True)]
 
 
-# -- rows that discard what they have ----------------------------------------------------------
-
-
-@BOTH_LAYOUTS
-def test_the_first_event_after_a_row_begins_a_state(layout: str) -> None:
-    """The session keeps its bounds and its id; a close with nothing new gives no row."""
-    spec = collecting(GAP, emit="every 2 events", accumulate=False, layout=layout)
-    driver = SessionDriver(spec)
-    assert [([10, 12], 1, False)] == feed(driver, 10, 12)
-    (opened,) = driver.open_sessions()
-    assert (0, "None") == (opened.events, str(opened.state))
-    assert not feed(driver, 14)
-    assert [14] == driver.open_sessions()[0].state.values
-    assert [([14], 2, True)] == move(driver, 24)
-    assert [([30, 31], 1, False)] == feed(driver, 30, 31)
-    assert not move(driver, 41)
-    assert (5, 2, 3) == (driver.counts.processed, driver.counts.sessions, driver.counts.rows)
-
-
-def test_a_bridge_joins_what_is_new_on_both_sides() -> None:
-    """The parts whose events are out have nothing to be merged."""
-    options: dict[str, Any] = {"emit": "every 2 events", "accumulate": False}
-    driver = SessionDriver(collecting(GAP, watermark_delay="1 hour", **options))
-    feed(driver, 10, 11, 40)
-    (row,) = fed(driver, (after(20), reading(20)), (after(30), reading(30))).take_rows()
-    assert ([20, 30, 40], 3, 2, ()) == (
-        row.result.values, row.result.events, row.revision, row.supersedes
-    )  # fmt: skip
-
-
-def test_a_failed_event_begins_no_state() -> None:
-    """Where all events since the row fail, there is nothing for another one."""
-    options: dict[str, Any] = {"emit": "on_update", "accumulate": False}
-    spec = collecting(GAP, on_error="reject", update=poisoned, create=created, **options)
-    driver = SessionDriver(spec)
-    assert [([10], 1, False)] == feed(driver, 10)
-    assert not fed(driver, (after(11), reading(13))).take_rows()
-    assert 1 == len(driver.take_rejections("failed"))
-    assert [([12], 2, False)] == feed(driver, 12)
-
-
-def test_a_sum_that_is_too_large_fails_the_events_of_its_session() -> None:
-    """Not those of another one, whether its events are out or not."""
-    spec = SessionSpec.aggregate(
-        Reading,
-        {"values": agg.sum("value")},
-        keys={"key": str},
-        event_time="at",
-        gap="10 seconds",
-        watermark_delay="1 hour",
-        on_error="reject",
-        results=Results(emit="on_update", accumulate=False),
-    )
-    driver = SessionDriver(spec)
-    for key in "abc":
-        driver.add(key, at(after(10)), reading(2**62))
-    driver.run_batch()
-    assert 3 == len(driver.take_rows())
-    for key, number in (("a", 1), ("b", 2), ("c", 1)):
-        for _ in range(number):
-            driver.add(key, at(after(11)), reading(2**62))
-    driver.run_batch()
-    assert ["a", "c"] == [row.key[0] for row in driver.take_rows()]
-    assert ["b", "b"] == [one.key[0] for one in driver.take_rejections("failed")]
-
-
-def test_what_rows_have_cannot_be_carried_over() -> None:
-    """A state with some events alone isn't one with all of them."""
-    driver = SessionDriver(collecting(GAP, emit="on_update", accumulate=False))
-    feed(driver, 10)
-    with pytest.raises(StateMismatchError):
-        driver.migrate(collecting(GAP, emit="on_update"))
-
-
 # -- with other options -------------------------------------------------------------------------
 
 
 @BOTH_LAYOUTS
-@pytest.mark.parametrize("options", [{}, {"accumulate": False}])
-def test_an_event_that_comes_again_gives_no_row(layout: str, options: dict[str, Any]) -> None:
+def test_an_event_that_comes_again_gives_no_row(layout: str) -> None:
     """Its id is known while its session is there, and for so long after that as the spec says."""
     spec = collecting(
         GAP,
@@ -472,7 +395,6 @@ def test_an_event_that_comes_again_gives_no_row(layout: str, options: dict[str, 
         allowed="1 minute",
         drop_duplicates_for="2 minutes",
         layout=layout,
-        **options,
     )
     driver = SessionDriver(spec)
     assert 1 == len(feed(driver, 10))

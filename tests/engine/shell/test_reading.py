@@ -281,6 +281,17 @@ def test_another_rule_names_what_carries_the_state_over(changes: Any, hint: str)
     assert hint == str(refused.value).partition("Hint: ")[2]
 
 
+def test_state_of_an_option_that_is_gone_is_refused() -> None:
+    """Its rows have other events, or its sessions other bounds; the hint names the option."""
+    logic = logic_of(sessions(count, First, "buckets"))
+    stored = json.loads(logic.program.identity) | {"row_has": "new events"}
+
+    with pytest.raises(StateMismatchError, match="`row_has`") as refused:
+        compared(logic, stored).check("the stored state")
+
+    assert "no `Results(accumulate=False)`" in str(refused.value).partition("Hint: ")[2]
+
+
 @pytest.mark.parametrize(
     ("more", "text"),
     [

@@ -204,7 +204,7 @@ OPTIONS: Final[dict[str, dict[str, Any]]] = {
     },
     "jumps": {"aggregates": True, "max_future_skew": None, "max_jump": "1 day"},
     "early": {"aggregates": True, "emit": "on_update", "reopen_within": "1 hour"},
-    "lateness": {"allowed": "1 hour", "accumulate": False},
+    "lateness": {"allowed": "1 hour"},
     "remembered": {
         "aggregates": True,
         "memory": Memory(time_to_live="1 day", first={"landed": "most"}),

@@ -135,7 +135,7 @@ def _shown_on_spark(row: Row) -> _Shown:
 
 def _closed(run: Run, shown: list[_Shown]) -> list[Window]:
     """Return the sessions that are closed, each by its last row."""
-    if not run.spec.revises or run.spec.discards:
+    if not run.spec.revises:
         return [row.window for row in shown if row.is_final]
     table = Table()
     table.upsert(shown)

@@ -159,13 +159,6 @@ def _states(plan: Plan) -> list[pa.Array]:
     active = plan.active
     if not active.any():
         return [pa.array([], field.type.arrow) for field in stored_fields(plan.spec)]
-    if not plan.had.all():
-        try:
-            return _folded(plan.only(active, with_state=True))
-        except SumTooLargeError as error:
-            sessions = active.copy()
-            sessions[active] = error.sessions
-            raise SumTooLargeError(error.bound, sessions) from error
     columns = _folded(plan)
     return columns if active.all() else [column.filter(pa.array(active)) for column in columns]
 

@@ -95,7 +95,6 @@ class Revisions:
         early: How often a session gives a row before it closes; None for never.
         waits: After what time it gives the next one, in microseconds; None for no time.
         stays_us: How long it can still become part of another after its close, in microseconds.
-        discards: Whether a row has the events since the last one alone.
         closes: The column that says when a session is over.
     """
 
@@ -103,7 +102,6 @@ class Revisions:
     early: Every | None
     waits: int | None
     stays_us: int
-    discards: bool
     closes: str
 
     @classmethod
@@ -112,7 +110,7 @@ class Revisions:
             return None
         early, stays_us = spec.early, _span_us(spec.mergeable) or 0
         waits = None if early is None else _span_us(early.duration)
-        return cls(spec, early, waits, stays_us, spec.discards, closes)
+        return cls(spec, early, waits, stays_us, closes)
 
     @cached_property
     def fields(self) -> Sequence[pa.Field]:
@@ -123,8 +121,7 @@ class Revisions:
         results, lateness = self.spec.results, self.spec.lateness
         spans = {"allowed_lateness": lateness.allowed, "reopen_within": lateness.reopen_within}
         own = {f"{name}_us": _span_us(span) for name, span in spans.items()}
-        entries: dict[str, Any] = {"revisions": {"emit": str(results.emit), **own}}
-        return entries | ({"row_has": "new events"} if self.discards else {})
+        return {"revisions": {"emit": str(results.emit), **own}}
 
     def columns(self, plan: Plan, chosen: Mask) -> list[pa.Array]:
         """Return what is stored of the chosen sessions of a plan, which have taken events."""
@@ -197,8 +194,6 @@ class Revisions:
         if early is not None:
             next_row = self._next_row(sessions, early, clocks)
             gives_row = final | (self._is_due(sessions, early, next_row, clocks) & ~over & ~closed)
-        if self.discards:
-            gives_row = gives_row & (numbers_in(sessions, "events") > 0)
         given = _revised(sessions.filter(pa.array(gives_row)), final[gives_row])
         return Giving(sessions, others, over, final, gives_row, given, next_row)
 
@@ -276,8 +271,6 @@ class Revisions:
             "revision": pa.array(numbers_in(sessions, "revision") + gives_row),
             "pending": pa.array(np.where(gives_row, 0, numbers_in(sessions, "pending"))),
         }
-        if self.discards:
-            found["events"] = pa.array(np.where(shows, 0, numbers_in(sessions, "events")))
         if self.waits is not None:
             stored = giving.next_row
             stored = numbers_in(sessions, "next_row") if stored is None else stored
@@ -289,7 +282,7 @@ class Revisions:
         self, finish: Callable[..., Any], given: pa.Table, done: Closed
     ) -> dict[int, Failure]:
         """Return why sessions fail that have emitted rows, but whose `finish` returned none now."""
-        if self.discards or not given.num_rows:
+        if not given.num_rows:
             return {}
         out = whole(given["shown"]).value_lengths().to_numpy(zero_copy_only=False) > 0
         out[[*np.asarray(done.places, np.int64), *done.failed]] = False

@@ -195,19 +195,18 @@ def test_another_time_to_live_is_refused_on_a_checkpoint() -> None:
 
 
 @pytest.mark.parametrize(
-    ("memory", "options", "message"),
+    ("memory", "message"),
     [
-        ("30 days", {}, "`memory` must be a Memory, found '30 days'"),
-        (MONTH, {"emit": "on_update", "accumulate": False}, "has a part of one"),
-        (Memory(time_to_live="1 day", first={"a": "sorce"}), {}, "no such field\n+Hint: .*source"),
-        (Memory(time_to_live="1 day", last={"source": "source"}), {}, "two columns named `source`"),
-        (Memory(time_to_live="1 day", last={"a b": "source"}), {}, "can't name a column 'a b'"),
+        ("30 days", "`memory` must be a Memory, found '30 days'"),
+        (Memory(time_to_live="1 day", first={"a": "sorce"}), "no such field\n+Hint: .*source"),
+        (Memory(time_to_live="1 day", last={"source": "source"}), "two columns named `source`"),
+        (Memory(time_to_live="1 day", last={"a b": "source"}), "can't name a column 'a b'"),
     ],
 )
-def test_a_memory_that_cannot_work_is_refused(memory: Any, options: Any, message: str) -> None:
+def test_a_memory_that_cannot_work_is_refused(memory: Any, message: str) -> None:
     """At construction."""
     with pytest.raises(SpecError, match=message):
-        spec_of(memory=memory, **options)
+        spec_of(memory=memory)
 
 
 @pytest.mark.parametrize(
