@@ -12,7 +12,8 @@ from pyspark.sql import SparkSession
 
 from sessionkit import EventTimeGap, UnsupportedError, _installed
 from sessionkit._installed import check_extra
-from sessionkit.spark import monitor, sessionize
+from sessionkit.addons import monitor
+from sessionkit.spark import sessionize
 from sessionkit.spark._libraries import check_libraries, check_workers, is_connect
 from tests.support.session_specs import collecting
 

@@ -23,9 +23,9 @@ from sessionkit import (
     StatefulSpec,
     Storage,
     by_bucket,
-    presets,
 )
 from sessionkit import aggregates as agg
+from sessionkit.addons import presets
 from sessionkit.testing import SessionDriver, at
 
 KEYS = {"user_id": str}
