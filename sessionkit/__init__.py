@@ -17,6 +17,7 @@ __all__ = [
     "BucketResult",
     "Counts",
     "DecimalType",
+    "DriverError",
     "EventTimeGap",
     "Events",
     "Every",
@@ -35,7 +36,6 @@ __all__ = [
     "RenamedFrom",
     "Results",
     "SchemaError",
-    "ScriptError",
     "Session",
     "SessionRules",
     "SessionSpec",
@@ -61,11 +61,11 @@ if TYPE_CHECKING:
     from sessionkit._installed import __version__ as __version__
     from sessionkit.errors import (
         BalanceError,
+        DriverError,
         ExpectationError,
         FieldTypeError,
         NotPicklableError,
         SchemaError,
-        ScriptError,
         SessionkitError,
         SpecError,
         StateCorruptedError,

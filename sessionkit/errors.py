@@ -18,17 +18,17 @@ where, what was found, and a `Hint:` with the one thing to change.
       UnsupportedError                  this release of Spark or of a library can't do that
       TimerError (ValueError)           a user function set an impossible timer
       UserFunctionError                 a user function raised, or returned the wrong thing
-      ScriptError (ValueError)          testing: a step is impossible
+      DriverError (ValueError)          testing: what a driver can't do
       ExpectationError (AssertionError) testing: an expectation was not met
 """
 
 __all__ = [
     "BalanceError",
+    "DriverError",
     "ExpectationError",
     "FieldTypeError",
     "NotPicklableError",
     "SchemaError",
-    "ScriptError",
     "SessionkitError",
     "SinkError",
     "SpecError",
@@ -111,8 +111,8 @@ class UserFunctionError(SessionkitError):
         self.reason, self.traceback = reason, traceback
 
 
-class ScriptError(SessionkitError, ValueError):
-    """Raised by the testing tools when a step is impossible, such as a clock that goes back."""
+class DriverError(SessionkitError, ValueError):
+    """Raised by the testing tools for what can't be, such as a clock that goes back."""
 
 
 class ExpectationError(SessionkitError, AssertionError):

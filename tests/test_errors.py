@@ -64,7 +64,7 @@ def test_one_root_catches_every_error(name: str) -> None:
         ("FieldTypeError", TypeError),
         ("FieldTypeError", ValueError),
         ("StateValueError", ValueError),
-        ("ScriptError", ValueError),
+        ("DriverError", ValueError),
         ("ExpectationError", AssertionError),
     ],
 )

@@ -18,33 +18,15 @@ __all__ = [
     "SessionRow",
     "Snapshot",
     "StatefulDriver",
-    "Step",
     "StoredGroup",
     "StoredKey",
-    "add",
-    "add_row",
-    "add_table",
-    "advance_processing_time",
-    "advance_watermark_to",
     "at",
     "events_table",
-    "expect_counts",
-    "expect_nothing",
-    "expect_open",
-    "expect_rejected",
-    "expect_results",
-    "expect_rows",
-    "expect_sessions",
-    "expect_stored",
     "explain_session",
     "frame_from",
     "hours",
     "minutes",
-    "restart",
-    "run_batch",
     "run_group",
-    "run_script",
-    "run_until_idle",
     "seconds",
 ]
 
@@ -69,26 +51,6 @@ if TYPE_CHECKING:
     from sessionkit.testing.fakes.group_state import FakeGroupState, StoredGroup
     from sessionkit.testing.fakes.run_group import run_group
     from sessionkit.testing.literals import at, events_table, frame_from, hours, minutes, seconds
-    from sessionkit.testing.scripts.script import run_script
-    from sessionkit.testing.scripts.steps import (
-        Step,
-        add,
-        add_row,
-        add_table,
-        advance_processing_time,
-        advance_watermark_to,
-        expect_counts,
-        expect_nothing,
-        expect_open,
-        expect_rejected,
-        expect_results,
-        expect_rows,
-        expect_sessions,
-        expect_stored,
-        restart,
-        run_batch,
-        run_until_idle,
-    )
 else:
     # Loaded when first used: pytest imports this package in every run of its users.
     __getattr__, __dir__ = lazy_names(
@@ -100,8 +62,6 @@ else:
         "sessionkit.testing.drivers.query",
         "sessionkit.testing.drivers.results",
         "sessionkit.testing.drivers.kinds",
-        "sessionkit.testing.scripts.steps",
-        "sessionkit.testing.scripts.script",
         "sessionkit.testing.explain",
         "sessionkit._engine.sessions.view",
         "sessionkit._engine.keys.program",

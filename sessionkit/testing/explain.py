@@ -13,7 +13,7 @@ from sessionkit._arguments import explains
 from sessionkit._engine.sessions.features.rules import event_that_closes, rule_text
 from sessionkit._engine.sessions.view import OpenSession
 from sessionkit._instants import duration_text
-from sessionkit.errors import ScriptError, SpecError, with_hint
+from sessionkit.errors import DriverError, SpecError, with_hint
 from sessionkit.spec import Results, SessionSpec
 from sessionkit.spec.shared import E, R, S
 from sessionkit.state._codec import codec_of
@@ -216,7 +216,7 @@ def explain_session(
 
     Raises:
         SpecError: Sessions may go on after their close.
-        ScriptError: An event, its key or its time, or the watermark, can't be; see `SessionDriver`.
+        DriverError: An event, its key or its time, or the watermark, can't be; see `SessionDriver`.
         UserFunctionError: A function failed, and the spec says `on_error="raise"`.
     """
     if spec.mergeable is not None:
@@ -254,7 +254,7 @@ def _arrival(spec: Any, key: Any, given: Any) -> tuple[Any, datetime | None, Any
     if isinstance(given, spec.event) and hasattr(given, spec.event_time):
         return key, getattr(given, spec.event_time), given
     found = f"an event must come with its time, found {given!r}"
-    raise ScriptError(with_hint(found, 'pass (at("10:00"), event), or (key, at("10:00"), event)'))
+    raise DriverError(with_hint(found, 'pass (at("10:00"), event), or (key, at("10:00"), event)'))
 
 
 @attrs.frozen(eq=False)

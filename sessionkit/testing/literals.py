@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from sessionkit._arguments import explains
 from sessionkit._engine.wire.inbound import wire_columns
-from sessionkit.errors import ScriptError, SessionkitError, with_hint
+from sessionkit.errors import DriverError, SessionkitError, with_hint
 from sessionkit.spec.shared import AnySpec, check_kind
 from sessionkit.state._codec import encode_column
 from sessionkit.state._collections import OptionalType, inner_type
@@ -38,7 +38,7 @@ def at(text: str) -> datetime:
     `at("10:03")`, `at("10:03:20.5")`, `at("2026-03-01 10:03")`.
 
     Raises:
-        ScriptError: The text has another format, or there is no such time.
+        DriverError: The text has another format, or there is no such time.
     """
     found = INSTANT.fullmatch(text)
     try:
@@ -48,7 +48,7 @@ def at(text: str) -> datetime:
     except ValueError:
         pass
     hint = 'write at("10:03"), at("10:03:20.5") or at("2026-03-01 10:03"), in UTC'
-    raise ScriptError(with_hint(f"{text!r} isn't an instant", hint))
+    raise DriverError(with_hint(f"{text!r} isn't an instant", hint))
 
 
 def seconds(number: float) -> timedelta:
@@ -71,7 +71,7 @@ def _span(number: float, unit: timedelta) -> timedelta:
         return number * unit
     except (OverflowError, ValueError):
         found = f"{number!r} times {unit} doesn't fit a timedelta"
-        raise ScriptError(with_hint(found, "pass a smaller number")) from None
+        raise DriverError(with_hint(found, "pass a smaller number")) from None
 
 
 @explains
@@ -90,7 +90,7 @@ def events_table(spec: AnySpec, text: str) -> list[Row]:
     escapes. Empty lines and a line of dashes below the names are skipped.
 
     Raises:
-        ScriptError: A column is unknown, or a cell can't be read; the message names the line.
+        DriverError: A column is unknown, or a cell can't be read; the message names the line.
     """
     check_kind(spec)
     types = {column.field.name: column.field.type for column in wire_columns(spec)}
@@ -112,7 +112,7 @@ def frame_from(text: str, types: Mapping[str, Any]) -> pd.DataFrame:
         types: The columns and their types, as in `SessionSpec.keys`.
 
     Raises:
-        ScriptError: A column is unknown, or a cell can't be read; the message names the line.
+        DriverError: A column is unknown, or a cell can't be read; the message names the line.
         FieldTypeError: sessionkit can't store one of the types.
     """
     kinds = {name: inner_type(field_type(kind, name)) for name, kind in types.items()}
@@ -129,7 +129,7 @@ def _read(text: str, types: Mapping[str, FieldType]) -> list[Row]:
     numbered = enumerate(text.splitlines(), start=1)
     lines = [(number, _cells(line)) for number, line in numbered if line.strip()]
     if not lines:
-        raise ScriptError(with_hint("the table is empty", "name its columns in the first line"))
+        raise DriverError(with_hint("the table is empty", "name its columns in the first line"))
     (first, names), *rows = lines
     for name in names:
         if name not in types:
@@ -169,17 +169,17 @@ def _value(number: int, name: str, cell: str, kind: FieldType) -> Any:
     try:
         if not cell:
             hint = 'write null, or "" for an empty text'
-            raise ScriptError(with_hint("the cell is empty", hint))
+            raise DriverError(with_hint("the cell is empty", hint))
         parse = at if isinstance(base, DatetimeType) else base.facts.parse
         value = parse(json.loads(cell) if cell.startswith('"') else cell)
         return kind.coerce(kind.load(value) if isinstance(kind, EnumType) else value, name)
     except SessionkitError as error:
         msg = f"line {number}, column `{name}`: {error}"
-        raise ScriptError(msg) from error
+        raise DriverError(msg) from error
     except (ArithmeticError, LookupError, ValueError) as error:
         found = f"`{name}`: {cell!r} can't be read as {type_name(base)}"
         raise _refused(number, found, "write it as a test would, or null") from error
 
 
-def _refused(number: int, found: str, hint: str) -> ScriptError:
-    return ScriptError(with_hint(f"line {number}: {found}", hint))
+def _refused(number: int, found: str, hint: str) -> DriverError:
+    return DriverError(with_hint(f"line {number}: {found}", hint))

@@ -1,5 +1,5 @@
 """
-Fixtures for pytest, available wherever sessionkit is installed.
+Fixtures for pytest, available wherever sessionkit is installed, and pictures of tests that fail.
 
 A fixture imports what it needs when a test first uses it: a test run that uses none of them loads
 neither pandas nor pyspark and starts no JVM. A fixture of the same name in a `conftest.py`
@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Generator, Iterator, Mapping
 
+    import pluggy
     from pyspark.sql import SparkSession
 
     from sessionkit.testing import FakeGroupState, SessionDriver, StatefulDriver
@@ -31,6 +32,31 @@ FAST_SETTINGS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(
+    call: pytest.CallInfo[None],
+) -> Generator[None, pluggy.Result[pytest.TestReport]]:
+    """Draw the drivers that a failing test has among its variables."""
+    report = (yield).get_result()
+    if report.failed and call.excinfo is not None:
+        report.sections += _timelines(call.excinfo)
+
+
+def _timelines(failure: pytest.ExceptionInfo[BaseException]) -> list[tuple[str, str]]:
+    """Return a section of the report for each driver that the test and its helpers have made."""
+    loaded = sys.modules.get("sessionkit.testing.drivers.driver")
+    if loaded is None:
+        return []
+    drivers = {
+        id(value): (name, value)
+        for frame in reversed([entry.frame for entry in failure.traceback])
+        if not frame.f_globals.get("__name__", "").startswith("sessionkit.")
+        for name, value in frame.f_locals.items()
+        if isinstance(value, loaded.Driver)
+    }
+    return [(f"timeline of {name}", str(driver)) for name, driver in drivers.values()]
 
 
 @pytest.fixture

@@ -12,16 +12,7 @@ from pyspark import cloudpickle
 from sessionkit import Aggregates, EventTimeGap, SessionSpec
 from sessionkit import aggregates as agg
 from sessionkit.errors import SpecError
-from sessionkit.testing import (
-    add,
-    advance_watermark_to,
-    at,
-    expect_open,
-    expect_results,
-    restart,
-    run_batch,
-    run_script,
-)
+from sessionkit.testing import SessionDriver, at
 from sessionkit.testing.strategies import check_merge_law
 from tests.support.options import evolved, grouped
 
@@ -248,22 +239,18 @@ def test_a_spec_says_its_aggregates_in_full() -> None:
     assert timedelta(minutes=1) == spec.timeout.longest
 
 
-def test_a_script_plays_on_aggregates() -> None:
-    """Open sessions are expected as the rows that they would be now."""
+def test_open_sessions_have_the_aggregates_so_far() -> None:
+    """As rows that they would be now, also after a restart."""
     spec = spec_of({"pages": agg.count(), "seconds": agg.sum("seconds")}, result=Visit)
     view = View("buy", 2.5, None, is_paid=True, tags=[])
-
-    run_script(
-        spec,
-        [
-            add("ann", at("10:00"), view),
-            run_batch(),
-            restart(),
-            expect_open(("ann", at("10:00"), at("10:01"), Visit(2.5, 1))),
-            add("ann", at("10:01"), view),
-            run_batch(),
-            advance_watermark_to(at("10:02")),
-            run_batch(),
-            expect_results(Visit(5.0, 2)),
-        ],
-    )
+    driver = SessionDriver(spec)
+    driver.add("ann", at("10:00"), view)
+    driver.run_batch()
+    driver = SessionDriver.restore(spec, driver.snapshot())
+    (session,) = driver.open_sessions()
+    assert Visit(2.5, 1) == session.state
+    driver.add("ann", at("10:01"), view)
+    driver.run_batch()
+    driver.advance_watermark_to(at("10:02"))
+    driver.run_batch()
+    assert [Visit(5.0, 2)] == driver.take_results()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from examples.visits import View, Visit, visits
-from sessionkit import ScriptError, SessionRules, SessionSpec, UserFunctionError
+from sessionkit import DriverError, SessionRules, SessionSpec, UserFunctionError
 from sessionkit import aggregates as agg
 from sessionkit.testing import (
     ExplainedSession,
@@ -295,7 +295,7 @@ def test_many_events_are_counted() -> None:
 @pytest.mark.parametrize("given_event", [PAGE, (PAGE,), "10:00"])
 def test_an_event_without_its_time_is_refused(given_event: Any) -> None:
     """The message shows how to write one."""
-    with pytest.raises(ScriptError, match="must come with its time"):
+    with pytest.raises(DriverError, match="must come with its time"):
         explain_session(visits, "ann", [given_event])
 
 

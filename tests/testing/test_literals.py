@@ -1,4 +1,4 @@
-"""Instants, durations and rows from terse literals, and values back as such literals."""
+"""Instants, durations and rows from terse literals, and keys back as such literals."""
 
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from examples.visits import View, Visit, visits
-from sessionkit import DecimalType, FieldTypeError, ScriptError, SessionSpec
+from sessionkit import DecimalType, DriverError, FieldTypeError, SessionSpec
 from sessionkit.testing import (
     SessionDriver,
     at,
@@ -97,7 +97,7 @@ def test_at_reads_an_instant_in_utc(text: str, instant: datetime) -> None:
 )
 def test_at_refuses_what_is_not_an_instant(text: str) -> None:
     """With the spellings that it reads in the hint."""
-    with pytest.raises(ScriptError, match="isn't an instant") as refused:
+    with pytest.raises(DriverError, match="isn't an instant") as refused:
         at(text)
     assert 'Hint: write at("10:03")' in str(refused.value)
 
@@ -111,39 +111,19 @@ def test_durations_are_timedeltas() -> None:
 @pytest.mark.parametrize("number", [1e300, float("inf"), float("nan")])
 def test_a_duration_that_no_timedelta_can_hold_is_refused(number: float) -> None:
     """Its error says what was multiplied."""
-    with pytest.raises(ScriptError, match="doesn't fit a timedelta"):
+    with pytest.raises(DriverError, match="doesn't fit a timedelta"):
         hours(number)
-
-
-@attrs.frozen
-class Due:
-    """An object with instants, and a field that it doesn't show."""
-
-    at: list[datetime]
-    hidden: str = attrs.field(repr=False)
-
-
-@attrs.frozen
-class Loud:
-    """An object that its class shows in its own way."""
-
-    at: datetime
-
-    def __repr__(self) -> str:
-        return "LOUD"
 
 
 @given(
     st.one_of(
         st.datetimes(timezones=st.just(UTC)),
         st.datetimes(timezones=st.just(timezone(hours(5.5))), min_value=datetime(2, 1, 1)),  # noqa: DTZ001 (the zone is given apart)
-        st.timedeltas(timedelta(days=-1000), timedelta(days=1000)),
         st.tuples(st.text(), st.integers()),
-        st.tuples(st.none()),
     )
 )
-def test_a_literal_evaluates_to_the_value(value: Any) -> None:
-    """What a failing script shows can be pasted into the test."""
+def test_a_literal_evaluates_to_the_key(value: Any) -> None:
+    """What a picture shows can be pasted into the test."""
     assert value == eval(literal(value), BUILDERS)  # noqa: S307 (that is what is claimed)
 
 
@@ -153,18 +133,11 @@ def test_a_literal_evaluates_to_the_value(value: Any) -> None:
         (at("10:00"), 'at("10:00")'),
         (at("10:00:05.25"), 'at("10:00:05.25")'),
         (at("2026-03-01 10:00"), 'at("2026-03-01 10:00")'),
-        (timedelta(minutes=90), "minutes(90)"),
-        (timedelta(hours=2), "hours(2)"),
-        (timedelta(0), "seconds(0)"),
-        (timedelta(milliseconds=1), "seconds(0.001)"),
         (("ann", at("10:00")), "('ann', at(\"10:00\"))"),
-        ({"due": at("10:00")}, "{'due': at(\"10:00\")}"),
-        (Due([at("10:00")], "x"), 'Due(at=[at("10:00")])'),
-        (Loud(at("10:00")), "LOUD"),
     ],
 )
 def test_a_literal_is_as_brief_as_a_test_would_write_it(value: Any, text: str) -> None:
-    """The largest whole unit, and no more of an instant than needed."""
+    """No more of an instant than needed."""
     assert text == literal(value)
 
 
@@ -229,7 +202,7 @@ def test_a_time_of_day_is_read_and_a_zone_of_it_refused() -> None:
     """A field of the type `time` has none."""
     frame = frame_from("opens\n09:30", {"opens": time})
     assert [34_200_000_000] == frame["opens"].tolist()
-    with pytest.raises(ScriptError, match="must be a time without a time zone"):
+    with pytest.raises(DriverError, match="must be a time without a time zone"):
         frame_from("opens\n09:30+02:00", {"opens": time})
 
 
@@ -275,7 +248,7 @@ def test_every_type_that_a_cell_can_hold_is_read() -> None:
 )
 def test_a_table_that_cannot_be_read_names_the_line(text: str, said: str) -> None:
     """With a hint, as every error."""
-    with pytest.raises(ScriptError, match=said) as refused:
+    with pytest.raises(DriverError, match=said) as refused:
         events_table(visits, text)
     assert "\n\nHint: " in str(refused.value)
 
@@ -296,7 +269,7 @@ def test_a_table_that_cannot_be_read_names_the_line(text: str, said: str) -> Non
 )
 def test_a_cell_of_another_type_is_refused(kind: Any, cell: str) -> None:
     """Nothing is converted in silence."""
-    with pytest.raises(ScriptError, match="^line 2.*`x`"):
+    with pytest.raises(DriverError, match="^line 2.*`x`"):
         frame_from(f"x\n{cell}", {"x": kind})
 
 
@@ -331,5 +304,5 @@ def test_a_frame_of_a_type_that_is_not_stored_is_refused() -> None:
 def test_events_are_not_only_for_the_class_of_the_event() -> None:
     """A table names the columns of the key and the time as well."""
     assert {"url", "seconds"} == {field.name for field in attrs.fields(View)}
-    with pytest.raises(ScriptError, match="it is one of ts, user_id, url, seconds"):
+    with pytest.raises(DriverError, match="it is one of ts, user_id, url, seconds"):
         events_table(visits, "page\n/")

@@ -119,6 +119,36 @@ def test_no_pyspark_is_loaded_before_spark_is_used(
     project.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=1)
 
 
+def test_a_test_that_fails_shows_the_timelines_of_its_drivers(project: pytest.Pytester) -> None:
+    """Those that it and its helpers hold, once each; not one that could not be made."""
+    project.makepyfile(
+        """
+        from examples.visits import View, visits
+        from sessionkit.testing import SessionDriver, at
+
+        def check(driver):
+            assert driver.take_results() == ["a row"]
+
+        def test_failing():
+            visitors, idle = SessionDriver(visits), SessionDriver(visits)
+            visitors.add("ann", at("10:00"), View("/", 1.0))
+            visitors.run_batch()
+            check(visitors)
+
+        def test_passing():
+            driver = SessionDriver(visits)
+
+        def test_refused():
+            SessionDriver("no spec")
+        """
+    )
+    found = project.runpytest_inprocess(*WITH_PLUGIN, "--tb=short")
+    found.assert_outcomes(passed=1, failed=2)
+    titles = [line.strip(" -") for line in found.outlines if "- timeline of " in line]
+    assert ["timeline of visitors", "timeline of idle"] == titles
+    found.stdout.fnmatch_lines(["* timeline of visitors *", "SessionDriver: *", "'ann' * o*"])
+
+
 def test_spark_is_one_fast_local_session(spark: SparkSession, project: pytest.Pytester) -> None:
     """The suite's settings go before its own; where a session is active, that one is used."""
     names = ("spark.master", "spark.sql.session.timeZone", "spark.sql.streaming.pollingDelay")

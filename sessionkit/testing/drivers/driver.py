@@ -11,7 +11,7 @@ import pandas as pd
 from sessionkit._engine.counts import Counts
 from sessionkit._engine.shell.worker import Worker, worker_of
 from sessionkit._instants import Duration
-from sessionkit.errors import ScriptError, with_hint
+from sessionkit.errors import DriverError, with_hint
 from sessionkit.spec.shared import AnySpec, check_kind
 from sessionkit.testing.drivers import watch
 from sessionkit.testing.drivers.picture import MOST_BATCHES, Run
@@ -35,6 +35,7 @@ from sessionkit.testing.drivers.results import (
 )
 from sessionkit.testing.drivers.rows import Erasure, event_row, read_row
 from sessionkit.testing.pictures.literals import clock_text
+from sessionkit.testing.pictures.notebook import as_html, as_lines
 
 Spec = TypeVar("Spec", bound=AnySpec)
 Event = TypeVar("Event")
@@ -71,7 +72,7 @@ class Driver(Generic[Spec, Event, Row, Result]):
         check_kind(spec, self._spec_class, self._other_driver)
         if processing_time is None and spec.clock == "processing_time":
             found = "the spec has a clock in processing time, and the driver was given none"
-            raise ScriptError(with_hint(found, "pass processing_time=datetime(..., tzinfo=UTC)"))
+            raise DriverError(with_hint(found, "pass processing_time=datetime(..., tzinfo=UTC)"))
         self.spec = spec
         self._rows, self._rejections, self._events = [], [], []
         self._batches = deque(maxlen=MOST_BATCHES)
@@ -168,7 +169,7 @@ class Driver(Generic[Spec, Event, Row, Result]):
             passthrough: The values of the passthrough columns.
 
         Raises:
-            ScriptError: The key has the wrong number of values, the event another class, or a
+            DriverError: The key has the wrong number of values, the event another class, or a
                 value another type; the event has no time; or it has a key column or the event time
                 as a field, with another value.
         """
@@ -183,7 +184,7 @@ class Driver(Generic[Spec, Event, Row, Result]):
         A column that is missing is null. A column that isn't read is ignored, as on Spark.
 
         Raises:
-            ScriptError: One that isn't read is there while another is missing, as where a name is
+            DriverError: One that isn't read is there while another is missing, as where a name is
                 misspelled; or a value doesn't have the type of its column.
         """
         self._waiting.append(read_row(self.spec, row))
@@ -200,7 +201,7 @@ class Driver(Generic[Spec, Event, Row, Result]):
             key: The value of the key column; a tuple of values if there are several columns.
 
         Raises:
-            ScriptError: The key has the wrong number of values, a null, or a value of another type.
+            DriverError: The key has the wrong number of values, a null, or a value of another type.
         """
         self._waiting.append(Erasure.of(self.spec, key))
 
@@ -213,9 +214,15 @@ class Driver(Generic[Spec, Event, Row, Result]):
         at = self.watermark and clock_text(self.watermark)
         return f"{type(self).__name__}(watermark={at}, counts={self.counts!r})"
 
+    def __str__(self) -> str:
+        """Draw its latest batches: events, clocks, and sessions or timers."""
+        counts = attrs.asdict(self.counts, filter=lambda _, number: bool(number))
+        shown = ", ".join(f"{name}={number}" for name, number in counts.items()) or "no event"
+        return "\n".join([f"{type(self).__name__}: {shown}", *as_lines(self._run.timeline)])
+
     def _repr_html_(self) -> str:
-        """Draw its latest batches for a notebook: events, clocks, and sessions or timers."""
-        return self._run.as_html(type(self).__name__)
+        """Draw the same for a notebook."""
+        return as_html(self._run.timeline, type(self).__name__, "nothing to draw yet")
 
     @property
     def watermark(self) -> datetime | None:
@@ -237,7 +244,7 @@ class Driver(Generic[Spec, Event, Row, Result]):
         the first micro-batch it can make events late there, which Spark can't: `run_batch` warns.
 
         Raises:
-            ScriptError: The spec has no watermark, or this one isn't a whole millisecond, or isn't
+            DriverError: The spec has no watermark, or this one isn't a whole millisecond, or isn't
                 after 1970-01-01.
         """
         self._move("the watermark", self._left.clocks.with_watermark(self.spec, instant))
@@ -253,14 +260,14 @@ class Driver(Generic[Spec, Event, Row, Result]):
 
         Raises:
             SpecError: A text isn't a duration.
-            ScriptError: It would go back, or the driver was built without a processing time.
+            DriverError: It would go back, or the driver was built without a processing time.
         """
         self._move("the processing time", self._left.clocks.after(span))
 
     def _move(self, name: str, clocks: Clocks) -> None:
         if self._left.planned is not None:
             found = f"{name} can't move: a batch whose sink failed has to run again first"
-            raise ScriptError(with_hint(found, "call run_batch() first"))
+            raise DriverError(with_hint(found, "call run_batch() first"))
         self._left = attrs.evolve(self._left, clocks=clocks)
 
     def run_batch(self, *, sink_fails: bool = False) -> BatchResult[Row]:

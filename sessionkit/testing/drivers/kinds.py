@@ -50,7 +50,7 @@ class SessionDriver(Driver[SessionSpec[E, S, R], E, SessionRow[R], R], Generic[E
         processing_time: The processing time of the first batch, with a time zone.
 
     Raises:
-        ScriptError: The processing time has no time zone.
+        DriverError: The processing time has no time zone.
     """
 
     _spec_class: ClassVar = SessionSpec
@@ -112,7 +112,7 @@ class StatefulDriver(Driver[StatefulSpec[E, S, R], E, KeyRow[R], R], Generic[E, 
             1970-01-01, and no event time is too far in the future.
 
     Raises:
-        ScriptError: The processing time has no time zone, or the spec needs one.
+        DriverError: The processing time has no time zone, or the spec needs one.
     """
 
     _spec_class: ClassVar = StatefulSpec

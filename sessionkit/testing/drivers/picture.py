@@ -1,4 +1,4 @@
-"""What a driver has done so far, as a timeline, and as what a notebook shows of it."""
+"""What a driver has done so far, as a timeline."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
@@ -15,7 +15,6 @@ from sessionkit.spec.views import Timer
 from sessionkit.testing.drivers.query import Snapshot, memories_of
 from sessionkit.testing.drivers.results import BatchResult
 from sessionkit.testing.pictures.literals import plain_key
-from sessionkit.testing.pictures.notebook import as_html
 from sessionkit.testing.pictures.timeline import Event, Fate, Mark, Span, Timeline
 
 EventLine: TypeAlias = tuple[Any, datetime | None]
@@ -43,11 +42,6 @@ class Run:
     left: Snapshot
 
     @property
-    def waiting(self) -> list[EventLine]:
-        """The events that no batch has read."""
-        return [self._event(row) for row in self.left.unread]
-
-    @property
     def timeline(self) -> Timeline:
         """What became of the events, where the clocks stood, and the sessions or timers."""
         read = [self._event(row) for before, _ in self.batches for row in before.next_rows]
@@ -58,14 +52,10 @@ class Run:
         }
         fates: list[tuple[Fate, EventLine]] = [
             *(("rejected" if event in rejected else "read", event) for event in read),
-            *(("waiting", event) for event in self.waiting),
+            *(("waiting", self._event(row)) for row in self.left.unread),
         ]
         events = [Event(key, time, fate) for fate, (key, time) in fates if time]
         return Timeline(events, [*self._ended(), *self._open()], self._clocks())
-
-    def as_html(self, title: str) -> str:
-        """Draw it for a notebook; a sentence where there is nothing."""
-        return as_html(self.timeline, title, "nothing to draw yet")
 
     def _event(self, row: Mapping[str, Any]) -> EventLine:
         spec = self.spec

@@ -36,7 +36,7 @@ from sessionkit._instants import (
     micros_of,
     span_us,
 )
-from sessionkit.errors import ScriptError, with_hint
+from sessionkit.errors import DriverError, with_hint
 from sessionkit.spec.shared import AnySpec
 from sessionkit.testing.drivers.rows import (
     Erasure,
@@ -93,12 +93,12 @@ class Clocks:
         """Move the watermark of the next batch; an earlier one is ignored, as in Spark."""
         if spec.delay_ms is None:
             found = "the spec has no watermark"
-            raise ScriptError(with_hint(found, "add watermark_delay=... to the spec"))
+            raise DriverError(with_hint(found, "add watermark_delay=... to the spec"))
         on_clock(instant, "the watermark")
         watermark_ms, rest = divmod(micros_of(instant), MILLISECOND_US)
         if rest or watermark_ms <= 0:
             found = f"the watermark cannot be {instant.isoformat()}"
-            raise ScriptError(with_hint(found, "pass whole milliseconds, after 1970-01-01"))
+            raise DriverError(with_hint(found, "pass whole milliseconds, after 1970-01-01"))
         return attrs.evolve(self, watermark_ms=max(self.watermark_ms, watermark_ms))
 
     def after_events(self, spec: AnySpec, latest_us: int | None) -> "Clocks":
@@ -118,13 +118,13 @@ class Clocks:
         span = duration(span, "span", zero_allowed=True) if isinstance(span, str) else span
         if self.processing is None:
             found = "the driver has no processing time"
-            raise ScriptError(with_hint(found, "pass processing_time=... when you build it"))
+            raise DriverError(with_hint(found, "pass processing_time=... when you build it"))
         if span < timedelta(0):
             found = f"the processing time cannot go back, by {span}"
-            raise ScriptError(with_hint(found, "pass a positive timedelta"))
+            raise DriverError(with_hint(found, "pass a positive timedelta"))
         if micros_of(self.processing) + span_us(span) > LAST_INSTANT_US:
             found = f"the processing time can't move by {span}: that is after the year 9999"
-            raise ScriptError(with_hint(found, "pass a shorter timedelta"))
+            raise DriverError(with_hint(found, "pass a shorter timedelta"))
         return attrs.evolve(self, processing=self.processing.astimezone(UTC) + span)
 
     def future_us(self, spec: AnySpec) -> int | None:
@@ -140,7 +140,7 @@ def on_clock(instant: datetime | None, name: str) -> datetime | None:
     found = aware(instant, name)
     if found is not None and not 0 <= micros_of(found) <= LAST_INSTANT_US:
         text = f"`{name}` must be from 1970 to 9999 in UTC, found {instant!r}"
-        raise ScriptError(with_hint(text, "Spark's clocks start at 1970-01-01"))
+        raise DriverError(with_hint(text, "Spark's clocks start at 1970-01-01"))
     return instant
 
 

@@ -19,7 +19,7 @@ from sessionkit._engine.wire.packing import (
     Packer,
 )
 from sessionkit._instants import micros_of
-from sessionkit.errors import ScriptError, StateValueError, with_hint
+from sessionkit.errors import DriverError, StateValueError, with_hint
 from sessionkit.spec.functions import wrong_class
 from sessionkit.spec.shared import AnySpec
 from sessionkit.state._codec import codec_of
@@ -46,7 +46,7 @@ class Erasure(Row):
         for column in wire_columns(spec):
             if column.role == "key" and _wire_value(column, row) is None:
                 found = f"a key that is to be erased can't have a null, found {key!r}"
-                raise ScriptError(with_hint(found, "no event without a key is ever remembered"))
+                raise DriverError(with_hint(found, "no event without a key is ever remembered"))
         return cls(row)
 
 
@@ -56,7 +56,7 @@ def event_row(
     """Return an event as a row; no time is `attrs.NOTHING`, where the event has it as a field."""
     if not isinstance(event, spec.event):
         hint = "use add_row for a row with nulls"
-        raise ScriptError(wrong_class("the event must be a", spec.event, event, hint))
+        raise DriverError(wrong_class("the event must be a", spec.event, event, hint))
     name = spec.event_time
     fields = codec_of(spec.event).type.fields
     row = {field.name: getattr(event, field.name) for field in fields}
@@ -66,12 +66,12 @@ def event_row(
     unknown = sorted(passthrough.keys() - spec.read_columns.keys())
     if unknown:
         found = f"the spec reads no column `{unknown[0]}`"
-        raise ScriptError(with_hint(found, f"it reads {', '.join(sorted(spec.read_columns))}"))
+        raise DriverError(with_hint(found, f"it reads {', '.join(sorted(spec.read_columns))}"))
     _add(row, passthrough, event, "in the passthrough columns")
     if name not in {None, *row}:
         found = f"no event time is given, and {spec.event.__name__} has no field `{name}`"
         hint = 'pass it before the event: add(key, at("10:00"), event)'
-        raise ScriptError(with_hint(found, hint))
+        raise DriverError(with_hint(found, hint))
     return row
 
 
@@ -80,7 +80,7 @@ def _key_columns(spec: AnySpec, key: Any) -> Row:
     if len(values) != len(spec.keys):
         found = f"the key must have one value for each of {list(spec.keys)}, found {key!r}"
         hint = "pass the value, or a tuple of values if there are several columns"
-        raise ScriptError(with_hint(found, hint))
+        raise DriverError(with_hint(found, hint))
     return dict(zip(spec.keys, values, strict=True))
 
 
@@ -89,7 +89,7 @@ def _add(row: Row, columns: Mapping[str, Any], event: Any, where: str) -> None:
     for name, value in columns.items():
         if row.setdefault(name, value) != value:
             found = f"`{name}` is {row[name]} in the {type(event).__name__}, and {value} {where}"
-            raise ScriptError(with_hint(found, "give both the same value"))
+            raise DriverError(with_hint(found, "give both the same value"))
 
 
 def read_row(spec: AnySpec, row: Mapping[str, Any]) -> Row:
@@ -98,7 +98,7 @@ def read_row(spec: AnySpec, row: Mapping[str, Any]) -> Row:
     unknown, missing = sorted(row.keys() - read), sorted(read - row.keys())
     if unknown and missing:
         found = f"the spec reads no column `{unknown[0]}`, and the row has no `{missing[0]}`"
-        raise ScriptError(with_hint(found, f"it reads {', '.join(sorted(read))}"))
+        raise DriverError(with_hint(found, f"it reads {', '.join(sorted(read))}"))
     taken = {
         name: None if value is pd.NaT else value for name, value in row.items() if name in read
     }
@@ -115,7 +115,7 @@ def aware(instant: object, name: str) -> datetime | None:
         return None
     if not isinstance(instant, datetime) or instant.utcoffset() is None:
         found = f"`{name}` must be a datetime with a time zone, found {instant!r}"
-        raise ScriptError(with_hint(found, "write datetime(..., tzinfo=UTC)"))
+        raise DriverError(with_hint(found, "write datetime(..., tzinfo=UTC)"))
     return instant
 
 
@@ -215,4 +215,4 @@ def _wire_value(column: WireColumn, row: Mapping[str, Any]) -> Any:
     try:
         return kind.dump(kind.coerce(row[name], name))
     except StateValueError as error:
-        raise ScriptError(str(error)) from error
+        raise DriverError(str(error)) from error

@@ -7,17 +7,8 @@ import attrs
 import pytest
 
 from examples.visits import visits
-from sessionkit import Inputs, NoTimeout, ScriptError, SessionSpec, SpecError, StatefulSpec
-from sessionkit.testing import (
-    SessionDriver,
-    StatefulDriver,
-    add,
-    at,
-    expect_counts,
-    expect_stored,
-    run_batch,
-    run_script,
-)
+from sessionkit import DriverError, Inputs, NoTimeout, SessionSpec, SpecError, StatefulSpec
+from sessionkit.testing import SessionDriver, StatefulDriver, at
 from tests.support.options import evolved
 
 
@@ -121,7 +112,7 @@ def test_what_is_said_twice_must_agree(
     args: tuple[Any, ...], passthrough: dict[str, Any], said: str
 ) -> None:
     """A value that another one would overwrite is refused."""
-    with pytest.raises(ScriptError) as refused:
+    with pytest.raises(DriverError) as refused:
         stored(clicks, *args, **passthrough)
 
     assert said in str(refused.value)
@@ -131,38 +122,21 @@ def test_what_is_said_twice_must_agree(
 def test_an_event_without_a_time_is_refused() -> None:
     """A null time is given as None."""
     driver: SessionDriver[Any, Any, Any] = SessionDriver(visits)
-    with pytest.raises(ScriptError, match="no event time is given, and View has no field `ts`"):
+    with pytest.raises(DriverError, match="no event time is given, and View has no field `ts`"):
         driver.add("ann", visits.event("/", 1.0))
 
 
 def test_a_time_in_place_of_an_event_is_refused() -> None:
     """What is missing is the event."""
-    with pytest.raises(ScriptError, match="the event must be a Click, found datetime"):
+    with pytest.raises(DriverError, match="the event must be a Click, found datetime"):
         stored(clicks, "ann", at("10:00"))
 
 
 def test_an_event_of_a_class_that_was_defined_again_is_explained() -> None:
     """As a cell that is run again in a notebook does; the two classes have one name."""
     again = attrs.make_class("Click", {}, class_body={"__module__": __name__})
-    with pytest.raises(ScriptError, match="the class was defined again after the spec"):
+    with pytest.raises(DriverError, match="the class was defined again after the spec"):
         stored(clicks, "ann", at("10:00"), again())
-
-
-def test_the_step_of_a_script_takes_the_same_arguments() -> None:
-    """With and without a time, with columns that are passed through."""
-    run_script(
-        clicks,
-        [
-            add("ann", ANN, offset=1),
-            add("bob", at("10:05"), Click(at("10:05"), "bob")),
-            run_batch(),
-            expect_counts(processed=2),
-            expect_stored(
-                ("ann", Latest(at("10:00"), "/")),
-                ("bob", Latest(at("10:05"), "/")),
-            ),
-        ],
-    )
 
 
 @attrs.frozen
@@ -183,9 +157,9 @@ LONGEST = timedelta(microseconds=2**63 - 1)
 def test_a_duration_that_no_column_can_hold_is_refused(span: timedelta) -> None:
     """Its path and the limit are in the error, of a field and of an item in a list."""
     driver = SessionDriver(pauses)
-    with pytest.raises(ScriptError, match="`took` must be a timedelta that fits in 64 bits"):
+    with pytest.raises(DriverError, match="`took` must be a timedelta that fits in 64 bits"):
         driver.add("ann", at("10:00"), Pause(span, []))
-    with pytest.raises(ScriptError, match=r"`others.*` must be a timedelta that fits in 64 bits"):
+    with pytest.raises(DriverError, match=r"`others.*` must be a timedelta that fits in 64 bits"):
         driver.add("ann", at("10:00"), Pause(LONGEST, [LONGEST, span]))
 
 
@@ -205,7 +179,7 @@ def test_the_longest_duration_comes_back() -> None:
 def test_a_processing_time_after_the_year_9999_is_refused(span: timedelta) -> None:
     """The clock stays where it was."""
     driver = SessionDriver(pauses, processing_time=at("10:00"))
-    with pytest.raises(ScriptError, match="after the year 9999"):
+    with pytest.raises(DriverError, match="after the year 9999"):
         driver.advance_processing_time(span)
     driver.advance_processing_time(timedelta(days=2_900_000))
     driver.run_batch()
@@ -220,7 +194,7 @@ def test_a_processing_time_after_the_year_9999_is_refused(span: timedelta) -> No
 )
 def test_a_clock_outside_of_its_years_is_refused(instant: datetime) -> None:
     """For the processing time of a driver, and for the end of a batch."""
-    with pytest.raises(ScriptError, match="`processing_time` must be from 1970 to 9999 in UTC"):
+    with pytest.raises(DriverError, match="`processing_time` must be from 1970 to 9999 in UTC"):
         SessionDriver(pauses, processing_time=instant)
 
 

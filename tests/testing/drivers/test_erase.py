@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from sessionkit import ScriptError
+from sessionkit import DriverError
 from sessionkit.testing import SessionDriver, at
 from tests.support.options import evolved
 from tests.support.visits import NOON, SESSIONS, View
@@ -100,5 +100,5 @@ def test_an_erasure_reaches_what_a_seed_brings() -> None:
 @pytest.mark.parametrize("key", [None, 7, ("ann", "bob")])
 def test_what_cannot_be_a_key_cannot_be_erased(key: Any) -> None:
     """A null, another type, or too many values."""
-    with pytest.raises(ScriptError):
+    with pytest.raises(DriverError):
         with_ann().erase(key)

@@ -1,4 +1,4 @@
-"""What a notebook shows of a driver: its latest micro-batches, drawn, with the words below."""
+"""The picture of a driver, in a notebook and in text: its latest micro-batches, and words."""
 
 from datetime import timedelta
 from typing import Any
@@ -9,19 +9,16 @@ import pytest
 
 from examples.devices.spec import Reading, sensors
 from examples.visits import View, visits
-from sessionkit import Results
+from sessionkit import KeyState, KeyTimes, Results
 from sessionkit.testing import (
     SessionDriver,
     StatefulDriver,
-    add,
     at,
     minutes,
-    restart,
-    run_batch,
-    run_script,
 )
 from sessionkit.testing.drivers.picture import MOST_BATCHES
 from sessionkit.testing.pictures.notebook import MOST_BARS, MOST_LANES
+from tests.support.stateful_specs import Added, Amount, Sum, report, summing
 
 PAGE = View(url="/", seconds=1.0)
 
@@ -109,6 +106,98 @@ def test_a_driver_is_short_as_text() -> None:
     assert f"SessionDriver(watermark=09:50, counts={driver.counts})" == repr(driver)
 
 
+# -- as text -----------------------------------------------------------------------------------
+
+
+def picture_of(driver: Any) -> str:
+    """Return what `print` shows of a driver below its first line."""
+    return str(driver).partition("\n")[2]
+
+
+def test_a_driver_draws_sessions_in_text() -> None:
+    """To scale, a lane a key; what closed, what was late, and where the watermark stands."""
+    driver = SessionDriver(visits)
+    driver.add("ann", at("10:00"), PAGE)
+    driver.add("bob", at("10:05"), PAGE)
+    driver.run_batch()
+    driver.advance_watermark_to(at("10:35"))
+    driver.add("bob", at("10:01"), PAGE)
+    driver.run_batch()
+    assert SESSIONS == picture_of(driver)
+
+
+SESSIONS = """\
+2026-01-01  10:00   10:05    10:10   10:15    10:20   10:25    10:30   10:35
+            |-------|--------|-------|--------|-------|--------|-------|
+'ann'       o
+            [==================================================)          closed 10:00 to 10:30
+'bob'         x     o
+                    [==================================================)  closed 10:05 to 10:35
+watermark                                                              ^  10:35
+o event (2..9, + several)  . waiting  x rejected  [==) closed  [--) open  ^ clock  < > outside"""
+
+
+def alarm(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> Added:
+    """Set a timer an hour after ten; a 2 deletes it."""
+    for event in events:
+        if event.number == 2:
+            times.delete_timer("alarm")
+        else:
+            times.set_event_timer("alarm", at("11:00"))
+        state.set(Sum(state.get(Sum()).total + event.number))
+    return Added("process", state.get().total)
+
+
+def test_a_driver_draws_timers_in_text() -> None:
+    """The one that has gone off; one that was deleted is not drawn, even where its time came."""
+    driver = StatefulDriver(summing(alarm, report))
+    driver.add("ann", at("10:00"), Amount(1))
+    driver.add("bob", at("10:30"), Amount(5))
+    driver.run_batch()
+    driver.add("bob", at("10:35"), Amount(2))
+    driver.run_batch()
+    driver.advance_watermark_to(at("11:01"))
+    driver.add("cid", at("11:10"), Amount(2))
+    driver.run_batch()
+    assert TIMERS == picture_of(driver)
+
+
+TIMERS = """\
+2026-01-01  10:00   10:10    10:20   10:30    10:40   10:50    11:00   11:10
+            |-------|--------|-------|--------|-------|--------|-------|
+'ann'       o
+                                                               !          alarm went off 11:00
+'bob'                                o    o
+'cid'                                                                  o
+watermark                    ^                                 ^          11:01
+o event (2..9, + several)  . waiting  x rejected  T timer set  ! went off  ^ clock  < > outside"""
+
+
+def test_the_processing_time_has_a_lane_where_it_is_the_clock() -> None:
+    """And shows which timers it let go off."""
+    driver = StatefulDriver(sensors(silence=minutes(5)), processing_time=at("10:00"))
+    driver.add("cellar", at("09:59"), Reading(4.0))
+    driver.run_batch()
+    driver.advance_processing_time(minutes(6))
+    driver.run_batch()
+    assert " silence went off 10:05\n" in picture_of(driver)
+    assert "\nprocessing " in picture_of(driver)
+
+
+def test_text_leaves_out_what_a_notebook_does() -> None:
+    """A driver of many keys stays readable where a test fails."""
+    driver = SessionDriver(visits)
+    assert "" == picture_of(driver)
+    for number in range(MOST_LANES + 3):
+        driver.add(f"user {number:02}", at("10:00"), PAGE)
+    driver.run_batch()
+    assert picture_of(driver).endswith("\nand 3 more keys")
+    assert f"'user {MOST_LANES}'" not in picture_of(driver)
+
+
+# -- what has no end ---------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("key", ["<b>&\"'", "</pre><script>alert(1)</script>", "\x00\x1b"])
 def test_every_text_is_escaped(key: str) -> None:
     """Whatever the key is, nothing is loaded and nothing runs."""
@@ -146,11 +235,3 @@ def test_of_many_sessions_the_latest_are_drawn() -> None:
     assert "open 2026-01-03 03:00 to 2026-01-03 03:30" in bars
     words = "\nand 2 earlier sessions or timers of these keys</pre>"
     assert words in driver._repr_html_()
-
-
-def test_a_script_returns_a_driver_that_shows_all_of_it() -> None:
-    """What its steps took is drawn, also after a restart."""
-    steps = [add("ann", at("10:00"), PAGE), run_batch(), restart()]
-    driver = run_script(visits, steps)
-    assert {"'ann'", "open 10:00 to 10:30"} < texts(driver)
-    assert "event at 10:00" in titles(driver)

@@ -13,9 +13,9 @@ import pytest
 from examples.visits import View, Visit, VisitRow, visits
 from sessionkit import (
     Counts,
+    DriverError,
     EventTimeGap,
     Functions,
-    ScriptError,
     Session,
     SessionRules,
     SessionSpec,
@@ -170,7 +170,7 @@ def test_a_watermark_that_cannot_be_is_refused(instant: datetime, said: str) -> 
     """A refused watermark changes nothing."""
     driver = driver_of()
     before = all_of(driver)
-    with pytest.raises(ScriptError, match=said):
+    with pytest.raises(DriverError, match=said):
         driver.advance_watermark_to(instant)
     assert before == all_of(driver)
 
@@ -328,7 +328,7 @@ def test_a_replay_reads_the_same_rows_under_the_same_clocks() -> None:
     driver.add("ann", at("10:10"), PAGE)
     failed = driver.run_batch(sink_fails=True)
     driver.add("bob", at("10:20"), PAGE)
-    with pytest.raises(ScriptError, match="has to run again first"):
+    with pytest.raises(DriverError, match="has to run again first"):
         driver.advance_watermark_to(at("12:00"))
 
     restarted = SessionDriver.restore(driver.spec, driver.snapshot())
@@ -546,20 +546,20 @@ def test_processing_time_never_goes_back() -> None:
     driver = driver_of(processing_time=at("12:00"))
     driver.advance_processing_time(timedelta(0))
     before = all_of(driver)
-    with pytest.raises(ScriptError, match="cannot go back"):
+    with pytest.raises(DriverError, match="cannot go back"):
         driver.advance_processing_time(-seconds(1))
     assert before == all_of(driver)
 
 
 def test_processing_time_must_exist_to_be_moved() -> None:
     """A driver that was built without one says how to give it one."""
-    with pytest.raises(ScriptError, match="Hint: pass processing_time="):
+    with pytest.raises(DriverError, match="Hint: pass processing_time="):
         SessionDriver(visits).advance_processing_time(seconds(1))
 
 
 def test_processing_time_needs_a_zone() -> None:
     """A naive one is refused."""
-    with pytest.raises(ScriptError, match="`processing_time` must be a datetime with a time zone"):
+    with pytest.raises(DriverError, match="`processing_time` must be a datetime with a time zone"):
         SessionDriver(visits, processing_time=datetime(2026, 1, 1))  # noqa: DTZ001 (that is it)
 
 
@@ -583,10 +583,10 @@ def test_processing_time_needs_a_zone() -> None:
     ],
 )
 def test_what_cannot_be_a_row_is_refused(add: Callable[[Driver], None], said: str) -> None:
-    """A wrong key, time, column or type is a `ScriptError` with a hint, and changes nothing."""
+    """A wrong key, time, column or type is a `DriverError` with a hint, and changes nothing."""
     driver = driver_of()
     before = all_of(driver)
-    with pytest.raises(ScriptError, match=said) as refused:
+    with pytest.raises(DriverError, match=said) as refused:
         add(driver)
     assert "\n\nHint: " in str(refused.value)
     assert before == all_of(driver)

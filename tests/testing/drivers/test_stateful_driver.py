@@ -9,11 +9,11 @@ import pytest
 
 from sessionkit import (
     Counts,
+    DriverError,
     EventTimeGap,
     KeyState,
     KeyTimes,
     ProcessingTimeGap,
-    ScriptError,
     SpecError,
     StateMismatchError,
     Timer,
@@ -237,7 +237,7 @@ def test_a_step_that_cannot_be_is_refused(said: str, spec: Any, move: Any) -> No
     driver = driver_after_noon(spec)
     before = driver.snapshot()
 
-    with pytest.raises(ScriptError, match=said) as refused:
+    with pytest.raises(DriverError, match=said) as refused:
         move(driver)
 
     assert "\n\nHint: " in str(refused.value)
@@ -246,7 +246,7 @@ def test_a_step_that_cannot_be_is_refused(said: str, spec: Any, move: Any) -> No
 
 def test_a_clock_in_processing_time_must_be_given() -> None:
     """A test of what waits for the engine's clock has to say where it stands."""
-    with pytest.raises(ScriptError) as refused:
+    with pytest.raises(DriverError) as refused:
         StatefulDriver(waiting)
 
     assert (
@@ -258,14 +258,14 @@ def test_a_clock_in_processing_time_must_be_given() -> None:
 @pytest.mark.parametrize("processing_time", [datetime(2026, 1, 1), 5])  # noqa: DTZ001 (the fault)
 def test_a_processing_time_has_a_zone(processing_time: Any) -> None:
     """A time without a zone isn't an instant."""
-    with pytest.raises(ScriptError, match="`processing_time` must be a datetime with a time zone"):
+    with pytest.raises(DriverError, match="`processing_time` must be a datetime with a time zone"):
         StatefulDriver(waiting, processing_time=processing_time)
 
 
 def test_the_processing_time_does_not_go_back() -> None:
     """No clock of the driver does."""
     driver = driver_after_noon(waiting, at("12:00"))
-    with pytest.raises(ScriptError, match="the processing time cannot go back"):
+    with pytest.raises(DriverError, match="the processing time cannot go back"):
         driver.advance_processing_time(-MILLISECOND)
 
 
@@ -337,7 +337,7 @@ def test_a_batch_whose_sink_fails_runs_again_as_it_was(layout: Any) -> None:
     driver = driver_of(spec, at("12:00"))
     driver.add("ann", at("12:00"), Amount())
     failed = [driver.run_batch(sink_fails=True) for _ in range(2)]
-    with pytest.raises(ScriptError, match="has to run again first"):
+    with pytest.raises(DriverError, match="has to run again first"):
         driver.advance_processing_time(minutes(1))
     driver = StatefulDriver.restore(spec, driver.snapshot())
 

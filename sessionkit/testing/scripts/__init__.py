@@ -1,1 +1,0 @@
-"""Tests as lists of steps, and the picture of a run that fails."""
