@@ -45,8 +45,7 @@ class Counts:
         late: Events that came too late.
         duplicate: Events whose id was processed already, under `drop_duplicates_for`.
         quarantined: Rows that could not be events: a null key or time, a null in a required field.
-        failed: Events for which a function raised, under `on_error="reject"`, and those of sessions
-            that were dropped for that, under `on_error="drop_session"`.
+        failed: Events for which a function raised, under `on_error="reject"`.
         buffered: Under `order="event_time"`, by how many the events that wait for the watermark
             have grown; negative where more were processed than came.
         sessions: Sessions that closed; one that late events reopen or revise closes again.

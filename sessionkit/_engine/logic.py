@@ -196,7 +196,7 @@ class Logic(Protocol):
 
     @property
     def keeps_only_open(self) -> bool:
-        """Whether each row that is kept is an open session or a key, but for traces."""
+        """Whether each row that is kept is an open session or a key."""
 
     @property
     def takes_portions(self) -> bool:

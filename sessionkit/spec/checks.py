@@ -190,9 +190,6 @@ def _check_revisions(spec: "AnySessionSpec") -> None:
         once = "`with_events`" if spec.results.with_events else "`Events`"
         found = f"{once} gives each event once, and `{option}` a session several times"
         raise SpecError(with_hint(found, f"leave `{option}` out, or use two specs"))
-    if spec.on_error == "drop_session":
-        found = f'`on_error="drop_session"` drops sessions that have rows out, under `{option}`'
-        raise SpecError(with_hint(found, 'write on_error="reject"'))
     if spec.order == "event_time" and spec.mergeable is not None:
         found = f'`{keeps}` has no effect with `order="event_time"`'
         why = "an event that comes after its turn can't be put in"

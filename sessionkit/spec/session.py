@@ -97,9 +97,7 @@ class SessionSpec(Spec[E, S, R]):
             rules never part them, and they are taken in the order of their content. Aggregates
             store it with what they store of an event.
         on_error: `"raise"` stops the query where a function raises; `"reject"` counts the events
-            concerned as failed and goes on without them. `"drop_session"` drops the whole session:
-            its events of the micro-batch count as failed, what was folded of it before goes too,
-            and it's a `failed_output` itself.
+            concerned as failed and goes on without them.
         lateness: When an event is late, and what becomes of it.
         results: When sessions give rows, and which.
         inputs: Which rows become events, and what is known of them.

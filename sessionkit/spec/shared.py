@@ -37,7 +37,7 @@ else:
     from typing import TypeVar
 
 Order: TypeAlias = Literal["arrival", "event_time"]
-OnError: TypeAlias = Literal["raise", "reject", "drop_session"]
+OnError: TypeAlias = Literal["raise", "reject"]
 E = TypeVar("E", bound=Record)
 S = TypeVar("S", bound=Record)
 if TYPE_CHECKING:

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from types import NoneType, UnionType
-from typing import Any, Final, Generic, Literal, TypeAlias, Union, get_args, get_origin
+from typing import Any, Final, Generic, TypeAlias, Union, get_args, get_origin
 
 import attrs
 import pyarrow as pa
 
-from sessionkit._arguments import choice, explained
+from sessionkit._arguments import explained
 from sessionkit._classes import is_record
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spec.functions import Place, check_function, check_key, class_of
@@ -77,13 +77,6 @@ class by_processing_time(Generic[S, R]):  # noqa: N801
     function: Callable[[Any, str, KeyState[S], KeyTimes], FinishResult[R]]
 
 
-def _without_sessions(_: Any, __: "attrs.Attribute[str]", value: object) -> None:
-    if value == "drop_session":
-        found = '`on_error="drop_session"` drops sessions, and a StatefulSpec has none'
-        hint = 'write on_error="reject": a call that raises leaves the state of its key as it was'
-        raise SpecError(with_hint(found, hint))
-
-
 @explained(EXAMPLES)
 @attrs.frozen(kw_only=True)
 class StatefulSpec(Spec[E, S, R]):
@@ -150,9 +143,6 @@ class StatefulSpec(Spec[E, S, R]):
     _state: type[S] | None = attrs.field(default=None, alias="state", eq=False, repr=False)
     _result: type[R] | None = attrs.field(default=None, alias="result", eq=False, repr=False)
     timeout: TimeoutPolicy = attrs.field(converter=read_timeout)
-    on_error: Literal["raise", "reject"] = attrs.field(
-        default="raise", validator=[_without_sessions, choice]
-    )
 
     def __attrs_post_init__(self) -> None:
         _check_functions(self)

@@ -27,7 +27,6 @@ OPTIONS: list[dict[str, Any]] = [
     {"drop_duplicates_for": "20 seconds", "event_id": ["value"]},
     {"allowed": "20 seconds"},
     {"emit": "on_update", "reopen_within": "20 seconds"},
-    {"on_error": "drop_session"},
     {"memory": Memory(time_to_live="1 day")},
     {
         "with_events": True,

@@ -87,8 +87,6 @@ def test_the_clock_of_the_query(options: dict[str, Any], clock: str) -> None:
     ("options", "found"),
     [
         ({"allowed": "1h", "reopen_within": "1h"}, "both given"),
-        ({"emit": "on_update", "on_error": "drop_session"}, '`on_error="drop_session"`'),
-        ({"allowed": "1h", "on_error": "drop_session"}, "`allowed`"),
         ({"allowed": "0 seconds"}, "`allowed`"),
         ({"reopen_within": "-1 second"}, "`reopen_within`"),
     ],

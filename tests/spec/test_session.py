@@ -362,7 +362,7 @@ def test_a_session_of_the_engine_is_the_same_value() -> None:
         ),
         (
             {"on_error": []},
-            "`on_error` must be one of 'raise', 'reject', 'drop_session', found []",
+            "`on_error` must be one of 'raise', 'reject', found []",
             "the default is 'raise'",
         ),
         (

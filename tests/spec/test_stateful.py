@@ -267,11 +267,6 @@ def test_settings_are_named() -> None:
             "the default is 'reject'",
         ),
         (
-            {"on_error": "drop_session"},
-            '`on_error="drop_session"` drops sessions, and a StatefulSpec has none',
-            'write on_error="reject": a call that raises leaves the state of its key as it was',
-        ),
-        (
             {"on_error": "ignore"},
             "`on_error` must be one of 'raise', 'reject', found 'ignore'",
             "the default is 'raise'",

@@ -138,7 +138,7 @@ def _spec(random: Random, *, kind: str, on_error: str) -> AnySpec:
         "max_buffered_per_key": random.choice([3, 100]),
     }
     options["drop_duplicates_for"] = random.choice([None, None, timedelta(0), timedelta(seconds=9)])
-    if kind != "per event" and on_error != "drop_session":
+    if kind != "per event":
         options |= _revisions(random, order)
     shared: dict[str, Any] = {"keys": {"key": str}, "event_time": "at", **options}
     if kind == "per event":
@@ -220,7 +220,7 @@ class Sightings:
     Attributes:
         rows: By key and id, the numbers in the last row, its revision, and its place in the life.
         gone: Ids that another row has superseded.
-        last: Ids of sessions that are over, or dropped: nothing comes after that.
+        last: Ids of sessions that are over: nothing comes after that.
         failed: Ids of all that are rejected.
         faults: What can't be.
         story: What happened, for people.
@@ -249,9 +249,7 @@ class Sightings:
             if one.kind == "failed_output":
                 name = (one.key[0], str(one.session_id))
                 self.story.append(f"  {one.kind} {name} {one.session_start}: {one.reason}")
-                if one.reason.startswith("dropped"):
-                    self._dropped(name, one)
-                elif not spec.revises:
+                if not spec.revises:
                     self.last.add(name)
                 self.failed.add(name)
             else:
@@ -260,14 +258,6 @@ class Sightings:
             name = (event.key[0], event.session_id)
             if name not in self.rows and name not in self.failed:
                 self.faults.append(f"an event has the id of no session: {event}")
-
-    def _dropped(self, name: tuple[str, str], one: Any) -> None:
-        """A session that is dropped may have rows out under its id, but only its own."""
-        if name in self.last or name in self.gone:
-            self.faults.append(f"over already, and dropped: {one}")
-        if name in self.rows and self.rows[name][1] != CARRIED:
-            self.faults.append(f"final already, and dropped: {one}")
-        self.last.add(name)
 
     def _row(self, spec: AnySpec, row: Any, numbers: frozenset[int]) -> None:
         name, revision = (row.key[0], row.id), row.revision if spec.revises else 1
@@ -304,7 +294,7 @@ def lived(seed: int) -> Sightings:
     """Live the life of a seed, and return what was seen of its ids."""
     random, seen = Random(seed), Sightings()
     kind = random.choice(["functions", "functions", "aggregates", "per event"])
-    on_error = random.choice(["raise", "reject", "drop_session"])
+    on_error = random.choice(["raise", "reject"])
     if kind == "per event":
         on_error = "raise"
     make = partial(spec_of, random, kind=kind, on_error=on_error)

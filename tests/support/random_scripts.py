@@ -167,7 +167,7 @@ def specs(layout: str) -> SearchStrategy[AnySpec]:
         gap_inclusive=st.booleans(),
         rules=st.none() | _rules(),
         rules_in_order=_rules_in_order(),
-        on_error=st.sampled_from(["raise", "reject", "drop_session"]),
+        on_error=st.sampled_from(["raise", "reject"]),
         watermark_delay=st.sampled_from([timedelta(0), GAP / 2, 2 * GAP]),
         order_and_late_by=st.sampled_from(
             [("arrival", "event"), ("arrival", "session"), ("event_time", "event")]
@@ -198,8 +198,7 @@ def _spec(
     cuts = {**rules_in_order} if order == "event_time" else {}
     if cuts.pop("state_gap", False) and not callable(gap):
         cuts["state_gap"] = gap_by_values if on_error == "raise" else fussy_gap_by_values
-    if on_error != "drop_session":
-        options |= {"emit": emit, **(kept if order == "arrival" else {})}
+    options |= {"emit": emit, **(kept if order == "arrival" else {})}
     policy: Any = EventTimeGap if rules is None else partial(SessionRules, **rules, **cuts)
     return session_spec(
         keys={"key": str},

@@ -163,21 +163,6 @@ def test_what_is_stored_is_not_asked_for_its_gap() -> None:
     assert [one.kind for one in driver.take_rejections()] == ["failed", "failed"]
 
 
-def test_only_the_session_that_fails_is_dropped() -> None:
-    """The longest gap isn't taken for one that nobody knows."""
-    rules = SessionRules("1 hour", state_gap=lambda visit: timedelta(minutes=5))
-
-    def update(visit: Visit, view: View) -> None:
-        if view.page == "2":
-            raise ValueError(view.page)
-        visit.pages.append(view.page)
-
-    driver = SessionDriver(spec_of(rules, update=update, on_error="drop_session"))
-    assert visits(driver, 0, 2, 20, 40) == [(["20"], 25, "gap"), (["40"], 45, "gap")]
-    kinds = [one.kind for one in driver.take_rejections()]
-    assert sorted(kinds) == ["failed", "failed", "failed_output"]
-
-
 def test_an_event_that_extends_none_leaves_the_gap_as_it_is() -> None:
     """Though it changes the state."""
     rules = SessionRules("30 minutes", state_gap=short_gap, extends=pc.field("page") != "5")

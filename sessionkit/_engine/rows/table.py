@@ -234,18 +234,12 @@ def marks_of(sessions: pa.Table) -> Numbers:
     return numbers_in(sessions, BEHIND.name)
 
 
-def is_trace(sessions: pa.Table) -> Mask:
-    """Mark the rows that only remember that a session was dropped."""
-    mask: Mask = marks_of(sessions) < 0
-    return mask
-
-
 def has_state(rows: pa.Table) -> Mask:
     """Mark the rows with a state: those of sessions that are remembered as such, or of keys."""
-    mask, names = np.ones(rows.num_rows, np.bool_), rows.schema.names
-    if "exists" in names:
-        mask = whole(rows["exists"]).to_numpy(zero_copy_only=False)
-    return mask & (marks_of(rows) >= 0) if BEHIND.name in names else mask
+    if "exists" not in rows.schema.names:
+        return np.ones(rows.num_rows, np.bool_)
+    mask: Mask = whole(rows["exists"]).to_numpy(zero_copy_only=False)
+    return mask
 
 
 def has_closed(sessions: pa.Table) -> Mask:

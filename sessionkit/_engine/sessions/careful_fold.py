@@ -8,7 +8,7 @@ Where a `state_gap` is asked, the events come after them anyway: it needs sessio
 in order.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -124,7 +124,6 @@ class CarefulFold:
     first: int
     numbers: Sequence[int]
     contents: Sequence[Any]
-    known: Mapping[int, Failure] = attrs.field(factory=dict)
     strict: set[int] = attrs.field(factory=set)
 
     @property
@@ -161,8 +160,6 @@ class CarefulFold:
             if state is None:
                 return self.copied(content)
             role, state = "merge", self.fold.merged(self.key, state, self.copied(content))
-        elif event in self.known:
-            raise FoldError(*self.known[event])
         else:
             role = "create" if state is None and self.fold.create else "update"
             state = self.fold.added(self.key, state, content)

@@ -3,9 +3,9 @@ Sessions are folded by the functions of the user.
 
 All are folded at once, in a loop that says only which sessions fail. Where some do, or leave states
 that don't fit their fields, what becomes of them is up to `on_error`: the reason is raised; or
-they're folded again without the events that fail; or they're dropped. That is done one step after
-another (`careful_fold`), from new objects since the functions may have changed the old ones. A spec
-whose functions don't fail gets no further than the first.
+they're folded again without the events that fail. That is done one step after another
+(`careful_fold`), from new objects since the functions may have changed the old ones. A spec whose
+functions don't fail gets no further than the first.
 """
 
 from collections import deque
@@ -19,7 +19,6 @@ import pyarrow as pa
 from sessionkit._engine.rows.objects import build_events, decode_keys, decode_states
 from sessionkit._engine.rows.table import Mask, Rejected
 from sessionkit._engine.sessions.careful_fold import FoldError, SessionFold, careful_folds
-from sessionkit._engine.sessions.dropping import dropped
 from sessionkit._engine.sessions.plan import Folded, Plan
 from sessionkit._engine.sessions.program import Program
 from sessionkit._engine.sessions.rejecting import rejected
@@ -83,8 +82,7 @@ def fold_by_functions(program: Program, plan: Plan) -> Folded:
         columns = plan.encoded(good, states)
     if good is active:
         return Folded(program.sessions_after(plan, good, columns), len(plan.event_places), [])
-    left_out = dropped if spec.on_error == "drop_session" else rejected
-    return left_out(program, plan, good, columns)
+    return rejected(program, plan, good, columns)
 
 
 def _objects(

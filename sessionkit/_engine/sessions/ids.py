@@ -12,22 +12,18 @@ have closed and be forgotten. So a session that gets its start there gets a *mar
 
 Two sessions never get the same start and the same mark: the first must have been forgotten, and for
 that the watermark had to move. So a mark is a hash of the watermark; and of how long closed
-sessions stay and where the query began, since these may change when state is carried over. Where
-sessions were dropped, it's also a hash of the *trace* that these have left; see `dropping`.
+sessions stay and where the query began, since these may change when state is carried over.
 """
 
 import struct
-from collections import defaultdict
 from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sessionkit._engine.rows.encoding import big_endian, encoded, hashed
-from sessionkit._engine.rows.order import key_numbers
 from sessionkit._engine.rows.table import Numbers, key_columns, marks_of, micros
 
 OF_SESSION: Final = b"session/1"
@@ -57,20 +53,3 @@ def mark_of(*made_of: int) -> int:
     packed = struct.pack(f">{len(made_of)}q", *made_of)
     digest = blake2b(packed, digest_size=8, person=OF_MARK).digest()
     return FIRST_MARK + (int.from_bytes(digest, "big") >> 2)
-
-
-def marks_within(
-    traces: pa.Table, keys: Sequence[pa.Array], starts: Numbers, marks: Numbers
-) -> Numbers:
-    """Return the marks of new sessions: others for those that begin within traces."""
-    numbers, found = key_numbers(keys, key_columns(traces))
-    of_key = defaultdict(list)
-    columns = found, micros(traces["start"]), micros(traces["end"]), marks_of(traces)
-    for number, *trace in zip(*(column.tolist() for column in columns), strict=True):
-        of_key[number].append(trace)
-    new = zip(numbers.tolist(), starts.tolist(), marks.tolist(), strict=True)
-    within = [
-        next((mark_of(own, mark) for low, high, mark in of_key[number] if low <= at < high), own)
-        for number, at, own in new
-    ]
-    return np.array(within, np.int64)

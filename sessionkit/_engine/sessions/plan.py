@@ -19,11 +19,10 @@ from sessionkit._engine.rows.table import (
     Numbers,
     Rejected,
     lists_of,
-    numbers_in,
     whole,
 )
 from sessionkit._engine.sessions.features.sequence import marks_in_turn
-from sessionkit._engine.sessions.ids import mark_of, marks_within
+from sessionkit._engine.sessions.ids import mark_of
 from sessionkit._engine.sessions.intervals import Members, Unions
 from sessionkit._instants import BEGINNING_US
 from sessionkit.spec.functions import Failure
@@ -51,13 +50,11 @@ class Plan(Members):
     Which sessions and events go together.
 
     Attributes:
-        untouched: The rows of sessions without events, and of what remembers closed and dropped
-            ones.
+        untouched: The rows of sessions without events, and of what remembers closed ones.
         marks: The marks of all sessions.
         unions: The sessions that the members make.
         horizon: What the watermark has passed.
         failures: Why events fail, by their places, where that showed while it was planned.
-        traces: The rows that remember dropped sessions; None where there is none.
     """
 
     untouched: pa.Table
@@ -65,21 +62,6 @@ class Plan(Members):
     unions: Unions
     horizon: Horizon
     failures: Mapping[int, Failure] = attrs.field(factory=dict)
-    traces: pa.Table | None = None
-
-    def only(self, chosen: Mask) -> "Plan":
-        """Return the plan of some of the sessions, unchanged."""
-        unions, sizes = self.unions, self.unions.sizes[chosen]
-        others = Unions(
-            np.cumsum(sizes) - sizes,
-            sizes,
-            unions.start[chosen],
-            unions.end[chosen],
-            unions.closes[chosen],
-            unions.closed_by[chosen],
-            None if unions.nth is None else unions.nth[chosen],
-        )
-        return self.with_unions(others, self.order[unions.spread(chosen)])
 
     def with_unions(self, unions: Unions, numbers: Numbers) -> "Plan":
         """Return a plan of some of the members, given by their numbers, in order."""
@@ -139,11 +121,6 @@ class Plan(Members):
         owners[self.order] = self.unions.numbers
         return owners
 
-    @cached_property
-    def had(self) -> Numbers:
-        """How many events the open sessions have, by their numbers."""
-        return numbers_in(self.sessions, "events")[self.places]
-
     def of_opened(self, ufunc: np.ufunc, values: Numbers, none: int = 0) -> Numbers:
         """Fold the values of the open sessions that joined each session into one."""
         found = np.full(len(self.unions), none)
@@ -166,8 +143,6 @@ class Plan(Members):
         passed = is_over(starts + horizon.lasts_us, horizon.gone_us)
         if passed.any():
             marks[passed] = mark_of(*horizon.marked)
-        if self.traces is not None:
-            marks = marks_within(self.traces, self.key_columns_of(chosen), starts, marks)
         if self.unions.nth is not None:
             marks = marks_in_turn(self.unions.nth[chosen], marks)
         # At one start, an open session goes before the events.

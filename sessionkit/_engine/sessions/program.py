@@ -26,11 +26,11 @@ from sessionkit._engine.rows.table import (
     has_closed,
     has_state,
     instants,
-    is_trace,
     key_schema,
     left_over,
     marks_of,
     micros,
+    numbers_in,
     split,
 )
 from sessionkit._engine.sessions.careful_fold import SessionFold
@@ -195,7 +195,7 @@ class Program:
         if self.rules is not None:
             sessions = self.rules.migrated(sessions)
         if not self.stays_us:
-            over, sessions = split(sessions, has_closed(sessions) & ~is_trace(sessions))
+            over, sessions = split(sessions, has_closed(sessions))
             if self.duplicates is not None:
                 over = self.duplicates.remembered(over, BEGINNING_US)
                 sessions = concat([sessions, over])
@@ -325,11 +325,8 @@ class Program:
         own = range(len(self.spec.keys))
         of_events, of_sessions = map(events.table.column, own), map(sessions.column, own)
         numbers, found = key_numbers(list(of_events), list(of_sessions))
-        concerned, traces, marks = found >= 0, None, marks_of(sessions)
-        dropped = marks < 0
-        if dropped.any():
-            traces = sessions.filter(pa.array(dropped))
-        if self.duplicates is not None or traces is not None or self.memory is not None:
+        concerned = found >= 0
+        if self.duplicates is not None or self.memory is not None:
             concerned &= has_state(sessions)
         places = np.flatnonzero(concerned)
         keys = np.concatenate([found[places], numbers])
@@ -344,7 +341,7 @@ class Program:
         else:
             unions, failures = self.rules.united(Members(*members))
         untouched = left_over(sessions, places)
-        return Plan(*members, untouched, marks, unions, horizon, failures, traces)
+        return Plan(*members, untouched, marks_of(sessions), unions, horizon, failures)
 
     # -- after the fold -------------------------------------------------------------------------
 
@@ -355,7 +352,8 @@ class Program:
         `good` are the sessions with events that have a new state; `states` has the columns of
         these.
         """
-        counts = plan.counts + plan.of_opened(np.add, plan.had)
+        had = numbers_in(plan.sessions, "events")[plan.places]
+        counts = plan.counts + plan.of_opened(np.add, had)
         folded = [
             *plan.key_columns_of(good),
             instants(plan.unions.start[good]),

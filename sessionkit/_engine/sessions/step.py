@@ -9,8 +9,7 @@ Rules of this file:
    are folded before that: they belong to the sessions that close.
 3. *The watermark is that of the batch's start*, the same for every row of it.
 4. *Each event is counted once*: processed, late, duplicate, quarantined, failed, or buffered.
-5. *A failed event leaves no trace*: its session is folded again, from what is stored, without it,
-   or under `on_error="drop_session"` goes with it.
+5. *A failed event leaves no trace*: its session is folded again, from what is stored, without it.
 6. *Nothing depends on the bucket.* Which keys share one, and how many there are, changes no row.
 """
 
@@ -128,8 +127,8 @@ class SessionLogic:
 
     @property
     def takes_portions(self) -> bool:
-        # What is dropped or remembered of a session ends with it, by the watermark.
-        return self.keeps_only_open and self.spec.on_error != "drop_session"
+        # What is remembered of a session ends by the watermark.
+        return self.keeps_only_open
 
     def are_open(self, kept: pa.Table) -> Mask:
         """Mark the open sessions, not closed ones that wait or are only remembered."""

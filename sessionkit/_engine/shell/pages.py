@@ -6,7 +6,7 @@ The pages of a bucket: the keys in each, its bytes, and the directory of all of 
 start        the lowest hash of a key of the page; the page ends where the next one starts
 bytes        the length of the page; 0 for the first one if nothing is stored there
 checksum     the checksum in the page: it says that the page is of this bucket and not an older one
-kept         how many sessions or keys are in it, without traces of dropped ones
+kept         how many sessions or keys are in it
 buffered     how many events wait in it
 event_time, processing_time    the first instant at which something is due in it, in microseconds
 
@@ -247,15 +247,13 @@ def _pages(
         if first == last and not number:
             yield Page(start, b"", (start, 0, 0, 0, 0, NEVER_US, NEVER_US))
             continue
-        parts, known, marks = [kept.serialized(first, last)], last - first, b""
-        if has_marks:
-            own = kept.marks[first:last]
-            known, marks = int((own >= 0).sum()), marks_as_bytes(own)
+        parts = [kept.serialized(first, last)]
+        marks = marks_as_bytes(kept.marks[first:last]) if has_marks else b""
         if number or marks:
             parts.append(buffered.serialized(*waiting) if number else b"")
         payload = pack_page(start, [*parts, marks] if marks else parts)
         sums = len(payload), page_checksum(payload)
-        yield Page(start, payload, (start, *sums, known, number, *at_us))
+        yield Page(start, payload, (start, *sums, last - first, number, *at_us))
 
 
 def marks_as_bytes(marks: Numbers) -> bytes:

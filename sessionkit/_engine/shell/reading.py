@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from sessionkit._engine.logic import Logic, Memory
 from sessionkit._engine.rows.objects import decode_keys, decode_states, encode_states
-from sessionkit._engine.rows.table import BEHIND, has_state, with_column
+from sessionkit._engine.rows.table import BEHIND, has_state, marks_of, with_column
 from sessionkit._engine.shell.payload import identity_differences
 from sessionkit._instants import instant_of
 from sessionkit.errors import StateMismatchError, UserFunctionError, with_hint
@@ -62,6 +62,7 @@ BUCKETS: Final = frozenset({"bucket_count"})
 SAME_BUCKETS: Final = "pass storage=Storage(bucket_count={count}), as it was started, or {other}"
 GONE: Final = {"row_has": "`Results(accumulate=False)`"}
 """The entries of options that former checkouts had."""
+DROPPING: Final = '`on_error="drop_session"`'
 NOT_READ: Final = "begin with a new checkpoint: this release has no {names}"
 NOT_CARRIED: Final = (
     "undo the change of {names}, which migrate can't carry; it can carry any other rule"
@@ -101,6 +102,9 @@ class Reading:
             marks = np.zeros(kept.num_rows, np.int64) if marks is None else marks
             # At its place, so that what the rules in force have stored needn't be put in order.
             kept = kept.add_column(min(place, kept.num_columns), BEHIND, pa.array(marks))
+        if place >= 0 and (marks_of(kept) < 0).any():
+            found = "the stored state remembers sessions that were dropped"
+            raise StateMismatchError(with_hint(found, NOT_READ.format(names=DROPPING)))
         if self.is_changed:
             kept, buffered = self._kept(logic, kept), self._buffered(buffered)
         if self.remembered is not None and not self.remembered.is_none:

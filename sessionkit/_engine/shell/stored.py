@@ -157,7 +157,7 @@ class GroupRow:
             FORMAT_VERSION,
             self.logic.spec.storage.buckets,
             now_ms,
-            int((marks >= 0).sum()),
+            kept.num_rows,
             memory.buffered.num_rows,
             due.get("event_time"),
             due.get("processing_time"),

@@ -57,9 +57,9 @@ def output_fields(spec: AnySpec, *, with_rejected: bool) -> list[Field]:
     Return the columns of the output, under the names that users see.
 
     With rejected rows comes `kind`: `session` or `result`, `event`, `late`, `duplicate`,
-    `quarantined`, `failed`, `failed_output`: a session whose `finish` failed, or that was dropped,
-    or a timer whose function failed; or `erased`: a key that was. The column `event` isn't there
-    where its class has no fields.
+    `quarantined`, `failed`, `failed_output`: a session whose `finish` failed, or a timer whose
+    function failed; or `erased`: a key that was. The column `event` isn't there where its class has
+    no fields.
     """
     return _with_rejected(spec)[0] if with_rejected else [*spec.result_fields]
 

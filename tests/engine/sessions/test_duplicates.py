@@ -248,16 +248,6 @@ def test_a_copy_of_an_event_that_failed_is_tried_in_the_same_micro_batch(
     assert driver.counts.is_balanced
 
 
-def test_a_dropped_session_takes_its_ids_with_it() -> None:
-    """Nothing is remembered of it, as of all that `on_error="drop_session"` drops."""
-    driver = fed(driver_of(on_error="drop_session"), ("10:00", Message("m", 1)))
-    fed(driver, ("10:01", Message("n", -1)))
-    fed(driver, ("10:02", Message("m", 2)))
-
-    assert [[2]] == opened(driver)
-    assert driver.counts.is_balanced
-
-
 def test_a_sum_that_does_not_fit_takes_no_id() -> None:
     """With aggregates, too, a copy of an event that failed counts."""
     spec = SessionSpec.aggregate(

@@ -13,7 +13,7 @@ from sessionkit import SessionSpec
 from sessionkit.testing import SessionDriver
 from tests.support.session_specs import fed
 
-CAREFUL = {"careful_fold.py", "cutting.py", "dropping.py", "rejecting.py"}
+CAREFUL = {"careful_fold.py", "cutting.py", "rejecting.py"}
 
 
 @attrs.frozen
@@ -62,20 +62,17 @@ def entered(on_error: Any, bad: int) -> set[str]:
     return files
 
 
-@pytest.mark.parametrize("on_error", ["raise", "reject", "drop_session"])
+@pytest.mark.parametrize("on_error", ["raise", "reject"])
 def test_where_nothing_fails_only_the_fast_fold_is_entered(on_error: str) -> None:
-    """What cuts by rules, says why, leaves out or drops costs nothing there."""
+    """What cuts by rules, says why or leaves out costs nothing there."""
     files = entered(on_error, 4)
 
     assert "fold.py" in files
     assert not files & CAREFUL
 
 
-@pytest.mark.parametrize(
-    ("on_error", "own"), [("reject", "rejecting.py"), ("drop_session", "dropping.py")]
-)
-def test_where_something_fails_only_what_the_spec_says_is_entered(on_error: str, own: str) -> None:
-    """What drops sessions isn't entered to reject an event, nor the other way round."""
-    files = entered(on_error, -4)
+def test_where_an_event_fails_its_session_alone_is_folded_again() -> None:
+    """A spec without rules enters none."""
+    files = entered("reject", -4)
 
-    assert {own} == {"rejecting.py", "dropping.py", "rules.py"} & files
+    assert {"rejecting.py"} == {"rejecting.py", "rules.py"} & files

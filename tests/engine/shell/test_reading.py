@@ -4,6 +4,8 @@ import json
 from typing import Annotated, Any
 
 import attrs
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from sessionkit import (
@@ -13,7 +15,7 @@ from sessionkit import (
     StateMismatchError,
     UserFunctionError,
 )
-from sessionkit._engine.shell.reading import Comparison, check_order, compared
+from sessionkit._engine.shell.reading import Comparison, Reading, check_order, compared
 from sessionkit._engine.shell.storage import logic_of
 from sessionkit.testing import at
 from tests.support.changed_classes import (
@@ -279,6 +281,18 @@ def test_another_rule_names_what_carries_the_state_over(changes: Any, hint: str)
         states(changed(driver, evolved(spec, **changes)))
 
     assert hint == str(refused.value).partition("Hint: ")[2]
+
+
+def test_state_that_remembers_dropped_sessions_is_refused() -> None:
+    """A session that begins where one was dropped could get its id."""
+    logic = logic_of(sessions(count, First, "buckets"))
+    schema = [field for field in logic.program.schema if field.name != "behind"]
+    kept = pa.Table.from_pylist([{}], pa.schema(schema))
+
+    with pytest.raises(StateMismatchError, match="sessions that were dropped") as refused:
+        Reading().memory(logic, kept, logic.nothing.buffered, np.array([-1]))
+
+    assert 'no `on_error="drop_session"`' in str(refused.value).partition("Hint: ")[2]
 
 
 def test_state_of_an_option_that_is_gone_is_refused() -> None:

@@ -189,7 +189,6 @@ OPTIONS: Final[dict[str, dict[str, Any]]] = {
         "drop_duplicates_for": "0 seconds",
     },
     "per event": {"per_event": True, "drop_duplicates_for": "1 hour", "judged_by": "session"},
-    "dropped": {"state": Fragile, "on_error": "drop_session", "bucket_count": 3},
     "in sequence": {
         "state": Trail,
         "order": "event_time",

@@ -32,7 +32,6 @@ from sessionkit._engine.sessions.aggregates.sequences import (
     STEPS,
 )
 from sessionkit._engine.sessions.close import result_rows
-from sessionkit._engine.sessions.dropping import dropped_sessions, with_traces
 from sessionkit._engine.sessions.ids import ids_of
 from sessionkit._engine.sessions.plan import Closed, Folded, Plan
 from sessionkit._engine.sessions.program import Program
@@ -137,21 +136,14 @@ def _holds(bound: BoundAggregate, found: Mapping[str, pa.Array]) -> pa.Array:
 
 
 def fold_by_aggregates(program: Program, plan: Plan) -> Folded:
-    rejected: list[Rejected] = []
-    while True:
-        try:
-            sessions = program.sessions_after(plan, plan.active, _states(plan))
-        except SumTooLargeError as error:
-            failure, failed = _too_large(plan, error), error.sessions
-            if program.spec.on_error != "drop_session":
-                failures = dict.fromkeys(plan.places_of(failed).tolist(), failure)
-                rejected = Rejected.with_failures("failed", failures, plan.events.table)
-                return Folded(None, 0, rejected, failures)
-            rejected += dropped_sessions(plan, failed, [failure] * int(failed.sum()))
-            untouched = with_traces(plan, failed, plan.untouched)
-            plan = attrs.evolve(plan.only(~failed), untouched=untouched)
-        else:
-            return Folded(sessions, len(plan.events.starts), rejected)
+    try:
+        states = _states(plan)
+    except SumTooLargeError as error:
+        failed = plan.places_of(error.sessions).tolist()
+        failures = dict.fromkeys(failed, _too_large(plan, error))
+        rejected = Rejected.with_failures("failed", failures, plan.events.table)
+        return Folded(None, 0, rejected, failures)
+    return Folded(program.sessions_after(plan, plan.active, states), len(plan.events.starts), [])
 
 
 def _states(plan: Plan) -> list[pa.Array]:

@@ -30,7 +30,6 @@ from sessionkit._engine.rows.table import (
     filled,
     has_state,
     instants,
-    is_trace,
     key_columns,
     micros,
     split,
@@ -126,7 +125,7 @@ def repeats(events: pa.Table, chosen: Mask) -> list[Rejected]:
 
 def forget_ids(sessions: pa.Table) -> pa.Table:
     """Return sessions without the rows that only remember ids."""
-    return split(sessions, has_state(sessions) | is_trace(sessions))[0]
+    return split(sessions, has_state(sessions))[0]
 
 
 def _names(events: pa.Table) -> set[tuple[Any, ...]]:

@@ -10,7 +10,7 @@ over still, and gives another final row, or is open again.
                shown       the starts, each with its mark after it if it has one, and so the ids,
                            under which rows of it are out
                pending     how many events it has taken since its last row
-               closed      whether it's over, and only waits for late events; or was dropped
+               closed      whether it's over, and only waits for late events
                next_row    under `every duration`, from when on it may give a row, in microseconds
 
 The id of a session depends on its start and its mark. So one whose start moves back has another id
@@ -39,7 +39,6 @@ from sessionkit._engine.rows.table import (
     has_closed,
     has_state,
     instants,
-    is_trace,
     key_columns,
     lists_of,
     marks_of,
@@ -158,7 +157,7 @@ class Revisions:
             "revision": pa.array(none),
             "shown": lists_of(pa.array([], INSTANT), none),
             "pending": pa.array(numbers_in(sessions, "events")),
-            "closed": pa.array(is_trace(sessions)),
+            "closed": pa.array(np.zeros(number, np.bool_)),
             "next_row": pa.array(np.full(number, NEVER_US)),
         }
         for field in self.fields:

@@ -15,7 +15,6 @@ from typing import Any, Final
 import attrs
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from sessionkit._engine.boundaries import event_that_moves_to
 from sessionkit._engine.rows.table import (
@@ -23,7 +22,6 @@ from sessionkit._engine.rows.table import (
     Mask,
     Numbers,
     instants,
-    is_trace,
     micros,
     whole,
     with_column,
@@ -129,9 +127,7 @@ class Rules:
         """
         starts, ends = micros(sessions["start"]), micros(sessions["end"])
         closes, closed_by = closings(self.rules, starts, ends)
-        # No rule cuts the trace of a dropped session.
-        at = pc.if_else(pa.array(is_trace(sessions)), whole(sessions["end"]), instants(closes))
-        for field, column in zip(CLOSING, (at, pa.array(closed_by)), strict=True):
+        for field, column in zip(CLOSING, (instants(closes), pa.array(closed_by)), strict=True):
             sessions = with_column(sessions, field, column)
         for field in self.fields[len(CLOSING) :]:
             known = field.name in sessions.column_names and sessions[field.name].type == field.type

@@ -33,7 +33,6 @@ FEATURES = frozenset(
         "shell/seed.py",
         "sessions/careful_fold.py",
         "sessions/cutting.py",
-        "sessions/dropping.py",
         "sessions/features/duplicates.py",
         "sessions/features/event_functions.py",
         "sessions/features/lines.py",
