@@ -73,7 +73,7 @@ test quick coverage test-long suite conformance faults soak: export TZ := Americ
 
 # Each takes as long as a thousand others, and what it looks at seldom changes.
 NOT_QUICK := tests/examples/test_notebooks.py tests/project/test_release.py tests/project/test_site.py \
-	tests/project/test_typing.py tests/report/test_page.py tests/testing/test_check_spec.py \
+	tests/project/test_typing.py tests/addons/report/test_page.py tests/testing/test_check_spec.py \
 	tests/testing/test_merge_law.py
 
 # The type checker fills the moments in which the tests wait for Spark.

@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 from sessionkit.errors import SpecError, with_hint
 
 Duration: TypeAlias = timedelta | str
+"""A length of time, such as `timedelta(minutes=30)`, `"30 minutes"` or `"1h30m"`."""
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND: Final = timedelta(microseconds=1)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from examples.embedded_postgres import Postgres
+
 # `pytester` is pytest's own: it tests the plugin.
 pytest_plugins = ["pytester", "tests.support.figures"]
 
@@ -57,7 +59,7 @@ PATHS_IN_PARTITIONS = (
     "tests/spark/jobs/test_bucket_count.py",
     "tests/spark/jobs/test_pages.py",
     "tests/spark/jobs/test_restart.py",
-    "tests/spark/monitor/",
+    "tests/addons/monitor/",
     "tests/spark/test_grouping.py",
 )
 
@@ -117,3 +119,15 @@ def spark(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[Spark
         settings = IN_PARTITIONS
     with changed(spark, settings):
         yield spark
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Postgres]:
+    """A server; tests are skipped where none can be had."""
+    from examples import embedded_postgres as server  # noqa: PLC0415 - a cell has no psycopg
+
+    try:
+        with server.running_postgres() as running:
+            yield running
+    except server.PostgresMissingError as error:
+        pytest.skip(f"not run: {error}")

@@ -8,6 +8,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from examples.shop.spec import VISITS
 from sessionkit import Inputs
+from sessionkit.addons.postgres import Postgres
 from sessionkit.addons.sources import (
     FILE_COLUMNS,
     KAFKA_COLUMNS,
@@ -15,7 +16,7 @@ from sessionkit.addons.sources import (
     KafkaTopics,
     read_stream,
 )
-from sessionkit.spark import Postgres, Routes, sessionize, start_query
+from sessionkit.spark import Routes, sessionize, start_query
 
 __all__ = ["start"]
 

@@ -1,37 +1,44 @@
 """Rows written to a Delta Lake table, each exactly once."""
 
+import json
 import logging
 import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from pathlib import PurePosixPath
+from typing import Any, Final, cast
 
 import attrs
+from attrs.converters import optional
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from sessionkit.errors import SinkError, SpecError, UnsupportedError, with_hint
-from sessionkit.spark._columns import quoted
-from sessionkit.spark._libraries import is_connect, release_of
-from sessionkit.spark._logs import if_there, query_id_of
-from sessionkit.spark.sinks.batches import Batch, BatchWriter, Ledger, from_last
-from sessionkit.spark.sinks.routes import (
+from sessionkit.addons.tables import (
     NESTED,
     REVISION,
+    SESSION_COLUMNS,
     SESSION_ID,
     SUPERSEDES,
     check_has_columns,
+    check_key,
     duplicate_id_error,
+    key_of,
+    names_of,
+    refuses_duplicate_ids,
     same_key_error,
     unfit_error,
 )
-from sessionkit.spark.sinks.values import Delta, described
-from sessionkit.spark.sinks.writers import numbers_from
-from sessionkit.spec.shared import SESSION_COLUMNS
+from sessionkit.arguments import explained
+from sessionkit.errors import SinkError, SpecError, UnsupportedError, with_hint
+from sessionkit.spark.sinks import Batch, BatchWriter, Ledger, Rows, from_last
 
+__all__ = ["Delta"]
+
+DEFAULTS: Final = ("spark_catalog", "default")
+"""Where Spark looks for a table without a catalog and a schema, by default."""
 DIGITS: Final = 20
 """With how many digits the name of a file of the log begins: the version of the table."""
 ACTIONS: Final = "txn struct<appId: string, version: bigint>, commitInfo struct<operation: string>"
@@ -58,6 +65,76 @@ SESSION_OF_ITS_OWN: Final = (4, 3)
 """From this release of Spark on, `foreachBatch` has a session of its own on Connect too."""
 
 
+@explained()
+@attrs.frozen
+class Delta:
+    """
+    A table of Delta Lake, to which each row is written exactly once. Needs the extra `delta`.
+
+    The table is made if there is none. Each micro-batch is one transaction, which carries the id of
+    the query, the kind of the rows and the number of the micro-batch: Delta leaves out one that the
+    table has already.
+
+    Example:
+        from sessionkit.addons.delta import Delta
+
+        by_path = Delta("/tables/visits")
+        by_name = Delta("shop.visits")
+        latest_by_user = Delta("shop.latest_visits", key="user")
+
+    Attributes:
+        table: The name of a table, or the path of one: a path has a `/`, or is a `Path`.
+        key: The columns by which a row replaces an earlier one. By default it is `session_id` for
+            sessions; other rows are added. Of a session that gives several revisions, the rows of
+            the highest one stay, and none that another row `supersedes`.
+
+    Raises:
+        SpecError: There is no name.
+    """
+
+    table: str | os.PathLike[str] = attrs.field()
+    key: tuple[str, ...] | None = attrs.field(default=None, converter=optional(names_of))
+
+    @table.validator
+    def _check_table(self, _: object, value: str | os.PathLike[str]) -> None:
+        if not os.fspath(value):
+            found = "`table` must be the name or the path of a table, found ''"
+            raise SpecError(with_hint(found, 'write Delta("visits") or Delta("/tables/visits")'))
+
+    @property
+    def is_path(self) -> bool:
+        """Whether the table is named by its path."""
+        return not isinstance(self.table, str) or "/" in self.table
+
+    @property
+    def identifier(self) -> str:
+        """What SQL calls the table."""
+        place = os.fspath(self.table)
+        if not self.is_path:
+            return place
+        return f"delta.{quoted(place)}"
+
+    @property
+    def label(self) -> str:
+        """What messages call it."""
+        return f"the table {self.table}"
+
+    @property
+    def place(self) -> object:
+        """What two sinks of one table share: its path, or its name with catalog and schema."""
+        if self.is_path:
+            return PurePosixPath(os.fspath(self.table))
+        names = os.fspath(self.table).replace("`", "").lower().split(".")
+        return tuple([*DEFAULTS, *names][-len(DEFAULTS) - 1 :])
+
+    def writer(self, rows: Rows, spark: SparkSession) -> BatchWriter:
+        """Check that Delta is there and the rows fit; return what writes them."""
+        check_key(self, rows)
+        check_columns(rows.schema)
+        check_delta(spark)
+        return TableWriter(self, key_of(self, rows), rows.name, refuses_duplicate_ids(self, rows))
+
+
 def _last_written(spark: SparkSession, table: str, transaction: str) -> tuple[int | None, bool]:
     """
     Return the last version of a transaction that a table has, and whether it was restored since.
@@ -74,7 +151,8 @@ def _last_written(spark: SparkSession, table: str, transaction: str) -> tuple[in
     names = map(os.path.basename, _read(spark, "parquet", f"{log}/*.checkpoint*").inputFiles())
     newest = max((int(name[:DIGITS]) for name in names), default=0)
     kept = _read(spark, "parquet", f"{log}/{newest:0{DIGITS}}.checkpoint*.parquet")
-    recent = _read(spark, "json", f"{log}/{numbers_from(newest, DIGITS)}.json")
+    later = F.col("file_name") >= f"{newest:0{DIGITS}}"  # by which Spark chooses the files to read
+    recent = _read(spark, "json", f"{log}/*.json").where(later)
     own, is_restore = F.col("txn.appId") == transaction, F.col("commitInfo.operation") == RESTORE
     last, written_at, restored_at = (
         kept.union(recent)
@@ -91,8 +169,12 @@ def _last_written(spark: SparkSession, table: str, transaction: str) -> tuple[in
 def _read(spark: SparkSession, kind: str, path: str) -> DataFrame:
     """Return the actions in files, with the names of these; nothing where there are none."""
     reader: Any = spark.read.schema(ACTIONS).format(kind)
-    found: DataFrame | None = if_there(lambda: reader.load(path).select("*", "_metadata.file_name"))
-    return spark.createDataFrame([], f"{ACTIONS}, file_name string") if found is None else found
+    try:
+        return cast("DataFrame", reader.load(path).select("*", "_metadata.file_name"))
+    except PySparkException as error:
+        if "PATH_NOT_FOUND" not in str(error):
+            raise
+        return spark.createDataFrame([], f"{ACTIONS}, file_name string")
 
 
 def check_delta(spark: SparkSession) -> None:
@@ -123,11 +205,12 @@ def check_alone(spark: SparkSession, checkpoint: str) -> None:
     A second `MERGE` at the same moment would run as a transaction of the first query: Delta would
     leave out its rows, or write those of the first one again.
     """
-    if not is_connect(spark) or release_of(spark.version) >= SESSION_OF_ITS_OWN:
+    release = tuple(map(int, spark.version.split(".")[:2]))
+    if not _is_connect(spark) or release >= SESSION_OF_ITS_OWN:
         return
     other = spark.conf.get(MERGES, None)
     active = {query.id for query in spark.streams.active}
-    if other not in {None, checkpoint} and query_id_of(spark, other or "") in active:
+    if other not in {None, checkpoint} and _query_id_of(spark, other or "") in active:
         found = (
             f"the query of {other} merges rows into a table of Delta in this session, and with "
             f"Connect on Spark {spark.version} both would share the settings by which Delta knows "
@@ -136,6 +219,22 @@ def check_alone(spark: SparkSession, checkpoint: str) -> None:
         hint = "start this query from another session, or pass key=() to add rows without a merge"
         raise UnsupportedError(with_hint(found, hint))
     spark.conf.set(MERGES, checkpoint)
+
+
+def quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
+
+
+def _is_connect(spark: SparkSession) -> bool:
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def _query_id_of(spark: SparkSession, checkpoint: str) -> str | None:
+    try:
+        ((text,),) = spark.read.text(f"{checkpoint}/metadata", wholetext=True).collect()
+        return str(json.loads(text)["id"])
+    except (PySparkException, ValueError):
+        return None  # its query hasn't begun
 
 
 def check_columns(schema: T.StructType) -> None:
@@ -172,6 +271,10 @@ class TableWriter(BatchWriter):
     route: str
     refuses_duplicates: bool = False
 
+    def start(self, spark: SparkSession, checkpoint: str) -> None:
+        if self.key:
+            check_alone(spark, checkpoint)
+
     def ledger(self, rows: DataFrame, query_id: str | None) -> Ledger | None:
         _check_table(self.sink, rows)
         if query_id is None:
@@ -194,7 +297,7 @@ class TableWriter(BatchWriter):
             hint = f"write to a copy, {copy}, with sink_since= the first micro-batch it lacks"
             raise SpecError(with_hint(found, hint))
         return Ledger(
-            described(self.sink),
+            self.sink.label,
             from_last(last),
             lambda number: (
                 f"write to a copy of what the table had then, {copy} TIMESTAMP AS OF .., or to a "

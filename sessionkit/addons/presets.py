@@ -21,8 +21,8 @@ from typing import Final, Literal
 import pyarrow.compute as pc
 
 from sessionkit import aggregates as agg
-from sessionkit._instants import Duration, duration
 from sessionkit.aggregates import Aggregate, Condition
+from sessionkit.arguments import Duration, duration
 from sessionkit.timeouts import SessionRules
 
 __all__ = [

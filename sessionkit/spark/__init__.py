@@ -37,21 +37,18 @@ from sessionkit.spark.query import Temporary, start_query
 from sessionkit.spark.shorthand import Sessions, sessions
 from sessionkit.spark.sinks.values import (
     Console,
-    Delta,
     ExactlyOnce,
     Files,
     Foreach,
     ForeachBatch,
     Kafka,
     Memory,
-    Postgres,
     Routes,
 )
 
 __all__ = [
     "Console",
     "Counts",
-    "Delta",
     "ExactlyOnce",
     "Files",
     "Foreach",
@@ -61,7 +58,6 @@ __all__ = [
     "OpenSession",
     "OutputMode",
     "OutputRule",
-    "Postgres",
     "QueryType",
     "Reconciliation",
     "Routes",

@@ -46,8 +46,8 @@ Sink: TypeAlias = Literal["file", "foreach", "foreachBatch", "console", "memory"
 """
 Where a query writes, as far as Spark's output modes depend on it.
 
-For `start_query`, `Files` is a `"file"`, and `Delta`, `Postgres`, `Routes` and `ExactlyOnce` are a
-`"foreachBatch"`.
+For `start_query`, `Files` is a `"file"`; a sink that takes micro-batches whole, such as `Routes`,
+is a `"foreachBatch"`.
 """
 
 QUERY_TYPES: Final[tuple[QueryType, ...]] = get_args(QueryType)

@@ -27,7 +27,7 @@ from sessionkit.spark.checkpoints.state_reader import (
     stored_operators,
 )
 from sessionkit.spark.sinks.batches import Start
-from sessionkit.spark.sinks.start import SINKS, check_start, checked_parts, to_sink
+from sessionkit.spark.sinks.start import check_start, checked_parts, kind_of, to_sink
 from sessionkit.spark.sinks.values import (
     BatchSink,
     Console,
@@ -120,8 +120,8 @@ def start_query(
         check: How much of the checkpoint to check before the start. `"rules"` reads Spark's logs
             and the rules of the spec. `"deep"` also reads all stored state, as `check_checkpoint`
             does with `deep=True`: it needs `spec`, and Spark 4.0 or later.
-        options: More options of the sink, under Spark's names; none for `Routes`, `Postgres`,
-            `Delta` and `ExactlyOnce`.
+        options: More options of the sink, under Spark's names; none for those that write
+            whole micro-batches, such as `Routes` and `ExactlyOnce`.
         sink_since: The number of the first micro-batch for a table, folder or store that joins the
             query later, and so has none of its micro-batches. Such a place is refused where the
             query has finished this micro-batch already: it may be the wrong place, or an old copy.
@@ -155,7 +155,7 @@ def start_query(
     _check_options(options or {}, sink)
     plan = plan_of(frame)
     _check_one_state(plan)
-    check_output(plan.query, mode, SINKS[type(sink)])
+    check_output(plan.query, mode, kind_of(sink))
     by_spec = spec is not None and spec.clock == "processing_time"
     if plan.has_processing_time_timeout or by_spec:
         _check_waiting(timing)
@@ -296,7 +296,7 @@ def _location(
 
 
 def _name(sink: StreamSink) -> str:
-    return type(sink).__name__ if isinstance(sink, BatchSink) else SINKS[type(sink)]
+    return type(sink).__name__ if isinstance(sink, BatchSink) else kind_of(sink)
 
 
 def _check_depth(check: Check, spec: AnySpec | None) -> None:

@@ -25,14 +25,18 @@ LONGEST_FUNCTION = 50
 # The addresses from which users import.
 PUBLIC = [
     "sessionkit",
+    "sessionkit.addons.delta",
     "sessionkit.addons.monitor",
+    "sessionkit.addons.postgres",
     "sessionkit.addons.presets",
     "sessionkit.addons.report",
     "sessionkit.addons.sources",
     "sessionkit.aggregates",
+    "sessionkit.arguments",
     "sessionkit.errors",
     "sessionkit.spark",
     "sessionkit.spark.dedup",
+    "sessionkit.spark.sinks",
     "sessionkit.spark.watermarks",
     "sessionkit.spark.windows",
     "sessionkit.spec",

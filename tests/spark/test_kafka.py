@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import Observation, SparkSession
 from pyspark.sql import functions as F
 
-from examples.embedded_postgres import Postgres, PostgresMissingError, running_postgres
+from examples.embedded_postgres import Postgres
 from examples.shop import job, spec
 from sessionkit import EventTimeGap, Inputs
 from sessionkit.addons.sources import KAFKA_COLUMNS, Avro, KafkaTopics, read_batch
@@ -48,16 +48,6 @@ def kafka(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
             yield broker
     except KafkaMissingError as error:
         pytest.skip(f"cells tried: 0, not tried: {len(CELLS)} ({error})")
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[Postgres]:
-    """A server; tests are skipped where none can be had."""
-    try:
-        with running_postgres() as server:
-            yield server
-    except PostgresMissingError as error:
-        pytest.skip(f"not run: {error}")
 
 
 def send(kafka: Kafka, spark: SparkSession, topic: str, *values: bytes | str | None) -> None:

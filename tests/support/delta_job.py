@@ -14,7 +14,8 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from sessionkit.spark import Delta, start_query
+from sessionkit.addons.delta import Delta
+from sessionkit.spark import start_query
 
 SETTINGS: Final[dict[str, bool | float | int | str | None]] = {
     "spark.databricks.delta.snapshotPartitions": 2,

@@ -10,7 +10,7 @@ import psycopg
 from psycopg import Connection
 from psycopg.conninfo import conninfo_to_dict
 
-from sessionkit.spark.sinks.values import Postgres, check_readable, unreadable
+from sessionkit.addons.postgres.sink import Postgres, check_readable, unreadable
 
 Result = TypeVar("Result")
 

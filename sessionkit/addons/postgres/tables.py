@@ -11,9 +11,9 @@ from psycopg.rows import class_row
 from psycopg.sql import SQL, Composed, Identifier
 from pyspark.sql import types as T
 
+from sessionkit.addons.postgres.sink import LEDGER, STAGING, Postgres
+from sessionkit.addons.tables import SUPERSEDES, check_has_columns, unfit_error
 from sessionkit.errors import SpecError, with_hint
-from sessionkit.spark.sinks.routes import SUPERSEDES, check_has_columns, unfit_error
-from sessionkit.spark.sinks.values import LEDGER, STAGING, Postgres
 
 ATTEMPT: Final = "sessionkit_attempt"
 """The column of a staging table that says which attempt of which task has copied a row."""

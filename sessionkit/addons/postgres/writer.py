@@ -21,22 +21,21 @@ from psycopg.types.string import StrDumper
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from sessionkit._engine.wire.inbound import in_utc
-from sessionkit.errors import SinkError, SpecError, with_hint
-from sessionkit.spark.sinks.batches import NONE, Batch, BatchWriter, Ledger, from_last
-from sessionkit.spark.sinks.postgres import tables
-from sessionkit.spark.sinks.postgres.connections import Connections, connected
-from sessionkit.spark.sinks.postgres.tables import RANK, Table, is_json, listed, postgres_type
-from sessionkit.spark.sinks.routes import (
+from sessionkit.addons.postgres import tables
+from sessionkit.addons.postgres.connections import Connections, connected
+from sessionkit.addons.postgres.sink import Postgres, fits
+from sessionkit.addons.postgres.tables import RANK, Table, is_json, listed, postgres_type
+from sessionkit.addons.tables import (
     REVISION,
+    SESSION_COLUMNS,
     SESSION_ID,
     SUPERSEDES,
     check_has_columns,
     duplicate_id_error,
     same_key_error,
 )
-from sessionkit.spark.sinks.values import Postgres, fits
-from sessionkit.spec.shared import SESSION_COLUMNS
+from sessionkit.errors import SinkError, SpecError, with_hint
+from sessionkit.spark.sinks import Batch, BatchWriter, Ledger, from_last
 
 Result = TypeVar("Result")
 
@@ -87,7 +86,7 @@ class TableWriter(BatchWriter):
     route: str = "all"
     refuses_duplicates: bool = False
     table: Table | None = None
-    last: int = NONE
+    last: int = -1
     runs_all = True
 
     def ledger(self, rows: DataFrame, query_id: str | None) -> Ledger:
@@ -233,6 +232,24 @@ def _values(column: pa.Array, as_json: bool) -> Iterator[Any]:  # noqa: FBT001 (
     if not as_json:
         return iter(values)
     return (None if one is None else Jsonb(_plain(one), dumps=DUMPS) for one in values)
+
+
+def in_utc(kind: pa.DataType) -> pa.DataType:
+    """
+    Return a type with its instants in UTC, and in which each part may be null.
+
+    A datetime of another zone may not exist. And where a struct is null so is all in it, whatever
+    its fields say, which Arrow refuses to cast.
+    """
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp(kind.unit, "UTC")
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(field.name, in_utc(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(in_utc(kind.key_type), in_utc(kind.item_type))
+    if pa.types.is_list(kind):
+        return pa.list_(pa.field(kind.value_field.name, in_utc(kind.value_type)))
+    return kind
 
 
 def _storable(text: str) -> str:

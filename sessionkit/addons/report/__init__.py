@@ -14,10 +14,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from sessionkit._arguments import explains
 from sessionkit.addons.report.columns import Columns
 from sessionkit.addons.report.engines import engine_of, library
 from sessionkit.addons.report.summary import summarized
+from sessionkit.arguments import explains
 
 __all__ = ["Columns", "report"]
 

@@ -6,7 +6,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
-from sessionkit._arguments import explained
+from sessionkit.arguments import explained
 from sessionkit.errors import SchemaError, with_hint
 
 OWN: Final = (

@@ -1,9 +1,9 @@
 """Micro-batches written whole to sinks, each exactly once."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import dropwhile, takewhile
-from typing import Final, Protocol
+from typing import Final
 
 import attrs
 from pyspark.errors import PySparkException
@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 
 from sessionkit.errors import SinkError, SpecError, with_hint
 from sessionkit.spark._logs import query_id_of
+from sessionkit.spark.sinks.protocol import Batch, BatchWriter, Ledger
 from sessionkit.spark.sinks.routes import Route, same_place_error
 
 OWN_ERROR: Final = re.compile(r"^sessionkit\.errors\.(?=\w+: )", re.MULTILINE)
@@ -18,31 +19,6 @@ FRAME: Final = re.compile(r'^ +File ".*", line \d+.*$', re.MULTILINE)
 JAVA: Final = ("\tat ", "Driver stacktrace:", " SQLSTATE: ")
 NONE: Final = -1
 PAGE: Final = '"Back up and restore" in docs/how-to/operate.md says how'
-
-
-@attrs.frozen
-class Ledger:
-    """
-    Which micro-batches of one query a target has: a table, a folder, a store.
-
-    Attributes:
-        place: What messages call it.
-        has_from: Whether it has a micro-batch with this number or a higher one.
-        rewind: How a user takes it back to the micro-batch of a number.
-        may_join: Whether a place that has none can join a query that has finished some.
-        identity: What tells the place from others, however they are named; None if unknown.
-    """
-
-    place: str
-    has_from: Callable[[int], bool]
-    rewind: Callable[[int], str]
-    may_join: bool = True
-    identity: object = None
-
-
-def from_last(last: int | None) -> Callable[[int], bool]:
-    """Return `has_from` of a target that records its last micro-batch."""
-    return lambda number: last is not None and last >= number
 
 
 @attrs.frozen
@@ -98,39 +74,6 @@ class Start:
             if ledger.may_join:
                 hint += f"; if this one is new to the query, pass sink_since={self.finished + 1}"
             raise SpecError(with_hint(found, hint))
-
-
-@attrs.frozen
-class Batch:
-    """A micro-batch; one that runs again has the same number, and an id of a run of its own."""
-
-    frame: DataFrame
-    number: int
-    query_id: str
-    run_id: str
-
-
-class BatchWriter(Protocol):
-    """What writes the micro-batches of one run to one place."""
-
-    @property
-    def runs_all(self) -> bool:
-        """Whether `write` is one action over all rows. If not, they are computed before."""
-        return False
-
-    def ledger(self, rows: DataFrame, query_id: str | None) -> Ledger | None:
-        """Check that the place can take rows; return what it has of a query, if it knows that."""
-        del rows, query_id
-        return None
-
-    def is_written(self, batch: Batch) -> bool:
-        """Return whether the place has this micro-batch; then it isn't written again."""
-        del batch
-        return False
-
-    def write(self, batch: Batch) -> None:
-        """Write it."""
-        ...
 
 
 @attrs.frozen

@@ -1,9 +1,9 @@
 """Which rows go to which sink, and by which columns a row of a table replaces another."""
 
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from itertools import combinations
-from pathlib import PurePosixPath
+from pathlib import PurePath, PurePosixPath
 from typing import Any, Final, get_args
 
 import attrs
@@ -11,33 +11,26 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from sessionkit.errors import SinkError, SpecError, with_hint
+from sessionkit.errors import SpecError, with_hint
 from sessionkit.spark._columns import OF_REJECTED, quoted
-from sessionkit.spark._output_rules import OutputMode
+from sessionkit.spark.sinks.protocol import TableSink
 from sessionkit.spark.sinks.values import (
     REST,
-    Delta,
     ExactlyOnce,
     Files,
     Kafka,
-    Postgres,
     Routes,
     RouteSink,
     described,
 )
-from sessionkit.spec.shared import REJECTED_COLUMNS, REVISION_COLUMNS, SESSION_COLUMNS
+from sessionkit.spec.shared import REJECTED_COLUMNS, SESSION_COLUMNS
 
 NESTED: Final = (T.StructType, T.ArrayType, T.MapType)
 KIND: Final = "kind"
 RESULTS: Final = ("session", "result")
 ALL: Final = "all"
 OWN_PLACE: Final = "give each a place of its own; `rejected` takes all kinds that you don't name"
-DEFAULTS: Final = ("spark_catalog", "default")
-"""Where Spark looks for a table without a catalog and a schema, by default."""
-PUBLIC: Final = "public"
-"""Where PostgreSQL looks for a table without a schema, by default."""
 SESSION_ID: Final = SESSION_COLUMNS[0]
-REVISION, _, SUPERSEDES = REVISION_COLUMNS
 
 
 @attrs.frozen
@@ -148,13 +141,10 @@ def _place(sink: RouteSink) -> object:
     match sink:
         case Files():
             return _path(sink.path)
-        case Delta() if sink.is_path:
-            return _path(sink.table)
-        case Delta():
-            names = os.fspath(sink.table).replace("`", "").lower().split(".")
-            return tuple([*DEFAULTS, *names][-len(DEFAULTS) - 1 :])
-        case Postgres():
-            return (sink.dsn, (PUBLIC, *sink.names)[-2:])
+        case TableSink(place=PurePath() as folder):
+            return _path(folder)
+        case TableSink():
+            return sink.place
         case ExactlyOnce():
             return sink.last_batch
         case _:
@@ -165,88 +155,3 @@ def _path(path: str | os.PathLike[str]) -> PurePosixPath:
     text = os.fspath(path)
     local = text.removeprefix("file:")
     return PurePosixPath(os.path.normpath(f"/{local.lstrip('/')}" if local != text else text))
-
-
-# ----------------------------------------------------------------------------------- rows of tables
-
-
-def key_of(sink: Postgres | Delta, route: Route) -> tuple[str, ...]:
-    """Return the columns by which a row replaces an earlier one; none where rows are added."""
-    if sink.key is not None:
-        return sink.key
-    return (SESSION_ID,) if route.of_results and SESSION_ID in route.schema.names else ()
-
-
-def check_key(sink: Postgres | Delta, route: Route, mode: OutputMode) -> None:
-    """Check that the rows have a key, if they need one, and its columns."""
-    names, key = route.schema.names, key_of(sink, route)
-    missing = [name for name in key if name not in names]
-    if missing:
-        found = f"`key` of the table {sink.table} names `{missing[0]}`"
-        raise SpecError(with_hint(found, f"name some of {', '.join(names)}"))
-    if sink.key is None and route.of_results and REVISION in names and not key:
-        found = f"the rows for the table {sink.table} are revisions of sessions, and lack "
-        found += f"`{SESSION_ID}`, by which one replaces another; they have {', '.join(names)}"
-        raise SpecError(with_hint(found, f"keep `{SESSION_ID}`, or pass key=() to add every row"))
-    if mode != "append" and not key:
-        found = f"mode {mode!r} writes a row again to change it, and {sink.table} has no key"
-        raise SpecError(with_hint(found, "pass key=(...) with the columns of the groups"))
-
-
-def check_has_columns(table: object, needed: Sequence[str], present: Collection[str]) -> None:
-    missing = [name for name in needed if name not in present]
-    if missing:
-        found = f"the table {table} has no column `{missing[0]}`; it has {', '.join(present)}"
-        raise SpecError(with_hint(found, "add the column, or leave the table to the sink to make"))
-
-
-def unfit_error(table: object, field: T.StructField, there: str, made: str) -> SpecError:
-    """Return the error for a column that can't take values of a field."""
-    kind = field.dataType.simpleString()
-    found = f"the column `{field.name}` of the table {table} is {there}, and the rows have {kind}"
-    hint = f"make it {made}, or leave the table to the sink to make"
-    return SpecError(with_hint(f"{found} for it", hint))
-
-
-def refuses_duplicate_ids(sink: Postgres | Delta, route: Route, mode: OutputMode) -> bool:
-    """
-    Return whether a second session with the id of another one is an error.
-
-    So it is for sessions, by their `session_id`. A key that you name for rows that may be something
-    else, and other modes, say that a row replaces an earlier one.
-    """
-    if mode != "append" or not route.of_results or SESSION_ID not in key_of(sink, route):
-        return False
-    return sink.key is None or {*SESSION_COLUMNS} <= {*route.schema.names}
-
-
-def duplicate_id_error(
-    table: object, present: Mapping[str, object], new: Mapping[str, object]
-) -> SinkError:
-    """Return the error for a row of a session whose id a row of the table has already."""
-    found = (
-        f"the table {table} has a row of a session ({_named(present)}), and another micro-batch "
-        f"has a row of the same session_id that doesn't supersede it ({_named(new)})"
-    )
-    hint = (
-        "if another query wrote the first one, empty the table, or write to another one; if the "
-        "table or the checkpoint is an older copy, restore both as they were at one time"
-    )
-    return SinkError(with_hint(found, hint))
-
-
-def same_key_error(
-    table: object, key: Sequence[str], rows: Iterable[Mapping[str, object]] = ()
-) -> SinkError:
-    """Return the error for two rows of a micro-batch of which neither comes before the other."""
-    shown = " and ".join(f"({_named(row)})" for row in rows)
-    found = (
-        f"two rows of a micro-batch have the same ({', '.join(key)}), by which a row of the table "
-        f"{table} replaces another" + (f": {shown}" if shown else "")
-    )
-    hint = "pass key=(...) with columns that tell them apart, or key=() to add every row"
-    return SinkError(with_hint(found, hint))
-
-
-def _named(row: Mapping[str, object]) -> str:
-    return ", ".join(f"{name}: {value}" for name, value in row.items())

@@ -4,8 +4,7 @@ import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
-from importlib import import_module
-from typing import Any, Final
+from typing import Any, Final, get_args
 from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
@@ -13,23 +12,15 @@ from pyspark.sql import types as T
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.utils import is_remote
 
-from sessionkit._installed import check_extra
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spark._output_rules import OutputMode, Sink
-from sessionkit.spark.sinks import delta, writers
-from sessionkit.spark.sinks.batches import BatchWriter, Part, Start, WriteBatches, check_places
-from sessionkit.spark.sinks.routes import (
-    NESTED,
-    Route,
-    check_key,
-    key_of,
-    refuses_duplicate_ids,
-    routes_of,
-)
+from sessionkit.spark.sinks import writers
+from sessionkit.spark.sinks.batches import Part, Start, WriteBatches, check_places
+from sessionkit.spark.sinks.protocol import BatchWriter, Rows, TableSink
+from sessionkit.spark.sinks.routes import NESTED, Route, routes_of
 from sessionkit.spark.sinks.values import (
     BatchSink,
     Console,
-    Delta,
     ExactlyOnce,
     Files,
     Foreach,
@@ -37,8 +28,6 @@ from sessionkit.spark.sinks.values import (
     Kafka,
     Memory,
     NativeSink,
-    Postgres,
-    Routes,
     StreamSink,
 )
 
@@ -59,18 +48,19 @@ SINKS: Final[dict[type[Any], Sink]] = {
     Foreach: "foreach",
     Console: "console",
     Memory: "memory",
-    Routes: "foreachBatch",
-    Postgres: "foreachBatch",
-    Delta: "foreachBatch",
-    ExactlyOnce: "foreachBatch",
 }
+
+
+def kind_of(sink: StreamSink) -> Sink:
+    """Return how Spark gets the rows of a sink."""
+    return "foreachBatch" if isinstance(sink, BatchSink) else SINKS[type(sink)]
 
 
 def checked_parts(frame: DataFrame, sink: StreamSink, mode: OutputMode) -> Sequence[Part]:
     """Check that a sink fits a frame; return what writes which rows, nothing for Spark's sinks."""
-    if type(sink) not in SINKS:
+    if not isinstance(sink, StreamSink):
         found = f"`sink` must be a sink, found {sink!r}"
-        kinds = ", ".join(kind.__name__ for kind in SINKS)
+        kinds = ", ".join(kind.__name__ for kind in get_args(StreamSink))
         raise SpecError(with_hint(found, f"pass one of {kinds}"))
     if not isinstance(sink, BatchSink):
         if isinstance(sink, Files):
@@ -82,19 +72,9 @@ def checked_parts(frame: DataFrame, sink: StreamSink, mode: OutputMode) -> Seque
 
 def _part(frame: DataFrame, route: Route, mode: OutputMode) -> Part:
     sink = route.sink
-    if isinstance(sink, Postgres | Delta):
-        check_key(sink, route, mode)
-        tables: Any = delta
-        if isinstance(sink, Postgres):
-            check_extra("postgres", "psycopg", "the sink Postgres")
-            tables = import_module("sessionkit.spark.sinks.postgres.writer")
-            tables.check_columns(sink, route.schema)
-        else:
-            delta.check_columns(route.schema)
-            delta.check_delta(frame.sparkSession)
-        refuses_duplicates = refuses_duplicate_ids(sink, route, mode)
-        writer = tables.TableWriter(sink, key_of(sink, route), route.name, refuses_duplicates)
-        return Part(route, writer)
+    if isinstance(sink, TableSink):
+        rows = Rows(route.schema, route.of_results, route.name, mode)
+        return Part(route, sink.writer(rows, frame.sparkSession))
     if isinstance(sink, Files):
         check_format(frame.sparkSession, sink.format)
     check_columns(route.schema, sink)
@@ -113,8 +93,8 @@ def check_start(
     if isinstance(sink, Files):
         writers.check_layout(frame.sparkSession, sink, alone=True)
         start.check(writers.log_of(frame.sparkSession, sink))
-    if any(isinstance(part.writer, delta.TableWriter) and part.writer.key for part in parts):
-        delta.check_alone(frame.sparkSession, start.checkpoint)
+    for part in parts:
+        part.writer.start(frame.sparkSession, start.checkpoint)
     reachable = [part for part in parts if not is_remote() or isinstance(part.route.sink, Files)]
     check_places(frame, reachable, query_id, start)
 

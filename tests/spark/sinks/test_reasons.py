@@ -15,23 +15,17 @@ from pyspark.sql import types as T
 
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spark import ExactlyOnce, Kafka, start_query
-from sessionkit.spark.sinks.batches import Batch, Part, WriteBatches
+from sessionkit.spark.sinks import Batch, BatchWriter
+from sessionkit.spark.sinks.batches import Part, WriteBatches
 from sessionkit.spark.sinks.routes import Route
 
 BEGINS = "sessionkit.errors.SinkError: "
 
 
 @attrs.frozen
-class Failing:
+class Failing(BatchWriter):
     chained: bool
-    runs_all: bool = True
-
-    def ledger(self, rows: DataFrame, query_id: str | None) -> None:
-        """Return that it knows no micro-batches."""
-
-    def is_written(self, batch: Batch) -> bool:
-        del batch
-        return False
+    runs_all = True
 
     def write(self, batch: Batch) -> None:
         error = SpecError(with_hint(f"no place for {batch.number}", "make some"))

@@ -15,8 +15,9 @@ from pyspark.sql import functions as F
 
 from examples import embedded_postgres as server
 from sessionkit import EventTimeGap
+from sessionkit.addons.postgres import Postgres
 from sessionkit.errors import SpecError
-from sessionkit.spark import ExactlyOnce, Files, Postgres, Routes
+from sessionkit.spark import ExactlyOnce, Files, Routes
 from tests.support.session_specs import collecting
 from tests.support.spark_settings import changed
 from tests.support.streams import FileStream
@@ -169,16 +170,6 @@ def places(
         )
     asked = "SELECT key, session_id FROM joined"
     return Postgres(running.dsn, "joined"), lambda: running.rows(asked)
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[server.Postgres]:
-    """A server; tests are skipped where none can be had."""
-    try:
-        with server.running_postgres() as running:
-            yield running
-    except server.PostgresMissingError as error:
-        pytest.skip(f"not run: {error}")
 
 
 @pytest.mark.parametrize("kind", [pytest.param("folder", marks=pytest.mark.long), "table"])

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from sessionkit.errors import SinkError, SpecError
-from sessionkit.spark.sinks.batches import Batch
+from sessionkit.spark.sinks import Batch
 from sessionkit.spark.sinks.start import check_columns
 from sessionkit.spark.sinks.values import Files
 from sessionkit.spark.sinks.writers import FolderWriter, check_layout

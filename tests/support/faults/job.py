@@ -26,11 +26,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit import StatefulSpec
+from sessionkit.addons.postgres import Postgres
 from sessionkit.errors import SinkError
 from sessionkit.spark import (
     ExactlyOnce,
     Files,
-    Postgres,
     Routes,
     apply_with_state,
     sessionize,
@@ -38,7 +38,7 @@ from sessionkit.spark import (
 )
 from sessionkit.spark._logs import query_id_of
 from sessionkit.spark.query import Trigger
-from sessionkit.spark.sinks.batches import Batch
+from sessionkit.spark.sinks import Batch
 from sessionkit.spark.sinks.start import checked_parts
 from tests.support.faults.ledger import Row, last_batch, rows_of, write_batch
 from tests.support.faults.specs import spec_of

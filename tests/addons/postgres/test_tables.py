@@ -6,9 +6,8 @@ import attrs
 import pytest
 from pyspark.sql import types as T
 
-from sessionkit.errors import SpecError
-from sessionkit.spark.sinks.postgres import tables
-from sessionkit.spark.sinks.postgres.tables import (
+from sessionkit.addons.postgres import tables
+from sessionkit.addons.postgres.tables import (
     COPIED,
     COPY,
     RELEASE,
@@ -16,7 +15,8 @@ from sessionkit.spark.sinks.postgres.tables import (
     Table,
     postgres_type,
 )
-from sessionkit.spark.sinks.postgres.writer import Moving
+from sessionkit.addons.postgres.writer import Moving
+from sessionkit.errors import SpecError
 
 VISITS = Table("web", "visits", ("session_id", 'pa"ges'), ("session_id",), "q")
 

@@ -15,11 +15,12 @@ from pyspark.sql import functions as F
 
 from examples import embedded_postgres as server
 from sessionkit import EventTimeGap
+from sessionkit.addons.postgres import Postgres
+from sessionkit.addons.postgres.connections import connected
+from sessionkit.addons.postgres.writer import TableWriter
 from sessionkit.errors import SinkError, SpecError
-from sessionkit.spark import Files, Postgres, Routes, reconcile, start_query
-from sessionkit.spark.sinks.batches import Batch
-from sessionkit.spark.sinks.postgres.connections import connected
-from sessionkit.spark.sinks.postgres.writer import TableWriter
+from sessionkit.spark import Files, Routes, reconcile, start_query
+from sessionkit.spark.sinks import Batch
 from tests.support.session_specs import collecting
 from tests.support.streams import FileStream
 

@@ -11,11 +11,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
 from examples import embedded_postgres as server
+from sessionkit.addons.postgres import Postgres
+from sessionkit.addons.postgres.tables import LEDGER_MARK, Table
+from sessionkit.addons.postgres.writer import TableWriter, check_columns
 from sessionkit.errors import SinkError, SpecError
-from sessionkit.spark import Postgres, Routes
-from sessionkit.spark.sinks.batches import Batch, Ledger
-from sessionkit.spark.sinks.postgres.tables import LEDGER_MARK, Table
-from sessionkit.spark.sinks.postgres.writer import TableWriter, check_columns
+from sessionkit.spark import Routes
+from sessionkit.spark.sinks import Batch, Ledger
 from tests.support.streams import FileStream
 from tests.support.visits import SESSIONS, views
 

@@ -12,10 +12,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from sessionkit import Inputs, SessionSpec, Storage
+from sessionkit.addons.delta import Delta, TableWriter, check_columns, check_delta
 from sessionkit.errors import SinkError, SpecError, UnsupportedError
-from sessionkit.spark import Delta, Routes, start_query
-from sessionkit.spark.sinks.batches import Batch
-from sessionkit.spark.sinks.delta import TableWriter, check_columns, check_delta
+from sessionkit.spark import Routes, start_query
+from sessionkit.spark.sinks import Batch
 from tests.support.streams import FileStream
 
 START = datetime(2026, 3, 8, 6, 50, tzinfo=UTC)
@@ -296,3 +296,10 @@ def test_an_interval_is_refused(kind: T.DataType) -> None:
     check_columns(T.StructType([fine]))
     with pytest.raises(SpecError, match="Delta has no type for `took`"):
         check_columns(T.StructType([fine, T.StructField("took", kind)]))
+
+
+def test_a_table_has_one_place() -> None:
+    """By its path, as text or not; by its name, with catalog and database or without."""
+    assert Delta("late").place == Delta("spark_catalog.default.`Late`").place
+    assert Delta("/tables/late").place == Delta(Path("/tables/late")).place
+    assert Delta("web.late").place != Delta("app.late").place

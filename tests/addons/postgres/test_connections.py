@@ -14,10 +14,11 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 from examples import embedded_postgres as server
-from sessionkit.spark import Postgres, start_query
-from sessionkit.spark.sinks.batches import Batch
-from sessionkit.spark.sinks.postgres.connections import Connections
-from sessionkit.spark.sinks.postgres.writer import Copying, TableWriter
+from sessionkit.addons.postgres import Postgres
+from sessionkit.addons.postgres.connections import Connections
+from sessionkit.addons.postgres.writer import Copying, TableWriter
+from sessionkit.spark import start_query
+from sessionkit.spark.sinks import Batch
 from tests.support.streams import write_files
 
 AWAY_S = 0.5

@@ -19,10 +19,10 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from sessionkit.addons.delta import SESSION_OF_ITS_OWN, Delta
 from sessionkit.errors import UnsupportedError
-from sessionkit.spark import Delta, start_query
+from sessionkit.spark import start_query
 from sessionkit.spark._libraries import is_connect
-from sessionkit.spark.sinks.delta import SESSION_OF_ITS_OWN
 from tests.support.delta_job import SETTINGS
 from tests.support.ports import free_ports
 from tests.support.spark_settings import spark_release
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.skipif(
     find_spec("delta") is None, reason="not run: there is no delta-spark"
 )
 
-ROOT: Final = Path(__file__).parents[3]
+ROOT: Final = Path(__file__).parents[2]
 JOB: Final = ROOT / "tests" / "support" / "delta_job.py"
 KILLS: Final = int(os.environ.get("KILLS", "2"))
 FILES, ROWS_A_FILE = 3 * KILLS + 8, 5

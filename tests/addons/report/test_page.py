@@ -13,7 +13,7 @@ from PIL import Image, ImageChops, ImageStat
 
 from sessionkit.__main__ import main
 from sessionkit.addons.report import Columns, report
-from tests.report.test_summary import COLUMNS, SCHEMA, SESSIONS, rows, value
+from tests.addons.report.test_summary import COLUMNS, SCHEMA, SESSIONS, rows, value
 from tests.support.browser import BrowserMissingError, Reader, browser_in
 
 FIGURES = [

@@ -11,11 +11,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
 from examples import embedded_postgres as server
+from sessionkit.addons.postgres import Postgres
+from sessionkit.addons.postgres.writer import TableWriter
+from sessionkit.addons.tables import refuses_duplicate_ids
 from sessionkit.errors import SinkError
-from sessionkit.spark import Postgres
-from sessionkit.spark.sinks.batches import Batch
-from sessionkit.spark.sinks.postgres.writer import TableWriter
-from sessionkit.spark.sinks.routes import Route, refuses_duplicate_ids
+from sessionkit.spark.sinks import Batch, Rows
 from tests.support.streams import FileStream
 from tests.support.visits import SESSIONS, views
 
@@ -160,13 +160,13 @@ def test_only_sessions_are_refused() -> None:
     own = of("session_id", "total")
     default, named = Postgres("d", "t"), Postgres("d", "t", "session_id")
 
-    assert refuses_duplicate_ids(default, Route(default, sessions), "append")
-    assert refuses_duplicate_ids(default, Route(default, own), "append")
-    assert refuses_duplicate_ids(named, Route(named, sessions), "append")
-    assert not refuses_duplicate_ids(named, Route(named, own), "append")
-    assert not refuses_duplicate_ids(named, Route(named, sessions), "update")
-    assert not refuses_duplicate_ids(named, Route(named, sessions, of_results=False), "append")
-    assert not refuses_duplicate_ids(Postgres("d", "t", ()), Route(default, sessions), "append")
+    assert refuses_duplicate_ids(default, Rows(sessions))
+    assert refuses_duplicate_ids(default, Rows(own))
+    assert refuses_duplicate_ids(named, Rows(sessions))
+    assert not refuses_duplicate_ids(named, Rows(own))
+    assert not refuses_duplicate_ids(named, Rows(sessions, mode="update"))
+    assert not refuses_duplicate_ids(named, Rows(sessions, of_results=False))
+    assert not refuses_duplicate_ids(Postgres("d", "t", ()), Rows(sessions))
 
 
 def of(*names: str) -> T.StructType:
