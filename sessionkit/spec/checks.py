@@ -10,7 +10,7 @@ from sessionkit.spec.logic import Aggregates, Functions
 from sessionkit.spec.memory import Memory
 from sessionkit.spec.views import Session
 from sessionkit.state._collections import inner_type
-from sessionkit.state._scalars import EnumType, FloatType, IntType
+from sessionkit.state._scalars import EnumType, IntType
 from sessionkit.state._types import may_be_key
 from sessionkit.timeouts import EventTimeGap, SessionRules, StateGap
 
@@ -128,16 +128,12 @@ def _check_state_gap(spec: "AnySessionSpec", state_gap: StateGap) -> None:
 
 
 def _check_fields(event: type[Any], rules: SessionRules) -> None:
-    steps = [("max_step", name) for name, _ in rules.max_step]
-    for rule, name in [*(("changes_of", name) for name in rules.changes_of), *steps]:
-        unknown = f"`{rule}` names `{name}`, and {event.__name__} has no such field"
+    for name in rules.changes_of:
+        unknown = f"`changes_of` names `{name}`, and {event.__name__} has no such field"
         kind = inner_type(type_in(event, name, unknown))
-        found = f"`{rule}` names `{event.__name__}.{name}`"
-        if rule == "max_step" and not isinstance(kind, IntType | FloatType):
-            raise SpecError(with_hint(f"{found}, which isn't a number", "name an int or a float"))
-        if rule == "changes_of" and not (may_be_key(kind) or isinstance(kind, EnumType)):
+        if not (may_be_key(kind) or isinstance(kind, EnumType)):
+            found = f"`changes_of` names `{event.__name__}.{name}`, whose values can't be compared"
             types = "a str, an int, a bool, bytes, a date, a datetime, a time, a Decimal or an Enum"
-            found = f"{found}, whose values can't be compared"
             raise SpecError(with_hint(found, f"name {types}"))
 
 

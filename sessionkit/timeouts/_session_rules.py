@@ -1,9 +1,8 @@
 """When a session is over: the gap and what cuts it before; and when an open one gives a row."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
-from math import inf, nan
 from typing import Any, Final, Literal, TypeAlias, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -41,7 +40,6 @@ ClosedBy: TypeAlias = Literal[
     "gap",
     "starts_with",
     "changes_of",
-    "max_step",
     "max_duration",
     "idle",
 ]
@@ -70,19 +68,6 @@ def _read_idle(value: Duration | None) -> timedelta | None:
 
 def _read_names(value: str | Sequence[str]) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(value)
-
-
-def _read_steps(
-    value: Mapping[str, float] | Sequence[tuple[str, float]],
-) -> tuple[tuple[str, float], ...]:
-    try:
-        steps = tuple((name, float(most)) for name, most in dict(value).items())
-    except (TypeError, ValueError):
-        steps = (("", nan),)
-    if not all(0 <= most < inf for _, most in steps):
-        found = f"`max_step` must have a number from 0 for each field, found {value!r}"
-        raise SpecError(with_hint(found, 'write max_step={"odometer_km": 50}'))
-    return steps
 
 
 @explained()
@@ -123,9 +108,6 @@ class SessionRules:
         changes_of: A field of the event class, or several. An event with a value that isn't the
             session's last one starts a new session, also where the session had none. A null says
             nothing.
-        max_step: Fields of the event class that are numbers, and by how much the value of each may
-            differ from the session's last one, such as `{"odometer_km": 50}`. An event whose value
-            differs by more starts a new session. A null or NaN says nothing.
         midnight: A time zone, such as `"Europe/Berlin"`. Midnight there ends every session, on days
             of 23 and of 25 hours too.
         extends: Only events for which this holds keep a session open. Others, such as heartbeats,
@@ -139,8 +121,8 @@ class SessionRules:
             bucket in each, and never ends with the `availableNow` trigger. On a batch it has no
             effect.
 
-    `state_gap`, `max_duration`, `max_events`, `until`, `starts_with`, `changes_of` and `max_step`
-    depend on the order of events. So they need `order="event_time"`.
+    `state_gap`, `max_duration`, `max_events`, `until`, `starts_with` and `changes_of` depend on the
+    order of events. So they need `order="event_time"`.
 
     Raises:
         SpecError: A value can't work; the message says what to change.
@@ -156,9 +138,6 @@ class SessionRules:
     until: Predicate | None = attrs.field(default=None, kw_only=True, eq=repr)
     starts_with: Predicate | None = attrs.field(default=None, kw_only=True, eq=repr)
     changes_of: tuple[str, ...] = attrs.field(default=(), kw_only=True, converter=_read_names)
-    max_step: Sequence[tuple[str, float]] = attrs.field(
-        default=(), kw_only=True, converter=_read_steps
-    )
     midnight: str | None = attrs.field(default=None, kw_only=True)
     extends: Predicate | None = attrs.field(default=None, kw_only=True, eq=repr)
     close_idle_after: timedelta | None = attrs.field(
@@ -183,7 +162,7 @@ class SessionRules:
     def in_order(self) -> tuple[str, ...]:
         """The rules in use whose outcome depends on the order of events, by their names."""
         timed = ("state_gap", "max_duration", "max_events")
-        names = (*timed, "until", "starts_with", "changes_of", "max_step")
+        names = (*timed, "until", "starts_with", "changes_of")
         unused = attrs.fields_dict(SessionRules)
         return tuple(name for name in names if getattr(self, name) is not unused[name].default)
 

@@ -130,7 +130,6 @@ in_order = st.fixed_dictionaries(
         "until": either("ends", ends),
         "starts_with": either("begins", begins),
         "changes_of": st.sampled_from([(), ("campaign",)]),
-        "max_step": st.sampled_from([(), (), {"value": 2}]),
     }
 )
 

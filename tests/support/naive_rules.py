@@ -95,9 +95,6 @@ def _is_over(cut: Cut, instant: Sequence[Click], rules: SessionRules) -> bool:
     campaigns = {one.campaign for one in instant} - {None, cut.campaign}
     if rules.changes_of and campaigns:
         _fire(cut, at, "changes_of")
-    for _, most in rules.max_step:
-        if any(abs(one.value - cut.values[-1]) > most for one in instant):
-            _fire(cut, at, "max_step")
     if cut.fired or _comes_after(at, cut.end, inclusive=rules.gap_inclusive):
         return True
     if rules.max_duration and at - cut.start > rules.max_duration:

@@ -153,7 +153,6 @@ def _rules_in_order() -> SearchStrategy[dict[str, Any]]:
             "until": st.sampled_from([None, pc.field("value") == 4]),
             "starts_with": st.sampled_from([None, is_three]),
             "changes_of": st.sampled_from([(), "gap_s"]),
-            "max_step": st.sampled_from([(), {"gap_s": 60}]),
             "state_gap": st.booleans(),
         }
     )

@@ -1,7 +1,6 @@
 """The rules that cut sessions: what is read, what is refused, and which of two comes first."""
 
 from datetime import UTC, datetime, timedelta
-from math import nan
 from typing import Any
 
 import attrs
@@ -23,7 +22,6 @@ class View:
     campaign: str | None = None
     is_last: bool = False
     tags: list[str] = attrs.field(factory=list)
-    km: float | None = None
 
 
 @attrs.define
@@ -72,10 +70,6 @@ def test_what_is_read() -> None:
         ({"state_gap": lambda: True}, "`state_gap` must take state_gap(state)"),
         ({"state_gap": "page"}, "`state_gap` must be a function, found 'page'"),
         ({"changes_of": "campain"}, "`changes_of` names `campain`, and View has no such field"),
-        ({"max_step": {"km": -1}}, "`max_step` must have a number from 0 for each field, found"),
-        ({"max_step": "km"}, "`max_step` must have a number from 0 for each field, found 'km'"),
-        ({"max_step": {"pages": 5}}, "`max_step` names `pages`, and View has no such field"),
-        ({"max_step": {"campaign": 5}}, "`max_step` names `View.campaign`, which isn't a number"),
         ({"changes_of": "tags"}, "`changes_of` names `View.tags`, whose values can't be compared"),
     ],
 )
@@ -204,7 +198,6 @@ def test_a_gap_that_cannot_be_is_a_failure(returned: Any, expected: str) -> None
         {"until": "is_last"},
         {"starts_with": "is_last"},
         {"changes_of": "campaign"},
-        {"max_step": {"km": 5}},
     ],
 )
 def test_rules_that_need_an_order_say_so(options: dict[str, Any]) -> None:
@@ -237,26 +230,6 @@ def test_a_predicate_may_be_an_expression(name: str) -> None:
     assert (one, hash(one)) == (same, hash(same))
     assert one != other
     assert spec_of(one).rules == same
-
-
-@pytest.mark.parametrize("whole", [False, True])
-def test_a_value_that_is_further_away_starts_a_session(whole: bool) -> None:
-    """More than `max_step` from the last one that isn't null or NaN; that much isn't."""
-    driver = SessionDriver(spec_of(SessionRules("30 minutes", max_step={"km": 5})))
-    for minute, km in enumerate([1, 6, None, nan, 11, 5.9, 12.5]):
-        driver.add("ann", START + timedelta(minutes=minute), View(str(km), km=km))
-        if not whole:
-            driver.run_batch()
-            driver.advance_watermark_to(START + timedelta(minutes=minute, seconds=1))
-    driver.run_batch()
-    driver.advance_watermark_to(START + timedelta(days=1))
-    driver.run_until_idle()
-
-    assert [
-        (["1", "6", "None", "nan", "11"], "max_step"),
-        (["5.9"], "max_step"),
-        (["12.5"], "gap"),
-    ] == [(row.result.pages, row.closed_by) for row in driver.take_rows()]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ by a `sequence`, each is an instant of its own.
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, groupby
-from math import isnan
 from operator import attrgetter
 from typing import Final, NamedTuple, TypeAlias
 
@@ -41,7 +40,6 @@ CODES: Final[dict[ClosedBy, int]] = {
     "changes_of": 5,
     "max_duration": 6,
     "idle": 7,
-    "max_step": 8,
 }
 """How the rules are stored. Checkpoints hold these numbers: a new rule gets the next one."""
 NAMES: Final = tuple(sorted(CODES, key=CODES.__getitem__))
@@ -51,15 +49,12 @@ PRIORITIES: Final = {CODES[name]: place for place, name in enumerate(CLOSED_BY)}
 BY_TIMES: Final = [name for name in CLOSED_BY if name in {"midnight", "gap", "max_duration"}]
 
 
-Floats: TypeAlias = npt.NDArray[np.float64]
-
-
 class Interval(NamedTuple):
     """
     An open session or event, at its place by key and start, or all that start at one instant.
 
-    `shown` has for each field of `changes_of`, then of `max_step`, the values that are not null,
-    in order; for the others, see `RuledIntervals`.
+    `shown` has for each field of `changes_of` the values that are not null, in order; for the
+    others, see `RuledIntervals`.
     """
 
     place: int
@@ -70,7 +65,7 @@ class Interval(NamedTuple):
     extends: bool
     until: bool
     starts_with: bool
-    shown: Sequence[Sequence[float]]
+    shown: Sequence[Sequence[int]]
 
     @property
     def shows(self) -> bool:
@@ -114,7 +109,6 @@ class RuledIntervals:
         until: Whether it's an event that ends its session.
         starts_with: Whether it's an event that starts a session.
         values: For each field of `changes_of`, a number for its value; -1 for a null.
-        steps: For each field of `max_step`, its value; NaN for a null.
     """
 
     keys: Numbers
@@ -127,7 +121,6 @@ class RuledIntervals:
     until: Mask
     starts_with: Mask
     values: Sequence[Numbers]
-    steps: Sequence[Floats] = ()
 
     @classmethod
     def of(cls, rules: SessionRules, members: Members) -> "RuledIntervals":
@@ -148,7 +141,6 @@ class RuledIntervals:
             until=_held(members, "rule.until"),
             starts_with=_held(members, "rule.starts_with"),
             values=[_codes(members, name) for name in rules.changes_of],
-            steps=[_floats(members, name) for name, _ in rules.max_step],
         )
 
     def part(self, rules: SessionRules, first: int, size: int) -> list[Interval]:
@@ -161,10 +153,6 @@ class RuledIntervals:
         shown = [
             [[code] if code >= 0 else [] for code in column[chosen].tolist()]
             for column in self.values
-        ]
-        shown += [
-            [[] if isnan(value) else [value] for value in column[chosen].tolist()]
-            for column in self.steps
         ]
         every = zip(*shown, strict=True) if shown else [()] * size
         return list(map(Interval, range(first, first + size), *columns, every))
@@ -192,27 +180,20 @@ def _codes(members: Members, name: str) -> Numbers:
     return codes
 
 
-def _floats(members: Members, name: str) -> Floats:
-    """Return each value, in order, as a double, NaN for a null."""
-    values = field_values(members, name).cast(pa.float64(), safe=False)
-    floats: Floats = values.to_numpy(zero_copy_only=False)[members.order]
-    return floats
-
-
 @attrs.frozen
 class Piece:
     """
     A session so far, from one cut on.
 
-    `values` has its last value of each field of `changes_of`, then of `max_step`, as a number, and
-    None for none; `cuts` when which rules fired that depend on order, by their codes.
+    `values` has its last value of each field of `changes_of`, as a number, and None for none;
+    `cuts` when which rules fired that depend on order, by their codes.
     """
 
     first: int
     start: int
     end: int
     events: int
-    values: Sequence[float | None]
+    values: Sequence[int | None]
     cuts: Sequence[tuple[int, int]] = ()
 
     @classmethod
@@ -235,16 +216,16 @@ class Piece:
 
     def is_cut_at(self, rules: SessionRules, instant: Interval) -> bool:
         """Return whether an instant belongs to another session."""
-        if self.cuts or self._fired_by(rules, instant):
+        if self.cuts or self._fired_by(instant):
             return True
         if starts_new_session(instant.at, self.end, gap_inclusive=rules.gap_inclusive):
             return True
         longest = rules.max_duration
         return longest is not None and instant.at - self.start > span_us(longest)
 
-    def cut_by(self, rules: SessionRules, instant: Interval) -> "Piece":
+    def cut_by(self, instant: Interval) -> "Piece":
         """Record the rules fired by the instant that begins the next session."""
-        return attrs.evolve(self, cuts=[*self.cuts, *self._fired_by(rules, instant)])
+        return attrs.evolve(self, cuts=[*self.cuts, *self._fired_by(instant)])
 
     def closing(self, by_times: tuple[int, int], *, gap_inclusive: bool) -> tuple[int, int]:
         """Return when it closes, and by which rule, if its own times decide that."""
@@ -255,19 +236,12 @@ class Piece:
             return min(before, key=_turn, default=by_times)
         return min([*self.cuts, by_times], key=_turn)
 
-    def _fired_by(self, rules: SessionRules, instant: Interval) -> list[tuple[int, int]]:
+    def _fired_by(self, instant: Interval) -> list[tuple[int, int]]:
         fired: list[tuple[int, int]] = []
         if instant.starts_with:
             fired.append((instant.at, CODES["starts_with"]))
-        changes = slice(len(rules.changes_of))
-        known = zip(instant.shown[changes], self.values[changes], strict=True)
-        if any(set(new) - {old} for new, old in known):
+        if any(set(new) - {old} for new, old in zip(instant.shown, self.values, strict=True)):
             fired.append((instant.at, CODES["changes_of"]))
-        steps = slice(changes.stop, None)
-        known = zip(instant.shown[steps], self.values[steps], strict=True)
-        for (_, most), (new, old) in zip(rules.max_step, known, strict=True):
-            if old is not None and any(abs(value - old) > most for value in new):
-                fired.append((instant.at, CODES["max_step"]))
         return fired
 
 
@@ -371,8 +345,6 @@ def _marked(rules: SessionRules, intervals: RuledIntervals, whole: Unions) -> Ma
         marked |= lasted > span_us(rules.max_duration)
     for values in intervals.values:
         marked |= whole.reduced(np.minimum, values) != whole.reduced(np.maximum, values)
-    for (_, most), steps in zip(rules.max_step, intervals.steps, strict=True):
-        marked |= whole.reduced(np.fmax, steps) - whole.reduced(np.fmin, steps) > most
     return marked
 
 
@@ -385,7 +357,7 @@ def _pieces(
         instant, before = instant_of(together), piece
         begins = before is None or before.is_cut_at(rules, instant)
         if begins and before is not None:
-            yield before.cut_by(rules, instant)
+            yield before.cut_by(instant)
         piece = Piece.at(instant) if before is None or begins else before
         gap_us = None
         if gap is not None:

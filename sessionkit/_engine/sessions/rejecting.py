@@ -107,7 +107,7 @@ class Walk:
         found, cut_by = list[Refolded](), None
         while (session := self.session) is not None:
             left = self._left(session.start.place, end)
-            piece = session.piece if cut_by is None else session.piece.cut_by(self.rules, cut_by)
+            piece = session.piece if cut_by is None else session.piece.cut_by(cut_by)
             found.append(Refolded(piece, [one.place for one in left], session.state))
             cut_by = instant_of([one for one in left if one.moment == left[0].moment])
             end, self.session = session.start.place, session.previous

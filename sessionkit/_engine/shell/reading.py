@@ -60,8 +60,6 @@ CARRY: Final = (
 )
 BUCKETS: Final = frozenset({"bucket_count"})
 SAME_BUCKETS: Final = "pass storage=Storage(bucket_count={count}), as it was started, or {other}"
-GONE: Final = {"row_has": "`Results(accumulate=False)`"}
-"""The entries of options that former checkouts had."""
 DROPPING: Final = '`on_error="drop_session"`'
 NOT_READ: Final = "begin with a new checkpoint: this release has no {names}"
 NOT_CARRIED: Final = (
@@ -190,7 +188,7 @@ def compared(logic: Logic, then: Mapping[str, Any]) -> Comparison:
     names = {name for name in changed if name not in CLASSES}
     rules, events, state = identity_differences(then, now, names), Differences(), Differences()
     remembered = Differences()
-    gone = [option for name, option in GONE.items() if name in names]
+    gone = _gone(then)
     fixed = [f"`{name}`" for name in sorted(names - MAY_BE_CARRIED)]
     was, own = then.get("aggregates", {}), now.get("aggregates", {})
     both = identity_differences(was, own, was.keys() & own.keys())
@@ -217,6 +215,15 @@ def compared(logic: Logic, then: Mapping[str, Any]) -> Comparison:
     lines += [line for one in differences for line, _ in one.renames]
     hint = next((hint for hint, reasons in hints if reasons), "")
     return Comparison(reading, lines, hint, {**state.stored, **remembered.stored}, version)
+
+
+def _gone(then: Mapping[str, Any]) -> list[str]:
+    """Return the options under which something was stored, and which only former checkouts had."""
+    used = {
+        "`Results(accumulate=False)`": "row_has" in then,
+        "`SessionRules(max_step=...)`": "max_step" in then.get("rules", ()),
+    }
+    return [option for option, is_used in used.items() if is_used]
 
 
 def _reading(

@@ -23,7 +23,6 @@ class Click:
     keeps: bool
     campaign: str
     device: str
-    km: int = 0
 
 
 def gap_of(event: Click) -> timedelta:
@@ -37,7 +36,6 @@ RULES = SessionRules(
     until="ends",
     starts_with="begins",
     changes_of="campaign",
-    max_step={"km": 1_000},
     midnight="Europe/Berlin",
     close_idle_after="5 minutes",
 )
@@ -48,7 +46,6 @@ TEXTS: dict[ClosedBy, str] = {
     "gap": "no event for 30 minutes",
     "starts_with": "an event starts the next session",
     "changes_of": "an event has another `campaign`",
-    "max_step": "an event differs in `km` by more than 1000",
     "max_duration": "it has lasted 4 hours",
     "idle": "nothing has moved the watermark for 5 minutes of processing time",
 }

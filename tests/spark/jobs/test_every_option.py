@@ -171,7 +171,6 @@ ALONE: Final[dict[str, dict[str, Any]]] = {
     "until": {"until": "is_last"},
     "starts_with": {"starts_with": pc.field("page") == "/login"},
     "changes_of": {"changes_of": "campaign"},
-    "max_step": {"max_step": {"n": 2}},
     "midnight": {"midnight": "America/New_York"},
     "extends": {"extends": is_seen},
 }
@@ -187,6 +186,7 @@ OPTIONS: Final[dict[str, dict[str, Any]]] = {
         "passthrough": {"offset": int},
         "event_id": ("offset",),
         "drop_duplicates_for": "0 seconds",
+        "bucket_count": 3,
     },
     "per event": {"per_event": True, "drop_duplicates_for": "1 hour", "judged_by": "session"},
     "in sequence": {

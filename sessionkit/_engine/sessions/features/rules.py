@@ -4,7 +4,6 @@ What cuts a session before its gap: `SessionRules`.
     events     rule.until, rule.starts_with     whether it holds for an event
     sessions   closes, closed_by                when an open session is over, and by which rule
                last.*                           its last value of each field of `changes_of`
-                                                and `max_step`
 """
 
 from collections.abc import Sequence
@@ -50,44 +49,34 @@ CLOSING: Final = (pa.field("closes", INSTANT), pa.field("closed_by", pa.int8()))
 
 @attrs.frozen(eq=False, slots=False)
 class Rules:
-    """The rules of a spec, and the fields whose changes, and whose steps, cut a session."""
+    """The rules of a spec, and the fields whose changes cut a session."""
 
     spec: AnySessionSpec
     rules: SessionRules
     changing: Sequence[Field]
-    stepping: Sequence[Field]
 
     @classmethod
     def of(cls, spec: AnySessionSpec) -> "Rules | None":
         if (rules := spec.rules) is None:
             return None
         fields = {field.name: field for field in codec_of(spec.event).type.fields}
-        changing = [fields[name] for name in rules.changes_of]
-        return cls(spec, rules, changing, [fields[name] for name, _ in rules.max_step])
-
-    @cached_property
-    def known(self) -> Sequence[Field]:
-        """The fields whose last values are stored."""
-        return [*self.changing, *(one for one in self.stepping if one not in self.changing)]
+        return cls(spec, rules, [fields[name] for name in rules.changes_of])
 
     @cached_property
     def fields(self) -> Sequence[pa.Field]:
-        return [*CLOSING, *(pa.field(f"last.{one.name}", one.type.arrow) for one in self.known)]
+        return [*CLOSING, *(pa.field(f"last.{one.name}", one.type.arrow) for one in self.changing)]
 
     @property
     def identity(self) -> dict[str, Any]:
         # Not the predicates: they are code.
         longest = self.rules.max_duration
-        entries: dict[str, Any] = {
+        entries = {
             "max_duration_us": None if longest is None else span_us(longest),
             "max_events": self.rules.max_events,
             "midnight": self.rules.midnight,
             "changes_of": forms_of(self.changing),
             "closes_idle": self.rules.close_idle_after is not None,
         }
-        if self.stepping:
-            limits = [most for _, most in self.rules.max_step]
-            entries["max_step"] = [forms_of(self.stepping), limits]
         return {"rules": entries}
 
     def closes(self, events: WindowedEvents) -> Numbers:
@@ -104,7 +93,7 @@ class Rules:
 
     def columns(self, plan: Plan, chosen: Mask) -> list[pa.Array]:
         closes, closed_by = plan.unions.closes[chosen], plan.unions.closed_by[chosen]
-        values = [_last(one.name, plan).filter(pa.array(chosen)) for one in self.known]
+        values = [_last(one.name, plan).filter(pa.array(chosen)) for one in self.changing]
         return [instants(closes), pa.array(closed_by), *values]
 
     def passed(self, plan: Plan, sessions: pa.Table) -> pa.Table:
@@ -189,7 +178,4 @@ def _cut_text(rules: SessionRules, rule: ClosedBy) -> str:
         return f"nothing has moved the watermark for {span} of processing time"
     if rule == "changes_of":
         return f"an event has another {' or '.join(f'`{name}`' for name in rules.changes_of)}"
-    if rule == "max_step":
-        steps = [f"`{name}` by more than {most:g}" for name, most in rules.max_step]
-        return f"an event differs in {' or '.join(steps)}"
     return "an event ends it" if rule == "until" else "an event starts the next session"
