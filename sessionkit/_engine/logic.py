@@ -8,9 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from sessionkit._arrays import micros
 from sessionkit._engine.counts import DECLARED, Counts
 from sessionkit._engine.idle import IdleClock
-from sessionkit._engine.rows.table import Rejected, micros
+from sessionkit._engine.rows.table import Rejected
 from sessionkit._instants import BEGINNING_US, END_OF_TIME_US
 from sessionkit.spec.shared import AnySpec
 from sessionkit.state._codec import codec_of

@@ -19,7 +19,8 @@ import pyarrow as pa
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
-from sessionkit._engine.rows.table import key_columns, whole
+from sessionkit._arrays import whole
+from sessionkit._engine.rows.table import key_columns
 from sessionkit.spark._columns import grouping_form
 from sessionkit.spec.groups import BUCKETS, buckets_for
 from sessionkit.spec.shared import AnySpec

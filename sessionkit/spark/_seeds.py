@@ -15,8 +15,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit._arguments import explains
+from sessionkit._arrays import whole
 from sessionkit._engine.logic import Memory
-from sessionkit._engine.rows.table import whole
 from sessionkit._engine.shell.seed import HELD_COLUMN, KEPT_COLUMN, SeedFormat
 from sessionkit._engine.shell.storage import logic_of
 from sessionkit._engine.wire.packing import WATERMARK_COLUMN, joined_packs, packed_by_group

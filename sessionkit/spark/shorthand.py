@@ -13,10 +13,11 @@ from pyspark.sql import types as T
 from sessionkit._arguments import check_field, explains
 from sessionkit._instants import Duration
 from sessionkit.aggregates import Aggregate
+from sessionkit.aggregates._aggregate import Kind
+from sessionkit.aggregates._conditions import fields_of_condition
 from sessionkit.errors import SchemaError, SpecError, with_hint
 from sessionkit.spark._columns import ANY_FRAME, check_columns, check_frame, near
 from sessionkit.spark.jobs.run import sessionize
-from sessionkit.spec.aggregates import fields_of_condition
 from sessionkit.spec.groups import Inputs, Lateness, Results, Storage
 from sessionkit.spec.memory import Memory
 from sessionkit.spec.session import AnySessionSpec, SessionSpec
@@ -107,13 +108,9 @@ class Sessions:
 
     def _columns_of(self, aggregate: Aggregate) -> Iterator[str]:
         """Yield the columns that an aggregate reads."""
-        if not isinstance(aggregate, Aggregate):
-            return  # the spec says what is wrong
-        for _, part in aggregate.parts:
-            yield from self._columns_of(part)
-        of = None if aggregate.kind == "holds" else aggregate.of
-        for condition in (of, aggregate.where, *(step for _, step in aggregate.steps)):
-            yield from [] if condition is None else fields_of_condition(condition, self._type_of)
+        # The spec says what is wrong with anything else.
+        for condition in aggregate.read_by() if isinstance(aggregate, Kind) else ():
+            yield from fields_of_condition(condition, self._type_of)
 
     def _type_of(self, name: str) -> pa.DataType:
         if name not in self.frame.columns:

@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING, Any, get_args
 
 from sessionkit._classes import is_record
+from sessionkit.aggregates._conditions import check_condition, type_in
 from sessionkit.errors import SpecError, with_hint
-from sessionkit.spec.aggregates import check_condition, type_in
 from sessionkit.spec.functions import Place, check_function, check_key, name_of
 from sessionkit.spec.logic import Aggregates, Functions
 from sessionkit.spec.memory import Memory

@@ -14,15 +14,14 @@ import attrs
 
 from sessionkit._arguments import check_field, explained
 from sessionkit._classes import Record, attributes_of, is_frozen, is_record
-from sessionkit.aggregates import Aggregate
-from sessionkit.errors import SpecError, with_hint
-from sessionkit.spec.aggregates import (
-    BoundAggregate,
-    aggregated_class,
+from sessionkit.aggregates._aggregate import Aggregate, BoundAggregate
+from sessionkit.aggregates._binding import (
     bound_aggregates,
     check_event_class,
     check_result,
+    class_of_results,
 )
+from sessionkit.errors import SpecError, with_hint
 from sessionkit.spec.functions import (
     FinishMethod,
     Place,
@@ -161,7 +160,7 @@ class Aggregates(Generic[E, Row]):
 
     def __attrs_post_init__(self) -> None:
         bound = bound_aggregates(self.event, self.aggregates)
-        row = self._result or aggregated_class(bound)
+        row = self._result or class_of_results((one.name, one.annotation) for one in bound)
         check_result(row, bound)
         set_derived(self, bound=bound, result=row)
 

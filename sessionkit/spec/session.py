@@ -10,8 +10,7 @@ import attrs
 from sessionkit._arguments import column_name, explained, group, spelled_out
 from sessionkit._classes import Record
 from sessionkit._instants import Duration
-from sessionkit.aggregates import Aggregate
-from sessionkit.spec.aggregates import BoundAggregate
+from sessionkit.aggregates._aggregate import Aggregate, BoundAggregate
 from sessionkit.spec.checks import check_session, one_timeout
 from sessionkit.spec.groups import EXAMPLES, Results
 from sessionkit.spec.logic import Aggregates, Events, Finish, Functions, Logic, classes_of

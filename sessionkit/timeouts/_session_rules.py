@@ -10,7 +10,7 @@ import attrs
 
 from sessionkit._arguments import at_least_one, choice, explained
 from sessionkit._instants import Duration, duration, duration_text
-from sessionkit.aggregates import Condition
+from sessionkit.aggregates._conditions import Condition
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.timeouts._policies import Clock, EventTimeGap, Gap, read_max_gap
 

@@ -55,7 +55,7 @@ FUNNELS: Final = {
     "far_in_two": agg.funnel(STEPS, at_most=2, within="10 seconds"),
     "far_in_two_strictly": agg.funnel(["is_bad", "is_good"], at_most=2, strict=True),
 }
-AGGREGATES: Final = {
+AGGREGATES: Final[dict[str, Any]] = {
     "events": agg.count(),
     "known": agg.count("maybe"),
     "buys": agg.count(where=IS_BUY),
@@ -193,7 +193,7 @@ def _distinct(values: list[Any], most: int) -> int | None:
     return len(found) if len(found) <= most else None
 
 
-def _engaged(aggregate: agg.Aggregate, events: Sequence[Pair]) -> timedelta:
+def _engaged(aggregate: Any, events: Sequence[Pair]) -> timedelta:
     chosen = [at for (at, _), act in events if CONDITIONS[repr(aggregate.where)](act)]
     within = aggregate.within or timedelta()
     times = sorted(min(at, min(chosen) + within) for at in chosen)
@@ -207,7 +207,7 @@ def _listed(kind: str, values: list[Any]) -> list[Any]:
     return [values[0], *(after for before, after in pairwise(values) if _compared(before, after))]
 
 
-def _steps(values: list[Any], aggregate: agg.Aggregate) -> int | None:
+def _steps(values: list[Any], aggregate: Any) -> int | None:
     pairs = [
         [_compared(value, end) for value, end in zip(pair, aggregate.between or (), strict=True)]
         for pair in pairwise(_listed("path", values))
@@ -235,7 +235,7 @@ def middle(value: float, relative_error: float) -> float:
     return math.copysign(2 * gamma**power / (gamma + 1), value)
 
 
-def _percentile(values: list[Any], aggregate: agg.Aggregate) -> Any:
+def _percentile(values: list[Any], aggregate: Any) -> Any:
     """Round each value, take the one at the rank, and leave it out if it's too low."""
     if not values:
         return None
@@ -250,7 +250,7 @@ def _percentile(values: list[Any], aggregate: agg.Aggregate) -> Any:
     return round(found) * micro if isinstance(values[0], timedelta) else found
 
 
-def _funnel(aggregate: agg.Aggregate, events: Sequence[Pair]) -> list[datetime] | None:
+def _funnel(aggregate: Any, events: Sequence[Pair]) -> list[datetime] | None:
     """Return the times of the steps that are reached, by trying all chains."""
     wanted = [CONDITIONS[repr(condition)] for _, condition in aggregate.steps]
     found: dict[Moment, set[int]] = {}
@@ -275,7 +275,7 @@ def _funnel(aggregate: agg.Aggregate, events: Sequence[Pair]) -> list[datetime] 
 
 
 def _chains(
-    aggregate: agg.Aggregate, instants: Sequence[tuple[Moment, set[int]]], steps: int
+    aggregate: Any, instants: Sequence[tuple[Moment, set[int]]], steps: int
 ) -> list[list[int]]:
     chains = [[place] for place, (_, reached) in enumerate(instants) if 0 in reached]
     for chain in chains:  # grows
@@ -293,7 +293,7 @@ def _chains(
     return chains
 
 
-def _naive(aggregate: agg.Aggregate, events: Sequence[Pair]) -> Any:
+def _naive(aggregate: Any, events: Sequence[Pair]) -> Any:
     chosen = [(at, act) for at, act in events if CONDITIONS[repr(aggregate.where)](act)]
     if aggregate.kind in {"any", "all"}:
         holds = [CONDITIONS[repr(aggregate.of)](act) for _, act in chosen]
@@ -313,7 +313,7 @@ def _naive(aggregate: agg.Aggregate, events: Sequence[Pair]) -> Any:
     return _of_values(aggregate, _in_order(pairs))
 
 
-def _of_values(aggregate: agg.Aggregate, values: list[Any]) -> Any:
+def _of_values(aggregate: Any, values: list[Any]) -> Any:
     match aggregate.kind:
         case "count":
             return len(values)
@@ -373,12 +373,12 @@ def naive_row(events: Sequence[tuple[datetime, Act]], sequence: str | None = Non
     return Row(**{name: _of_session(name, one, placed) for name, one in AGGREGATES.items()})
 
 
-def _of_session(name: str, aggregate: agg.Aggregate, events: Sequence[Pair]) -> Any:
+def _of_session(name: str, aggregate: Any, events: Sequence[Pair]) -> Any:
     if name in HOLDS:
         return HOLDS[name]({part: _naive(one, events) for part, one in aggregate.parts})
     if aggregate.kind == "engaged_time":
         return _engaged(aggregate, events)
-    if aggregate.steps:
+    if "funnel" in aggregate.kind:
         times = _funnel(aggregate, events)
         return times if aggregate.kind == "funnel_times" or times is None else len(times)
     return _naive(aggregate, events)

@@ -18,12 +18,12 @@ from heapq import heapify, heappop, heappush
 from itertools import groupby
 from typing import Any, Final, NamedTuple
 
+from sessionkit._arrays import micros
 from sessionkit._engine.boundaries import has_passed, is_over
 from sessionkit._engine.keys.active import ActiveKeys
 from sessionkit._engine.keys.calls import Calls, KeyRun
 from sessionkit._engine.keys.program import CLOCKS, clock_times
 from sessionkit._engine.logic import BatchClocks
-from sessionkit._engine.rows.table import micros
 from sessionkit._instants import BEGINNING_US
 from sessionkit.errors import UserFunctionError, with_hint
 from sessionkit.spec.functions import Failure

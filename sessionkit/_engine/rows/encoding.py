@@ -25,7 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit._engine.rows.table import whole
+from sessionkit._arrays import whole
 from sessionkit.spec.shared import AnySpec
 from sessionkit.state._codec import stored_numbers
 from sessionkit.state._scalars import SCALARS

@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from sessionkit._engine.rows.table import key_columns, prefixed_columns, whole
-from sessionkit.aggregates import Condition
+from sessionkit._arrays import whole
+from sessionkit._engine.rows.table import key_columns, prefixed_columns
+from sessionkit.aggregates._conditions import Condition, evaluated
 from sessionkit.errors import StateMismatchError, StateValueError, UserFunctionError, with_hint
-from sessionkit.spec.aggregates import condition_of, evaluated
 from sessionkit.spec.functions import forgotten, name_of, wrong_class
 from sessionkit.spec.shared import AnySpec, key_class
 from sessionkit.state._codec import Places, codec_of, decode_column
@@ -190,4 +190,4 @@ def conditions_met(
         return []
     names = codec_of(spec.event).schema.names
     fields = events.select([f"event.{name}" for name in names]).rename_columns(names)
-    return list(map(whole, evaluated(fields, [*map(condition_of, conditions)])))
+    return evaluated(fields, conditions)

@@ -3,20 +3,20 @@ The table of events, which every fold reads, and the rows that no fold processes
 
     events     key.*, time, event.*, passthrough.*           a row an event
 
-Instants are timestamps of microseconds in UTC. The names of the user's columns carry a prefix, so
+Numbers are timestamps of microseconds in UTC. The names of the user's columns carry a prefix, so
 that no two can collide. A spec without an event time has 1970-01-01 for all of them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import update_wrapper
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeVar
 from weakref import ref
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from sessionkit._arrays import Mask, Numbers, whole
 from sessionkit.spec.functions import Failure
 from sessionkit.spec.shared import AnySpec
 from sessionkit.state._codec import codec_of
@@ -25,10 +25,6 @@ BEHIND: Final = pa.field("behind", pa.int64())
 
 V = TypeVar("V")
 T = TypeVar("T")
-
-Numbers: TypeAlias = npt.NDArray[np.int64]
-Instants: TypeAlias = Numbers
-Mask: TypeAlias = npt.NDArray[np.bool_]
 
 INSTANT = pa.timestamp("us", tz="UTC")
 
@@ -141,7 +137,7 @@ def prefixed_columns(table: pa.Table, prefix: str) -> list[pa.ChunkedArray]:
     return [table.column(place) for place, name in enumerate(names) if name.startswith(prefix)]
 
 
-def left_over(table: pa.Table, places: Instants) -> pa.Table:
+def left_over(table: pa.Table, places: Numbers) -> pa.Table:
     """Return the rows but for those at some places, in ascending order."""
     left = np.ones(table.num_rows, np.bool_)
     left[places] = False
@@ -191,20 +187,6 @@ def replaced(table: pa.Table, columns: Mapping[str, pa.Array]) -> pa.Table:
     return pa.Table.from_arrays(list(arrays.values()), schema=table.schema)
 
 
-def lists_of(values: pa.Array, sizes: Instants, missing: Mask | None = None) -> pa.Array:
-    """Return values as lists of these sizes, null where marked."""
-    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
-    mask = None if missing is None else pa.array(missing)
-    return pa.ListArray.from_arrays(pa.array(offsets), values, mask=mask)
-
-
-def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    if not isinstance(column, pa.ChunkedArray):
-        return column
-    # Nearly every column is in one piece, which `combine_chunks` takes longer to find out.
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-
-
 def whole_batch(rows: pa.Table) -> pa.RecordBatch:
     """Return rows, at most some hundred megabytes, as one record batch."""
     batches = rows.combine_chunks().to_batches()
@@ -218,13 +200,7 @@ def numbers_in(table: pa.Table, name: str) -> Numbers:
     return numbers
 
 
-def micros(column: pa.Array | pa.ChunkedArray) -> Instants:
-    """Return a column of instants as microseconds since the epoch."""
-    result: Instants = whole(column).view(pa.int64()).to_numpy(zero_copy_only=False)
-    return result
-
-
-def instants(instants_us: Instants) -> pa.Array:
+def instants(instants_us: Numbers) -> pa.Array:
     """Return microseconds since the epoch as a column of instants."""
     return pa.array(instants_us, type=pa.int64()).view(INSTANT)
 
@@ -253,7 +229,7 @@ def has_closed(sessions: pa.Table) -> Mask:
     return mask
 
 
-def unmarked(rows: pa.Table) -> tuple[pa.Table, Instants]:
+def unmarked(rows: pa.Table) -> tuple[pa.Table, Numbers]:
     """Return rows without their marks, and these."""
     place = rows.schema.get_field_index(BEHIND.name)
     if place < 0:

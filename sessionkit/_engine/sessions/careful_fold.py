@@ -17,9 +17,9 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from sessionkit._arrays import Numbers
 from sessionkit._classes import is_frozen
 from sessionkit._engine.rows.objects import build_events, decode_keys, decode_states
-from sessionkit._engine.rows.table import Numbers
 from sessionkit._engine.sessions.intervals import Members
 from sessionkit._instants import instant_of, span_us
 from sessionkit.errors import UserFunctionError, with_hint

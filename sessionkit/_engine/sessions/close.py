@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sessionkit._arrays import micros, whole
 from sessionkit._engine.rows.objects import (
     check_fit,
     check_rows,
@@ -15,7 +16,7 @@ from sessionkit._engine.rows.objects import (
     decode_keys,
     decode_states,
 )
-from sessionkit._engine.rows.table import Rejected, key_columns, micros, result_schema, whole
+from sessionkit._engine.rows.table import Rejected, key_columns, result_schema
 from sessionkit._engine.sessions.ids import ids_of
 from sessionkit._engine.sessions.plan import Closed, Places
 from sessionkit._engine.sessions.program import Program

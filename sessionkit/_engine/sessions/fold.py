@@ -16,8 +16,9 @@ from typing import Any, Final, NoReturn
 import numpy as np
 import pyarrow as pa
 
+from sessionkit._arrays import Mask
 from sessionkit._engine.rows.objects import build_events, decode_keys, decode_states
-from sessionkit._engine.rows.table import Mask, Rejected
+from sessionkit._engine.rows.table import Rejected
 from sessionkit._engine.sessions.careful_fold import FoldError, SessionFold, careful_folds
 from sessionkit._engine.sessions.plan import Folded, Plan
 from sessionkit._engine.sessions.program import Program

@@ -23,8 +23,9 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sessionkit._arrays import Numbers, micros
 from sessionkit._engine.rows.encoding import big_endian, encoded, hashed
-from sessionkit._engine.rows.table import Numbers, key_columns, marks_of, micros
+from sessionkit._engine.rows.table import key_columns, marks_of
 
 OF_SESSION: Final = b"session/1"
 OF_MARK: Final = b"mark/1"

@@ -21,13 +21,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from sessionkit._arrays import Mask, Numbers, running_maximum
 from sessionkit._engine.boundaries import starts_new_session
-from sessionkit._engine.rows.table import Mask, Numbers
 from sessionkit.spec.session import AnySessionSpec
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
-LARGEST: Final = 2**63 - 1
 BY_GAP: Final = 3
 """The code of the gap among the rules that close sessions; see `cutting.CODES`."""
 
@@ -142,7 +141,7 @@ class Unions:
 def unite(keys: Numbers, starts: Numbers, ends: Numbers, *, gap_inclusive: bool) -> Unions:
     """Join intervals, sorted by (key, start), at least one, into sessions; keys count from 0."""
     new_key = keys[1:] != keys[:-1]
-    furthest = _furthest_end(keys, ends, new_key)
+    furthest = running_maximum(keys, ends, new_key)
     apart = starts_new_session(starts[1:], furthest[:-1], gap_inclusive=gap_inclusive)
     is_edge = np.ones(len(keys) + 1, np.bool_)
     is_edge[1:-1] = new_key | apart
@@ -152,22 +151,3 @@ def unite(keys: Numbers, starts: Numbers, ends: Numbers, *, gap_inclusive: bool)
     return Unions(
         first, edges[1:] - first, starts[first], end, end, np.full(len(first), BY_GAP, np.int8)
     )
-
-
-def _furthest_end(keys: Numbers, ends: Numbers, new_key: Mask) -> Numbers:
-    """Return the running maximum of the ends within each key."""
-    if ((ends[1:] >= ends[:-1]) | new_key).all():
-        return ends
-    # One running maximum serves all keys when each key is lifted above the one before.
-    lowest = ends.min()
-    lift = int(ends.max() - lowest) + 1
-    if (int(keys[-1]) + 1) * lift <= LARGEST:
-        lifted = keys * lift
-        running: Numbers = np.maximum.accumulate(lifted + (ends - lowest)) - lifted + lowest
-        return running
-    # Ranks keep the sum within 64 bits where instants don't.
-    ascending = np.argsort(ends, kind="stable")
-    rank = np.empty(len(ends), np.int64)
-    rank[ascending] = np.arange(len(ends))
-    lifted = keys * len(ends)
-    return ends[ascending[np.maximum.accumulate(lifted + rank) - lifted]]

@@ -4,8 +4,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sessionkit._arrays import lists_of, micros, whole
 from sessionkit._engine.rows.order import in_total_order
-from sessionkit._engine.rows.table import lists_of, micros, whole
 from sessionkit._engine.sessions.close import result_rows
 from sessionkit._engine.sessions.ids import ids_of
 from sessionkit._engine.sessions.plan import Closed, Folded, Plan

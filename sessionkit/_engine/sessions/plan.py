@@ -11,16 +11,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sessionkit._arrays import Mask, Numbers, lists_of, whole
 from sessionkit._engine.boundaries import is_over
 from sessionkit._engine.rows.objects import decode_keys, encode_states
 from sessionkit._engine.rows.order import taken
-from sessionkit._engine.rows.table import (
-    Mask,
-    Numbers,
-    Rejected,
-    lists_of,
-    whole,
-)
+from sessionkit._engine.rows.table import Rejected
 from sessionkit._engine.sessions.features.sequence import marks_in_turn
 from sessionkit._engine.sessions.ids import mark_of
 from sessionkit._engine.sessions.intervals import Members, Unions

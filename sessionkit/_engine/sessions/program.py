@@ -14,13 +14,13 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from sessionkit._arrays import Mask, micros
 from sessionkit._engine.boundaries import is_late, window_end
 from sessionkit._engine.logic import BatchClocks, shared_identity
 from sessionkit._engine.rows.order import in_total_order, key_numbers
 from sessionkit._engine.rows.table import (
     BEHIND,
     INSTANT,
-    Mask,
     Rejected,
     concat,
     has_closed,
@@ -29,7 +29,6 @@ from sessionkit._engine.rows.table import (
     key_schema,
     left_over,
     marks_of,
-    micros,
     numbers_in,
     split,
 )

@@ -24,8 +24,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from sessionkit._arrays import Mask, Numbers
 from sessionkit._engine.boundaries import is_late, starts_new_session
-from sessionkit._engine.rows.table import Mask, Numbers, Rejected
+from sessionkit._engine.rows.table import Rejected
 from sessionkit._engine.sessions.careful_fold import CarefulFold, FoldError, careful_folds
 from sessionkit._engine.sessions.cutting import (
     Interval,

@@ -20,23 +20,21 @@ from typing import Any, Final
 import attrs
 import pyarrow as pa
 
+from sessionkit._arrays import Mask, Numbers, micros
 from sessionkit._engine.boundaries import is_over
 from sessionkit._engine.logic import BatchClocks, Memory, Outcome
 from sessionkit._engine.rows.buffer import take_turns
 from sessionkit._engine.rows.objects import decode_states
 from sessionkit._engine.rows.table import (
-    Mask,
-    Numbers,
     concat,
     has_closed,
     has_state,
-    micros,
     no_events,
     no_results,
     prefixed_columns,
     split,
 )
-from sessionkit._engine.sessions.aggregates.folding import (
+from sessionkit._engine.sessions.by_aggregates import (
     close_by_aggregates,
     fold_by_aggregates,
     results_by_aggregates,

@@ -6,9 +6,9 @@ from typing import Any, Generic
 import attrs
 import pyarrow as pa
 
+from sessionkit._arrays import micros
 from sessionkit._engine.logic import Memory
 from sessionkit._engine.rows.objects import as_struct, key_struct
-from sessionkit._engine.rows.table import micros
 from sessionkit._engine.sessions.close import sessions_of
 from sessionkit._engine.sessions.ids import ids_of
 from sessionkit._engine.sessions.plan import Horizon

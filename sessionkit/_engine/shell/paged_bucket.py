@@ -13,9 +13,10 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from sessionkit._arrays import micros
 from sessionkit._engine.idle import IdleClock, idle_clock
 from sessionkit._engine.logic import BatchClocks, BucketStats, Logic, Memory
-from sessionkit._engine.rows.table import BEHIND, events_schema, key_columns, micros
+from sessionkit._engine.rows.table import BEHIND, events_schema, key_columns
 from sessionkit._engine.shell.pages import Directory, SortedRows, key_hashes, marks_in, pages_of
 from sessionkit._engine.shell.payload import (
     FORMAT_VERSION,

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from sessionkit._arrays import whole
 from sessionkit._engine.counts import NUMBERS, Counts
 from sessionkit._engine.rows.encoding import event_ids
 from sessionkit._engine.rows.table import (
@@ -21,7 +22,6 @@ from sessionkit._engine.rows.table import (
     filled,
     remembered,
     result_schema,
-    whole,
     whole_batch,
 )
 from sessionkit._engine.wire.packing import packs_of, read_packs

@@ -20,14 +20,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit._engine.rows.table import (
-    INSTANT,
-    Numbers,
-    Rejected,
-    micros,
-    whole,
-    whole_batch,
-)
+from sessionkit._arrays import Numbers, micros, whole
+from sessionkit._engine.rows.table import INSTANT, Rejected, whole_batch
 from sessionkit._engine.wire.inbound import REASON, rejected_schema, validated
 from sessionkit.spec.shared import AnySpec
 

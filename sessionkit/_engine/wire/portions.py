@@ -13,7 +13,8 @@ from typing import Any, TypeAlias
 import attrs
 import pyarrow as pa
 
-from sessionkit._engine.rows.table import Rejected, micros, split
+from sessionkit._arrays import micros
+from sessionkit._engine.rows.table import Rejected, split
 from sessionkit._engine.wire.packing import (
     EVENTS_COLUMN,
     FIRST_COLUMN,

@@ -9,8 +9,8 @@ import attrs
 import pandas as pd
 import pyarrow as pa
 
+from sessionkit._arrays import whole
 from sessionkit._engine.counts import COUNTED, Counts
-from sessionkit._engine.rows.table import whole
 from sessionkit._engine.wire.outbound import Unpacker, output_fields
 from sessionkit.spec.session import SessionSpec
 from sessionkit.spec.shared import COUNTS_COLUMN, NUMBER_COLUMN, SESSION_COLUMNS, AnySpec, key_class

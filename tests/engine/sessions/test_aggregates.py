@@ -12,7 +12,7 @@ import pytest
 from sessionkit import EventTimeGap, SessionSpec, SpecError, StateMismatchError, StateValueError
 from sessionkit import aggregates as agg
 from sessionkit.addons.presets import ga4_engaged
-from sessionkit.spec.aggregates import evaluated
+from sessionkit.aggregates._conditions import evaluated
 from sessionkit.testing import SessionDriver, at, minutes
 from tests.support.options import evolved
 

@@ -21,19 +21,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sessionkit._arrays import Mask, micros, whole
 from sessionkit._engine.boundaries import is_over
 from sessionkit._engine.rows.encoding import ID, event_digests
 from sessionkit._engine.rows.order import in_total_order, key_numbers
 from sessionkit._engine.rows.table import (
-    Mask,
     Rejected,
     filled,
     has_state,
     instants,
     key_columns,
-    micros,
     split,
-    whole,
     with_column,
 )
 from sessionkit._engine.sessions.intervals import WindowedEvents

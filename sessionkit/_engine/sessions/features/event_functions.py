@@ -15,9 +15,10 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from sessionkit._arrays import Mask, Numbers
 from sessionkit._engine.boundaries import window_end
 from sessionkit._engine.rows.objects import build_events, conditions_met
-from sessionkit._engine.rows.table import Mask, Numbers, Rejected
+from sessionkit._engine.rows.table import Rejected
 from sessionkit._engine.sessions.intervals import WindowedEvents
 from sessionkit._instants import span_us
 from sessionkit.errors import UserFunctionError, with_hint

@@ -12,7 +12,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from sessionkit._engine.rows.table import Mask, Numbers, whole
+from sessionkit._arrays import Mask, Numbers, whole
 
 NEVER: Final = np.iinfo(np.int64).max
 

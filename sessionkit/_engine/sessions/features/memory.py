@@ -28,12 +28,11 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from sessionkit._arrays import Mask, Numbers, micros, whole
 from sessionkit._engine.boundaries import is_over
 from sessionkit._engine.rows.order import key_numbers
 from sessionkit._engine.rows.table import (
     INSTANT,
-    Mask,
-    Numbers,
     concat,
     filled,
     has_closed,
@@ -42,11 +41,9 @@ from sessionkit._engine.rows.table import (
     key_columns,
     left_over,
     marks_of,
-    micros,
     numbers_in,
     replaced,
     split,
-    whole,
     with_column,
 )
 from sessionkit._engine.sessions.features.duplicates import EXISTS, INSTANTS

@@ -16,6 +16,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from sessionkit._arrays import whole
 from sessionkit._engine.rows.objects import (
     as_struct,
     check_rows,
@@ -23,7 +24,7 @@ from sessionkit._engine.rows.objects import (
     decode_states,
     does_not_fit,
 )
-from sessionkit._engine.rows.table import numbers_in, whole
+from sessionkit._engine.rows.table import numbers_in
 from sessionkit._engine.sessions.plan import Places
 from sessionkit.errors import StateMismatchError, StateValueError, UserFunctionError, with_hint
 from sessionkit.spec.functions import Failure, call_failed, forgotten, name_of, wrong_class

@@ -27,26 +27,22 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from sessionkit._arrays import Mask, Numbers, lists_of, micros, whole
 from sessionkit._engine.boundaries import is_over
 from sessionkit._engine.logic import NEVER_US, BatchClocks
 from sessionkit._engine.rows.objects import decode_keys
 from sessionkit._engine.rows.table import (
     INSTANT,
-    Mask,
-    Numbers,
     Rejected,
     concat,
     has_closed,
     has_state,
     instants,
     key_columns,
-    lists_of,
     marks_of,
-    micros,
     numbers_in,
     replaced,
     split,
-    whole,
     with_column,
 )
 from sessionkit._engine.sessions.ids import FIRST_MARK, ids_of, session_ids

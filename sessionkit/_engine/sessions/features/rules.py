@@ -15,16 +15,9 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from sessionkit._arrays import Mask, Numbers, micros, whole
 from sessionkit._engine.boundaries import event_that_moves_to
-from sessionkit._engine.rows.table import (
-    INSTANT,
-    Mask,
-    Numbers,
-    instants,
-    micros,
-    whole,
-    with_column,
-)
+from sessionkit._engine.rows.table import INSTANT, instants, with_column
 from sessionkit._engine.sessions.careful_fold import StateGaps
 from sessionkit._engine.sessions.cutting import (
     CODES,

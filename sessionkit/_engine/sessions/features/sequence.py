@@ -10,7 +10,8 @@ begin there before it.
 import attrs
 import numpy as np
 
-from sessionkit._engine.rows.table import Numbers, numbers_in
+from sessionkit._arrays import Numbers
+from sessionkit._engine.rows.table import numbers_in
 from sessionkit._engine.sessions.ids import mark_of
 from sessionkit._engine.sessions.intervals import Members, Unions
 

@@ -13,8 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sessionkit._arrays import Mask, micros, whole
 from sessionkit._engine.rows.order import in_total_order
-from sessionkit._engine.rows.table import Mask, Rejected, events_schema, micros, whole
+from sessionkit._engine.rows.table import Rejected, events_schema
 from sessionkit._engine.sessions.plan import Plan
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.state._codec import codec_of

@@ -15,7 +15,9 @@ from sessionkit import aggregates as agg
 from sessionkit.testing import SessionDriver, at
 from tests.support.options import grouped
 
-ENGINE = Path(sys.modules["sessionkit"].__file__ or "").parent / "_engine"
+PACKAGE = Path(sys.modules["sessionkit"].__file__ or "").parent
+ENGINE = PACKAGE / "_engine"
+AGGREGATES = PACKAGE / "aggregates"
 SHARED: dict[str, Any] = {
     "keys": {"key": str},
     "event_time": "ts",
@@ -27,8 +29,6 @@ FEATURES = frozenset(
         "idle.py",
         "rows/buffer.py",
         "rows/encoding.py",
-        "sessions/aggregates/in_sequence.py",
-        "sessions/aggregates/sequences.py",
         "shell/erasing.py",
         "shell/seed.py",
         "sessions/careful_fold.py",
@@ -69,15 +69,15 @@ def remember(_: Session[Any], total: Total) -> Total:
     return total
 
 
-def entered(spec: SessionSpec[Any, Any, Any]) -> set[str]:
-    """Return the files of the engine entered while sessions begin, go on, merge and close."""
+def entered(spec: SessionSpec[Any, Any, Any], room: Path = ENGINE) -> set[str]:
+    """Return the files of a room entered while sessions begin, go on, merge and close."""
     now = at("10:00") if spec.clock == "processing_time" else None
     driver, files = SessionDriver(spec, processing_time=now), set[str]()
 
     def see(frame: FrameType, kind: str, _: Any) -> None:
         path = Path(frame.f_code.co_filename)
-        if kind == "call" and path.is_relative_to(ENGINE):
-            files.add(path.relative_to(ENGINE).as_posix())
+        if kind == "call" and path.is_relative_to(room):
+            files.add(path.relative_to(room).as_posix())
 
     sys.setprofile(see)
     for times in (["10:00"], ["10:01", "10:15"], ["10:08"], ["12:00"], []):
@@ -106,17 +106,18 @@ def test_aggregates_without_options_enter_no_feature() -> None:
     assert "sessions/fold.py" not in entered(spec)
 
 
-def test_a_funnel_enters_the_sequences() -> None:
-    """No other aggregate does."""
+def test_a_funnel_enters_no_other_kind_of_aggregate() -> None:
+    """Only what all of them are made of."""
     funnel = agg.funnel([pc.field("number") > 0])
     spec = SessionSpec.aggregate(Step, {"far": funnel}, **grouped(**SHARED, **GAP))
-    assert {"sessions/aggregates/sequences.py"} == of_features(spec)
+    shared = {"_aggregate.py", "_conditions.py", "_rows.py"}
+    assert {"_funnels.py"} == entered(spec, AGGREGATES) - shared
+    assert set() == of_features(spec)
 
 
 def test_functions_enter_no_aggregates() -> None:
     """The folds know nothing of each other."""
-    files = entered(SessionSpec.of(Total, **grouped(**SHARED, **GAP)))
-    assert not {file for file in files if file.startswith("sessions/aggregates/")}
+    assert set() == entered(SessionSpec.of(Total, **grouped(**SHARED, **GAP)), AGGREGATES)
 
 
 @pytest.mark.parametrize(

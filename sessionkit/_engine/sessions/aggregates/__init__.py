@@ -1,1 +1,0 @@
-"""Sessions from aggregates: their states are columns, folded by NumPy and Arrow alone."""

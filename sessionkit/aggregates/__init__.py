@@ -1,0 +1,72 @@
+"""
+Sessions without functions: a row of counts, sums and the like from the events of a session.
+
+    from sessionkit import aggregates as agg
+
+    visits = SessionSpec.aggregate(
+        View,
+        {"pages": agg.count(), "bought": agg.any(pc.field("kind") == "buy")},
+        keys={"user": str}, event_time="ts", gap="30 minutes", watermark_delay="10 minutes",
+    )
+
+Each function here names a field of the event class. It returns a frozen value, which the spec
+checks against that class. NumPy and Arrow compute it for all sessions of a bucket at once; Python
+runs neither for an event nor for a session.
+
+*Order never matters.* Any order of the events and any cut into micro-batches give the same result,
+sums and means of floats within rounding.
+
+*One instant* has no order. Where a spec names a `sequence`, events of one instant have one, and
+what is said here of one instant holds for one place in its sequence.
+
+*Nulls are skipped*, as SQL does it. Where nothing is left, counts and sums are 0, `any` is False,
+`all` is True, lists are empty, and the others are None. So a field is Optional in the result only
+if it is in the event class, or if there is a `where`.
+
+*`where`* chooses events: a pyarrow expression over the fields, such as `pc.field("kind") == "buy"`,
+or the name of a bool field. Where it is null, the event isn't chosen.
+
+*`holds`* asks a condition of a whole session, over other aggregates:
+
+    agg.holds(pc.field("views") >= 2, views=agg.count(where=pc.field("kind") == "view"))
+"""
+
+from sessionkit.aggregates._aggregate import Aggregate
+from sessionkit.aggregates._conditions import Condition
+from sessionkit.aggregates._durations import duration, engaged_time, rate
+from sessionkit.aggregates._funnels import funnel, funnel_times
+from sessionkit.aggregates._lists import collect, path, steps
+from sessionkit.aggregates._numbers import count, mean, sum
+from sessionkit.aggregates._percentiles import percentile
+from sessionkit.aggregates._picks import entry, exit, first, last, max, min
+from sessionkit.aggregates._tallies import count_distinct, top
+from sessionkit.aggregates._truth import all, any, holds, is_bounce
+
+__all__ = [
+    "Aggregate",
+    "Condition",
+    "all",
+    "any",
+    "collect",
+    "count",
+    "count_distinct",
+    "duration",
+    "engaged_time",
+    "entry",
+    "exit",
+    "first",
+    "funnel",
+    "funnel_times",
+    "holds",
+    "is_bounce",
+    "last",
+    "max",
+    "mean",
+    "min",
+    "path",
+    "percentile",
+    "rate",
+    "steps",
+    "sum",
+    "top",
+]

@@ -1,0 +1,209 @@
+"""
+Percentiles, from how many values are in each bin: DDSketch, by Masson, Rim and Lee (VLDB 2019).
+
+The bins of positive numbers are between powers of `(1 + a) / (1 - a)`, where `a` is the relative
+error: the middle of a bin is at most that far from each of its numbers. Negative numbers have the
+same bins. Zero, NaN and the infinities have a bin each. A bin is stored as an int, in the order of
+the numbers in it. Only counts are added, so any order of the events gives the same.
+"""
+
+import math
+from datetime import timedelta
+from fractions import Fraction
+from typing import Any, ClassVar, Final
+
+import attrs
+import numpy as np
+import pyarrow as pa
+
+from sessionkit._arguments import explains
+from sessionkit._arrays import Array, Mask, Numbers, array_of, lists_of, numbers_of, places_in
+from sessionkit.aggregates._aggregate import (
+    Aggregate,
+    BoundAggregate,
+    Kind,
+    field_of,
+    stored_column,
+)
+from sessionkit.aggregates._conditions import Condition
+from sessionkit.aggregates._rows import Rows
+from sessionkit.errors import SpecError, with_hint
+from sessionkit.state._collections import Field, ListType
+from sessionkit.state._scalars import FloatType, IntType
+from sessionkit.state._times import TimedeltaType
+from sessionkit.state._types import FieldType
+
+RELATIVE_ERRORS: Final = (0.0001, 0.5)
+ORIGIN: Final = 2**40
+"""The bin of 1.0: those of smaller numbers are below it, and above 0, which is that of zero."""
+INFINITE: Final = 2**62
+NAN: Final = INFINITE + 1
+"""The last bin: NaN is greater than all numbers."""
+LARGEST: Final = float(np.finfo(np.float64).max)
+SMALLEST: Final = float(np.finfo(np.float64).tiny)
+"""Smaller numbers have fewer digits than a relative error needs, so they count as zero."""
+LONGEST: Final = 2.0**63 - 2**10
+"""The greatest float that is a timedelta, in microseconds."""
+
+
+@attrs.frozen(kw_only=True)
+class Percentile(Kind):
+    """
+    The value at a rank.
+
+    Attributes:
+        share: How large a part of the values is at most that value.
+        relative_error: How far the result may be from the value, as a part of it.
+    """
+
+    kind: ClassVar = "percentile"
+    share: float
+    relative_error: float
+
+    def check(self) -> None:
+        least, most = RELATIVE_ERRORS
+        for name, value, low, high, hint in (
+            ("share", self.share, 0, 1, 'write percentile("seconds", 0.95)'),
+            ("relative_error", self.relative_error, least, most, "leave it out for the default"),
+        ):
+            if type(value) not in {int, float} or not low <= value <= high:
+                found = f"`{name}` must be a number from {low} to {high}, found {value!r}"
+                raise SpecError(with_hint(found, hint))
+
+    @property
+    def arguments(self) -> list[str]:
+        return [*super().arguments, str(self.share)]
+
+    def check_type(self, kind: FieldType, found: str) -> None:
+        if not isinstance(kind, IntType | FloatType | TimedeltaType):
+            hint = "use a field that is a number, such as a column that Spark computes from it"
+            raise SpecError(with_hint(f"{found} none of int, float, timedelta", hint))
+
+    def annotation(self, bound: BoundAggregate) -> Any:
+        return (timedelta if isinstance(bound.type, TimedeltaType) else float) | None
+
+    def identity(self, _: BoundAggregate) -> str:
+        return f"{self.of}; {self.relative_error!r}"
+
+    def stored(self, bound: BoundAggregate) -> list[Field]:
+        names = (bound.name, f"{bound.name}.counts")
+        return [field_of(name, ListType(IntType())) for name in names]
+
+    def fold(self, bound: BoundAggregate, rows: Rows) -> list[pa.Array]:
+        """
+        Return the bins of each session and their counts.
+
+        Of more than the limit, all that are lower count as one more, which says that there were
+        more. A bin that isn't among the highest never will be, so what counts there doesn't depend
+        on when.
+        """
+        before, chosen = rows.stored(bound.name), self.chosen(rows)
+        values = numbers_of(self.values(rows))
+        values = values if chosen is None else values[chosen]
+        owners = rows.listed(before, chosen)
+        bins = np.concatenate([numbers_of(before.flatten()), self._bins(values)])
+        counts = numbers_of(rows.stored(f"{bound.name}.counts").flatten())
+        counts = np.concatenate([counts, np.ones(len(values), np.int64)])
+        order = np.lexsort((bins, owners))
+        owners, bins, counts = owners[order], bins[order], counts[order]
+        new = (np.diff(owners, prepend=-1) != 0) | (np.diff(bins, prepend=-NAN) != 0)
+        owners, bins, counts = owners[new], bins[new], _added(counts, new)
+        sizes = np.bincount(owners, minlength=len(rows))
+        most = 1 + self.most
+        if sizes.max(initial=0) > most:
+            places, spare = places_in(sizes, owners), np.maximum(sizes - most, 0)
+            counts = _added(counts, (places == 0) | (places > spare[owners]))
+            bins, sizes = bins[places >= spare[owners]], np.minimum(sizes, most)
+        return [lists_of(pa.array(each), sizes) for each in (bins, counts)]
+
+    def result(self, bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
+        """Return the number of the bin that has the value at the rank; null if it isn't kept."""
+        lists = stored_column(sessions, bound.name)
+        counts = numbers_of(stored_column(sessions, f"{bound.name}.counts").flatten())
+        sizes = lists.value_lengths().to_numpy().astype(np.int64)
+        first = np.cumsum(sizes) - sizes
+        up_to = np.concatenate([[0], np.cumsum(counts)])
+        below = up_to[first]
+        at = np.searchsorted(up_to[1:], below + self._ranks(up_to[first + sizes] - below))
+        unknown = (sizes == 0) | ((sizes > self.most) & (at == first))
+        found = self._middles(numbers_of(lists.flatten().take(pa.array(at, mask=unknown))))
+        if not isinstance(bound.type, TimedeltaType):
+            return array_of(found, FloatType.arrow, unknown)
+        micros = np.rint(np.clip(found, -LONGEST, LONGEST)).astype(np.int64)
+        return array_of(micros, TimedeltaType.arrow, unknown)
+
+    @property
+    def _log_base(self) -> float:
+        return 2 * math.atanh(self.relative_error)
+
+    def _bins(self, values: Array) -> Numbers:
+        """Return the bin of each value."""
+        sizes = np.abs(values.astype(np.float64))
+        is_finite = (sizes >= SMALLEST) & (sizes <= LARGEST)
+        powers = np.ceil(np.log(np.where(is_finite, sizes, 1.0)) / self._log_base)
+        special = np.where(sizes < SMALLEST, 0, INFINITE)
+        bins = np.where(is_finite, ORIGIN + powers.astype(np.int64), special)
+        return np.where(np.isnan(sizes), NAN, np.where(values < 0, -bins, bins))
+
+    def _middles(self, bins: Numbers) -> Array:
+        """Return the number that a bin stands for."""
+        places = np.abs(bins)
+        powers = np.where((places > 0) & (places < INFINITE), places - ORIGIN, 0)
+        with np.errstate(over="ignore"):  # the middle of the last bin may be more than any float
+            found = np.exp(powers * self._log_base + math.log1p(-self.relative_error))
+        found = np.where(places >= INFINITE, np.inf, np.minimum(found, LARGEST))
+        found = np.where(bins == NAN, np.nan, found)
+        return np.sign(bins) * found
+
+    def _ranks(self, totals: Numbers) -> Numbers:
+        """Return which of so many values in ascending order are wanted, from 1."""
+        # As floats, 0.07 of 100 would be more than 7.
+        share = Fraction(str(self.share))
+        exact: Any = totals.astype(object)
+        ranks: Numbers = (-(-exact * share.numerator // share.denominator)).astype(np.int64)
+        return np.maximum(ranks, 1)
+
+
+def _added(counts: Numbers, begins: Mask) -> Numbers:
+    """Add up counts from each mark to the next."""
+    found: Numbers = np.add.reduceat(counts, np.flatnonzero(begins)) if len(counts) else counts
+    return found
+
+
+@explains
+def percentile(
+    field: str,
+    share: float,
+    *,
+    relative_error: float = 0.01,
+    at_most: int = 1_000,
+    where: Condition | None = None,
+) -> Aggregate:
+    """
+    Return a percentile of a field that is an int, a float or a timedelta, within a relative error.
+
+        agg.percentile("seconds", 0.95)
+
+    It's the least of the values for which at least this share of them are less or equal, as SQL's
+    `percentile_disc` has it. What is returned is within the relative error of that value: a float,
+    or a timedelta in whole microseconds. NaN is greater than all numbers; it, zero and the
+    infinities are exact.
+
+    Values are counted in bins that are twice the relative error wide, after DDSketch by Masson, Rim
+    and Lee (VLDB 2019). A float closer to zero than 2.3e-308 counts as zero.
+
+    Args:
+        field: The field.
+        share: From 0, the least value, to 1, the greatest; 0.5 is the median. It may change while a
+            checkpoint lives.
+        relative_error: How far the result may be from the value, as a part of the value.
+        at_most: How many bins are kept: the highest. If the percentile is in a lower one, the
+            result is None. With an error of 0.01, 1,000 bins in a row are from 1 to 480 million.
+        where: Whose values count.
+
+    Raises:
+        SpecError: `share` isn't a number from 0 to 1, or `relative_error` one from 0.0001 to 0.5.
+    """
+    return Percentile(
+        of=field, where=where, at_most=at_most, share=share, relative_error=relative_error
+    )
