@@ -15,11 +15,15 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit._arguments import explains
-from sessionkit._arrays import whole
 from sessionkit._engine.logic import Memory
 from sessionkit._engine.shell.seed import HELD_COLUMN, KEPT_COLUMN, SeedFormat
 from sessionkit._engine.shell.storage import logic_of
-from sessionkit._engine.wire.packing import WATERMARK_COLUMN, joined_packs, packed_by_group
+from sessionkit._engine.wire.packing import (
+    WATERMARK_COLUMN,
+    joined_packs,
+    packed_by_group,
+    packed_rows,
+)
 from sessionkit._instants import BEGINNING_US, instant_of, span_us
 from sessionkit.errors import SessionkitError, SpecError, with_hint
 from sessionkit.spark._columns import A_STREAM, check_frame
@@ -264,11 +268,9 @@ def _portions(buckets: pa.Array, packs: pa.Array) -> Iterator[tuple[pa.Array, li
 def _batch(buckets: pa.Array, packs: list[bytes], own: str, schema: pa.Schema) -> pa.RecordBatch:
     """Return the rows of some chunks, packed by bucket."""
     by_bucket = pa.table({BUCKET: buckets.flatten()})
-    of_packs, found = packed_by_group(by_bucket, joined_packs(schema, packs))
-    nothing = pa.nulls(len(found), pa.binary())
-    columns = {BUCKET: whole(of_packs[BUCKET]), KEPT_COLUMN: nothing, HELD_COLUMN: nothing}
-    columns[own] = found
-    return pa.RecordBatch.from_pydict(columns)
+    of_packs, found, _ = packed_by_group(by_bucket, joined_packs(schema, packs))
+    kinds = {KEPT_COLUMN: pa.binary(), HELD_COLUMN: pa.binary()}
+    return packed_rows(of_packs, kinds, {own: found})
 
 
 # ------------------------------------------------------------------- what the old query has read

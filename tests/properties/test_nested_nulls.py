@@ -12,8 +12,7 @@ from hypothesis.strategies import DrawFn
 
 from sessionkit._engine.rows.table import INSTANT
 from sessionkit._engine.shell.worker import worker_of
-from sessionkit._engine.wire.packing import Packs
-from sessionkit._engine.wire.portions import rows_of
+from sessionkit._engine.wire.packing import rows_of
 from sessionkit._instants import END_OF_TIME_US, micros_of
 from sessionkit.state._collections import (
     AttrsType,
@@ -195,9 +194,9 @@ def check(found: Nulled) -> None:
         "number": pa.array(range(rows)),
         "x": found.column,
     }
-    packs = Packs.of_frames([frame_of(spec, sent(spec, columns))])
+    packs = rows_of([frame_of(spec, sent(spec, columns))])
     worker = worker_of(spec, with_rejected=True)
-    ((output, _),) = worker.until(rows_of(packs), 0, END_OF_TIME_US)
+    ((output, _),) = worker.until(packs, 0, END_OF_TIME_US)
 
     good = [place for place, value in enumerate(found.values) if is_good(found.kind, value)]
     kept, bad = (output.rows.filter(flags) for flags in split_by_kind(output.rows))

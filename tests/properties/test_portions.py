@@ -17,8 +17,7 @@ from sessionkit import SessionRules, SessionSpec
 from sessionkit._engine.shell import worker
 from sessionkit._engine.wire import packing
 from sessionkit._engine.wire.inbound import FUTURE_COLUMN, TIME_COLUMN, wire_columns
-from sessionkit._engine.wire.packing import Packer
-from sessionkit._engine.wire.portions import portions
+from sessionkit._engine.wire.packing import Packer, portions
 from sessionkit._instants import micros_of
 from tests.properties.test_session_rules import (
     Shown,

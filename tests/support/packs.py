@@ -16,10 +16,10 @@ from sessionkit._engine.wire.packing import (
     REJECTED_COLUMN,
     WATERMARK_COLUMN,
     Packer,
-    Packs,
+    packs_in,
+    rows_of,
     unpacked,
 )
-from sessionkit._engine.wire.portions import rows_of
 from sessionkit._instants import END_OF_TIME_US
 from sessionkit.spec.shared import AnySpec
 
@@ -50,7 +50,9 @@ class Packed:
 
     def read(self, spec: AnySpec, group: Any) -> tuple[pa.Table, list[Rejected]]:
         """Return the events of a group, and its rows that can't be events."""
-        return unpacked(no_events(spec), Packs.of_frames(self.frames(group)))
+        return unpacked(
+            no_events(spec), *packs_in(self.frames(group), EVENTS_COLUMN, REJECTED_COLUMN)
+        )
 
 
 def packed(
@@ -87,7 +89,6 @@ def frame_of(spec: AnySpec, table: pa.Table) -> pd.DataFrame:
 
 def run_whole(spec: AnySpec, frame: pd.DataFrame, processing_us: int = 0) -> pd.DataFrame:
     """Run rows of one group as a batch does; return its output as a stream hands it out."""
-    packs = Packs.of_frames([frame])
     worker = worker_of(spec, with_rejected=True)
-    ((output, _),) = worker.until(rows_of(packs), processing_us, END_OF_TIME_US)
+    ((output, _),) = worker.until(rows_of([frame]), processing_us, END_OF_TIME_US)
     return packed_frame(output)

@@ -24,12 +24,14 @@ from sessionkit._engine.wire.packing import (
     REJECTED_COLUMN,
     joined_packs,
     packed_by_group,
+    packed_rows,
     packs_in,
 )
 from sessionkit.spec.shared import AnySpec
 
 ERASED_COLUMN: Final = "_erased"
 """The column in which packs of keys cross."""
+KINDS: Final = {ERASED_COLUMN: pa.binary(), REJECTED_COLUMN: pa.binary()}
 NOT_A_KEY: Final = "an erasure: %s"
 DROPPED: Final = "dropped of this key: %d rows of state, %d events that waited"
 
@@ -47,23 +49,19 @@ class ErasurePacker:
 
         The columns are those of the group, `_erased` and `_rejected`.
         """
-        for rows in map(pa.table, batches):
+        for rows in batches:
             good, keys, reasons = valid_keys(self.spec, rows)
-            groups, mask = rows.select(self.group), pa.array(good)
-            yield self._row(*packed_by_group(groups.filter(mask), keys.filter(mask)), ERASED_COLUMN)
+            groups, mask = pa.table(rows.select(self.group)), pa.array(good)
+            of_packs, packs, _ = packed_by_group(groups.filter(mask), keys.filter(mask))
+            yield packed_rows(of_packs, KINDS, {ERASED_COLUMN: packs})
             if not good.all():
                 bad = pa.array(~good)
                 texts = pa.array([text and NOT_A_KEY % text for text in reasons], pa.string())
                 columns = {name: whole(keys[name]) for name in keys.column_names} | {REASON: texts}
                 schema = rejected_schema(events_schema(self.spec))
                 quarantined = filled(schema, columns, rows.num_rows).filter(bad)
-                yield self._row(*packed_by_group(groups.filter(bad), quarantined), REJECTED_COLUMN)
-
-    def _row(self, groups: pa.Table, packs: pa.Array, name: str) -> pa.RecordBatch:
-        columns = {one: whole(groups[one]) for one in groups.column_names}
-        nothing = pa.nulls(len(packs), pa.binary())
-        columns |= {ERASED_COLUMN: nothing, REJECTED_COLUMN: nothing, name: packs}
-        return pa.RecordBatch.from_pydict(columns)
+                of_packs, packs, _ = packed_by_group(groups.filter(bad), quarantined)
+                yield packed_rows(of_packs, KINDS, {REJECTED_COLUMN: packs})
 
 
 def erased_keys(logic: Logic, frames: Sequence[pd.DataFrame]) -> pa.Table | None:

@@ -35,8 +35,16 @@ from sessionkit._engine.wire.outbound import (
     packed_frame,
     row_frames,
 )
-from sessionkit._engine.wire.packing import Packs, unpacked
-from sessionkit._engine.wire.portions import PackedRow, Portion, portions, rows_of_groups
+from sessionkit._engine.wire.packing import (
+    EVENTS_COLUMN,
+    REJECTED_COLUMN,
+    PackedRow,
+    Portion,
+    packs_in,
+    portions,
+    rows_of_groups,
+    unpacked,
+)
 from sessionkit._instants import (
     BEGINNING_US,
     END_OF_TIME_US,
@@ -131,7 +139,9 @@ class Worker:
         clocks: BatchClocks,
     ) -> Iterable[pd.DataFrame]:
         logic, seeded = self.logic, None
-        arrived, quarantined = unpacked(logic.nothing.buffered, Packs.of_frames(frames))
+        arrived, quarantined = unpacked(
+            logic.nothing.buffered, *packs_in(frames, EVENTS_COLUMN, REJECTED_COLUMN)
+        )
         if logic.spec.inputs.max_jump is not None:
             _warn_of_a_jump(logic.spec, arrived, clocks)
         if self.seed is not None:

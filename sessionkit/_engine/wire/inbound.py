@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit._arrays import Mask, whole
+from sessionkit._arrays import Mask, mask_of
 from sessionkit._engine.boundaries import latest_before_jump
 from sessionkit._engine.rows.table import INSTANT, events_schema, key_schema, remembered
 from sessionkit._instants import FIRST_INSTANT_US, span_us
@@ -72,12 +72,7 @@ def rejected_schema(events: pa.Schema) -> pa.Schema:
     return events.append(pa.field(REASON, pa.string()))
 
 
-@remembered
-def _crossing(spec: AnySpec) -> tuple[Sequence[WireColumn], pa.Schema]:
-    return wire_columns(spec), rejected_schema(events_schema(spec))
-
-
-def validated(spec: AnySpec, rows: pa.Table) -> tuple[Mask, pa.Table]:
+def validated(spec: AnySpec, rows: pa.RecordBatch) -> tuple[Mask, pa.Table]:
     """
     Find out which of some rows, named as on the wire, can be events.
 
@@ -89,19 +84,19 @@ def validated(spec: AnySpec, rows: pa.Table) -> tuple[Mask, pa.Table]:
         Which rows can be events, and all rows under `rejected_schema`, with a null for the reason
         where a row can.
     """
-    (columns, schema), reasons = _crossing(spec), _Reasons(rows.num_rows)
-    if UNREADABLE_COLUMN in rows.column_names:
-        reasons.take(whole(rows[UNREADABLE_COLUMN]))
+    reasons = _Reasons(rows.num_rows)
+    if UNREADABLE_COLUMN in rows.schema.names:
+        reasons.take(rows[UNREADABLE_COLUMN])
     time = _time(spec, rows, reasons)
-    arrays = _values(columns, rows, reasons)
+    arrays = _values(wire_columns(spec), rows, reasons)
     if spec.inputs.max_jump is not None and reasons.good.any():
         _look_for_jumps(time, spec.inputs.max_jump, reasons)
     arrays.insert(len(spec.key_fields), time)
     arrays.append(pa.array(reasons.texts, pa.string()))
-    return reasons.good, pa.Table.from_arrays(arrays, schema=schema)
+    return reasons.good, pa.Table.from_arrays(arrays, schema=rejected_schema(events_schema(spec)))
 
 
-def valid_keys(spec: AnySpec, rows: pa.Table) -> tuple[Mask, pa.Table, Sequence[str | None]]:
+def valid_keys(spec: AnySpec, rows: pa.RecordBatch) -> tuple[Mask, pa.Table, Sequence[str | None]]:
     """Find out which of some rows have a key, as `validated`; return why others have none."""
     columns = [one for one in wire_columns(spec) if one.role == "key"]
     reasons = _Reasons(rows.num_rows)
@@ -109,13 +104,15 @@ def valid_keys(spec: AnySpec, rows: pa.Table) -> tuple[Mask, pa.Table, Sequence[
     return reasons.good, keys, reasons.texts.tolist()
 
 
-def _values(columns: Sequence[WireColumn], rows: pa.Table, reasons: "_Reasons") -> list[pa.Array]:
+def _values(
+    columns: Sequence[WireColumn], rows: pa.RecordBatch, reasons: "_Reasons"
+) -> list[pa.Array]:
     """Return columns in their declared types, and add the reasons of rows that don't fit."""
     arrays = []
     for column in columns:
-        values = whole(rows[column.name])
+        values = rows[column.name]
         if column.is_required and values.null_count:
-            reasons.add(_mask(values.is_null()), f"`{_path(column)}` is null")
+            reasons.add(mask_of(values.is_null()), f"`{_path(column)}` is null")
         if not (column.is_unchecked and values.type == column.kind.arrow):
             values = _converted(column.kind, values, _path(column), reasons)
         arrays.append(values)
@@ -140,29 +137,26 @@ class _Reasons:
 
     def take(self, texts: pa.Array) -> None:
         """Add the reasons that a source gives; null where it has none."""
-        given = _mask(texts.is_valid())
+        given = mask_of(texts.is_valid())
         if given.any():
             self.texts[given] = texts.to_numpy(zero_copy_only=False)[given]
             self.good &= ~given
 
 
-def _time(spec: AnySpec, rows: pa.Table, reasons: _Reasons) -> pa.Array:
+def _time(spec: AnySpec, rows: pa.RecordBatch, reasons: _Reasons) -> pa.Array:
     if spec.event_time is None:
         return pa.array(np.zeros(rows.num_rows, np.int64)).cast(INSTANT)
-    times = whole(rows[TIME_COLUMN])
-    missing = times.is_null().to_numpy(zero_copy_only=False)
+    times = rows[TIME_COLUMN]
+    missing = mask_of(times.is_null())
     times_us = times.cast(pa.int64()).fill_null(0).to_numpy()
     before, after = times_us < FIRST_INSTANT_US, times_us > spec.latest_event_us
     bad = missing | before | after
-    if bad.any():
-        reasons.add(missing, "its event time is null")
-        reasons.add(before, "its event time is before the year 1")
-        reasons.add(after, "its event time, or an end counted from it, is after the year 9999")
-    if FUTURE_COLUMN in rows.column_names:
-        future = whole(rows[FUTURE_COLUMN]).fill_null(fill_value=False)
-        reasons.add(
-            future.to_numpy(zero_copy_only=False), "its event time is too far in the future"
-        )
+    reasons.add(missing, "its event time is null")
+    reasons.add(before, "its event time is before the year 1")
+    reasons.add(after, "its event time, or an end counted from it, is after the year 9999")
+    if FUTURE_COLUMN in rows.schema.names:
+        future = mask_of(rows[FUTURE_COLUMN])
+        reasons.add(future, "its event time is too far in the future")
     return pa.array(times_us, mask=bad).cast(INSTANT)
 
 
@@ -174,28 +168,20 @@ def _look_for_jumps(time: pa.Array, max_jump: timedelta, reasons: _Reasons) -> N
 
 
 def _converted(kind: FieldType, values: pa.Array, path: str, reasons: _Reasons) -> pa.Array:
-    if kind.facts is None:
+    if kind.facts is None or (isinstance(kind, DecimalType) and not _fits(kind, values.type)):
         return _one_by_one(kind, values, path, reasons)
-    if isinstance(kind, DecimalType):
-        return _decimals(kind, values, path, reasons)
     values = values.cast(kind.arrow)
-    bad = unreadable(kind, values)
-    return values if bad is None else _without(values, _mask(bad[0]), f"`{path}` {bad[1]}", reasons)
-
-
-def _without(values: pa.Array, bad: Mask, text: str, reasons: _Reasons) -> pa.Array:
-    if not bad.any():
+    unfit = unreadable(kind, values)
+    if unfit is None or not (is_unfit := mask_of(unfit[0])).any():
         return values
-    reasons.add(bad, text)
-    return pc.if_else(pa.array(bad), pa.scalar(None, values.type), values)
+    reasons.add(is_unfit, f"`{path}` {unfit[1]}")
+    return pc.if_else(unfit[0], pa.scalar(None, values.type), values)
 
 
-def _decimals(kind: DecimalType, values: pa.Array, path: str, reasons: _Reasons) -> pa.Array:
-    # Arrow's own cast overflows silently where a value at the new scale has too many digits.
-    before_point = values.type.precision - values.type.scale
-    if before_point <= kind.precision - kind.scale and values.type.scale <= kind.scale:
-        return values.cast(kind.arrow)
-    return _one_by_one(kind, values, path, reasons)
+def _fits(kind: DecimalType, found: pa.Decimal128Type) -> bool:
+    """Whether Arrow can cast each value: else it overflows silently, where digits are too many."""
+    before_point: int = found.precision - found.scale
+    return before_point <= kind.precision - kind.scale and bool(found.scale <= kind.scale)
 
 
 def _one_by_one(kind: FieldType, values: pa.Array, path: str, reasons: _Reasons) -> pa.Array:
@@ -205,11 +191,9 @@ def _one_by_one(kind: FieldType, values: pa.Array, path: str, reasons: _Reasons)
             stored.append(_parsed(kind, value, path) if value.is_valid else None)
         except Exception as error:  # noqa: BLE001 (the user's own validators and converters)
             stored.append(None)
-            row = np.zeros(len(values), np.bool_)
-            row[place] = True
-            first_line = str(error).partition("\n")[0]
-            known = isinstance(error, StateValueError)
-            reasons.add(row, first_line if known else f"`{path}`: {type(error).__name__}: {error}")
+            is_misfit, first_line = isinstance(error, StateValueError), str(error).split("\n")[0]
+            text = first_line if is_misfit else f"`{path}`: {type(error).__name__}: {error}"
+            reasons.add(np.arange(len(values)) == place, text)
     return pa.array(stored, type=kind.arrow)
 
 
@@ -236,8 +220,3 @@ def _parsed(kind: FieldType, value: pa.Scalar, path: str) -> Any:
     return kind.dump(
         kind.coerce(found if isinstance(kind, DecimalType) else kind.load(found), path)
     )
-
-
-def _mask(flags: pa.Array) -> Mask:
-    mask: Mask = flags.to_numpy(zero_copy_only=False)
-    return mask

@@ -24,7 +24,7 @@ from sessionkit._engine.rows.table import (
     result_schema,
     whole_batch,
 )
-from sessionkit._engine.wire.packing import packs_of, read_packs
+from sessionkit._engine.wire.packing import packs_of
 from sessionkit.spec.shared import COUNTS_COLUMN, NUMBER_COLUMN, REJECTED_COLUMNS, AnySpec
 from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import Field, OptionalType
@@ -145,7 +145,8 @@ def row_frames(output: Output, stats: Sequence[int | None] = ()) -> Iterator[pd.
 
 def packed_frame(output: Output, stats: Sequence[int | None] = ()) -> pd.DataFrame:
     """Return a frame of packed rows; a last row has the counts alone, and the stats."""
-    packs = [*packs_of(whole_batch(output.rows))] if output.rows.num_rows else []
+    has_rows = bool(output.rows.num_rows)
+    packs = [pack for _, pack in packs_of(whole_batch(output.rows))] if has_rows else []
     return _frame({ROWS_COLUMN: packs}, [*NUMBERS(output.counts), *stats])
 
 
@@ -186,27 +187,6 @@ def output_batches(outputs: Iterable[Output], schema: pa.Schema) -> Iterator[pa.
 
 def _with_counts(rows: pa.Table, counts: pa.Array) -> Iterator[pa.RecordBatch]:
     yield from rows.append_column(COUNTS_COLUMN, counts).to_batches()
-
-
-@attrs.frozen
-class Unpacker:
-    """Unpacks the rows that groups returned to Spark."""
-
-    schema: pa.Schema
-
-    @classmethod
-    def of(cls, spec: AnySpec, *, with_rejected: bool) -> "Unpacker":
-        return cls(output_schema(spec, with_rejected=with_rejected))
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Return the rows in the column of packs, whose nulls stand for no rows."""
-        for batch in batches:
-            yield from read_packs(self.schema, batch.column(0).drop_null().to_pylist())
-
-    def table(self, frames: Iterable[pd.DataFrame]) -> pa.Table:
-        """Return the rows in frames of a group as a table."""
-        packs: list[Any] = [pack for frame in frames for pack in frame[ROWS_COLUMN].dropna()]
-        return pa.Table.from_batches(read_packs(self.schema, packs), self.schema)
 
 
 def _shown(spec: AnySpec, part: Rejected) -> dict[str, Any]:

@@ -18,13 +18,14 @@ from sessionkit._engine.wire.inbound import (
     UNREADABLE_COLUMN,
     wire_columns,
 )
-from sessionkit._engine.wire.outbound import ROWS_COLUMN, Unpacker, output_fields
+from sessionkit._engine.wire.outbound import ROWS_COLUMN, output_fields, output_schema
 from sessionkit._engine.wire.packing import (
     EVENTS_COLUMN,
     FIRST_COLUMN,
     REJECTED_COLUMN,
     WATERMARK_COLUMN,
     Packer,
+    read_packs,
 )
 from sessionkit.spark._columns import OF_REJECTED, column, is_future, quoted, to_wire
 from sessionkit.spark._grouping import BUCKET, bucket_number
@@ -110,11 +111,12 @@ def unpacked_rows(rows: DataFrame, worker: Worker) -> DataFrame:
     if worker.as_rows:
         fields = output_fields(worker.logic.spec, with_rejected=worker.with_rejected)
         return found.select(*map(_as_users_see_it, fields))
-    unpacker = Unpacker.of(worker.logic.spec, with_rejected=worker.with_rejected)
+    schema = output_schema(worker.logic.spec, with_rejected=worker.with_rejected)
 
     def unpack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         freeze_imports("unpack")
-        return unpacker(batches)
+        for batch in batches:
+            yield from read_packs(schema, batch.column(0).drop_null().to_pylist())
 
     found = found.select(ROWS_COLUMN).mapInArrow(unpack, output_columns(worker))
     of_rejected = (NUMBER_COLUMN, *worker.logic.spec.inputs.passthrough)

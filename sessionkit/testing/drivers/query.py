@@ -25,8 +25,7 @@ from sessionkit._engine.shell.storage import logic_of, stored_memory
 from sessionkit._engine.shell.stored import Neighbours
 from sessionkit._engine.shell.worker import Worker, check_until, end_us, worker_of
 from sessionkit._engine.wire.outbound import Output, packed_frame
-from sessionkit._engine.wire.packing import EVENTS_COLUMN, REJECTED_COLUMN, Packs, packs_of
-from sessionkit._engine.wire.portions import rows_of
+from sessionkit._engine.wire.packing import EVENTS_COLUMN, REJECTED_COLUMN, packs_of, rows_of
 from sessionkit._instants import (
     BEGINNING_US,
     LAST_INSTANT_US,
@@ -321,9 +320,9 @@ def after_batch(
     check_until(spec, until)
     name = spec.event_time or ""
     taken = [dict(row) for row in history if row.get(name) is None or row[name] < until]
-    packs = Packs.of_frames([input_frame(spec, taken)] if taken else [])
+    rows = rows_of([input_frame(spec, taken)] if taken else [])
     worker, now_us = worker_of(spec, with_rejected=True), clocks.processing_ms * MILLISECOND_US
-    found = [*worker.until(rows_of(packs), now_us, end_us(until))]
+    found = [*worker.until(rows, now_us, end_us(until))]
     output, memory = Output.joined([output for output, _ in found]), found[-1][1]
     form = SeedFormat.of(worker.logic, end_us(until), micros_of(until))
     return _seeded(spec, [memory], form, clocks), packed_frame(output)
@@ -356,7 +355,7 @@ def _seeded(
                 places.setdefault(bucket_of(spec, key._asdict()), []).append(place)
             for group, found in places.items():
                 packs = packs_of(whole_batch(table.take(pa.array(found))))
-                rows.setdefault(group, []).extend({name: pack} for pack in packs)
+                rows.setdefault(group, []).extend({name: pack} for _, pack in packs)
     columns = [EVENTS_COLUMN, REJECTED_COLUMN, KEPT_COLUMN, HELD_COLUMN]
     made = {g: pd.DataFrame(found, columns=columns, dtype=object) for g, found in rows.items()}
     return Snapshot(attrs.evolve(clocks, since_us=form.watermark_us), Seed(form, made))

@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from sessionkit._arrays import whole
 from sessionkit._engine.counts import COUNTED, Counts
-from sessionkit._engine.wire.outbound import Unpacker, output_fields
+from sessionkit._engine.wire.outbound import ROWS_COLUMN, output_fields, output_schema
+from sessionkit._engine.wire.packing import joined_packs, packs_in
 from sessionkit.spec.session import SessionSpec
 from sessionkit.spec.shared import COUNTS_COLUMN, NUMBER_COLUMN, SESSION_COLUMNS, AnySpec, key_class
 from sessionkit.state._codec import codec_of, decode_column
@@ -269,7 +270,8 @@ def _about(spec: AnySpec, row: Row) -> dict[str, Any]:
 
 def _output_rows(spec: AnySpec, frames: Iterable[pd.DataFrame]) -> list[Row]:
     """Return the rows in the worker's output as Python values, under the names that users see."""
-    table = Unpacker.of(spec, with_rejected=True).table(frames)
+    (packs,) = packs_in(frames, ROWS_COLUMN)
+    table = joined_packs(output_schema(spec, with_rejected=True), packs)
     if not table.num_rows:
         return []
     fields = [f for f in output_fields(spec, with_rejected=True) if f.name != "event"]
