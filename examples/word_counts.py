@@ -21,8 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sessionkit.errors import SpecError
-from sessionkit.spark import OutputMode, check_output
+from sessionkit.spark import OutputMode
 from sessionkit.spark.windows import UnboundedStateWarning, sliding
 
 __all__ = ["WINDOWED", "from_files", "from_socket", "main", "running_counts", "start", "windows"]
@@ -62,7 +61,10 @@ def windows(lines: DataFrame, mode: OutputMode) -> DataFrame:
         F.expr("try_to_timestamp(parts[0])").alias("ts"),
         F.explode(F.expr("slice(parts, 2, greatest(size(parts) - 1, 0))")).alias("word"),
     )
-    return WINDOWED.output_mode(mode).apply(words.where("word <> ''"))
+    with warnings.catch_warnings():
+        # Complete mode shows every window there ever was, which is the point of the example.
+        warnings.simplefilter("ignore", UnboundedStateWarning)
+        return WINDOWED.output_mode(mode).apply(words.where("word <> ''"))
 
 
 def start(
@@ -95,27 +97,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     else:
         host, _, port = chosen.socket.rpartition(":")
         lines = from_socket(spark, host, int(port))
-    try:
-        counts = _counts(lines, mode, windowed=chosen.windows)
-    except SpecError as error:
-        print(error, file=sys.stderr)
-        return 2
+    counts = windows(lines, mode) if chosen.windows else running_counts(lines)
     query = start(counts, mode, until_end=bool(chosen.files))
     try:
         query.awaitTermination()
     except KeyboardInterrupt:
         query.stop()
     return 0
-
-
-def _counts(lines: DataFrame, mode: OutputMode, *, windowed: bool) -> DataFrame:
-    if not windowed:
-        check_output("aggregation", mode)
-        return running_counts(lines)
-    with warnings.catch_warnings():
-        # Complete mode shows every window there ever was, which is the point of the example.
-        warnings.simplefilter("ignore", UnboundedStateWarning)
-        return windows(lines, mode)
 
 
 def _parse(arguments: Sequence[str] | None) -> Namespace:

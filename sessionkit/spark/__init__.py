@@ -11,14 +11,6 @@ except ModuleNotFoundError:
 from sessionkit._engine.counts import Counts
 from sessionkit._engine.keys.program import StoredKey
 from sessionkit._engine.sessions.view import OpenSession
-from sessionkit.spark._output_rules import (
-    OutputMode,
-    OutputRule,
-    QueryType,
-    Sink,
-    check_output,
-    output_rules,
-)
 from sessionkit.spark._seeds import Seed, read_seed
 from sessionkit.spark._settings import recommended_settings
 from sessionkit.spark.checkpoints.changes import changed_keys, changed_sessions
@@ -35,6 +27,7 @@ from sessionkit.spark.jobs.progress import Reconciliation, batch_counts, reconci
 from sessionkit.spark.jobs.run import apply_with_state, sessionize, sessionize_all
 from sessionkit.spark.query import Temporary, start_query
 from sessionkit.spark.shorthand import Sessions, sessions
+from sessionkit.spark.sinks.protocol import OutputMode
 from sessionkit.spark.sinks.values import (
     Console,
     ExactlyOnce,
@@ -57,13 +50,10 @@ __all__ = [
     "Memory",
     "OpenSession",
     "OutputMode",
-    "OutputRule",
-    "QueryType",
     "Reconciliation",
     "Routes",
     "Seed",
     "Sessions",
-    "Sink",
     "StoredKey",
     "Temporary",
     "apply_with_state",
@@ -72,12 +62,10 @@ __all__ = [
     "changed_keys",
     "changed_sessions",
     "check_checkpoint",
-    "check_output",
     "erase_key",
     "migrate",
     "open_sessions",
     "open_sessions_frame",
-    "output_rules",
     "read_erasures",
     "read_seed",
     "recommended_settings",

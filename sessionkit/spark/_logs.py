@@ -134,12 +134,6 @@ def files_read(logs: Logs, number: int, spark: SparkSession) -> tuple[tuple[str,
     )
 
 
-def folders_read(logs: Logs, spark: SparkSession) -> tuple[str, ...]:
-    """Return the folders from which the sources of a checkpoint that read files have read."""
-    files = files_read(logs, logs.planned, spark)
-    return tuple({one.rpartition("/")[0]: None for names in files for one in names[:1]})
-
-
 def last_batch_of(logs: Logs) -> LastBatch | None:
     """Return the last finished micro-batch of the query of a checkpoint; None if none finished."""
     if not logs.commits:

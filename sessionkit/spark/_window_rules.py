@@ -1,6 +1,6 @@
 """The shape of windows, the rules of a windowed aggregation, and its explanation in words."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Final, Literal, TypeAlias
 
@@ -11,15 +11,9 @@ from pyspark.sql import functions as F
 from sessionkit._instants import Duration, duration, duration_text, span_us
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spark._columns import column, read_delay
-from sessionkit.spark._output_rules import (
-    OUTPUT_MODES,
-    OutputMode,
-    QueryType,
-    check_output,
-    refusal_of,
-)
-from sessionkit.spark._plan import Plan, plan_of
-from sessionkit.spark.watermarks import Watermark, declared_watermarks
+from sessionkit.spark._plan import analyzed_plan, plan_tree
+from sessionkit.spark.sinks.protocol import OutputMode
+from sessionkit.spark.watermarks import declared_watermarks
 
 Expression: TypeAlias = str | Column
 """SQL text, which needs no Spark session, or a Column, which does."""
@@ -89,11 +83,7 @@ def _micros(span: timedelta) -> str:
 
 
 def explanation(
-    shape: WindowShape,
-    keys: tuple[str, ...],
-    delay: timedelta | None,
-    query: QueryType,
-    mode: OutputMode,
+    shape: WindowShape, keys: tuple[str, ...], delay: timedelta | None, mode: OutputMode
 ) -> str:
     """Return the text that `WindowedAggregation.explain` shows."""
     on, growing = f"`{shape.on}`", growth(mode, shape.on)
@@ -112,9 +102,7 @@ def explanation(
         ("windows", _windows(shape)),
         ("one row for", f"each window{''.join(f' and {key}' for key in keys)}"),
         ("watermark", watermark),
-        ("query type", query),
         ("output mode", mode),
-        *_modes(query, mode),
         ("written", WRITTEN[mode]),
         ("kept in state", kept),
         ("late", late),
@@ -145,15 +133,6 @@ def _windows(shape: WindowShape) -> str:
         f"{length} long, one every {every}, over `{shape.on}`, from 1970-01-01 00:00 UTC{shift} "
         "on; the start is inclusive, the end exclusive"
     )
-
-
-def _modes(query: QueryType, mode: OutputMode) -> Iterator[tuple[str, str]]:
-    for other in OUTPUT_MODES:
-        refusal = refusal_of(query, other, None)
-        if refusal is not None:
-            yield f"  {other}", f"refused: {refusal.reason}"
-        else:
-            yield f"  {other}", "possible, chosen" if other == mode else "possible"
 
 
 def _late(shape: WindowShape) -> str:
@@ -221,35 +200,18 @@ def check_expression(value: object, name: str, hint: str) -> None:
         raise SpecError(with_hint(f"{name} must be SQL text or a Column, found {value!r}", hint))
 
 
-def own_watermark(
-    frame: DataFrame, on: str, delay: timedelta | None, mode: OutputMode
-) -> timedelta | None:
-    """Return the delay of the watermark that a stream already has for its windows, if any."""
-    declared = declared_watermarks(frame)
-    own = next((watermark for watermark in declared if watermark.column == on), None)
-    plan = plan_of(frame)
-    if plan.has_aggregation:
-        _check_chained(plan, on, own, delay, mode)
-    elif own is None and declared and (delay is not None or mode != "complete"):
-        others = ", ".join(f"`{watermark.column}`" for watermark in declared)
-        found = f"the frame has a watermark on {others}, but the windows are over `{on}`"
-        reason = f"a watermark on {others} doesn't say when a window over `{on}` closes"
-        hint = f"declare the watermark on `{on}` instead"
-        raise SpecError(with_hint(f"{found}: {reason}", hint))
-    elif own is not None and delay not in {None, own.delay}:
-        found = f"a watermark is declared twice on `{on}`: {duration_text(own.delay)} on the frame"
-        reason = f"and {duration_text(delay or own.delay)} here; Spark fails after the start"
-        raise SpecError(with_hint(f"{found}, {reason}", "leave one of them out"))
-    return None if own is None else own.delay
-
-
-def _check_chained(
-    plan: Plan, on: str, own: Watermark | None, delay: timedelta | None, mode: OutputMode
-) -> None:
-    """Check windows over a frame that is already an aggregation."""
-    check_output("chained_aggregation", mode)
-    again = delay is not None and (own is None or own.delay != delay)
-    if again or plan.is_watermarked_late:
+def check_chained(frame: DataFrame, on: str, delay: timedelta | None, mode: OutputMode) -> None:
+    """Refuse windows over an aggregation of which Spark closes none, or says something else."""
+    root = plan_tree(analyzed_plan(frame))
+    if root is None or not root.aggregates_stream:
+        return
+    if mode != "append":
+        found = f"windows over an aggregation can't be written in mode {mode!r}: the first one"
+        reason = "would send rows that it corrects later, and the second one can't take them back"
+        hint = "use mode 'append', or write the first result to a table and start a second query"
+        raise SpecError(with_hint(f"{found} {reason}", hint))
+    own = watermark_on(frame, on)
+    if (delay not in {None, own}) or root.is_watermarked_late:
         found = f"a watermark is declared after an aggregation, for the windows over `{on}`: Spark"
         reason = "starts such a query, but its watermark stays at 1970 and no window ever closes"
         hint = "declare it only before the first aggregation; `window_time` carries it further"
@@ -261,3 +223,8 @@ def _check_chained(
             'it further: .with_window_time() there, and on="window_time" here'
         )
         raise SpecError(with_hint(found, hint))
+
+
+def watermark_on(frame: DataFrame, on: str) -> timedelta | None:
+    """Return the delay of the watermark that a stream has on a column, if any."""
+    return next((one.delay for one in declared_watermarks(frame) if one.column == on), None)

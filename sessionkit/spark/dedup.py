@@ -14,7 +14,6 @@ from sessionkit._arguments import explains
 from sessionkit._instants import Duration, duration_text, span_us
 from sessionkit.errors import SchemaError, SpecError, with_hint
 from sessionkit.spark._columns import check_columns, column, read_delay
-from sessionkit.spark._output_rules import OutputMode, QueryType, Sink, check_output
 from sessionkit.spark.watermarks import Watermark, declare_watermark, declared_watermarks
 
 __all__ = [
@@ -41,11 +40,6 @@ STATE_SIZE: Final = (
     "one row for each key, forever: about 220 bytes for a 36-character key in Spark's default "
     "store (measured on Spark 4.3), so a million new keys a day add 220 MB a day"
 )
-QUERY_TYPES: Final[dict[Expiry, QueryType]] = {
-    "never": "deduplication",
-    "event_time": "deduplication",
-    "first_event_and_delay": "deduplication_within_watermark",
-}
 
 
 @explains
@@ -197,16 +191,6 @@ class Deduplication:
         if within:
             return watermarked.dropDuplicatesWithinWatermark(list(self.by))
         return watermarked.dropDuplicates(list(self.equal_by))
-
-    def output_mode(self, mode: OutputMode, sink: Sink | None = None) -> "Deduplication":
-        """
-        Check the output mode of a query over this definition, and return the definition.
-
-        Raises:
-            SpecError: A deduplication, or the sink, can't run in this mode.
-        """
-        check_output(QUERY_TYPES[self.expiry], mode, sink)
-        return self
 
     def explain(self) -> str:
         """Describe what is unique, how long a stream remembers a key, and what is late."""

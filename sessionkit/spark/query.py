@@ -12,22 +12,26 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from sessionkit._arguments import explains
 from sessionkit._instants import Duration, duration
-from sessionkit.errors import SpecError, StateMismatchError, with_hint
+from sessionkit.errors import SpecError, with_hint
 from sessionkit.spark._columns import A_STREAM, check_frame
-from sessionkit.spark._grouping import with_buckets
-from sessionkit.spark._logs import Logs, check_logs, folders_read, query_id_of
-from sessionkit.spark._output_rules import OutputMode, check_output
-from sessionkit.spark._plan import Plan, plan_of
+from sessionkit.spark._logs import Logs, check_logs, query_id_of
+from sessionkit.spark._plan import (
+    PlanNode,
+    analyzed_plan,
+    has_processing_time_timeout,
+    plan_tree,
+)
 from sessionkit.spark._settings import log_advice, tuned
 from sessionkit.spark.checkpoints.check_state import check_deep
 from sessionkit.spark.checkpoints.state_reader import (
+    check_operators,
     check_rules,
     may_be_read,
     reads_state,
-    stored_operators,
 )
 from sessionkit.spark.sinks.batches import Start
-from sessionkit.spark.sinks.start import check_start, checked_parts, kind_of, to_sink
+from sessionkit.spark.sinks.protocol import OutputMode
+from sessionkit.spark.sinks.start import check_start, checked_parts, to_sink
 from sessionkit.spark.sinks.values import (
     BatchSink,
     Console,
@@ -137,8 +141,8 @@ def start_query(
         SpecError: Sink, trigger, mode, checkpoint and frame don't fit together; a table or a folder
             belongs to another query, or is older or newer than the checkpoint; an aggregation, a
             join of streams or another spec reads the rows of a spec.
-        StateMismatchError: The checkpoint was written by another kind of query, or under a spec
-            with other rules. Needs Spark 4.0 or later; with 3.5, the running query fails instead.
+        StateMismatchError: The checkpoint was written under a spec with other rules. Needs Spark
+            4.0 or later; with 3.5, the running query fails instead.
         StateCorruptedError: The checkpoint is damaged: files of its logs are missing or contradict
             each other, or the stored state is damaged, as far as `check` reads it.
         UnsupportedError: `check="deep"` on Spark 3.5, which can't read state.
@@ -153,19 +157,17 @@ def start_query(
         raise SpecError(with_hint(found, "write it with frame.write, or read with readStream"))
     parts = checked_parts(frame, sink, mode)
     _check_options(options or {}, sink)
-    plan = plan_of(frame)
-    _check_one_state(plan)
-    check_output(plan.query, mode, kind_of(sink))
+    plan = analyzed_plan(frame)
+    _check_one_state(plan_tree(plan))
     by_spec = spec is not None and spec.clock == "processing_time"
-    if plan.has_processing_time_timeout or by_spec:
+    if by_spec or has_processing_time_timeout(plan):
         _check_waiting(timing)
-    _check_rows(plan, sink)
     name = _query_name(sink, name)
     location = _location(frame.sparkSession, sink, checkpoint, name)
     start = None
     if location is not None:
         query_id = _checked_query_id(frame.sparkSession, location)
-        logs = _check_location(frame.sparkSession, location, plan, spec, check)
+        logs = _check_location(frame.sparkSession, location, spec, check)
         _check_table(logs, sink, mode)
         start = Start(location, logs.planned, logs.finished, sink_since)
         check_start(frame, sink, parts, query_id, start)
@@ -180,7 +182,7 @@ def start_query(
 def _check_options(options: Mapping[str, Option], sink: StreamSink) -> None:
     if options and isinstance(sink, BatchSink):
         first = next(iter(options))
-        found = f"{_name(sink)} has no options of Spark's, and would ignore `{first}`"
+        found = f"{type(sink).__name__} has no options of Spark's, and would ignore `{first}`"
         hint = (
             "in Routes, pass those of Kafka as Kafka(options=...); write others in a ForeachBatch"
         )
@@ -192,10 +194,12 @@ def _check_options(options: Mapping[str, Option], sink: StreamSink) -> None:
             raise SpecError(with_hint(found, f"pass it as {argument}"))
 
 
-def _check_one_state(plan: Plan) -> None:
+def _check_one_state(plan: PlanNode | None) -> None:
     """Refuse what reads the rows of a spec in the same query, and would drop some as late."""
-    after = plan.after_python_state
-    if after is None and plan.python_states <= 1:
+    if plan is None:
+        return
+    after = plan.loses_rows_of_python_state
+    if after is None and sum(node.is_python_state for node in plan.walk()) <= 1:
         return
     if after in SHOWN_AS:
         found = (
@@ -209,16 +213,6 @@ def _check_one_state(plan: Plan) -> None:
         "docs/how-to/after-sessions.md lists what works in one query"
     )
     raise SpecError(with_hint(found, hint))
-
-
-def _check_rows(plan: Plan, sink: StreamSink) -> None:
-    """Refuse rows that Spark hands to foreach in a form it can't read: a ColumnarBatchRow."""
-    if plan.ends_in_python_state and isinstance(sink, Foreach):
-        found = (
-            "foreach can't read rows that come straight from applyInPandasWithState: Spark fails"
-        )
-        hint = "have the function return one more column and drop it, or use ForeachBatch"
-        raise SpecError(with_hint(found, hint))
 
 
 # ----------------------------------------------------------------------------------------- trigger
@@ -278,7 +272,9 @@ def _location(
     """Return the checkpoint location; None if Spark should create one for this run."""
     if isinstance(checkpoint, Temporary):
         if isinstance(sink, Files | Kafka | BatchSink):
-            found = f"{_name(sink)} can't use a temporary checkpoint: it needs a lasting one"
+            found = (
+                f"{type(sink).__name__} can't use a temporary checkpoint: it needs a lasting one"
+            )
             raise SpecError(with_hint(found, "pass checkpoint='/a/folder/of/its/own'"))
         return None
     if checkpoint is not None:
@@ -288,15 +284,13 @@ def _location(
         return f"{root}/{name}"
     if isinstance(sink, Console | Memory):
         return None
-    found = f"{_name(sink)} needs a checkpoint: without one, a restart writes every row again"
+    found = (
+        f"{type(sink).__name__} needs a checkpoint: without one, a restart writes every row again"
+    )
     hint = "pass checkpoint='/a/folder/of/its/own'"
     if isinstance(sink, ForeachBatch | Foreach):
         hint += ", or checkpoint=Temporary() if every start should start over"
     raise SpecError(with_hint(found, hint))
-
-
-def _name(sink: StreamSink) -> str:
-    return type(sink).__name__ if isinstance(sink, BatchSink) else kind_of(sink)
 
 
 def _check_depth(check: Check, spec: AnySpec | None) -> None:
@@ -318,45 +312,19 @@ def _checked_query_id(spark: SparkSession, location: str) -> str | None:
     return query_id
 
 
-def _check_location(
-    spark: SparkSession, location: str, plan: Plan, spec: AnySpec | None, check: Check
-) -> Logs:
+def _check_location(spark: SparkSession, location: str, spec: AnySpec | None, check: Check) -> Logs:
     logs = check_logs(location, spark)
-    _check_sources(spark, logs, plan)
     if not logs.commits:
         return logs
     # Otherwise the first micro-batch compares the spec with the checkpoint.
     is_readable = reads_state(spark) and may_be_read(location)
     if is_readable:
-        written, expected = tuple(stored_operators(location, spark)), plan.stateful_operators
-        if expected not in {None, written}:
-            by, has = (", ".join(each) or "no stateful operator" for each in (written, expected))
-            found = f"the checkpoint {location} holds the state of {by}, but the frame has {has}"
-            hint = "give each query a checkpoint of its own"
-            raise StateMismatchError(with_hint(found, hint))
-    if spec is not None and plan.buckets is not None:
-        spec = with_buckets(spec, plan.buckets)
+        check_operators(location, spark)
     if spec is not None and check == "deep":
         check_deep(logs, spec, spark)
     elif spec is not None and is_readable:
         check_rules(location, spec, spark)
     return logs
-
-
-def _check_sources(spark: SparkSession, logs: Logs, plan: Plan) -> None:
-    """Refuse a frame with other sources than before, of which Spark says only how many."""
-    lines = logs.offsets.get(logs.planned)
-    if not lines or lines[0] != "v1" or plan.sources is None:
-        return
-    before, (least, most) = len(logs.sources(logs.planned)), plan.sources
-    if least <= before <= most:
-        return
-    read = ", ".join(folders_read(logs, spark))
-    found = f"the checkpoint {logs.path} is of a query with {before} sources"
-    found += f"{f' (files of {read})' if read else ''}, and the frame has {most}"
-    hint = "a seed, a clock and erasures are sources too: pass the same ones at each start"
-    hint += "; a query with other sources needs a checkpoint of its own"
-    raise StateMismatchError(with_hint(found, hint))
 
 
 def _check_table(logs: Logs, sink: StreamSink, mode: OutputMode) -> None:

@@ -13,7 +13,7 @@ and reads in the order in which rows flow: window, keys, watermark, aggregates, 
 
 import warnings
 from datetime import timedelta
-from typing import NoReturn, get_args
+from typing import get_args
 
 import attrs
 from pyspark.sql import DataFrame
@@ -23,21 +23,22 @@ from sessionkit._arguments import explains
 from sessionkit._instants import Duration, duration, duration_text
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spark._columns import check_columns, column, quoted
-from sessionkit.spark._output_rules import OutputMode, QueryType, check_output
 from sessionkit.spark._window_rules import (
     WINDOW_COLUMNS,
     Expression,
     WindowShape,
     check_aggregates,
+    check_chained,
     check_expression,
     check_names,
     explanation,
     expression,
     growth,
-    own_watermark,
     read_positive_delay,
     read_shift,
+    watermark_on,
 )
+from sessionkit.spark.sinks.protocol import OutputMode
 from sessionkit.spark.watermarks import declare_watermark
 
 __all__ = [
@@ -255,9 +256,6 @@ class WindowedAggregation:
             if name not in self.columns:
                 found = f"`order_by`: the result has no column `{name}`"
                 raise SpecError(with_hint(found, f"use one of {', '.join(self.columns)}"))
-        if self.chosen_mode is not None:
-            # The frame may have a watermark, which only `apply` sees.
-            self._check_mode(watermarked=True)
 
     @property
     def mode(self) -> OutputMode:
@@ -281,7 +279,7 @@ class WindowedAggregation:
                 that a micro-batch has changed; `complete` writes all windows in every micro-batch.
 
         Raises:
-            SpecError: The output mode doesn't exist, or this type of query can't run in it.
+            SpecError: The output mode doesn't exist.
         """
         if mode not in get_args(OutputMode):
             found = f"unknown output mode {mode!r}"
@@ -297,7 +295,7 @@ class WindowedAggregation:
             descending: Whether the largest values come first.
 
         Raises:
-            SpecError: The result has no such column, or another mode has been chosen.
+            SpecError: The result has no such column.
         """
         return attrs.evolve(self, sorted_by=columns, descending=descending)
 
@@ -309,18 +307,6 @@ class WindowedAggregation:
         it falls into the larger window that contains this one.
         """
         return attrs.evolve(self, keeps_window_time=True)
-
-    def watermark(self, delay: Duration) -> NoReturn:
-        """
-        Refuse: the watermark belongs before the aggregation.
-
-        Raises:
-            SpecError: Always.
-        """
-        found = f"a watermark of {delay!r} is declared after the aggregation"
-        reason = "Spark would put it on the result, where it closes no window and frees no state"
-        hint = "write .watermark(...) before .agg(...)"
-        raise SpecError(with_hint(f"{found}: {reason}", hint))
 
     def apply(self, frame: DataFrame) -> DataFrame:
         """
@@ -336,8 +322,10 @@ class WindowedAggregation:
             frame: The input, with the key columns and the event time, a timestamp.
 
         Raises:
-            SchemaError: A column is missing, or the event time isn't a timestamp.
-            SpecError: Spark would refuse the query, or would run it and return nothing.
+            SchemaError: A column is missing, the event time isn't a timestamp, or the stream has a
+                different watermark.
+            SpecError: Spark would run the query and return nothing, as after an aggregation whose
+                watermark doesn't reach these windows.
 
         Warns:
             UnboundedStateWarning: The stream would keep every window forever.
@@ -380,8 +368,7 @@ class WindowedAggregation:
         """
         Describe what a stream with this definition does.
 
-        The text names the type of the query and its possible output modes, and says when a window
-        is written, when it leaves the state, and which rows are late.
+        The text says when a window is written, when it leaves the state, and which rows are late.
 
         Args:
             frame: The stream, which may have the watermark that the definition doesn't declare.
@@ -389,34 +376,18 @@ class WindowedAggregation:
         windows = self.windows
         delay = windows.delay
         if frame is not None:
-            delay = own_watermark(frame, windows.shape.on, delay, self.mode) or delay
-        query = self._query_type(watermarked=delay is not None)
-        return explanation(windows.shape, windows.keys, delay, query, self.mode)
-
-    def _query_type(self, *, watermarked: bool) -> QueryType:
-        if self.sorted_by:
-            return "sorted_aggregation"
-        if self.windows.shape.kind == "session":
-            return "watermarked_session_window" if watermarked else "session_window"
-        return "watermarked_aggregation" if watermarked else "aggregation"
-
-    def _check_mode(self, *, watermarked: bool) -> None:
-        if self.windows.shape.kind == "session" and not self.windows.keys:
-            found = "session windows on a stream need a key: without one Spark fails after the"
-            hint = 'name a key: .by("user"); a batch needs none if no output mode is chosen'
-            raise SpecError(with_hint(f"{found} query has started", hint))
-        check_output(self._query_type(watermarked=watermarked), self.mode)
+            delay = watermark_on(frame, windows.shape.on) or delay
+        return explanation(windows.shape, windows.keys, delay, self.mode)
 
     def _watermarked(self, frame: DataFrame) -> DataFrame:
         """Check a stream, and return it with its watermark."""
         on, delay = self.windows.shape.on, self.windows.delay
-        there = own_watermark(frame, on, delay, self.mode)
-        watermarked = there is not None or delay is not None
-        self._check_mode(watermarked=watermarked)
-        if self.mode == "complete" or not watermarked:
+        check_chained(frame, on, delay, self.mode)
+        there = watermark_on(frame, on)
+        if self.mode == "complete" or (there is None and delay is None):
             hint = "use mode 'append' or 'update' with a watermark, or a source whose keys and time"
             text = with_hint(growth(self.mode, on), f"{hint} are bounded")
             warnings.warn(text, UnboundedStateWarning, stacklevel=3)
-        if there is not None or delay is None:
+        if delay is None or delay == there:
             return frame
         return declare_watermark(frame, on, delay)

@@ -158,33 +158,6 @@ class TestRefused:
         assert found in str(caught.value)
         assert "Hint: remove declare_watermark, or use" in str(caught.value)
 
-    @EVERY
-    def test_complete(self, source: Source, tmp_path: Path, rule: Deduplication) -> None:
-        """Mode complete is refused, as Spark refuses it at the start."""
-        source.put(("a", SECOND, 1))
-
-        with pytest.raises(SpecError) as caught:
-            rule.output_mode("complete")
-
-        assert "only an aggregation keeps its whole result" in str(caught.value)
-        assert "Hint: use mode 'append' or 'update'" in str(caught.value)
-        with (
-            pytest.raises(AnalysisException),
-            running(rule.apply(source.stream()), tmp_path / "checkpoint", "complete"),
-        ):
-            pass
-
-    @EVERY
-    def test_update_to_files(self, rule: Deduplication) -> None:
-        """A file sink takes no updates; other sinks do, and append goes anywhere."""
-        with pytest.raises(SpecError) as caught:
-            rule.output_mode("update", "file")
-
-        assert "a file sink only adds files" in str(caught.value)
-        assert "Hint: use mode 'append'" in str(caught.value)
-        assert rule is rule.output_mode("update", "memory")
-        assert rule is rule.output_mode("append", "file")
-
     def test_what_spark_does_with_a_batch(self, source: Source) -> None:
         """Spark refuses dropDuplicatesWithinWatermark on a batch; the definition does not."""
         source.put(("a", SECOND, 1))

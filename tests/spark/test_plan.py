@@ -1,16 +1,21 @@
-"""The type of a query is read from its plan, and nothing is read into a plan that is not there."""
+"""What is read from a plan, and nothing is read into a plan that is not there."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupStateTimeout
 
-from sessionkit.spark._output_rules import QUERY_TYPES, QueryType
-from sessionkit.spark._plan import plan_of
-from tests.support.cells import QUERIES, Events, joined, session_windowed, windowed, with_state
+from sessionkit.spark._plan import (
+    PlanNode,
+    analyzed_plan,
+    has_processing_time_timeout,
+    plan_tree,
+)
+from tests.support.queries import Events, joined, windowed, with_state
+
+EVENT_TIME, NO_TIMEOUT = GroupStateTimeout.EventTimeTimeout, GroupStateTimeout.NoTimeout
 
 
 @pytest.fixture(scope="module")
@@ -18,112 +23,77 @@ def events(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Eve
     return Events(spark, tmp_path_factory.mktemp("plan")).write()
 
 
-@pytest.mark.parametrize("query", QUERY_TYPES)
-def test_a_query_is_of_its_type(events: Events, query: QueryType) -> None:
-    """The query with which a row of the table is tried on Spark has the type of the row."""
-    assert query == plan_of(QUERIES[query](events)).query
+def root_of(frame: DataFrame) -> PlanNode:
+    root = plan_tree(analyzed_plan(frame))
+    assert root is not None
+    return root
 
 
 @pytest.mark.parametrize(
-    ("query", "make"),
+    ("make", "expected"),
     [
-        ("stateless", lambda events: events.stream().union(events.stream())),
-        ("stateless", lambda events: events.stream().join(events.batch(), "key", "left")),
-        (
-            "stateless",
-            lambda events: events.stream().repartition(2).selectExpr("explode(array(1))"),
-        ),
-        ("stateless", lambda events: events.stream().join(windowed(events.batch()), "key")),
-        ("sorted", lambda events: events.stream().sortWithinPartitions("at")),
-        ("aggregation", lambda events: events.watermarked().groupBy("key").count()),
-        ("aggregation", lambda events: events.watermarked().groupBy(F.to_date("at")).count()),
-        ("aggregation", lambda events: windowed(events.stream().dropDuplicates(["key"]))),
-        ("watermarked_aggregation", lambda events: events.watermarked().groupBy("at").count()),
-        ("sorted_aggregation", lambda events: windowed(events.stream()).orderBy("key").limit(1)),
-        ("deduplication", lambda events: events.watermarked().distinct()),
-        ("outer_join", lambda events: joined(events, "fullOuter")),
+        (lambda events: windowed(events.stream()), True),
+        (lambda events: joined(events, "inner").groupBy("key1").count(), True),
+        (lambda events: events.stream().selectExpr("key AS Aggregate"), False),
+        (lambda events: events.stream().join(windowed(events.batch()), "key"), False),
     ],
 )
-def test_other_ways_to_write_a_type(
-    events: Events, query: QueryType, make: Callable[[Events], DataFrame]
+def test_an_aggregation_of_a_stream_is_seen(
+    events: Events, make: Callable[[Events], DataFrame], *, expected: bool
 ) -> None:
-    """A type is what Spark makes of the frame, not how it was written."""
-    assert query == plan_of(make(events)).query
+    """Neither a column of that name is one, nor that of a table that is joined."""
+    assert expected == root_of(make(events)).aggregates_stream
+
+
+def test_a_watermark_after_an_aggregation_is_seen(events: Events) -> None:
+    """One before it isn't one after it."""
+    first = windowed(events.watermarked()).select(F.col("window.end").alias("end"), "count")
+
+    assert not root_of(first).is_watermarked_late
+    assert root_of(first.withWatermark("end", "1 hour")).is_watermarked_late
 
 
 @pytest.mark.parametrize(
-    "make",
+    ("follow", "expected"),
     [
-        lambda events: windowed(joined(events, "inner").selectExpr("key1 AS key", "at1 AS at")),
-        lambda events: windowed(events.stream()).limit(1),
-        lambda events: windowed(events.stream()).union(windowed(events.stream())),
-        lambda events: events.stream().dropDuplicates(["key"]).union(events.stream().distinct()),
-        lambda events: (
-            events.stream().groupBy(*(F.expr(f"value + {n}") for n in range(30))).count()
-        ),
+        (lambda rows, events: rows.where("key > 'a'").dropDuplicates(["key"]).limit(1), None),
+        (lambda rows, events: rows.join(events.batch(), "key"), None),
+        (lambda rows, events: rows.sample(0.5).repartition(2), None),
+        (lambda rows, events: rows.groupBy("key").count(), "Aggregate"),
+        (lambda rows, events: rows.join(events.stream(), "key").select("value"), "Join"),
     ],
 )
-def test_what_is_not_known_is_left_to_spark(
-    events: Events, make: Callable[[Events], DataFrame]
+def test_what_would_drop_rows_of_a_function_with_state_is_seen(
+    events: Events, follow: Callable[[DataFrame, Events], DataFrame], expected: str | None
 ) -> None:
-    """A query that the table does not have is of no type, and its operators are not known."""
-    plan = plan_of(make(events))
+    """With an event-time timeout, as Spark has passed the times of its rows by then."""
+    timed = with_state(events.watermarked(), "append", EVENT_TIME)
+    free = with_state(events.watermarked(), "append", NO_TIMEOUT)
 
-    assert (None, None) == (plan.query, plan.stateful_operators)
-
-
-def test_names_of_the_user_are_no_operators(events: Events) -> None:
-    """Columns that are called like an operator or a window are columns."""
-    named = events.stream().selectExpr("key AS Sort", "at AS session_window", "value AS `[a`")
-
-    assert plan_of(named).query == "stateless"
-    assert plan_of(named.groupBy("session_window", "[a").count()).query == "aggregation"
-
-
-def test_text_that_looks_like_a_plan_is_left_to_spark(events: Events) -> None:
-    """A literal over several lines hides what comes after it, so the type isn't known."""
-    text = F.lit("x\n~Sort [a#1]\n   +- ~Aggregate [b#2], [b#2]")
-
-    assert plan_of(events.stream().withColumn("text", text)).query is None
+    assert expected == root_of(follow(timed, events)).loses_rows_of_python_state
+    assert None is root_of(follow(free, events)).loses_rows_of_python_state
 
 
 def test_reading_a_plan_leaves_nothing_behind(events: Events) -> None:
     """No view, and no query, is there afterwards."""
     spark = events.spark
     before = (spark.catalog.listTables(), len(spark.streams.active))
-    plan_of(session_windowed(events.watermarked()))
+    analyzed_plan(windowed(events.watermarked()))
 
     assert before == (spark.catalog.listTables(), len(spark.streams.active))
 
 
 @pytest.mark.parametrize(
     ("timeout", "waits"),
-    [
-        (GroupStateTimeout.NoTimeout, False),
-        (GroupStateTimeout.EventTimeTimeout, False),
-        (GroupStateTimeout.ProcessingTimeTimeout, True),
-    ],
+    [(NO_TIMEOUT, False), (EVENT_TIME, False), (GroupStateTimeout.ProcessingTimeTimeout, True)],
 )
-def test_a_timeout_of_processing_time_is_seen(events: Events, timeout: str, *, waits: bool) -> None:
-    """The plan shows which timeout a function with state has."""
-    assert (
-        waits
-        == plan_of(with_state(events.watermarked(), "append", timeout)).has_processing_time_timeout
-    )
+@pytest.mark.parametrize("literal", ["one line", "two\nlines"])
+def test_a_timeout_of_processing_time_is_seen(
+    events: Events, timeout: str, literal: str, *, waits: bool
+) -> None:
+    """Also where a literal over several lines hides the tree."""
+    frame = with_state(events.watermarked(), "append", timeout)
+    text = analyzed_plan(frame.withColumn("text", F.lit(literal)))
 
-
-def test_a_literal_over_several_lines_hides_no_query_that_never_ends(events: Events) -> None:
-    """What the tree does not show, the lines do."""
-    timeout = GroupStateTimeout.ProcessingTimeTimeout
-    waiting = with_state(events.watermarked(), "append", timeout)
-    plan = plan_of(waiting.withColumn("text", F.lit("two\nlines")))
-
-    assert plan.query is None
-    assert plan.has_processing_time_timeout
-
-
-def test_rows_straight_from_a_function_with_state_are_seen(events: Events) -> None:
-    """The plan shows whether anything follows the function."""
-    projected: Any = with_state(events.watermarked(), "append", GroupStateTimeout.NoTimeout)
-
-    assert not plan_of(projected).ends_in_python_state
+    assert waits == has_processing_time_timeout(text)
+    assert (literal == "two\nlines") == (plan_tree(text) is None)

@@ -1,14 +1,12 @@
 """`start_query` refuses what cannot work before Spark starts, and starts what can."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
-from pyspark.errors import AnalysisException, StreamingQueryException
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.state import GroupStateTimeout
@@ -27,7 +25,7 @@ from sessionkit.spark.sinks.values import (
     Kafka,
     Memory,
 )
-from tests.support.cells import Events, windowed, with_state
+from tests.support.queries import Events, windowed, with_state
 from tests.support.session_specs import collecting
 
 GAP, DELAY = timedelta(minutes=10), timedelta(minutes=20)
@@ -79,18 +77,6 @@ def test_files_are_written_once_over_restarts(stream: DataFrame, tmp_path: Path)
         (row.key, row.value) for row in stream.sparkSession.read.json(str(out)).collect()
     ]
     assert (out / "key=a").is_dir()
-
-
-def test_other_sources_than_before_are_refused(events: Events, tmp_path: Path) -> None:
-    """Spark ends the query with their numbers alone."""
-    one, both = events.stream(), events.stream().union(events.stream())
-    sink = Files("parquet", tmp_path / "out")
-    run(one, sink=sink, checkpoint=tmp_path / "one")
-    message, hint = refusal(both, sink=sink, checkpoint=str(tmp_path / "one"))
-
-    assert f"{tmp_path / 'one'} is of a query with 1 sources (files of " in message
-    assert message.endswith("and the frame has 2")
-    assert hint.startswith("a seed, a clock and erasures are sources too")
 
 
 @pytest.mark.parametrize(
@@ -215,7 +201,7 @@ def test_the_conf_of_the_session_gives_a_checkpoint(stream: DataFrame, tmp_path:
         spark.conf.unset("spark.sql.streaming.checkpointLocation")
 
     assert (tmp_path / "visits" / "commits" / "0").exists()
-    assert "foreachBatch needs a checkpoint" in message
+    assert "ForeachBatch needs a checkpoint" in message
 
 
 def test_sessions_go_on_with_the_same_spec(events: Events, tmp_path: Path) -> None:
@@ -250,24 +236,6 @@ def test_a_batch_is_refused(events: Events) -> None:
 
     assert "the frame is a batch" in message
     assert "frame.write" in hint
-
-
-def test_a_mode_that_the_query_does_not_have_is_refused(events: Events) -> None:
-    """The type of the query is found, and the reason is that of the table."""
-    message, hint = refusal(windowed(events.stream()), mode="append")
-
-    assert "a query of type aggregation can't write to the console sink" in message
-    assert "no watermark says when a group is final" in message
-    assert "declare a watermark" in hint
-
-
-def test_a_mode_that_the_sink_does_not_have_is_refused(events: Events, tmp_path: Path) -> None:
-    """Files take append only, whatever the query is."""
-    sink = Files("json", tmp_path / "out")
-    message, hint = refusal(windowed(events.stream()), sink=sink, mode="update")
-
-    assert "a file sink only adds files" in message
-    assert "foreachBatch" in hint
 
 
 def test_available_now_with_a_processing_time_timeout_is_refused(events: Events) -> None:
@@ -361,10 +329,10 @@ def test_a_trigger_in_a_form_of_its_own_is_a_duration_or_nothing(trigger: Any) -
 @pytest.mark.parametrize(
     ("sink", "said"),
     [
-        (Files("json", "/nowhere"), "file needs a checkpoint"),
-        (Kafka("127.0.0.1:1", "topic"), "kafka needs a checkpoint"),
-        (ForeachBatch(ignore), "foreachBatch needs a checkpoint"),
-        (Foreach(print), "foreach needs a checkpoint"),
+        (Files("json", "/nowhere"), "Files needs a checkpoint"),
+        (Kafka("127.0.0.1:1", "topic"), "Kafka needs a checkpoint"),
+        (ForeachBatch(ignore), "ForeachBatch needs a checkpoint"),
+        (Foreach(print), "Foreach needs a checkpoint"),
     ],
 )
 def test_a_sink_that_survives_a_restart_needs_a_checkpoint(
@@ -384,7 +352,7 @@ def test_files_take_no_temporary_checkpoint(stream: DataFrame, tmp_path: Path) -
     sink = Files("json", tmp_path / "out")
     message, hint = refusal(stream, sink=sink, checkpoint=Temporary())
 
-    assert "file can't use a temporary checkpoint" in message
+    assert "Files can't use a temporary checkpoint" in message
     assert "pass checkpoint=" in hint
     with pytest.raises(AnalysisException, match="checkpointLocation must be specified"):
         stream.writeStream.format("json").start(str(tmp_path / "out"))
@@ -445,7 +413,6 @@ def test_a_memory_table_of_complete_mode_goes_on(events: Events, tmp_path: Path)
             "would ignore `header`",
             "Kafka(options=...)",
         ),
-        ({"mode": "upsert"}, "`mode` must be one of append, update, complete", "'append'"),
     ],
 )
 def test_a_sink_that_cannot_work_is_refused(
@@ -489,52 +456,3 @@ def test_a_checkpoint_in_use_is_refused(stream: DataFrame, tmp_path: Path) -> No
 
     assert f"the query first is using the checkpoint {tmp_path}" in message
     assert "stop that query first" in hint
-
-
-def test_a_checkpoint_of_other_operators_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    """State of a deduplication is nothing that an aggregation could go on from."""
-    events, checkpoint = Events(spark, tmp_path).write(), tmp_path / "checkpoint"
-    sink = ForeachBatch(lambda batch, _: batch.foreach(lambda row: None))
-    run(events.stream().dropDuplicates(["key"]), sink=sink, checkpoint=checkpoint)
-    counts = windowed(events.stream())
-    message, hint = refusal(counts, sink=sink, checkpoint=checkpoint, mode="update")
-    stateless, _ = refusal(events.stream(), sink=sink, checkpoint=checkpoint)
-
-    assert "holds the state of dedupe, but the frame has stateStoreSave" in message
-    assert "but the frame has no stateful operator" in stateless
-    assert "a checkpoint of its own" in hint
-    # Spark itself refuses it too, but starts the query first and waits for data.
-    events.batch().write.mode("append").parquet(events.source)
-    for frame, mode in [(counts, "update"), (events.stream(), "append")]:
-        writer = frame.writeStream.outputMode(mode).foreachBatch(sink.function)
-        query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
-        with pytest.raises(StreamingQueryException, match="STATE_METADATA"):
-            query.start().awaitTermination()
-
-
-def test_raw_rows_with_state_are_refused_for_foreach(events: Events, tmp_path: Path) -> None:
-    """Spark gives foreach rows that it cannot read; after a projection it can."""
-
-    def one(key: Any, frames: Iterable[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
-        yield pd.DataFrame({"key": [key[0]]})
-
-    groups = events.stream().groupBy("key")
-    raw = groups.applyInPandasWithState(one, "key string", "n long", "append", "NoTimeout")
-    message, hint = refusal(raw, sink=Foreach(print), checkpoint=tmp_path / "checkpoint")
-
-    assert "foreach can't read rows that come straight from applyInPandasWithState" in message
-    assert "use ForeachBatch" in hint
-    query = raw.writeStream.foreach(print).trigger(availableNow=True).start()
-    with pytest.raises(StreamingQueryException, match="ColumnarBatchRow"):
-        query.awaitTermination()
-    projected = with_state(events.stream(), "append", GroupStateTimeout.NoTimeout)
-    run(projected, sink=Foreach(print), checkpoint=tmp_path / "projected")
-
-
-def test_nothing_refuses_what_is_not_known(events: Events) -> None:
-    """A query of no known type is Spark's to judge."""
-    unknown: Callable[[], DataFrame] = lambda: windowed(events.stream()).limit(1)  # noqa: E731 (two frames)
-    run(unknown(), sink=Console(), mode="complete")
-
-    with pytest.raises(AnalysisException, match="Limits are not supported"):
-        start_query(unknown(), sink=Console(), trigger="availableNow", mode="update")

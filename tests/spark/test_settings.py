@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from sessionkit.errors import SpecError
 from sessionkit.spark import Files, ForeachBatch, Temporary, recommended_settings, start_query
 from sessionkit.spark._settings import CORES, LOGGED, SETTINGS, Setting, advice, tuned
-from tests.support.cells import Events
+from tests.support.queries import Events
 from tests.support.spark_settings import changed, spark_release
 from tests.support.streams import needs_own_process
 

@@ -15,8 +15,6 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit.errors import SchemaError, SpecError
-from sessionkit.spark._output_rules import QueryType
-from sessionkit.spark._plan import plan_of
 from sessionkit.spark.windows import (
     UnboundedStateWarning,
     WindowedAggregation,
@@ -207,11 +205,6 @@ class TestDefinition:
                 "a second watermark of '1 hour'; there is one of 5 minutes",
                 "declare it once",
             ),
-            (
-                lambda: counted(TEN).watermark("5 minutes"),
-                "a watermark of '5 minutes' is declared after the aggregation: Spark would put it",
-                "write .watermark(...) before .agg(...)",
-            ),
             (lambda: session(on="ts"), "takes either a gap or a dynamic_gap", "session("),
             (
                 lambda: session("5 minutes", on="ts", dynamic_gap="gap"),
@@ -250,31 +243,6 @@ class TestDefinition:
         found, _, hinted = str(caught.value).partition("\n\nHint: ")
         assert rule in found
         assert hint in hinted
-
-    @pytest.mark.parametrize("mode", ["append", "update"])
-    def test_sorted(self, mode: Any) -> None:
-        """A sort outside complete mode is refused, whichever of the two comes first."""
-        rule = "a sort needs the whole result, which only complete mode writes\n\nHint: use mode "
-        with pytest.raises(SpecError, match=rule):
-            counted(LATE).order_by("n").output_mode(mode)
-        with pytest.raises(SpecError, match=rule):
-            counted(LATE).output_mode(mode).order_by("n")
-
-    def test_session_in_update_mode(self) -> None:
-        """Sessions in update mode are refused, with or without a watermark."""
-        rule = "a session that grows or merges changes its key.*\n\nHint: use mode 'append' with"
-        for windows in (session("5 minutes", on="ts"), session("5m", on="ts").watermark("1m")):
-            with pytest.raises(SpecError, match=rule):
-                counted(windows).output_mode("update")
-
-    def test_session_without_key(self) -> None:
-        """A stream of sessions needs a key, and choosing an output mode says that it is one."""
-        counts = session("5 minutes", on="ts").watermark("5 minutes").agg(n="count(*)")
-        rule = (
-            "session windows on a stream need a key: without one Spark fails.*\n\nHint: name a key"
-        )
-        with pytest.raises(SpecError, match=rule):
-            counts.output_mode("append")
 
 
 SHAPES: dict[str, Windows] = {
@@ -526,41 +494,6 @@ def refused(definition: WindowedAggregation, frame: DataFrame) -> str:
 class TestWatermark:
     """The watermark must be on the column of the windows, once, and before the aggregation."""
 
-    def test_append_without_watermark(self, events: Source) -> None:
-        """Append mode without a watermark is refused when a stream is given, chosen or not."""
-        for counts in (counted(TEN), counted(TEN).output_mode("append")):
-            text = refused(counts, events.stream())
-            assert "no watermark says when a group is final" in text
-            assert "Hint: declare a watermark on the event time before the aggregation" in text
-
-    def test_append_without_watermark_in_spark(self, events: Source) -> None:
-        """Spark refuses it when the query is started."""
-        grouped = events.stream().groupBy(F.window("ts", "10 minutes")).count()
-        with pytest.raises(AnalysisException, match="without watermark"):
-            events.run(grouped)
-
-    def test_other_column(self, events: Source) -> None:
-        """A watermark on another column is refused, even if the definition has one too."""
-        other = events.stream().withColumn("seen", F.col("ts")).withWatermark("seen", "5 minutes")
-        for counts in (counted(TEN).output_mode("update"), counted(TEN), counted(LATE)):
-            text = refused(counts, other)
-            assert "the frame has a watermark on `seen`, but the windows are over `ts`" in text
-            assert "Hint: declare the watermark on `ts` instead" in text
-
-    def test_other_column_in_complete_mode(self, events: Source) -> None:
-        """Complete mode, which closes no window, takes it."""
-        other = events.stream().withColumn("seen", F.col("ts")).withWatermark("seen", "5 minutes")
-        with pytest.warns(UnboundedStateWarning):
-            counted(TEN).output_mode("complete").apply(other)
-
-    def test_other_column_in_spark(self, events: Source) -> None:
-        """Spark runs it in update mode, moves the watermark, and never drops a window."""
-        other = events.stream().withColumn("seen", F.col("ts")).withWatermark("seen", "5 minutes")
-        run = events.run(other.groupBy(F.window("ts", "10 minutes")).count(), "update")
-
-        assert "2024-03-10T13:25:00.000Z" == run.watermark
-        assert [1, 2, 3, 3] == run.of_operator("numRowsTotal")
-
     def test_two_in_spark(self, events: Source) -> None:
         """Spark fails on a second watermark only when the query runs."""
         twice = events.stream().withWatermark("ts", "1 hour").withWatermark("ts", "5 minutes")
@@ -568,11 +501,11 @@ class TestWatermark:
             events.run(twice.groupBy(F.window("ts", "10 minutes")).count())
 
     def test_two(self, events: Source) -> None:
-        """A delay other than that of the frame is refused."""
-        text = refused(counted(LATE), events.stream().withWatermark("ts", "1 hour"))
-
-        assert "declared twice on `ts`: 1 hour on the frame, and 5 minutes here" in text
-        assert "Hint: leave one of them out" in text
+        """A delay other than that of the frame, or another column, is refused."""
+        stream = events.stream().withColumn("seen", F.col("ts"))
+        for column, declared in (("ts", "on `ts` with a delay of 1 hour"), ("seen", "on `seen`")):
+            with pytest.raises(SchemaError, match=f"already declared, {declared}"):
+                counted(LATE).apply(stream.withWatermark(column, "1 hour"))
 
     @pytest.mark.parametrize("windows", [TEN, LATE], ids=["none", "the same"])
     def test_recognised(self, events: Source, windows: Windows) -> None:
@@ -595,15 +528,6 @@ class TestWatermark:
         for delay, milliseconds in (("1 month", 31 * 86_400_000), ("500 microseconds", 0)):
             field = events.stream().withWatermark("ts", delay).schema["ts"]
             assert milliseconds == field.metadata["spark.watermarkDelayMs"]
-
-    def test_after_aggregation_in_spark(self, events: Source) -> None:
-        """In update mode Spark takes a watermark on the result, and never drops a window."""
-        grouped = events.stream().groupBy(F.window("ts", "10 minutes")).count()
-        ends = grouped.select(F.col("window.end").alias("end"), "count")
-        run = events.run(ends.withWatermark("end", "5 minutes"), "update")
-
-        assert [1, 2, 3] == run.of_operator("numRowsTotal")[:3]
-        assert 3 == run.of_operator("numRowsTotal")[-1]
 
 
 class TestState:
@@ -651,41 +575,8 @@ class TestState:
         assert [2, 3, 2, 1] == events.run(frame, mode).of_operator("numRowsTotal")
 
 
-class TestModes:
-    """What is refused by the type of the query, and what Spark does then."""
-
-    @pytest.mark.parametrize("mode", ["append", "update"])
-    def test_sorted(self, events: Source, mode: str) -> None:
-        """Where no mode was chosen, append is meant: a sorted stream is refused."""
-        text = refused(counted(LATE).order_by("n"), events.stream())
-        grouped = events.stream().withWatermark("ts", "5 minutes").groupBy(F.window("ts", "1 hour"))
-
-        assert "a sort needs the whole result, which only complete mode writes" in text
-        assert "Hint: use mode 'complete', or remove the sort" in text
-        with pytest.raises(AnalysisException, match="Sorting is not supported on streaming"):
-            events.run(grouped.count().orderBy("count"), mode)
-
-    def test_session_in_update_mode_in_spark(self, events: Source) -> None:
-        """Spark refuses sessions in update mode when the query is started."""
-        stream = events.stream().withWatermark("ts", "5 minutes")
-        grouped = stream.groupBy(F.session_window("ts", "5 minutes"), "word").count()
-        with pytest.raises(AnalysisException, match="(?i)update.* not supported.* session window"):
-            events.run(grouped, "update")
-
-    def test_session_without_key(self, events: Source) -> None:
-        """A stream of sessions without a key is refused, whatever mode was chosen."""
-        counts = session("5 minutes", on="ts").watermark("5 minutes").agg(n="count(*)")
-        text = refused(counts, events.stream())
-
-        assert "session windows on a stream need a key" in text
-        assert 'Hint: name a key: .by("user")' in text
-
-    @pytest.mark.parametrize("mode", ["append", "complete"])
-    def test_session_without_key_in_spark(self, events: Source, mode: str) -> None:
-        """Spark fails on it when the query runs."""
-        stream = events.stream().withWatermark("ts", "5 minutes")
-        with pytest.raises(StreamingQueryException, match="Global aggregation with session window"):
-            events.run(stream.groupBy(F.session_window("ts", "5 minutes")).count(), mode)
+class TestDurations:
+    """What Spark makes of a duration, and what a definition does."""
 
     def test_durations_in_spark(self, events: Source) -> None:
         """Spark takes `30m` in a session for null, refuses it elsewhere, and takes months."""
@@ -795,12 +686,12 @@ class TestWindowsOverWindows:
 
     @pytest.mark.parametrize("mode", ["update", "complete"])
     def test_other_modes(self, long: Source, mode: Any) -> None:
-        """Other modes than append are refused; Spark refuses them when the query is started."""
+        """Other modes than append are refused: Spark names a switch with which rows get lost."""
         first = self.FIRST.apply(long.stream())
         text = refused(self.SECOND.output_mode(mode), first)
 
         assert "the second one can't take them back" in text
-        assert "Hint: use mode 'append' with a watermark" in text
+        assert "Hint: use mode 'append'" in text
         with pytest.raises(AnalysisException, match="possible 'correctness' issue"):
             long.run(first.groupBy(F.window("window_time", "1 hour")).count(), mode)
 
@@ -841,36 +732,6 @@ class TestWindowsOverWindows:
         assert "1970-01-01T00:00:00.000Z" == run.watermark
         assert [1, 3, 4, 5] == [total - 1 for total in run.of_operator("numRowsTotal", 1)][:4]
 
-
-class TestTable:
-    """The table of output modes and the frames that definitions make agree on their types."""
-
-    @pytest.mark.parametrize(
-        ("definition", "expected"),
-        [
-            (counted(LATE), "watermarked_aggregation"),
-            (counted(TEN).output_mode("update"), "aggregation"),
-            (counted(SHAPES["session"].watermark("1m")), "watermarked_session_window"),
-            (counted(SHAPES["session"]).output_mode("complete"), "session_window"),
-            (counted(LATE).output_mode("complete").order_by("n"), "sorted_aggregation"),
-        ],
-    )
-    @pytest.mark.filterwarnings("ignore::sessionkit.spark.windows.UnboundedStateWarning")
-    def test_type(
-        self, events: Source, definition: WindowedAggregation, expected: QueryType
-    ) -> None:
-        """The plan that Spark makes of a definition has the type that it was checked as."""
-        frame = definition.apply(events.stream())
-
-        assert expected == plan_of(frame).query
-        assert f"query type:    {expected}" in definition.explain()
-
-    def test_chained(self, events: Source) -> None:
-        """Windows over windows are a chained aggregation."""
-        first = counted(LATE).with_window_time().apply(events.stream())
-
-        assert "chained_aggregation" == plan_of(TestWindowsOverWindows.SECOND.apply(first)).query
-
     def test_table_joined(self, events: Source) -> None:
         """A table that is an aggregation itself makes no chain of what it is joined to."""
         totals = events.batch().groupBy("word").agg(F.count("*").alias("total"))
@@ -884,16 +745,13 @@ class TestExplain:
     """How a definition explains itself."""
 
     def test_append(self) -> None:
-        """The text names the type, the modes, when a window is written, and what is late."""
+        """The text says when a window is written, and what is late."""
         text = counted(sliding("10m", every="5m", on="ts").watermark("10m")).explain()
 
         for line in (
             "windows:       10 minutes long, one every 5 minutes, over `ts`",
             "one row for:   each window and word",
             "watermark:     the latest `ts` seen minus 10 minutes",
-            "query type:    watermarked_aggregation",
-            "  append:      possible, chosen",
-            "  update:      possible",
             "written:       once, in the first micro-batch whose watermark has reached its end",
             "kept in state: until it closes",
             "numRowsDroppedByWatermark counts groups of late rows, not rows",
@@ -901,24 +759,15 @@ class TestExplain:
         ):
             assert line in text
 
-    def test_refused_modes(self) -> None:
-        """A mode that is refused comes with its reason."""
-        counts = session("5 minutes", on="ts").by("word").agg(n="count(*)")
-
-        assert "  update:      refused: a session that grows or merges changes" in counts.explain()
-        assert "  append:      refused: no watermark says when a group is final" in counts.explain()
-
     def test_frame(self, events: Source) -> None:
         """The watermark that a frame has is the definition's, if it is shown the frame."""
         text = counted(TEN).explain(events.stream().withWatermark("ts", "1 hour"))
 
         assert "watermark:     the latest `ts` seen minus 1 hour" in text
-        assert "  append:      possible, chosen" in text
 
     def test_unbounded_state(self) -> None:
         """In complete mode, the text says that every window is kept and no late row is dropped."""
         text = counted(LATE).output_mode("complete").order_by("n").explain()
 
-        assert "query type:    sorted_aggregation" in text
         assert "kept in state: forever: mode 'complete' drops no window" in text
         assert "late:          no row" in text

@@ -31,11 +31,11 @@ from sessionkit.spark._logs import (
 from sessionkit.spark.checkpoints.reading import mapped_state
 from sessionkit.spark.checkpoints.state_reader import (
     changed_groups,
+    check_operators,
     check_rules,
     reads_state,
     stored_changes,
     stored_groups,
-    stored_operators,
     stored_pages,
     with_clear_errors,
 )
@@ -81,7 +81,7 @@ def check_checkpoint(
     session = active_session(spark)
     logs = check_logs(path, session)
     if logs.commits and reads_state(session):
-        stored_operators(path, session)
+        check_operators(path, session)
     if deep:
         check_deep(logs, for_stream(spec, session), session)
     else:

@@ -132,11 +132,11 @@ def _named(text: str, path: str) -> SessionkitError | None:
     return damaged_state(f"Spark can't read {where}{f': {reason[1]}' if reason else ''}")
 
 
-def stored_operators(path: str, spark: SparkSession) -> list[str]:
-    """Return the names of the stateful operators whose state a checkpoint has, sorted."""
+def check_operators(path: str, spark: SparkSession) -> None:
+    """Check that a checkpoint says which stateful operators its state is of."""
     stored = spark.read.format("state-metadata")
     try:
-        rows = stored.load(path).select("operatorId", "operatorName").distinct().collect()
+        rows = stored.load(path).select("operatorName").collect()
     except Exception as error:
         # Of a cut file Spark raises what its parser does, without the name of the file.
         if has_state_files(path, spark):
@@ -146,7 +146,6 @@ def stored_operators(path: str, spark: SparkSession) -> list[str]:
     if not rows and has_state_files(path, spark):
         found = f"{path}/state/0/_metadata says of no operator"
         raise damaged_checkpoint(found)
-    return sorted(row["operatorName"] for row in rows)
 
 
 def stored_pages(path: str, spark: SparkSession, batch: int | None = None) -> DataFrame:

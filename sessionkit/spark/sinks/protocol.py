@@ -1,13 +1,19 @@
 """What a sink is that writes micro-batches whole to a place of its own, each exactly once."""
 
 from collections.abc import Callable
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import attrs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from sessionkit.spark._output_rules import OutputMode
+OutputMode: TypeAlias = Literal["append", "update", "complete"]
+"""
+Which rows of its result a query writes after a micro-batch.
+
+`"append"`: those that will never change. `"update"`: those that this micro-batch has changed.
+`"complete"`: all of them, which only an aggregation keeps.
+"""
 
 
 @attrs.frozen

@@ -13,10 +13,9 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.utils import is_remote
 
 from sessionkit.errors import SpecError, with_hint
-from sessionkit.spark._output_rules import OutputMode, Sink
 from sessionkit.spark.sinks import writers
 from sessionkit.spark.sinks.batches import Part, Start, WriteBatches, check_places
-from sessionkit.spark.sinks.protocol import BatchWriter, Rows, TableSink
+from sessionkit.spark.sinks.protocol import BatchWriter, OutputMode, Rows, TableSink
 from sessionkit.spark.sinks.routes import NESTED, Route, routes_of
 from sessionkit.spark.sinks.values import (
     BatchSink,
@@ -41,19 +40,6 @@ FORMATS: Final = ("csv", "json", "orc", "parquet", "text")
 """Those that every Spark can write files in."""
 NO_FORMAT: Final = "failed to find"
 """What every release of Spark says of a format that it doesn't know, among other words."""
-SINKS: Final[dict[type[Any], Sink]] = {
-    Files: "file",
-    Kafka: "kafka",
-    ForeachBatch: "foreachBatch",
-    Foreach: "foreach",
-    Console: "console",
-    Memory: "memory",
-}
-
-
-def kind_of(sink: StreamSink) -> Sink:
-    """Return how Spark gets the rows of a sink."""
-    return "foreachBatch" if isinstance(sink, BatchSink) else SINKS[type(sink)]
 
 
 def checked_parts(frame: DataFrame, sink: StreamSink, mode: OutputMode) -> Sequence[Part]:

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from sessionkit import EventTimeGap, StateMismatchError
+from sessionkit import EventTimeGap
 from sessionkit.spark import Files, migrate
 from sessionkit.spark._grouping import PARTITIONS, for_stream
 from sessionkit.spark.checkpoints.state_reader import reads_state, stored_groups
@@ -74,17 +74,12 @@ def test_a_restart_under_another_setting_says_what_to_pass(
         assert {8} == counts_stored(stream)
 
     stream.put(minutes(5))
-    given = r"`bucket_count` is 12 in the spec, 8 in the checkpoint\s+Hint: pass storage=Storage\("
     with changed(spark, {PARTITIONS: "3"}), stream.state_store():
         if reads_state(spark):
             assert 40 == len(stream.open())
-            with pytest.raises(StateMismatchError, match=given):
-                stream.run_to(Files("parquet", str(tmp_path / "other")))
-        with pytest.raises(
-            Exception,
-            match=r"Hint: pass storage=Storage\(bucket_count=8\), as it was started, or carry",
-        ):
+        with pytest.raises(Exception, match="`bucket_count` is 12 in the spec, 8 in the") as found:
             stream.run()
+        assert "Hint: pass storage=Storage(bucket_count=8), as it was started" in str(found.value)
         stream.put(minutes(60))
         attrs.evolve(stream, spec=evolved(stream.spec, bucket_count=8)).run()
 
