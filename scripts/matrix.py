@@ -57,7 +57,7 @@ EVERYWHERE: Final = (
     "tests/spark/jobs/test_bad_input.py",
     "tests/spark/jobs/test_nested.py",
     "tests/spark/jobs/test_pages.py",
-    "tests/spark/jobs/test_progress.py",
+    "tests/spark/test_progress.py",
     "tests/spark/jobs/test_restart.py",
     "tests/spark/jobs/test_stateful.py",
     "tests/spark/jobs/test_types.py",

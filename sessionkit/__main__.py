@@ -1,21 +1,19 @@
 """
-Look into a checkpoint, erase a key, watch queries, or report on what they wrote.
+Look into a checkpoint, or erase a key; add-ons bring commands of their own.
 
     python -m sessionkit inspect CHECKPOINT [--spec module:name]
     python -m sessionkit sessions CHECKPOINT --spec module:name --key VALUE [VALUE ...]
     python -m sessionkit erase CHECKPOINT --spec module:name --key VALUE [VALUE ...]
-    python -m sessionkit watch URL [--every 1s]
-    python -m sessionkit report ROWS --out report.html [--dimension COLUMN] ...
 """
 
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from importlib import import_module
+from importlib.resources import files
 from typing import Any
 
 from sessionkit._printable import printable
-from sessionkit.addons.report.columns import ROLES
 from sessionkit.errors import SessionkitError, with_hint
 
 
@@ -33,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> ArgumentParser:
     parser = ArgumentParser(
         "python -m sessionkit",
-        description="Look into a checkpoint, erase a key, watch queries, or report.",
+        description="Look into a checkpoint, erase a key, or run the command of an add-on.",
     )
     commands = parser.add_subparsers(required=True)
     inspect = commands.add_parser("inspect", help="what is in a checkpoint")
@@ -49,26 +47,10 @@ def _parser() -> ArgumentParser:
             "--key", required=True, nargs="+", help="the key, a value for each of its columns"
         )
     erase.set_defaults(lines=_erase_lines)
-    watch = commands.add_parser("watch", help="how the queries of a process stand, live")
-    watch.set_defaults(lines=_watch_lines)
-    watch.add_argument("url", help="its metrics, such as http://127.0.0.1:9108/metrics")
-    watch.add_argument("--every", default="1s", help="how long between two looks, such as 5s")
-    _add_report(commands.add_parser("report", help="a page of charts on the sessions of a table"))
+    for addon in files("sessionkit.addons").iterdir():
+        if addon.joinpath("command.py").is_file():
+            import_module(f"sessionkit.addons.{addon.name}.command").add_to(commands)
     return parser
-
-
-def _add_report(command: ArgumentParser) -> None:
-    command.set_defaults(lines=_report_lines)
-    command.add_argument(
-        "rows", help="a folder or file of Parquet, a Delta table, postgresql://..."
-    )
-    command.add_argument("--out", required=True, help="where to write the page")
-    command.add_argument("--table", help="the table of the database")
-    command.add_argument("--title", default="Sessions", help="the title of the page")
-    for role in ROLES:
-        command.add_argument(f"--{role}", help="the column of it, where its name doesn't say so")
-    command.add_argument("--keys", nargs="+", default=(), help="the columns that tell users apart")
-    command.add_argument("--funnel", nargs="+", default=(), help="the bool columns of its steps")
 
 
 # Each command loads what it needs only when it runs: `--help` and wrong arguments need no Spark.
@@ -101,21 +83,6 @@ def _session() -> Any:
         }
     )
     return spark.getOrCreate()
-
-
-def _watch_lines(asked: Namespace) -> Iterator[str]:
-    import_module("sessionkit.addons.monitor").watch_endpoint(asked.url, every=asked.every)
-    yield from ()
-
-
-def _report_lines(asked: Namespace) -> Iterator[str]:
-    package = import_module("sessionkit.addons.report")
-    named = {role: getattr(asked, role) for role in (*ROLES, "keys", "funnel")}
-    columns = package.Columns(**named)
-    page = package.report(
-        asked.rows, out=asked.out, table=asked.table, title=asked.title, columns=columns
-    )
-    yield f"{asked.out}: {len(page) / 1e6:.1f} MB"
 
 
 def _spec(text: str) -> Any:

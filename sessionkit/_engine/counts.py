@@ -101,6 +101,11 @@ class Counts:
     )
     unknown: frozenset[str] = frozenset()
 
+    @staticmethod
+    def declared() -> "tuple[Declared, ...]":
+        """Return what each count is called, and what it counts."""
+        return DECLARED
+
     @property
     def is_balanced(self) -> bool:
         """Whether every event is accounted for exactly once."""

@@ -23,8 +23,8 @@ from sessionkit.spark.checkpoints.reading import (
     stored_keys,
     stored_keys_frame,
 )
-from sessionkit.spark.jobs.progress import Reconciliation, batch_counts, reconcile
 from sessionkit.spark.jobs.run import apply_with_state, sessionize, sessionize_all
+from sessionkit.spark.progress import Reconciliation, batch_counts, reconcile
 from sessionkit.spark.query import Temporary, start_query
 from sessionkit.spark.shorthand import Sessions, sessions
 from sessionkit.spark.sinks.protocol import OutputMode

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from sessionkit._arguments import explains
 from sessionkit._engine.wire.packing import WATERMARK_COLUMN
 from sessionkit._instants import EPOCH, duration_text
-from sessionkit.spark.jobs.progress import (
+from sessionkit.spark.progress import (
     DROPPED,
     event_times_in,
     has_run,

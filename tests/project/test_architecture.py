@@ -36,6 +36,7 @@ PUBLIC = [
     "sessionkit.errors",
     "sessionkit.spark",
     "sessionkit.spark.dedup",
+    "sessionkit.spark.progress",
     "sessionkit.spark.sinks",
     "sessionkit.spark.watermarks",
     "sessionkit.spark.windows",
@@ -149,6 +150,29 @@ def test_an_import_loads_no_more_than_it_needs(statement: str, absent: set[str])
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert ("[]\n", "", 0) == (run.stdout, run.stderr, run.returncode)
+
+
+def test_an_addon_imports_public_names_only() -> None:
+    """Those of an `__all__`; from its own room it imports what it likes."""
+    addons = [
+        module
+        for module in MODULES
+        if module.startswith("sessionkit/addons/") and "/sources/" not in module
+    ]
+    imports = [
+        (module, node)
+        for module in addons
+        for node in ast.walk(tree_of(module))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("sessionkit")
+    ]
+    assert [] == [
+        f"{module}: from {node.module} import {alias.name}"
+        for module, node in imports
+        if not str(node.module).startswith("sessionkit.addons")
+        for alias in node.names
+        if f"{node.module}.{alias.name}" not in PUBLIC
+        and alias.name not in getattr(importlib.import_module(str(node.module)), "__all__", ())
+    ]
 
 
 def test_a_module_says_what_it_is() -> None:

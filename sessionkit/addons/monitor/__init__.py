@@ -5,10 +5,22 @@ Watch a query: how it stands, its metrics for Prometheus, OpenTelemetry and the 
 `sessionkit-spark[monitor]`); the other names need neither.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from sessionkit._installed import check_extra
-from sessionkit._lazy import lazy_names
+from sessionkit.arguments import check_extra
+
+if TYPE_CHECKING:
+    from sessionkit.addons.monitor.metrics import METRICS, Metric, to_log, to_opentelemetry
+    from sessionkit.addons.monitor.prometheus import PrometheusEndpoint
+    from sessionkit.addons.monitor.query_status import (
+        Bucket,
+        QueryStatus,
+        Receiver,
+        monitor,
+        status,
+    )
+    from sessionkit.addons.monitor.watching import watch, watch_endpoint
 
 __all__ = [
     "METRICS",
@@ -25,34 +37,24 @@ __all__ = [
     "watch_endpoint",
 ]
 
+ELSEWHERE: Final = dict.fromkeys(["METRICS", "Metric", "to_log", "to_opentelemetry"], "metrics") | {
+    "PrometheusEndpoint": "prometheus",
+    "watch": "watching",
+    "watch_endpoint": "watching",
+}
+"""The modules of the names that aren't in `query_status`."""
 NEEDED: Final = {
-    "PrometheusEndpoint": ("prometheus_client",),
-    "watch": ("prometheus_client", "rich"),
-    "watch_endpoint": ("prometheus_client", "rich"),
+    "prometheus": ["prometheus_client"],
+    "watching": ["prometheus_client", "rich"],
 }
 
-if TYPE_CHECKING:
-    from sessionkit.addons.monitor.metrics import METRICS, Metric, to_log, to_opentelemetry
-    from sessionkit.addons.monitor.prometheus import PrometheusEndpoint
-    from sessionkit.addons.monitor.query_status import (
-        Bucket,
-        QueryStatus,
-        Receiver,
-        monitor,
-        status,
-    )
-    from sessionkit.addons.monitor.watching import watch, watch_endpoint
-else:
-    _load, __dir__ = lazy_names(
-        __name__,
-        __all__,
-        "sessionkit.addons.monitor.query_status",
-        "sessionkit.addons.monitor.metrics",
-        "sessionkit.addons.monitor.prometheus",
-        "sessionkit.addons.monitor.watching",
-    )
 
-    def __getattr__(name: str) -> Any:
-        for module in NEEDED.get(name, ()):
-            check_extra("monitor", module, f"`{name}`", "where it runs")
-        return _load(name)
+def __getattr__(name: str) -> Any:
+    """Load what is used: each part needs other libraries, and `--help` needs none."""
+    if name not in __all__:
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg, name=name)
+    module = ELSEWHERE.get(name, "query_status")
+    for library in NEEDED.get(module, ()):
+        check_extra("monitor", library, f"`{name}`", "where it runs")
+    return getattr(import_module(f"{__name__}.{module}"), name)

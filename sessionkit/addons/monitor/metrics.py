@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import attrs
 
-from sessionkit._arguments import explains
-from sessionkit._engine.counts import DECLARED
-from sessionkit._printable import printable
+from sessionkit import Counts
 from sessionkit.addons.monitor.query_status import LOG, QueryStatus, Receiver
+from sessionkit.arguments import explains
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import Meter
@@ -18,6 +17,14 @@ if TYPE_CHECKING:
 Kind: TypeAlias = Literal["counter", "gauge"]
 Value: TypeAlias = float | Mapping[str, float] | None
 PREFIX: Final = "sessionkit_"
+
+
+def printable(text: str, *, keep: str = "") -> str:
+    """Return text without what could move a terminal's cursor: that is written out."""
+    return "".join(
+        one if one.isprintable() or one in keep else one.encode("unicode_escape").decode()
+        for one in text
+    )
 
 
 @attrs.frozen
@@ -63,7 +70,7 @@ def _number(path: str) -> Callable[[QueryStatus], Value]:
 COUNTERS: Final = (
     *(
         (count.metric, count.meaning, f"totals.{count.name}")
-        for count in DECLARED
+        for count in Counts.declared()
         if count.metric is not None
     ),
     ("dropped", "Rows that Spark itself dropped as late", "dropped"),

@@ -8,9 +8,9 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from sessionkit._arguments import explained
 from sessionkit.addons.monitor.metrics import METRICS, samples
 from sessionkit.addons.monitor.query_status import QueryStatus
+from sessionkit.arguments import explained
 
 FAMILIES: Final = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily}
 

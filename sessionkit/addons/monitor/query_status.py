@@ -10,18 +10,15 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sessionkit._arguments import explains
-from sessionkit._engine.counts import Counts
-from sessionkit._instants import EPOCH, instant_of
+from sessionkit import Counts
+from sessionkit.arguments import explains
 from sessionkit.errors import BalanceError, SessionkitError, UnsupportedError, with_hint
-from sessionkit.spark._libraries import is_connect, release_of
-from sessionkit.spark.jobs.progress import (
-    DROPPED,
-    NOTHING_KNOWN,
+from sessionkit.spark.progress import (
     KnownBuckets,
     Reconciliation,
     batch_counts,
     bucket_stats_text,
+    dropped_in,
     entry,
     has_run,
     instant_in,
@@ -115,7 +112,7 @@ class QueryStatus:
     uncounted: int = 0
     dropped: int = 0
     unbalanced: int = 0
-    buckets: KnownBuckets = NOTHING_KNOWN
+    buckets: KnownBuckets = attrs.field(factory=KnownBuckets)
     open_sessions: int | None = None
     watermark: datetime | None = None
     newest_event: datetime | None = None
@@ -146,10 +143,7 @@ class QueryStatus:
         It isn't known either where `buffered` isn't, for a `StatefulSpec`, and under
         `layout="pages"`, which doesn't read all sessions in a micro-batch.
         """
-        if not self.buckets.is_whole:
-            return None
-        known = [one.oldest_us for one in self.buckets.known.values() if one.oldest_us is not None]
-        return instant_of(min(known)) if known else None
+        return self.buckets.oldest
 
     @property
     def largest_bucket(self) -> Bucket | None:
@@ -230,20 +224,20 @@ class QueryStatus:
         batch = int(entry(progress, "batchId"))
         if self.batch is not None and batch <= self.batch:
             return known
-        counts, operators = batch_counts(progress), entry(progress, "stateOperators") or []
+        counts, began = batch_counts(progress), instant_in(entry(progress, "timestamp"))
         is_next = self.batch is None or batch == self.batch + 1
         text = bucket_stats_text(progress)
-        buckets = (self.buckets if is_next else NOTHING_KNOWN).after(text, batch)
+        buckets = (self.buckets if is_next else KnownBuckets()).after(text, batch)
         durations = entry(progress, "durationMs")
         now = attrs.evolve(
             known,
             batch=batch,
-            began=instant_in(entry(progress, "timestamp")),
+            began=began,
             batches=self.batches + 1,
             counts=counts,
             totals=self.totals + counts,
             uncounted=self.uncounted + bool(counts.unknown),
-            dropped=self.dropped + total(operators, DROPPED),
+            dropped=self.dropped + dropped_in(progress),
             unbalanced=self.unbalanced + _is_unbalanced(progress),
             buckets=buckets,
             open_sessions=buckets.total("open"),
@@ -253,9 +247,9 @@ class QueryStatus:
             ),
             seconds=int(durations[WHOLE]) / 1000,
             parts={name: int(durations[name]) / 1000 for name in durations if name != WHOLE},
-            state_bytes=total(operators, "memoryUsedBytes"),
+            state_bytes=total(entry(progress, "stateOperators") or [], "memoryUsedBytes"),
         )
-        return attrs.evolve(now, recent=(*self._recent, _step(now, self))[-RECENT:])
+        return attrs.evolve(now, recent=(*self._recent, _step(now, self, began))[-RECENT:])
 
 
 NOTHING_YET: Final = QueryStatus()
@@ -294,7 +288,7 @@ def status(query: StreamingQuery, so_far: QueryStatus = NOTHING_YET) -> QuerySta
     )
 
 
-def _step(now: QueryStatus, before: QueryStatus) -> _Step:
+def _step(now: QueryStatus, before: QueryStatus, began: datetime) -> _Step:
     was = 0 if now.batch == 0 else before.open_sessions
     opened = None
     if was is not None and now.open_sessions is not None:
@@ -302,7 +296,7 @@ def _step(now: QueryStatus, before: QueryStatus) -> _Step:
     counts = now.counts
     rows = None if "rows" in counts.unknown else counts.rows
     closed = None if "sessions" in counts.unknown else counts.sessions
-    return _Step(now.began or EPOCH, now.seconds or 0.0, counts.events, rows, closed, opened)
+    return _Step(began, now.seconds or 0.0, counts.events, rows, closed, opened)
 
 
 def _is_unbalanced(progress: Any) -> bool:
@@ -343,7 +337,8 @@ def monitor(spark: SparkSession, *receivers: Receiver) -> StreamingQueryListener
     Raises:
         UnsupportedError: On Spark Connect before Spark 4.0, where a listener runs in the server.
     """
-    if is_connect(spark) and release_of(spark.version) < (4,):
+    is_connect = type(spark).__module__.startswith("pyspark.sql.connect")
+    if is_connect and spark.version.startswith("3."):
         found = f"on Connect, Spark {spark.version} calls a listener in the server, not here"
         raise UnsupportedError(with_hint(found, "call status(query) every few seconds"))
     listener = _Listener(receivers)

@@ -20,12 +20,10 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from sessionkit._arguments import explains
-from sessionkit._engine.counts import DECLARED
-from sessionkit._instants import Duration, duration
-from sessionkit._printable import printable
-from sessionkit.addons.monitor.metrics import PREFIX, reading_of
+from sessionkit import Counts
+from sessionkit.addons.monitor.metrics import PREFIX, printable, reading_of
 from sessionkit.addons.monitor.query_status import QueryStatus, status
+from sessionkit.arguments import Duration, duration, explains
 from sessionkit.errors import SessionkitError, with_hint
 
 Reading: TypeAlias = Mapping[str, float]
@@ -82,7 +80,7 @@ SHOWN: Final[dict[str, list[tuple[str, str, Callable[[float], str]]]]] = {
     "rejected": [
         *(
             (count.name.replace("_", " "), f"{count.metric}_total", _count)
-            for count in DECLARED
+            for count in Counts.declared()
             if count.is_rejected
         ),
         ("dropped by Spark", "dropped_total", _count),

@@ -29,14 +29,14 @@ from sessionkit._engine.wire.packing import (
 )
 from sessionkit.spark._columns import OF_REJECTED, column, is_future, quoted, to_wire
 from sessionkit.spark._grouping import BUCKET, bucket_number
-from sessionkit.spark.jobs.progress import (
+from sessionkit.spark.jobs.task import freeze_imports
+from sessionkit.spark.progress import (
     BUCKETS,
     MOST_BUCKETS,
     NOT_REPORTED,
     NUMBERS,
     OBSERVATION,
 )
-from sessionkit.spark.jobs.task import freeze_imports
 from sessionkit.spec.shared import COUNTS_COLUMN, NUMBER_COLUMN, AnySpec
 from sessionkit.state._collections import Field
 from sessionkit.state._scalars import FloatType

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from sessionkit import SessionkitError
 from sessionkit.addons.monitor import QueryStatus, monitor, status, to_log, to_opentelemetry
 from sessionkit.spark import sessionize
-from sessionkit.spark.jobs.progress import instant_in
+from sessionkit.spark.progress import instant_in
 from sessionkit.spark.watermarks import explain_watermark, watermark_of
 from tests.support.streams import FileStream
 from tests.support.visits import SESSIONS, views

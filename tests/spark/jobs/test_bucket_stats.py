@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from sessionkit._engine.logic import BucketStats
-from sessionkit.spark.jobs.progress import (
+from sessionkit.spark.progress import (
     NOT_REPORTED,
     NOTHING_KNOWN,
     KnownBuckets,

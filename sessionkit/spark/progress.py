@@ -1,4 +1,9 @@
-"""What the progress of a query contains: counts and their balance, bucket stats, and instants."""
+"""
+What the progress of a query contains: counts and their balance, bucket stats, and instants.
+
+A progress is an entry of `query.recentProgress`, or `event.progress` in a `StreamingQueryListener`:
+a dict or an object, by the release of Spark and on Connect.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -20,6 +25,22 @@ from sessionkit.errors import (
     UnsupportedError,
     with_hint,
 )
+
+__all__ = [
+    "KnownBuckets",
+    "Reconciliation",
+    "batch_counts",
+    "bucket_stats_text",
+    "dropped_in",
+    "entry",
+    "has_run",
+    "instant_in",
+    "is_counted",
+    "newest_event_in",
+    "reconcile",
+    "total",
+    "watermark_in",
+]
 
 BUCKETS: Final = "buckets"
 """The name of the stats of buckets among the observed metrics."""
@@ -61,6 +82,12 @@ class KnownBuckets:
         """Return a sum over all buckets; None where it isn't known."""
         found = [getattr(one, name) for one in self.known.values()]
         return sum(found) if self.is_whole and None not in found else None
+
+    @property
+    def oldest(self) -> datetime | None:
+        """When the oldest open session began; None where none is open, or it isn't known."""
+        known = [one.oldest_us for one in self.known.values() if one.oldest_us is not None]
+        return instant_of(min(known)) if known and self.is_whole else None
 
     def after(self, text: str | None, batch: int) -> "KnownBuckets":
         """Return what is known after a micro-batch, from the stats that it reported, if any."""
@@ -143,6 +170,11 @@ def entry(progress: Any, name: str) -> Any:
     if isinstance(progress, Mapping):
         return progress.get(name)
     return getattr(progress, name, None)
+
+
+def dropped_in(progress: Any) -> int:
+    """Return how many rows Spark dropped as late in a micro-batch, in any stateful operator."""
+    return total(entry(progress, "stateOperators") or [], DROPPED)
 
 
 def total(parts: Iterable[Any], name: str) -> int:
@@ -278,7 +310,7 @@ class Reconciliation:
             self,
             batches=self.batches + 1,
             counts=self.counts + counts,
-            dropped=self.dropped + total(operators, DROPPED),
+            dropped=self.dropped + dropped_in(progress),
             query_id=query_id,
             partitions=partitions,
         )

@@ -9,7 +9,7 @@ from pyspark.sql import Row
 from sessionkit import Counts, SessionkitError
 from sessionkit._engine.counts import COUNTED
 from sessionkit.spark import batch_counts
-from sessionkit.spark.jobs.progress import bucket_stats_text
+from sessionkit.spark.progress import bucket_stats_text
 
 COUNTS = Counts(events=4, processed=3, late=1, sessions=2, rows=2)
 NUMBERS = {name: getattr(COUNTS, name) for name in COUNTED}
