@@ -30,7 +30,6 @@ class IntType(FieldType):
         annotation=int,
         columns=INTEGERS,
         tag=b"i",
-        parse=int,
         avro=frozenset({int}),
         key=KeyForm("bigint", "cast({} as bigint)", frozenset({"str", "decimal"})),
     )
@@ -58,7 +57,6 @@ class FloatType(FieldType):
         annotation=float,
         columns=frozenset({"Float", "Double", "Byte", "Short", "Integer"}),
         tag=b"f",
-        parse=float,
         avro=frozenset({float, int}),
     )
     plain = True
@@ -99,7 +97,6 @@ class BoolType(FieldType):
         annotation=bool,
         columns=frozenset({"Boolean"}),
         tag=b"o",
-        parse={"true": True, "false": False}.__getitem__,
         avro=frozenset({bool}),
         key=KeyForm("boolean", "cast({} as boolean)"),
     )
@@ -123,7 +120,6 @@ class StrType(FieldType):
         annotation=str,
         columns=frozenset({"String", "Varchar", "Char"}),
         tag=b"s",
-        parse=str,
         avro=frozenset({str, bytes}),
         key=KeyForm("string", "cast({} as string)", frozenset({"int", "date", "bytes"})),
     )
@@ -153,7 +149,6 @@ class BytesType(FieldType):
         annotation=bytes,
         columns=frozenset({"Binary"}),
         tag=b"b",
-        parse=str.encode,
         avro=frozenset({bytes, str}),
         key=KeyForm("binary", "cast({} as binary)", frozenset({"str"})),
     )
@@ -197,7 +192,6 @@ class DecimalType(FieldType):
             annotation=Annotated[Decimal, self],
             columns=INTEGERS | {"Decimal"},
             tag=b"n",
-            parse=Decimal,
             avro=frozenset({Decimal, int}),
             is_cast=False,  # that would round
             key=KeyForm("string", "{}", becomes, lambda value: format(value, "f")),

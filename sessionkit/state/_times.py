@@ -10,7 +10,6 @@ import pyarrow as pa
 from sessionkit._instants import (
     FIRST_INSTANT_US,
     LAST_INSTANT_US,
-    duration,
     instant_of,
     micros_of,
     span_us,
@@ -31,7 +30,6 @@ class DatetimeType(FieldType):
         annotation=datetime,
         columns=frozenset({"Timestamp"}),
         tag=b"t",
-        parse=datetime.fromisoformat,
         avro=frozenset({datetime}),
         is_cast=False,
         key=KeyForm("bigint", "unix_micros({})"),
@@ -78,7 +76,6 @@ class DateType(FieldType):
         annotation=date,
         columns=frozenset({"Date"}),
         tag=b"d",
-        parse=date.fromisoformat,
         avro=frozenset({date}),
         is_cast=False,
         key=KeyForm("bigint", "cast(unix_date({}) as bigint)", frozenset({"str"})),
@@ -110,7 +107,6 @@ class TimedeltaType(FieldType):
         annotation=timedelta,
         columns=frozenset({"DayTimeInterval"}),
         tag=b"u",
-        parse=lambda text: duration(text, "duration", zero_allowed=True),
         avro=frozenset({int}),
     )
 
@@ -155,7 +151,6 @@ class TimeType(FieldType):
         annotation=time,
         columns=frozenset({"Integer", "Long"}),
         tag=b"i",
-        parse=time.fromisoformat,
         hint="pass its microseconds since midnight; those of a TIME are time_to_micros(column)",
         avro=frozenset({time}),
         from_avro=_micros_of_day,

@@ -62,7 +62,6 @@ class Facts:
         columns: The columns of Spark that it is read from: the names of their types, without the
             `Type` at the end.
         tag: The byte for its Arrow type in what ids are hashed from.
-        parse: Reads a value as a test writes it into a table of text.
         hint: What to do with a column of another type, where a cast makes another value.
         avro: The types that fastavro returns for a value of it.
         from_avro: Turns such a value into its storage form; None where Arrow does.
@@ -75,7 +74,6 @@ class Facts:
     annotation: Any
     columns: frozenset[str]
     tag: bytes
-    parse: Callable[[str], Any]
     avro: frozenset[type]
     from_avro: Callable[[Any], Any] | None = None
     hint: str = ""

@@ -21,9 +21,7 @@ __all__ = [
     "StoredGroup",
     "StoredKey",
     "at",
-    "events_table",
     "explain_session",
-    "frame_from",
     "hours",
     "minutes",
     "run_group",
@@ -50,7 +48,7 @@ if TYPE_CHECKING:
     )
     from sessionkit.testing.fakes.group_state import FakeGroupState, StoredGroup
     from sessionkit.testing.fakes.run_group import run_group
-    from sessionkit.testing.literals import at, events_table, frame_from, hours, minutes, seconds
+    from sessionkit.testing.literals import at, hours, minutes, seconds
 else:
     # Loaded when first used: pytest imports this package in every run of its users.
     __getattr__, __dir__ = lazy_names(

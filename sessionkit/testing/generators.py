@@ -1,12 +1,10 @@
-"""What Hypothesis generates: classes that can be stored, objects of them, and events."""
+"""What Hypothesis generates: objects of a class, and events as they arrive."""
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from enum import Enum, IntEnum
 from itertools import pairwise
-from types import GenericAlias
-from typing import Annotated, Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import attrs
 from hypothesis import HealthCheck, Phase, find, reject, settings
@@ -20,7 +18,6 @@ from sessionkit.spec.shared import AnySpec
 from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import AttrsType, DictType, ListType, OptionalType, TupleType
 from sessionkit.state._scalars import (
-    SCALARS,
     BoolType,
     BytesType,
     DecimalType,
@@ -63,21 +60,7 @@ MODEST: Final = ANY | {
 }
 
 
-# -- classes and their objects -------------------------------------------------------------------
-
-
-class Plan(Enum):
-    """An enumeration of strings, for generated classes."""
-
-    FREE = "free"
-    PAID = "paid"
-
-
-class Level(IntEnum):
-    """An enumeration of integers, for generated classes."""
-
-    LOW = -1
-    HIGH = 2
+# -- objects of a class ---------------------------------------------------------------------------
 
 
 @explains
@@ -98,22 +81,6 @@ def objects_of(cls: type[T], *, modest: bool = False) -> SearchStrategy[T]:
 def keys_of(spec: AnySpec) -> SearchStrategy[tuple[Any, ...]]:
     """Make keys, as tuples of modest values of the key columns."""
     return st.tuples(*(_values(field.type, MODEST) for field in spec.key_fields))
-
-
-@st.composite
-def attrs_classes(draw: DrawFn, *, max_leaves: int = 5) -> type[Any]:
-    """
-    Make attrs classes of one to four fields of every storable type, nested ones included.
-
-    Use it with `objects_of`, such as in `attrs_classes().flatmap(objects_of)`.
-
-    Args:
-        draw: Passed by hypothesis.
-        max_leaves: How many types without parts the annotation of one field may have.
-    """
-    scalars = st.sampled_from(SCALAR_ANNOTATIONS)
-    # By itself `recursive` hardly ever stops at the first level.
-    return draw(_classes(scalars | st.recursive(scalars, _nested, max_leaves=max_leaves)))
 
 
 def _values(kind: FieldType, scalars: Scalars) -> SearchStrategy[Any]:
@@ -162,40 +129,6 @@ def _decimals(largest: int, scale: int) -> SearchStrategy[Decimal]:
         return Decimal((int(number < 0), digits, -scale))
 
     return st.integers(-largest, largest).map(scaled)
-
-
-KEY_ANNOTATIONS: Final[tuple[Any, ...]] = (
-    *(scalar for scalar in SCALARS if scalar is not float),
-    *(Plan, Level),
-    Annotated[Decimal, DecimalType(5, 2)],
-)
-SCALAR_ANNOTATIONS: Final = (*KEY_ANNOTATIONS, float)
-
-
-def _nested(inner: SearchStrategy[Any]) -> SearchStrategy[Any]:
-    return st.one_of(
-        inner.map(lambda item: item | None),
-        inner.map(lambda item: GenericAlias(list, (item,))),
-        inner.map(lambda item: GenericAlias(tuple, (item, ...))),
-        st.lists(inner, min_size=1, max_size=3).map(lambda items: GenericAlias(tuple, (*items,))),
-        st.tuples(st.sampled_from(KEY_ANNOTATIONS), inner).map(
-            lambda pair: GenericAlias(dict, pair)
-        ),
-        _classes(inner),
-    )
-
-
-@st.composite
-def _classes(draw: DrawFn, annotations: SearchStrategy[Any]) -> type[Any]:
-    parts = draw(st.lists(annotations, min_size=1, max_size=4))
-    names = [f"{draw(st.sampled_from(['', '_']))}field{place}" for place in range(len(parts))]
-    return attrs.make_class(
-        "Made",
-        {name: attrs.field(type=part) for name, part in zip(names, parts, strict=True)},
-        frozen=draw(st.booleans()),
-        kw_only=draw(st.booleans()),
-        slots=draw(st.booleans()),
-    )
 
 
 # -- events as they arrive -----------------------------------------------------------------------

@@ -43,7 +43,6 @@ from sessionkit.testing.generators import (
     AnySessionSpec,
     Arrival,
     arrival,
-    attrs_classes,
     cuts,
     first_example,
     instants,
@@ -55,7 +54,6 @@ from sessionkit.testing.pictures.literals import plain_key
 
 __all__ = [
     "Arrival",
-    "attrs_classes",
     "check_merge_law",
     "check_spec",
     "cuts",

@@ -23,7 +23,7 @@ from sessionkit._instants import SPELLING, micros_of
 from sessionkit.errors import FieldTypeError, SpecError
 from sessionkit.spec.shared import SESSION_COLUMNS, check_kind, key_class
 from sessionkit.spec.views import session_of
-from sessionkit.testing import SessionDriver, StatefulDriver, events_table
+from sessionkit.testing import SessionDriver, StatefulDriver
 from sessionkit.testing.strategies import check_merge_law, check_spec
 from tests.support.options import evolved, session_spec
 from tests.support.stateful_specs import summing
@@ -620,7 +620,6 @@ def test_what_is_no_spec_says_how_to_make_one(
     [
         lambda: SessionDriver(Visit),  # type: ignore[arg-type]
         lambda: StatefulDriver(Visit),  # type: ignore[arg-type]
-        lambda: events_table(Visit, "url"),  # type: ignore[arg-type]
         lambda: check_spec(Visit),  # type: ignore[arg-type]
         lambda: check_merge_law(Visit),  # type: ignore[arg-type]
     ],
