@@ -24,10 +24,10 @@ from benchmarks.entrants.functions import COUNTS, visits
 from benchmarks.events import FIRST_US, batch_of_events
 from benchmarks.phases import Stopwatch, bars
 from benchmarks.workloads import SPAN, WORKLOADS, Workload
-from sessionkit._engine.logic import BatchClocks, first_due
+from sessionkit._engine.logic import BatchClocks
 from sessionkit._engine.rows.table import events_schema
 from sessionkit._engine.shell.storage import logic_of
-from sessionkit._engine.shell.stored import GroupRow
+from sessionkit._engine.shell.stored import GroupRow, first_due
 from sessionkit._engine.shell.worker import collector_paused
 
 __all__ = ["CASES", "main", "prepared"]

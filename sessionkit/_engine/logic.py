@@ -8,11 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sessionkit._arrays import micros
-from sessionkit._engine.counts import DECLARED, Counts
-from sessionkit._engine.idle import IdleClock
 from sessionkit._engine.rows.table import Rejected
-from sessionkit._instants import BEGINNING_US, END_OF_TIME_US
+from sessionkit._instants import BEGINNING_US, END_OF_TIME_US, span_us
 from sessionkit.spec.shared import AnySpec
 from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import Field, forms_of
@@ -23,7 +20,6 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 
 NEVER_US: Final = END_OF_TIME_US
 """When something is due that never is."""
-REJECTED: Final = tuple(count.name for count in DECLARED if count.is_rejected)
 
 
 @attrs.frozen
@@ -49,6 +45,62 @@ class BatchClocks:
         """Return the clocks with a watermark of the group's own, where it's ahead of Spark's."""
         in_force_us = max(self.watermark_us, floor_us)
         return attrs.evolve(self, watermark_us=in_force_us, by_events_us=self.watermark_us)
+
+
+@attrs.frozen
+class IdleClock:
+    """
+    Since when nothing has moved the watermark of a group. All in microseconds.
+
+    Spark's watermark moves with events alone. Under `close_idle_after`, each group notes since when
+    it has stood still, in processing time. After that span the group goes on by the *floor*: the
+    watermark that an event of this moment would bring. The floor is stored, so that events that
+    come later for what has closed are late; Spark's watermark takes over once it has passed it.
+
+    A group counts only the time that it has witnessed: under a timeout in processing time Spark
+    calls it in every micro-batch. A longer pause between two of them, as after a restart, starts
+    the count anew.
+
+    Attributes:
+        watermark: Spark's watermark, when the group was last called.
+        seen: The processing time of that.
+        since: The processing time since which the watermark has been the same.
+        floor: The watermark in force at least.
+    """
+
+    watermark: int
+    seen: int
+    since: int
+    floor: int
+
+    @classmethod
+    def of_table(cls, table: pa.Table) -> "IdleClock":
+        return cls(**table.to_pylist()[0])
+
+    def table(self) -> pa.Table:
+        return pa.Table.from_pylist([attrs.asdict(self)])
+
+    @property
+    def holds(self) -> bool:
+        """Whether the floor is still ahead of Spark's watermark, so that it must be remembered."""
+        return self.floor > self.watermark
+
+
+def idle_clock(
+    spec: AnySpec, before: IdleClock | None, watermark_us: int, now: int
+) -> IdleClock | None:
+    """Return the idle clock of a group in a micro-batch, from the last; None where none counts."""
+    if (after := spec.close_idle_after) is None or spec.watermark_delay is None:
+        return None
+    span = span_us(after)
+    if before is None:
+        return IdleClock(watermark_us, now, now, BEGINNING_US)
+    moved = watermark_us > before.watermark
+    since = now if moved or now - before.seen > span else before.since
+    floor = before.floor
+    if now - since >= span:
+        floor = max(floor, now - span_us(spec.watermark_delay))
+    return IdleClock(max(watermark_us, before.watermark), now, since, floor)
 
 
 @attrs.frozen
@@ -100,24 +152,6 @@ class Outcome:
             timers=self.timers + later.timers,
             revised=self.revised + later.revised,
             out_of_order=self.out_of_order + later.out_of_order,
-        )
-
-    def counts(self, events: int, rejected: Sequence[Rejected], waited: int = 0) -> Counts:
-        """Return the counts of the micro-batch, where some of the processed events had waited."""
-        found: dict[str, Any] = dict.fromkeys(REJECTED, 0)
-        for part in rejected:
-            if part.kind in found:
-                found[part.kind] += part.rows.num_rows
-        return Counts(
-            events=events,
-            processed=self.processed,
-            buffered=self.buffered - waited,
-            sessions=self.sessions,
-            timers=self.timers,
-            rows=self.rows.num_rows,
-            revised=self.revised,
-            out_of_order=self.out_of_order,
-            **found,
         )
 
 
@@ -208,19 +242,6 @@ class Logic(Protocol):
 
     def due(self, kept: pa.Table) -> dict[Clock, Instants]:
         """Return the instants, in microseconds, that a clock must reach for the rows to change."""
-
-
-def first_due(logic: Logic, memory: Memory) -> dict[Clock, int]:
-    """Return the first instant, in microseconds, that each clock must reach for a change."""
-    first: dict[Clock, int] = {}
-    due = [*logic.due(memory.kept).items()]
-    if memory.buffered.num_rows:
-        due.append(("event_time", micros(memory.buffered["time"])))
-    for clock, at_us in due:
-        earliest = min(first.get(clock, NEVER_US), int(at_us.min(initial=NEVER_US)))
-        if earliest < NEVER_US:
-            first[clock] = earliest
-    return first
 
 
 def shared_identity(spec: AnySpec, state: Sequence[Field]) -> dict[str, Any]:

@@ -75,11 +75,6 @@ def erased_keys(logic: Logic, frames: Sequence[pd.DataFrame]) -> pa.Table | None
     return keys.take(pa.array(first))
 
 
-def with_keys(keys: pa.Table, others: pa.Table) -> pa.Table:
-    """Return keys and those of other rows, as a table of nothing but key columns."""
-    return pa.concat_tables([keys, others.select(keys.column_names)])
-
-
 @attrs.frozen(eq=False)
 class Erased:
     """What a group still remembers once keys are erased, and how much was dropped of each."""

@@ -14,8 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from sessionkit._arrays import micros
-from sessionkit._engine.idle import IdleClock, idle_clock
-from sessionkit._engine.logic import BatchClocks, BucketStats, Logic, Memory
+from sessionkit._engine.logic import BatchClocks, BucketStats, IdleClock, Logic, Memory, idle_clock
 from sessionkit._engine.rows.table import BEHIND, events_schema, key_columns
 from sessionkit._engine.shell.pages import Directory, SortedRows, key_hashes, marks_in, pages_of
 from sessionkit._engine.shell.payload import (
@@ -28,7 +27,7 @@ from sessionkit._engine.shell.payload import (
 from sessionkit._engine.shell.reading import Reading
 from sessionkit._engine.shell.stored import (
     MOST_BYTES,
-    Neighbours,
+    TaskRows,
     arm,
     check_size,
     pack_row,
@@ -72,10 +71,10 @@ class Bucket:
         group: tuple[Any, ...],
         row: tuple[Any, ...],
         now: Origin,
-        seen: Neighbours | None = None,
+        task_rows: TaskRows | None = None,
     ) -> "Bucket":
         """Return the bucket that a row describes; see `unpack_row` for what it raises."""
-        reading, (table, kept, buffered, *more) = unpack_row(logic, group, row, now, seen)
+        reading, (table, kept, buffered, *more) = unpack_row(logic, group, row, now, task_rows)
         directory = Directory.of_table(table)
         idle = IdleClock.of_table(more[0]) if more else None
         events = buffered.schema
@@ -182,7 +181,7 @@ class PagedBucket:
     group: tuple[Any, ...]
     state: PagedStateLike
     now: Origin
-    seen: Neighbours | None
+    task_rows: TaskRows | None
     _bucket: Bucket = attrs.field(init=False)
     _places: Any = attrs.field(init=False)
     _read: dict[int, bytes] = attrs.field(init=False)
@@ -191,7 +190,7 @@ class PagedBucket:
         """Return what the pages of these events, and those with something due, remember."""
         logic, state = self.logic, self.state
         if state.exists:
-            bucket = Bucket.of_row(logic, self.group, state.get, self.now, self.seen)
+            bucket = Bucket.of_row(logic, self.group, state.get, self.now, self.task_rows)
         elif state.has_pages:
             found = f"bucket {self.group[0]} has pages, and its row is gone"
             raise StateCorruptedError(with_hint(f"{DAMAGED}: {found}", RESTORE))

@@ -26,18 +26,15 @@ guess.
 import json
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import timedelta
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, Self
 
 import attrs
+import numpy as np
 import pyarrow as pa
 
-from sessionkit._instants import duration_text
 from sessionkit.errors import StateCorruptedError, StateMismatchError, with_hint
 
-UNITS: Final = {"_us": timedelta(microseconds=1), "_ms": timedelta(milliseconds=1)}
-"""Of the entries of an identity that are durations, by the end of their names."""
 RESTORE: Final = "restore the checkpoint from a copy, or start a new one"
 WHOLE: Final = "restore the whole checkpoint from one copy, or begin a query with `migrate`"
 ID_BYTES: Final = 8
@@ -46,7 +43,9 @@ MAGIC: Final = b"SKB1"
 PAGE_MAGIC: Final = b"SKP1"
 FORMAT_VERSION: Final = 2
 HEADER: Final = struct.Struct(">4sH8sI")
-BOND: Final = struct.Struct(">II")
+CHECKED: Final = slice(4, 14)
+"""Of a header, what its checksum begins with: the version, and the binding."""
+BINDING: Final = struct.Struct(">II")
 CRC_BYTES: Final = 4
 IDENTITY: Final = struct.Struct(">I")
 END_OF_STREAM: Final = b"\xff\xff\xff\xff\0\0\0\0"
@@ -110,12 +109,22 @@ def _said(origin: Origin) -> str:
     return f"{text[:8]}-{text[8:12]}-{text[12:]}-..."
 
 
-def bond_of(group: bytes, columns: bytes) -> bytes:
-    """Return what binds a payload to the name of its group, and to the columns next to it."""
-    return BOND.pack(zlib.crc32(group), zlib.crc32(columns))
+def binding_checksum(group: Sequence[Any], columns: Sequence[Any]) -> bytes:
+    """
+    Return what binds a payload to the name of its group, and to the columns next to it.
+
+    It's the same on every machine, in every release, and of the NumPy scalars that Spark may pass.
+    """
+    return BINDING.pack(_crc_of(group), _crc_of(columns))
 
 
-def pack(identity: bytes, tables: Sequence[pa.Table], bond: bytes, origin: Origin) -> bytes:
+def _crc_of(values: Sequence[Any]) -> int:
+    plain = [value.item() if isinstance(value, np.generic) else value for value in values]
+    return zlib.crc32(repr(plain).encode())
+
+
+def pack(identity: bytes, tables: Sequence[pa.Table], binding: bytes, origin: Origin) -> bytes:
+    """Return the bytes of a group, which are bound to their place and to what writes them."""
     # With spaces after it, an Arrow stream is aligned.
     begins = HEADER_BYTES + IDENTITY.size + len(identity) + TABLE.size
     stored = identity + PADDING * (-begins % ALIGNMENT)
@@ -126,10 +135,10 @@ def pack(identity: bytes, tables: Sequence[pa.Table], bond: bytes, origin: Origi
         rows = map(pa.RecordBatch.serialize, table.combine_chunks().to_batches())
         stream = [table.schema.serialize(), *rows, END_OF_STREAM]
         parts += [TABLE.pack(sum(map(len, stream))), *stream]
-    checksum = _checksum_of_header(bond)
+    checksum = zlib.crc32(HEADER.pack(MAGIC, FORMAT_VERSION, binding, 0)[CHECKED])
     for part in parts:
         checksum = zlib.crc32(part, checksum)
-    return b"".join([HEADER.pack(MAGIC, FORMAT_VERSION, bond, checksum), *parts])
+    return b"".join([HEADER.pack(MAGIC, FORMAT_VERSION, binding, checksum), *parts])
 
 
 @attrs.frozen
@@ -138,13 +147,13 @@ class Unpacked:
 
     identity: bytes
     tables: list[pa.Table]
-    bond: bytes
+    binding: bytes
     origin: Origin
 
-    def check(self, bond: bytes) -> None:
+    def check(self, binding: bytes) -> None:
         """Raise a StateCorruptedError if the payload is of another group, or of other columns."""
-        if self.bond != bond:
-            is_of_group = self.bond[:CRC_BYTES] == bond[:CRC_BYTES]
+        if self.binding != binding:
+            is_of_group = self.binding[:CRC_BYTES] == binding[:CRC_BYTES]
             found = "wasn't written with the other columns of its row"
             found = found if is_of_group else "belongs to another bucket"
             text = f"the stored state is damaged: its payload {found}"
@@ -153,9 +162,9 @@ class Unpacked:
 
 def unpack(payload: bytes) -> Unpacked:
     """Return what a payload contains; a StateError if it is damaged, or of another release."""
-    bond, checksum = _header(payload)
+    binding, checksum = _header(payload)
     body = memoryview(payload)[HEADER.size :]
-    if zlib.crc32(body, _checksum_of_header(bond)) != checksum:
+    if zlib.crc32(body, zlib.crc32(payload[CHECKED])) != checksum:
         found = f"the stored state is damaged: its checksum is wrong ({len(body)} bytes)"
         raise StateCorruptedError(with_hint(found, RESTORE))
     identity, streams = _identity(memoryview(payload)[HEADER_BYTES:])
@@ -163,7 +172,7 @@ def unpack(payload: bytes) -> Unpacked:
     for stream in _parts(streams):
         with pa.ipc.open_stream(stream) as reader:
             tables.append(reader.read_all())
-    return Unpacked(identity, tables, bond, Origin(*ORIGIN.unpack_from(body)))
+    return Unpacked(identity, tables, binding, Origin(*ORIGIN.unpack_from(body)))
 
 
 def pack_page(number: int, parts: Sequence[pa.Buffer | bytes]) -> bytes:
@@ -204,27 +213,6 @@ def peek_identity(head: bytes) -> dict[str, Any]:
     return found
 
 
-def identity_differences(
-    stored: Mapping[str, Any], wanted: Mapping[str, Any], names: Iterable[str] | None = None
-) -> list[str]:
-    """Return one line for each entry, of these names if any are given, in which both differ."""
-    either = stored.keys() | wanted.keys() if names is None else names
-    differing = {name for name in either if stored.get(name) != wanted.get(name)}
-    if "gap_us" in differing and None not in (stored.get("gap_us"), wanted.get("gap_us")):
-        differing.discard("longest_gap_us")  # it's the gap, which no function says
-    return [
-        f"`{name.removesuffix('_us').removesuffix('_ms')}` is {_entry(name, wanted)} in the spec, "
-        f"{_entry(name, stored)} in the checkpoint"
-        for name in sorted(differing)
-    ]
-
-
-def _entry(name: str, identity: Mapping[str, Any]) -> str:
-    """Return the value of an entry as a spec has it: a duration isn't a number."""
-    value, unit = identity.get(name), UNITS.get(name[-3:])
-    return repr(value) if unit is None or value is None else duration_text(value * unit)
-
-
 def check_format(version: int) -> None:
     """Raise a StateMismatchError for a format that this release does not read."""
     if version != FORMAT_VERSION:
@@ -232,22 +220,17 @@ def check_format(version: int) -> None:
         raise StateMismatchError(with_hint(found, "use the release of sessionkit that wrote it"))
 
 
-def _checksum_of_header(bond: bytes) -> int:
-    """Return the checksum with which that of the body begins."""
-    return zlib.crc32(FORMAT_VERSION.to_bytes(2, "big") + bond)
-
-
 def _header(payload: bytes) -> tuple[bytes, int]:
     """Return what a payload is bound to, and its checksum."""
     if len(payload) < HEADER.size:
         found = f"the stored state is truncated: {len(payload)} bytes"
         raise StateCorruptedError(with_hint(found, RESTORE))
-    magic, version, bond, checksum = HEADER.unpack_from(payload)
+    magic, version, binding, checksum = HEADER.unpack_from(payload)
     if magic != MAGIC:
         found = f"the stored state was not written by sessionkit: it starts with {magic!r}"
         raise StateCorruptedError(with_hint(found, "point the query at its own checkpoint"))
     check_format(version)
-    return bond, int(checksum)
+    return binding, int(checksum)
 
 
 def _identity(body: memoryview) -> tuple[bytes, memoryview]:

@@ -8,6 +8,7 @@ events that wait, become those of the present classes here, and nothing above kn
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -18,8 +19,7 @@ import pyarrow as pa
 from sessionkit._engine.logic import Logic, Memory
 from sessionkit._engine.rows.objects import decode_keys, decode_states, encode_states
 from sessionkit._engine.rows.table import BEHIND, has_state, marks_of, with_column
-from sessionkit._engine.shell.payload import identity_differences
-from sessionkit._instants import instant_of
+from sessionkit._instants import duration_text, instant_of
 from sessionkit.errors import StateMismatchError, UserFunctionError, with_hint
 from sessionkit.spec.functions import call_failed, name_of, wrong_class
 from sessionkit.spec.groups import UpgradeStep
@@ -29,6 +29,8 @@ from sessionkit.state._codec import Change, Differences, change_of, changes_of, 
 
 Marks: TypeAlias = npt.NDArray[np.int64]
 
+UNITS: Final = {"_us": timedelta(microseconds=1), "_ms": timedelta(milliseconds=1)}
+"""Of the entries of an identity that are durations, by the end of their names."""
 CLASSES: Final = frozenset(
     {"state", "event", "passthrough", "aggregates", "state_version", "remembered"}
 )
@@ -224,6 +226,27 @@ def _gone(then: Mapping[str, Any]) -> list[str]:
         "`SessionRules(max_step=...)`": "max_step" in then.get("rules", ()),
     }
     return [option for option, is_used in used.items() if is_used]
+
+
+def identity_differences(
+    stored: Mapping[str, Any], wanted: Mapping[str, Any], names: Iterable[str] | None = None
+) -> list[str]:
+    """Return one line for each entry, of these names if any are given, in which both differ."""
+    either = stored.keys() | wanted.keys() if names is None else names
+    differing = {name for name in either if stored.get(name) != wanted.get(name)}
+    if "gap_us" in differing and None not in (stored.get("gap_us"), wanted.get("gap_us")):
+        differing.discard("longest_gap_us")  # it's the gap, which no function says
+    return [
+        f"`{name.removesuffix('_us').removesuffix('_ms')}` is {_entry(name, wanted)} in the spec, "
+        f"{_entry(name, stored)} in the checkpoint"
+        for name in sorted(differing)
+    ]
+
+
+def _entry(name: str, identity: Mapping[str, Any]) -> str:
+    """Return the value of an entry as a spec has it: a duration isn't a number."""
+    value, unit = identity.get(name), UNITS.get(name[-3:])
+    return repr(value) if unit is None or value is None else duration_text(value * unit)
 
 
 def _reading(

@@ -17,8 +17,7 @@ import pyarrow as pa
 from sessionkit._arrays import micros
 from sessionkit._engine.logic import BatchClocks, Logic, Memory
 from sessionkit._engine.rows.table import Rejected, events_schema, split
-from sessionkit._engine.shell.payload import identity_differences
-from sessionkit._engine.shell.reading import MAY_BE_CARRIED, reading_of
+from sessionkit._engine.shell.reading import MAY_BE_CARRIED, identity_differences, reading_of
 from sessionkit._engine.shell.storage import logic_of
 from sessionkit._engine.wire.packing import joined_packs, packs_in
 from sessionkit._instants import BEGINNING_US, instant_of
@@ -101,12 +100,6 @@ class SeedFormat:
             raise StateMismatchError(with_hint(found, hint))
         reading = reading_of(logic, self.identity)
         return reading.memory(logic, joined_packs(self.kept, kept), joined_packs(self.held, held))
-
-
-def keys_of(memory: Memory, arrived: pa.Table) -> pa.Table:
-    """Return the keys of a seed and of events, as a table of nothing but key columns."""
-    names = [name for name in arrived.column_names if name.startswith("key.")]
-    return pa.concat_tables(t.select(names) for t in (memory.kept, memory.buffered, arrived))
 
 
 def started(spec: AnySpec, memory: Memory, arrived: pa.Table) -> tuple[Memory, pa.Table]:

@@ -14,9 +14,17 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from sessionkit._arrays import micros
 from sessionkit._engine.boundaries import processing_timer_ms, timer_ms
-from sessionkit._engine.idle import IdleClock, idle_clock
-from sessionkit._engine.logic import BatchClocks, BucketStats, Logic, Memory, first_due
+from sessionkit._engine.logic import (
+    NEVER_US,
+    BatchClocks,
+    BucketStats,
+    IdleClock,
+    Logic,
+    Memory,
+    idle_clock,
+)
 from sessionkit._engine.rows.objects import decode_keys
 from sessionkit._engine.rows.table import BEHIND, unmarked
 from sessionkit._engine.shell.payload import (
@@ -24,7 +32,7 @@ from sessionkit._engine.shell.payload import (
     NOBODY,
     RESTORE,
     Origin,
-    bond_of,
+    binding_checksum,
     check_format,
     pack,
     unpack,
@@ -44,7 +52,6 @@ MARKS: Final = pa.schema([pa.field("place", pa.int32()), BEHIND])
 """The marks of sessions, of which few have one: by their places in the table of sessions."""
 EVENT_DUE_AT: Final = -2
 """Where the columns next to a payload have `event_due_us`, in each layout."""
-PLAIN: Final = frozenset({int, type(None)})
 MOST_BYTES: Final = 2**28
 """
 Of a row, and of a page. They cross as one value of Arrow or protobuf, and lie in one array of Java:
@@ -54,7 +61,7 @@ than the 6 GB of a JVM.
 
 
 @attrs.define(eq=False)
-class Neighbours:
+class TaskRows:
     """
     The rows that one task has read so far: that with the first timer, and that of the last write.
 
@@ -105,7 +112,7 @@ class GroupRow:
     group: tuple[Any, ...]
     state: GroupStateLike
     now: Origin = NOBODY
-    seen: Neighbours | None = None
+    task_rows: TaskRows | None = None
 
     def load(self, arrived: pa.Table, clocks: BatchClocks) -> Memory:
         """Return all that is remembered, whatever is asked for."""
@@ -127,12 +134,12 @@ class GroupRow:
             check_size(self.logic.spec, "a row of state", len(row[-1]), memory)
         self.state.update(row)
         arm(self.logic.spec.clock, due, self.state, self.now.watermark_ms)
-        known, oldest_us = self.logic.open_stats(memory.kept)
-        return BucketStats(known, memory.buffered.num_rows, len(row[-1]), oldest_us)
+        open_rows, oldest_us = self.logic.open_stats(memory.kept)
+        return BucketStats(open_rows, memory.buffered.num_rows, len(row[-1]), oldest_us)
 
     def read(self, row: tuple[Any, ...]) -> Memory:
         """Return the memory in a row; see `unpack_row` for what it raises."""
-        reading, (kept, *more) = unpack_row(self.logic, self.group, row, self.now, self.seen)
+        reading, (kept, *more) = unpack_row(self.logic, self.group, row, self.now, self.task_rows)
         waiting, *others = more or [self.logic.nothing.buffered]
         marks = idle = None
         for table in others:
@@ -172,14 +179,16 @@ def pack_row(
     tables: Sequence[pa.Table],
     origin: Origin,
 ) -> tuple[Any, ...]:
-    return (
-        *columns,
-        pack(logic.program.identity, tables, _bond(group, columns), origin),
-    )
+    binding = binding_checksum(group, columns)
+    return (*columns, pack(logic.program.identity, tables, binding, origin))
 
 
 def unpack_row(
-    logic: Logic, group: tuple[Any, ...], row: tuple[Any, ...], now: Origin, seen: Neighbours | None
+    logic: Logic,
+    group: tuple[Any, ...],
+    row: tuple[Any, ...],
+    now: Origin,
+    task_rows: TaskRows | None,
 ) -> tuple[Reading, list[pa.Table]]:
     """
     Return how the row of a group is read, and the tables in it.
@@ -189,29 +198,27 @@ def unpack_row(
     """
     *columns, payload = row
     check_format(columns[0])
-    found = unpack(bytes(payload))
-    what = f"the stored row of {_as_text(group).decode()}"
-    found.origin.check(now, what)
-    reading = logic.readings.get(found.identity) or reading_of(logic, found.identity)
-    found.check(_bond(group, columns))
-    if seen is not None and logic.spec.clock == "event_time":
-        seen.add(what, found.origin, columns[EVENT_DUE_AT], now)
-    return reading, found.tables
+    stored = unpack(bytes(payload))
+    what = f"the stored row of [{', '.join(map(str, group))}]"
+    stored.origin.check(now, what)
+    reading = logic.readings.get(stored.identity) or reading_of(logic, stored.identity)
+    stored.check(binding_checksum(group, columns))
+    if task_rows is not None and logic.spec.clock == "event_time":
+        task_rows.add(what, stored.origin, columns[EVENT_DUE_AT], now)
+    return reading, stored.tables
 
 
-def _bond(group: tuple[Any, ...], columns: Sequence[Any]) -> bytes:
-    """Return what binds a payload to its group; the same on every machine, in every release."""
-    return bond_of(_as_text(group), _as_text(columns))
-
-
-def _as_text(values: Sequence[Any]) -> bytes:
-    values = list(values if PLAIN.issuperset(map(type, values)) else map(_plain, values))
-    return repr(values).encode()
-
-
-def _plain(value: Any) -> Any:
-    """Convert a value from the NumPy scalar in which Spark passes it."""
-    return value.item() if isinstance(value, np.generic) else value
+def first_due(logic: Logic, memory: Memory) -> dict[Clock, int]:
+    """Return the first instant, in microseconds, that each clock must reach for a change."""
+    first: dict[Clock, int] = {}
+    due = [*logic.due(memory.kept).items()]
+    if memory.buffered.num_rows:
+        due.append(("event_time", micros(memory.buffered["time"])))
+    for clock, at_us in due:
+        earliest = min(first.get(clock, NEVER_US), int(at_us.min(initial=NEVER_US)))
+        if earliest < NEVER_US:
+            first[clock] = earliest
+    return first
 
 
 def arm(

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, Final
 
 import attrs
@@ -19,13 +20,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sessionkit._engine.boundaries import watermark_in_force
-from sessionkit._engine.logic import BatchClocks, Logic, Memory, Outcome
+from sessionkit._engine.counts import DECLARED, Counts
+from sessionkit._engine.logic import BatchClocks, BucketStats, Logic, Memory, Outcome
 from sessionkit._engine.rows.table import Rejected
-from sessionkit._engine.shell.erasing import Erased, erased_keys, with_keys
+from sessionkit._engine.shell.erasing import Erased, erased_keys
 from sessionkit._engine.shell.payload import NOBODY, Origin
-from sessionkit._engine.shell.seed import SeedFormat, keys_of, started
+from sessionkit._engine.shell.seed import SeedFormat, started
 from sessionkit._engine.shell.storage import STORAGES, Storage, logic_of
-from sessionkit._engine.shell.stored import Neighbours
+from sessionkit._engine.shell.stored import TaskRows
 from sessionkit._engine.wire.outbound import (
     Output,
     crosses_as_rows,
@@ -59,6 +61,8 @@ from sessionkit.spec.shared import AnySpec
 from sessionkit.typing import GroupStateLike
 
 MILLISECOND_US: Final = 1_000
+REJECTED: Final = tuple(count.name for count in DECLARED if count.is_rejected)
+STATS: Final = attrgetter(*(field.name for field in attrs.fields(BucketStats)))
 EVENTS_AT_ONCE: Final = 2**20
 """Of a group with more, a batch folds about so many at a time: that takes some 200 MB."""
 
@@ -107,7 +111,7 @@ class Worker:
         frames: Iterable[pd.DataFrame],
         state: GroupStateLike,
         run: Origin = NOBODY,
-        seen: Neighbours | None = None,
+        task_rows: TaskRows | None = None,
     ) -> Iterator[pd.DataFrame]:
         """
         Run one micro-batch of a group; Spark calls it where there are rows or the timer went off.
@@ -118,42 +122,47 @@ class Worker:
             state: Spark's group state; under `layout="pages"` a `PagedStateLike`.
             run: The query, and the number of the micro-batch. Where they aren't known, what is
                 stored isn't bound to the query, and rows of any query are read.
-            seen: The rows that this task has read before.
+            task_rows: The rows that this task has read before.
         """
         spec = self.logic.spec
         watermark_ms = 0 if spec.delay_ms is None else state.getCurrentWatermarkMs()
         now = Origin(run.query, run.batch, watermark_ms)
         processing_us = state.getCurrentProcessingTimeMs() * MILLISECOND_US
         clocks = BatchClocks(watermark_in_force(watermark_ms), processing_us)
-        storage = STORAGES[spec.storage.layout](self.logic, group, state, now, seen)
+        storage = STORAGES[spec.storage.layout](self.logic, group, state, now, task_rows)
         chunks = [] if state.hasTimedOut else list(frames)
-        yield from self._micro_batch(group, chunks, state, storage, clocks)
+        with collector_paused():
+            output, stats = self._micro_batch(chunks, state, storage, clocks)
+        numbers = (int(group[0]), *STATS(stats))
+        yield from row_frames(output, numbers) if self.as_rows else [packed_frame(output, numbers)]
 
-    @collector_paused()
     def _micro_batch(
         self,
-        group: tuple[Any, ...],
         frames: list[pd.DataFrame],
         state: GroupStateLike,
         storage: Storage,
         clocks: BatchClocks,
-    ) -> Iterable[pd.DataFrame]:
-        logic, seeded = self.logic, None
-        arrived, quarantined = unpacked(
-            logic.nothing.buffered, *packs_in(frames, EVENTS_COLUMN, REJECTED_COLUMN)
-        )
+    ) -> tuple[Output, BucketStats]:
+        logic, seeded, erasing = self.logic, None, None
+        packs = packs_in(frames, EVENTS_COLUMN, REJECTED_COLUMN)
+        arrived, quarantined = unpacked(logic.nothing.buffered, *packs)
         if logic.spec.inputs.max_jump is not None:
             _warn_of_a_jump(logic.spec, arrived, clocks)
+        # The tables whose keys the storage must load.
+        keyed = [arrived]
         if self.seed is not None:
             seeded = self.seed.read(logic, frames, state)
             clocks = self.seed.in_force(clocks)
-            arrived, read = self.seed.unread(arrived)
-            quarantined += read
-        events, concerned = arrived, arrived if seeded is None else keys_of(seeded, arrived)
-        keys = erased_keys(logic, frames) if self.erases else None
-        memory = storage.load(concerned if keys is None else with_keys(keys, concerned), clocks)
-        idle, memory = memory.idle, memory if seeded is None else seeded
-        erased = None if keys is None else Erased.of(keys, memory)
+            arrived, read_before = self.seed.unread(arrived)
+            quarantined += read_before
+            keyed = [arrived] if seeded is None else [arrived, seeded.kept, seeded.buffered]
+        if self.erases:
+            erasing = erased_keys(logic, frames)
+            keyed += [] if erasing is None else [erasing]
+        memory = storage.load(keyed[0] if len(keyed) == 1 else _keys_of(keyed), clocks)
+        idle, events = memory.idle, arrived
+        memory = memory if seeded is None else seeded
+        erased = None if erasing is None else Erased.of(erasing, memory)
         memory = memory if erased is None else erased.left
         if seeded is not None:
             memory, events = started(logic.spec, memory, arrived)
@@ -162,16 +171,12 @@ class Worker:
         outcome = logic.step(memory, events, clocks)
         after = outcome.memory if idle is None else attrs.evolve(outcome.memory, idle=idle)
         stats = storage.store(after)
+        if clocks.watermark_us != BEGINNING_US:
+            stats = attrs.evolve(stats, watermark_us=clocks.watermark_us)
+        outcome = outcome if erased is None else erased.of_outcome(outcome)
         waited = events.num_rows - arrived.num_rows
-        outcome = erased.of_outcome(outcome) if erased else outcome
         output = self._output(arrived.num_rows, quarantined, outcome, waited)
-        output = erased.of_output(output) if erased else output
-        held = (stats.open, stats.buffered, stats.stored_bytes, stats.oldest_us)
-        watermark_us = None if clocks.watermark_us == BEGINNING_US else clocks.watermark_us
-        return self._frames(output, (int(group[0]), *held, watermark_us))
-
-    def _frames(self, output: Output, stats: Sequence[int | None]) -> Iterable[pd.DataFrame]:
-        return row_frames(output, stats) if self.as_rows else [packed_frame(output, stats)]
+        return output if erased is None else erased.of_output(output), stats
 
     def partition(
         self,
@@ -226,23 +231,44 @@ class Worker:
     def _output(
         self, arrived: int, quarantined: list[Rejected], outcome: Outcome, waited: int = 0
     ) -> Output:
+        """Return the output, where some of the processed events had waited."""
         rejected = quarantined + outcome.rejected
+        numbers: dict[str, Any] = dict.fromkeys(REJECTED, 0)
         for part in quarantined:
             arrived += part.rows.num_rows
-        counts = outcome.counts(arrived, rejected, waited)
-        return output_of(
-            self.logic.spec, outcome.rows, rejected if self.with_rejected else None, counts
+        for part in rejected:
+            if part.kind in numbers:
+                numbers[part.kind] += part.rows.num_rows
+        counts = Counts(
+            events=arrived,
+            processed=outcome.processed,
+            buffered=outcome.buffered - waited,
+            sessions=outcome.sessions,
+            timers=outcome.timers,
+            rows=outcome.rows.num_rows,
+            revised=outcome.revised,
+            out_of_order=outcome.out_of_order,
+            **numbers,
         )
+        shown = rejected if self.with_rejected else None
+        return output_of(self.logic.spec, outcome.rows, shown, counts)
+
+
+def _keys_of(tables: Sequence[pa.Table]) -> pa.Table:
+    """Return the keys of tables, as one table of nothing but key columns."""
+    names = [name for name in tables[0].column_names if name.startswith("key.")]
+    return pa.concat_tables([table.select(names) for table in tables])
 
 
 def _warn_of_a_jump(spec: AnySpec, arrived: pa.Table, clocks: BatchClocks) -> None:
     """Log on this executor that these events move the watermark further than `max_jump`."""
-    if spec.inputs.max_jump is None or spec.watermark_delay is None or not arrived.num_rows:
+    jump, delay = spec.inputs.max_jump, spec.watermark_delay
+    if jump is None or delay is None or not arrived.num_rows:
         return
     latest_us = pc.max(arrived["time"]).value
-    seen_us = clocks.watermark_us + span_us(spec.watermark_delay)
-    if clocks.watermark_us > BEGINNING_US and latest_us > seen_us + span_us(spec.inputs.max_jump):
-        LOG.warning(JUMPED, instant_of(latest_us), instant_of(seen_us), spec.inputs.max_jump)
+    seen_us = clocks.watermark_us + span_us(delay)
+    if clocks.watermark_us > BEGINNING_US and latest_us > seen_us + span_us(jump):
+        LOG.warning(JUMPED, instant_of(latest_us), instant_of(seen_us), jump)
 
 
 def worker_of(

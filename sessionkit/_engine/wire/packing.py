@@ -185,14 +185,9 @@ def packs_in(frames: Iterable[pd.DataFrame], *names: str) -> list[list[Pack]]:
     return packs
 
 
-def read_packs(schema: pa.Schema, packs: Iterable[Pack]) -> list[pa.RecordBatch]:
-    """Return the record batches in packs, all of one schema."""
-    return list(map(pa.ipc.read_record_batch, map(pa.py_buffer, packs), repeat(schema)))
-
-
 def joined_packs(schema: pa.Schema, packs: Iterable[Pack]) -> pa.Table:
     """Return the rows in packs as one table, in one piece."""
-    batches = read_packs(schema, packs)
+    batches = list(map(pa.ipc.read_record_batch, map(pa.py_buffer, packs), repeat(schema)))
     rows = pa.Table.from_batches(batches, schema)
     return rows if len(batches) == 1 else rows.combine_chunks()
 
@@ -274,7 +269,7 @@ def portions(
             batches, number = rest.to_batches(), rest.num_rows
             # Whatever the order of the packs, each event is looked at a few times at most.
             wanted = max(at_once or 0, 2 * number)
-        batches += read_packs(schema, [pack])
+        batches.append(pa.ipc.read_record_batch(pack, schema))
         number += batches[-1].num_rows
     table = pa.Table.from_batches(batches, schema).combine_chunks() if batches else no_events
     yield Portion(table, unpacked(no_events, [], rejected)[1])

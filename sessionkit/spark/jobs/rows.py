@@ -25,7 +25,7 @@ from sessionkit._engine.wire.packing import (
     REJECTED_COLUMN,
     WATERMARK_COLUMN,
     Packer,
-    read_packs,
+    joined_packs,
 )
 from sessionkit.spark._columns import OF_REJECTED, column, is_future, quoted, to_wire
 from sessionkit.spark._grouping import BUCKET, bucket_number
@@ -116,7 +116,8 @@ def unpacked_rows(rows: DataFrame, worker: Worker) -> DataFrame:
     def unpack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         freeze_imports("unpack")
         for batch in batches:
-            yield from read_packs(schema, batch.column(0).drop_null().to_pylist())
+            packs = batch.column(0).drop_null().to_pylist()
+            yield from joined_packs(schema, packs).to_batches()
 
     found = found.select(ROWS_COLUMN).mapInArrow(unpack, output_columns(worker))
     of_rejected = (NUMBER_COLUMN, *worker.logic.spec.inputs.passthrough)

@@ -7,7 +7,7 @@ from typing import Final
 from pyspark import TaskContext
 
 from sessionkit._engine.shell.payload import NOBODY, Origin
-from sessionkit._engine.shell.stored import Neighbours
+from sessionkit._engine.shell.stored import TaskRows
 
 QUERY: Final = "sql.streaming.queryId"
 BATCH: Final = "streaming.sql.batchId"
@@ -38,14 +38,14 @@ def run_of_task() -> Origin:
     return NOBODY if query is None or batch is None else Origin.of(query, int(batch))
 
 
-def rows_of_task() -> Neighbours | None:
+def rows_of_task() -> TaskRows | None:
     """Return the rows of state that this task has read."""
     task = TaskContext.get()
     return None if task is None else _rows_of(task.taskAttemptId())
 
 
 @lru_cache(maxsize=1)
-def _rows_of(attempt: int) -> Neighbours:
+def _rows_of(attempt: int) -> TaskRows:
     # A worker runs one task after the other, and no two of them have one number.
     del attempt
-    return Neighbours()
+    return TaskRows()

@@ -22,7 +22,7 @@ from sessionkit._engine.shell.seed import (
     migrated,
 )
 from sessionkit._engine.shell.storage import logic_of, stored_memory
-from sessionkit._engine.shell.stored import Neighbours
+from sessionkit._engine.shell.stored import TaskRows
 from sessionkit._engine.shell.worker import Worker, check_until, end_us, worker_of
 from sessionkit._engine.wire.outbound import Output, packed_frame
 from sessionkit._engine.wire.packing import EVENTS_COLUMN, REJECTED_COLUMN, packs_of, rows_of
@@ -241,10 +241,10 @@ class MicroBatch:
             for group, stored in groups.items()
             if group not in with_rows and self._is_woken(stored.timeout_timestamp_ms)
         ]
-        frames, seen = list[pd.DataFrame](), Neighbours()
+        frames, task_rows = list[pd.DataFrame](), TaskRows()
         for group in [*sorted(with_rows, key=repr), *woken]:
             parts = [part[group] for part in (seeded, erasing, packed) if group in part]
-            frames += self._call(groups, group, parts, seen, erases=group in erasing)
+            frames += self._call(groups, group, parts, task_rows, erases=group in erasing)
         after = attrs.evolve(
             before,
             groups=groups,
@@ -274,7 +274,7 @@ class MicroBatch:
         groups: dict[int, StoredGroup],
         group: int,
         parts: Sequence[pd.DataFrame],
-        seen: Neighbours,
+        task_rows: TaskRows,
         *,
         erases: bool,
     ) -> Iterator[pd.DataFrame]:
@@ -291,7 +291,7 @@ class MicroBatch:
         shown: Any = PagedGroupState.of(state) if self.spec.storage.layout == "pages" else state
         run = Origin.of(QUERY_ID, self.before.batch_id)
         worker = attrs.evolve(self.worker, erases=True) if erases else self.worker
-        yield from worker((group,), parts, shown, run, seen)
+        yield from worker((group,), parts, shown, run, task_rows)
         after = state.stored_after()
         if after is None:
             groups.pop(group, None)

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from sessionkit._engine.shell.payload import (
     FORMAT_VERSION,
     Origin,
-    bond_of,
-    identity_differences,
+    binding_checksum,
     pack,
     peek_identity,
     unpack,
@@ -27,8 +26,8 @@ from tests.support.strategies import classes_with_objects
 IDENTITY = b'{"bucket_count": 64, "keys": {"user": "string"}}'
 TABLE = pa.table({"user": ["ann", "bob", None], "pages": [1, 2, 3]})
 ORIGIN = Origin.of("1b9d6bcd-bbfd-4b2d-9b5d-ab8dfbbd4bed", 17, 1_772_971_200_000)
-BOND = bond_of(b"[7]", b"[1, 2]")
-PAYLOAD = pack(IDENTITY, [TABLE], BOND, ORIGIN)
+BINDING = binding_checksum([7], [1, 2])
+PAYLOAD = pack(IDENTITY, [TABLE], BINDING, ORIGIN)
 SUMS_SIZE = 18
 HEADER_SIZE = 42
 RESTORE = "\n\nHint: restore the checkpoint from a copy, or start a new one"
@@ -68,7 +67,7 @@ def test_tables_come_back_as_they_were(
         pa.table(codec.encode(objects), schema=codec.schema)
         for codec, (_, objects) in zip(codecs, made, strict=True)
     ]
-    found = unpack(pack(identity, tables, BOND, ORIGIN))
+    found = unpack(pack(identity, tables, BINDING, ORIGIN))
     back = found.tables
     assert identity == found.identity
     assert [table.schema for table in tables] == [table.schema for table in back]
@@ -79,16 +78,16 @@ def test_tables_come_back_as_they_were(
 def test_a_table_in_pieces_is_stored_whole() -> None:
     """Slices and chunks are gone after storing, with what was cut away."""
     pieces = pa.concat_tables([TABLE.slice(1, 1), TABLE.slice(2)])
-    (back,) = unpack(pack(IDENTITY, [pieces], BOND, ORIGIN)).tables
+    (back,) = unpack(pack(IDENTITY, [pieces], BINDING, ORIGIN)).tables
     assert pieces == back
-    assert len(pack(IDENTITY, [TABLE.slice(1)], BOND, ORIGIN)) == len(
-        pack(IDENTITY, [pieces], BOND, ORIGIN)
+    assert len(pack(IDENTITY, [TABLE.slice(1)], BINDING, ORIGIN)) == len(
+        pack(IDENTITY, [pieces], BINDING, ORIGIN)
     )
 
 
 def test_the_same_tables_are_the_same_bytes() -> None:
     """A batch that runs again writes the same state."""
-    assert PAYLOAD == pack(IDENTITY, [TABLE], BOND, ORIGIN)
+    assert PAYLOAD == pack(IDENTITY, [TABLE], BINDING, ORIGIN)
 
 
 def test_the_header_is_as_described() -> None:
@@ -111,7 +110,7 @@ def test_the_header_is_as_described() -> None:
 def test_every_table_is_aligned(spaces: int) -> None:
     """However long the identity is, Arrow reads the tables in place without a warning."""
     identity = b"{" + b" " * spaces + b"}"
-    found = unpack(pack(identity, [TABLE, TABLE], BOND, ORIGIN))
+    found = unpack(pack(identity, [TABLE, TABLE], BINDING, ORIGIN))
     assert identity == found.identity
     buffers = [one for table in found.tables for one in table["pages"].chunk(0).buffers() if one]
     assert {0} == {one.address % 8 for one in buffers}
@@ -121,7 +120,7 @@ def test_nothing_is_pickled() -> None:
     """Objects that refuse to be pickled are stored, from the class down to the bytes."""
     codec = codec_of(Sealed)
     table = pa.table(codec.encode([Sealed(1)]), schema=codec.schema)
-    (back,) = unpack(pack(IDENTITY, [table], BOND, ORIGIN)).tables
+    (back,) = unpack(pack(IDENTITY, [table], BINDING, ORIGIN)).tables
     assert [1] == [sealed.number for sealed in codec.decode(back.columns)]
     with pytest.raises(TypeError, match="sealed"):
         pickle.dumps(Sealed(1))
@@ -202,51 +201,23 @@ def test_another_format_is_refused(version: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("bond", "text"),
+    ("binding", "text"),
     [
-        (bond_of(b"[8]", b"[1, 2]"), "its payload belongs to another bucket"),
+        (binding_checksum([8], [1, 2]), "its payload belongs to another bucket"),
         (
-            bond_of(b"[7]", b"[1, 3]"),
+            binding_checksum([7], [1, 3]),
             "its payload wasn't written with the other columns of its row",
         ),
-        (bond_of(b"[8]", b"[1, 3]"), "its payload belongs to another bucket"),
+        (binding_checksum([8], [1, 3]), "its payload belongs to another bucket"),
     ],
 )
-def test_a_payload_in_another_place_is_refused(bond: bytes, text: str) -> None:
+def test_a_payload_in_another_place_is_refused(binding: bytes, text: str) -> None:
     """Whole bytes are damage too where they don't belong: of another bucket, or an older batch."""
     found = unpack(PAYLOAD)
-    found.check(BOND)
+    found.check(BINDING)
     with pytest.raises(StateCorruptedError) as refused:
-        found.check(bond)
+        found.check(binding)
     assert f"the stored state is damaged: {text}{RESTORE}" == str(refused.value)
-
-
-def test_differences_come_in_the_order_of_their_names() -> None:
-    """An entry that only one side has is a difference too; equal entries are none."""
-    stored, wanted = {"b": 1, "a": [1], "same": {"x": 1}}, {"c": 2, "a": [2], "same": {"x": 1}}
-    expected = [
-        "`a` is [2] in the spec, [1] in the checkpoint",
-        "`b` is None in the spec, 1 in the checkpoint",
-        "`c` is 2 in the spec, None in the checkpoint",
-    ]
-    assert expected == identity_differences(stored, wanted)
-    assert [] == identity_differences(stored, stored)
-
-
-def test_durations_are_shown_as_a_spec_has_them() -> None:
-    """Under the names of their arguments; the longest gap is the gap where no function says it."""
-    stored = {"gap_us": 600_000_000, "longest_gap_us": 600_000_000, "watermark_delay_ms": 0}
-    wanted = {"gap_us": 540_000_000, "longest_gap_us": 540_000_000, "watermark_delay_ms": None}
-    of_function = stored | {"gap_us": None, "longest_gap_us": 1_200_000_000}
-
-    assert identity_differences(stored, wanted) == [
-        "`gap` is 9 minutes in the spec, 10 minutes in the checkpoint",
-        "`watermark_delay` is None in the spec, 0 seconds in the checkpoint",
-    ]
-    assert identity_differences(stored, of_function) == [
-        "`gap` is None in the spec, 10 minutes in the checkpoint",
-        "`longest_gap` is 20 minutes in the spec, 10 minutes in the checkpoint",
-    ]
 
 
 def test_the_identity_is_read_from_the_first_bytes() -> None:
@@ -276,4 +247,4 @@ def test_a_head_that_ends_right_behind_the_header_is_refused(length: int) -> Non
 def test_an_identity_that_is_no_json_is_refused(identity: bytes) -> None:
     """Text that cannot be read as an identity is damage."""
     with pytest.raises(StateCorruptedError, match="its identity can't be read"):
-        peek_identity(pack(identity, [], BOND, ORIGIN))
+        peek_identity(pack(identity, [], BINDING, ORIGIN))

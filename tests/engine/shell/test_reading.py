@@ -15,7 +15,13 @@ from sessionkit import (
     StateMismatchError,
     UserFunctionError,
 )
-from sessionkit._engine.shell.reading import Comparison, Reading, check_order, compared
+from sessionkit._engine.shell.reading import (
+    Comparison,
+    Reading,
+    check_order,
+    compared,
+    identity_differences,
+)
 from sessionkit._engine.shell.storage import logic_of
 from sessionkit.testing import at
 from tests.support.changed_classes import (
@@ -401,3 +407,31 @@ def test_a_failing_upgrade_names_the_key() -> None:
             states(changed(driver, spec))
         assert "`upgrade[1]`" in str(failed.value)
         assert "on_error" not in str(failed.value)
+
+
+def test_differences_come_in_the_order_of_their_names() -> None:
+    """An entry that only one side has is a difference too; equal entries are none."""
+    stored, wanted = {"b": 1, "a": [1], "same": {"x": 1}}, {"c": 2, "a": [2], "same": {"x": 1}}
+    expected = [
+        "`a` is [2] in the spec, [1] in the checkpoint",
+        "`b` is None in the spec, 1 in the checkpoint",
+        "`c` is 2 in the spec, None in the checkpoint",
+    ]
+    assert expected == identity_differences(stored, wanted)
+    assert [] == identity_differences(stored, stored)
+
+
+def test_durations_are_shown_as_a_spec_has_them() -> None:
+    """Under the names of their arguments; the longest gap is the gap where no function says it."""
+    stored = {"gap_us": 600_000_000, "longest_gap_us": 600_000_000, "watermark_delay_ms": 0}
+    wanted = {"gap_us": 540_000_000, "longest_gap_us": 540_000_000, "watermark_delay_ms": None}
+    of_function = stored | {"gap_us": None, "longest_gap_us": 1_200_000_000}
+
+    assert identity_differences(stored, wanted) == [
+        "`gap` is 9 minutes in the spec, 10 minutes in the checkpoint",
+        "`watermark_delay` is None in the spec, 0 seconds in the checkpoint",
+    ]
+    assert identity_differences(stored, of_function) == [
+        "`gap` is None in the spec, 10 minutes in the checkpoint",
+        "`longest_gap` is 20 minutes in the spec, 10 minutes in the checkpoint",
+    ]

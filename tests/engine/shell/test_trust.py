@@ -8,7 +8,7 @@ import pytest
 from sessionkit import StateCorruptedError, StateError, StateMismatchError
 from sessionkit._engine.shell.payload import Origin
 from sessionkit._engine.shell.storage import logic_of, stored_memory
-from sessionkit._engine.shell.stored import Neighbours
+from sessionkit._engine.shell.stored import TaskRows
 from sessionkit._instants import micros_of
 from sessionkit.testing import at
 from sessionkit.testing.drivers.query import QUERY_ID, PagedGroupState, stored_rows
@@ -267,4 +267,4 @@ def test_pages_without_the_row_of_their_bucket_are_refused(make: Any) -> None:
         spare = PagedGroupState.of(FakeGroupState(timeout="EventTimeTimeout", watermark_ms=0))
         spare.pages.update(row[-1])
         with pytest.raises(StateCorruptedError, match=rf"bucket {group[0]} has pages, and its row"):
-            list(driver._worker(group, [], spare, Origin.of(QUERY_ID, 1), Neighbours()))
+            list(driver._worker(group, [], spare, Origin.of(QUERY_ID, 1), TaskRows()))
