@@ -8,6 +8,7 @@ from keyword import iskeyword
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, TypeAlias
 
 import attrs
+import pyarrow as pa
 
 from sessionkit._arguments import choice, column_name, group
 from sessionkit._classes import Record
@@ -180,6 +181,19 @@ class Spec(Generic[E, S, R]):
     def result_fields(self) -> tuple[Field, ...]:
         """The columns of a result row: the key, sessionkit's own, and the fields of the result."""
         return (*self.key_fields, *self.own_fields, *codec_of(self.result).type.fields)
+
+    @cached_property
+    def input_schema(self) -> pa.Schema:
+        """The columns that are read, as Arrow types; nullable where an event may lack a value."""
+        time = [] if self.event_time is None else [Field(self.event_time, DatetimeType(), "")]
+        of_event = codec_of(self.event).type.fields
+        fields = [*self.key_fields, *time, *of_event, *self.passthrough_fields]
+        # A key column or the time may be a field of the event too.
+        read = {field.name: field.type for field in reversed(fields)}
+        return pa.schema(
+            pa.field(name, kind.arrow, nullable=isinstance(kind, OptionalType))
+            for name, kind in reversed(read.items())
+        )
 
     @cached_property
     def latest_event_us(self) -> int:

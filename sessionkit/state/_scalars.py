@@ -30,7 +30,6 @@ class IntType(FieldType):
         annotation=int,
         columns=INTEGERS,
         tag=b"i",
-        avro=frozenset({int}),
         key=KeyForm("bigint", "cast({} as bigint)", frozenset({"str", "decimal"})),
     )
     plain = True
@@ -57,7 +56,6 @@ class FloatType(FieldType):
         annotation=float,
         columns=frozenset({"Float", "Double", "Byte", "Short", "Integer"}),
         tag=b"f",
-        avro=frozenset({float, int}),
     )
     plain = True
 
@@ -97,7 +95,6 @@ class BoolType(FieldType):
         annotation=bool,
         columns=frozenset({"Boolean"}),
         tag=b"o",
-        avro=frozenset({bool}),
         key=KeyForm("boolean", "cast({} as boolean)"),
     )
     plain = True
@@ -120,7 +117,6 @@ class StrType(FieldType):
         annotation=str,
         columns=frozenset({"String", "Varchar", "Char"}),
         tag=b"s",
-        avro=frozenset({str, bytes}),
         key=KeyForm("string", "cast({} as string)", frozenset({"int", "date", "bytes"})),
     )
     plain = True
@@ -149,7 +145,6 @@ class BytesType(FieldType):
         annotation=bytes,
         columns=frozenset({"Binary"}),
         tag=b"b",
-        avro=frozenset({bytes, str}),
         key=KeyForm("binary", "cast({} as binary)", frozenset({"str"})),
     )
 
@@ -192,7 +187,6 @@ class DecimalType(FieldType):
             annotation=Annotated[Decimal, self],
             columns=INTEGERS | {"Decimal"},
             tag=b"n",
-            avro=frozenset({Decimal, int}),
             is_cast=False,  # that would round
             key=KeyForm("string", "{}", becomes, lambda value: format(value, "f")),
         )

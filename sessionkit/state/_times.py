@@ -30,7 +30,6 @@ class DatetimeType(FieldType):
         annotation=datetime,
         columns=frozenset({"Timestamp"}),
         tag=b"t",
-        avro=frozenset({datetime}),
         is_cast=False,
         key=KeyForm("bigint", "unix_micros({})"),
         bounds=(FIRST_INSTANT_US, LAST_INSTANT_US),
@@ -76,7 +75,6 @@ class DateType(FieldType):
         annotation=date,
         columns=frozenset({"Date"}),
         tag=b"d",
-        avro=frozenset({date}),
         is_cast=False,
         key=KeyForm("bigint", "cast(unix_date({}) as bigint)", frozenset({"str"})),
         bounds=((date.min - EPOCH_DAY).days, (date.max - EPOCH_DAY).days),
@@ -107,7 +105,6 @@ class TimedeltaType(FieldType):
         annotation=timedelta,
         columns=frozenset({"DayTimeInterval"}),
         tag=b"u",
-        avro=frozenset({int}),
     )
 
     def coerce(self, value: Any, path: str) -> timedelta:
@@ -152,8 +149,6 @@ class TimeType(FieldType):
         columns=frozenset({"Integer", "Long"}),
         tag=b"i",
         hint="pass its microseconds since midnight; those of a TIME are time_to_micros(column)",
-        avro=frozenset({time}),
-        from_avro=_micros_of_day,
         key=KeyForm("bigint", "cast({} as bigint)"),
         bounds=(0, _micros_of_day(time.max)),
         within="the microseconds of a day",

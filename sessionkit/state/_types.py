@@ -63,8 +63,6 @@ class Facts:
             `Type` at the end.
         tag: The byte for its Arrow type in what ids are hashed from.
         hint: What to do with a column of another type, where a cast makes another value.
-        avro: The types that fastavro returns for a value of it.
-        from_avro: Turns such a value into its storage form; None where Arrow does.
         is_cast: Whether Spark casts such a column to `sql` before it reaches Python.
         key: The form in which it is hashed; None where it can't be the type of a key column.
         bounds: The first and the last number in storage that stand for a value; None where all do.
@@ -74,8 +72,6 @@ class Facts:
     annotation: Any
     columns: frozenset[str]
     tag: bytes
-    avro: frozenset[type]
-    from_avro: Callable[[Any], Any] | None = None
     hint: str = ""
     is_cast: bool = True
     key: KeyForm | None = None

@@ -14,6 +14,8 @@ import io
 import json
 import reprlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from datetime import date, datetime, time
+from decimal import Decimal
 from typing import Any, Final, Literal, NoReturn, TypeAlias
 
 import attrs
@@ -21,22 +23,21 @@ import fastavro
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from sessionkit._engine.wire.inbound import UNREADABLE_COLUMN
-from sessionkit.addons.sources.values import PAYLOAD, SHOWN, Avro, ddl
+from sessionkit.addons.sources.values import PAYLOAD, SHOWN, UNREADABLE, Avro, ddl, quoted, shown
 from sessionkit.errors import SpecError, with_hint
-from sessionkit.spark._columns import quoted
-from sessionkit.state._collections import (
-    AttrsType,
-    DictType,
-    Field,
-    ListType,
-    OptionalType,
-    TupleType,
-    inner_type,
-)
-from sessionkit.state._types import FieldType
 
 Kind: TypeAlias = Literal["fixed", "number", "bytes", "union", "record", "pair", "array", "map"]
+TAKEN: Final[dict[pa.DataType, set[type]]] = {
+    pa.int64(): {int, time},
+    pa.float64(): {float, int},
+    pa.bool_(): {bool},
+    pa.string(): {str, bytes},
+    pa.binary(): {bytes, str},
+    pa.timestamp("us", tz="UTC"): {datetime},
+    pa.date32(): {date},
+    pa.duration("us"): {int},
+}
+"""What fastavro may return for a value of a type."""
 SIZES: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 MOST_DIGITS: Final = 10
 MOST_DECIMAL_BYTES: Final = 10_000
@@ -220,7 +221,7 @@ class _Walk:
             _refuse(f"its payload has more items than the {self.limits.max_items} of `max_items`")
 
 
-def with_avro(raw: DataFrame, payload: Avro, fields: Collection[Field]) -> DataFrame:
+def with_avro(raw: DataFrame, payload: Avro, fields: Collection[pa.Field]) -> DataFrame:
     """Return rows with the fields of their payload, and the reason why it can't be read."""
     _check(payload, fields)
     others = [f"{quoted(one.name)} {one.dataType.simpleString()}" for one in raw.schema.fields]
@@ -228,7 +229,7 @@ def with_avro(raw: DataFrame, payload: Avro, fields: Collection[Field]) -> DataF
     return raw.mapInArrow(AvroDecoder(payload, tuple(fields)).decode, ", ".join(columns))
 
 
-def _check(payload: Avro, fields: Collection[Field]) -> None:
+def _check(payload: Avro, fields: Collection[pa.Field]) -> None:
     try:
         fastavro.parse_schema(json.loads(payload.schema))
     except Exception as error:
@@ -236,7 +237,7 @@ def _check(payload: Avro, fields: Collection[Field]) -> None:
         hint = "pass the schema with which the records are written"
         raise SpecError(with_hint(found, hint)) from error
     for field in fields:
-        if field.name not in payload.field_names and not isinstance(field.type, OptionalType):
+        if field.name not in payload.field_names and not field.nullable:
             found = f"the schema of Avro has no field `{field.name}`, which the spec reads"
             raise SpecError(with_hint(found, f"it has {', '.join(payload.field_names)}"))
 
@@ -246,7 +247,7 @@ class AvroDecoder:
     """Decodes the payloads of a map task."""
 
     payload: Avro
-    fields: tuple[Field, ...]
+    fields: tuple[pa.Field, ...]
 
     def decode(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Return the columns of the payloads before the others, and add to the reasons."""
@@ -254,11 +255,11 @@ class AvroDecoder:
         for batch in batches:
             found = [_called(read, value) for value in batch.column(PAYLOAD).to_pylist()]
             records = [record for record, _ in found]
-            known = batch.column(UNREADABLE_COLUMN).to_pylist()
+            known = batch.column(UNREADABLE).to_pylist()
             reasons = [own or reason for own, (_, reason) in zip(known, found, strict=True)]
             columns = {field.name: _column(field, records, reasons) for field in self.fields}
             columns |= dict(zip(batch.schema.names, batch.columns, strict=True))
-            columns[UNREADABLE_COLUMN] = pa.array(reasons, pa.string())
+            columns[UNREADABLE] = pa.array(reasons, pa.string())
             yield pa.RecordBatch.from_pydict(columns)
 
     def _reader(self) -> Callable[[bytes], Any]:
@@ -294,22 +295,22 @@ def _called(read: Callable[[bytes], Any], value: bytes | None) -> tuple[Any, str
         return {}, f"{NOT_OF_SCHEMA}: {type(error).__name__}: {error}"
 
 
-def _column(field: Field, records: list[Any], reasons: list[str | None]) -> pa.Array:
-    kind = field.type.arrow
+def _column(field: pa.Field, records: list[Any], reasons: list[str | None]) -> pa.Array:
+    kind = field.type
     values = [record.get(field.name) for record in records]
     try:
-        return pa.array(_all_shaped(field.type, values), kind)
+        return pa.array(_all_shaped(kind, values), kind)
     except UNFIT:
         return pa.array([_fitting(field, *one, reasons) for one in enumerate(values)], kind)
 
 
-def _fitting(field: Field, place: int, value: Any, reasons: list[str | None]) -> Any:
+def _fitting(field: pa.Field, place: int, value: Any, reasons: list[str | None]) -> Any:
     try:
         (shaped,) = _all_shaped(field.type, [value])
-        pa.array([shaped], field.type.arrow)
+        pa.array([shaped], field.type)
     except UNFIT:
         reasons[place] = reasons[place] or (
-            f"`{field.name}` isn't a {field.type.shown}: {_text(value)[:SHOWN]}"
+            f"`{field.name}` isn't a {shown(field.type)}: {_text(value)[:SHOWN]}"
         )
         return None
     return shaped
@@ -320,27 +321,30 @@ def _text(value: Any) -> str:
     return reprlib.repr(value) if isinstance(value, dict | list) else str(value)
 
 
-def _all_shaped(kind: FieldType, values: list[Any]) -> list[Any]:
+def _all_shaped(kind: pa.DataType, values: list[Any]) -> list[Any]:
     """Return values as Arrow takes them: a dict as pairs, wherever it is."""
-    kind = inner_type(kind)
-    if kind.facts is None:
+    if pa.types.is_nested(kind):
         return [None if value is None else _shaped(kind, value) for value in values]
-    if not {*map(type, values)} <= kind.facts.avro | {type(None)}:
+    taken = {int, Decimal} if pa.types.is_decimal(kind) else TAKEN[kind]
+    there = {*map(type, values)}
+    if not there <= taken | {type(None)}:
         raise TypeError
-    made = kind.facts.from_avro
-    return values if made is None else [None if one is None else made(one) for one in values]
+    if time in there:
+        return [_micros(value) if isinstance(value, time) else value for value in values]
+    return values
 
 
-def _shaped(kind: FieldType, value: Any) -> Any:
-    match kind:
-        case DictType() if isinstance(value, dict):
-            return list(zip(value, _all_shaped(kind.value, [*value.values()]), strict=True))
-        case AttrsType() if isinstance(value, dict):
-            parts = [(field.name, field.type) for field in kind.fields]
-        case TupleType() if isinstance(value, dict):
-            parts = [(f"_{place}", item) for place, item in enumerate(kind.items)]
-        case ListType() if isinstance(value, list):
-            return _all_shaped(kind.item, value)
-        case _:
-            raise TypeError
-    return {name: _all_shaped(part, [value.get(name)])[0] for name, part in parts}
+def _micros(value: time) -> int:
+    """Return the microseconds since midnight, as which a time of day is read."""
+    seconds = (value.hour * 60 + value.minute) * 60 + value.second
+    return seconds * 1_000_000 + value.microsecond
+
+
+def _shaped(kind: pa.DataType, value: Any) -> Any:
+    if pa.types.is_map(kind) and isinstance(value, dict):
+        return list(zip(value, _all_shaped(kind.item_type, [*value.values()]), strict=True))
+    if pa.types.is_struct(kind) and isinstance(value, dict):
+        return {part.name: _all_shaped(part.type, [value.get(part.name)])[0] for part in kind}
+    if pa.types.is_list(kind) and isinstance(value, list):
+        return _all_shaped(kind.value_type, value)
+    raise TypeError

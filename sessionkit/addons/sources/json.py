@@ -7,18 +7,13 @@ from operator import and_, or_
 from typing import Final, TypeAlias, cast
 
 import attrs
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from sessionkit._engine.wire.inbound import UNREADABLE_COLUMN
-from sessionkit.addons.sources.values import PAYLOAD, SHOWN, Json, ddl
-from sessionkit.spark._columns import quoted
-from sessionkit.state._collections import AttrsType, DictType, Field, ListType, inner_type
-from sessionkit.state._scalars import DecimalType, StrType
-from sessionkit.state._times import DatetimeType
-from sessionkit.state._types import FieldType
+from sessionkit.addons.sources.values import PAYLOAD, SHOWN, UNREADABLE, Json, ddl, quoted, shown
 
-Judge: TypeAlias = Callable[[FieldType, Column], Column | None]
+Judge: TypeAlias = Callable[[pa.DataType, Column], Column | None]
 NAMED: Final = "map<string,string>"
 TOO_MANY_SECONDS: Final = r"^-?(9\d{12}|\d{14,})$"
 """Spark multiplies them by a million, and keeps the last 64 bits."""
@@ -52,7 +47,7 @@ BEYOND: Final = {
 
 
 def with_json(
-    raw: DataFrame, payload: Json, fields: Collection[Field], keys: Collection[str] = ()
+    raw: DataFrame, payload: Json, fields: Collection[pa.Field], keys: Collection[str] = ()
 ) -> DataFrame:
     """
     Return rows with the fields of their payload, and the reason why it can't be read.
@@ -74,7 +69,7 @@ def with_json(
         RAW, F.from_json(followed, OBJECTS, options)
     )
     columns = [F.col(f"{PARSED}.{quoted(field.name)}").alias(field.name) for field in fields]
-    others = [name for name in raw.columns if name != UNREADABLE_COLUMN]
+    others = [name for name in raw.columns if name != UNREADABLE]
     faults = Faults(options)
     fault = F.coalesce(
         _not_one_object(),
@@ -83,10 +78,8 @@ def with_json(
         _half_surrogates(fields, read),
     )
     may_have_fault = [faults.may_be_in(field, is_key=field.name in keys) for field in fields]
-    reason = F.coalesce(
-        F.col(UNREADABLE_COLUMN), _not_text(), F.when(~_is_clean(may_have_fault), fault)
-    )
-    return parsed.select(*columns, *others, reason.alias(UNREADABLE_COLUMN))
+    reason = F.coalesce(F.col(UNREADABLE), _not_text(), F.when(~_is_clean(may_have_fault), fault))
+    return parsed.select(*columns, *others, reason.alias(UNREADABLE))
 
 
 def _text() -> Column:
@@ -132,7 +125,7 @@ def _not_one_object() -> Column:
     return F.when(~_is_one_object(), F.coalesce(beyond, F.lit(ONE_OBJECT)))
 
 
-def _half_surrogates(fields: Collection[Field], read: Callable[[Column], Column]) -> Column:
+def _half_surrogates(fields: Collection[pa.Field], read: Callable[[Column], Column]) -> Column:
     """
     Return the first field that is another one without halves of surrogate pairs; else null.
 
@@ -159,104 +152,99 @@ class Faults:
 
     options: Mapping[str, str]
 
-    def may_be_in(self, field: Field, *, is_key: bool) -> Column:
+    def may_be_in(self, field: pa.Field, *, is_key: bool) -> Column:
         """Return at little cost whether a field that Spark can parse may have a fault."""
-        kind, text = inner_type(field.type), _object()[field.name]
-        if isinstance(kind, StrType):
+        kind, text = field.type, _object()[field.name]
+        if pa.types.is_string(kind):
             return _is(text.rlike(ODD_KEY)) if is_key else F.lit(False)  # noqa: FBT003
-        if isinstance(kind, DecimalType):
+        if pa.types.is_decimal(kind):
             # Spark makes text of a number by way of a double, so the text may have fewer digits.
             more = text.rlike(rf"[^\d.-]|\.\d{{{kind.scale + 1}}}")
             return _is(more | (text.isNotNull() & _text().rlike(LONG_FRACTION)))
-        if isinstance(kind, DictType) and not self._shape(kind.value):
+        if pa.types.is_map(kind) and not self._shape(kind.item_type):
             return _is(has_twice(F.map_keys(F.col(PARSED)[field.name])))
         return _is(self._anywhere(self._is_misread, kind, self._read(text, kind)))
 
-    def of(self, field: Field, *, is_key: bool) -> Column:
+    def of(self, field: pa.Field, *, is_key: bool) -> Column:
         """Return the reason why a field can't be read; null where it can."""
-        kind, text = inner_type(field.type), _object()[field.name]
+        kind, text = field.type, _object()[field.name]
         value = self._read(text, kind)
         found = [
             text.isNotNull() & F.col(PARSED)[field.name].isNull(),
             self._anywhere(self._is_another, kind, value),
             self._is_rounded(field.name, kind),
-            self._is_no_text(field.name, text) if is_key and isinstance(kind, StrType) else None,
+            self._is_no_text(field.name, text) if is_key and pa.types.is_string(kind) else None,
         ]
-        said = F.lit(f"`{field.name}` isn't a {kind.shown}: ")
-        shown = F.concat(said, F.left(text, F.lit(SHOWN)))
+        said = F.lit(f"`{field.name}` isn't a {shown(kind)}: ")
+        text_shown = F.concat(said, F.left(text, F.lit(SHOWN)))
         twice = F.size(F.filter(F.map_keys(_object()), lambda name: name == field.name)) > 1
         return (
             F.when(twice, f"`{field.name}` comes twice")
-            .when(_is(_either(*found)), shown)
+            .when(_is(_either(*found)), text_shown)
             .when(
                 _is(self._anywhere(self._repeats, kind, value)),
                 f"`{field.name}` has a name twice",
             )
         )
 
-    def _shape(self, kind: FieldType) -> str | None:
+    def _shape(self, kind: pa.DataType) -> str | None:
         """Return the type by which the text of a value is seen; None where it needn't be."""
-        match inner_type(kind):
-            case AttrsType():
-                return NAMED
-            case ListType(item=item):
-                shape = self._shape(item)
-                return shape and f"array<{shape}>"
-            case DictType(value=value):
-                return f"map<string,{self._shape(value) or 'string'}>"
-            case DatetimeType() if "timestampFormat" in self.options:
-                return None
-            case DatetimeType() | DecimalType():
-                return "string"
-        return None
+        if pa.types.is_struct(kind):
+            return NAMED
+        if pa.types.is_list(kind):
+            item = self._shape(kind.value_type)
+            return item and f"array<{item}>"
+        if pa.types.is_map(kind):
+            return f"map<string,{self._shape(kind.item_type) or 'string'}>"
+        is_time = pa.types.is_timestamp(kind) and "timestampFormat" not in self.options
+        return "string" if is_time or pa.types.is_decimal(kind) else None
 
-    def _read(self, text: Column, kind: FieldType) -> Column:
+    def _read(self, text: Column, kind: pa.DataType) -> Column:
         """Return the value of a text in its shape."""
         shape = self._shape(kind)
         return text if shape in {None, "string"} else F.from_json(text, shape, self.options)
 
-    def _anywhere(self, judge: Judge, kind: FieldType, value: Column) -> Column | None:
+    def _anywhere(self, judge: Judge, kind: pa.DataType, value: Column) -> Column | None:
         """Return whether something holds of a value or a part of it; None where it never does."""
-        kind = inner_type(kind)
         found = [judge(kind, value)]
-        if isinstance(kind, AttrsType):
-            parts = [(one.type, self._read(value[one.name], one.type)) for one in kind.fields]
+        if pa.types.is_struct(kind):
+            parts = [(one.type, self._read(value[one.name], one.type)) for one in kind]
             found += [self._anywhere(judge, *part) for part in parts]
-        if isinstance(kind, ListType):
-            found.append(self._any(judge, kind.item, value))
-        if isinstance(kind, DictType):
-            found.append(self._any(judge, kind.value, F.map_values(value)))
+        if pa.types.is_list(kind):
+            found.append(self._any(judge, kind.value_type, value))
+        if pa.types.is_map(kind):
+            found.append(self._any(judge, kind.item_type, F.map_values(value)))
         return _either(*found)
 
-    def _any(self, judge: Judge, kind: FieldType, values: Column) -> Column | None:
+    def _any(self, judge: Judge, kind: pa.DataType, values: Column) -> Column | None:
         if self._anywhere(judge, kind, F.lit("")) is None:
             return None
         return F.exists(values, lambda one: cast("Column", self._anywhere(judge, kind, one)))
 
-    def _is_misread(self, kind: FieldType, value: Column) -> Column | None:
+    def _is_misread(self, kind: pa.DataType, value: Column) -> Column | None:
         return _either(self._is_another(kind, value), self._repeats(kind, value))
 
-    def _is_another(self, kind: FieldType, value: Column) -> Column | None:
+    def _is_another(self, kind: pa.DataType, value: Column) -> Column | None:
         """Return whether Spark makes another time or number of a text."""
-        if isinstance(kind, DatetimeType) and "timestampFormat" not in self.options:
+        if pa.types.is_timestamp(kind) and "timestampFormat" not in self.options:
             return value.rlike(TOO_MANY_SECONDS) | value.rlike(TIME_OF_DAY)
-        if isinstance(kind, DecimalType) and "locale" not in self.options:
+        if pa.types.is_decimal(kind) and "locale" not in self.options:
             # Spark leaves commas out, wherever they are: "1,50" is 150.
             return value.contains(",")
         return None
 
-    def _repeats(self, kind: FieldType, value: Column) -> Column | None:
+    def _repeats(self, kind: pa.DataType, value: Column) -> Column | None:
         """Return whether an object has a name twice that is read."""
-        if isinstance(kind, DictType):
+        if pa.types.is_map(kind):
             return has_twice(F.map_keys(value))
-        if isinstance(kind, AttrsType):
-            known = [field.name for field in kind.fields]
+        if pa.types.is_struct(kind):
+            known = [field.name for field in kind]
             return has_twice(F.filter(F.map_keys(value), lambda name: name.isin(known)))
         return None
 
-    def _is_rounded(self, name: str, kind: FieldType) -> Column | None:
+    def _is_rounded(self, name: str, kind: pa.DataType) -> Column | None:
         """Return whether a decimal has digits that its type hasn't."""
-        if not isinstance(kind, DecimalType) or kind.scale >= WIDEST:
+        if not pa.types.is_decimal(kind) or kind.scale >= WIDEST:
             return None
         exact = self._as(name, f"decimal({WIDEST},{min(WIDEST, kind.scale + MORE_DIGITS)})")
         return exact != F.round(exact, kind.scale)

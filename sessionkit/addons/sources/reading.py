@@ -6,18 +6,17 @@ from functools import reduce
 from operator import or_
 from typing import Any, Final
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
-from sessionkit._arguments import explains
-from sessionkit._engine.wire.inbound import UNREADABLE_COLUMN
-from sessionkit._installed import check_extra
 from sessionkit.addons.sources.json import with_json
 from sessionkit.addons.sources.values import (
     FILE_COLUMNS,
     KAFKA_COLUMNS,
     PAYLOAD,
+    UNREADABLE,
     Avro,
     Csv,
     JsonLines,
@@ -28,13 +27,12 @@ from sessionkit.addons.sources.values import (
     Socket,
     Source,
     ddl,
+    quoted,
+    sql,
 )
+from sessionkit.arguments import check_extra, explains
 from sessionkit.errors import SpecError, with_hint
-from sessionkit.spark._columns import quoted
-from sessionkit.spec.shared import AnySpec, check_kind
-from sessionkit.state._codec import codec_of
-from sessionkit.state._collections import Field, OptionalType
-from sessionkit.state._times import DatetimeType
+from sessionkit.spec import AnySpec, Spec
 
 CORRUPT: Final = "_corrupt"
 POSITIONS: Final[dict[type[Any], tuple[str, Mapping[str, type]]]] = {
@@ -115,47 +113,33 @@ def _events(
     *,
     with_position: bool,
 ) -> DataFrame:
-    check_kind(spec)
+    if not isinstance(spec, Spec):
+        found = f"`spec` must be a SessionSpec or a StatefulSpec, found {type(spec).__name__}"
+        raise SpecError(with_hint(found, "pass the session of Spark, the source and the spec"))
     name, position = POSITIONS.get(type(source), ("", {}))
     passed = {*spec.inputs.passthrough}
     if with_position and position and not (position.keys() - {PAYLOAD}) & passed:
         found = "rejected rows wouldn't say where they came from: the spec passes nothing through"
         hint = f"add inputs=Inputs(passthrough={name}) to the spec, or with_position=False here"
         raise SpecError(with_hint(found, hint))
-    fields = payload_fields(spec)
+    places = [field for field in spec.input_schema if field.name in PLACES & passed]
+    fields = [field for field in spec.input_schema if field not in places]
     decoded = _decoded(spark, reader, source, fields, spec.keys)
     columns = [F.col(quoted(field.name)) for field in fields]
-    places = [field for field in spec.passthrough_fields if field.name in PLACES]
-    own = [_place(spec, fields, field, decoded.columns) for field in places]
-    unreadable = [UNREADABLE_COLUMN] if UNREADABLE_COLUMN in decoded.columns else []
+    own = [_place(fields, field, decoded.columns) for field in places]
+    unreadable = [UNREADABLE] if UNREADABLE in decoded.columns else []
     return decoded.select(*columns, *own, *unreadable)
 
 
-def payload_fields(spec: AnySpec) -> tuple[Field, ...]:
-    """Return the columns that the spec reads, but for those that say where a row came from."""
-    time = [] if spec.event_time is None else [Field(spec.event_time, DatetimeType(), "")]
-    passed = [field for field in spec.passthrough_fields if field.name not in PLACES]
-    fields = [*spec.key_fields, *time, *codec_of(spec.event).type.fields, *passed]
-    # A key column or the time may be a field of the event too.
-    return tuple({field.name: field for field in reversed(fields)}.values())[::-1]
-
-
-def _place(
-    spec: AnySpec, fields: Collection[Field], place: Field, there: Collection[str]
-) -> Column:
+def _place(fields: Collection[pa.Field], place: pa.Field, there: Collection[str]) -> Column:
     """Return a column that says where a row came from; null where the source has none."""
     if place.name not in there:
-        return F.lit(None).cast(place.type.sql).alias(place.name)
+        return F.lit(None).cast(sql(place.type)).alias(place.name)
     if place.name != PAYLOAD:
         return F.col(place.name)
     # The payload of a row that can't be an event: it needn't travel with the others.
-    always = {*spec.keys, spec.event_time}
-    nulls = [
-        F.col(quoted(field.name)).isNull()
-        for field in fields
-        if field.name in always or not isinstance(field.type, OptionalType)
-    ]
-    unfit = reduce(or_, nulls, F.col(UNREADABLE_COLUMN).isNotNull())
+    nulls = [F.col(quoted(field.name)).isNull() for field in fields if not field.nullable]
+    unfit = reduce(or_, nulls, F.col(UNREADABLE).isNotNull())
     return F.when(unfit, F.col(PAYLOAD)).alias(PAYLOAD)
 
 
@@ -163,7 +147,7 @@ def _decoded(
     spark: SparkSession,
     reader: DataStreamReader | DataFrameReader,
     source: Source,
-    fields: Collection[Field],
+    fields: Collection[pa.Field],
     keys: Collection[str],
 ) -> DataFrame:
     match source:
@@ -208,7 +192,7 @@ def _lines(lines: DataFrame, *position: Column) -> DataFrame:
 
 
 def _with_payload(
-    raw: DataFrame, payload: PayloadFormat, fields: Collection[Field], keys: Collection[str]
+    raw: DataFrame, payload: PayloadFormat, fields: Collection[pa.Field], keys: Collection[str]
 ) -> DataFrame:
     raw = without_long(raw, payload.max_bytes)
     if not isinstance(payload, Avro):
@@ -229,14 +213,14 @@ def without_long(raw: DataFrame, most: int) -> DataFrame:
     words = F.lit("its payload has "), size, F.lit(f" bytes, more than the {most} of `max_bytes`")
     reason = F.when(size > most, F.concat(*words))
     short = F.when(size <= most, F.col(PAYLOAD))
-    return raw.withColumn(UNREADABLE_COLUMN, reason).withColumn(PAYLOAD, short)
+    return raw.withColumn(UNREADABLE, reason).withColumn(PAYLOAD, short)
 
 
 def _csv(
     spark: SparkSession,
     reader: DataStreamReader | DataFrameReader,
     source: Csv,
-    fields: Collection[Field],
+    fields: Collection[pa.Field],
 ) -> DataFrame:
     path, types = os.fspath(source.path), {field.name: field for field in fields}
     header = {"header": "true", **source.options}
@@ -261,5 +245,5 @@ def _csv(
         *(F.col(quoted(name)) for name in types),
         F.col(CORRUPT).cast("binary").alias(PAYLOAD),
         F.col("_metadata.file_path").alias("file_path"),
-        reason.alias(UNREADABLE_COLUMN),
+        reason.alias(UNREADABLE),
     )

@@ -2,22 +2,23 @@
 
 import json
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final, TypeAlias
 
 import attrs
+import pyarrow as pa
 
-from sessionkit._arguments import explained
+from sessionkit.arguments import explained
 from sessionkit.errors import SpecError, with_hint
-from sessionkit.spark._columns import quoted
-from sessionkit.state._collections import Field
 
 SHOWN: Final = 100
 """How many letters of a value a reason shows."""
 MOST_BYTES: Final = 20_000_000
 MOST_LEVELS: Final = 1_000
 PAYLOAD: Final = "payload"
+UNREADABLE: Final = "_unreadable"
+"""The column with the reason why a payload can't be read: then its row is a quarantined one."""
 KAFKA_COLUMNS: Final[Mapping[str, type]] = {
     "kafka_topic": str,
     "kafka_partition": int,
@@ -40,9 +41,43 @@ The columns that say where a line came from, for `Inputs(passthrough=FILE_COLUMN
 """
 
 
-def ddl(fields: Collection[Field]) -> str:
+SQL: Final = {
+    pa.int64(): "bigint",
+    pa.float64(): "double",
+    pa.bool_(): "boolean",
+    pa.string(): "string",
+    pa.binary(): "binary",
+    pa.timestamp("us", tz="UTC"): "timestamp_ltz",  # a session may say that `timestamp` has no zone
+    pa.date32(): "date",
+    pa.duration("us"): "interval day to second",
+}
+
+
+def sql(kind: pa.DataType) -> str:
+    """Return the type of a column as Spark's SQL has it."""
+    if pa.types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    if pa.types.is_list(kind):
+        return f"array<{sql(kind.value_type)}>"
+    if pa.types.is_map(kind):
+        return f"map<{sql(kind.key_type)},{sql(kind.item_type)}>"
+    if pa.types.is_struct(kind):
+        return f"struct<{','.join(f'{quoted(part.name)}:{sql(part.type)}' for part in kind)}>"
+    return SQL[kind]
+
+
+def shown(kind: pa.DataType) -> str:
+    """Return the name of a type in a reason: what Spark itself shows."""
+    return sql(kind).replace("timestamp_ltz", "timestamp")
+
+
+def ddl(fields: Iterable[pa.Field]) -> str:
     """Return the columns as Spark's SQL has them."""
-    return ", ".join(f"{quoted(field.name)} {field.type.sql}" for field in fields)
+    return ", ".join(f"{quoted(field.name)} {sql(field.type)}" for field in fields)
+
+
+def quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
 
 
 def _at_least_one(_: object, field: "attrs.Attribute[int]", value: int) -> None:

@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 from sessionkit.addons.sources import Avro
 from sessionkit.addons.sources.avro import AvroDecoder, LimitError, checker
 from sessionkit.errors import SpecError
-from sessionkit.state._collections import Field
 from sessionkit.state._fields import field_type
 
-USER: Final = Field("user", field_type(str, "user"), "")
+USER: Final = pa.field("user", pa.string(), nullable=False)
 TREE: Final = {
     "type": "record",
     "name": "Tree",
@@ -47,7 +46,7 @@ def written(schema: Any, value: Any) -> bytes:
 
 
 def read(
-    schema: Any, *payloads: bytes | None, fields: tuple[Field, ...] = (USER,), **limits: Any
+    schema: Any, *payloads: bytes | None, fields: tuple[pa.Field, ...] = (USER,), **limits: Any
 ) -> tuple[list[dict[str, Any]], list[str | None]]:
     """Return the columns of payloads, and the reasons why they can't be read."""
     decoder = AvroDecoder(Avro(json.dumps(schema), **limits), fields)
@@ -222,7 +221,7 @@ def test_no_value_becomes_another_one(
     schema: Any, value: Any, kind: Any, found: str | None
 ) -> None:
     """A part is not cut off a number, and a number without a unit is no time."""
-    fields = (Field("x", field_type(kind, "x"), ""),)
+    fields = (pa.field("x", field_type(kind, "x").arrow),)
     payload = written(record(schema), {"user": "ann", "x": value})
     said = reason(record(schema), payload, fields=fields)
 
@@ -248,7 +247,7 @@ def test_no_value_becomes_another_one(
 )
 def test_what_a_type_can_hold_is_read(schema: Any, value: Any, kind: Any) -> None:
     """A whole number is a float or a Decimal too."""
-    fields = (Field("x", field_type(kind, "x"), ""),)
+    fields = (pa.field("x", field_type(kind, "x").arrow),)
     (row,), reasons = read(
         record(schema), written(record(schema), {"user": "a", "x": value}), fields=fields
     )
@@ -260,7 +259,7 @@ def test_what_a_type_can_hold_is_read(schema: Any, value: Any, kind: Any) -> Non
 def test_a_time_of_day_is_its_microseconds() -> None:
     """A field of the type `time` is read from them, as on any other way."""
     schema = record({"type": "int", "logicalType": "time-millis"})
-    fields = (Field("x", field_type(time, "x"), ""),)
+    fields = (pa.field("x", field_type(time, "x").arrow),)
     (row,), reasons = read(schema, written(schema, {"user": "a", "x": time(9, 30)}), fields=fields)
 
     assert ([None], 34_200_000_000) == (reasons, row["x"])
@@ -268,7 +267,7 @@ def test_a_time_of_day_is_its_microseconds() -> None:
 
 def test_a_number_is_a_duration_in_microseconds() -> None:
     """Avro has no type for one."""
-    fields = (Field("x", field_type(timedelta, "x"), ""),)
+    fields = (pa.field("x", field_type(timedelta, "x").arrow),)
     (row,), _ = read(record("long"), written(record("long"), {"user": "a", "x": 7}), fields=fields)
 
     assert timedelta(microseconds=7) == row["x"]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -29,11 +30,9 @@ from sessionkit.addons.sources import (
 )
 from sessionkit.addons.sources.avro import with_avro
 from sessionkit.addons.sources.json import with_json
-from sessionkit.addons.sources.reading import payload_fields, without_long
+from sessionkit.addons.sources.reading import without_long
 from sessionkit.errors import SpecError
 from sessionkit.spark import reconcile, sessionize
-from sessionkit.state._collections import Field
-from sessionkit.state._fields import field_type
 from tests.support.options import grouped
 
 
@@ -124,7 +123,7 @@ def test_what_json_and_its_options_allow_is_read(
     spark: SparkSession, payload: Json, text: str
 ) -> None:
     """White space around an object, as producers send it, and what an option admits."""
-    fields = payload_fields(spec_of())
+    fields = [field for field in spec_of().input_schema if field.name not in KAFKA_COLUMNS]
     raw = without_long(
         spark.createDataFrame([(bytearray(text.encode()),)], "payload binary"), payload.max_bytes
     )
@@ -273,7 +272,7 @@ def test_avro_that_asks_for_too_much_is_quarantined(spark: SparkSession) -> None
     good, deep, long = b"\x02a\x00", b"\x02a\x02" * 6_000 + b"\x02a\x00", b"x" * 30_000
     raw = spark.createDataFrame([(bytearray(one),) for one in (good, deep, long)], "payload binary")
     payload = Avro(json.dumps(tree), max_bytes=20_000)
-    user = Field("user", field_type(str, "user"), "")
+    user = pa.field("user", pa.string(), nullable=False)
     rows = with_avro(without_long(raw, payload.max_bytes), payload, [user]).collect()
 
     assert [
