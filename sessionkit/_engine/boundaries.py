@@ -106,6 +106,7 @@ def latest_before_jump(times_us: Instants, max_jump_us: int) -> int:
     From the middle one on, in order, a step `>` `max_jump` is a jump. The middle one is the earlier
     of two: where one of two events is wrong, it's the one ahead.
     """
+    # Times 1 2 3 90 91 go on from 3: the first step beyond a `max_jump` of 10 is behind that 3.
     onwards = np.sort(times_us)[(len(times_us) - 1) // 2 :]
     jumps = np.flatnonzero(np.diff(onwards) > max_jump_us)
     return int(onwards[jumps[0] if len(jumps) else -1])
@@ -161,6 +162,7 @@ def days_of(zone: str, times_us: Instants) -> tuple[Instants, Instants]:
     near = {int(day) + step for day in np.unique(times_us // DAY_US) for step in (-1, 0, 1, 2)}
     midnights = np.array(sorted({_midnight_us(zone, day) for day in near}), np.int64)
     places = np.searchsorted(midnights, times_us, side="right")
+    # Of the midnights 0 24 48, a time of 30 has two at or before it: its day is 24 to 48.
     return midnights[places - 1], midnights[places]
 
 

@@ -116,25 +116,25 @@ MISSING: Final[Any] = object()
 
 
 @attrs.frozen
-class Armed:
-    """A timer as the engine keeps it: on which clock, and the instant in microseconds."""
+class StoredTimer:
+    """A timer as it is stored: on which clock, and the instant in microseconds."""
 
     clock: Clock
     at_us: int
 
 
 @attrs.define(eq=False)
-class Held:
-    """What is held of one key during one call, of which both views show a part."""
+class KeySnapshot:
+    """One key as a call finds and leaves it: `KeyState` and `KeyTimes` show a part of it each."""
 
     key: Any
     value: Any  # its state, or `MISSING`
-    armed: dict[str, Armed]  # its timers by name
+    timers: dict[str, StoredTimer]  # its timers by name
     was_set: bool = False  # by a call of this micro-batch, as `was_removed`
     was_removed: bool = False
     is_last: bool = False  # a policy has ended the key, so nothing can be kept
     is_set: bool = False  # by this call
-    newly: list[str] = attrs.field(factory=list)  # the names of the timers that this call has set
+    newly_set: list[str] = attrs.field(factory=list)  # the timers that this call has set
 
 
 @attrs.define(eq=False)
@@ -147,13 +147,13 @@ class KeyState(Generic[S]):
     the workers look at few calls, and log a warning.
     """
 
-    _held: Held
+    _snapshot: KeySnapshot
     _kind: AttrsType
 
     @property
     def exists(self) -> bool:
         """Whether the key has a state."""
-        return self._held.value is not MISSING
+        return self._snapshot.value is not MISSING
 
     @overload
     def get(self) -> S: ...
@@ -169,10 +169,10 @@ class KeyState(Generic[S]):
         Raises:
             StateValueError: There is none, and no default.
         """
-        if self._held.value is not MISSING:
-            return self._held.value
+        if self._snapshot.value is not MISSING:
+            return self._snapshot.value
         if default is MISSING:
-            found = f"`state.get()`: no state is stored for {self._held.key!r}"
+            found = f"`state.get()`: no state is stored for {self._snapshot.key!r}"
             hint = "ask `state.exists` first, or pass what to start with: state.get(default)"
             raise StateValueError(with_hint(found, hint))
         return default
@@ -185,19 +185,19 @@ class KeyState(Generic[S]):
             StateValueError: It is of another class than the spec's `state`, or one of its values
                 does not fit its field, named with its path; or a policy has ended the key.
         """
-        if self._held.is_last:
-            found = f"`state.set(...)`: the timeout policy has ended {self._held.key!r}"
+        if self._snapshot.is_last:
+            found = f"`state.set(...)`: the timeout policy has ended {self._snapshot.key!r}"
             raise StateValueError(with_hint(found, "return a result row; nothing is kept"))
         if value.__class__ is not self._kind.cls:
             what, cls = "`state.set(...)` must be given a", self._kind.cls
             hint = "build one" if value is not None else "to drop the state call state.remove()"
             raise StateValueError(wrong_class(what, cls, value, hint))
         for field in self._kind.fields:
-            held = getattr(value, field.name)
-            if held.__class__ not in field.type.exact:
-                field.type.coerce(held, f"{self._kind.cls.__name__}.{field.name}")
-        self._held.value = value
-        self._held.was_set = self._held.is_set = True
+            part = getattr(value, field.name)
+            if part.__class__ not in field.type.exact:
+                field.type.coerce(part, f"{self._kind.cls.__name__}.{field.name}")
+        self._snapshot.value = value
+        self._snapshot.was_set = self._snapshot.is_set = True
 
     def remove(self) -> None:
         """
@@ -205,10 +205,10 @@ class KeyState(Generic[S]):
 
         A timer that is set after this call stays. Without a state, only timers are removed.
         """
-        self._held.value = MISSING
-        self._held.was_set = self._held.is_set = False
-        self._held.was_removed = True
-        self._held.armed.clear()
+        self._snapshot.value = MISSING
+        self._snapshot.was_set = self._snapshot.is_set = False
+        self._snapshot.was_removed = True
+        self._snapshot.timers.clear()
 
 
 @attrs.frozen
@@ -264,7 +264,7 @@ class KeyTimes:
     past goes off in the same micro-batch.
     """
 
-    _held: Held
+    _snapshot: KeySnapshot
     _now: BatchTimes
     _rules: TimerRules
     _times_us: Sequence[int] = ()
@@ -294,7 +294,7 @@ class KeyTimes:
         return MappingProxyType(
             {
                 name: Timer(one.clock, instant_of(one.at_us))
-                for name, one in self._held.armed.items()
+                for name, one in self._snapshot.timers.items()
             }
         )
 
@@ -337,14 +337,14 @@ class KeyTimes:
 
     def delete_timer(self, name: str) -> None:
         """Delete a timer of the key, if it has one of this name."""
-        self._held.armed.pop(name, None)
+        self._snapshot.timers.pop(name, None)
 
     def _set(self, name: str, clock: Clock, at: datetime) -> None:
         if not self._rules.on_timer:
             found = f"timer {name!r}: the spec has no function to call when it goes off"
             raise TimerError(with_hint(found, "add on_timer=... to the spec"))
-        if self._held.is_last:
-            found = f"timer {name!r}: the timeout policy has ended {self._held.key!r}"
+        if self._snapshot.is_last:
+            found = f"timer {name!r}: the timeout policy has ended {self._snapshot.key!r}"
             raise TimerError(with_hint(found, "set no timer when `name` is that of a policy"))
         if name.__class__ is not str or not name or name in self._rules.reserved:
             found = f"a timer cannot have the name {name!r}"
@@ -355,8 +355,8 @@ class KeyTimes:
         except UnicodeEncodeError:
             found = f"a timer cannot have the name {name!r}: UTF-8 cannot encode it"
             raise TimerError(with_hint(found, "choose a text without lone surrogates")) from None
-        self._held.armed[name] = Armed(clock, _instant_us(name, at))
-        self._held.newly.append(name)
+        self._snapshot.timers[name] = StoredTimer(clock, _instant_us(name, at))
+        self._snapshot.newly_set.append(name)
 
 
 def _instant_us(name: str, at: object) -> int:

@@ -17,7 +17,7 @@ from sessionkit._engine.rows.objects import decode_keys, decode_states, encode_s
 from sessionkit._engine.rows.order import in_total_order, key_numbers
 from sessionkit._engine.rows.table import INSTANT, concat, key_columns, split
 from sessionkit.spec.stateful import AnyStatefulSpec
-from sessionkit.spec.views import MISSING, Held
+from sessionkit.spec.views import MISSING, KeySnapshot
 
 STAMP_OF: Final = [attrgetter(name) for name in STAMPS]
 
@@ -28,8 +28,8 @@ def _runs_of_rows(spec: AnyStatefulSpec, rows: pa.Table) -> list[KeyRun]:
     keys, timers, values = decode_keys(spec, rows), read_timers(rows["timers"]), _values(spec, rows)
     stamps = map(Stamps, *(rows[name].cast(pa.int64()).to_pylist() for name in STAMPS))
     read_again = partial(_stored, spec, rows)
-    held = map(Held, keys, values, timers)
-    return list(map(KeyRun, held, stamps, repeat(read_again), range(rows.num_rows)))
+    snapshots = map(KeySnapshot, keys, values, timers)
+    return list(map(KeyRun, snapshots, stamps, repeat(read_again), range(rows.num_rows)))
 
 
 def _values(spec: AnyStatefulSpec, rows: pa.Table) -> list[Any]:
@@ -72,12 +72,16 @@ class ActiveKeys:
     def of(cls, program: Program, keys: pa.Table, events: pa.Table, due: Mask) -> "ActiveKeys":
         """Return the stored keys with events or marked as due; put the events in order."""
         numbers, found = key_numbers(key_columns(events), key_columns(keys))
+        # Three stored keys, of which the second has no events and is due: `found` is 1 -1 0, and
+        # with the numbers 0 1 of the keys with events, `own` is 1 2 0.
         touched, untouched = split(keys, due | (found >= 0))
         own = _numbered(found[due | (found >= 0)], 1 + numbers.max(initial=-1))
         order = in_total_order(numbers, micros(events["time"]), events, 0)
         events = events.take(pa.array(order))
         counts = np.bincount(numbers, minlength=1 + own.max(initial=-1))
+        # Two, three and no events of the keys 0, 1 and 2 start at 0, 2 and 5, and end at 5.
         starts = np.append(0, np.cumsum(counts))
+        # A stored key has its place in `touched`, a new one that of its first event behind these.
         first = touched.num_rows + starts[:-1]
         first[own] = np.arange(touched.num_rows)
         runs: list[Any] = [None] * len(counts)
@@ -105,14 +109,14 @@ class ActiveKeys:
     def _rows(self) -> pa.Table:
         names = self.program.key_names
         both = pa.concat_tables([self.touched.select(names), self.events.select(names)])
-        exists = [run.held.value is not MISSING for run in self.runs]
+        exists = [run.snapshot.value is not MISSING for run in self.runs]
         since = [run.since for run in self.runs]
         return pa.Table.from_arrays(
             [
                 *both.take(pa.array(self.first)).columns,
                 pa.array(exists, pa.bool_()),
                 *(pa.array(map(stamp, since), pa.int64()).cast(INSTANT) for stamp in STAMP_OF),
-                *timer_columns([run.held.armed for run in self.runs]),
+                *timer_columns([run.snapshot.timers for run in self.runs]),
                 *self._states(),
             ],
             schema=self.program.schema,
@@ -121,15 +125,20 @@ class ActiveKeys:
     def _states(self) -> list[pa.ChunkedArray]:
         """Return the columns of the state: as stored where none was set, null where none is."""
         names = [f"state.{field.name}" for field in self.program.state_fields]
-        new = [run.held for run in self.runs if run.held.was_set and run.held.value is not MISSING]
-        values = [held.value for held in new]
-        columns = encode_states(self.program.spec.state, values, lambda place: new[place].key)
+        set_anew = [
+            run.snapshot
+            for run in self.runs
+            if run.snapshot.was_set and run.snapshot.value is not MISSING
+        ]
+        values = [one.value for one in set_anew]
+        columns = encode_states(self.program.spec.state, values, lambda place: set_anew[place].key)
+        # The places in the stored columns, and behind them those of the states that were set.
         sources: list[int | None] = []
         number = self.touched.num_rows
         for place, run in zip(self.first.tolist(), self.runs, strict=True):
-            if run.held.value is MISSING:
+            if run.snapshot.value is MISSING:
                 sources.append(None)
-            elif run.held.was_set:
+            elif run.snapshot.was_set:
                 sources.append(number)
                 number += 1
             else:

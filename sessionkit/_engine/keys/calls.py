@@ -1,7 +1,7 @@
 """
 The calls of `process` and `on_timer` for one key: each counts as a whole or not at all.
 
-A call works on a copy of what is held, and gives the state as an object of its own: what it does
+A call works on a copy of the key, and gives the state as an object of its own: what it does
 to them counts only once it has returned. A function that raises leaves no trace, and one that
 changes its object without `set` changes nothing that another call sees.
 """
@@ -22,7 +22,7 @@ from sessionkit._instants import BEGINNING_US, LAST_INSTANT_US, instant_of
 from sessionkit.errors import StateValueError, UserFunctionError
 from sessionkit.spec.functions import Failure, call_failed, name_of
 from sessionkit.spec.stateful import AnyStatefulSpec
-from sessionkit.spec.views import MISSING, BatchTimes, Held, KeyState, KeyTimes
+from sessionkit.spec.views import MISSING, BatchTimes, KeySnapshot, KeyState, KeyTimes
 from sessionkit.state._codec import codec_of
 
 
@@ -42,15 +42,15 @@ class KeyRun:
     One key during one micro-batch.
 
     Attributes:
-        held: What is held of it, as of the last call that returned.
+        snapshot: The key as the last call that returned has left it.
         since: From when its timeout policy counts.
         read_again: Reads the stored state of the key at a place.
         place: The place of this one.
         returned: The result rows of its calls, with the function that returned them.
-        called: Whether a call has had the object of `held` in its hands.
+        called: Whether a call has been given the object in it.
     """
 
-    held: Held
+    snapshot: KeySnapshot
     since: Stamps
     read_again: Callable[[int], Any]
     place: int
@@ -60,30 +60,32 @@ class KeyRun:
     @classmethod
     def of_new(cls, key: Any) -> "KeyRun":
         stamps = Stamps(BEGINNING_US, BEGINNING_US)
-        return cls(Held(key, MISSING, {}), stamps, lambda _: MISSING, 0)
+        return cls(KeySnapshot(key, MISSING, {}), stamps, lambda _: MISSING, 0)
 
     @property
     def is_kept(self) -> bool:
-        return self.held.value is not MISSING or bool(self.held.armed)
+        return self.snapshot.value is not MISSING or bool(self.snapshot.timers)
 
-    def open(self, *, is_last: bool, on_copy: bool) -> Held:
+    def open(self, *, is_last: bool, on_copy: bool) -> KeySnapshot:
         """Return the state for the next call: the stored object, or a copy of it."""
-        held = self.held
-        value = held.value
+        snapshot = self.snapshot
+        value = snapshot.value
         if self.called and value is not MISSING:
-            value = deepcopy(value) if held.was_set else self.read_again(self.place)
+            value = deepcopy(value) if snapshot.was_set else self.read_again(self.place)
         self.called = True
         if on_copy:
-            return Held(held.key, value, dict(held.armed), held.was_set, is_last=is_last)
-        held.value, held.is_last = value, is_last
-        held.is_set = held.was_removed = False
-        held.newly.clear()
-        return held
+            return KeySnapshot(
+                snapshot.key, value, dict(snapshot.timers), snapshot.was_set, is_last=is_last
+            )
+        snapshot.value, snapshot.is_last = value, is_last
+        snapshot.is_set = snapshot.was_removed = False
+        snapshot.newly_set.clear()
+        return snapshot
 
     def begin_anew(self) -> None:
         """Forget the key, which its policy has ended; its rows stay."""
-        fresh = KeyRun.of_new(self.held.key)
-        self.held, self.since, self.read_again = fresh.held, fresh.since, fresh.read_again
+        fresh = KeyRun.of_new(self.snapshot.key)
+        self.snapshot, self.since, self.read_again = fresh.snapshot, fresh.since, fresh.read_again
 
 
 @attrs.define(eq=False)
@@ -120,7 +122,7 @@ class Calls:
         failure = self._attempt(run, "on_timer", on_timer, name, is_last=is_last)
         if failure is not None:
             named = failure._replace(reason=f"timer {name!r}: {failure.reason}")
-            self.failed_output.append((run.held.key, named))
+            self.failed_output.append((run.snapshot.key, named))
 
     def _attempt(
         self,
@@ -138,53 +140,55 @@ class Calls:
         Raises:
             UserFunctionError: It failed, and the spec says `on_error="raise"`.
         """
-        before, program = run.held.value, self.program
+        before, program = run.snapshot.value, self.program
         # A call that fails stops the query, unless failures are data: then it leaves no trace.
-        held = run.open(is_last=is_last, on_copy=program.rejects)
-        state = program.view(held, program.state)
+        snapshot = run.open(is_last=is_last, on_copy=program.rejects)
+        state = program.view(snapshot, program.state)
         shown_us = times_us if program.has_event_time else ()
-        times = KeyTimes(held, self.now, program.timer_rules, shown_us)
+        times = KeyTimes(snapshot, self.now, program.timer_rules, shown_us)
         try:
-            rows = self._rows(role, function, held.key, given, state, times)
+            rows = self._rows(role, function, snapshot.key, given, state, times)
             if program.rejects:
-                self._check_state(held, role, function)
+                self._check_state(snapshot, role, function)
         except UserFunctionError as error:
             if not program.rejects:
                 raise
             return Failure.of(error)
-        self._stamp(run.since, held, times_us, is_new=before is MISSING)
-        if not held.is_set and held.value is not MISSING:
+        self._stamp(run.since, snapshot, times_us, is_new=before is MISSING)
+        if not snapshot.is_set and snapshot.value is not MISSING:
             # What the call did to the object that it was given counts for nothing.
-            held.value = before
+            snapshot.value = before
         if state.__class__ is WatchedState and state.is_lost:
-            program.lose(role, function, held.key)
-        run.held = held
+            program.lose(role, function, snapshot.key)
+        run.snapshot = snapshot
         if rows:
             run.returned.append((role, rows))
         return None
 
-    def _stamp(self, since: Stamps, held: Held, times_us: Sequence[int], *, is_new: bool) -> None:
+    def _stamp(
+        self, since: Stamps, snapshot: KeySnapshot, times_us: Sequence[int], *, is_new: bool
+    ) -> None:
         """Record when the key had events, and when its state was created and set."""
         if times_us:
             since.last_event_time = max(since.last_event_time, times_us[-1])
             since.last_processing_time = self.clocks.processing_us
-        if held.value is MISSING:
+        if snapshot.value is MISSING:
             since.created = since.updated = None
-        if held.is_set:
+        if snapshot.is_set:
             by_event_time = self.program.age_clock == "event_time"
             now_us = since.last_event_time if by_event_time else self.clocks.processing_us
             since.updated = now_us
-            if held.was_removed or is_new:
+            if snapshot.was_removed or is_new:
                 since.created = now_us
 
-    def _check_state(self, held: Held, role: str, function: Callable[..., Any]) -> None:
+    def _check_state(self, snapshot: KeySnapshot, role: str, function: Callable[..., Any]) -> None:
         """Check that a state can be stored before the call counts, unless that is checked later."""
-        if not held.was_set:
+        if not snapshot.was_set:
             return
         try:
-            codec_of(self.program.spec.state).encode([held.value])
+            codec_of(self.program.spec.state).encode([snapshot.value])
         except StateValueError as error:
-            what = f"`{role}` ({name_of(function)}), for {held.key!r}, left a state"
+            what = f"`{role}` ({name_of(function)}), for {snapshot.key!r}, left a state"
             message = f"{what} that does not fit: {error}"
             raise UserFunctionError(message) from error
 
@@ -223,9 +227,9 @@ def result_rows(program: Program, runs: Sequence[KeyRun]) -> pa.Table:
         place, _ = codec.first_misfit(results)
         run, role, row = returned[place]
         function: Any = program.function if role == "process" else program.on_timer
-        check_fit([row], spec.result, role, function, run.held.key)
+        check_fit([row], spec.result, role, function, run.snapshot.key)
         raise
-    keys = _key_arrays(spec, [run.held.key for run, _, _ in returned])
+    keys = _key_arrays(spec, [run.snapshot.key for run, _, _ in returned])
     return pa.Table.from_arrays([*keys, *columns], schema=result_schema(spec))
 
 

@@ -159,6 +159,7 @@ def _stored(
     event_codes, row_codes = key_numbers(key_columns(events), key_columns(touched))
     _, codes = key_numbers(key_columns(events), own_keys)
     _check_keys(program, states, codes)
+    # For each key with events, by its code: its latest event time, of before and of now.
     seen = np.full(1 + event_codes.max(), BEGINNING_US, np.int64)
     seen[row_codes] = micros(touched["last_event_time"])
     np.maximum.at(seen, event_codes, micros(events["time"]))

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from sessionkit.errors import StateValueError
 from sessionkit.spec.functions import name_of
-from sessionkit.spec.views import MISSING, Held, KeyState
+from sessionkit.spec.views import MISSING, KeySnapshot, KeyState
 from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import AttrsType
 
@@ -42,8 +42,8 @@ class WatchedState(KeyState[Any]):
     @property
     def is_lost(self) -> bool:
         """Whether an object was changed, and what the call leaves isn't what it was given."""
-        held = self._held
-        if held.is_set or held.was_removed or held.is_last:
+        snapshot = self._snapshot
+        if snapshot.is_set or snapshot.was_removed or snapshot.is_last:
             return False
         return any(_differ(_stored(value), before) for value, before in self._handed)
 
@@ -64,11 +64,11 @@ def _text(columns: list[pa.Array] | None) -> str:
     return repr(columns and [column.to_pylist() for column in columns])
 
 
-def sampled(held: Held, kind: AttrsType) -> KeyState[Any]:
+def sampled(snapshot: KeySnapshot, kind: AttrsType) -> KeyState[Any]:
     """Return the state for a call, watched in a few calls of a process."""
     number = next(CALLS)
     is_chosen = number < FIRST or not number % EVERY
-    return WatchedState(held, kind) if is_chosen else KeyState(held, kind)
+    return WatchedState(snapshot, kind) if is_chosen else KeyState(snapshot, kind)
 
 
 def log_lost(role: str, function: Callable[..., Any], _key: Any) -> None:

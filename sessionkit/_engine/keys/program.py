@@ -40,7 +40,7 @@ from sessionkit._instants import END_OF_TIME_US, instant_of, span_us
 from sessionkit.spec.functions import name_of
 from sessionkit.spec.shared import S
 from sessionkit.spec.stateful import AnyStatefulSpec, StatefulSpec
-from sessionkit.spec.views import Armed, Held, KeyState, Timer, TimerRules
+from sessionkit.spec.views import KeySnapshot, KeyState, StoredTimer, Timer, TimerRules
 from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import AttrsType, Field
 from sessionkit.timeouts import Clock
@@ -116,7 +116,7 @@ class Program:
     schema: pa.Schema
     no_events: pa.Table
     no_rows: pa.Table
-    view: Callable[[Held, AttrsType], KeyState[Any]] = sampled
+    view: Callable[[KeySnapshot, AttrsType], KeyState[Any]] = sampled
     lose: Callable[[str, Callable[..., Any], Any], None] = log_lost
 
     @classmethod
@@ -205,19 +205,19 @@ def _earliest_of(keys: pa.Table, clock: Clock) -> Numbers:
     return micros(keys[EARLIEST[clock]].cast(pa.int64()).fill_null(END_OF_TIME_US))
 
 
-def read_timers(column: pa.ChunkedArray) -> list[dict[str, Armed]]:
+def read_timers(column: pa.ChunkedArray) -> list[dict[str, StoredTimer]]:
     """Return the timers of each key, by name."""
     lists = whole(column)
     if not len(lists) or not pc.sum(pc.list_value_length(lists)).as_py():
         return [{} for _ in range(len(lists))]
     clocks: dict[bool, Clock] = {True: "event_time", False: "processing_time"}
     return [
-        {one["name"]: Armed(clocks[one["is_event"]], one["at"]) for one in timers}
+        {one["name"]: StoredTimer(clocks[one["is_event"]], one["at"]) for one in timers}
         for timers in lists.to_pylist()
     ]
 
 
-def timer_columns(timers: Sequence[dict[str, Armed]]) -> list[pa.Array]:
+def timer_columns(timers: Sequence[dict[str, StoredTimer]]) -> list[pa.Array]:
     """Return the columns `timers`, `event_timer` and `processing_timer`."""
     if not any(timers):
         nothing = pa.nulls(len(timers), INSTANT)
@@ -234,7 +234,7 @@ def timer_columns(timers: Sequence[dict[str, Armed]]) -> list[pa.Array]:
     return [pa.array(stored, TIMERS), *columns]
 
 
-def _earliest(timers: dict[str, Armed], clock: Clock) -> int | None:
+def _earliest(timers: dict[str, StoredTimer], clock: Clock) -> int | None:
     return min((one.at_us for one in timers.values() if one.clock == clock), default=None)
 
 
@@ -260,8 +260,8 @@ def stored_keys_of(spec: StatefulSpec[Any, S, Any], memory: Memory) -> list[Stor
     exists = rows["exists"].to_pylist()
     states = iter(decode_states(spec.state, rows.filter(rows["exists"])))
     timers = [
-        {name: Timer(one.clock, instant_of(one.at_us)) for name, one in armed.items()}
-        for armed in read_timers(rows["timers"])
+        {name: Timer(one.clock, instant_of(one.at_us)) for name, one in stored.items()}
+        for stored in read_timers(rows["timers"])
     ]
     return [
         StoredKey(key, next(states) if there else None, named)
@@ -273,8 +273,8 @@ def stored_key_rows(spec: AnyStatefulSpec, memory: Memory) -> pa.Table:
     """Return the keys of a group as rows, under the names of `StoredKey`."""
     rows = memory.kept
     timers = [
-        [(name, {"clock": one.clock, "at": one.at_us}) for name, one in armed.items()]
-        for armed in read_timers(rows["timers"])
+        [(name, {"clock": one.clock, "at": one.at_us}) for name, one in stored.items()]
+        for stored in read_timers(rows["timers"])
     ]
     states, fields = prefixed_columns(rows, "state."), codec_of(spec.state).type.fields
     columns = {

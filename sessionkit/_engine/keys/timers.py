@@ -27,7 +27,7 @@ from sessionkit._engine.logic import BatchClocks
 from sessionkit._instants import BEGINNING_US
 from sessionkit.errors import UserFunctionError, with_hint
 from sessionkit.spec.functions import Failure
-from sessionkit.spec.views import Armed
+from sessionkit.spec.views import StoredTimer
 from sessionkit.timeouts import Clock
 
 MOST_TIMERS: Final = 100_000
@@ -87,7 +87,7 @@ def fire_due(calls: Calls, run: KeyRun) -> None:
         end = _end_of(calls, run, calls.clocks)
         return calls.clocks if end is None else end.lived
 
-    if run.held.armed:
+    if run.snapshot.timers:
         _fire(calls, run, lived)
 
 
@@ -102,31 +102,31 @@ def _fire(calls: Calls, run: KeyRun, until: Callable[[], BatchClocks | None]) ->
     lived: BatchClocks | None = None
     pending: list[tuple[int, Clock, str]] = []
     fired = 0
-    while run.held.armed and (now := until()) is not None:
+    while run.snapshot.timers and (now := until()) is not None:
         if now != lived:
             lived, due = now, _is_due(now)
-            pending = [_place(name, one) for name, one in run.held.armed.items() if due(one)]
+            pending = [_place(name, one) for name, one in run.snapshot.timers.items() if due(one)]
             heapify(pending)
         if not pending:
             return
         at_us, clock, name = heappop(pending)
-        if run.held.armed.get(name) != Armed(clock, at_us):
+        if run.snapshot.timers.get(name) != StoredTimer(clock, at_us):
             continue  # deleted, or set anew, by a call before
         if fired == MOST_TIMERS:
             _give_up(calls, run, due)
             return
         fired += 1
-        del run.held.armed[name]
+        del run.snapshot.timers[name]
         calls.on_timer(run, name)
-        for anew in run.held.newly:
-            one = run.held.armed.get(anew)
+        for anew in run.snapshot.newly_set:
+            one = run.snapshot.timers.get(anew)
             if one is not None and due(one):
                 heappush(pending, _place(anew, one))
-        run.held.newly.clear()
+        run.snapshot.newly_set.clear()
 
 
-def _give_up(calls: Calls, run: KeyRun, due: Callable[[Armed], bool]) -> None:
-    found = f"{MOST_TIMERS:,} timers of {run.held.key!r} have gone off in one micro-batch"
+def _give_up(calls: Calls, run: KeyRun, due: Callable[[StoredTimer], bool]) -> None:
+    found = f"{MOST_TIMERS:,} timers of {run.snapshot.key!r} have gone off in one micro-batch"
     found = f"{found}, and more are due"
     hint = (
         "set the next one after `times.watermark` or `times.processing_time`, and none once "
@@ -135,16 +135,16 @@ def _give_up(calls: Calls, run: KeyRun, due: Callable[[Armed], bool]) -> None:
     text = with_hint(found, hint)
     if not calls.program.rejects:
         raise UserFunctionError(text)
-    run.held.armed = {name: one for name, one in run.held.armed.items() if not due(one)}
-    calls.failed_output.append((run.held.key, Failure(text)))
+    run.snapshot.timers = {name: one for name, one in run.snapshot.timers.items() if not due(one)}
+    calls.failed_output.append((run.snapshot.key, Failure(text)))
 
 
-def _place(name: str, timer: Armed) -> tuple[int, Clock, str]:
+def _place(name: str, timer: StoredTimer) -> tuple[int, Clock, str]:
     """Return the sort key of the timers of a key."""
     return timer.at_us, timer.clock, name
 
 
-def _is_due(clocks: BatchClocks) -> Callable[[Armed], bool]:
+def _is_due(clocks: BatchClocks) -> Callable[[StoredTimer], bool]:
     """Return the test whether the clock of a timer has passed it."""
     now = clock_times(clocks)
     return lambda timer: has_passed(timer.at_us, now[timer.clock])
@@ -176,7 +176,7 @@ def _pass_time(calls: Calls, run: KeyRun, timers_before_us: int, ends_until_us: 
             return BatchClocks(timers_before_us, BEGINNING_US)
         return BatchClocks(end.at_us, calls.clocks.processing_us)
 
-    while run.held.armed or calls.program.spans:
+    while run.snapshot.timers or calls.program.spans:
         _fire(calls, run, lived)
         end = _end_of(calls, run, clocks)
         if end is None:

@@ -49,6 +49,7 @@ def _crowded(waiting: pa.Table, most: int, sequence: str | None) -> Mask:
     columns = key_columns(waiting)
     codes, _ = key_numbers(columns, columns)
     order = in_total_order(codes, micros(waiting["time"]), waiting, 0, sequence)
+    # In order, codes 0 0 0 1 begin at places 0 0 0 3, so they're number 0 1 2 0 of their key.
     first_of_key = np.searchsorted(codes[order], codes[order], side="left")
     crowded[order] = np.arange(len(order)) - first_of_key >= most
     return crowded

@@ -64,6 +64,7 @@ def digests(bodies: pa.Array, person: bytes) -> list[bytes]:
 def big_endian(numbers: npt.NDArray[Any], form: str) -> pa.Array:
     """Return numbers as bytes of a fixed length, the highest first."""
     swapped = numbers.astype(form)
+    # The bytes of the array are those of the column: 1 and 2 as ">i4" are 00 00 00 01 00 00 00 02.
     buffers = [None, pa.py_buffer(swapped)]
     kind = pa.binary(swapped.dtype.itemsize)
     return pa.FixedSizeBinaryArray.from_buffers(kind, len(swapped), buffers).cast(pa.binary())
@@ -89,7 +90,7 @@ def _number(column: pa.Array) -> pa.Array:
 
 def _float(column: pa.Array) -> pa.Array:
     numbers = column.fill_null(0.0).to_numpy()
-    # One form for every NaN, and one for both zeros.
+    # One form for every NaN, and one for both zeros: -0.0 + 0.0 is 0.0.
     return big_endian(np.where(np.isnan(numbers), np.nan, numbers + 0.0), ">f8")
 
 
@@ -109,6 +110,7 @@ def _struct(column: pa.Array) -> pa.Array:
 
 
 def _list(column: pa.Array) -> pa.Array:
+    # [["a", "b"], null, ["c"]] has the lengths 2 0 1 and the ends 0 2 2 3.
     lengths = pc.list_value_length(column).fill_null(0).to_numpy()
     ends = np.cumsum(np.concatenate([[0], lengths]), dtype=np.int32)
     items = pa.ListArray.from_arrays(pa.array(ends), encoded([pc.list_flatten(column)]))

@@ -26,9 +26,11 @@ def key_numbers(
     event has the key get -1. Only the keys of events are looked at one by one, so much state and
     little input cost little.
     """
+    # Of one key column: events of "b", "a", "b" are 0, 1, 0; stored rows of "a", "c" are 1, -1.
     numbers, found = _numbers(events[0], stored[0])
     for event_column, stored_column in zip(events[1:], stored[1:], strict=True):
         more, more_found = _numbers(event_column, stored_column)
+        # A pair of numbers is one number, as digits are: (2, 3) of a width of 10 is 23.
         width = 1 + more.max(initial=0)
         both = np.where((found < 0) | (more_found < 0), -1, found * width + more_found)
         numbers, found = _numbers(pa.array(numbers * width + more), pa.array(both))

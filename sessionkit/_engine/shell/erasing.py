@@ -112,5 +112,6 @@ class Erased:
 def _others(keys: pa.Table, rows: pa.Table) -> tuple[pa.Table, Numbers]:
     """Return the rows of other keys, and how many there are of each of these."""
     _, found = key_numbers(key_columns(keys), key_columns(rows))
+    # Rows of the keys 1, none of these, 1 are `found` as 1 -1 1, and counted as 0 2.
     counts: Numbers = np.bincount(found[found >= 0], minlength=keys.num_rows)
     return rows.filter(pa.array(found < 0)) if counts.any() else rows, counts

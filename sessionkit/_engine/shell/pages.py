@@ -64,6 +64,7 @@ def _words(column: pa.Array) -> Words:
         values = column.cast(pa.binary()).to_pylist()
         return np.fromiter(map(zlib.crc32, values), np.uint64, len(values))
     if pa.types.is_decimal128(kind):
+        # A decimal has 128 bits: its lower half, then its upper one.
         both = np.frombuffer(column.buffers()[1], np.uint64).reshape(-1, 2)
         low, high = both[column.offset : column.offset + len(column)].T
         words: Words = low ^ _mixed(high)
@@ -123,6 +124,7 @@ class Directory:
         """
         chosen = self.entries["event_time"] <= clocks.watermark_us
         chosen |= self.entries["processing_time"] <= clocks.processing_us
+        # Of pages that start at 0 50 80, the hash 60 is in the second: two start at or before it.
         chosen[np.searchsorted(self.entries["start"], hashes, side="right") - 1] = True
         chosen[1:] |= chosen[:-1] & self._fits_left()
         return np.flatnonzero(chosen)
@@ -133,6 +135,8 @@ class Directory:
             return []
         starts = self.entries["start"].astype(np.int64)
         ends = np.append(starts[1:], HASHES)
+        # Of the places 2 3 7, where 3 fits to 2: `is_next` is [True, False], the ranges begin at
+        # the pages 2 and 7, and end with the pages 3 and 7.
         is_next = (np.diff(places) == 1) & self._fits_left()[places[1:] - 1]
         first = np.flatnonzero(np.append(True, ~is_next))
         last = np.append(first[1:], len(places)) - 1
@@ -193,6 +197,7 @@ class SortedRows:
         if at_us is not None and has_rows.any():
             # The last edge may be where the rows end, which must be a place for `reduceat`.
             at_us = np.append(at_us, NEVER_US)
+            # Of edges (0, 2), (5, 6), it's the least of 0-1, 2-4, 5 and the rest: each other one.
             found[has_rows] = np.minimum.reduceat(at_us, edges[has_rows].ravel())[::2]
         return found
 

@@ -122,6 +122,7 @@ class Reading:
         if not self.steps and all(change.is_none for change in self.state):
             return stored
         spec, held = logic.spec, has_state(stored)
+        # Rows of which the second has no state have the states 0, null, 1.
         places = pa.array(np.cumsum(held) - 1, mask=~held)
         rows = stored.filter(pa.array(held))
         states = _changed(rows, "state", self.state)

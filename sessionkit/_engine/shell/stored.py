@@ -125,7 +125,7 @@ class GroupRow:
 
     def store(self, memory: Memory) -> BucketStats:
         """Replace the row, or remove it where nothing is left, and arm the timer."""
-        if not memory.kept.num_rows and memory.is_empty:
+        if memory.is_empty:
             self.state.remove()
             return BucketStats()
         due = first_due(self.logic, memory)

@@ -91,12 +91,6 @@ class Output:
     rows: pa.Table
     counts: Counts
 
-    @classmethod
-    def joined(cls, outputs: Sequence["Output"]) -> "Output":
-        """Return what several portions of one group return together."""
-        rows = pa.concat_tables([output.rows for output in outputs])
-        return cls(rows, sum((output.counts for output in outputs), Counts()))
-
 
 def output_of(
     spec: AnySpec, results: pa.Table, rejected: Sequence[Rejected] | None, counts: Counts
@@ -154,6 +148,7 @@ def _frame(
     columns: Mapping[str, Sequence[Any]], counts: Sequence[int | None] | None
 ) -> pd.DataFrame:
     length = len(next(iter(columns.values())))
+    # The counts are a row of their own, the last one: their column has nulls before it.
     values = np.empty((length + (counts is not None), len(columns) + 1), object)
     for place, column in enumerate(columns.values(), 1):
         values[:length, place] = column

@@ -124,9 +124,9 @@ class Driver(Generic[Spec, Event, Row, Result]):
             SpecError: The spec has no event time, or `until` has no time zone.
         """
         driver = cls(spec, processing_time=processing_time)
-        left, output = after_batch(spec, history, until, driver._left.clocks)
+        left, frames = after_batch(spec, history, until, driver._left.clocks)
         driver._start(left)
-        driver._keep(read_output(spec, [output]))
+        driver._keep(read_output(spec, frames))
         return driver
 
     def migrate(self, spec: Spec) -> Self:

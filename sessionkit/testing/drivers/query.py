@@ -24,7 +24,7 @@ from sessionkit._engine.shell.seed import (
 from sessionkit._engine.shell.storage import logic_of, stored_memory
 from sessionkit._engine.shell.stored import TaskRows
 from sessionkit._engine.shell.worker import Worker, check_until, end_us, worker_of
-from sessionkit._engine.wire.outbound import Output, packed_frame
+from sessionkit._engine.wire.outbound import packed_frame
 from sessionkit._engine.wire.packing import EVENTS_COLUMN, REJECTED_COLUMN, packs_of, rows_of
 from sessionkit._instants import (
     BEGINNING_US,
@@ -315,17 +315,17 @@ def memories_of(spec: AnySpec, left: Snapshot) -> list[Memory]:
 
 def after_batch(
     spec: AnySpec, history: Iterable[Mapping[str, Any]], until: datetime, clocks: Clocks
-) -> tuple[Snapshot, pd.DataFrame]:
+) -> tuple[Snapshot, list[pd.DataFrame]]:
     """Return what a query begins with after a batch over history, and the output of the batch."""
     check_until(spec, until)
     name = spec.event_time or ""
     taken = [dict(row) for row in history if row.get(name) is None or row[name] < until]
     rows = rows_of([input_frame(spec, taken)] if taken else [])
     worker, now_us = worker_of(spec, with_rejected=True), clocks.processing_ms * MILLISECOND_US
-    found = [*worker.until(rows, now_us, end_us(until))]
-    output, memory = Output.joined([output for output, _ in found]), found[-1][1]
+    portions = [*worker.until(rows, now_us, end_us(until))]
+    frames, memory = [packed_frame(output) for output, _ in portions], portions[-1][1]
     form = SeedFormat.of(worker.logic, end_us(until), micros_of(until))
-    return _seeded(spec, [memory], form, clocks), packed_frame(output)
+    return _seeded(spec, [memory], form, clocks), frames
 
 
 def after_migration(old: AnySpec, new: AnySpec, left: Snapshot) -> Snapshot:

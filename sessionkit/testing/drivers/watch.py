@@ -62,10 +62,10 @@ class WatchedTimes(KeyTimes):
     @property
     def names(self) -> set[str]:
         """The names of its timers, and of those that this call has set."""
-        return {*self._held.armed, *self._held.newly}
+        return {*self._snapshot.timers, *self._snapshot.newly_set}
 
     def delete_timer(self, name: str) -> None:
-        if name not in self._held.armed:
+        if name not in self._snapshot.timers:
             self.missed.append(name)
         super().delete_timer(name)
 

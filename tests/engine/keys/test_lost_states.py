@@ -8,7 +8,7 @@ import pytest
 
 from sessionkit import KeyState, KeyTimes
 from sessionkit._engine.keys.lost import EVERY, FIRST, WatchedState, sampled
-from sessionkit.spec.views import MISSING, Held
+from sessionkit.spec.views import MISSING, KeySnapshot
 from sessionkit.state._codec import codec_of
 from sessionkit.testing import at
 from tests.support.stateful_specs import Amount, Sum, driver_of, summing, unwatched
@@ -43,17 +43,17 @@ def test_a_state_that_is_read_or_set_is_not_logged(caplog: pytest.LogCaptureFixt
     """Whatever else the call does with it."""
 
     def keep(key: Any, events: Any, state: KeyState[Sum], times: KeyTimes) -> None:
-        held = state.get(Sum(0))
-        if not held.total:
-            held.total += 1
-            state.set(held)
+        snapshot = state.get(Sum(0))
+        if not snapshot.total:
+            snapshot.total += 1
+            state.set(snapshot)
 
     assert [] == said(caplog, keep)
 
 
 def test_few_calls_are_looked_at() -> None:
     """The first ones of a process, then one in a thousand: the others cost a number."""
-    held, kind = Held("ann", MISSING, {}), codec_of(Sum).type
-    looked = [type(sampled(held, kind)) is WatchedState for _ in range(3 * EVERY)]
+    snapshot, kind = KeySnapshot("ann", MISSING, {}), codec_of(Sum).type
+    looked = [type(sampled(snapshot, kind)) is WatchedState for _ in range(3 * EVERY)]
     assert 3 <= sum(looked) <= 3 + FIRST
     assert any(looked[-EVERY:])
