@@ -29,8 +29,9 @@ except ModuleNotFoundError:
 from sessionkit._arguments import explains
 from sessionkit._classes import attributes_of, is_record
 from sessionkit._engine.rows.table import events_schema
-from sessionkit._engine.sessions.plan import Horizon
-from sessionkit._engine.sessions.step import SessionLogic
+from sessionkit._engine.sessions.joining import join
+from sessionkit._engine.sessions.lateness import Horizon
+from sessionkit._engine.sessions.program import Program
 from sessionkit.errors import ExpectationError, UserFunctionError, with_hint
 from sessionkit.spec.session import SessionSpec
 from sessionkit.spec.shared import AnySpec, check_kind
@@ -334,12 +335,12 @@ def _events(spec: AnySessionSpec, arrivals: Sequence[Arrival]) -> pa.Table:
 
 def _folded(spec: AnySessionSpec, batches: Iterable[pa.Table]) -> list[tuple[int, Any]]:
     """Return of each open session how many events it has, and its state."""
-    logic = SessionLogic(spec)
-    sessions = logic.program.schema.empty_table()
+    program = Program.of(spec)
+    sessions = program.schema.empty_table()
     for batch in batches:
-        sessions = logic.join(sessions, batch, Horizon(None)).sessions
+        sessions = join(program, sessions, batch, Horizon()).sessions
     sessions = sessions.sort_by("start")
-    states = logic.fold.states(spec, sessions)
+    states = program.fold.states(sessions)
     return list(zip(sessions["events"].to_pylist(), states, strict=True))
 
 

@@ -7,10 +7,9 @@ import pyarrow as pa
 
 from sessionkit._engine.rows.objects import conditions_met, decode_keys
 from sessionkit._engine.rows.table import Rejected, remembered
-from sessionkit._engine.sessions.close import result_rows
-from sessionkit._engine.sessions.ids import ids_of
-from sessionkit._engine.sessions.plan import Closed, Folded, Plan
-from sessionkit._engine.sessions.program import Program
+from sessionkit._engine.sessions.emission import Finished, Tell
+from sessionkit._engine.sessions.folded import Folded
+from sessionkit._engine.sessions.plan import Plan
 from sessionkit.aggregates._conditions import Condition
 from sessionkit.aggregates._numbers import SumTooLargeError
 from sessionkit.aggregates._rows import Rows
@@ -38,15 +37,14 @@ def results_by_aggregates(spec: AnySessionSpec, sessions: pa.Table) -> list[pa.A
     return [found[field.name] for field in codec_of(spec.result).type.fields]
 
 
-def fold_by_aggregates(program: Program, plan: Plan) -> Folded:
+def fold_by_aggregates(plan: Plan) -> Folded:
     try:
-        states = _states(plan)
+        return Folded(plan, plan.active, _states(plan))
     except SumTooLargeError as error:
         failed = plan.places_of(error.sessions).tolist()
         failures = dict.fromkeys(failed, _too_large(plan, error))
         rejected = Rejected.with_failures("failed", failures, plan.events.table)
-        return Folded(None, 0, rejected, failures)
-    return Folded(program.sessions_after(plan, plan.active, states), len(plan.events.starts), [])
+        return Folded(None, plan.active, [], rejected, failures)
 
 
 def _states(plan: Plan) -> list[pa.Array]:
@@ -81,11 +79,8 @@ def _too_large(plan: Plan, error: SumTooLargeError) -> Failure:
     return Failure(f"`{bound.name}`, `{bound.aggregate}`, would not fit its type")
 
 
-def close_by_aggregates(program: Program, over: pa.Table) -> Closed:
-    number = over.num_rows
-    results = results_by_aggregates(program.spec, over)
-    rows = result_rows(program, over, ids_of(over), range(number), results)
-    return Closed(rows, [], number, range(number))
+def finish_by_aggregates(spec: AnySessionSpec, given: pa.Table, _: Tell) -> Finished:
+    return Finished(results_by_aggregates(spec, given), range(given.num_rows))
 
 
 def states_by_aggregates(spec: AnySessionSpec, sessions: pa.Table) -> list[Any]:

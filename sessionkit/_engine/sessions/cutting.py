@@ -25,8 +25,8 @@ import pyarrow as pa
 
 from sessionkit._arrays import Mask, Numbers, whole
 from sessionkit._engine.boundaries import days_of, starts_new_session
-from sessionkit._engine.sessions.features.sequence import moments_of
 from sessionkit._engine.sessions.intervals import BY_GAP, Members, Unions, unite
+from sessionkit._engine.sessions.sequence import moments_of
 from sessionkit._instants import END_OF_TIME_US, span_us
 from sessionkit.timeouts import ClosedBy, SessionRules
 from sessionkit.timeouts._session_rules import CLOSED_BY

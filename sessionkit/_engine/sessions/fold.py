@@ -2,7 +2,7 @@
 Sessions are folded by the functions of the user.
 
 All are folded at once, in a loop that says only which sessions fail. Where some do, or leave states
-that don't fit their fields, what becomes of them is up to `on_error`: the reason is raised; or
+that don't fit their fields, what becomes of them is up to `on_error`: the reason is raised, or
 they're folded again without the events that fail. That is done one step after another
 (`careful_fold`), from new objects since the functions may have changed the old ones. A spec whose
 functions don't fail gets no further than the first.
@@ -14,36 +14,21 @@ from itertools import chain, islice
 from typing import Any, Final, NoReturn
 
 import numpy as np
-import pyarrow as pa
 
 from sessionkit._arrays import Mask
 from sessionkit._engine.rows.objects import build_events, decode_keys, decode_states
 from sessionkit._engine.rows.table import Rejected
 from sessionkit._engine.sessions.careful_fold import FoldError, SessionFold, careful_folds
-from sessionkit._engine.sessions.plan import Folded, Plan
-from sessionkit._engine.sessions.program import Program
+from sessionkit._engine.sessions.folded import Folded
+from sessionkit._engine.sessions.plan import Plan
 from sessionkit._engine.sessions.rejecting import rejected
 from sessionkit.errors import StateValueError
-from sessionkit.spec.session import AnySessionSpec
 from sessionkit.state._codec import codec_of
 
 OBJECTS_AT_ONCE: Final = 2**16
 
 
-def refused_first(spec: AnySessionSpec, late: Rejected) -> list[Rejected]:
-    """Quarantine the late events that their class refuses."""
-    _, refused = build_events(spec, late.rows)
-    if not refused:
-        return [late]
-    others = [place for place in range(late.rows.num_rows) if place not in refused]
-    reasons = [late.reasons[place] for place in others]
-    return [
-        *Rejected.with_reasons("quarantined", refused, late.rows),
-        Rejected("late", reasons, late.rows.take(pa.array(others, pa.int64()))),
-    ]
-
-
-def fold_by_functions(program: Program, plan: Plan) -> Folded:
+def fold_by_functions(functions: SessionFold, plan: Plan) -> Folded:
     """
     Fold every session of a plan that has events.
 
@@ -51,15 +36,14 @@ def fold_by_functions(program: Program, plan: Plan) -> Folded:
         FoldError: A function failed, and the spec says `on_error="raise"`.
         StateValueError: A state doesn't fit its fields, and the spec says so too.
     """
-    spec, active, functions = program.spec, plan.active, program.functions
-    functions = functions or SessionFold.of(spec)
+    spec, active = plan.spec, plan.active
     refused = dict[int, str]()
     objects = chain.from_iterable(_objects(functions, plan, refused))
     states, failed = _folded(functions, plan, objects)
     if refused:
         # What belongs together depends on the other events alone.
         quarantined = Rejected.with_reasons("quarantined", refused, plan.events.table)
-        return Folded(None, 0, quarantined, refused)
+        return Folded(None, active, [], quarantined, refused)
     if plan.failures and spec.on_error == "raise":
         raise FoldError(*plan.failures[min(plan.failures)])
     if failed and spec.on_error == "raise":
@@ -82,8 +66,8 @@ def fold_by_functions(program: Program, plan: Plan) -> Folded:
         good, states = _without(good, states, misfits)
         columns = plan.encoded(good, states)
     if good is active:
-        return Folded(program.sessions_after(plan, good, columns), len(plan.event_places), [])
-    return rejected(program, plan, good, columns)
+        return Folded(plan, good, columns)
+    return rejected(plan, good, columns)
 
 
 def _objects(

@@ -23,7 +23,9 @@ import pyarrow as pa
 
 from sessionkit._arrays import Mask, Numbers, running_maximum
 from sessionkit._engine.boundaries import starts_new_session
+from sessionkit.spec.functions import Failure
 from sessionkit.spec.session import AnySessionSpec
+from sessionkit.timeouts import SessionRules
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
@@ -57,6 +59,10 @@ class WindowedEvents:
         left = np.ones(len(self.starts), np.bool_)
         left[list(places)] = False
         return self.only(left)
+
+    def keep_open(self, *, gap_inclusive: bool) -> Mask:
+        """Mark the events that keep a session open: the windows of others have no length."""
+        return self.ends > self.starts + (0 if gap_inclusive else 1)
 
     def joined(self, others: "WindowedEvents | None") -> "WindowedEvents":
         if others is None or not len(others.starts):
@@ -151,3 +157,22 @@ def unite(keys: Numbers, starts: Numbers, ends: Numbers, *, gap_inclusive: bool)
     return Unions(
         first, edges[1:] - first, starts[first], end, end, np.full(len(first), BY_GAP, np.int8)
     )
+
+
+@attrs.frozen
+class GapAlone:
+    """Sessions that their gap alone ends."""
+
+    rules: SessionRules
+    column: str = "end"
+
+    def over_at(self, events: WindowedEvents) -> Numbers:
+        return events.ends
+
+    def united(self, members: Members) -> tuple[Unions, dict[int, Failure]]:
+        order, inclusive = members.order, self.rules.gap_inclusive
+        keys, starts, ends = members.keys[order], members.starts[order], members.ends[order]
+        return unite(keys, starts, ends, gap_inclusive=inclusive), {}
+
+    def reasons(self, sessions: pa.Table) -> pa.Array:
+        return pa.repeat(pa.scalar("gap"), sessions.num_rows)

@@ -6,20 +6,18 @@ import pyarrow.compute as pc
 
 from sessionkit._arrays import lists_of, micros, whole
 from sessionkit._engine.rows.order import in_total_order
-from sessionkit._engine.sessions.close import result_rows
-from sessionkit._engine.sessions.ids import ids_of
-from sessionkit._engine.sessions.plan import Closed, Folded, Plan
-from sessionkit._engine.sessions.program import Program
+from sessionkit._engine.sessions.emission import Finished, Tell
+from sessionkit._engine.sessions.folded import Folded
+from sessionkit._engine.sessions.plan import Plan
 from sessionkit.spec.logic import HELD, NUMBER
+from sessionkit.spec.session import AnySessionSpec
 from sessionkit.state._codec import codec_of
 
 COLUMN = f"state.{HELD}"
 
 
-def fold_per_event(program: Program, plan: Plan) -> Folded:
-    held = _held(plan).filter(pa.array(plan.active))
-    sessions = program.sessions_after(plan, plan.active, [held])
-    return Folded(sessions, len(plan.events.starts), [])
+def fold_per_event(plan: Plan) -> Folded:
+    return Folded(plan, plan.active, [_held(plan).filter(pa.array(plan.active))])
 
 
 def _held(plan: Plan) -> pa.ListArray:
@@ -43,16 +41,14 @@ def _came(plan: Plan) -> pa.StructArray:
     return pa.StructArray.from_arrays([whole(part) for part in parts], fields=list(kind))
 
 
-def close_per_event(program: Program, over: pa.Table) -> Closed:
-    """Return a row for each event of the sessions that are over."""
-    lists = whole(over[COLUMN])
+def finish_per_event(spec: AnySessionSpec, given: pa.Table, _: Tell) -> Finished:
+    """Return a row for each event of the sessions."""
+    lists = whole(given[COLUMN])
     sizes, held = pc.list_value_length(lists).to_numpy(), lists.flatten()
     first = np.cumsum(sizes) - sizes
     numbers = pa.array(1 + np.arange(len(held)) - np.repeat(first, sizes))
-    places = np.repeat(np.arange(len(sizes)), sizes)
     columns = [
         numbers if field.name == NUMBER else held.field(field.name)
-        for field in codec_of(program.spec.result).type.fields
+        for field in codec_of(spec.result).type.fields
     ]
-    rows = result_rows(program, over, ids_of(over), places, columns)
-    return Closed(rows, [], over.num_rows, places)
+    return Finished(columns, np.repeat(np.arange(len(sizes)), sizes))

@@ -1,13 +1,12 @@
 """Which sessions and events of a group go together, for all keys at once."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from itertools import repeat
-from typing import Any, TypeAlias
+from typing import Any
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -15,48 +14,59 @@ from sessionkit._arrays import Mask, Numbers, lists_of, whole
 from sessionkit._engine.boundaries import is_over
 from sessionkit._engine.rows.objects import decode_keys, encode_states
 from sessionkit._engine.rows.order import taken
-from sessionkit._engine.rows.table import Rejected
-from sessionkit._engine.sessions.features.sequence import marks_in_turn
+from sessionkit._engine.rows.table import numbers_in
+from sessionkit._engine.sessions.cuts import Cuts
 from sessionkit._engine.sessions.ids import mark_of
 from sessionkit._engine.sessions.intervals import Members, Unions
-from sessionkit._instants import BEGINNING_US
+from sessionkit._engine.sessions.lateness import Horizon
+from sessionkit._engine.sessions.sequence import marks_in_turn
 from sessionkit.spec.functions import Failure
 
 
-@attrs.frozen
-class Horizon:
-    """
-    What the watermark has passed in a micro-batch. All in microseconds.
-
-    Events are late by `late_us`, unless that is None. Sessions that were over by `gone_us` may be
-    forgotten; one lasts for `lasts_us` at least. A session that gets its start where one may have
-    been forgotten has a mark, made of `marked`.
-    """
-
-    late_us: int | None
-    gone_us: int = BEGINNING_US
-    lasts_us: int = 0
-    marked: tuple[int, ...] = (0, 0, 0)
-
-
-@attrs.frozen
+@attrs.frozen(slots=False)
 class Plan(Members):
     """
     Which sessions and events go together.
 
     Attributes:
-        untouched: The rows of sessions without events, and of what remembers closed ones.
+        untouched: The rows of sessions without events, and those that remember forgotten ones.
         marks: The marks of all sessions.
         unions: The sessions that the members make.
         horizon: What the watermark has passed.
+        cuts: What ends sessions.
         failures: Why events fail, by their places, where that showed while it was planned.
+        is_event: Which members, in order, are events.
+        opened: The places, in order, of the open sessions.
+        joined: The number of the session that each open one joined, in order.
+        counts: How many events each session has.
+        active: Which sessions have events.
     """
 
     untouched: pa.Table
     marks: Numbers
     unions: Unions
     horizon: Horizon
+    cuts: Cuts
     failures: Mapping[int, Failure] = attrs.field(factory=dict)
+    is_event: Mask = attrs.field(init=False)
+    opened: Numbers = attrs.field(init=False)
+    joined: Numbers = attrs.field(init=False)
+    counts: Numbers = attrs.field(init=False)
+    active: Mask = attrs.field(init=False)
+
+    def only(self, chosen: Mask) -> "Plan":
+        """Return the plan of some of the sessions, unchanged."""
+        unions, sizes = self.unions, self.unions.sizes[chosen]
+        others = Unions(
+            np.cumsum(sizes) - sizes,
+            sizes,
+            unions.start[chosen],
+            unions.end[chosen],
+            unions.closes[chosen],
+            unions.closed_by[chosen],
+            None if unions.nth is None else unions.nth[chosen],
+        )
+        return self.with_unions(others, self.order[unions.spread(chosen)])
 
     def with_unions(self, unions: Unions, numbers: Numbers) -> "Plan":
         """Return a plan of some of the members, given by their numbers, in order."""
@@ -74,34 +84,15 @@ class Plan(Members):
             failures={},
         )
 
-    @cached_property
-    def is_event(self) -> Mask:
-        """Mark the members, in order, that are events."""
-        is_event: Mask = self.order >= len(self.places)
-        return is_event
-
-    @cached_property
-    def counts(self) -> Numbers:
-        """How many events each session has."""
-        counts: Numbers = self.unions.sizes - np.bincount(self.joined, minlength=len(self.unions))
-        return counts
-
-    @cached_property
-    def opened(self) -> Numbers:
-        """The places, in order, of the open sessions."""
-        return np.flatnonzero(~self.is_event)
-
-    @cached_property
-    def joined(self) -> Numbers:
-        """The number of the session that each open one joined, in order."""
-        numbers: Numbers = np.searchsorted(self.unions.first, self.opened, side="right") - 1
-        return numbers
-
-    @cached_property
-    def active(self) -> Mask:
-        """Mark the sessions that have events."""
-        active: Mask = self.counts > 0
-        return active
+    def __attrs_post_init__(self) -> None:
+        # Of intervals [open, event, event | event], two sessions: the first is at place 0, and of
+        # session 0, which has two events; session 1 has one.
+        is_event = self.order >= len(self.places)
+        opened = np.flatnonzero(~is_event)
+        joined = np.searchsorted(self.unions.first, opened, side="right") - 1
+        counts = self.unions.sizes - np.bincount(joined, minlength=len(self.unions.first))
+        vars(self).update(is_event=is_event, opened=opened, joined=joined)
+        vars(self).update(counts=counts, active=counts > 0)
 
     @cached_property
     def event_places(self) -> Numbers:
@@ -116,11 +107,16 @@ class Plan(Members):
         owners[self.order] = self.unions.numbers
         return owners
 
+    @cached_property
+    def had(self) -> Numbers:
+        """How many events the open sessions have, by their numbers."""
+        return numbers_in(self.sessions, "events")[self.places]
+
     def of_opened(self, ufunc: np.ufunc, values: Numbers, none: int = 0) -> Numbers:
         """Fold the values of the open sessions that joined each session into one."""
-        found = np.full(len(self.unions), none)
-        ufunc.at(found, self.joined, values[self.order[self.opened]])
-        return found
+        folded = np.full(len(self.counts), none)
+        ufunc.at(folded, self.joined, values[self.order[self.opened]])
+        return folded
 
     def places_of(self, chosen: Mask) -> Numbers:
         """Return the places of the events of the chosen sessions, in order."""
@@ -184,58 +180,3 @@ class Plan(Members):
         values = pa.concat_arrays([kept.flatten(), came]).take(order)
         sizes = np.bincount(owners, minlength=len(chosen))
         return lists_of(values, sizes).filter(pa.array(chosen))
-
-
-Places: TypeAlias = Sequence[int] | npt.NDArray[np.int64]
-
-
-@attrs.frozen
-class Closed:
-    """
-    What became of sessions that are over.
-
-    Attributes:
-        rows: The result rows: key columns, session columns, the fields of the result.
-        failed_output: Those whose `finish` failed.
-        sessions: How many closed, without those.
-        places: For each result row, the place of its session.
-        failed: The places of the sessions whose `finish` failed.
-        events: Their events, where these are handed out.
-        remembered: What `remember` left for the next session of each, as it's stored.
-        recalled: The sessions with what is remembered after each, where something is.
-        out_of_order: How many of them began before the one before them was over.
-    """
-
-    rows: pa.Table
-    failed_output: list[Rejected]
-    sessions: int
-    places: Places = range(0)
-    failed: Collection[int] = ()
-    events: Sequence[Rejected] = ()
-    remembered: pa.Array | None = None
-    recalled: pa.Table | None = None
-    out_of_order: int = 0
-
-
-@attrs.frozen
-class Folded:
-    """
-    The sessions after a plan is folded, how many of its events are part of one, and the others.
-
-    `gone` are the places of events that failed or were refused. The sessions are None where those
-    that are left need another plan.
-    """
-
-    sessions: pa.Table | None
-    events: int
-    rejected: list[Rejected]
-    gone: Collection[int] = ()
-
-
-@attrs.frozen
-class Joined:
-    """The open sessions after events have joined them, how many did, and those that did not."""
-
-    sessions: pa.Table
-    events: int
-    rejected: list[Rejected]

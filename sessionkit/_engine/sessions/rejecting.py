@@ -37,10 +37,10 @@ from sessionkit._engine.sessions.cutting import (
     instant_of,
     instants_of,
 )
-from sessionkit._engine.sessions.features.sequence import numbered
+from sessionkit._engine.sessions.folded import Folded
 from sessionkit._engine.sessions.intervals import Unions
-from sessionkit._engine.sessions.plan import Folded, Plan
-from sessionkit._engine.sessions.program import Program
+from sessionkit._engine.sessions.plan import Plan
+from sessionkit._engine.sessions.sequence import numbered
 from sessionkit.spec.functions import Failure
 from sessionkit.timeouts import SessionRules
 
@@ -225,7 +225,7 @@ class Walk:
                 self.failures[event] = failure
 
 
-def rejected(program: Program, plan: Plan, good: Mask, states: list[pa.Array]) -> Folded:
+def rejected(plan: Plan, good: Mask, states: Sequence[pa.Array]) -> Folded:
     """
     Fold the sessions that aren't good again, from what is stored, without the events that fail.
 
@@ -234,7 +234,7 @@ def rejected(program: Program, plan: Plan, good: Mask, states: list[pa.Array]) -
     revisions, what rules store) holds for it.
     """
     found, failures = list[Refolded](), dict[int, Failure]()
-    rules = _gap_alone(program) if program.rules is None else program.rules.rules
+    rules = plan.cuts.rules
     intervals = RuledIntervals.of(rules, plan)
     whole, unions = by_times(rules, intervals), plan.unions
     concerned = whole.reduced(np.logical_or, unions.spread(plan.active & ~good))
@@ -242,8 +242,7 @@ def rejected(program: Program, plan: Plan, good: Mask, states: list[pa.Array]) -
     for part in careful_folds(plan, whole.first[concerned], whole.sizes[concerned]):
         own = intervals.part(rules, part.first, len(part.numbers))
         found += Walk(part, rules, own, reach[part.first :], failures).sessions()
-    late_us = plan.horizon.late_us if program.late_by_session else None
-    left, late = _in_time(plan, rules, intervals, found, late_us)
+    left, late = _in_time(plan, rules, intervals, found)
     kept = ~whole.spread(concerned)[unions.first]
     after = _replanned(plan, rules, kept, left)
     is_new = np.arange(len(after.unions)) >= kept.sum()
@@ -253,17 +252,8 @@ def rejected(program: Program, plan: Plan, good: Mask, states: list[pa.Array]) -
     both = zip(states, encoded, strict=True)
     columns = [pa.concat_arrays([old.filter(stays), one]) for old, one in both]
     folded[~is_new] = good[kept]
-    reasons = dict.fromkeys(late, program.late_for_session)
-    left_out = [
-        *Rejected.with_failures("failed", failures, plan.events.table),
-        *Rejected.with_reasons("late", reasons, plan.events.table),
-    ]
-    sessions = program.sessions_after(after, folded, columns)
-    return Folded(sessions, int(after.counts[folded].sum()), left_out, failures)
-
-
-def _gap_alone(program: Program) -> SessionRules:
-    return SessionRules(program.spec.timeout.longest, gap_inclusive=program.gap_inclusive)
+    failed = Rejected.with_failures("failed", failures, plan.events.table)
+    return Folded(after, folded, columns, failed, failures, late)
 
 
 def _in_time(
@@ -271,10 +261,9 @@ def _in_time(
     rules: SessionRules,
     intervals: RuledIntervals,
     found: Sequence[Refolded],
-    late_us: int | None,
 ) -> tuple[list[Refolded], list[int]]:
     """Return sessions, without their new events where they're late, and the late events."""
-    numbers = plan.order - len(plan.places)
+    numbers, late_us = plan.order - len(plan.places), plan.horizon.late_session_us
     left, late = list[Refolded](), list[int]()
     closes, _ = closed_pieces(rules, [one.piece for one in found])
     for one, closes_us in zip(found, closes.tolist(), strict=True):

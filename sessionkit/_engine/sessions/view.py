@@ -9,9 +9,10 @@ import pyarrow as pa
 from sessionkit._arrays import micros
 from sessionkit._engine.logic import Memory
 from sessionkit._engine.rows.objects import as_struct, key_struct
-from sessionkit._engine.sessions.close import sessions_of
+from sessionkit._engine.sessions.closing import sessions_of
 from sessionkit._engine.sessions.ids import ids_of
-from sessionkit._engine.sessions.plan import Horizon
+from sessionkit._engine.sessions.joining import join
+from sessionkit._engine.sessions.lateness import Horizon
 from sessionkit._engine.sessions.step import SessionLogic
 from sessionkit._instants import instant_of
 from sessionkit.spec.logic import Aggregates
@@ -56,7 +57,7 @@ def open_sessions_of(spec: SessionSpec[Any, S, Any], memory: Memory) -> list[Ope
     """
     logic = SessionLogic(spec)
     table, program = _open(logic, memory), logic.program
-    states = logic.fold.states(spec, table)
+    states = program.fold.states(table)
     closes = map(instant_of, micros(table[program.closes]).tolist())
     sessions = sessions_of(program, table, ids_of(table))
     return [
@@ -78,7 +79,6 @@ def open_session_rows(spec: AnySessionSpec, memory: Memory) -> pa.Table:
     """Return the open sessions of a group as rows, under the names of `OpenSession`."""
     logic = SessionLogic(spec)
     table, program = _open(logic, memory), logic.program
-    reasons = pa.repeat(pa.scalar("gap"), table.num_rows)
     state = codec_of(spec.result if isinstance(spec.logic, Aggregates) else spec.state).type.fields
     columns = {
         "key": key_struct(spec, table),
@@ -86,9 +86,9 @@ def open_session_rows(spec: AnySessionSpec, memory: Memory) -> pa.Table:
         "start": table["start"],
         "end": table["end"],
         "closes": table[program.closes],
-        "closed_by": reasons if program.rules is None else program.rules.reasons(table),
+        "closed_by": program.cuts.reasons(table),
         "events": table["events"],
-        "state": as_struct(state, logic.fold.columns(spec, table)),
+        "state": as_struct(state, program.fold.columns(table)),
     }
     return pa.table({name: column for name, column in columns.items() if column is not None})
 
@@ -97,5 +97,5 @@ def _open(logic: SessionLogic, memory: Memory) -> pa.Table:
     """Return the table of the open sessions, with the events that wait."""
     sessions = memory.kept
     if memory.buffered.num_rows:
-        sessions = logic.join(sessions, memory.buffered, Horizon(None)).sessions
+        sessions = join(logic.program, sessions, memory.buffered, Horizon()).sessions
     return sessions.filter(pa.array(logic.are_open(sessions)))

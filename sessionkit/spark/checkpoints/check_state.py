@@ -15,7 +15,7 @@ from sessionkit._engine.boundaries import watermark_in_force
 from sessionkit._engine.logic import Memory
 from sessionkit._engine.rows.objects import decode_states
 from sessionkit._engine.rows.table import has_state, split
-from sessionkit._engine.sessions.features.remembering import Remembering
+from sessionkit._engine.sessions.features.memory.in_turn import Remembering
 from sessionkit._engine.shell.payload import BATCH_AT, BATCH_BYTES, QUERY_AT, QUERY_BYTES, Origin
 from sessionkit.spark._columns import quoted
 from sessionkit.spark._grouping import for_stream

@@ -7,10 +7,11 @@ import attrs
 import pyarrow as pa
 
 from sessionkit import EventTimeGap, Functions, Lateness, SessionSpec
+from sessionkit._engine.logic import BatchClocks
 from sessionkit._engine.rows.table import events_schema
 from sessionkit._engine.sessions.fold import OBJECTS_AT_ONCE
-from sessionkit._engine.sessions.plan import Horizon, Joined
-from sessionkit._engine.sessions.step import SessionLogic
+from sessionkit._engine.sessions.joining import Joined, join
+from sessionkit._engine.sessions.program import Program
 from sessionkit._instants import micros_of
 from sessionkit.testing import at
 
@@ -59,9 +60,9 @@ def joined(
         "event.number": list(numbers),
     }
     arrived = pa.table(columns, schema=events_schema(spec))
-    logic = SessionLogic(spec)
-    horizon = Horizon(micros_of(at(watermark)))
-    return logic.join(logic.program.schema.empty_table(), arrived, horizon)
+    program = Program.of(spec)
+    horizon = program.lateness.horizon(BatchClocks(micros_of(at(watermark)), 0))
+    return join(program, program.schema.empty_table(), arrived, horizon)
 
 
 def rejected(found: Joined) -> set[tuple[str, int]]:

@@ -19,6 +19,7 @@ from sessionkit._arrays import Mask, Numbers
 from sessionkit._engine.boundaries import window_end
 from sessionkit._engine.rows.objects import build_events, conditions_met
 from sessionkit._engine.rows.table import Rejected
+from sessionkit._engine.sessions.feature import Feature
 from sessionkit._engine.sessions.intervals import WindowedEvents
 from sessionkit._instants import span_us
 from sessionkit.errors import UserFunctionError, with_hint
@@ -40,7 +41,7 @@ HINTS: Final[dict[type[Any], tuple[str, str]]] = {
 
 
 @attrs.frozen(eq=False)
-class EventFunctions:
+class EventFunctions(Feature):
     """What a spec asks of each event, and whether that needs objects of its class."""
 
     spec: AnySessionSpec
@@ -57,7 +58,7 @@ class EventFunctions:
         needs_objects = any(map(callable, functions))
         return cls(spec, predicates, needs_objects) if predicates or needs_objects else None
 
-    def asked(self, events: WindowedEvents) -> tuple[WindowedEvents, list[Rejected]]:
+    def read(self, events: WindowedEvents) -> tuple[WindowedEvents, list[Rejected]]:
         """Return events with their own gaps and the rules that they fire, and the rejected ones."""
         spec, table, starts, ends = self.spec, events.table, events.starts, events.ends
         objects, refused = build_events(spec, table) if self.needs_objects else ([], {})
@@ -76,10 +77,6 @@ class EventFunctions:
         ]
         found = WindowedEvents(table, starts, ends)
         return found.without([*answers.refused, *answers.failed]), rejected
-
-    def extend(self, events: WindowedEvents) -> Mask:
-        """Mark the events that keep a session open."""
-        return events.ends > events.starts + (0 if self.spec.timeout.gap_inclusive else 1)
 
 
 def _gaps(spec: AnySessionSpec, answers: "_Answers") -> Numbers:

@@ -18,10 +18,9 @@ from then on, and its next row supersedes the one that is out, as it does those 
 it has swallowed.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from functools import cached_property
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import attrs
 import numpy as np
@@ -34,19 +33,18 @@ from sessionkit._engine.rows.objects import decode_keys
 from sessionkit._engine.rows.table import (
     INSTANT,
     Rejected,
-    concat,
     has_closed,
-    has_state,
     instants,
     key_columns,
     marks_of,
     numbers_in,
     replaced,
-    split,
     with_column,
 )
+from sessionkit._engine.sessions.emission import Closed, Emission
+from sessionkit._engine.sessions.feature import Feature
 from sessionkit._engine.sessions.ids import FIRST_MARK, ids_of, session_ids
-from sessionkit._engine.sessions.plan import Closed, Plan
+from sessionkit._engine.sessions.plan import Plan
 from sessionkit._instants import span_us
 from sessionkit.errors import UserFunctionError
 from sessionkit.spec.functions import Failure, name_of
@@ -62,54 +60,30 @@ REVISED: Final = (
 NEXT_ROW: Final = pa.field("next_row", pa.int64())
 
 
-@attrs.frozen
-class Giving:
-    """
-    Which sessions give a row at an instant, and which are over by then; `final` ones close.
-
-    `others` only remember sessions. `given` are those that give a row, with what it says of
-    revisions. `next_row` is from when on each gives its next one; None where none is timed.
-    """
-
-    sessions: pa.Table
-    others: pa.Table
-    over: Mask
-    final: Mask
-    gives_row: Mask
-    given: pa.Table
-    next_row: Numbers | None
-
-
-@attrs.frozen(eq=False, slots=False)
-class Revisions:
+@attrs.frozen(eq=False)
+class Revisions(Feature):
     """
     When sessions give rows, and how long they stay after their close.
 
     Attributes:
         spec: The spec.
         early: How often a session gives a row before it closes; None for never.
-        waits: After what time it gives the next one, in microseconds; None for no time.
-        stays_us: How long it can still become part of another after its close, in microseconds.
-        closes: The column that says when a session is over.
+        waits_us: After what time it gives the next one; None for no time.
     """
 
     spec: AnySessionSpec
     early: Every | None
-    waits: int | None
-    stays_us: int
-    closes: str
+    waits_us: int | None
+    fields: Sequence[pa.Field]
+    told: ClassVar = {"revision": "revision", "is_final": "is_final"}
 
     @classmethod
-    def of(cls, spec: AnySessionSpec, closes: str) -> "Revisions | None":
+    def of(cls, spec: AnySessionSpec) -> "Revisions | None":
         if not spec.revises:
             return None
-        early, stays_us = spec.early, _span_us(spec.mergeable) or 0
-        waits = None if early is None else _span_us(early.duration)
-        return cls(spec, early, waits, stays_us, closes)
-
-    @cached_property
-    def fields(self) -> Sequence[pa.Field]:
-        return REVISED if self.waits is None else [*REVISED, NEXT_ROW]
+        waits_us = None if spec.early is None else _span_us(spec.early.duration)
+        fields = REVISED if waits_us is None else (*REVISED, NEXT_ROW)
+        return cls(spec, spec.early, waits_us, fields)
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -133,7 +107,7 @@ class Revisions:
             pa.array(pending + came),
             pa.array(closed & (came == 0)),
         ]
-        if self.waits is not None:
+        if self.waits_us is not None:
             next_row = numbers_in(before, "next_row")
             columns.append(pa.array(plan.of_opened(np.minimum, next_row, NEVER_US)[chosen]))
         return columns
@@ -153,7 +127,7 @@ class Revisions:
             "revision": pa.array(none),
             "shown": lists_of(pa.array([], INSTANT), none),
             "pending": pa.array(numbers_in(sessions, "events")),
-            "closed": pa.array(np.zeros(number, np.bool_)),
+            "closed": pa.repeat(pa.scalar(value=False), number),
             "next_row": pa.array(np.full(number, NEVER_US)),
         }
         for field in self.fields:
@@ -161,126 +135,87 @@ class Revisions:
                 sessions = with_column(sessions, field, fresh[field.name])
         return sessions
 
-    def due(self, kept: pa.Table) -> dict[Clock, Numbers]:
-        """Return when each session closes, is forgotten, or gives a row while it's open."""
-        closed = has_closed(kept)
-        forgotten_us = micros(kept[self.closes]) + closed * self.stays_us
-        due: dict[Clock, Numbers] = {"event_time": forgotten_us}
-        if self.waits is not None and self.early is not None:
-            waits = ~closed & (numbers_in(kept, "pending") > 0)
-            at = np.where(waits, numbers_in(kept, "next_row"), NEVER_US)
-            due[self.early.clock] = np.minimum(due.get(self.early.clock, NEVER_US), at)
-        return due
+    def due_at(self, sessions: pa.Table) -> dict[Clock, Numbers]:
+        if self.waits_us is None or self.early is None:
+            return {}
+        waits = ~has_closed(sessions) & (numbers_in(sessions, "pending") > 0)
+        return {self.early.clock: np.where(waits, numbers_in(sessions, "next_row"), NEVER_US)}
 
-    def gives_early(self, clocks: BatchClocks) -> bool:
-        """Whether a session may give a row before it's over."""
-        return self.early is not None and not clocks.whole
+    # -- at the end of a micro-batch ------------------------------------------------------------
 
-    def giving(self, kept: pa.Table, clocks: BatchClocks, *, only_final: bool) -> Giving | None:
-        """Return which sessions give a row, or only which are over; None if none can."""
-        early = self.early if self.gives_early(clocks) and not only_final else None
-        over = is_over(micros(kept[self.closes]), clocks.watermark_us)
-        if early is None and not over.any():
-            return None
-        are_sessions = has_state(kept)
-        (sessions, others), over = split(kept, are_sessions), over[are_sessions]
-        closed, next_row = has_closed(sessions), None
-        final = gives_row = over & ~closed
-        if early is not None:
-            next_row = self._next_row(sessions, early, clocks)
-            gives_row = final | (self._is_due(sessions, early, next_row, clocks) & ~over & ~closed)
-        given = _revised(sessions.filter(pa.array(gives_row)), final[gives_row])
-        return Giving(sessions, others, over, final, gives_row, given, next_row)
+    def due(self, emission: Emission) -> Emission:
+        """Let open sessions give an early row."""
+        if self.early is None or not emission.may_be_early:
+            return emission
+        sessions, clocks = emission.sessions, emission.clocks
+        is_open = ~emission.over & ~has_closed(sessions)
+        pending = numbers_in(sessions, "pending")
+        if self.waits_us is None:
+            is_due = is_open & (pending >= (self.early.events or 0))
+            return attrs.evolve(emission, gives_row=emission.gives_row | is_due)
+        next_row = self._next_row(sessions, self.early, clocks)
+        is_due = is_open & (pending > 0) & is_over(next_row, self._now_us(clocks))
+        sessions = replaced(sessions, {"next_row": pa.array(next_row)})
+        return attrs.evolve(emission, sessions=sessions, gives_row=emission.gives_row | is_due)
 
-    def also(self, giving: Giving, others: Mask) -> Giving:
-        """Let other sessions that are over give another row."""
-        if not others.any():
-            return giving
-        gives_row, sessions = giving.gives_row | others, giving.sessions
-        given = _revised(sessions.filter(pa.array(gives_row)), giving.over[gives_row])
-        return attrs.evolve(giving, gives_row=gives_row, given=given)
-
-    def after(
-        self, giving: Giving, done: Closed, clocks: BatchClocks
-    ) -> tuple[pa.Table, pa.Table, Closed]:
-        """Return the sessions that stay, those that are forgotten, and what became of the rows."""
-        sessions, over, gives_row = giving.sessions, giving.over, giving.gives_row
-        finish = self.spec.finish
-        vanished = {} if finish is None else self._vanished(finish, giving.given, done)
-        if (gives_row | giving.final).any():
-            shows = np.zeros(len(over), np.bool_)
-            shows[np.flatnonzero(gives_row)[np.unique(np.asarray(done.places, np.int64))]] = True
-            sessions = self._after_rows(giving, shows, clocks)
-        elif giving.next_row is not None:
-            sessions = replaced(sessions, {"next_row": pa.array(giving.next_row)})
-        closes = micros(sessions[self.closes])
-        forgotten = over & is_over(closes + self.stays_us, clocks.watermark_us)
-        gone, kept = split(sessions, forgotten)
-        if (others := giving.others).num_rows:
-            until = micros(others[self.closes]) + has_closed(others) * self.stays_us
-            others = others.filter(pa.array(~is_over(until, clocks.watermark_us)))
-        failed, failed_output = [*{*done.failed, *vanished}], done.failed_output
-        if vanished:
-            table = giving.given.append_column("session_id", pa.array(ids_of(giving.given)))
-            failures = Rejected.with_failures("failed_output", vanished, table)
-            failed_output = [*failed_output, *failures]
-        number = int(giving.final.sum() - giving.final[gives_row][failed].sum())
-        closed = attrs.evolve(done, failed_output=failed_output, sessions=number)
-        return concat([kept, others]), gone, closed
-
-    def revised(self, rows: pa.Table) -> int:
-        """Count the rows that replace earlier ones."""
-        others = whole(rows["supersedes"]).value_lengths().to_numpy(zero_copy_only=False)
-        return int(((numbers_in(rows, "revision") > 1) | (others > 0)).sum())
-
-    def _next_row(self, sessions: pa.Table, early: Every, clocks: BatchClocks) -> Numbers | None:
+    def _next_row(self, sessions: pa.Table, early: Every, clocks: BatchClocks) -> Numbers:
         """Return when sessions give their next row; in event time their start may still move."""
-        if self.waits is None:
-            return None
         stored = numbers_in(sessions, "next_row")
         begins, begun = stored == NEVER_US, np.full(len(stored), clocks.processing_us)
         if early.clock == "event_time":
             begins |= numbers_in(sessions, "revision") == 0
             begun = micros(sessions["start"])
-        return np.where(begins, begun + self.waits, stored)
-
-    def _is_due(
-        self, sessions: pa.Table, early: Every, next_row: Numbers | None, clocks: BatchClocks
-    ) -> Mask:
-        """Mark the sessions that give a row if they're open."""
-        pending = numbers_in(sessions, "pending")
-        if next_row is None:
-            return pending >= (early.events or 0)
-        return (pending > 0) & is_over(next_row, self._now_us(clocks))
+        return np.where(begins, begun + (self.waits_us or 0), stored)
 
     def _now_us(self, clocks: BatchClocks) -> int:
         by_events = self.early is None or self.early.clock == "event_time"
         return clocks.watermark_us if by_events else clocks.processing_us
 
-    def _after_rows(self, giving: Giving, shows: Mask, clocks: BatchClocks) -> pa.Table:
-        """Return the sessions after some of them gave a row."""
-        sessions, gives_row = giving.sessions, giving.gives_row
-        found = {
-            "closed": pa.array(giving.over),
-            "shown": _shown(sessions, shows),
-            "revision": pa.array(numbers_in(sessions, "revision") + gives_row),
-            "pending": pa.array(np.where(gives_row, 0, numbers_in(sessions, "pending"))),
-        }
-        if self.waits is not None:
-            stored = giving.next_row
-            stored = numbers_in(sessions, "next_row") if stored is None else stored
-            next_row = np.where(gives_row, self._now_us(clocks) + self.waits, stored)
-            found["next_row"] = pa.array(next_row)
-        return replaced(sessions, found)
+    def context(self, emission: Emission) -> Emission:
+        """Add the number of each row, whether it's final, and which ids it replaces."""
+        given = emission.given
+        given = replaced(given, {"revision": pa.array(numbers_in(given, "revision") + 1)})
+        is_final = pa.array(emission.is_final)
+        given = given.append_column("is_final", is_final)
+        return attrs.evolve(emission, given=given.append_column("supersedes", _superseded(given)))
 
-    def _vanished(
-        self, finish: Callable[..., Any], given: pa.Table, done: Closed
-    ) -> dict[int, Failure]:
+    def row_columns(self, given: pa.Table) -> Mapping[str, pa.Array]:
+        return {name: whole(given[name]) for name in ("revision", "is_final", "supersedes")}
+
+    def emitted(self, emission: Emission, closed: Closed) -> Closed:
+        """Note which rows are out; a session that has some can't take them back."""
+        given = emission.given
+        shows = np.zeros(given.num_rows, np.bool_)
+        shows[np.asarray(closed.places, np.int64)] = True
+        stored = {
+            "closed": pa.array(emission.is_final),
+            "shown": _shown(given, shows),
+            "revision": whole(given["revision"]),
+            "pending": pa.array(np.zeros(given.num_rows, np.int64)),
+        }
+        if self.waits_us is not None:
+            next_us = self._now_us(emission.clocks) + self.waits_us
+            stored["next_row"] = pa.array(np.full(given.num_rows, next_us))
+        closed = attrs.evolve(closed, stored={**closed.stored, **stored})
+        closed = attrs.evolve(closed, revised=_revised(closed.rows))
+        vanished = self._vanished(given, shows, closed)
+        if not vanished:
+            return closed
+        named = given.append_column("session_id", pa.array(ids_of(given)))
+        failures = Rejected.with_failures("failed_output", vanished, named)
+        return attrs.evolve(
+            closed,
+            failed=[*closed.failed, *vanished],
+            failed_output=[*closed.failed_output, *failures],
+        )
+
+    def _vanished(self, given: pa.Table, shows: Mask, closed: Closed) -> dict[int, Failure]:
         """Return why sessions fail that have emitted rows, but whose `finish` returned none now."""
-        if not given.num_rows:
+        if (finish := self.spec.finish) is None:
             return {}
         out = whole(given["shown"]).value_lengths().to_numpy(zero_copy_only=False) > 0
-        out[[*np.asarray(done.places, np.int64), *done.failed]] = False
+        out &= ~shows
+        out[[*closed.failed]] = False
         if not out.any():
             return {}
         places = np.flatnonzero(out)
@@ -296,13 +231,18 @@ class Revisions:
         return failures
 
 
+def _revised(rows: pa.Table) -> int:
+    """Count the rows that replace earlier ones."""
+    others = whole(rows["supersedes"]).value_lengths().to_numpy(zero_copy_only=False)
+    return int(((numbers_in(rows, "revision") > 1) | (others > 0)).sum())
+
+
 def _span_us(span: timedelta | None) -> int | None:
     return None if span is None else span_us(span)
 
 
-def _revised(given: pa.Table, final: Mask) -> pa.Table:
-    """Return sessions that give a row with its number, whether it's final, and what it replaces."""
-    given = replaced(given, {"revision": pa.array(numbers_in(given, "revision") + 1)})
+def _superseded(given: pa.Table) -> pa.Array:
+    """Return the ids of the rows that are out, but for a session's own."""
     owners, starts, marks = _shown_of(given)
     other = (starts != micros(given["start"])[owners]) | (marks != marks_of(given)[owners])
     ids: list[str] = []
@@ -310,8 +250,7 @@ def _revised(given: pa.Table, final: Mask) -> pa.Table:
         keys = [column.take(pa.array(owners[other])) for column in key_columns(given)]
         ids = session_ids(keys, starts[other], marks[other])
     sizes = np.bincount(owners[other], minlength=given.num_rows)
-    superseded = lists_of(pa.array(ids, pa.string()), sizes)
-    return given.append_column("is_final", pa.array(final)).append_column("supersedes", superseded)
+    return lists_of(pa.array(ids, pa.string()), sizes)
 
 
 def _shown_of(sessions: pa.Table) -> tuple[Numbers, Numbers, Numbers]:

@@ -6,32 +6,23 @@ What cuts a session before its gap: `SessionRules`.
                last.*                           its last value of each field of `changes_of`
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import cached_property
 from typing import Any, Final
 
 import attrs
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from sessionkit._arrays import Mask, Numbers, micros, whole
+from sessionkit._arrays import Mask, micros, whole
 from sessionkit._engine.boundaries import event_that_moves_to
 from sessionkit._engine.rows.table import INSTANT, instants, with_column
-from sessionkit._engine.sessions.careful_fold import StateGaps
-from sessionkit._engine.sessions.cutting import (
-    CODES,
-    NAMES,
-    RuledIntervals,
-    closings,
-    cut,
-    field_values,
-)
-from sessionkit._engine.sessions.features.sequence import numbered
-from sessionkit._engine.sessions.intervals import Members, Unions, WindowedEvents
+from sessionkit._engine.sessions.cutting import CODES, NAMES, closings, field_values
+from sessionkit._engine.sessions.emission import Emission
+from sessionkit._engine.sessions.feature import Feature
 from sessionkit._engine.sessions.plan import Plan
 from sessionkit._instants import duration_text, instant_of, micros_of, span_us
-from sessionkit.spec.functions import Failure
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import Field, forms_of
@@ -40,8 +31,8 @@ from sessionkit.timeouts import ClosedBy, SessionRules
 CLOSING: Final = (pa.field("closes", INSTANT), pa.field("closed_by", pa.int8()))
 
 
-@attrs.frozen(eq=False, slots=False)
-class Rules:
+@attrs.frozen(eq=False)
+class Rules(Feature):
     """The rules of a spec, and the fields whose changes cut a session."""
 
     spec: AnySessionSpec
@@ -55,9 +46,10 @@ class Rules:
         fields = {field.name: field for field in codec_of(spec.event).type.fields}
         return cls(spec, rules, [fields[name] for name in rules.changes_of])
 
-    @cached_property
+    @property
     def fields(self) -> Sequence[pa.Field]:
-        return [*CLOSING, *(pa.field(f"last.{one.name}", one.type.arrow) for one in self.changing)]
+        last = (pa.field(f"last.{one.name}", one.type.arrow) for one in self.changing)
+        return [*CLOSING, *last]
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -72,18 +64,6 @@ class Rules:
         }
         return {"rules": entries}
 
-    def closes(self, events: WindowedEvents) -> Numbers:
-        """Return when sessions of one event each would be over, in microseconds."""
-        return closings(self.rules, events.starts, events.ends)[0]
-
-    def united(self, members: Members) -> tuple[Unions, dict[int, Failure]]:
-        """Join open sessions and events into sessions; also return why events failed on the way."""
-        gaps = None if self.rules.state_gap is None else StateGaps(self.rules, members)
-        unions = cut(self.rules, RuledIntervals.of(self.rules, members), gaps)
-        if self.spec.sequence is not None:
-            unions = numbered(members, unions)
-        return unions, {} if gaps is None else gaps.failures
-
     def columns(self, plan: Plan, chosen: Mask) -> list[pa.Array]:
         closes, closed_by = plan.unions.closes[chosen], plan.unions.closed_by[chosen]
         values = [_last(one.name, plan).filter(pa.array(chosen)) for one in self.changing]
@@ -95,13 +75,30 @@ class Rules:
             sessions = with_column(sessions, field, column)
         return sessions
 
-    def obstacles(self, old: AnySessionSpec) -> list[str]:
+    def context(self, emission: Emission) -> Emission:
+        """Say of sessions that are over that `idle` closed them where no event has ended them."""
+        by_events_us, given = emission.clocks.by_events_us, emission.given
+        if by_events_us is None:
+            return emission
+        idle = micros(given["closes"]) > by_events_us
+        codes = np.where(idle, CODES["idle"], given["closed_by"].to_numpy())
+        closed_by = pa.array(codes, pa.int8())
+        return attrs.evolve(emission, given=with_column(given, CLOSING[1], closed_by))
+
+    def row_columns(self, given: pa.Table) -> Mapping[str, pa.Array]:
+        reasons = pa.array(NAMES, pa.string()).take(whole(given["closed_by"]))
+        if self.spec.early is not None:
+            # A session that gives an early row isn't over.
+            reasons = pc.if_else(whole(given["is_final"]), reasons, None)
+        return {"closed_by": reasons}
+
+    def incompatibilities(self, old: AnySessionSpec) -> list[str]:
         """Report that an event may arrive that is older than others of its session."""
         if self.rules.state_gap is None or old.order == "event_time":
             return []
         return ['`state_gap` needs sessions whose events came in order, and `order` was "arrival"']
 
-    def migrated(self, sessions: pa.Table) -> pa.Table:
+    def migrated(self, sessions: pa.Table, old: AnySessionSpec) -> pa.Table:
         """
         Return sessions of another spec with what is stored here.
 
@@ -116,18 +113,6 @@ class Rules:
             if not known:
                 sessions = with_column(sessions, field, pa.nulls(sessions.num_rows, field.type))
         return sessions
-
-    def idled(self, sessions: pa.Table, by_events_us: int | None) -> pa.Table:
-        """Return sessions that are over, closed by `idle` where no event has ended them."""
-        if by_events_us is None:
-            return sessions
-        idle = micros(sessions["closes"]) > by_events_us
-        codes = np.where(idle, CODES["idle"], sessions["closed_by"].to_numpy())
-        return with_column(sessions, CLOSING[1], pa.array(codes, pa.int8()))
-
-    def reasons(self, sessions: pa.Table) -> pa.Array:
-        """Return by which rules sessions are over, by the names of the rules."""
-        return pa.array(NAMES, pa.string()).take(whole(sessions["closed_by"]))
 
 
 def _last(name: str, plan: Plan) -> pa.Array:

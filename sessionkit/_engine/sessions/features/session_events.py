@@ -16,6 +16,11 @@ import pyarrow.compute as pc
 from sessionkit._arrays import Mask, micros, whole
 from sessionkit._engine.rows.order import in_total_order
 from sessionkit._engine.rows.table import Rejected, events_schema
+from sessionkit._engine.sessions.cuts import cuts_of
+from sessionkit._engine.sessions.emission import Closed, Emission
+from sessionkit._engine.sessions.feature import Feature
+from sessionkit._engine.sessions.ids import ids_of
+from sessionkit._engine.sessions.intervals import WindowedEvents
 from sessionkit._engine.sessions.plan import Plan
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.state._codec import codec_of
@@ -23,48 +28,49 @@ from sessionkit.state._collections import forms_of
 
 
 @attrs.frozen(eq=False)
-class SessionEvents:
+class SessionEvents(Feature):
     """What a session keeps of its events."""
 
     spec: AnySessionSpec
-    fields: Sequence[pa.Field]
+    kind: pa.StructType
 
     @classmethod
     def of(cls, spec: AnySessionSpec) -> "SessionEvents | None":
         if not spec.results.with_events:
             return None
         kind = pa.struct([one for one in events_schema(spec) if not one.name.startswith("key.")])
-        return cls(spec, [pa.field("held", pa.list_(kind))])
+        return cls(spec, kind)
+
+    @property
+    def fields(self) -> Sequence[pa.Field]:
+        return [pa.field("held", pa.list_(self.kind))]
 
     @property
     def identity(self) -> dict[str, Any]:
         fields = codec_of(self.spec.event).type.fields
         return {"held": forms_of([*fields, *self.spec.passthrough_fields])}
 
-    def read(self, events: pa.Table) -> pa.Table:
-        """Return events with what is kept of each."""
-        kind = self.fields[0].type.value_type
-        parts = [whole(events[part.name]) for part in kind]
-        return events.append_column(
-            "each.held", pa.StructArray.from_arrays(parts, fields=list(kind))
-        )
+    def read(self, events: WindowedEvents) -> tuple[WindowedEvents, list[Rejected]]:
+        parts = [whole(events.table[part.name]) for part in self.kind]
+        held = pa.StructArray.from_arrays(parts, fields=list(self.kind))
+        return attrs.evolve(events, table=events.table.append_column("each.held", held)), []
 
     def columns(self, plan: Plan, chosen: Mask) -> list[pa.Array]:
         return [plan.lists_of("held", chosen)]
 
-    def of_closed(self, over: pa.Table, facts: dict[str, Any]) -> list[Rejected]:
-        """Return the events of sessions that are over, each session in order, with facts."""
-        if not over.num_rows:
-            return []
+    def emitted(self, emission: Emission, closed: Closed) -> Closed:
+        """Hand out the events of sessions, each session in order, with facts of it."""
+        over = emission.given
         lists = whole(over["held"])
         owners = pc.list_parent_indices(lists).to_numpy()
-        held = pa.Table.from_arrays(
-            lists.flatten().flatten(), schema=pa.schema(list(lists.type.value_type))
-        )
+        held = pa.Table.from_arrays(lists.flatten().flatten(), schema=pa.schema(list(self.kind)))
         order = in_total_order(owners, micros(held["time"]), held, 0, self.spec.sequence)
         places = pa.array(owners[order])
         own = {name: over[name] for name in over.column_names if name.startswith("key.")}
-        own |= {**facts, "start": over["start"], "end": over["end"]}
+        own["session_id"] = pa.array(ids_of(over))
+        if self.spec.rules is not None:
+            own["ended_by"] = cuts_of(self.spec).reasons(over)
+        own |= {"start": over["start"], "end": over["end"]}
         sizes = np.bincount(owners, minlength=over.num_rows)
         numbers = 1 + np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         rows = {
@@ -72,4 +78,5 @@ class SessionEvents:
             **{name: held[name].take(pa.array(order)) for name in held.column_names},
             "number": pa.array(numbers),
         }
-        return [Rejected("event", [None] * len(order), pa.table(rows))]
+        events = Rejected("event", [None] * len(order), pa.table(rows))
+        return attrs.evolve(closed, events=[*closed.events, events])

@@ -7,7 +7,7 @@ import attrs
 import pyarrow.compute as pc
 import pytest
 
-from sessionkit import EventTimeGap, Memory, Session, SessionSpec
+from sessionkit import EventTimeGap, Lateness, Memory, Session, SessionSpec
 from sessionkit import aggregates as agg
 from sessionkit.errors import SpecError, StateMismatchError
 from sessionkit.testing import SessionDriver, at
@@ -183,6 +183,17 @@ def test_another_gap_goes_on_with_the_numbers() -> None:
     assert shown(again, ("20:00", "direct")) == []
     again.advance_watermark_to(at("21:00"))
     assert shown(again) == [("20:00", 1, 1, None)]
+
+
+def test_history_stays_where_sessions_no_longer_wait_for_late_events() -> None:
+    """A session that was over and waited is forgotten then, and its key is remembered."""
+    driver = SessionDriver(spec_of(lateness=Lateness(allowed="10 hours")))
+    shown(driver, ("10:00", "mail"))
+    shown(driver, ("12:00", "direct"))
+    shown(driver)
+    without = driver.migrate(spec_of())
+    without.advance_watermark_to(at("13:00"))
+    assert shown(without) == [("12:00", 1, 2, "mail")]
 
 
 def test_another_time_to_live_is_refused_on_a_checkpoint() -> None:

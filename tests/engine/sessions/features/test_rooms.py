@@ -26,7 +26,6 @@ SHARED: dict[str, Any] = {
 GAP: dict[str, Any] = {"gap": timedelta(minutes=10)}
 FEATURES = frozenset(
     {
-        "idle.py",
         "rows/buffer.py",
         "rows/encoding.py",
         "shell/erasing.py",
@@ -35,12 +34,12 @@ FEATURES = frozenset(
         "sessions/cutting.py",
         "sessions/features/duplicates.py",
         "sessions/features/event_functions.py",
-        "sessions/features/lines.py",
-        "sessions/features/memory.py",
-        "sessions/features/remembering.py",
+        "sessions/features/memory/feature.py",
+        "sessions/features/memory/in_turn.py",
+        "sessions/features/memory/key_history.py",
         "sessions/features/revisions.py",
         "sessions/features/rules.py",
-        "sessions/features/sequence.py",
+        "sessions/sequence.py",
         "sessions/features/session_events.py",
         "sessions/per_event.py",
         "sessions/rejecting.py",
@@ -127,9 +126,9 @@ def test_functions_enter_no_aggregates() -> None:
         ({"revisions.py"}, {"emit": "on_update"}),
         ({"revisions.py"}, {"allowed": "1 hour"}),
         ({"session_events.py"}, {"with_events": True}),
-        ({"memory.py", "lines.py"}, {"memory": Memory(time_to_live="1 day")}),
+        ({"memory/feature.py", "memory/key_history.py"}, {"memory": Memory(time_to_live="1 day")}),
         (
-            {"memory.py", "lines.py", "remembering.py"},
+            {"memory/feature.py", "memory/key_history.py", "memory/in_turn.py"},
             {"memory": Memory(time_to_live="1 day", remember=remember)},
         ),
     ],
@@ -144,7 +143,7 @@ def test_an_option_enters_its_own_feature_alone(feature: set[str], options: Any)
     ("others", "rules"),
     [
         ({"sessions/cutting.py"}, {"midnight": "Europe/Berlin"}),
-        ({"sessions/cutting.py", "idle.py"}, {"close_idle_after": "1 hour"}),
+        ({"sessions/cutting.py"}, {"close_idle_after": "1 hour"}),
         (
             {"sessions/cutting.py", "sessions/features/event_functions.py"},
             {"extends": pc.field("number") > 0},

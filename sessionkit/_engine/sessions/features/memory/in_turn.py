@@ -25,25 +25,18 @@ from sessionkit._engine.rows.objects import (
     does_not_fit,
 )
 from sessionkit._engine.rows.table import numbers_in
-from sessionkit._engine.sessions.plan import Places
+from sessionkit._engine.sessions.emission import Finished, Tell
 from sessionkit.errors import StateMismatchError, StateValueError, UserFunctionError, with_hint
 from sessionkit.spec.functions import Failure, call_failed, forgotten, name_of, wrong_class
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.spec.views import Session
 from sessionkit.state._codec import ClassCodec, codec_of
 
-TURN, BEFORE, KNOWN = "told.turn", "told.before", "told.remembered"
-"""Where in the line a session is; which session is before it, -1 for none; and what is known."""
-
-
-@attrs.frozen
-class InTurn:
-    """What sessions give: the columns of their rows, the place of each row's session, and so on."""
-
-    columns: Sequence[pa.Array]
-    places: Places
-    failed: dict[int, Failure]
-    remembered: pa.Array
+TURN, BEFORE, KNOWN, LEAVES = "told.turn", "told.before", "told.remembered", "told.leaves"
+"""
+Where in the line a session is; which session is before it, -1 for none; what is known of its key;
+and whether it leaves something itself: an early row doesn't.
+"""
 
 
 @attrs.frozen(eq=False)
@@ -65,34 +58,34 @@ class Remembering:
     def field(self) -> pa.Field:
         return pa.field("remembered", self.codec.type.arrow)
 
-    def in_turn(self, over: pa.Table, sessions: Sequence[Session[Any]]) -> InTurn:
+    def finish(self, spec: AnySessionSpec, given: pa.Table, tell: Tell) -> Finished:
         """Finish sessions one after the other, each with what those before it left."""
-        states, of_rows = decode_states(self.spec.state, over), codec_of(self.spec.result)
-        before, known = numbers_in(over, BEFORE).tolist(), whole(over[KNOWN])
-        is_final = over["is_final"].to_pylist() if "is_final" in over.column_names else None
+        states, of_rows, sessions = decode_states(spec.state, given), codec_of(spec.result), tell()
+        before, known = numbers_in(given, BEFORE).tolist(), whole(given[KNOWN])
+        leaves = given[LEAVES].to_pylist()
         rows: list[list[Any]] = [[] for _ in sessions]
         columns: list[Sequence[pa.Array]] = [()] * len(sessions)
         left: list[pa.Array] = [None] * len(sessions)
         failed: dict[int, Failure] = {}
-        for place in np.argsort(numbers_in(over, TURN)).tolist():
+        for place in np.argsort(numbers_in(given, TURN)).tolist():
             session, state, at = sessions[place], states[place], before[place]
             left[place] = known.slice(place, 1) if at < 0 else left[at]
             vars(session)["memory"] = next(iter(self.read(left[place])), None)
             try:
-                found = self._rows(session, state)
-                encoded = self._encoded_rows(session, found)
-                if found and (is_final is None or is_final[place]):
+                results = self._rows(session, state)
+                encoded = self._encoded_rows(session, results)
+                if results and leaves[place]:
                     left[place] = self._remembered(session, state)
             except UserFunctionError as error:
-                if self.spec.on_error == "raise":
+                if spec.on_error == "raise":
                     raise
                 failed[place] = Failure.of(error)
             else:
-                rows[place], columns[place] = found, encoded
+                rows[place], columns[place] = results, encoded
         none = of_rows.encode([])
         parts = zip(none, *filter(None, columns), strict=True)
-        places = chain.from_iterable([n] * len(found) for n, found in enumerate(rows))
-        return InTurn(
+        places = chain.from_iterable([n] * len(one) for n, one in enumerate(rows))
+        return Finished(
             list(map(pa.concat_arrays, parts)), list(places), failed, pa.concat_arrays(left)
         )
 

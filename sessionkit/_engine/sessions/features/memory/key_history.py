@@ -18,7 +18,7 @@ NEVER: Final = np.iinfo(np.int64).max
 
 
 @attrs.frozen
-class Line:
+class KeyHistory:
     """
     Entries by key and start. Instants are in microseconds.
 
@@ -50,7 +50,7 @@ class Line:
         *,
         early: Mask,
         lives_us: int,
-    ) -> "Line":
+    ) -> "KeyHistory":
         """
         Put entries in order. `counts` are the sessions that are known of keys; 0 for a session.
 
@@ -112,11 +112,11 @@ class Values:
     places: Numbers
 
     @classmethod
-    def of(cls, line: Line, known: pa.Array, rows: pa.Array, own: Numbers) -> "Values":
+    def of(cls, history: KeyHistory, known: pa.Array, rows: pa.Array, own: Numbers) -> "Values":
         """Return what is known of keys, and of sessions what is in their `own` rows."""
         stored = np.where(is_there(known), np.arange(len(known)), -1)
         given = np.where(own < 0, -1, own + len(known))
-        places = np.concatenate([stored, given])[line.order]
+        places = np.concatenate([stored, given])[history.order]
         return cls(pa.chunked_array([known, rows]), places)
 
     @property

@@ -1,0 +1,150 @@
+"""
+How sessions give rows: final ones when they close, early ones while they're open, and later ones.
+
+    due        which sessions give a row
+    context    what `finish` is told, and what a row says: by which rule, number and history
+    finish     the results, as columns
+    emit       the rows; and what is stored of the sessions that gave them
+    retain     the sessions that stay, and what is remembered of those that don't
+
+Final, early and late rows take the same way. What differs is which sessions are due: before events
+join, those that are over; at the end of a micro-batch, those that give an early row too.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+import pyarrow as pa
+
+from sessionkit._arrays import Numbers, micros
+from sessionkit._engine.boundaries import is_over
+from sessionkit._engine.logic import BatchClocks
+from sessionkit._engine.rows.objects import decode_keys
+from sessionkit._engine.rows.table import (
+    Rejected,
+    concat,
+    has_closed,
+    has_state,
+    key_columns,
+    result_schema,
+    split,
+    updated,
+)
+from sessionkit._engine.sessions.emission import Closed, Emission
+from sessionkit._engine.sessions.ids import ids_of
+from sessionkit._engine.sessions.program import Program
+from sessionkit.spec.shared import SESSION_FIELDS
+from sessionkit.spec.views import Session, session_of
+
+
+def due_at(program: Program, rows: pa.Table) -> Numbers:
+    """Return when sessions close, or are forgotten, in microseconds."""
+    return micros(rows[program.closes]) + has_closed(rows) * program.lateness.stays_us
+
+
+def close_due(
+    program: Program, rows: pa.Table, clocks: BatchClocks, *, at_end: bool
+) -> tuple[pa.Table, Closed]:
+    """
+    Let the sessions of a group that are due give their rows; return the rows that stay.
+
+    `at_end` says whether it's the end of the micro-batch: only then a session gives an early row.
+    """
+    emission = _due(program, rows, clocks, at_end=at_end)
+    if emission is None:
+        return rows, program.no_rows
+    closed = program.no_rows
+    if emission.given.num_rows:
+        emission = _context(program, emission)
+        closed = _emitted(program, emission, _finished(program, emission))
+    return _retained(program, emission, closed), closed
+
+
+def _due(program: Program, rows: pa.Table, clocks: BatchClocks, *, at_end: bool) -> Emission | None:
+    """Return which sessions give a row; None where nothing changes."""
+    may_be_early = at_end and program.gives_early and not clocks.whole
+    changes = is_over(due_at(program, rows), clocks.watermark_us)
+    if not may_be_early and not changes.any():
+        return None
+    sessions, memories = split(rows, has_state(rows))
+    over = is_over(micros(sessions[program.closes]), clocks.watermark_us)
+    final = over & ~has_closed(sessions)
+    none = sessions.slice(0, 0)
+    emission = Emission(sessions, memories, clocks, may_be_early, over, final, final, none, over)
+    for feature in program.features:
+        emission = feature.due(emission)
+    given, _ = split(emission.sessions, emission.gives_row)
+    return attrs.evolve(emission, given=given, is_final=over[emission.gives_row])
+
+
+def _context(program: Program, emission: Emission) -> Emission:
+    for feature in program.features:
+        emission = feature.context(emission)
+    return emission
+
+
+def _finished(program: Program, emission: Emission) -> Closed:
+    """Return the result rows."""
+    spec, given = program.spec, emission.given
+    ids, columns = ids_of(given), dict[str, pa.Array]()
+    for feature in program.features:
+        columns |= feature.row_columns(given)
+
+    def tell() -> Sequence[Session[Any]]:
+        sessions = sessions_of(program, given, ids)
+        for feature in program.features:
+            _tell(sessions, feature.told, columns)
+        return sessions
+
+    finished = program.finish(spec, given, tell)
+    added = [columns[field.name] for field in spec.own_fields[len(SESSION_FIELDS) :]]
+    own = [*key_columns(given), pa.array(ids, pa.string()), given["start"], given["end"], *added]
+    if not isinstance(finished.places, range):
+        places = pa.array(finished.places, pa.int64())
+        own = [column.take(places) for column in own]
+    rows = pa.Table.from_arrays([*own, *finished.columns], schema=result_schema(spec))
+    failed_output: list[Rejected] = []
+    if finished.failed:
+        named = given.append_column("session_id", pa.array(ids))
+        failed_output = Rejected.with_failures("failed_output", finished.failed, named)
+    return Closed(rows, failed_output, finished.places, finished.failed, left=finished.left)
+
+
+def sessions_of(program: Program, table: pa.Table, ids: Sequence[str]) -> list[Session[Any]]:
+    """Return the sessions of a table, without their states."""
+    starts, ends = micros(table["start"]).tolist(), micros(table["end"]).tolist()
+    events, reasons = table["events"].to_numpy().tolist(), program.cuts.reasons(table).to_pylist()
+    keys = decode_keys(program.spec, table)
+    return list(map(session_of, keys, ids, starts, ends, events, reasons))
+
+
+def _tell(
+    sessions: Sequence[Session[Any]], told: Mapping[str, str], columns: Mapping[str, pa.Array]
+) -> None:
+    """Tell sessions what columns say of them, each as an attribute."""
+    for column, attribute in told.items():
+        for session, value in zip(sessions, columns[column].to_pylist(), strict=True):
+            vars(session)[attribute] = value
+
+
+def _emitted(program: Program, emission: Emission, closed: Closed) -> Closed:
+    for feature in program.features:
+        closed = feature.emitted(emission, closed)
+    closes = emission.final[emission.gives_row]
+    closes[[*closed.failed]] = False
+    return attrs.evolve(closed, sessions=int(closes.sum()))
+
+
+def _retained(program: Program, emission: Emission, closed: Closed) -> pa.Table:
+    """Return the rows that stay."""
+    sessions, watermark_us = emission.sessions, emission.clocks.watermark_us
+    if closed.stored:
+        sessions = updated(sessions, np.flatnonzero(emission.gives_row), closed.stored)
+    stays_until = micros(sessions[program.closes]) + program.lateness.stays_us
+    forgotten, kept = split(sessions, emission.over & is_over(stays_until, watermark_us))
+    parts = [kept]
+    for feature in program.features:
+        parts += feature.remembered(emission.memories, kept, forgotten, watermark_us)
+    return concat(parts)

@@ -1,0 +1,1 @@
+"""What is remembered of a key after its sessions: `memory`."""

@@ -1,0 +1,352 @@
+"""
+What is remembered of a key after its sessions: `memory`.
+
+    sessions   memory.number    its number among the sessions of its key; null until it's over
+               memory.start     its start,
+               memory.behind    its mark,
+               memory.closes    and when it was over
+               first.NAME       the first value of a field of results, of it and those before
+               last.NAME        the last one
+               last_at.NAME     when the session with the last one began
+               remembered       what `remember` left for the next session
+               exists           whether it's a session
+
+Once a session is forgotten, a row that is no session keeps all that, in place of the one of a
+session before it. The `start`, `end` and `closes` of that row are when the key is forgotten too.
+
+Sessions of a key are numbered as they close, those of one micro-batch in the order of their starts.
+While a session is kept for late events, one that comes before it may be found; then it's numbered
+anew, and gives another row.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from functools import cached_property
+from typing import Any, ClassVar, Final
+
+import attrs
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sessionkit._arrays import Mask, Numbers, micros, whole
+from sessionkit._engine.boundaries import is_over
+from sessionkit._engine.rows.order import key_numbers
+from sessionkit._engine.rows.table import (
+    INSTANT,
+    concat,
+    has_closed,
+    instants,
+    key_columns,
+    left_over,
+    marks_of,
+    numbers_in,
+    replaced,
+    split,
+    with_column,
+)
+from sessionkit._engine.sessions.cuts import cuts_of
+from sessionkit._engine.sessions.emission import Closed, Emission, Finish
+from sessionkit._engine.sessions.feature import Feature
+from sessionkit._engine.sessions.features.memory.in_turn import (
+    BEFORE,
+    KNOWN,
+    LEAVES,
+    TURN,
+    Remembering,
+)
+from sessionkit._engine.sessions.features.memory.key_history import (
+    NEVER,
+    KeyHistory,
+    Values,
+    is_there,
+    own_rows,
+    taken,
+)
+from sessionkit._engine.sessions.ids import session_ids
+from sessionkit._engine.sessions.memories import EXISTS, INSTANTS, memories_until
+from sessionkit._engine.sessions.plan import Plan
+from sessionkit._instants import span_us
+from sessionkit.spec.session import AnySessionSpec
+from sessionkit.state._collections import forms_of
+
+NUMBER: Final = "memory.number"
+NOTE: Final = "memory"
+TOLD: Final = {
+    "session_number": "number",
+    "previous_session_id": "previous_id",
+    "since_previous": "since_previous",
+}
+"""The columns of a result row, and the attributes of a `Session`, that say the same."""
+FACTS: Final = (
+    pa.field(NUMBER, pa.int64()),
+    pa.field("memory.start", INSTANT),
+    pa.field("memory.behind", pa.int64()),
+    pa.field("memory.closes", INSTANT),
+)
+
+
+@attrs.frozen
+class Recalled:
+    """What is remembered of the keys of given sessions, and these in a line after it."""
+
+    before: pa.Table
+    history: KeyHistory
+
+
+@attrs.frozen(eq=False, slots=False)
+class KeyMemory(Feature):
+    """
+    What a spec remembers of a key.
+
+    Attributes:
+        spec: The spec.
+        closes: The column that says when a session is over.
+        lives_us: How long after its latest session it's remembered, in microseconds.
+        stays_us: How long a closed session waits for late events.
+        lookback_us: How long before a session one may have begun whose `last` values it has.
+        first, last: The fields of results that are carried, by the names of their columns.
+        remembering: What `remember` leaves; None without it.
+    """
+
+    spec: AnySessionSpec
+    closes: str
+    lives_us: int
+    stays_us: int
+    lookback_us: int | None
+    first: Mapping[str, str]
+    last: Mapping[str, str]
+    remembering: Remembering | None
+    told: ClassVar = TOLD
+
+    @classmethod
+    def of(cls, spec: AnySessionSpec) -> "KeyMemory | None":
+        if (memory := spec.memory) is None:
+            return None
+        lookback = None if memory.lookback is None else span_us(memory.lookback)
+        spans = span_us(memory.time_to_live), span_us(spec.mergeable or timedelta(0)), lookback
+        remembering = None if memory.remember is None else Remembering.of(spec)
+        return cls(spec, cuts_of(spec).column, *spans, memory.first, memory.last, remembering)
+
+    @property
+    def fields(self) -> Sequence[pa.Field]:
+        return [*self._own_fields, EXISTS]
+
+    @cached_property
+    def _own_fields(self) -> Sequence[pa.Field]:
+        types = {field.name: field.type.arrow for field in self.spec.memory_fields}
+        fields = [*FACTS, *(pa.field(f"first.{name}", types[name]) for name in self.first)]
+        for name in self.last:
+            fields += [pa.field(f"last.{name}", types[name]), pa.field(f"last_at.{name}", INSTANT)]
+        return fields if self.remembering is None else [*fields, self.remembering.field]
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        own = {"first": dict(self.first), "last": dict(self.last)}
+        spans = {"time_to_live_us": self.lives_us, "lookback_us": self.lookback_us}
+        if self.remembering is None:
+            return {"memory": {**spans, **own}}
+        forms = forms_of(self.remembering.codec.type.fields)
+        return {"memory": {**spans, **own, "remember": True}, "remembered": forms}
+
+    def columns(self, plan: Plan, chosen: Mask) -> list[pa.Array]:
+        """
+        Return what is stored of the chosen sessions: nothing until they're over again.
+
+        A failed event may leave one that is over as it was.
+        """
+        own = plan.of_opened(np.maximum, np.arange(len(plan.places)), -1)[chosen]
+        own = np.where(plan.counts[chosen] > 0, -1, own)
+        stored = [taken(plan.touched[field.name], own) for field in self._own_fields]
+        return [*stored, pa.repeat(pa.scalar(value=True), len(own))]
+
+    def incompatibilities(self, old: AnySessionSpec) -> list[str]:
+        """Return a line where another spec remembers objects of a class that isn't this one's."""
+        before = Remembering.of(old)
+        if self.remembering is None or before is None:
+            return []
+        fields = self.remembering.codec.type.fields, before.codec.type.fields
+        differs = forms_of(fields[0]) != forms_of(fields[1])
+        return ["what `remember` returns is of other fields: restart first"] if differs else []
+
+    def migrated(self, sessions: pa.Table, old: AnySessionSpec) -> pa.Table:
+        for field in self._own_fields:
+            if field.name not in sessions.column_names or sessions[field.name].type != field.type:
+                sessions = with_column(sessions, field, pa.nulls(sessions.num_rows, field.type))
+        return sessions
+
+    def finishing(self, finish: Finish) -> Finish:
+        return finish if self.remembering is None else self.remembering.finish
+
+    # -- before `finish` ------------------------------------------------------------------------
+
+    def due(self, emission: Emission) -> Emission:
+        """Let sessions give another final row that come after one that closes only now."""
+        sessions, starts = emission.sessions, micros(emission.sessions["start"])
+        closing = key_columns(sessions.filter(pa.array(emission.final)))
+        numbers, found = key_numbers(closing, key_columns(sessions))
+        first = np.full(2 + numbers.max(initial=-1), NEVER)
+        np.minimum.at(first, numbers, starts[emission.final])
+        to_renumber = (numbers_in(sessions, NUMBER) > 0) & (starts > first[found])
+        return attrs.evolve(emission, gives_row=emission.gives_row | to_renumber)
+
+    def context(self, emission: Emission) -> Emission:
+        """Put sessions that give rows in a line, after the latest that is known of their keys."""
+        given, sessions = emission.given, emission.sessions
+        numbered = numbers_in(sessions, NUMBER) > 0
+        waiting = sessions.filter(pa.array(numbered & ~emission.gives_row))
+        known = concat([_of_keys(emission.memories), waiting])
+        keys, found = key_numbers(key_columns(given), key_columns(known))
+        latest = _latest(known, found, np.flatnonzero(found >= 0))
+        before = known.take(pa.array(latest))
+        marks = np.concatenate([numbers_in(before, "memory.behind"), marks_of(given)])
+        closes = np.concatenate([micros(before["memory.closes"]), micros(given[self.closes])])
+        history = KeyHistory.of(
+            np.concatenate([found[latest], keys]),
+            np.concatenate([micros(before["memory.start"]), micros(given["start"])]),
+            closes,
+            np.concatenate([numbers_in(before, NUMBER), np.zeros(len(keys), np.int64)]),
+            early=np.concatenate([np.zeros(len(latest), np.bool_), ~emission.is_final]),
+            lives_us=self.lives_us,
+        )
+        previous = history.before[history.owners]
+        told = (
+            ("number", pa.array(history.numbers[history.owners])),
+            ("start", taken(instants(history.starts), previous)),
+            ("behind", taken(pa.array(marks), previous)),
+            ("closes", taken(instants(closes), previous)),
+        )
+        for name, column in told:
+            given = given.append_column(f"told.{name}", column)
+        if self.remembering is not None:
+            sessions_before = np.maximum(previous - history.known, -1)
+            known_before = np.where(previous < history.known, previous, -1)
+            given = given.append_column(TURN, pa.array(history.owners))
+            given = given.append_column(BEFORE, pa.array(sessions_before))
+            given = given.append_column(KNOWN, taken(before["remembered"], known_before))
+            given = given.append_column(LEAVES, pa.array(emission.is_final))
+        notes = {**emission.notes, NOTE: Recalled(before, history)}
+        return attrs.evolve(emission, given=given, notes=notes)
+
+    def row_columns(self, given: pa.Table) -> Mapping[str, pa.Array]:
+        """Return the columns that result rows have; values aren't known before `finish`."""
+        there = is_there(whole(given["told.start"]))
+        ids = np.full(given.num_rows, None, object)
+        if there.any():
+            before = given.filter(pa.array(there))
+            starts, marks = micros(before["told.start"]), numbers_in(before, "told.behind")
+            ids[there] = session_ids(key_columns(before), starts, marks)
+        since = micros(given["start"]) - _micros_or_0(given["told.closes"])
+        facts = (
+            whole(given["told.number"]),
+            pa.array(ids, pa.string()),
+            pa.array(since, mask=~there).view(pa.duration("us")),
+        )
+        values = {name: whole(given[f"first.{name}"]) for name in self.first}
+        values |= {name: whole(given[f"last.{name}"]) for name in self.last}
+        return {**dict(zip(TOLD, facts, strict=True)), **values}
+
+    # -- after `finish` -------------------------------------------------------------------------
+
+    def emitted(self, emission: Emission, closed: Closed) -> Closed:
+        """Give rows the values that their sessions carry, and store these of final ones."""
+        recalled: Recalled = emission.notes[NOTE]
+        given, before, history = emission.given, recalled.before, recalled.history
+        rows, places, owners = closed.rows, np.asarray(closed.places, np.int64), history.owners
+        after: dict[str, Any] = {
+            NUMBER: given["told.number"],
+            "memory.start": given["start"],
+            "memory.behind": pa.array(marks_of(given)),
+            "memory.closes": given[self.closes],
+        }
+        shown = dict[str, pa.Array]()
+        for name, field in self.first.items():
+            results = whole(rows[field])
+            own = own_rows(results, places, given.num_rows, first=True)
+            values = Values.of(history, whole(before[f"first.{name}"]), results, own)
+            shown[name] = values.at(history.first_with(values.there)[owners])
+            after[f"first.{name}"] = shown[name]
+        for name, field in self.last.items():
+            results = whole(rows[field])
+            own = own_rows(results, places, given.num_rows, first=False)
+            values = Values.of(history, whole(before[f"last.{name}"]), results, own)
+            at, begun = history.last_with(values.there), history.starts.copy()
+            begun[: history.known] = _micros_or_0(before[f"last_at.{name}"])
+            begun = begun[history.order][at]
+            after[f"last.{name}"] = values.at(at[owners])
+            there = np.where(at < 0, -1, np.arange(len(at)))
+            after[f"last_at.{name}"] = taken(instants(begun), there[owners])
+            if self.lookback_us is not None:
+                at = np.where(history.starts[history.order] - begun <= self.lookback_us, at, -1)
+            shown[name] = values.at(at[owners])
+        if closed.left is not None:
+            after["remembered"] = closed.left
+        of_rows = pa.array(places)
+        rows = replaced(rows, {name: column.take(of_rows) for name, column in shown.items()})
+        # An open session stores nothing yet.
+        is_final = pa.array(emission.is_final)
+        stored = {name: pc.if_else(is_final, whole(one), None) for name, one in after.items()}
+        overlaps = is_there(whole(given["told.start"])) & emission.is_final
+        overlaps &= micros(given["start"]) < _micros_or_0(given["told.closes"])
+        return attrs.evolve(
+            closed,
+            rows=rows,
+            stored={**closed.stored, **stored},
+            out_of_order=int(overlaps.sum()),
+        )
+
+    def remembered(
+        self, memories: pa.Table, kept: pa.Table, forgotten: pa.Table, watermark_us: int
+    ) -> list[pa.Table]:
+        """Return the rows that remember keys."""
+        known = self._with_forgotten(_of_keys(memories), forgotten)
+        return [self._staying(known, kept, watermark_us)]
+
+    def _with_forgotten(self, known: pa.Table, forgotten: pa.Table) -> pa.Table:
+        """Return what is known of keys of which sessions are forgotten: what the latest knew."""
+        # Sessions that another spec had closed have no number.
+        gone, _ = split(forgotten, numbers_in(forgotten, NUMBER) > 0)
+        if not gone.num_rows:
+            return known
+        numbers, found = key_numbers(key_columns(gone), key_columns(known))
+        gone = gone.take(pa.array(_latest(gone, numbers, np.arange(gone.num_rows))))
+        # An event that is in time may still begin a session a gap behind the watermark.
+        waits_us = span_us(self.spec.timeout.longest) + self.stays_us
+        until = micros(gone["memory.closes"]) + self.lives_us + waits_us
+        remembered = {field.name: gone[field.name] for field in self._own_fields}
+        others = left_over(known, np.flatnonzero(found >= 0))
+        return concat([others, memories_until(gone, until, remembered)])
+
+    def _staying(self, known: pa.Table, kept: pa.Table, watermark_us: int) -> pa.Table:
+        """Return what isn't forgotten yet: a session that began in time may still need it."""
+        over = is_over(micros(known["end"]), watermark_us)
+        if not over.any():
+            return known
+        due, known = split(known, over)
+        _, found = key_numbers(key_columns(due), key_columns(kept))
+        lives_until = micros(due["memory.closes"]) + self.lives_us
+        needs = (found >= 0) & (micros(kept["start"]) < lives_until[found])
+        gone = micros(kept[self.closes]) + has_closed(kept) * self.stays_us
+        until = np.full(due.num_rows, watermark_us)
+        np.maximum.at(until, found[needs], gone[needs])
+        at = instants(until)
+        due = replaced(due, {name: at for name in INSTANTS if name in due.schema.names})
+        return concat([known, due.filter(pa.array(until > watermark_us))])
+
+
+def _of_keys(memories: pa.Table) -> pa.Table:
+    """Return the rows that hold what is remembered of keys, not the ids of events."""
+    return split(memories, numbers_in(memories, NUMBER) > 0)[0]
+
+
+def _micros_or_0(column: pa.ChunkedArray) -> Numbers:
+    found: Numbers = whole(column).view(pa.int64()).fill_null(0).to_numpy()
+    return found
+
+
+def _latest(remembered: pa.Table, keys: Numbers, places: Numbers) -> Numbers:
+    """Return, of some places, that of the latest session of each key."""
+    order = np.lexsort((micros(remembered["memory.start"])[places], keys[places]))
+    ordered = places[order]
+    latest: Numbers = ordered[np.diff(keys[ordered], append=-1) != 0]
+    return latest
