@@ -95,7 +95,6 @@ def run(spark: SparkSession, folder: Path) -> None:
         print(title)
         print(f"  messages kept: {len(kept)}; orders kept twice: {', '.join(twice) or 'none'}")
         print(f"  ids in state after each file: {', '.join(map(str, sizes))}\n")
-    print(WITHIN_AN_HOUR.explain())
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""The shape of windows, the rules of a windowed aggregation, and its explanation in words."""
+"""The shape of windows, and the rules of a windowed aggregation."""
 
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
@@ -18,15 +18,6 @@ from sessionkit.spark.watermarks import declared_watermarks
 Expression: TypeAlias = str | Column
 """SQL text, which needs no Spark session, or a Column, which does."""
 NOTHING: Final = timedelta(0)
-WRITTEN: Final[dict[OutputMode, str]] = {
-    "append": (
-        "once, in the first micro-batch whose watermark has reached its end "
-        "(window_end <= watermark)"
-    ),
-    "update": "in every micro-batch that changes it",
-    "complete": "in every micro-batch, with all other windows, changed or not",
-}
-CLOSED: Final = "in the first micro-batch whose watermark has reached its end"
 WINDOW_COLUMNS: Final = ("window_start", "window_end", "window_time")
 RESERVED: Final = {"window", *WINDOW_COLUMNS}
 
@@ -82,69 +73,12 @@ def _micros(span: timedelta) -> str:
     return f"{span_us(span)} microseconds"
 
 
-def explanation(
-    shape: WindowShape, keys: tuple[str, ...], delay: timedelta | None, mode: OutputMode
-) -> str:
-    """Return the text that `WindowedAggregation.explain` shows."""
-    on, growing = f"`{shape.on}`", growth(mode, shape.on)
-    watermark = f"none declared here; if the frame has one on {on}, it applies"
-    kept = f"forever, unless the frame has a watermark: {growing}"
-    late = "no row, unless the frame has a watermark"
-    if delay is not None:
-        span = duration_text(delay)
-        watermark = f"the latest {on} seen minus {span}; it advances between batches"
-        kept, late = f"until it closes, then dropped: {CLOSED}", _late(shape)
-    if mode == "complete":
-        kept = f"forever: {growing}"
-        late = "no row: complete mode counts every row into its window, however late"
-    bad_gap = "" if shape.dynamic_gap is None else ", or whose gap is null or not positive"
-    lines = [
-        ("windows", _windows(shape)),
-        ("one row for", f"each window{''.join(f' and {key}' for key in keys)}"),
-        ("watermark", watermark),
-        ("output mode", mode),
-        ("written", WRITTEN[mode]),
-        ("kept in state", kept),
-        ("late", late),
-        ("no window", f"rows whose {on} is null{bad_gap}: see `rejected`"),
-        ("on a batch", "every window once; output mode and watermark have no effect"),
-    ]
-    return "\n".join(f"{label + ':':<15}{text}" for label, text in lines)
-
-
 def growth(mode: OutputMode, on: str) -> str:
     """Return the text of the warning that the state grows forever."""
     rows = "the state grows by one row for each key and window, forever"
     if mode == "complete":
         return f"mode 'complete' drops no window, with or without a watermark: {rows}"
     return f"no watermark is declared on `{on}`: {rows}"
-
-
-def _windows(shape: WindowShape) -> str:
-    if shape.kind == "session":
-        gap = "its own gap" if shape.dynamic_gap is not None else duration_text(shape.length)
-        return (
-            f"sessions over `{shape.on}`; each row lasts for {gap}, and rows that overlap or "
-            "touch form one session"
-        )
-    length, every = duration_text(shape.length), duration_text(shape.every)
-    shift = f" + {duration_text(shape.start_time)}" if shape.start_time else ""
-    return (
-        f"{length} long, one every {every}, over `{shape.on}`, from 1970-01-01 00:00 UTC{shift} "
-        "on; the start is inclusive, the end exclusive"
-    )
-
-
-def _late(shape: WindowShape) -> str:
-    own, own_window = "window_end", ""
-    if shape.kind == "session":
-        own = f"`{shape.on}` + gap"
-        own_window = " (its own window, not the session it would join)"
-    return (
-        f"a row is dropped for a window where {own} <= the watermark of the batch before"
-        f"{own_window}; numRowsDroppedByWatermark counts groups of late rows, not rows: one for "
-        "each key and window of a partition"
-    )
 
 
 def read_positive_delay(value: Duration) -> timedelta:

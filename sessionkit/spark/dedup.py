@@ -1,6 +1,6 @@
 """Deduplication with Spark's own operators: one definition for streams and batches."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final, Literal, TypeAlias
 
@@ -192,10 +192,6 @@ class Deduplication:
             return watermarked.dropDuplicatesWithinWatermark(list(self.by))
         return watermarked.dropDuplicates(list(self.equal_by))
 
-    def explain(self) -> str:
-        """Describe what is unique, how long a stream remembers a key, and what is late."""
-        return "\n".join(_explained(self))
-
     @property
     def equal_by(self) -> tuple[str, ...]:
         """The columns by which Spark compares rows."""
@@ -283,27 +279,3 @@ def _order(frame: DataFrame, on: str | None) -> list[Column]:
         for field in frame.schema.fields
     ]
     return [*times, *(content.asc() for content in contents)]
-
-
-def _explained(rule: Deduplication) -> Iterator[str]:
-    keys, on = ", ".join(f"`{name}`" for name in rule.equal_by), f"`{rule.on}`"
-    if rule.delay is None:
-        chosen = f"earliest {on}" if rule.on else "smallest content"
-        yield f"Rows are unique by {keys}."
-        yield "A stream never forgets a key. If its frame has a watermark, late rows are dropped."
-        yield f"State: {STATE_SIZE}."
-        yield f"A batch keeps the row with the {chosen} of each key."
-    else:
-        delay, twice = duration_text(rule.delay), duration_text(2 * rule.delay)
-        if rule.expiry == "event_time":
-            yield f"Rows are unique by {keys}."
-            yield f"A stream forgets a key when watermark >= its {on}; if that is null, never."
-            yield f"State: one row for each key whose {on} is within about the last {delay}."
-        else:
-            yield f"Rows are unique by {keys}, for at least {delay} of {on}."
-            yield f"A stream forgets a key when watermark >= {on} of its first row + {delay};"
-            yield f"if that row has no {on}, at the next batch."
-            yield f"State: one row for each key whose first {on} is within about the last {twice}."
-        yield f"A row is late, and dropped, when its {on} <= watermark: the newest {on} - {delay}."
-        yield f"A batch keeps the row with the earliest {on} of each group of repeats."
-    yield "Null is a key like any other: one row without a key is kept."

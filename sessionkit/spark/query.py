@@ -152,9 +152,6 @@ def start_query(
         check_kind(spec)
     timing = _timing(trigger)
     _check_depth(check, spec)
-    if not frame.isStreaming:
-        found = "the frame is a batch, and only a stream can be started"
-        raise SpecError(with_hint(found, "write it with frame.write, or read with readStream"))
     parts = checked_parts(frame, sink, mode)
     _check_options(options or {}, sink)
     plan = analyzed_plan(frame)
@@ -168,7 +165,6 @@ def start_query(
     if location is not None:
         query_id = _checked_query_id(frame.sparkSession, location)
         logs = _check_location(frame.sparkSession, location, spec, check)
-        _check_table(logs, sink, mode)
         start = Start(location, logs.planned, logs.finished, sink_since)
         check_start(frame, sink, parts, query_id, start)
     writer = to_sink(frame, mode, sink, parts, start).trigger(**timing).options(**(options or {}))
@@ -325,10 +321,3 @@ def _check_location(spark: SparkSession, location: str, spec: AnySpec | None, ch
     elif spec is not None and is_readable:
         check_rules(location, spec, spark)
     return logs
-
-
-def _check_table(logs: Logs, sink: StreamSink, mode: OutputMode) -> None:
-    if isinstance(sink, Memory) and mode != "complete" and logs.offsets:
-        found = f"a memory sink can't continue from {logs.path} in mode {mode!r}: its table is gone"
-        hint = f"omit `checkpoint` and unset {CHECKPOINTS_CONF}, or use another sink"
-        raise SpecError(with_hint(found, hint))

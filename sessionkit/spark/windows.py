@@ -31,7 +31,6 @@ from sessionkit.spark._window_rules import (
     check_chained,
     check_expression,
     check_names,
-    explanation,
     expression,
     growth,
     read_positive_delay,
@@ -363,21 +362,6 @@ class WindowedAggregation:
         check_columns(frame, self.windows.shape.on, self.windows.keys)
         reasoned = frame.select("*", self.windows.shape.rejection().alias("reason"))
         return reasoned.where("reason IS NOT NULL")
-
-    def explain(self, frame: DataFrame | None = None) -> str:
-        """
-        Describe what a stream with this definition does.
-
-        The text says when a window is written, when it leaves the state, and which rows are late.
-
-        Args:
-            frame: The stream, which may have the watermark that the definition doesn't declare.
-        """
-        windows = self.windows
-        delay = windows.delay
-        if frame is not None:
-            delay = watermark_on(frame, windows.shape.on) or delay
-        return explanation(windows.shape, windows.keys, delay, self.mode)
 
     def _watermarked(self, frame: DataFrame) -> DataFrame:
         """Check a stream, and return it with its watermark."""

@@ -399,43 +399,6 @@ class TestStreamAndBatch:
             assert collected(rule.apply(source.batch())) == shown(steps.rows)
 
 
-class TestExplain:
-    """The rule of expiry in words, with its numbers."""
-
-    def test_within(self) -> None:
-        """Delay, expiry, state and lateness."""
-        text = drop_duplicates_within("90s", by=("id", "kind"), on="at").explain()
-
-        assert "unique by `id`, `kind`, for at least 1 minute 30 seconds of `at`" in text
-        assert "forgets a key when watermark >= `at` of its first row + 1 minute 30 seco" in text
-        assert "if that row has no `at`, at the next batch" in text
-        assert "first `at` is within about the last 3 minutes" in text
-        assert "late, and dropped, when its `at` <= watermark: the newest `at` - 1 min" in text
-
-    def test_by_key_and_time(self) -> None:
-        """The time is part of what is unique."""
-        text = BY_KEY_AND_TIME.explain()
-
-        assert "unique by `id`, `ts`." in text
-        assert "forgets a key when watermark >= its `ts`; if that is null, never" in text
-        assert "whose `ts` is within about the last 10 seconds" in text
-
-    def test_by_key(self) -> None:
-        """The size of what is kept forever."""
-        text = BY_KEY.explain()
-
-        assert "A stream never forgets a key" in text
-        assert "a million new keys a day add 220 MB a day" in text
-        assert "A batch keeps the row with the earliest `ts` of each key" in text
-
-    def test_the_page_shows_it(self) -> None:
-        """The text in the how-to is that of its definition."""
-        page = Path(__file__).parents[2] / "docs" / "how-to" / "deduplicate.md"
-        text = drop_duplicates_within("10 minutes", by="order_id", on="sent").explain()
-
-        assert text in page.read_text(encoding="utf-8")
-
-
 # -- before a spec -------------------------------------------------------------------------------
 
 

@@ -58,7 +58,6 @@ TAKERS: Final[dict[str, tuple[Call, str, str]]] = {
     ),
     "windows": (WINDOWS.apply, "frame", BATCHES_TOO),
     "rejected": (WINDOWS.rejected, "frame", BATCHES_TOO),
-    "explain": (WINDOWS.explain, "frame", BATCHES_TOO),
     "declare_watermark": (
         lambda frame: declare_watermark(frame, "at", MINUTE),
         "frame",

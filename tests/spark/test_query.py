@@ -230,14 +230,6 @@ def with_columns_of(spec: Any, events: Events) -> DataFrame:
 # ---------------------------------------------------------------------------------- what is refused
 
 
-def test_a_batch_is_refused(events: Events) -> None:
-    """A batch cannot be started."""
-    message, hint = refusal(events.batch())
-
-    assert "the frame is a batch" in message
-    assert "frame.write" in hint
-
-
 def test_available_now_with_a_processing_time_timeout_is_refused(events: Events) -> None:
     """Such a query would never end."""
     message, hint = refusal(with_state(events.stream(), "append", PROCESSING_TIME))
@@ -356,22 +348,6 @@ def test_files_take_no_temporary_checkpoint(stream: DataFrame, tmp_path: Path) -
     assert "pass checkpoint=" in hint
     with pytest.raises(AnalysisException, match="checkpointLocation must be specified"):
         stream.writeStream.format("json").start(str(tmp_path / "out"))
-
-
-@pytest.mark.parametrize("mode", ["append", "update"])
-def test_a_memory_table_cannot_go_on(stream: DataFrame, tmp_path: Path, mode: Any) -> None:
-    """The table is gone with the session that had it; Spark refuses the restart as well."""
-    checkpoint = tmp_path / "checkpoint"
-    arguments = {"sink": Memory("gone"), "mode": mode, "checkpoint": checkpoint}
-    run(stream, **arguments)
-    message, hint = refusal(stream, **arguments)
-
-    assert "a memory sink can't continue from" in message
-    assert repr(mode) in message
-    assert "omit `checkpoint`" in hint
-    writer = stream.writeStream.format("memory").queryName("gone").outputMode(mode)
-    with pytest.raises(AnalysisException, match="does not support recovering"):
-        writer.option("checkpointLocation", str(checkpoint)).start()
 
 
 def test_a_memory_table_of_complete_mode_goes_on(events: Events, tmp_path: Path) -> None:

@@ -739,35 +739,3 @@ class TestWindowsOverWindows:
         run = events.run(counted(TEN).apply(joined))
 
         assert ("dog", "12:00", "12:10", 3) == run.rows[0]
-
-
-class TestExplain:
-    """How a definition explains itself."""
-
-    def test_append(self) -> None:
-        """The text says when a window is written, and what is late."""
-        text = counted(sliding("10m", every="5m", on="ts").watermark("10m")).explain()
-
-        for line in (
-            "windows:       10 minutes long, one every 5 minutes, over `ts`",
-            "one row for:   each window and word",
-            "watermark:     the latest `ts` seen minus 10 minutes",
-            "written:       once, in the first micro-batch whose watermark has reached its end",
-            "kept in state: until it closes",
-            "numRowsDroppedByWatermark counts groups of late rows, not rows",
-            "on a batch:    every window once",
-        ):
-            assert line in text
-
-    def test_frame(self, events: Source) -> None:
-        """The watermark that a frame has is the definition's, if it is shown the frame."""
-        text = counted(TEN).explain(events.stream().withWatermark("ts", "1 hour"))
-
-        assert "watermark:     the latest `ts` seen minus 1 hour" in text
-
-    def test_unbounded_state(self) -> None:
-        """In complete mode, the text says that every window is kept and no late row is dropped."""
-        text = counted(LATE).output_mode("complete").order_by("n").explain()
-
-        assert "kept in state: forever: mode 'complete' drops no window" in text
-        assert "late:          no row" in text
