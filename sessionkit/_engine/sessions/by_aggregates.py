@@ -8,8 +8,7 @@ import pyarrow as pa
 from sessionkit._engine.rows.objects import conditions_met, decode_keys
 from sessionkit._engine.rows.table import Rejected, remembered
 from sessionkit._engine.sessions.emission import Finished, Tell
-from sessionkit._engine.sessions.folded import Folded
-from sessionkit._engine.sessions.plan import Plan
+from sessionkit._engine.sessions.plan import Folded, Plan
 from sessionkit.aggregates._conditions import Condition
 from sessionkit.aggregates._numbers import SumTooLargeError
 from sessionkit.aggregates._rows import Rows

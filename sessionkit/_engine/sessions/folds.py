@@ -16,13 +16,11 @@ from sessionkit._engine.sessions.by_aggregates import (
     states_by_aggregates,
     stored_fields,
 )
+from sessionkit._engine.sessions.by_event import finish_per_event, fold_per_event
+from sessionkit._engine.sessions.by_functions import finish_by_functions, fold_by_functions
 from sessionkit._engine.sessions.careful_fold import SessionFold
 from sessionkit._engine.sessions.emission import Finish
-from sessionkit._engine.sessions.finish import finish_by_functions
-from sessionkit._engine.sessions.fold import fold_by_functions
-from sessionkit._engine.sessions.folded import Folded
-from sessionkit._engine.sessions.per_event import finish_per_event, fold_per_event
-from sessionkit._engine.sessions.plan import Plan
+from sessionkit._engine.sessions.plan import Folded, Plan
 from sessionkit.spec.logic import Aggregates, Functions
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.state._codec import codec_of

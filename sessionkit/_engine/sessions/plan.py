@@ -1,6 +1,6 @@
 """Which sessions and events of a group go together, for all keys at once."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from itertools import repeat
 from typing import Any
@@ -14,7 +14,7 @@ from sessionkit._arrays import Mask, Numbers, lists_of, whole
 from sessionkit._engine.boundaries import is_over
 from sessionkit._engine.rows.objects import decode_keys, encode_states
 from sessionkit._engine.rows.order import taken
-from sessionkit._engine.rows.table import numbers_in
+from sessionkit._engine.rows.table import Rejected, numbers_in
 from sessionkit._engine.sessions.cuts import Cuts
 from sessionkit._engine.sessions.ids import mark_of
 from sessionkit._engine.sessions.intervals import Members, Unions
@@ -180,3 +180,25 @@ class Plan(Members):
         values = pa.concat_arrays([kept.flatten(), came]).take(order)
         sizes = np.bincount(owners, minlength=len(chosen))
         return lists_of(values, sizes).filter(pa.array(chosen))
+
+
+@attrs.frozen
+class Folded:
+    """
+    The states of sessions, and the events that are part of none.
+
+    Attributes:
+        plan: The plan that was folded; None where what is left of it needs another one.
+        good: Which of its sessions have events and a new state.
+        states: The columns of these states.
+        rejected: The events that failed or were refused.
+        gone: Their places, in the plan that was to be folded.
+        late: The places of events that are late without these.
+    """
+
+    plan: Plan | None
+    good: Mask
+    states: Sequence[pa.Array]
+    rejected: Sequence[Rejected] = ()
+    gone: Collection[int] = ()
+    late: Collection[int] = ()

@@ -37,9 +37,8 @@ from sessionkit._engine.sessions.cutting import (
     instant_of,
     instants_of,
 )
-from sessionkit._engine.sessions.folded import Folded
 from sessionkit._engine.sessions.intervals import Unions
-from sessionkit._engine.sessions.plan import Plan
+from sessionkit._engine.sessions.plan import Folded, Plan
 from sessionkit._engine.sessions.sequence import numbered
 from sessionkit.spec.functions import Failure
 from sessionkit.timeouts import SessionRules

@@ -67,7 +67,7 @@ def test_where_nothing_fails_only_the_fast_fold_is_entered(on_error: str) -> Non
     """What cuts by rules, says why or leaves out costs nothing there."""
     files = entered(on_error, 4)
 
-    assert "fold.py" in files
+    assert "by_functions.py" in files
     assert not files & CAREFUL
 
 

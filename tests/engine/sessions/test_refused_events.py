@@ -9,7 +9,7 @@ import pyarrow as pa
 from sessionkit import EventTimeGap, Functions, Lateness, SessionSpec
 from sessionkit._engine.logic import BatchClocks
 from sessionkit._engine.rows.table import events_schema
-from sessionkit._engine.sessions.fold import OBJECTS_AT_ONCE
+from sessionkit._engine.sessions.by_functions import OBJECTS_AT_ONCE
 from sessionkit._engine.sessions.joining import Joined, join
 from sessionkit._engine.sessions.program import Program
 from sessionkit._instants import micros_of

@@ -41,7 +41,7 @@ FEATURES = frozenset(
         "sessions/features/rules.py",
         "sessions/sequence.py",
         "sessions/features/session_events.py",
-        "sessions/per_event.py",
+        "sessions/by_event.py",
         "sessions/rejecting.py",
     }
 )
@@ -102,7 +102,7 @@ def test_aggregates_without_options_enter_no_feature() -> None:
     """They're another kind of fold, of the same plan."""
     spec = SessionSpec.aggregate(Step, {"total": agg.sum("number")}, **grouped(**SHARED, **GAP))
     assert set() == of_features(spec)
-    assert "sessions/fold.py" not in entered(spec)
+    assert "sessions/by_functions.py" not in entered(spec)
 
 
 def test_a_funnel_enters_no_other_kind_of_aggregate() -> None:

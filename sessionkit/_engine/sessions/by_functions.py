@@ -10,19 +10,30 @@ functions don't fail gets no further than the first.
 
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import chain, islice
 from typing import Any, Final, NoReturn
 
 import numpy as np
+import pyarrow as pa
 
 from sessionkit._arrays import Mask
-from sessionkit._engine.rows.objects import build_events, decode_keys, decode_states
+from sessionkit._engine.rows.objects import (
+    build_events,
+    check_fit,
+    check_rows,
+    collected,
+    decode_keys,
+    decode_states,
+)
 from sessionkit._engine.rows.table import Rejected
 from sessionkit._engine.sessions.careful_fold import FoldError, SessionFold, careful_folds
-from sessionkit._engine.sessions.folded import Folded
-from sessionkit._engine.sessions.plan import Plan
+from sessionkit._engine.sessions.emission import Finished, Places, Tell
+from sessionkit._engine.sessions.plan import Folded, Plan
 from sessionkit._engine.sessions.rejecting import rejected
-from sessionkit.errors import StateValueError
+from sessionkit.errors import StateValueError, UserFunctionError
+from sessionkit.spec.functions import Failure, call_failed
+from sessionkit.spec.session import AnySessionSpec
 from sessionkit.state._codec import codec_of
 
 OBJECTS_AT_ONCE: Final = 2**16
@@ -162,3 +173,62 @@ def _without(good: Mask, states: list[Any], failed: Collection[int]) -> tuple[Ma
     left, gone = good.copy(), set(failed)
     left[np.flatnonzero(good)[[*gone]]] = False
     return left, [state for place, state in enumerate(states) if place not in gone]
+
+
+# -- finish -----------------------------------------------------------------------------------
+
+
+def finish_by_functions(spec: AnySessionSpec, given: pa.Table, tell: Tell) -> Finished:
+    """Return the results of sessions: what `finish` returns, or their states without it."""
+    states, finish, cls = decode_states(spec.state, given), spec.finish, spec.result
+    everywhere = range(len(states))
+    if finish is None:
+        return _encoded(spec, given, states, everywhere, {})
+    rows: list[Any] = []
+    places: list[int] = []
+    failed: dict[int, Failure] = {}
+    for place, session, state in zip(everywhere, tell(), states, strict=True):
+        try:
+            result = finish(session, state)
+            if result.__class__ is cls:
+                rows.append(result)
+                places.append(place)
+            else:
+                several = collected(result, spec, "finish")
+                rows += several
+                places += [place] * len(several)
+        except Exception as error:
+            failure = call_failed("finish", finish, repr(session.key), error, session.start)
+            if spec.on_error == "raise":
+                raise UserFunctionError(*failure) from error
+            failed[place] = failure
+    one_each = places == list(everywhere)
+    return _encoded(spec, given, rows, everywhere if one_each else places, failed)
+
+
+def _encoded(
+    spec: AnySessionSpec,
+    given: pa.Table,
+    rows: list[Any],
+    places: Places,
+    failed: dict[int, Failure],
+) -> Finished:
+    """Return the columns of rows, without the sessions of which one isn't a result."""
+    codec = codec_of(spec.result)
+    if {spec.result}.issuperset(map(type, rows)):
+        with suppress(StateValueError):
+            return Finished(codec.encode(rows), places, failed)
+    finish: Any = spec.finish
+    keys = decode_keys(spec, given)
+    misfits: dict[int, Failure] = {}
+    for place, row in zip(places, rows, strict=True):
+        try:
+            check_rows([row], spec, "finish", finish, keys[place])
+            check_fit([row], spec.result, "finish", finish, keys[place])
+        except UserFunctionError as error:
+            if spec.on_error == "raise":
+                raise
+            misfits.setdefault(place, Failure.of(error))
+    left = [number for number, place in enumerate(places) if place not in misfits]
+    columns = codec.encode([rows[number] for number in left])
+    return Finished(columns, [places[number] for number in left], failed | misfits)
