@@ -15,7 +15,6 @@ from sessionkit import aggregates as agg
 from sessionkit._engine.shell.storage import logic_of
 from sessionkit.addons import presets
 from sessionkit.testing import SessionDriver, at, minutes, seconds
-from tests.support.options import grouped
 
 MICRO = timedelta(microseconds=1)
 HOUR = timedelta(hours=1)
@@ -36,9 +35,7 @@ def spec_of(rules: SessionRules, **aggregates: Any) -> SessionSpec[View, Any, An
     order = {"order": "event_time"} if rules.in_order else {}
     settings: dict[str, Any] = {"keys": {"user": str}, "event_time": "ts", **order}
     return SessionSpec.aggregate(
-        View,
-        {"events": agg.count(), **aggregates},
-        **grouped(timeout=rules, watermark_delay="1m", **settings),
+        View, {"events": agg.count(), **aggregates}, timeout=rules, watermark_delay="1m", **settings
     )
 
 

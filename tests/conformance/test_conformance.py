@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
 from pyspark.sql import SparkSession
 
+from sessionkit import Storage
 from sessionkit.testing.strategies import cuts
 from tests.support.conformance.cases import (
     CASES,
@@ -23,7 +24,6 @@ from tests.support.conformance.cases import (
 from tests.support.conformance.dedup import DEDUP_CASES
 from tests.support.conformance.keyed import KEYED_RUNS, KeyedRun
 from tests.support.conformance.runners import AnyRun, DedupRun, on_driver, on_spark
-from tests.support.options import evolved
 
 PLANNED: Final = list(planned())
 RUNS: Final = [run for run in PLANNED if isinstance(run, Run)]
@@ -75,7 +75,7 @@ def test_on_driver_from_aggregates(run: Run) -> None:
 @pytest.mark.parametrize("run", [pytest.param(run, id=run.name) for run in RUNS])
 def test_in_pages(run: Run) -> None:
     """A case comes to its answer on the driver too if the state is in pages."""
-    spec: Any = evolved(run.spec, layout="pages")
+    spec: Any = attrs.evolve(run.spec, storage=Storage(layout="pages"))
     assert run.expected == on_driver(attrs.evolve(run, spec=spec))
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 from pyspark.sql import SparkSession
 
-from sessionkit import EventTimeGap, NoTimeout, ProcessingTimeGap, TimeToLive
+from sessionkit import EventTimeGap, Lateness, NoTimeout, ProcessingTimeGap, Storage, TimeToLive
 from tests.support.clocked import Trigger
 from tests.support.scenarios import (
     AnySpec,
@@ -51,12 +51,16 @@ NAMES: Final = ["one", "two", "again", "drop", "fail"]
 
 def specs() -> SearchStrategy[AnySpec]:
     """Make specs under event time alone, and under both clocks."""
-    options = {
-        "layout": st.sampled_from(["buckets", "pages"]),
+    options: dict[str, Any] = {
+        "storage": st.builds(Storage, layout=st.sampled_from(["buckets", "pages"])),
         "on_error": st.just("reject"),
         "watermark_delay": st.sampled_from([timedelta(0), timedelta(seconds=2)]),
     }
-    orders: list[dict[str, Any]] = [{}, {"late_events": "process"}, {"order": "event_time"}]
+    orders: list[dict[str, Any]] = [
+        {},
+        {"lateness": Lateness(late_events="process")},
+        {"order": "event_time"},
+    ]
     made = [partial(commanded, **order) for order in orders]
     in_event_time = st.builds(
         lambda make, **chosen: make(processing_timers=False, **chosen),

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessionkit import EventTimeGap, SessionSpec
+from sessionkit import EventTimeGap, Lateness, SessionSpec, Storage
 from sessionkit.testing import SessionDriver
 from tests.support.naive_aggregates import Act, Colour, by_aggregates, by_functions, naive_row
 from tests.support.strategies import decimals
@@ -95,12 +95,12 @@ def test_aggregates_equal_functions(judged_by: Any, data: st.DataObject) -> None
     arrived = data.draw(st.lists(arrivals, min_size=1, max_size=12))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(arrived)), max_size=4)))
     batches = [arrived[start:stop] for start, stop in pairwise([0, *cuts, len(arrived)])]
-    options = {
+    options: dict[str, Any] = {
         "timeout": data.draw(timeouts),
         "sequence": data.draw(sequences),
         "watermark_delay": data.draw(st.sampled_from([timedelta(0), GAP, 9 * GAP])),
-        "judged_by": judged_by,
-        "bucket_count": data.draw(st.sampled_from([1, 64])),
+        "lateness": Lateness(judged_by=judged_by),
+        "storage": Storage(bucket_count=data.draw(st.sampled_from([1, 64]))),
     }
 
     expected = run(by_functions(**options), batches)

@@ -14,14 +14,22 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessionkit import KeyState, KeyTimes, SessionRules, StatefulSpec
+from sessionkit import (
+    Functions,
+    KeyState,
+    KeyTimes,
+    Lateness,
+    SessionRules,
+    SessionSpec,
+    StatefulSpec,
+    Storage,
+)
 from sessionkit._engine.keys.program import stored_key_rows
 from sessionkit._engine.sessions.view import open_session_rows
 from sessionkit._engine.shell.changes import Stored, changed_memory, changed_rows
 from sessionkit._engine.shell.storage import logic_of
 from sessionkit.testing import SessionDriver, Snapshot, StatefulDriver
 from sessionkit.testing.drivers.query import memories_of, stored_rows
-from tests.support.options import grouped, session_spec
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -63,23 +71,27 @@ def on_timer(key: Any, name: str, state: KeyState[Notes], times: KeyTimes) -> No
 
 
 def sessions(**options: Any) -> SessionDriver[Any, Any, Any]:
-    functions = {"create": create, "update": update, "merge": merge}
-    logic = {**functions, "event": Note, "state": Notes, "result": Notes}
+    logic: Any = Functions(create=create, update=update, merge=merge)
     words = {"timeout": SessionRules("4 seconds"), **SHARED, **options}
-    return SessionDriver(session_spec(**logic, **words))
+    return SessionDriver(SessionSpec(logic=logic, **words))
 
 
 def keys(**options: Any) -> StatefulDriver[Any, Any, Any]:
     words = {"timeout": "9 seconds", "result": Notes, **SHARED, **options}
-    return StatefulDriver(StatefulSpec(**grouped(process=process, on_timer=on_timer, **words)))
+    return StatefulDriver(StatefulSpec(process=process, on_timer=on_timer, **words))
 
 
 MAKERS: list[Any] = [
     partial(make, **layout, **options)
     for make in (sessions, keys)
     for options in ({}, {"order": "event_time"})
-    for layout in ({"layout": "buckets", "bucket_count": 2}, {"layout": "pages", "bucket_count": 1})
-] + [partial(sessions, layout="pages", reopen_within="9 seconds")]
+    for layout in (
+        {"storage": Storage(layout="buckets", bucket_count=2)},
+        {"storage": Storage(layout="pages", bucket_count=1)},
+    )
+] + [
+    partial(sessions, storage=Storage(layout="pages"), lateness=Lateness(reopen_within="9 seconds"))
+]
 SIZES = st.sampled_from([0, 10, 2_000, 5_000])
 EVENTS = st.lists(st.tuples(st.integers(0, 7), st.integers(-4, 8), SIZES), max_size=6)
 

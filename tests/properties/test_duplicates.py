@@ -10,12 +10,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from sessionkit import SessionRules, SessionSpec
+from sessionkit import Inputs, SessionRules, SessionSpec, Storage
 from sessionkit import aggregates as agg
 from sessionkit.testing import SessionDriver
 from tests.support.cut_timelines import batches, is_ahead
 from tests.support.naive_duplicates import Arrival, Counted, NaiveDuplicates
-from tests.support.options import grouped
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
 BEFORE_MIDNIGHT = datetime(2026, 3, 8, 23, 59, 40, tzinfo=UTC)
@@ -25,7 +24,13 @@ MILLI = timedelta(milliseconds=1)
 
 steps = st.sampled_from([timedelta(0), MILLI, GAP / 2, GAP - MILLI, GAP, GAP + MILLI, 3 * GAP])
 storages: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
-    {"bucket_count": st.sampled_from([1, 64]), "layout": st.sampled_from(["buckets", "pages"])}
+    {
+        "storage": st.builds(
+            Storage,
+            bucket_count=st.sampled_from([1, 64]),
+            layout=st.sampled_from(["buckets", "pages"]),
+        )
+    }
 )
 
 
@@ -55,14 +60,12 @@ def spec_of(way: str = "functions", **changes: Any) -> SessionSpec[Any, Any, Any
         "event_time": "at",
         "timeout": GAP,
         "watermark_delay": timedelta(0),
-        "drop_duplicates_for": timedelta(0),
+        "inputs": Inputs(drop_duplicates_for=timedelta(0)),
         **changes,
     }
     if way == "aggregates":
-        return SessionSpec.aggregate(
-            Message, {"values": agg.collect("value")}, **grouped(**settings)
-        )
-    return SessionSpec.of(Numbers, **grouped(**settings))
+        return SessionSpec.aggregate(Message, {"values": agg.collect("value")}, **settings)
+    return SessionSpec.of(Numbers, **settings)
 
 
 @st.composite
@@ -116,9 +119,8 @@ def test_what_is_dropped_is_what_sets_of_ids_know(
     kept_for = data.draw(st.sampled_from([timedelta(0), MILLI, GAP, 4 * GAP]))
     spec = spec_of(
         way,
-        event_id="name",
+        inputs=Inputs(event_id="name", drop_duplicates_for=kept_for),
         order=order,
-        drop_duplicates_for=kept_for,
         timeout=SessionRules(GAP, **RULES[rules]) if RULES[rules] else GAP,
         **data.draw(storages),
     )

@@ -13,9 +13,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessionkit import KeyState, KeyTimes, Memory, SessionRules, StatefulSpec
+from sessionkit import (
+    Functions,
+    Inputs,
+    KeyState,
+    KeyTimes,
+    Lateness,
+    Memory,
+    Results,
+    SessionRules,
+    SessionSpec,
+    StatefulSpec,
+    Storage,
+)
 from sessionkit.testing import SessionDriver, StatefulDriver
-from tests.support.options import grouped, session_spec
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -24,17 +35,20 @@ SHARED: dict[str, Any] = {"keys": {"key": str}, "event_time": "at", "watermark_d
 OPTIONS: list[dict[str, Any]] = [
     {},
     {"order": "event_time"},
-    {"drop_duplicates_for": "20 seconds", "event_id": ["value"]},
-    {"allowed": "20 seconds"},
-    {"emit": "on_update", "reopen_within": "20 seconds"},
+    {"inputs": Inputs(drop_duplicates_for="20 seconds", event_id=["value"])},
+    {"lateness": Lateness(allowed="20 seconds")},
+    {"results": Results(emit="on_update"), "lateness": Lateness(reopen_within="20 seconds")},
     {"memory": Memory(time_to_live="1 day")},
     {
-        "with_events": True,
+        "results": Results(with_events=True),
         "order": "event_time",
         "timeout": SessionRules("4 seconds", max_events=3),
     },
 ]
-LAYOUTS: list[dict[str, Any]] = [{"layout": "buckets", "bucket_count": 2}, {"layout": "pages"}]
+LAYOUTS: list[dict[str, Any]] = [
+    {"storage": Storage(layout="buckets", bucket_count=2)},
+    {"storage": Storage(layout="pages")},
+]
 
 
 @attrs.frozen
@@ -77,14 +91,13 @@ def on_timer(key: Any, name: str, state: KeyState[Numbers], times: KeyTimes) -> 
 
 def sessions(options: dict[str, Any]) -> SessionDriver[Any, Any, Any]:
     words: dict[str, Any] = {"timeout": SessionRules("4 seconds"), "on_error": "reject", **options}
-    functions = {"create": create, "update": update, "merge": merge}
-    logic = {**functions, "event": Number, "state": Numbers, "result": Numbers}
-    return SessionDriver(session_spec(**SHARED, **logic, **words))
+    logic: Any = Functions(create=create, update=update, merge=merge)
+    return SessionDriver(SessionSpec(logic=logic, **SHARED, **words))
 
 
 def keys(options: dict[str, Any]) -> StatefulDriver[Any, Any, Any]:
     words = {**SHARED, "timeout": "9 seconds", **options}
-    spec = StatefulSpec(**grouped(process=process, on_timer=on_timer, **words))
+    spec = StatefulSpec(process=process, on_timer=on_timer, **words)
     return StatefulDriver(spec)
 
 

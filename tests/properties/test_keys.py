@@ -15,10 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessionkit import ProcessingTimeGap, StatefulSpec, TimeToLive
+from sessionkit import Lateness, ProcessingTimeGap, StatefulSpec, Storage, TimeToLive
 from sessionkit.testing import StatefulDriver
 from tests.support.naive_keys import Arrival, NaiveBatch, NaiveKeys
-from tests.support.options import evolved
 from tests.support.orders import (
     EVENT_POLICIES,
     GAP,
@@ -173,7 +172,7 @@ def without_ids(done: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 
 
 @st.composite
-def cases(draw: st.DrawFn, *, timers: bool = True) -> tuple[Any, OnTimer, str]:
+def cases(draw: st.DrawFn, *, timers: bool = True) -> tuple[Any, OnTimer, Any]:
     """Draw policy and functions, and what becomes of late events."""
     timeout = draw(st.sampled_from(POLICIES))
     late = draw(st.sampled_from(["reject", "process"]))
@@ -186,11 +185,16 @@ bucket_counts = st.sampled_from([1, 2, 64])
 
 @pytest.mark.parametrize("layout", ["buckets", "pages"])
 @given(data=st.data())
-def test_every_batch_is_that_of_the_model(layout: str, data: st.DataObject) -> None:
+def test_every_batch_is_that_of_the_model(layout: Any, data: st.DataObject) -> None:
     """Rows, counts and stored keys are those of the naive model, batch by batch."""
     timeout, on_timer, late = data.draw(cases())
     buckets = data.draw(bucket_counts)
-    spec = spec_of(timeout, on_timer, late_events=late, layout=layout, bucket_count=buckets)
+    spec = spec_of(
+        timeout,
+        on_timer,
+        lateness=Lateness(late_events=late),
+        storage=Storage(layout=layout, bucket_count=buckets),
+    )
     script = data.draw(scripts())
 
     done, stored = run(spec, script)
@@ -205,9 +209,14 @@ def test_every_batch_is_that_of_the_model_under_a_clock_in_event_time(data: st.D
     """The same where Spark wakes groups by the watermark only, and drops rows behind it."""
     timeout = data.draw(st.sampled_from(EVENT_POLICIES))
     on_timer = data.draw(on_timers())
-    layout = data.draw(st.sampled_from(["buckets", "pages"]))
+    layout: Any = data.draw(st.sampled_from(["buckets", "pages"]))
     buckets = data.draw(bucket_counts)
-    spec = spec_of(timeout, on_timer, processing_timers=False, layout=layout, bucket_count=buckets)
+    spec = spec_of(
+        timeout,
+        on_timer,
+        processing_timers=False,
+        storage=Storage(layout=layout, bucket_count=buckets),
+    )
     script = data.draw(scripts())
 
     done, stored = run(spec, script)
@@ -222,14 +231,18 @@ def test_buckets_layout_and_order_of_rows_do_not_show(data: st.DataObject) -> No
     """Every run of a script gives the same rows, counts and stored keys."""
     timeout, on_timer, late = data.draw(cases())
     script = data.draw(scripts())
-    spec = spec_of(timeout, on_timer, late_events=late, bucket_count=1)
+    spec = spec_of(
+        timeout, on_timer, lateness=Lateness(late_events=late), storage=Storage(bucket_count=1)
+    )
 
     expected = run(spec, script)
 
     changes: dict[str, Any] = data.draw(
-        st.sampled_from([{}, {"bucket_count": 2}, {"layout": "pages"}])
+        st.sampled_from(
+            [{}, {"storage": Storage(bucket_count=2)}, {"storage": Storage(layout="pages")}]
+        )
     )
-    assert expected == run(evolved(spec, **changes), script, shuffled=True)
+    assert expected == run(attrs.evolve(spec, **changes), script, shuffled=True)
 
 
 @given(data=st.data())
@@ -237,8 +250,10 @@ def test_a_batch_without_data_does_not_show_where_only_policies_wait(data: st.Da
     """Without named timers the rows of a key are the same whether one slipped in or not."""
     timeout, on_timer, late = data.draw(cases(timers=False))
     script = data.draw(scripts(timers=False))
-    layout = data.draw(st.sampled_from(["buckets", "pages"]))
-    spec = spec_of(timeout, on_timer, late_events=late, layout=layout)
+    layout: Any = data.draw(st.sampled_from(["buckets", "pages"]))
+    spec = spec_of(
+        timeout, on_timer, lateness=Lateness(late_events=late), storage=Storage(layout=layout)
+    )
     slipped = [part for step in script for part in with_batch_before(step)]
 
     done, stored = run(spec, script)

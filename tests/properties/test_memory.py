@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessionkit import Memory, Session, SessionSpec
+from sessionkit import Inputs, Lateness, Memory, Results, Session, SessionSpec, Storage
 from sessionkit import aggregates as agg
 from sessionkit.testing import SessionDriver
-from tests.support.options import grouped
 
 DAY = datetime(2026, 3, 8, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -75,8 +74,8 @@ def spec_of(way: str, memory: Memory, **options: Any) -> SessionSpec[Any, Any, A
         **options,
     }
     if way == "functions":
-        return SessionSpec.of(Visit, **grouped(order="event_time", **settings))
-    return SessionSpec.aggregate(View, {"source": agg.last("source")}, **grouped(**settings))
+        return SessionSpec.of(Visit, order="event_time", **settings)
+    return SessionSpec.aggregate(View, {"source": agg.last("source")}, **settings)
 
 
 def run(spec: SessionSpec[Any, Any, Any], cuts: Sequence[Sequence[Event]]) -> list[Row]:
@@ -194,13 +193,17 @@ def test_a_stream_remembers_what_sql_sees_in_all_events(
     layout=st.sampled_from(["buckets", "pages"]),
 )
 def test_late_events_leave_the_rows_that_a_loop_finds(
-    emit: str, layout: str, cuts: list[list[Event]], life: timedelta, lookback: timedelta | None
+    emit: str, layout: Any, cuts: list[list[Event]], life: timedelta, lookback: timedelta | None
 ) -> None:
     """The last row of each session, of those that no other supersedes."""
     carried: Row = {"first": {"landed": "source"}, "last": {"credited": "source"}}
     memory = Memory(time_to_live=life, lookback=lookback, **carried)
-    late: Row = {"watermark_delay": MINUTE, "allowed": LATEST * MINUTE, "layout": layout}
-    rows = run(spec_of("aggregates", memory, emit=emit, **late), cuts)
+    late: Row = {
+        "watermark_delay": MINUTE,
+        "lateness": Lateness(allowed=LATEST * MINUTE),
+        "storage": Storage(layout=layout),
+    }
+    rows = run(spec_of("aggregates", memory, results=Results(emit=emit), **late), cuts)
     assert naive(rows, memory) == rows
 
 
@@ -210,9 +213,9 @@ def test_late_events_leave_the_rows_that_a_loop_finds(
     options=st.fixed_dictionaries(
         {},
         optional={
-            "layout": st.just("pages"),
-            "drop_duplicates_for": st.just("1 hour"),
-            "emit": st.just("on_update"),
+            "storage": st.builds(Storage, layout=st.just("pages")),
+            "inputs": st.builds(Inputs, drop_duplicates_for=st.just("1 hour")),
+            "results": st.builds(Results, emit=st.just("on_update")),
         },
     ),
 )

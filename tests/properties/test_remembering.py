@@ -11,10 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessionkit import DecimalType, EventTimeGap, Memory, Session, SessionSpec
+from sessionkit import (
+    DecimalType,
+    EventTimeGap,
+    Inputs,
+    Lateness,
+    Memory,
+    Results,
+    Session,
+    SessionSpec,
+    Storage,
+)
 from sessionkit._engine.counts import Counts
 from sessionkit.testing import SessionDriver
-from tests.support.options import grouped
 
 DAY = datetime(2026, 3, 8, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -134,7 +143,7 @@ def spec_of(life: timedelta, **options: Any) -> SessionSpec[Any, Any, Any]:
         "result": Told,
         "memory": Memory(time_to_live=life, remember=remember, first={"landed": "pages"}),
     }
-    return SessionSpec.of(Visit, **grouped(**settings | options))
+    return SessionSpec.of(Visit, **settings | options)
 
 
 def run(
@@ -207,9 +216,9 @@ def _shopper(since: datetime, visits: int, longest: timedelta, sources: list[str
     options=st.fixed_dictionaries(
         {},
         optional={
-            "layout": st.just("pages"),
-            "drop_duplicates_for": st.just("1 hour"),
-            "emit": st.just("on_update"),
+            "storage": st.builds(Storage, layout=st.just("pages")),
+            "inputs": st.builds(Inputs, drop_duplicates_for=st.just("1 hour")),
+            "results": st.builds(Results, emit=st.just("on_update")),
         },
     ),
 )
@@ -224,15 +233,15 @@ def test_each_session_finds_what_the_one_before_left(
     cuts=micro_batches(),
     life=lives,
     options=st.fixed_dictionaries(
-        {"layout": st.sampled_from(["buckets", "pages"])},
-        optional={"emit": st.just("on_update")},
+        {"storage": st.builds(Storage, layout=st.sampled_from(["buckets", "pages"]))},
+        optional={"results": st.builds(Results, emit=st.just("on_update"))},
     ),
 )
 def test_late_events_leave_what_a_loop_finds(
     cuts: list[list[Event]], life: timedelta, options: Row
 ) -> None:
     """The last row of each session that has one; what failed may leave an earlier row."""
-    late: Row = {"watermark_delay": MINUTE, "allowed": LATEST * MINUTE}
+    late: Row = {"watermark_delay": MINUTE, "lateness": Lateness(allowed=LATEST * MINUTE)}
     rows, expected = last_rows(spec_of(life, **late, **options), cuts), naive(cuts, life)
     assert {place: rows.get(place) for place in expected} == expected
 
@@ -272,7 +281,13 @@ def test_sessions_that_lateness_has_split_are_counted(
 ) -> None:
     """Each is told what had closed by then, and an early row nothing of others that are open."""
     memory = Memory(time_to_live="5 days", remember=and_this)
-    own: Row = {"finish": so_far, "result": Line, "memory": memory, "emit": emit, "timeout": gap}
+    own: Row = {
+        "finish": so_far,
+        "result": Line,
+        "memory": memory,
+        "results": Results(emit=emit),
+        "timeout": gap,
+    }
     spec = spec_of(timedelta(days=5), **own, gap=None, watermark_delay=MINUTE)
     rows, counts = run(spec, cuts)
     closed: dict[str, list[str]] = {"a": [], "b": []}

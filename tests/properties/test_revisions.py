@@ -16,7 +16,15 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from sessionkit import Aggregates, EventTimeGap, SessionRules, SessionSpec
+from sessionkit import (
+    Aggregates,
+    EventTimeGap,
+    Lateness,
+    Results,
+    SessionRules,
+    SessionSpec,
+    Storage,
+)
 from sessionkit import aggregates as agg
 from sessionkit.testing import SessionDriver
 from tests.support.cut_timelines import batches, is_ahead
@@ -35,8 +43,11 @@ gaps = st.sampled_from([GAP / 2, GAP, 2 * GAP])
 delays = st.sampled_from([timedelta(0), GAP, 3 * GAP])
 storages = st.fixed_dictionaries(
     {
-        "bucket_count": st.sampled_from([1, 2, 64]),
-        "layout": st.sampled_from(["buckets", "pages"]),
+        "storage": st.builds(
+            Storage,
+            bucket_count=st.sampled_from([1, 2, 64]),
+            layout=st.sampled_from(["buckets", "pages"]),
+        )
     }
 )
 TRIGGERS = {
@@ -129,11 +140,12 @@ def test_rows_and_table_are_those_of_the_model(emit: str, make: Any, data: st.Da
     spec = make(
         timeout=EventTimeGap(own_gap, max_gap=2 * GAP, gap_inclusive=inclusive),
         watermark_delay=delay,
-        judged_by=data.draw(st.sampled_from(["event", "session"])),
-        emit=emit,
-        allowed=lateness,
-        # Without an event that trails the watermark, no closed session is there to go on.
-        reopen_within=None if lateness else data.draw(st.sampled_from([None, GAP])),
+        lateness=Lateness(
+            judged_by=data.draw(st.sampled_from(["event", "session"])),
+            allowed=lateness,
+            reopen_within=None if lateness else data.draw(st.sampled_from([None, GAP])),
+        ),
+        results=Results(emit=emit),
         **data.draw(storages),
     )
     sessions = partial(naive_sessions, gap_inclusive=inclusive)
@@ -161,7 +173,7 @@ def test_in_event_time_order_rows_show_what_the_watermark_has_passed(
     rules: EventTimeGap | SessionRules = EventTimeGap(GAP)
     if data.draw(st.booleans()):
         rules = SessionRules(GAP, max_duration=LONG)
-    spec = in_order(rules, watermark_delay=delay, emit=emit, **data.draw(storages))
+    spec = in_order(rules, watermark_delay=delay, results=Results(emit=emit), **data.draw(storages))
     model = NaiveRows(TRIGGERS[emit], all_with_the_same_gap)
     run = Run(SessionDriver(spec, processing_time=NOON), model)
     for batch in cut:

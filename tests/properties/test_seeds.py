@@ -12,11 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessionkit import EventTimeGap, KeyState, KeyTimes, SessionSpec, StatefulSpec
+from sessionkit import EventTimeGap, KeyState, KeyTimes, SessionSpec, StatefulSpec, Storage
 from sessionkit.aggregates import collect, count
 from sessionkit.testing import SessionDriver, StatefulDriver
 from tests.support.naive_sessions import Event
-from tests.support.options import evolved, grouped
 from tests.support.session_specs import Reading, collecting, in_order, remembering
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
@@ -40,21 +39,22 @@ def counting(timeout: EventTimeGap, **options: Any) -> SessionSpec[Any, Any, Any
     return SessionSpec.aggregate(
         Reading,
         aggregates,
-        **grouped(
-            result=Counted,
-            keys={"key": str},
-            event_time="at",
-            timeout=timeout,
-            **{"watermark_delay": MILLI, **options},
-        ),
+        result=Counted,
+        keys={"key": str},
+        event_time="at",
+        timeout=timeout,
+        **{"watermark_delay": MILLI, **options},
     )
 
 
 MAKERS: Any = st.sampled_from([collecting, in_order, counting, remembering])
 storages = st.fixed_dictionaries(
     {
-        "bucket_count": st.sampled_from([1, 2, 64]),
-        "layout": st.sampled_from(["buckets", "pages"]),
+        "storage": st.builds(
+            Storage,
+            bucket_count=st.sampled_from([1, 2, 64]),
+            layout=st.sampled_from(["buckets", "pages"]),
+        ),
         "watermark_delay": st.sampled_from([MILLI, GAP, DELAY]),
     }
 )
@@ -120,7 +120,7 @@ def test_a_stream_that_reads_history_again_counts_it_once(
     closed = driver.take_rows()
     if moves_on:
         driver.run_batch()
-        driver = driver.migrate(evolved(spec, bucket_count=3))
+        driver = driver.migrate(attrs.evolve(spec, storage=Storage(bucket_count=3)))
 
     for row in rows_of(events):
         driver.add_row(row)
@@ -198,22 +198,23 @@ def reporting(**options: Any) -> StatefulSpec[Any, Any, Any]:
     """Return a spec whose keys report once they have been quiet for a gap."""
     settings: dict[str, Any] = {"watermark_delay": MILLI, **options}
     return StatefulSpec(
-        **grouped(
-            keys={"key": str},
-            event_time="at",
-            process=process,
-            on_timer=on_timer,
-            timeout=EventTimeGap(3 * GAP),
-            order="event_time",
-            **settings,
-        )
+        keys={"key": str},
+        event_time="at",
+        process=process,
+        on_timer=on_timer,
+        timeout=EventTimeGap(3 * GAP),
+        order="event_time",
+        **settings,
     )
 
 
 keyed = st.fixed_dictionaries(
     {
-        "bucket_count": st.sampled_from([1, 64]),
-        "layout": st.sampled_from(["buckets", "pages"]),
+        "storage": st.builds(
+            Storage,
+            bucket_count=st.sampled_from([1, 64]),
+            layout=st.sampled_from(["buckets", "pages"]),
+        )
     }
 )
 
@@ -274,8 +275,10 @@ def test_keys_count_history_once_where_the_stream_reads_it_again(
 @pytest.mark.parametrize("layout", ["buckets", "pages"])
 def test_events_that_waited_are_taken_once_they_need_not(layout: Any) -> None:
     """From time order to arrival order: what was held is folded in the first micro-batch."""
-    old = in_order(EventTimeGap(GAP), watermark_delay=DELAY, layout=layout, merge=None)
-    new = collecting(EventTimeGap(GAP), watermark_delay=DELAY, layout=layout)
+    old = in_order(
+        EventTimeGap(GAP), watermark_delay=DELAY, storage=Storage(layout=layout), merge=None
+    )
+    new = collecting(EventTimeGap(GAP), watermark_delay=DELAY, storage=Storage(layout=layout))
     driver = SessionDriver(old)
     driver.add("a", NOON, Reading(1, GAP))
     driver.add("a", NOON + GAP / 2, Reading(2, GAP))

@@ -20,7 +20,6 @@ from sessionkit import aggregates as agg
 from sessionkit.testing import SessionDriver, SessionRow
 from tests.support.cut_timelines import batches, is_ahead
 from tests.support.naive_rules import Click, naive_cuts
-from tests.support.options import grouped
 
 GAP = timedelta(seconds=10)
 MICRO = timedelta(microseconds=1)
@@ -33,8 +32,11 @@ STEPS = [timedelta(0), MICRO, GAP / 2, GAP - MICRO, GAP, GAP + MICRO, 3 * GAP]
 sequences = st.sampled_from([None, "seq"])
 storages = st.fixed_dictionaries(
     {
-        "bucket_count": st.sampled_from([1, 64]),
-        "layout": st.sampled_from(["buckets", "pages"]),
+        "storage": st.builds(
+            Storage,
+            bucket_count=st.sampled_from([1, 64]),
+            layout=st.sampled_from(["buckets", "pages"]),
+        )
     }
 )
 
@@ -147,8 +149,8 @@ def spec_of(
     }
     if aggregated:
         values = {"values": agg.collect("value", at_most=100)}
-        return SessionSpec.aggregate(Shown, values, **grouped(**settings))
-    return SessionSpec.of(state, **grouped(event=Shown, **settings))
+        return SessionSpec.aggregate(Shown, values, **settings)
+    return SessionSpec.of(state, event=Shown, **settings)
 
 
 def run(

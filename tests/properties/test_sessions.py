@@ -13,11 +13,10 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from sessionkit import EventTimeGap, SessionSpec
+from sessionkit import EventTimeGap, Lateness, SessionSpec, Storage
 from sessionkit.testing import SessionDriver
 from tests.support.cut_timelines import batches, is_ahead
 from tests.support.naive_sessions import Event, Found, naive_sessions
-from tests.support.options import evolved
 from tests.support.session_specs import Reading, collecting, in_order
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
@@ -43,8 +42,11 @@ steps = st.sampled_from(
 )
 storages = st.fixed_dictionaries(
     {
-        "bucket_count": st.sampled_from([1, 2, 64]),
-        "layout": st.sampled_from(["buckets", "pages"]),
+        "storage": st.builds(
+            Storage,
+            bucket_count=st.sampled_from([1, 2, 64]),
+            layout=st.sampled_from(["buckets", "pages"]),
+        )
     }
 )
 gaps = st.sampled_from([MICRO, MILLI, GAP / 2, GAP, 2 * GAP, LONGEST])
@@ -104,14 +106,19 @@ def gap_of(event: Reading) -> timedelta:
 @pytest.mark.parametrize("judged_by", ["event", "session"])
 @given(data=st.data())
 def test_order_cut_and_buckets_do_not_show(
-    judged_by: str, timeout: Callable[[], EventTimeGap], own_gaps: bool, data: st.DataObject
+    judged_by: Any, timeout: Callable[[], EventTimeGap], own_gaps: bool, data: st.DataObject
 ) -> None:
     """Closed and open sessions together are those of the naive model, whatever the cut."""
     events = data.draw(timelines(own_gaps=own_gaps))
     delay = data.draw(st.sampled_from([timedelta(0), GAP, 6 * GAP]))
     cut = data.draw(batches(events, delay))
     assume(is_ahead(cut, delay))
-    spec = collecting(timeout(), watermark_delay=delay, judged_by=judged_by, **data.draw(storages))
+    spec = collecting(
+        timeout(),
+        watermark_delay=delay,
+        lateness=Lateness(judged_by=judged_by),
+        **data.draw(storages),
+    )
 
     closed, opened = run(spec, cut, restart=data.draw(st.booleans()))
 
@@ -216,9 +223,7 @@ def test_a_failed_event_leaves_no_trace(order: list[int]) -> None:
     """Under `on_error="reject"` a session is as if the event that failed had never come."""
     events = [Event("a", NOON, 1, GAP), Event("a", NOON + GAP, 13, GAP)]
     events.append(Event("a", NOON + 2 * GAP, 2, GAP))
-    spec = evolved(
-        collecting(fixed_gap(), watermark_delay=6 * GAP, on_error="reject"), update=spoil
-    )
+    spec = collecting(fixed_gap(), watermark_delay=6 * GAP, on_error="reject", update=spoil)
     driver = SessionDriver(spec)
     for place in order:
         event = events[place]

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessionkit import EventTimeGap, StatefulSpec, TimeToLive
+from sessionkit import EventTimeGap, StatefulSpec, Storage, TimeToLive
 from sessionkit.testing import StatefulDriver
 from sessionkit.timeouts._policies import deadlines_of
 from tests.support.naive_keys import Arrival, NaiveKeys
@@ -152,12 +152,12 @@ cuts = st.lists(st.tuples(st.integers(1, 3), st.booleans()), max_size=8)
 
 @pytest.mark.parametrize("layout", ["buckets", "pages"])
 @given(data=st.data())
-def test_calls_are_those_of_the_model_whatever_the_cut(layout: str, data: st.DataObject) -> None:
+def test_calls_are_those_of_the_model_whatever_the_cut(layout: Any, data: st.DataObject) -> None:
     """Calls, stored keys and counts are those of time passing instant by instant."""
     events, on_timer = data.draw(arrivals()), data.draw(on_timers())
     timeout = data.draw(st.sampled_from(EVENT_POLICIES))
     buckets = data.draw(st.sampled_from([1, 64]))
-    spec = ordered(timeout, on_timer, layout=layout, bucket_count=buckets)
+    spec = ordered(timeout, on_timer, storage=Storage(layout=layout, bucket_count=buckets))
 
     found = run(spec, events, data.draw(cuts))
 
@@ -180,13 +180,13 @@ HALF_SECONDS = [
 
 @pytest.mark.parametrize("layout", ["buckets", "pages"])
 @given(data=st.data())
-def test_a_jump_of_the_watermark_is_as_many_small_steps(layout: str, data: st.DataObject) -> None:
+def test_a_jump_of_the_watermark_is_as_many_small_steps(layout: Any, data: st.DataObject) -> None:
     """Timers that go off, ends of keys, and what is stored, also where a timer moves an end."""
     told = [*data.draw(st.sampled_from([[], [], ["add"]])), *data.draw(alarms)]
     does = st.sampled_from([["remove", "add"], ["add"]])
     on_timer = data.draw(st.fixed_dictionaries(dict.fromkeys(NAMES, does)).map(OnTimer))
     timeout = data.draw(st.sampled_from(AGES))
-    spec = ordered(timeout, on_timer, order="arrival", layout=layout)
+    spec = ordered(timeout, on_timer, order="arrival", storage=Storage(layout=layout))
     found = []
     for instants in ([], HALF_SECONDS):
         driver = unwatched(StatefulDriver(spec))

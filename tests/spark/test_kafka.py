@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from examples.embedded_postgres import Postgres
 from examples.shop import job, spec
-from sessionkit import EventTimeGap, Inputs
+from sessionkit import EventTimeGap, Inputs, Storage
 from sessionkit.addons.sources import KAFKA_COLUMNS, Avro, KafkaTopics, read_batch
 from sessionkit.spark import Files, Routes, Seed, migrate, reconcile, sessionize
 from sessionkit.spark.query import start_query
@@ -161,7 +161,9 @@ def test_rows_are_messages_with_their_ids_as_keys(
     kafka: Kafka, spark: SparkSession, tmp_path: Path
 ) -> None:
     """A replay sends them again, with the same keys; who stores them by key has each once."""
-    spec = collecting(EventTimeGap("10 minutes"), watermark_delay="0 seconds", bucket_count=1)
+    spec = collecting(
+        EventTimeGap("10 minutes"), watermark_delay="0 seconds", storage=Storage(bucket_count=1)
+    )
     gap = F.expr("INTERVAL '10' MINUTE")
     stream = FileStream(
         spark, spec, tmp_path, with_rejected=True, shape=lambda rows: rows.withColumn("gap", gap)
@@ -237,8 +239,12 @@ def test_a_query_is_started_to_a_topic(kafka: Kafka, spark: SparkSession, tmp_pa
 
 def test_a_seed_says_where_to_read_on(kafka: Kafka, spark: SparkSession, tmp_path: Path) -> None:
     """Under another gap, a query reads each message of a topic once, wherever it starts."""
-    before = collecting(EventTimeGap("10 minutes"), watermark_delay="1 hour", bucket_count=1)
-    after = collecting(EventTimeGap("20 minutes"), watermark_delay="1 hour", bucket_count=2)
+    before = collecting(
+        EventTimeGap("10 minutes"), watermark_delay="1 hour", storage=Storage(bucket_count=1)
+    )
+    after = collecting(
+        EventTimeGap("20 minutes"), watermark_delay="1 hour", storage=Storage(bucket_count=2)
+    )
     first, *others = (
         FileStream(spark, spec, tmp_path / name)
         for spec, name in ((before, "first"), (after, "second"), (after, "third"))

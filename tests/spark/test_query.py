@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.state import GroupStateTimeout
 
-from sessionkit import EventTimeGap
+from sessionkit import EventTimeGap, Storage
 from sessionkit.errors import SpecError, StateMismatchError
 from sessionkit.spark.jobs.run import sessionize
 from sessionkit.spark.query import Temporary, Trigger, _timing, start_query
@@ -207,12 +207,14 @@ def test_the_conf_of_the_session_gives_a_checkpoint(stream: DataFrame, tmp_path:
 def test_sessions_go_on_with_the_same_spec(events: Events, tmp_path: Path) -> None:
     """A restart with the spec of the checkpoint is started; one with another rule is not."""
     checkpoint = tmp_path / "checkpoint"
-    spec = collecting(EventTimeGap(GAP), watermark_delay=DELAY, bucket_count=1)
+    spec = collecting(EventTimeGap(GAP), watermark_delay=DELAY, storage=Storage(bucket_count=1))
     arguments = {"sink": Files("json", tmp_path / "out"), "checkpoint": checkpoint}
     frame = with_columns_of(spec, events)
     for _ in range(2):
         run(sessionize(frame, spec), spec=spec, **arguments)
-    other = collecting(EventTimeGap(GAP * 2), watermark_delay=DELAY, bucket_count=1)
+    other = collecting(
+        EventTimeGap(GAP * 2), watermark_delay=DELAY, storage=Storage(bucket_count=1)
+    )
     message, hint = refusal(sessionize(frame, other), spec=other, **arguments)
 
     assert "was written under other rules" in message

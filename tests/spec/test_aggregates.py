@@ -9,12 +9,11 @@ import pyarrow.compute as pc
 import pytest
 from pyspark import cloudpickle
 
-from sessionkit import Aggregates, EventTimeGap, SessionSpec
+from sessionkit import Aggregates, EventTimeGap, SessionSpec, Storage
 from sessionkit import aggregates as agg
 from sessionkit.errors import SpecError
 from sessionkit.testing import SessionDriver, at
 from sessionkit.testing.strategies import check_merge_law
-from tests.support.options import evolved, grouped
 
 
 @attrs.frozen
@@ -29,7 +28,7 @@ class View:
 def spec_of(aggregates: Any, event: type[Any] = View, **rules: Any) -> SessionSpec[Any, Any, Any]:
     settings: dict[str, Any] = {"keys": {"user": str}, "event_time": "ts"}
     settings |= {"watermark_delay": "1m", "gap": "1m", **rules}
-    return SessionSpec.aggregate(event, aggregates, **grouped(**settings))
+    return SessionSpec.aggregate(event, aggregates, **settings)
 
 
 IS_BUY = pc.field("kind") == "buy"
@@ -215,7 +214,7 @@ def test_specs_of_equal_aggregates_are_equal_here_and_on_an_executor() -> None:
     assert other != one
     sent = cloudpickle.dumps(one)  # type: ignore[no-untyped-call]  # bundled without annotations
     assert one == pickle.loads(sent)  # noqa: S301 (bytes of this test)
-    assert evolved(one, bucket_count=8).result is one.result
+    assert attrs.evolve(one, storage=Storage(bucket_count=8)).result is one.result
 
 
 def test_aggregates_keep_the_merge_law() -> None:

@@ -6,9 +6,8 @@ from typing import Any
 import attrs
 import pytest
 
-from sessionkit import SessionRules, SessionSpec, SpecError
+from sessionkit import Events, Results, SessionRules, SessionSpec, SpecError, Storage
 from sessionkit.testing import SessionDriver
-from tests.support.options import grouped, session_spec
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
 RULES: dict[str, Any] = {
@@ -39,14 +38,14 @@ def names_of(spec: SessionSpec[Any, Any, Any]) -> list[str]:
 
 def test_the_columns_of_a_row() -> None:
     """The key and the session come first; then the number, the time and the fields."""
-    spec = SessionSpec.per_event(View, **grouped(gap="30m", **RULES))
+    spec = SessionSpec.per_event(View, gap="30m", **RULES)
     session = ["session_id", "session_start", "session_end"]
     assert names_of(spec) == ["user", *session, "number", "ts", "page", "seconds"]
 
 
 def test_no_column_comes_twice() -> None:
     """A field that is the key, or the time, is one column of the row."""
-    spec = SessionSpec.per_event(WithKeyAndTime, **grouped(timeout=SessionRules("30m"), **RULES))
+    spec = SessionSpec.per_event(WithKeyAndTime, timeout=SessionRules("30m"), **RULES)
     session = ["session_id", "session_start", "session_end", "closed_by"]
     assert names_of(spec) == ["user", *session, "number", "page", "ts"]
 
@@ -61,7 +60,7 @@ def test_no_column_comes_twice() -> None:
 
 def test_numbers_go_on_over_micro_batches_and_bridges() -> None:
     """An event between two sessions makes them one, numbered in the order of time."""
-    driver = SessionDriver(SessionSpec.per_event(View, **grouped(gap="30m", **RULES)))
+    driver = SessionDriver(SessionSpec.per_event(View, gap="30m", **RULES))
     for minutes, page in [(0, "a"), (35, "c"), (20, "b")]:
         driver.add("ann", NOON + timedelta(minutes=minutes), View(page))
         driver.run_batch()
@@ -78,14 +77,14 @@ def test_numbers_go_on_over_micro_batches_and_bridges() -> None:
     ("options", "expected"),
     [
         ({"order": "event_time"}, "has no effect on a spec of events"),
-        ({"with_events": True}, "gives each event already"),
-        ({"upgrade": {1: len}}, "a spec of events has no state of yours"),
+        ({"results": Results(with_events=True)}, "gives each event already"),
+        ({"storage": Storage(upgrade={1: len})}, "a spec of events has no state of yours"),
     ],
 )
 def test_what_does_not_go_together_is_refused(options: dict[str, Any], expected: str) -> None:
     """The events are the rows, so nothing else makes rows."""
     with pytest.raises(SpecError) as refused:
-        session_spec(event=View, timeout="30m", **RULES, **options)
+        SessionSpec(logic=Events(View), timeout="30m", **RULES, **options)
     assert expected in str(refused.value)
     assert "\n\nHint: " in str(refused.value)
 
@@ -94,7 +93,7 @@ def test_what_does_not_go_together_is_refused(options: dict[str, Any], expected:
 def test_a_time_that_cannot_be_a_field_is_refused(name: str) -> None:
     """A row has the time under its column's name, and code is written with it."""
     with pytest.raises(SpecError, match="Hint: ") as refused:
-        SessionSpec.per_event(View, **grouped(gap="30m", **RULES | {"event_time": name}))
+        SessionSpec.per_event(View, gap="30m", **RULES | {"event_time": name})
 
     assert "`event_time`" in str(refused.value)
 
@@ -104,7 +103,7 @@ def test_a_time_may_have_any_name_of_a_field(name: str) -> None:
     """Also one that attrs would shorten to the name of another field's argument."""
     event = attrs.make_class("Event", {"ts": attrs.field(type=str)})
     rules: dict[str, Any] = RULES | {"event_time": name}
-    driver: Any = SessionDriver(SessionSpec.per_event(event, **grouped(gap="30m", **rules)))
+    driver: Any = SessionDriver(SessionSpec.per_event(event, gap="30m", **rules))
     driver.add("ann", NOON, event("a"))
     driver.run_batch()
     driver.advance_watermark_to(NOON + timedelta(hours=1))
@@ -118,17 +117,17 @@ def test_a_class_that_changes_events_is_refused() -> None:
     """No event is built, so a converter would not run."""
     changing = attrs.make_class("Changing", {"page": attrs.field(type=str, converter=str.lower)})
     with pytest.raises(SpecError, match=r"`Changing.page` has a converter, and without functions"):
-        SessionSpec.per_event(changing, **grouped(gap="30m", **RULES))
+        SessionSpec.per_event(changing, gap="30m", **RULES)
 
 
 def test_a_new_field_of_the_event_reads_held_events_with_its_default() -> None:
     """What a checkpoint holds outlives a change of the class, as any state does."""
     before = attrs.make_class("View", {"page": attrs.field(type=str)})
-    old: SessionSpec[Any, Any, Any] = SessionSpec.per_event(before, **grouped(gap="30m", **RULES))
+    old: SessionSpec[Any, Any, Any] = SessionSpec.per_event(before, gap="30m", **RULES)
     driver = SessionDriver(old)
     driver.add("ann", NOON, before("a"))
     driver.run_batch()
-    spec = SessionSpec.per_event(View, **grouped(gap="30m", **RULES))
+    spec = SessionSpec.per_event(View, gap="30m", **RULES)
     again = SessionDriver.restore(spec, driver.snapshot())
     again.add("ann", NOON + timedelta(minutes=1), View("b", 3))
     again.run_batch()

@@ -32,7 +32,6 @@ from sessionkit._instants import duration_text
 from sessionkit.errors import SpecError, StateValueError, UserFunctionError
 from sessionkit.spec.functions import takes_time, wrong_class
 from sessionkit.testing import SessionDriver, at
-from tests.support.options import evolved, grouped, session_spec
 
 
 class User(NamedTuple):
@@ -117,10 +116,15 @@ def finish(session: Session, state: Visit) -> Row:
     return Row(state.pages)
 
 
+FUNCTIONS = {"create", "update", "merge", "finish", "event", "state", "result"}
+
+
 def spec_of(**changes: Any) -> SessionSpec[Any, Any, Any]:
     """Make a spec from functions only, some of its settings changed."""
-    functions = {"create": create, "update": update, "merge": merge, "finish": finish}
-    return session_spec(**{**SETTINGS, **functions, "timeout": "30 minutes", **changes})
+    logic: Any = {"create": create, "update": update, "merge": merge, "finish": finish}
+    given = {name: changes.pop(name) for name in FUNCTIONS & changes.keys()}
+    logic = Functions(**logic | given)
+    return SessionSpec(logic=logic, **{**SETTINGS, "timeout": "30 minutes", **changes})
 
 
 def refusal(make: Callable[..., Any], *given: Any, **changes: Any) -> str:
@@ -331,7 +335,8 @@ def test_a_class_of_a_function_around_is_found() -> None:
 
 def test_a_changed_spec_reads_the_annotations_anew() -> None:
     """`attrs.evolve` takes over what was given, not what was inferred."""
-    changed = evolved(spec_of(create=None), update=update_click)
+    spec = spec_of(create=None)
+    changed = attrs.evolve(spec, logic=attrs.evolve(spec.functions, update=update_click))
 
     assert Click is changed.event
 
@@ -349,9 +354,7 @@ def bare(key: Any, events: list[View], state: KeyState, times: KeyTimes) -> None
 
 
 def stateful(process: Any, **changes: Any) -> StatefulSpec[Any, Any, Any]:
-    return StatefulSpec(
-        **grouped(**{**SETTINGS, "process": process, "timeout": NoTimeout(), **changes})
-    )
+    return StatefulSpec(**{**SETTINGS, "process": process, "timeout": NoTimeout(), **changes})
 
 
 def test_the_classes_of_state_per_key_come_from_annotations_too() -> None:
@@ -686,12 +689,12 @@ def rows_of(spec: SessionSpec[Any, Any, Any]) -> list[Any]:
 
 def test_a_spec_of_a_state_class() -> None:
     """Its methods are the functions, and the state is the row."""
-    assert [Visit(3)] == rows_of(SessionSpec.of(Visit, **grouped(gap="30 minutes", **SETTINGS)))
+    assert [Visit(3)] == rows_of(SessionSpec.of(Visit, gap="30 minutes", **SETTINGS))
 
 
 def test_every_method_is_read() -> None:
     """`create` and `finish` too; the key is as `finish` declares it."""
-    spec = SessionSpec.of(Reading, **grouped(timeout=EventTimeGap("30m"), **SETTINGS))
+    spec = SessionSpec.of(Reading, timeout=EventTimeGap("30m"), **SETTINGS)
 
     assert [Row(3, "ann")] == rows_of(spec)
 
@@ -700,9 +703,12 @@ def test_what_is_given_wins_over_a_method() -> None:
     """All that `SessionSpec` takes may be given."""
     spec = SessionSpec.of(
         Visit,
-        **grouped(
-            gap="30m", update=update, finish=finish, bucket_count=2, order="arrival", **SETTINGS
-        ),
+        gap="30m",
+        update=update,
+        finish=finish,
+        storage=Storage(bucket_count=2),
+        order="arrival",
+        **SETTINGS,
     )
 
     given: tuple[Any, ...] = (
@@ -717,10 +723,7 @@ def test_what_is_given_wins_over_a_method() -> None:
 
 def test_a_method_that_is_not_used_is_not_checked() -> None:
     """What is given wins, also over a `create` that can't be called on the class."""
-    assert (
-        create
-        is SessionSpec.of(Unbound, **grouped(gap="30m", create=create, **SETTINGS)).functions.create
-    )
+    assert create is SessionSpec.of(Unbound, gap="30m", create=create, **SETTINGS).functions.create
 
 
 @attrs.define
@@ -742,7 +745,7 @@ class ShownIfLong(Visit):
 @pytest.mark.parametrize("state", [Shown, ShownIfLong])
 def test_self_is_the_state_class(state: Any) -> None:
     """Also where only a part of an annotation is `Self`."""
-    spec = SessionSpec.of(state, **grouped(gap="30m", **SETTINGS))
+    spec = SessionSpec.of(state, gap="30m", **SETTINGS)
 
     assert state is spec.result
     assert [state(3)] == rows_of(spec)
@@ -752,7 +755,7 @@ def test_self_is_the_state_class(state: Any) -> None:
 @pytest.mark.parametrize("state", [Visit, Reading])
 def test_a_spec_of_a_state_class_pickles(tool: Any, state: Any) -> None:
     """It travels to the executors, with either pickle, and does the same there."""
-    spec = SessionSpec.of(state, **grouped(gap="30m", **SETTINGS))
+    spec = SessionSpec.of(state, gap="30m", **SETTINGS)
 
     assert rows_of(spec) == rows_of(tool.loads(tool.dumps(spec)))
 

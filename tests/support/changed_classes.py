@@ -2,20 +2,22 @@
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import attrs
 
 from sessionkit import (
     EventTimeGap,
+    Functions,
+    Inputs,
     KeyState,
     KeyTimes,
     RenamedFrom,
     SessionSpec,
     StatefulSpec,
+    Storage,
 )
 from sessionkit.testing import SessionDriver, StatefulDriver, at
-from tests.support.options import grouped, session_spec
 
 USERS = [f"user {number}" for number in range(100)]
 SESSIONS = ["buckets", "pages"]
@@ -94,26 +96,44 @@ def of_third(old: Third) -> Fourth:
     return Fourth(old.text.split())
 
 
+PLAIN: Final = Storage()
+INPUTS: Final = Inputs()
+
+
+def stored(layout: Any, storage: Storage) -> Storage:
+    buckets = storage.bucket_count or 2
+    return attrs.evolve(storage, layout=layout, bucket_count=buckets)
+
+
 def sessions(
-    update: Callable[..., Any], state: Any, layout: Any, event: Any = View, **more: Any
+    update: Callable[..., Any],
+    state: Any,
+    layout: Any,
+    event: Any = View,
+    *,
+    storage: Storage = PLAIN,
+    inputs: Inputs = INPUTS,
 ) -> SessionSpec[Any, Any, Any]:
     """Return a spec of sessions; events wait for their turn."""
-    return session_spec(
+    return SessionSpec(
+        logic=Functions(event=event, state=state, update=update),
         keys={"user": str},
         event_time="at",
-        event=event,
-        state=state,
-        update=update,
         timeout=EventTimeGap("30m"),
         watermark_delay="10m",
         order="event_time",
-        layout=layout,
-        **({"bucket_count": 2} | more),
+        storage=stored(layout, storage),
+        inputs=inputs,
     )
 
 
 def keys(
-    update: Callable[..., Any], cls: Any, layout: Any, event: Any = View, **more: Any
+    update: Callable[..., Any],
+    cls: Any,
+    layout: Any,
+    event: Any = View,
+    *,
+    storage: Storage = PLAIN,
 ) -> StatefulSpec[Any, Any, Any]:
     """Return a spec of keys that does the same, and has keys without a state."""
 
@@ -130,20 +150,17 @@ def keys(
         return state.get(cls())
 
     return StatefulSpec(
-        **grouped(
-            keys={"user": str},
-            event_time="at",
-            event=event,
-            state=cls,
-            result=cls,
-            process=process,
-            on_timer=on_timer,
-            timeout=EventTimeGap("12h"),
-            watermark_delay="10m",
-            order="event_time",
-            layout=layout,
-            **({"bucket_count": 2} | more),
-        )
+        keys={"user": str},
+        event_time="at",
+        event=event,
+        state=cls,
+        result=cls,
+        process=process,
+        on_timer=on_timer,
+        timeout=EventTimeGap("12h"),
+        watermark_delay="10m",
+        order="event_time",
+        storage=stored(layout, storage),
     )
 
 

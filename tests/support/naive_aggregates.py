@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 from sessionkit import DecimalType, EventTimeGap, Functions, Session, SessionSpec
 from sessionkit import aggregates as agg
 from sessionkit.addons import presets
-from tests.support.options import grouped, session_spec
 
 
 class Colour(Enum):
@@ -340,8 +339,9 @@ def _of_values(aggregate: Any, values: list[Any]) -> Any:
 
 
 def by_aggregates(timeout: EventTimeGap, **options: Any) -> SessionSpec[Act, Any, Any]:
-    settings = grouped(keys={"key": str}, event_time="ts", timeout=timeout, **options)
-    return SessionSpec.aggregate(Act, AGGREGATES, **settings)
+    return SessionSpec.aggregate(
+        Act, AGGREGATES, keys={"key": str}, event_time="ts", timeout=timeout, **options
+    )
 
 
 MADE: Final = by_aggregates(EventTimeGap("1 minute"), watermark_delay="1 minute").result
@@ -397,5 +397,4 @@ def by_functions(timeout: EventTimeGap, **options: Any) -> SessionSpec[Act, Kept
     logic = Functions(
         event=Act, state=Kept, result=Row, update=_update, merge=_merge, finish=finish
     )
-    settings = grouped(keys={"key": str}, event_time="ts", timeout=timeout, **options)
-    return session_spec(logic=logic, **settings)
+    return SessionSpec(logic=logic, keys={"key": str}, event_time="ts", timeout=timeout, **options)

@@ -11,8 +11,7 @@ from typing import Any
 
 import attrs
 
-from sessionkit import EventTimeGap, NoTimeout, StatefulSpec, TimeToLive
-from tests.support.options import grouped
+from sessionkit import EventTimeGap, NoTimeout, StatefulSpec, TimeToLive, by_processing_time
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
 SECOND, MILLI, MICRO = timedelta(seconds=1), timedelta(milliseconds=1), timedelta(microseconds=1)
@@ -99,19 +98,19 @@ GAP, TTL = EventTimeGap("3 seconds"), TimeToLive("5 seconds", clock="event_time"
 EVENT_POLICIES = [NoTimeout(), GAP, TTL, TTL | GAP, GAP | TTL]
 
 
-def spec_of(timeout: Any, on_timer: OnTimer, **changes: Any) -> StatefulSpec[Any, Any, Any]:
-    settings: dict[str, Any] = {"processing_timers": True, "on_error": "reject", **changes}
+def spec_of(
+    timeout: Any, on_timer: OnTimer, *, processing_timers: bool = True, **changes: Any
+) -> StatefulSpec[Any, Any, Any]:
+    settings: dict[str, Any] = {"on_error": "reject", **changes}
     return StatefulSpec(
-        **grouped(
-            keys={"key": str},
-            event_time="at",
-            watermark_delay=timedelta(seconds=1),
-            event=Told,
-            state=Heard,
-            result=Seen,
-            process=process,
-            on_timer=on_timer,
-            timeout=timeout,
-            **settings,
-        )
+        keys={"key": str},
+        event_time="at",
+        watermark_delay=timedelta(seconds=1),
+        event=Told,
+        state=Heard,
+        result=Seen,
+        process=process,
+        on_timer=by_processing_time(on_timer) if processing_timers else on_timer,
+        timeout=timeout,
+        **settings,
     )

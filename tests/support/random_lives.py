@@ -14,11 +14,21 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
-from sessionkit import EventTimeGap, SessionRules, SessionSpec, SpecError, StateMismatchError
+from sessionkit import (
+    EventTimeGap,
+    Functions,
+    Inputs,
+    Lateness,
+    Results,
+    SessionRules,
+    SessionSpec,
+    SpecError,
+    StateMismatchError,
+    Storage,
+)
 from sessionkit import aggregates as agg
 from sessionkit.spec.logic import Events
 from sessionkit.testing import SessionDriver
-from tests.support.options import grouped, session_spec
 
 AnySpec: TypeAlias = SessionSpec[Any, Any, Any]
 Driver: TypeAlias = SessionDriver[Any, Any, Any]
@@ -126,38 +136,48 @@ def spec_of(random: Random, *, kind: str, on_error: str) -> AnySpec:
 
 def _spec(random: Random, *, kind: str, on_error: str) -> AnySpec:
     order = random.choice(["arrival", "arrival", "arrival", "event_time"])
-    options: dict[str, Any] = {
+    lateness: dict[str, Any] = {}
+    results: dict[str, Any] = {}
+    if kind != "per event":
+        lateness, results = _revisions(random, order)
+    if kind != "per event" and not lateness and not results:
+        results = {"results": Results(with_events=random.choice([False, False, True]))}
+    if order == "arrival":
+        lateness["judged_by"] = random.choice(["event", "session"])
+    duplicates = random.choice([None, None, timedelta(0), timedelta(seconds=9)])
+    shared: dict[str, Any] = {
+        "keys": {"key": str},
+        "event_time": "at",
         "timeout": _timeout(random, order=order, kind=kind),
         "order": order,
         "sequence": random.choice([None, None, "place"]),
-        "judged_by": "event" if order == "event_time" else random.choice(["event", "session"]),
         "watermark_delay": timedelta(seconds=random.choice([0, 0, 5, 20])),
         "on_error": on_error,
-        "bucket_count": random.choice([1, 3]),
-        "layout": random.choice(["buckets", "pages"]),
-        "max_buffered_per_key": random.choice([3, 100]),
+        "lateness": Lateness(**lateness),
+        "results": Results(**results),
+        "inputs": Inputs(
+            max_buffered_per_key=random.choice([3, 100]), drop_duplicates_for=duplicates
+        ),
+        "storage": Storage(
+            bucket_count=random.choice([1, 3]), layout=random.choice(["buckets", "pages"])
+        ),
     }
-    options["drop_duplicates_for"] = random.choice([None, None, timedelta(0), timedelta(seconds=9)])
-    if kind != "per event":
-        options |= _revisions(random, order)
-    shared: dict[str, Any] = {"keys": {"key": str}, "event_time": "at", **options}
     if kind == "per event":
-        return SessionSpec.per_event(Event, **grouped(**shared))
-    if options.keys().isdisjoint({"emit", "allowed", "reopen_within"}):
-        shared["with_events"] = random.choice([False, False, True])
+        return SessionSpec.per_event(Event, **shared)
     if kind == "aggregates":
         aggregates = {"values": agg.collect("value", at_most=1_000), "total": agg.sum("weight")}
-        return SessionSpec.aggregate(Event, aggregates, **grouped(result=Result, **shared))
+        return SessionSpec.aggregate(Event, aggregates, result=Result, **shared)
     fussy = on_error != "raise"
-    functions: dict[str, Any] = {
-        "create": create if random.random() < 0.5 or not fussy else None,
-        "update": fussy_update if fussy else update,
-        "merge": fussy_merge if fussy else merge,
-        "finish": fussy_finish if fussy and random.random() < 0.5 else finish,
-    }
-    if functions["create"] is None:
-        functions["create"] = fussy_create
-    return session_spec(event=Event, state=State, result=Result, **functions, **shared)
+    logic = Functions(
+        event=Event,
+        state=State,
+        result=Result,
+        create=fussy_create if fussy and random.random() < 0.5 else create,
+        update=fussy_update if fussy else update,
+        merge=fussy_merge if fussy else merge,
+        finish=fussy_finish if fussy and random.random() < 0.5 else finish,
+    )
+    return SessionSpec(logic=logic, **shared)
 
 
 def fussy_create(key: Any, event: Event) -> State:
@@ -165,15 +185,16 @@ def fussy_create(key: Any, event: Event) -> State:
     return fussy_update(State([]), event)
 
 
-def _revisions(random: Random, order: str) -> dict[str, Any]:
+def _revisions(random: Random, order: str) -> tuple[dict[str, Any], dict[str, Any]]:
     emit = ["on_update", "every 3 events", "every 6 seconds", "every 6 seconds of processing time"]
-    found: dict[str, Any] = {}
+    lateness: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     if random.random() < 0.3:
-        found["emit"] = random.choice(emit)
+        results["emit"] = random.choice(emit)
     if order == "arrival" and random.random() < 0.4:
         name = random.choice(["allowed", "reopen_within"])
-        found[name] = timedelta(seconds=random.choice([3, 10, 30]))
-    return found
+        lateness[name] = timedelta(seconds=random.choice([3, 10, 30]))
+    return lateness, results
 
 
 def _timeout(random: Random, *, order: str, kind: str) -> Any:

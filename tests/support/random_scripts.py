@@ -10,9 +10,18 @@ import pyarrow.compute as pc
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-from sessionkit import EventTimeGap, Session, SessionRules, SessionSpec
+from sessionkit import (
+    EventTimeGap,
+    Functions,
+    Inputs,
+    Lateness,
+    Results,
+    Session,
+    SessionRules,
+    SessionSpec,
+    Storage,
+)
 from sessionkit.testing.strategies import Arrival, cuts, timelines
-from tests.support.options import session_spec
 
 AnySpec: TypeAlias = SessionSpec[Any, Any, Any]
 Row: TypeAlias = dict[str, Any]
@@ -29,7 +38,7 @@ SCHEMA: Final = pa.schema(
 GAP: Final = timedelta(seconds=10)
 POISON: Final = 13
 EARLY: Final = ["on_update", "every 3 events", "every 15 seconds"]
-LATER: Final = [{"allowed": 2 * GAP}, {"reopen_within": GAP}]
+LATER: Final = [{"lateness": Lateness(allowed=2 * GAP)}, {"lateness": Lateness(reopen_within=GAP)}]
 FAULTS: Final[dict[str, Row]] = {
     "no key": {"key": None},
     "no time": {"at": None},
@@ -191,29 +200,43 @@ def _spec(
     order_and_late_by: tuple[Any, Any],
     emit: Any,
     kept: dict[str, Any],
+    drop_duplicates_for: timedelta | None,
+    event_id: tuple[str, ...] | None,
+    max_buffered_per_key: int,
+    bucket_count: int,
+    layout: Any,
     **options: Any,
 ) -> AnySpec:
     order, judged_by = order_and_late_by
     cuts = {**rules_in_order} if order == "event_time" else {}
     if cuts.pop("state_gap", False) and not callable(gap):
         cuts["state_gap"] = gap_by_values if on_error == "raise" else fussy_gap_by_values
-    options |= {"emit": emit, **(kept if order == "arrival" else {})}
+    later = kept if order == "arrival" else {}
     policy: Any = EventTimeGap if rules is None else partial(SessionRules, **rules, **cuts)
-    return session_spec(
+    return SessionSpec(
+        logic=Functions(
+            event=Event,
+            state=State,
+            result=Result,
+            create=create,
+            update=update,
+            merge=merge if on_error == "raise" else fussy_merge,
+            finish=finish if on_error == "raise" else fussy_finish,
+        ),
         keys={"key": str},
         event_time="at",
-        event=Event,
-        state=State,
-        result=Result,
-        create=create,
-        update=update,
-        merge=merge if on_error == "raise" else fussy_merge,
-        finish=finish if on_error == "raise" else fussy_finish,
         on_error=on_error,
         timeout=policy(gap, max_gap=GAP if callable(gap) else None, gap_inclusive=gap_inclusive),
-        passthrough={"offset": int},
+        inputs=Inputs(
+            passthrough={"offset": int},
+            drop_duplicates_for=drop_duplicates_for,
+            event_id=event_id,
+            max_buffered_per_key=max_buffered_per_key,
+        ),
         order=order,
-        judged_by=judged_by,
+        lateness=Lateness(judged_by=judged_by, **later),
+        results=Results(emit=emit),
+        storage=Storage(bucket_count=bucket_count, layout=layout),
         **options,
     )
 

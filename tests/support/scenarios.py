@@ -14,12 +14,20 @@ import attrs
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from sessionkit import Counts, KeyState, KeyTimes, NoTimeout, StatefulSpec
+from sessionkit import (
+    Counts,
+    Inputs,
+    KeyState,
+    KeyTimes,
+    NoTimeout,
+    StatefulSpec,
+    Storage,
+    by_processing_time,
+)
 from sessionkit._instants import micros_of
 from sessionkit.spark import stored_keys
 from sessionkit.testing import BatchResult, StatefulDriver, StoredKey
 from tests.support.clocked import ClockedStream, Trigger
-from tests.support.options import grouped
 
 AnySpec: TypeAlias = StatefulSpec[Any, Any, Any]
 AnyDriver: TypeAlias = StatefulDriver[Any, Any, Any]
@@ -144,27 +152,24 @@ def _call(by: str, state: KeyState[Log], times: KeyTimes) -> Call:
     return Call(by, None if held is None else held.notes, sorted(times.timers))
 
 
-def commanded(**options: Any) -> AnySpec:
+def commanded(*, processing_timers: bool = True, **options: Any) -> AnySpec:
     """Return the spec whose events are commands; both clocks, unless the options say otherwise."""
     settings: dict[str, Any] = {
         "timeout": NoTimeout(),
         "event_time": "at",
         "watermark_delay": timedelta(0),
-        "processing_timers": True,
-        "bucket_count": 2,
-        "passthrough": {"offset": int},
+        "storage": Storage(bucket_count=2),
+        "inputs": Inputs(passthrough={"offset": int}),
         **options,
     }
     return StatefulSpec(
-        **grouped(
-            keys={"key": str},
-            event=Command,
-            state=Log,
-            result=Call,
-            process=process,
-            on_timer=on_timer,
-            **settings,
-        )
+        keys={"key": str},
+        event=Command,
+        state=Log,
+        result=Call,
+        process=process,
+        on_timer=by_processing_time(on_timer) if processing_timers else on_timer,
+        **settings,
     )
 
 

@@ -5,9 +5,8 @@ from typing import Any
 
 import attrs
 
-from sessionkit import EventTimeGap, Memory, Session, SessionRules, SessionSpec
+from sessionkit import EventTimeGap, Functions, Memory, Session, SessionRules, SessionSpec
 from sessionkit.testing import SessionDriver, at
-from tests.support.options import evolved, session_spec
 
 
 @attrs.define
@@ -60,20 +59,19 @@ def collecting(
     timeout: EventTimeGap | SessionRules, **options: Any
 ) -> SessionSpec[Reading, Open, Listed]:
     """Return a spec whose functions keep the merge law."""
-    settings: dict[str, Any] = {
+    logic: dict[str, Any] = {
         "create": create,
         "update": update_sorted,
         "merge": merge_sorted,
         "finish": finish,
-        "watermark_delay": timedelta(0),
-        **options,
+        "state": Open,
     }
-    return session_spec(
+    logic |= {name: options.pop(name) for name in logic.keys() & options.keys()}
+    settings: dict[str, Any] = {"watermark_delay": timedelta(0), **options}
+    return SessionSpec(
         keys={"key": str},
         event_time="at",
-        event=Reading,
-        state=Open,
-        result=Listed,
+        logic=Functions(**logic, event=Reading, result=Listed),
         timeout=timeout,
         **settings,
     )
@@ -108,8 +106,8 @@ def in_order(
     timeout: EventTimeGap | SessionRules, **options: Any
 ) -> SessionSpec[Reading, Open, Listed]:
     """Return a spec whose functions depend on the order of the events, and have no merge."""
-    spec = collecting(timeout, order="event_time", **options)
-    return evolved(spec, update=append, merge=None)
+    logic = {"update": append, "merge": None}
+    return collecting(timeout, **{"order": "event_time", **logic, **options})
 
 
 def fed(

@@ -7,10 +7,17 @@ from typing import Any
 import attrs
 import pytest
 
-from sessionkit import EventTimeGap, KeyState, KeyTimes, NoTimeout, StatefulSpec, UserFunctionError
+from sessionkit import (
+    EventTimeGap,
+    Inputs,
+    KeyState,
+    KeyTimes,
+    NoTimeout,
+    StatefulSpec,
+    UserFunctionError,
+)
 from sessionkit._engine.shell.worker import worker_of
 from sessionkit.testing import StatefulDriver
-from tests.support.options import grouped
 
 Driver = StatefulDriver[Any, Any, Any]
 
@@ -57,7 +64,7 @@ def taking(event: type[Any], **changes: Any) -> StatefulSpec[Any, Any, Any]:
         "event": event,
         "result": Sum,
         "timeout": EventTimeGap("1 hour"),
-        "passthrough": {"offset": int},
+        "inputs": Inputs(passthrough={"offset": int}),
     }
     return summing(**{"process": ignore, "on_timer": report, **settings, **changes})
 
@@ -77,7 +84,7 @@ def summing(
         "on_timer": on_timer,
         "timeout": NoTimeout(),
     }
-    return StatefulSpec(**grouped(**{**settings, **changes}))
+    return StatefulSpec(**{**settings, **changes})
 
 
 def driver_of(spec: StatefulSpec[Any, Any, Any], processing_time: datetime | None = None) -> Driver:

@@ -8,7 +8,6 @@ import pyarrow as pa
 
 from sessionkit import SessionSpec
 from sessionkit.aggregates import collect, count
-from tests.support.options import grouped
 
 NOON: Final = datetime(2026, 3, 8, 12, tzinfo=UTC)
 MINUTE: Final = timedelta(minutes=1)
@@ -25,9 +24,7 @@ SHARED: Final[dict[str, Any]] = {
     "watermark_delay": "10 minutes",
 }
 SESSIONS: Final = SessionSpec.aggregate(
-    View,
-    {"views": count(), "urls": collect("url", at_most=10)},
-    **grouped(gap="30 minutes", **SHARED),
+    View, {"views": count(), "urls": collect("url", at_most=10)}, gap="30 minutes", **SHARED
 )
 
 

@@ -7,11 +7,16 @@ import attrs
 import pyarrow.compute as pc
 import pytest
 
-from sessionkit import FieldTypeError, SessionRules, SessionSpec, SpecError, UserFunctionError
+from sessionkit import (
+    FieldTypeError,
+    SessionRules,
+    SessionSpec,
+    SpecError,
+    UserFunctionError,
+)
 from sessionkit import aggregates as agg
 from sessionkit.testing import SessionDriver
 from sessionkit.timeouts._session_rules import CLOSED_BY
-from tests.support.options import grouped
 
 START = datetime(2026, 3, 7, 23, 0, tzinfo=UTC)
 
@@ -44,7 +49,7 @@ def spec_of(timeout: Any, **options: Any) -> SessionSpec[Any, Any, Any]:
         "order": "event_time",
         **options,
     }
-    return SessionSpec.of(Visit, **grouped(timeout=timeout, **settings))
+    return SessionSpec.of(Visit, timeout=timeout, **settings)
 
 
 def test_what_is_read() -> None:
@@ -94,9 +99,9 @@ def test_a_gap_of_the_state_needs_one() -> None:
         "timeout": rules,
     }
     with pytest.raises(SpecError, match="a spec of aggregates has none of yours"):
-        SessionSpec.aggregate(View, {"pages": agg.count()}, **grouped(**settings))
+        SessionSpec.aggregate(View, {"pages": agg.count()}, **settings)
     with pytest.raises(SpecError, match="a spec of events has none of yours"):
-        SessionSpec.per_event(View, **grouped(**settings))
+        SessionSpec.per_event(View, **settings)
 
 
 def visits(driver: SessionDriver[Any, Any, Any], *minutes: float) -> list[tuple[Any, ...]]:
@@ -215,10 +220,8 @@ def test_rules_that_need_an_order_say_so(options: dict[str, Any]) -> None:
         "timeout": rules,
     }
     with pytest.raises(SpecError, match=f"`{name}` depends on"):
-        SessionSpec.aggregate(View, {"pages": agg.count()}, **grouped(**settings))
-    spec = SessionSpec.aggregate(
-        View, {"pages": agg.count()}, **grouped(order="event_time", **settings)
-    )
+        SessionSpec.aggregate(View, {"pages": agg.count()}, **settings)
+    spec = SessionSpec.aggregate(View, {"pages": agg.count()}, order="event_time", **settings)
     assert spec.rules == rules
 
 

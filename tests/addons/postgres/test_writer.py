@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from examples import embedded_postgres as server
-from sessionkit import EventTimeGap
+from sessionkit import EventTimeGap, Inputs, Storage
 from sessionkit.addons.postgres import Postgres
 from sessionkit.addons.postgres.connections import connected
 from sessionkit.addons.postgres.writer import TableWriter
@@ -25,7 +25,11 @@ from tests.support.session_specs import collecting
 from tests.support.streams import FileStream
 
 START = datetime(2026, 3, 8, 6, 50, tzinfo=UTC)
-SPEC = collecting(EventTimeGap("10 minutes"), bucket_count=2, passthrough={"line": int})
+SPEC = collecting(
+    EventTimeGap("10 minutes"),
+    storage=Storage(bucket_count=2),
+    inputs=Inputs(passthrough={"line": int}),
+)
 EVENTS = pa.schema(
     {
         "key": pa.string(),

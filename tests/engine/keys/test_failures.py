@@ -4,7 +4,15 @@ from typing import Any
 
 import pytest
 
-from sessionkit import EventTimeGap, KeyState, KeyTimes, Timer, TimeToLive, UserFunctionError
+from sessionkit import (
+    EventTimeGap,
+    KeyState,
+    KeyTimes,
+    Storage,
+    Timer,
+    TimeToLive,
+    UserFunctionError,
+)
 from sessionkit.testing import at, hours, minutes
 from tests.support.stateful_specs import (
     Added,
@@ -43,9 +51,9 @@ def strict_timer(key: Any, name: str, state: KeyState[Sum], times: KeyTimes) -> 
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_failed_call_leaves_no_trace(layout: str) -> None:
+def test_a_failed_call_leaves_no_trace(layout: Any) -> None:
     """State and timers are as they were, its rows are gone, and its events are failed."""
-    driver = driver_of(summing(strict, report, on_error="reject", layout=layout))
+    driver = driver_of(summing(strict, report, on_error="reject", storage=Storage(layout=layout)))
     adding(driver, "ann", at("09:00"), 1)
     before = driver.stored_keys()
 
@@ -86,7 +94,9 @@ def test_a_new_key_that_fails_is_not_there() -> None:
 @pytest.mark.parametrize("bucket_count", [1, 64])
 def test_other_keys_go_on(bucket_count: int) -> None:
     """One key that fails takes down no other, of its bucket or of another."""
-    driver = driver_of(summing(strict, report, on_error="reject", bucket_count=bucket_count))
+    driver = driver_of(
+        summing(strict, report, on_error="reject", storage=Storage(bucket_count=bucket_count))
+    )
     for key, number in (("ann", 1), ("bob", 13), ("cid", 3)):
         driver.add(key, at("09:00"), Amount(number))
     driver.run_batch()
@@ -98,9 +108,15 @@ def test_other_keys_go_on(bucket_count: int) -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_events_that_failed_move_no_end(layout: str) -> None:
+def test_events_that_failed_move_no_end(layout: Any) -> None:
     """A gap is counted from the last event that counted: the failed one has left no trace."""
-    spec = summing(strict, report, timeout=EventTimeGap("30m"), on_error="reject", layout=layout)
+    spec = summing(
+        strict,
+        report,
+        timeout=EventTimeGap("30m"),
+        on_error="reject",
+        storage=Storage(layout=layout),
+    )
     driver = driver_of(spec)
     adding(driver, "ann", at("09:00"), 1)
     adding(driver, "ann", at("09:20"), 13)
@@ -123,10 +139,13 @@ def test_a_timer_that_is_due_goes_off_behind_a_failure() -> None:
 
 @pytest.mark.parametrize("bucket_count", [1, 64])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_timer_that_fails_is_unfinished_and_gone(layout: str, bucket_count: int) -> None:
+def test_a_timer_that_fails_is_unfinished_and_gone(layout: Any, bucket_count: int) -> None:
     """State and other timers are as they were; its key and its name are in the reason."""
     spec = summing(
-        strict, strict_timer, on_error="reject", layout=layout, bucket_count=bucket_count
+        strict,
+        strict_timer,
+        on_error="reject",
+        storage=Storage(layout=layout, bucket_count=bucket_count),
     )
     driver = driver_of(spec)
     for key in ("ann", "bob"):
@@ -177,9 +196,15 @@ def test_a_timer_behind_one_that_failed_goes_off() -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_key_whose_last_call_fails_is_gone_all_the_same(layout: str) -> None:
+def test_a_key_whose_last_call_fails_is_gone_all_the_same(layout: Any) -> None:
     """The policy has ended it: it is counted as failed_output, not kept forever."""
-    spec = summing(add, strict_timer, timeout=EventTimeGap("30m"), on_error="reject", layout=layout)
+    spec = summing(
+        add,
+        strict_timer,
+        timeout=EventTimeGap("30m"),
+        on_error="reject",
+        storage=Storage(layout=layout),
+    )
     driver = driver_of(spec)
     adding(driver, "bob", at("09:00"))
     driver.advance_watermark_to(at("09:30"))
@@ -204,7 +229,9 @@ def test_a_state_that_does_not_fit_fails_its_own_call_only(value: Any, bucket_co
         if key.key == "bob":
             held.total = value
 
-    driver = driver_of(summing(process, on_error="reject", bucket_count=bucket_count))
+    driver = driver_of(
+        summing(process, on_error="reject", storage=Storage(bucket_count=bucket_count))
+    )
     for key in ("ann", "bob", "cid"):
         driver.add(key, at("09:00"), Amount())
     driver.run_batch()
@@ -244,9 +271,9 @@ def test_a_wrong_row_is_a_failed_call(role: str, wrong: Any) -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_failure_stops_the_query_and_changes_nothing(layout: str) -> None:
+def test_a_failure_stops_the_query_and_changes_nothing(layout: Any) -> None:
     """As in Spark the batch has not been: its rows wait, and states are as they were."""
-    driver = driver_of(summing(strict, report, layout=layout))
+    driver = driver_of(summing(strict, report, storage=Storage(layout=layout)))
     adding(driver, "ann", at("09:00"), 1)
     before = driver.snapshot()
     driver.add("ann", at("09:01"), Amount(13))

@@ -19,6 +19,7 @@ from sessionkit import (
     KeyTimes,
     NoTimeout,
     StatefulSpec,
+    Storage,
     TimeToLive,
     UserFunctionError,
     by_bucket,
@@ -39,7 +40,7 @@ from tests.support.stateful_specs import (
     texts,
 )
 
-LAYOUTS = ["buckets", "pages"]
+LAYOUTS: list[Any] = ["buckets", "pages"]
 
 
 # -- what a function returns -------------------------------------------------------------------
@@ -178,7 +179,7 @@ def test_a_row_that_does_not_fit_names_the_function_that_returned_it(role: str) 
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_events_come_in_the_order_of_event_time_then_content(layout: str) -> None:
+def test_events_come_in_the_order_of_event_time_then_content(layout: Any) -> None:
     """The order in which rows arrive does not show, neither of times nor of what ties."""
     seen: list[list[int]] = []
 
@@ -187,7 +188,7 @@ def test_events_come_in_the_order_of_event_time_then_content(layout: str) -> Non
 
     for order in ([0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]):
         rows = [(at("09:01"), 3), (at("09:00"), 9), (at("09:01"), 2), (at("08:59"), 5)]
-        driver = driver_of(summing(process, layout=layout))
+        driver = driver_of(summing(process, storage=Storage(layout=layout)))
         for place in order:
             driver.add("ann", rows[place][0], Amount(rows[place][1]))
         driver.run_batch()
@@ -244,10 +245,10 @@ def test_a_batch_of_which_every_event_is_refused_calls_nothing() -> None:
 )
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_null_where_there_must_be_none_is_quarantined(
-    layout: str, row: dict[str, Any], reason: str
+    layout: Any, row: dict[str, Any], reason: str
 ) -> None:
     """Such a row reaches no function, and leaves nothing behind."""
-    driver = driver_of(summing(layout=layout))
+    driver = driver_of(summing(storage=Storage(layout=layout)))
     driver.add_row(row)
     driver.run_batch()
 
@@ -271,7 +272,7 @@ def test_an_event_without_fields_counts() -> None:
 @pytest.mark.parametrize("bucket_count", [1, 2, 64])
 def test_keys_of_one_bucket_do_not_get_in_each_others_way(bucket_count: int) -> None:
     """A new key is called with its own events while others of its bucket rest."""
-    driver = driver_of(summing(bucket_count=bucket_count))
+    driver = driver_of(summing(storage=Storage(bucket_count=bucket_count)))
     for place, key in enumerate("abcdefgh"):
         assert [Added("process", place)] == adding(driver, key, at("09:00"), place)
 
@@ -305,7 +306,7 @@ def test_buckets_fold_as_keys_do(bucket_count: int, timeout: Any) -> None:
     """A function over buckets has the same states, ends and results as one over events."""
     plain, folded = (
         driver_of(
-            summing(process, report, timeout=timeout, bucket_count=bucket_count),
+            summing(process, report, timeout=timeout, storage=Storage(bucket_count=bucket_count)),
             at("12:00"),
         )
         for process in (add, by_bucket(add_bucket))
@@ -334,7 +335,7 @@ def test_a_bucket_is_given_its_events_in_order_and_the_states_of_their_keys() ->
         seen.append((events, states, times))
         return add_bucket(events, states, times)
 
-    driver = driver_of(bucketed(look, bucket_count=1), at("12:00"))
+    driver = driver_of(bucketed(look, storage=Storage(bucket_count=1)), at("12:00"))
     driver.add("a", at("09:00"), Amount(1))
     driver.add("b", at("09:00"), Amount(2))
     driver.run_batch()
@@ -376,7 +377,7 @@ def test_a_key_that_is_not_returned_is_forgotten() -> None:
             return BucketResult(states.slice(0, 0))
         return add_bucket(events, states, times)
 
-    driver = driver_of(bucketed(drop, bucket_count=1))
+    driver = driver_of(bucketed(drop, storage=Storage(bucket_count=1)))
     adding(driver, "a", at("09:00"), 1)
     adding(driver, "b", at("09:00"), 2)
 
@@ -593,7 +594,7 @@ def test_a_fold_that_raises_fails_the_events_of_its_bucket() -> None:
             raise ValueError(message)
         return add_bucket(events, states, times)
 
-    driver = driver_of(bucketed(fold, on_error="reject", bucket_count=1))
+    driver = driver_of(bucketed(fold, on_error="reject", storage=Storage(bucket_count=1)))
     adding(driver, "a", at("09:00"), 1)
     driver.add("a", at("09:01"), Amount(13))
     driver.add("b", at("09:01"), Amount(2))
@@ -633,7 +634,7 @@ def test_keys_of_several_columns_fold() -> None:
         sums = both.group_by(["name", "day"]).aggregate([("total", "sum")])
         return BucketResult(sums.rename_columns(["name", "day", "total"]))
 
-    spec = bucketed(count, keys={"name": str, "day": date}, bucket_count=1)
+    spec = bucketed(count, keys={"name": str, "day": date}, storage=Storage(bucket_count=1))
     driver = driver_of(spec)
     for name, day, number in (("a", 1, 1), ("a", 2, 2), ("b", 1, 4), ("a", 1, 8)):
         driver.add((name, date(2026, 1, day)), at("09:00"), Amount(number))
@@ -658,10 +659,10 @@ KEYS: dict[str, tuple[Any, Sequence[Any]]] = {
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", KEYS)
-def test_every_kind_of_key_finds_its_state_again(layout: str, name: str) -> None:
+def test_every_kind_of_key_finds_its_state_again(layout: Any, name: str) -> None:
     """A key comes back equal, in its own type, from every layout."""
     kind, values = KEYS[name]
-    spec = summing(keys={"key": kind}, layout=layout)
+    spec = summing(keys={"key": kind}, storage=Storage(layout=layout))
     driver = driver_of(spec)
     for _ in range(2):
         for place, value in enumerate(values):
@@ -677,7 +678,7 @@ def test_every_kind_of_key_finds_its_state_again(layout: str, name: str) -> None
 
 
 def all_layouts(**changes: Any) -> list[Driver]:
-    return [driver_of(summing(layout=layout, **changes)) for layout in LAYOUTS]
+    return [driver_of(summing(storage=Storage(layout=layout), **changes)) for layout in LAYOUTS]
 
 
 def test_the_layout_does_not_show() -> None:

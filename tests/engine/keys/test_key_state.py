@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessionkit import KeyState, KeyTimes, StatefulSpec
+from sessionkit import KeyState, KeyTimes, StatefulSpec, Storage
 from sessionkit.testing import at, minutes
 from tests.support.stateful_specs import (
     Added,
@@ -97,9 +97,9 @@ def test_a_state_is_there_as_soon_as_it_is_set() -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_state_comes_back_in_the_next_batch(layout: str) -> None:
+def test_a_state_comes_back_in_the_next_batch(layout: Any) -> None:
     """A state is stored behind the call, and handed to the next one, across a restart too."""
-    spec = summing(layout=layout)
+    spec = summing(storage=Storage(layout=layout))
     driver = driver_of(spec)
     adding(driver, "ann", at("09:00"), 1, 2)
 
@@ -110,12 +110,14 @@ def test_a_state_comes_back_in_the_next_batch(layout: str) -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_removed_state_leaves_nothing(layout: str) -> None:
+def test_a_removed_state_leaves_nothing(layout: Any) -> None:
     """A key without state and timers is no longer stored, nor is its group."""
     driver = driver_of(
-        summing(lambda key, events, state, times: state.remove() or None, layout=layout)
+        summing(
+            lambda key, events, state, times: state.remove() or None, storage=Storage(layout=layout)
+        )
     )
-    before = driver_of(summing(layout=layout))
+    before = driver_of(summing(storage=Storage(layout=layout)))
     adding(before, "ann", at("09:00"))
     driver = type(driver).restore(driver.spec, before.snapshot())
 
@@ -244,12 +246,14 @@ def test_a_value_that_does_not_fit_is_refused_with_its_path(
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_scalars_of_numpy_are_stored_as_the_values_that_they_are(layout: str) -> None:
+def test_scalars_of_numpy_are_stored_as_the_values_that_they_are(layout: Any) -> None:
     """What came out of an array may be set: it is read as the field's own type."""
     numbers = {"whole": np.int64(3), "maybe": np.int8(4)}
     values: dict[str, Any] = {**numbers, "real": np.float64(2.5), "flag": np.True_}
 
-    found = stored(calling(lambda state: state.set(Wide(**values)), state=Wide, layout=layout))
+    found = stored(
+        calling(lambda state: state.set(Wide(**values)), state=Wide, storage=Storage(layout=layout))
+    )
 
     assert Wide(whole=3, real=2.5, flag=True, maybe=4) == found
     assert [int, int, float, bool] == [type(getattr(found, name)) for name in values]
@@ -257,11 +261,15 @@ def test_scalars_of_numpy_are_stored_as_the_values_that_they_are(layout: str) ->
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @given(made=classes_with_objects())
-def test_every_state_comes_back_equal(layout: str, made: tuple[type[Any], list[Any]]) -> None:
+def test_every_state_comes_back_equal(layout: Any, made: tuple[type[Any], list[Any]]) -> None:
     """States of every class, nested and Optional, are read back equal in both layouts."""
     cls, objects = made
     for state in objects:
-        found = stored(calling(lambda view, one=state: view.set(one), state=cls, layout=layout))
+        found = stored(
+            calling(
+                lambda view, one=state: view.set(one), state=cls, storage=Storage(layout=layout)
+            )
+        )
         assert repr(state) == repr(found)
 
 
@@ -310,7 +318,7 @@ def test_an_object_changed_in_place_is_not_stored() -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_timer_does_not_see_what_was_not_set(layout: str) -> None:
+def test_a_timer_does_not_see_what_was_not_set(layout: Any) -> None:
     """A timer of the same micro-batch is given the stored state, not the object that changed."""
 
     def act(key: Any, events: list[Amount], state: KeyState[Numbers], times: KeyTimes) -> None:
@@ -318,7 +326,9 @@ def test_a_timer_does_not_see_what_was_not_set(layout: str) -> None:
         times.set_event_timer("one", at("08:00"))
         times.set_event_timer("two", at("08:30"))
 
-    driver = unwatched(driver_of(summing(act, spoil, state=Numbers, layout=layout)))
+    driver = unwatched(
+        driver_of(summing(act, spoil, state=Numbers, storage=Storage(layout=layout)))
+    )
     adding(driver, "ann", at("09:30"), 1)
 
     rows = adding(driver, "ann", at("09:31"), 13)
@@ -400,7 +410,7 @@ def test_the_key_is_a_named_tuple() -> None:
 
 def test_a_state_that_is_kept_but_not_touched_stays_to_the_bit() -> None:
     """A key without events keeps its stored row, whatever happens to the others of its bucket."""
-    driver = driver_of(summing(bucket_count=1))
+    driver = driver_of(summing(storage=Storage(bucket_count=1)))
     adding(driver, "ann", at("09:00"), 5)
     for number in range(3):
         adding(driver, "bob", at("09:00") + minutes(number))

@@ -10,9 +10,11 @@ from sessionkit import (
     EventTimeGap,
     KeyState,
     KeyTimes,
+    Lateness,
     NoTimeout,
     ProcessingTimeGap,
     StatefulSpec,
+    Storage,
     TimeToLive,
 )
 from sessionkit.testing import StatefulDriver, at, hours, minutes
@@ -67,10 +69,10 @@ def after(driver: Driver, *spans: timedelta) -> list[str]:
     "timeout", [EventTimeGap("30m"), TimeToLive("30m", clock="event_time")], ids=["gap", "ttl"]
 )
 def test_a_key_is_over_when_the_watermark_reaches_its_end(
-    layout: str, timeout: Any, is_over: bool, step: timedelta
+    layout: Any, timeout: Any, is_over: bool, step: timedelta
 ) -> None:
     """The end is exclusive, as that of a session: a watermark equal to it ends the key."""
-    driver = driver_of(ending(timeout, layout=layout))
+    driver = driver_of(ending(timeout, storage=Storage(layout=layout)))
     adding(driver, "ann", at("11:30"))
 
     ended = to_watermark(driver, NOON + step)
@@ -85,10 +87,10 @@ def test_a_key_is_over_when_the_watermark_reaches_its_end(
 )
 @pytest.mark.parametrize("timeout", [ProcessingTimeGap("5m"), TimeToLive("5m")])
 def test_a_key_is_over_when_the_processing_time_reaches_its_end(
-    layout: str, timeout: Any, is_over: bool, step: timedelta
+    layout: Any, timeout: Any, is_over: bool, step: timedelta
 ) -> None:
     """The rule is the same on the engine's clock."""
-    driver = driver_of(ending(timeout, layout=layout), NOON)
+    driver = driver_of(ending(timeout, storage=Storage(layout=layout)), NOON)
     adding(driver, "ann", at("11:30"))
 
     ended = after(driver, minutes(5) + step)
@@ -223,9 +225,9 @@ def test_no_timeout_ends_nothing() -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_the_last_call_sees_the_state_and_nothing_is_kept(layout: str) -> None:
+def test_the_last_call_sees_the_state_and_nothing_is_kept(layout: Any) -> None:
     """`on_timer` gets the name of the policy, may report the state, and its key is gone after."""
-    spec = ending(EventTimeGap("30m"), layout=layout)
+    spec = ending(EventTimeGap("30m"), storage=Storage(layout=layout))
     driver = driver_of(spec)
     adding(driver, "ann", at("11:30"), 4, 5)
     driver = StatefulDriver.restore(spec, driver.snapshot())
@@ -426,9 +428,9 @@ def test_of_two_ends_at_one_instant_the_first_named_is_told(expected: str, timeo
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_policies_on_both_clocks_end_keys_each_by_its_own(layout: str) -> None:
+def test_policies_on_both_clocks_end_keys_each_by_its_own(layout: Any) -> None:
     """Under a clock in processing time a gap in event time still follows the watermark."""
-    spec = ending(EventTimeGap("30m") | ProcessingTimeGap("5m"), layout=layout)
+    spec = ending(EventTimeGap("30m") | ProcessingTimeGap("5m"), storage=Storage(layout=layout))
     driver = driver_of(spec, NOON)
     adding(driver, "ann", at("11:30"))
     driver.advance_processing_time(minutes(3))
@@ -467,7 +469,7 @@ def test_an_event_at_or_behind_the_watermark_is_late(late: bool, step: timedelta
 
 def test_a_late_event_may_be_processed() -> None:
     """Under `late_events="process"` it is one like any other, and brings no end nearer."""
-    driver = driver_of(ending(EventTimeGap("30m"), late_events="process"))
+    driver = driver_of(ending(EventTimeGap("30m"), lateness=Lateness(late_events="process")))
     adding(driver, "ann", at("11:50"))
     driver.advance_watermark_to(NOON)
 
@@ -480,7 +482,11 @@ def test_a_late_event_may_be_processed() -> None:
 @pytest.mark.parametrize("bucket_count", [1, 64])
 def test_a_key_that_a_late_event_makes_ends_at_once(bucket_count: int) -> None:
     """Its end is reached already, so that it waits for no other batch."""
-    spec = ending(EventTimeGap("30m"), late_events="process", bucket_count=bucket_count)
+    spec = ending(
+        EventTimeGap("30m"),
+        lateness=Lateness(late_events="process"),
+        storage=Storage(bucket_count=bucket_count),
+    )
     driver = driver_of(spec)
     driver.advance_watermark_to(NOON)
 

@@ -15,8 +15,10 @@ from sessionkit import (
     KeyTimes,
     SpecError,
     StateMismatchError,
+    Storage,
     TimerError,
     by_bucket,
+    by_processing_time,
 )
 from sessionkit.testing import SessionDriver, StatefulDriver, at
 from tests.support.stateful_specs import (
@@ -142,7 +144,7 @@ def test_a_timer_without_end_takes_down_its_own_key_only(
             times.set_event_timer(name, at("08:00"))
         return report(key, name, state, times)
 
-    driver = driver_of(summing(arm, again, on_error="reject", bucket_count=1))
+    driver = driver_of(summing(arm, again, on_error="reject", storage=Storage(bucket_count=1)))
     driver.add("ann", at("09:00"), Amount())
     driver.add("bob", at("09:00"), Amount())
     driver.run_batch()
@@ -182,7 +184,7 @@ def test_a_fold_of_buckets_has_no_processing_timers() -> None:
     found = "by_processing_time(...) is for timers, and by_bucket(...) cannot set one"
 
     with pytest.raises(SpecError) as refused:
-        summing(by_bucket(fold), report, processing_timers=True)
+        summing(by_bucket(fold), by_processing_time(report))
 
     hint = "leave `on_timer` without it, or pass a function over the events of one key"
     assert f"{found}\n\nHint: {hint}" == str(refused.value)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from sessionkit import KeyState, KeyTimes, NoTimeout, ProcessingTimeGap, TimeToLive
+from sessionkit import Inputs, KeyState, KeyTimes, NoTimeout, ProcessingTimeGap, TimeToLive
 from sessionkit.testing import at
 from tests.support.stateful_specs import Added, Amount, Sum, driver_of, report, summing, texts
 
@@ -83,7 +83,7 @@ def test_events_at_one_instant_come_in_one_call() -> None:
 
 def test_a_key_may_hold_so_many_events() -> None:
     """Those beyond, in time order, are quarantined."""
-    spec = summing(timeout=NoTimeout(), order="event_time", max_buffered_per_key=2)
+    spec = summing(timeout=NoTimeout(), order="event_time", inputs=Inputs(max_buffered_per_key=2))
     driver = driver_of(spec)
     for time in ("10:02", "10:00", "10:01"):
         driver.add("a", at(time), Amount())

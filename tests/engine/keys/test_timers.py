@@ -9,7 +9,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sessionkit import KeyState, KeyTimes, StatefulSpec, Timer, TimerError
+from sessionkit import (
+    KeyState,
+    KeyTimes,
+    StatefulSpec,
+    Storage,
+    Timer,
+    TimerError,
+    by_processing_time,
+)
 from sessionkit.testing import StatefulDriver, at, minutes
 from tests.support.stateful_specs import (
     Added,
@@ -44,7 +52,7 @@ def setting(act: Callable[[KeyTimes], Any], **changes: Any) -> StatefulSpec[Any,
 
 def on_both_clocks(act: Callable[[KeyTimes], Any], **changes: Any) -> StatefulSpec[Any, Any, Any]:
     """Make such a spec that may set timers in processing time too."""
-    return setting(act, **{"processing_timers": True, **changes})
+    return setting(act, **{"on_timer": by_processing_time(report), **changes})
 
 
 def armed(driver: StatefulDriver[Any, Any, Any]) -> dict[str, Timer]:
@@ -61,10 +69,12 @@ def armed(driver: StatefulDriver[Any, Any, Any]) -> dict[str, Timer]:
     ("fires", "step"), [(False, -MILLI), (False, timedelta(0)), (True, MILLI), (True, minutes(9))]
 )
 def test_an_event_timer_goes_off_once_the_watermark_is_past_it(
-    layout: str, fires: bool, step: timedelta
+    layout: Any, fires: bool, step: timedelta
 ) -> None:
     """Strictly past, as in Spark: a watermark at the instant itself is not enough."""
-    driver = driver_of(setting(lambda times: times.set_event_timer("due", NOON), layout=layout))
+    driver = driver_of(
+        setting(lambda times: times.set_event_timer("due", NOON), storage=Storage(layout=layout))
+    )
     adding(driver, "ann", at("11:00"))
 
     driver.advance_watermark_to(NOON + step)
@@ -79,11 +89,13 @@ def test_an_event_timer_goes_off_once_the_watermark_is_past_it(
     ("fires", "step"), [(False, -MILLI), (False, timedelta(0)), (True, MILLI), (True, minutes(9))]
 )
 def test_a_processing_timer_goes_off_once_the_processing_time_is_past_it(
-    layout: str, fires: bool, step: timedelta
+    layout: Any, fires: bool, step: timedelta
 ) -> None:
     """The engine's clock is that of the micro-batch, and the rule is the same."""
     later = NOON + minutes(5)
-    spec = on_both_clocks(lambda times: times.set_processing_timer("due", later), layout=layout)
+    spec = on_both_clocks(
+        lambda times: times.set_processing_timer("due", later), storage=Storage(layout=layout)
+    )
     driver = driver_of(spec, NOON)
     adding(driver, "ann", at("11:00"))
 
@@ -95,10 +107,10 @@ def test_a_processing_timer_goes_off_once_the_processing_time_is_past_it(
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(("fires", "step"), [(True, -MICRO), (False, timedelta(0)), (False, MICRO)])
-def test_timers_count_microseconds(layout: str, fires: bool, step: timedelta) -> None:
+def test_timers_count_microseconds(layout: Any, fires: bool, step: timedelta) -> None:
     """Clocks stand on whole milliseconds; an instant between two of them goes off at the second."""
     act = lambda times: times.set_event_timer("due", NOON + step)  # noqa: E731 (one line)
-    driver = driver_of(setting(act, layout=layout))
+    driver = driver_of(setting(act, storage=Storage(layout=layout)))
     adding(driver, "ann", at("11:00"))
     driver.advance_watermark_to(NOON)
     driver.run_batch()
@@ -111,9 +123,11 @@ def test_timers_count_microseconds(layout: str, fires: bool, step: timedelta) ->
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_timer_goes_off_once(layout: str) -> None:
+def test_a_timer_goes_off_once(layout: Any) -> None:
     """A timer that has gone off is gone; its key too, where it has nothing else."""
-    driver = driver_of(setting(lambda times: times.set_event_timer("due", NOON), layout=layout))
+    driver = driver_of(
+        setting(lambda times: times.set_event_timer("due", NOON), storage=Storage(layout=layout))
+    )
     adding(driver, "ann", at("11:00"))
 
     for minute in range(1, 4):
@@ -125,10 +139,12 @@ def test_a_timer_goes_off_once(layout: str) -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_timer_set_in_the_past_goes_off_in_the_same_batch(layout: str) -> None:
+def test_a_timer_set_in_the_past_goes_off_in_the_same_batch(layout: Any) -> None:
     """What `process` sets behind the watermark is due at once, behind the data of the key."""
     driver = driver_of(
-        setting(lambda times: times.set_event_timer("past", at("08:00")), layout=layout)
+        setting(
+            lambda times: times.set_event_timer("past", at("08:00")), storage=Storage(layout=layout)
+        )
     )
     driver.advance_watermark_to(at("10:00"))
 
@@ -195,7 +211,7 @@ def test_a_timer_that_on_timer_sets_in_the_past_goes_off_at_once(bucket_count: i
         times.set_event_timer("b", NOON)
         times.set_event_timer("c", at("12:05"))
 
-    driver = driver_of(setting(act, on_timer=again, bucket_count=bucket_count))
+    driver = driver_of(setting(act, on_timer=again, storage=Storage(bucket_count=bucket_count)))
     adding(driver, "ann", at("11:00"))
     driver.advance_watermark_to(at("12:30"))
     driver.run_batch()
@@ -232,7 +248,7 @@ def test_the_timers_of_a_key_go_off_in_the_order_of_their_instants() -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_three_timers_on_two_clocks_go_off_once_and_in_order_across_restarts(layout: str) -> None:
+def test_three_timers_on_two_clocks_go_off_once_and_in_order_across_restarts(layout: Any) -> None:
     """Two clocks in one spec: each timer goes off by its own, once, wherever the query stops."""
 
     def act(times: KeyTimes) -> None:
@@ -240,7 +256,7 @@ def test_three_timers_on_two_clocks_go_off_once_and_in_order_across_restarts(lay
         times.set_event_timer("late", at("11:00"))
         times.set_processing_timer("soon", times.processing_time + minutes(5))
 
-    spec = on_both_clocks(act, layout=layout)
+    spec = on_both_clocks(act, storage=Storage(layout=layout))
     driver = driver_of(spec, at("12:00"))
     adding(driver, "ann", at("09:00"))
     steps = [
@@ -294,9 +310,11 @@ def test_an_event_timer_goes_off_under_a_clock_in_processing_time() -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_call_that_sets_no_timer_keeps_those_of_the_key(layout: str) -> None:
+def test_a_call_that_sets_no_timer_keeps_those_of_the_key(layout: Any) -> None:
     """Spark clears its timer at every update; the named ones stay until they go off."""
-    driver = driver_of(setting(lambda times: times.set_event_timer("due", NOON), layout=layout))
+    driver = driver_of(
+        setting(lambda times: times.set_event_timer("due", NOON), storage=Storage(layout=layout))
+    )
     adding(driver, "ann", at("11:00"))
 
     adding(driver, "ann", at("11:30"), 2)
@@ -385,7 +403,7 @@ def test_every_key_has_its_own_timers() -> None:
     def process(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
         times.set_event_timer("due", NOON + minutes(events[0].number))
 
-    driver = driver_of(summing(process, report, bucket_count=1))
+    driver = driver_of(summing(process, report, storage=Storage(bucket_count=1)))
     for place, key in enumerate(("ann", "bob", "cid")):
         driver.add(key, at("11:00"), Amount(place))
     driver.run_batch()
@@ -432,9 +450,11 @@ def test_the_clocks_are_those_of_the_batch() -> None:
         pd.Timestamp(NOON) + pd.Timedelta(999, "ns"),
     ],
 )
-def test_an_instant_is_the_same_in_every_zone(layout: str, instant: datetime) -> None:
+def test_an_instant_is_the_same_in_every_zone(layout: Any, instant: datetime) -> None:
     """A timer stands on an instant, kept in UTC to the microsecond; pandas' kind is one too."""
-    driver = driver_of(setting(lambda times: times.set_event_timer("due", instant), layout=layout))
+    driver = driver_of(
+        setting(lambda times: times.set_event_timer("due", instant), storage=Storage(layout=layout))
+    )
     adding(driver, "ann", at("11:00"))
 
     assert {"due": Timer("event_time", NOON)} == armed(driver)
@@ -446,9 +466,11 @@ def test_an_instant_is_the_same_in_every_zone(layout: str, instant: datetime) ->
     "instant",
     [datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC), at("11:00:00.000001")],
 )
-def test_every_instant_of_the_calendar_can_be_a_timer(layout: str, instant: datetime) -> None:
+def test_every_instant_of_the_calendar_can_be_a_timer(layout: Any, instant: datetime) -> None:
     """From the first microsecond of the year 1 to the last one of the year 9999."""
-    driver = driver_of(setting(lambda times: times.set_event_timer("due", instant), layout=layout))
+    driver = driver_of(
+        setting(lambda times: times.set_event_timer("due", instant), storage=Storage(layout=layout))
+    )
     adding(driver, "ann", at("11:00"))
 
     assert instant == armed(driver)["due"].at
@@ -545,7 +567,7 @@ def test_a_processing_timer_must_be_asked_for() -> None:
     """It costs a micro-batch at every trigger, so that no call can switch it on by itself."""
     act = lambda times: times.set_processing_timer("due", NOON)  # noqa: E731 (one line)
 
-    text = refusal(act, processing_timers=False)
+    text = refusal(act, on_timer=report)
 
     assert (
         "timer 'due': the spec does not ask for processing-time timers\n\n"

@@ -18,8 +18,10 @@ from sessionkit import (
     StateCorruptedError,
     StatefulSpec,
     StateMismatchError,
+    Storage,
     TimeToLive,
     UserFunctionError,
+    by_processing_time,
 )
 from sessionkit._engine.counts import COUNTED
 from sessionkit._engine.shell.worker import worker_of
@@ -83,7 +85,7 @@ def armed_at(instant: datetime, *, clock: str = "event", **changes: Any) -> Spec
             times.set_processing_timer("due", instant)
 
     processing = clock == "processing"
-    return summing(process, report, processing_timers=processing, **changes)
+    return summing(process, by_processing_time(report) if processing else report, **changes)
 
 
 # -- what is armed -----------------------------------------------------------------------------
@@ -193,7 +195,7 @@ def test_an_event_timer_under_a_processing_clock_looks_again_in_the_next_batch()
         times.set_event_timer("due", at("15:00"))
         times.set_processing_timer("far", at("20:00"))
 
-    spec = summing(process, report, processing_timers=True)
+    spec = summing(process, by_processing_time(report))
 
     assert NOON_MS + 1 == called(spec, at("11:00"), now_ms=NOON_MS).timeout_timestamp_ms
 
@@ -203,7 +205,7 @@ def test_an_event_timer_under_a_processing_clock_looks_again_in_the_next_batch()
     [
         summing(),
         summing(watermark_delay=None),
-        summing(timeout=NoTimeout(), on_timer=report, processing_timers=True),
+        summing(timeout=NoTimeout(), on_timer=by_processing_time(report)),
     ],
     ids=["event", "none", "processing"],
 )
@@ -331,7 +333,7 @@ def test_bytes_of_another_kind_stop_the_query(payload: bytes, text: str) -> None
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"version": 2}, "`state_version` is 2 in the spec, 1 in the checkpoint"),
+        ({"storage": Storage(version=2)}, "`state_version` is 2 in the spec, 1 in the checkpoint"),
         ({"watermark_delay": "1m"}, "`watermark_delay` is 1 minute in the spec, 10 minutes in the"),
         ({"keys": {"key": bytes}}, "`keys`"),
         ({"state": attrs.make_class("Sum", {"total": attrs.field(type=str)})}, "`Sum.total`"),
@@ -426,7 +428,7 @@ def test_a_key_that_waits_for_processing_time_is_not_ended_in_a_batch() -> None:
         times.set_processing_timer("never", at("20:00"))
 
     age = TimeToLive("1h", clock="event_time")
-    spec = summing(process, report, timeout=age, processing_timers=True)
+    spec = summing(process, by_processing_time(report), timeout=age)
 
     assert ["due"] == whole(spec, NOON)[0]
 

@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 import pytest
 
-from sessionkit import SpecError, StatefulSpec
+from sessionkit import Inputs, SpecError, StatefulSpec, Storage
 from sessionkit.testing import StatefulDriver, at
 from tests.support.stateful_specs import taking
 
@@ -131,8 +131,8 @@ ONE = rejected(READING).event_id
     ("changes", "same"),
     [
         ({"offset": 1}, True),
-        ({"layout": "pages"}, True),
-        ({"bucket_count": 3}, True),
+        ({"storage": Storage(layout="pages")}, True),
+        ({"storage": Storage(bucket_count=3)}, True),
         ({"key": "bob"}, False),
         ({"event": Reading(6, None)}, False),
         ({"event": Reading(5, "")}, False),
@@ -151,14 +151,15 @@ def test_an_id_depends_on_key_time_and_content_alone(changes: dict[str, Any], sa
 )
 def test_named_columns_are_all_that_counts(changes: dict[str, Any], same: bool) -> None:
     """A column that is passed through may be one of them."""
-    one = rejected(READING, event_id="offset").event_id
-    assert same is (one == rejected(event_id="offset", **{"event": READING, **changes}).event_id)
+    inputs = Inputs(event_id="offset", passthrough={"offset": int})
+    one = rejected(READING, inputs=inputs).event_id
+    assert same is (one == rejected(**{"event": READING, "inputs": inputs, **changes}).event_id)
 
 
 def test_a_column_that_is_not_read_cannot_identify() -> None:
     """The columns that can are named."""
     with pytest.raises(SpecError, match="`event_id` names `id`") as refused:
-        spec_of(Reading, event_id=("offset", "id"))
+        spec_of(Reading, inputs=Inputs(event_id=("offset", "id"), passthrough={"offset": int}))
     assert "name some of at, note, offset, user, value" in str(refused.value)
 
 

@@ -9,12 +9,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from sessionkit import EventTimeGap, SessionSpec, SpecError, StateMismatchError, StateValueError
+from sessionkit import (
+    EventTimeGap,
+    SessionSpec,
+    SpecError,
+    StateMismatchError,
+    StateValueError,
+    Storage,
+)
 from sessionkit import aggregates as agg
 from sessionkit.addons.presets import ga4_engaged
 from sessionkit.aggregates._conditions import evaluated
 from sessionkit.testing import SessionDriver, at, minutes
-from tests.support.options import evolved
 
 LARGEST = 2**63 - 1
 MOST = Decimal("99999999999999999999.999999999999999999")
@@ -144,8 +150,10 @@ def test_values_at_one_instant_are_taken_by_value(cut: int) -> None:
 
 def test_a_session_of_count_and_sum_is_small() -> None:
     """With a key of 8 bytes, start, end, count and sum take at most 64 bytes of the payload."""
-    spec = evolved(
-        spec_of(events=agg.count(), total=agg.sum("number")), keys={"user": int}, bucket_count=1
+    spec = attrs.evolve(
+        spec_of(events=agg.count(), total=agg.sum("number")),
+        keys={"user": int},
+        storage=Storage(bucket_count=1),
     )
     driver = SessionDriver(spec)
     for user in range(2_000):

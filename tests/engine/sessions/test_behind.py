@@ -3,15 +3,15 @@
 from datetime import timedelta
 from typing import Any
 
+import attrs
 import numpy as np
 import pytest
 
-from sessionkit import EventTimeGap, SessionRules, SessionSpec
+from sessionkit import EventTimeGap, Inputs, Lateness, Results, SessionRules, SessionSpec, Storage
 from sessionkit._engine.shell.pages import marks_as_bytes, marks_in
 from sessionkit._engine.shell.storage import logic_of, stored_memory
 from sessionkit.testing import SessionDriver, at
 from sessionkit.testing.drivers.query import stored_rows
-from tests.support.options import evolved
 from tests.support.session_specs import Reading, collecting
 
 SHORT, LONG = timedelta(minutes=5), timedelta(hours=2)
@@ -58,10 +58,10 @@ def again(driver: SessionDriver[Any, Any, Any], *times: str) -> list[str]:
     "options",
     [
         {},
-        {"judged_by": "session"},
-        {"allowed": "1 minute"},
-        {"drop_duplicates_for": "0 seconds"},
-        {"emit": "on_update"},
+        {"lateness": Lateness(judged_by="session")},
+        {"lateness": Lateness(allowed="1 minute")},
+        {"inputs": Inputs(drop_duplicates_for="0 seconds")},
+        {"results": Results(emit="on_update")},
     ],
     ids=str,
 )
@@ -69,14 +69,14 @@ def test_a_session_that_begins_where_a_closed_one_did_has_another_id(
     options: Any, layout: Any
 ) -> None:
     """Under a gap from the event, the second one may begin behind the watermark."""
-    ids = again(closed_once(dynamic(layout=layout, **options)), "10:00")
+    ids = again(closed_once(dynamic(storage=Storage(layout=layout), **options)), "10:00")
 
     assert 2 == len({*ids})
 
 
 def test_a_start_that_moves_back_behind_the_watermark_gets_another_id() -> None:
     """It may be that of a session that's gone: the row under the old id is superseded."""
-    driver = closed_once(dynamic(emit="on_update"))
+    driver = closed_once(dynamic(results=Results(emit="on_update")))
     (first,) = (row.id for row in driver.take_rows() if row.is_final and row.key == ("ann",))
 
     driver.add("ann", at("11:30"), Reading(2, LONG))
@@ -99,7 +99,9 @@ def test_a_mark_stays_with_the_start() -> None:
     driver = SessionDriver.restore(driver.spec, driver.snapshot())
     driver.add("ann", at("10:30"), Reading(3, LONG))
     driver.run_batch()
-    driver = driver.migrate(dynamic(layout="pages", emit="on_update", bucket_count=1))
+    driver = driver.migrate(
+        dynamic(storage=Storage(layout="pages", bucket_count=1), results=Results(emit="on_update"))
+    )
     driver.add("ann", at("10:20"), Reading(4, LONG))
     driver.run_batch()
 
@@ -120,7 +122,7 @@ def test_ids_behind_the_watermark_depend_on_nothing_but_key_and_start_under_a_fi
 
 def test_ids_within_the_allowed_lateness_are_those_of_a_batch() -> None:
     """A closed session is still there for so long, so a start there needs no mark."""
-    spec = dynamic(allowed="2 hours")
+    spec = dynamic(lateness=Lateness(allowed="2 hours"))
     whole, late = SessionDriver(spec), SessionDriver(spec)
     whole.add("ann", at("10:00"), Reading(1, LONG))
     late.add(OTHER, at("11:00"), Reading(0, LONG))
@@ -173,7 +175,7 @@ def test_what_a_silent_source_has_closed_keeps_its_id_to_itself_after_carry_over
 @pytest.mark.parametrize("layout", ["buckets", "pages"])
 def test_marks_are_stored_only_where_a_session_has_one(layout: Any) -> None:
     """Without one, not a byte is there for them; with one, a few for this one alone."""
-    spec = dynamic(bucket_count=1, layout=layout)
+    spec = dynamic(storage=Storage(bucket_count=1, layout=layout))
     ahead, behind = SessionDriver(spec), SessionDriver(spec)
     for driver in (ahead, behind):
         driver.add(OTHER, at("11:00"), Reading(0, SHORT))
@@ -224,7 +226,9 @@ def test_state_from_before_there_were_marks_has_none() -> None:
 
 def test_a_failing_event_does_not_take_the_mark_with_it() -> None:
     """What is left of a session that is folded again keeps the mark of its start."""
-    driver = closed_once(evolved(dynamic(), update=fussy, on_error="reject"))
+    spec = dynamic()
+    logic = attrs.evolve(spec.functions, update=fussy)
+    driver = closed_once(attrs.evolve(spec, on_error="reject", logic=logic))
     driver.add("ann", at("10:00"), Reading(2, LONG))
     driver.run_batch()
     (opened,) = (one for one in driver.open_sessions() if one.key == ("ann",))
@@ -247,11 +251,15 @@ def fussy(state: Any, event: Reading) -> Any:
 
 def test_events_from_before_there_were_ids_stay_where_a_session_is_folded_again() -> None:
     """Under `with_events`, `drop_duplicates_for` may come later: then some events have no id."""
-    before = evolved(dynamic(with_events=True), update=fussy, on_error="reject")
+    spec = dynamic(results=Results(with_events=True))
+    logic = attrs.evolve(spec.functions, update=fussy)
+    before = attrs.evolve(spec, on_error="reject", logic=logic)
     driver = SessionDriver(before, processing_time=at("10:00"))
     driver.add("ann", at("10:00"), Reading(1, LONG))
     driver.run_batch()
-    driver = driver.migrate(evolved(before, drop_duplicates_for=timedelta(hours=1)))
+    driver = driver.migrate(
+        attrs.evolve(before, inputs=Inputs(drop_duplicates_for=timedelta(hours=1)))
+    )
 
     for value in (2, -1, 2):
         driver.add("ann", at("10:10"), Reading(value, LONG))

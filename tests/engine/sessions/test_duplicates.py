@@ -8,12 +8,19 @@ import attrs
 import pyarrow.compute as pc
 import pytest
 
-from sessionkit import SessionRules, SessionSpec, SpecError, StateMismatchError
+from sessionkit import (
+    Inputs,
+    Lateness,
+    SessionRules,
+    SessionSpec,
+    SpecError,
+    StateMismatchError,
+    Storage,
+)
 from sessionkit import aggregates as agg
 from sessionkit._engine.shell.storage import logic_of
 from sessionkit.testing import SessionDriver, at
 from sessionkit.testing.drivers.query import stored_rows
-from tests.support.options import grouped
 from tests.support.session_specs import fed, opened
 
 GAP = timedelta(minutes=10)
@@ -49,14 +56,17 @@ class Path:
         self.numbers += other.numbers
 
 
+def kept(span: Any) -> Inputs:
+    return Inputs(event_id="name", drop_duplicates_for=span)
+
+
 def settings(**changes: Any) -> dict[str, Any]:
     return {
         "keys": {"key": str},
         "event_time": "ts",
         "timeout": GAP,
         "watermark_delay": timedelta(0),
-        "event_id": "name",
-        "drop_duplicates_for": timedelta(0),
+        "inputs": kept("0 seconds"),
         **changes,
     }
 
@@ -67,7 +77,7 @@ def driver_of(**changes: Any) -> SessionDriver[Any, Any, Any]:
 
 
 def spec_of(**changes: Any) -> SessionSpec[Any, Any, Any]:
-    return SessionSpec.of(Path, **grouped(**settings(**{"event": Message, **changes})))
+    return SessionSpec.of(Path, **settings(**{"event": Message, **changes}))
 
 
 def kinds(driver: SessionDriver[Any, Any, Any]) -> list[tuple[str, Any]]:
@@ -122,7 +132,7 @@ def test_sessions_that_become_one_know_the_ids_of_both() -> None:
 
 def test_other_keys_know_nothing_of_an_id() -> None:
     """A name is that of one event for each key."""
-    driver = fed(driver_of(bucket_count=1), ("10:00", Message("m")))
+    driver = fed(driver_of(storage=Storage(bucket_count=1)), ("10:00", Message("m")))
     driver.add("b", at("10:00"), Message("m"))
     driver.run_batch()
 
@@ -131,7 +141,7 @@ def test_other_keys_know_nothing_of_an_id() -> None:
 
 def test_a_late_copy_is_late() -> None:
     """By its own time, whatever is remembered: an event that is late has one kind in any run."""
-    driver = fed(driver_of(drop_duplicates_for="1 hour"), ("10:00", Message("m")))
+    driver = fed(driver_of(inputs=kept("1 hour")), ("10:00", Message("m")))
     fed(driver, ("10:20", Message("n")))
     fed(driver, ("10:00", Message("m")), ("10:21", Message("m")))
 
@@ -139,9 +149,12 @@ def test_a_late_copy_is_late() -> None:
 
 
 @pytest.mark.parametrize("layout", ["buckets", "pages"])
-def test_an_id_is_remembered_for_so_long_after_its_session(layout: str) -> None:
+def test_an_id_is_remembered_for_so_long_after_its_session(layout: Any) -> None:
     """Until the watermark has reached its end plus that, exactly; then nothing is stored."""
-    driver = fed(driver_of(drop_duplicates_for="5 minutes", layout=layout), ("10:00", Message("m")))
+    driver = fed(
+        driver_of(inputs=kept("5 minutes"), storage=Storage(layout=layout)),
+        ("10:00", Message("m")),
+    )
     driver.advance_watermark_to(at("10:15") - timedelta(milliseconds=1))
     fed(driver, ("10:15", Message("m")))
     assert [("duplicate", at("10:15"))] == kinds(driver)
@@ -169,7 +182,7 @@ def test_an_id_is_remembered_from_the_end_also_where_a_rule_cuts_the_session(
     rules: SessionRules,
 ) -> None:
     """For so long after `session_end`, the last event plus the gap, and no longer."""
-    spec = spec_of(timeout=rules, order="event_time", drop_duplicates_for="1 hour")
+    spec = spec_of(timeout=rules, order="event_time", inputs=kept("1 hour"))
     found = []
     for watermark in ("01:19:59.999", "01:20"):
         driver = SessionDriver(spec)
@@ -252,9 +265,7 @@ def test_a_copy_of_an_event_that_failed_is_tried_in_the_same_micro_batch(
 def test_a_sum_that_does_not_fit_takes_no_id() -> None:
     """With aggregates, too, a copy of an event that failed counts."""
     spec = SessionSpec.aggregate(
-        Message,
-        {"total": agg.sum("number")},
-        **grouped(**settings(on_error="reject", watermark_delay=GAP)),
+        Message, {"total": agg.sum("number")}, **settings(on_error="reject", watermark_delay=GAP)
     )
     driver = fed(SessionDriver(spec), ("10:00", Message("m", -(2**63))))
     fed(driver, ("10:01", Message("n", -1)), ("10:02", Message("n", 5)))
@@ -269,7 +280,7 @@ def test_a_sum_that_does_not_fit_takes_no_id() -> None:
 
 def test_rows_of_events_are_numbered_without_copies() -> None:
     """Under `per_event` each event is there once, and numbers have no holes."""
-    spec = SessionSpec.per_event(Message, **grouped(**settings()))
+    spec = SessionSpec.per_event(Message, **settings())
     driver = fed(SessionDriver(spec), ("10:00", Message("m")), ("10:01", Message("m")))
     fed(driver, ("10:02", Message("n")), ("10:03", Message("m")))
     driver.advance_watermark_to(at("11:00"))
@@ -282,7 +293,7 @@ def test_rows_of_events_are_numbered_without_copies() -> None:
 def test_a_rule_counts_no_copies() -> None:
     """`max_events` is of events that count, and the session that it closes keeps their ids."""
     rules = SessionRules(gap=GAP, max_events=2)
-    driver = driver_of(timeout=rules, order="event_time", drop_duplicates_for="1 hour")
+    driver = driver_of(timeout=rules, order="event_time", inputs=kept("1 hour"))
     fed(driver, ("10:00", Message("m", 1)), ("10:01", Message("m", 2)), ("10:02", Message("n", 3)))
     fed(driver, ("10:04", Message("o", 4)))
     fed(driver, ("10:05", Message("n", 5)))
@@ -296,7 +307,7 @@ def test_a_rule_counts_no_copies() -> None:
 
 def test_what_is_late_by_its_session_leaves_its_id_to_a_copy() -> None:
     """Under `judged_by="session"` a copy joins nothing, and so it's found before what is late."""
-    driver = fed(driver_of(judged_by="session"), ("10:30", Message("n", 1)))
+    driver = fed(driver_of(lateness=Lateness(judged_by="session")), ("10:30", Message("n", 1)))
     fed(driver, ("10:10", Message("m", 2)), ("10:29", Message("m", 3)), ("10:00", Message("n", 4)))
 
     assert [[1, 3]] == opened(driver)
@@ -305,7 +316,7 @@ def test_what_is_late_by_its_session_leaves_its_id_to_a_copy() -> None:
 
 def test_without_names_the_whole_event_is_its_id() -> None:
     """Its key, its time and its fields; a column that is passed through isn't of it."""
-    driver = driver_of(event_id=None, passthrough={"offset": int})
+    driver = driver_of(inputs=Inputs(drop_duplicates_for="0 seconds", passthrough={"offset": int}))
     for offset in (1, 2):
         row = {"key": "a", "ts": at("10:00"), "name": "m", "number": 1}
         driver.add_row(row | {"offset": offset})
@@ -316,7 +327,13 @@ def test_without_names_the_whole_event_is_its_id() -> None:
 
 def test_a_passthrough_column_can_be_the_id() -> None:
     """Such as the offset in the source."""
-    driver = driver_of(event_id=("shard", "offset"), passthrough={"shard": int, "offset": int})
+    driver = driver_of(
+        inputs=Inputs(
+            event_id=("shard", "offset"),
+            drop_duplicates_for="0 seconds",
+            passthrough={"shard": int, "offset": int},
+        )
+    )
     for offset in (1, 2, 1):
         row = {"key": "a", "ts": at("10:00"), "name": "m", "number": 1}
         driver.add_row(row | {"shard": 0, "offset": offset})
@@ -327,7 +344,7 @@ def test_a_passthrough_column_can_be_the_id() -> None:
 
 def test_without_it_nothing_is_stored() -> None:
     """Neither a column nor an entry in the rules of a checkpoint."""
-    without = spec_of(drop_duplicates_for=None)
+    without = spec_of(inputs=kept(None))
     logic, dropping = logic_of(without), logic_of(spec_of())
 
     assert {"ids", "exists"} == {*dropping.program.schema.names} - {*logic.program.schema.names}
@@ -337,7 +354,7 @@ def test_without_it_nothing_is_stored() -> None:
 def test_another_id_is_refused_over_a_checkpoint() -> None:
     """Stored ids would mean something else."""
     driver = fed(driver_of(), ("10:00", Message("m")))
-    other = spec_of(event_id=("name", "number"))
+    other = spec_of(inputs=Inputs(event_id=("name", "number"), drop_duplicates_for="0 seconds"))
     restored = SessionDriver.restore(other, driver.snapshot())
     restored.add("a", at("10:01"), Message("n"))
 
@@ -349,28 +366,30 @@ def test_another_id_is_refused_over_a_checkpoint() -> None:
 
 def test_ids_are_carried_over() -> None:
     """Those of open sessions, and those that are remembered, under another span or none."""
-    driver = fed(driver_of(drop_duplicates_for="1 hour"), ("10:00", Message("m", 1)))
+    driver = fed(driver_of(inputs=kept("1 hour")), ("10:00", Message("m", 1)))
     fed(driver, ("10:15", Message("n", 2)))
     driver.run_until_idle()
     copies = [("10:16", Message("m", 3)), ("10:17", Message("n", 4))]
 
-    kept, _, off = (
+    known, _, off = (
         fed(driver.migrate(spec_of(**changes)), *copies)
         for changes in (
-            {"drop_duplicates_for": "2 hours", "timeout": GAP / 2},
-            {"drop_duplicates_for": "0 seconds", "timeout": SessionRules(gap=GAP)},
-            {"drop_duplicates_for": None},
+            {"inputs": kept("2 hours"), "timeout": GAP / 2},
+            {"inputs": kept("0 seconds"), "timeout": SessionRules(gap=GAP)},
+            {"inputs": kept(None)},
         )
     )
 
-    assert (2, [[2]]) == (kept.counts.duplicate, opened(kept))
+    assert (2, [[2]]) == (known.counts.duplicate, opened(known))
     assert (0, [[2, 3, 4]]) == (off.counts.duplicate, opened(off))
 
 
 def test_ids_of_sessions_that_wait_for_late_events_are_carried_over() -> None:
     """Where the new spec doesn't wait for them, it still knows what they have processed."""
-    options = {"drop_duplicates_for": "1 hour"}
-    driver = fed(driver_of(allowed="20 minutes", **options), ("10:00", Message("m")))
+    options = {"inputs": kept("1 hour")}
+    driver = fed(
+        driver_of(lateness=Lateness(allowed="20 minutes"), **options), ("10:00", Message("m"))
+    )
     fed(driver, ("10:15", Message("n")))
     driver.run_until_idle()
     carried = fed(driver.migrate(spec_of(**options)), ("10:16", Message("m")))
@@ -380,8 +399,8 @@ def test_ids_of_sessions_that_wait_for_late_events_are_carried_over() -> None:
 
 def test_sessions_from_before_know_no_ids() -> None:
     """A query that begins to drop duplicates remembers those of its own events."""
-    driver = fed(driver_of(drop_duplicates_for=None), ("10:00", Message("m", 1)))
-    spec = spec_of(event_id=("name",))
+    driver = fed(driver_of(inputs=kept(None)), ("10:00", Message("m", 1)))
+    spec = spec_of(inputs=Inputs(event_id=("name",), drop_duplicates_for="0 seconds"))
     later = fed(driver.migrate(spec), ("10:01", Message("m", 2)))
     fed(later, ("10:02", Message("m", 3)))
 
@@ -390,7 +409,7 @@ def test_sessions_from_before_know_no_ids() -> None:
 
 def test_a_stream_after_a_batch_knows_its_ids() -> None:
     """Those of the sessions that were open, or had closed not long before."""
-    spec = spec_of(drop_duplicates_for="1 hour")
+    spec = spec_of(inputs=kept("1 hour"))
     history = [
         {"key": "a", "ts": at(time), "name": name, "number": 1}
         for time, name in (("10:00", "m"), ("10:00", "m"), ("10:20", "n"))
@@ -404,16 +423,16 @@ def test_a_stream_after_a_batch_knows_its_ids() -> None:
 def test_a_negative_span_is_refused() -> None:
     """The message names the argument."""
     with pytest.raises(SpecError, match="drop_duplicates_for"):
-        spec_of(drop_duplicates_for=timedelta(seconds=-1))
+        spec_of(inputs=kept(timedelta(seconds=-1)))
 
 
 @pytest.mark.parametrize("layout", ["buckets", "pages"])
-def test_an_event_costs_so_many_bytes_of_state(layout: str) -> None:
+def test_an_event_costs_so_many_bytes_of_state(layout: Any) -> None:
     """Sixteen: a session of a thousand events has as many more than one without ids."""
     sizes = []
-    for changes in ({}, {"drop_duplicates_for": None}):
+    for changes in ({}, {"inputs": kept(None)}):
         spec = SessionSpec.aggregate(
-            Message, {"events": agg.count()}, **grouped(**settings(layout=layout, **changes))
+            Message, {"events": agg.count()}, **settings(storage=Storage(layout=layout), **changes)
         )
         driver = SessionDriver(spec)
         for number in range(1000):

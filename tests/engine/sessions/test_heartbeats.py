@@ -6,10 +6,9 @@ from typing import Any
 import attrs
 import pytest
 
-from sessionkit import SessionRules, SessionSpec
+from sessionkit import Inputs, Lateness, SessionRules, SessionSpec
 from sessionkit import aggregates as agg
 from sessionkit.testing import SessionDriver, at
-from tests.support.options import grouped
 
 GAP = timedelta(minutes=30)
 ALONE = "no open session is there at its time, which is at or before the watermark"
@@ -45,14 +44,12 @@ class Collected:
 
 
 def by_functions(**changes: Any) -> SessionSpec[Any, Any, Any]:
-    return SessionSpec.of(Beats, **grouped(event=Beat, **settings(**changes)))
+    return SessionSpec.of(Beats, event=Beat, **settings(**changes))
 
 
 def by_aggregates(**changes: Any) -> SessionSpec[Any, Any, Any]:
     aggregates = {"numbers": agg.collect("number", at_most=100)}
-    return SessionSpec.aggregate(
-        Beat, aggregates, **grouped(result=Collected, **settings(**changes))
-    )
+    return SessionSpec.aggregate(Beat, aggregates, result=Collected, **settings(**changes))
 
 
 def settings(*, inclusive: bool = True, **changes: Any) -> dict[str, Any]:
@@ -93,10 +90,10 @@ BOTH = pytest.mark.parametrize("judged_by", ["event", "session"])
 @MAKERS
 @BOTH
 def test_one_behind_the_watermark_belongs_to_the_session_that_is_open_at_its_time(
-    make: Any, judged_by: str
+    make: Any, judged_by: Any
 ) -> None:
     """It's not late, and it extends nothing: neither the end nor the start moves."""
-    driver = opened_at_10(make(judged_by=judged_by))
+    driver = opened_at_10(make(lateness=Lateness(judged_by=judged_by)))
 
     for time in ("10:05", "10:30", "10:00"):
         driver.add("ann", at(time), Beat(2))
@@ -109,10 +106,10 @@ def test_one_behind_the_watermark_belongs_to_the_session_that_is_open_at_its_tim
 @MAKERS
 @pytest.mark.parametrize(("judged_by", "reason"), [("event", ALONE), ("session", GONE)])
 def test_one_behind_the_watermark_without_an_open_session_is_late(
-    make: Any, judged_by: str, reason: str
+    make: Any, judged_by: Any, reason: str
 ) -> None:
     """Its own window is over as soon as it happens; a later session isn't there at its time."""
-    driver = opened_at_10(make(judged_by=judged_by))
+    driver = opened_at_10(make(lateness=Lateness(judged_by=judged_by)))
 
     driver.add("ann", at("09:59"), Beat(2))
     driver.add("bob", at("10:05"), Beat(3))
@@ -132,10 +129,15 @@ def test_one_behind_the_watermark_without_an_open_session_is_late(
     ],
 )
 def test_a_repeat_of_one_is_late_where_the_first_would_be(
-    make: Any, judged_by: str, kinds: list[str]
+    make: Any, judged_by: Any, kinds: list[str]
 ) -> None:
     """While its session is open it's a duplicate, and so it is ahead of the watermark."""
-    driver = opened_at_10(make(judged_by=judged_by, event_id="number", drop_duplicates_for="1 day"))
+    driver = opened_at_10(
+        make(
+            lateness=Lateness(judged_by=judged_by),
+            inputs=Inputs(event_id="number", drop_duplicates_for="1 day"),
+        )
+    )
     for _ in range(2):
         driver.add("ann", at("10:05"), Beat(2))
         driver.run_batch()
@@ -154,10 +156,10 @@ def test_a_repeat_of_one_is_late_where_the_first_would_be(
 @MAKERS
 @BOTH
 def test_one_ahead_of_the_watermark_is_a_session_that_ends_at_its_own_time(
-    make: Any, judged_by: str
+    make: Any, judged_by: Any
 ) -> None:
     """It closes once the watermark has reached it."""
-    driver = opened_at_10(make(judged_by=judged_by))
+    driver = opened_at_10(make(lateness=Lateness(judged_by=judged_by)))
 
     driver.add("bob", at("10:11"), Beat(2))
     driver.run_batch()

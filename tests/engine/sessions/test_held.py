@@ -5,10 +5,17 @@ from typing import Any
 import attrs
 import pytest
 
-from sessionkit import SessionRules, SessionSpec, SpecError, StateMismatchError
+from sessionkit import (
+    Inputs,
+    Results,
+    SessionRules,
+    SessionSpec,
+    SpecError,
+    StateMismatchError,
+    Storage,
+)
 from sessionkit import aggregates as agg
 from sessionkit.testing import SessionDriver, SessionEvent, at
-from tests.support.options import grouped
 from tests.support.session_specs import fed
 
 
@@ -41,7 +48,7 @@ def settings(**changes: Any) -> dict[str, Any]:
         "event_time": "ts",
         "timeout": "10 minutes",
         "watermark_delay": "1 hour",
-        "with_events": True,
+        "results": Results(with_events=True),
         **changes,
     }
 
@@ -49,9 +56,9 @@ def settings(**changes: Any) -> dict[str, Any]:
 def spec_of(way: str = "functions", **changes: Any) -> SessionSpec[Any, Any, Any]:
     if way == "aggregates":
         return SessionSpec.aggregate(
-            Step, {"numbers": agg.collect("number")}, **grouped(**settings(**changes))
+            Step, {"numbers": agg.collect("number")}, **settings(**changes)
         )
-    return SessionSpec.of(Path, **grouped(**settings(**changes)))
+    return SessionSpec.of(Path, **settings(**changes))
 
 
 def closed(driver: SessionDriver[Any, Any, Any]) -> list[SessionEvent]:
@@ -63,9 +70,9 @@ def closed(driver: SessionDriver[Any, Any, Any]) -> list[SessionEvent]:
 
 @pytest.mark.parametrize("layout", ["buckets", "pages"])
 @pytest.mark.parametrize("way", ["functions", "aggregates"])
-def test_each_event_comes_once_with_the_session_that_it_is_in(way: str, layout: str) -> None:
+def test_each_event_comes_once_with_the_session_that_it_is_in(way: str, layout: Any) -> None:
     """In time order, over micro-batches, a restart, and sessions that became one."""
-    spec = spec_of(way, layout=layout, passthrough={"offset": int})
+    spec = spec_of(way, storage=Storage(layout=layout), inputs=Inputs(passthrough={"offset": int}))
     driver = SessionDriver(spec)
     for time, number in (("10:00", 1), ("10:18", 3), ("11:00", 9)):
         driver.add("a", at(time), Step(number, ["x"]), offset=number)
@@ -98,7 +105,9 @@ def test_each_event_comes_once_with_the_session_that_it_is_in(way: str, layout: 
 
 def test_an_event_that_fails_is_not_among_them() -> None:
     """Under `on_error="reject"`, also where its session falls apart without it."""
-    driver = SessionDriver(spec_of(on_error="reject", drop_duplicates_for="0 seconds"))
+    driver = SessionDriver(
+        spec_of(on_error="reject", inputs=Inputs(drop_duplicates_for="0 seconds"))
+    )
     fed(driver, ("10:00", Step(1)), ("10:09", Step(-2)), ("10:18", Step(3)))
     fed(driver, ("10:20", Step(4)), ("10:21", Step(-5)), ("10:20", Step(4)))
 
@@ -145,9 +154,7 @@ def test_another_event_class_is_refused_over_a_checkpoint() -> None:
         page: str | None = None
 
     driver = fed(SessionDriver(spec_of("aggregates")), ("10:00", Step(1)))
-    wider = SessionSpec.aggregate(
-        Wider, {"numbers": agg.collect("number")}, **grouped(**settings())
-    )
+    wider = SessionSpec.aggregate(Wider, {"numbers": agg.collect("number")}, **settings())
     restored = SessionDriver.restore(wider, driver.snapshot())
     restored.add("a", at("10:01"), Wider(2))
 
@@ -158,4 +165,4 @@ def test_another_event_class_is_refused_over_a_checkpoint() -> None:
 def test_a_field_of_the_result_with_a_taken_name_is_refused() -> None:
     """`number` is the library's own here."""
     with pytest.raises(SpecError, match="two columns named `number`"):
-        SessionSpec.aggregate(Step, {"number": agg.count()}, **grouped(**settings()))
+        SessionSpec.aggregate(Step, {"number": agg.count()}, **settings())

@@ -6,9 +6,8 @@ from typing import Any
 import attrs
 import pytest
 
-from sessionkit import SessionRules, SessionSpec, SpecError
+from sessionkit import SessionRules, SessionSpec, SpecError, Storage
 from sessionkit.testing import SessionDriver
-from tests.support.options import grouped
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
 BOTH_LAYOUTS = pytest.mark.parametrize("layout", ["buckets", "pages"])
@@ -37,10 +36,10 @@ def spec_of(**options: Any) -> SessionSpec[Any, Any, Any]:
         "event_time": "ts",
         "timeout": SessionRules("30 minutes", close_idle_after="5 minutes"),
         "watermark_delay": "10 minutes",
-        "bucket_count": 1,
+        "storage": Storage(bucket_count=1),
         **options,
     }
-    return SessionSpec.of(Visit, **grouped(**settings))
+    return SessionSpec.of(Visit, **settings)
 
 
 def after(minutes: float) -> datetime:
@@ -67,17 +66,17 @@ def started(spec: SessionSpec[Any, Any, Any]) -> SessionDriver[Any, Any, Any]:
 
 
 @BOTH_LAYOUTS
-def test_sessions_close_when_an_event_of_now_would_end_them(layout: str) -> None:
+def test_sessions_close_when_an_event_of_now_would_end_them(layout: Any) -> None:
     """Each closes a gap and the watermark delay after its last event, and not sooner."""
-    driver = started(spec_of(layout=layout))
+    driver = started(spec_of(storage=Storage(layout=layout)))
     assert wait(driver, 60) == [("ann", "idle", 39), ("bob", "idle", 40)]
     assert not driver.open_sessions()
 
 
 @BOTH_LAYOUTS
-def test_what_comes_later_for_them_is_late(layout: str) -> None:
+def test_what_comes_later_for_them_is_late(layout: Any) -> None:
     """The floor is stored, so a restart changes nothing; newer events begin a new session."""
-    spec = spec_of(layout=layout)
+    spec = spec_of(storage=Storage(layout=layout))
     driver = started(spec)
     wait(driver, 45)
     driver = SessionDriver.restore(spec, driver.snapshot())

@@ -7,9 +7,8 @@ import attrs
 import pyarrow.compute as pc
 import pytest
 
-from sessionkit import SessionRules, SessionSpec, StateMismatchError
+from sessionkit import Inputs, SessionRules, SessionSpec, StateMismatchError
 from sessionkit.testing import SessionDriver, at
-from tests.support.options import evolved, grouped
 
 IN, OUT = pc.field("act") == "in", pc.field("act") == "out"
 
@@ -43,7 +42,7 @@ def spec_of(**options: Any) -> SessionSpec[Any, Any, Any]:
         "sequence": "offset",
         **options,
     }
-    return SessionSpec.of(Acts, **grouped(**settings))
+    return SessionSpec.of(Acts, **settings)
 
 
 def told(spec: SessionSpec[Any, Any, Any], *instants: Sequence[str]) -> list[tuple[str, str]]:
@@ -127,7 +126,9 @@ def test_an_event_that_fails_leaves_the_others_of_its_instant() -> None:
 
 def test_of_two_copies_the_one_that_comes_first_in_the_sequence_counts() -> None:
     """Under `drop_duplicates_for`, of events that are known by another field."""
-    spec = spec_of(drop_duplicates_for="1 hour", event_id="act", timeout=SessionRules("1 hour"))
+    spec = spec_of(
+        inputs=Inputs(drop_duplicates_for="1 hour", event_id="act"), timeout=SessionRules("1 hour")
+    )
     driver = SessionDriver(spec)
     for act, offset in (("b", 7), ("a", 9), ("b", 3)):
         driver.add("ann", at("10:00"), Line(act, offset))
@@ -148,7 +149,7 @@ def test_a_checkpoint_keeps_its_sequence() -> None:
     other.add("ann", at("10:06"), Line("c", 3))
     with pytest.raises(StateMismatchError, match=r"(?s)sequence.*Hint: carry the state over"):
         other.run_batch()
-    driver = driver.migrate(evolved(driver.spec, sequence="offset"))
+    driver = driver.migrate(attrs.evolve(driver.spec, sequence="offset"))
     driver.add("ann", at("10:06"), Line("in", 5))
     driver.add("ann", at("10:06"), Line("out", 4))
     driver.run_batch()

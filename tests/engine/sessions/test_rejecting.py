@@ -7,9 +7,8 @@ from typing import Any, ClassVar
 import attrs
 import pytest
 
-from sessionkit import EventTimeGap, SessionRules, SessionSpec
+from sessionkit import EventTimeGap, Functions, SessionRules, SessionSpec
 from sessionkit.testing import SessionDriver, at
-from tests.support.options import evolved, session_spec
 from tests.support.session_specs import fed, opened
 
 GAP = timedelta(minutes=10)
@@ -46,7 +45,7 @@ class Copied(Path):
 
 
 @attrs.define
-class Functions:
+class Folding:
     calls: int = 0
     merges_fail: bool = False
 
@@ -69,29 +68,32 @@ class Functions:
         return left
 
 
-def spec_of(functions: Functions, **changes: Any) -> SessionSpec[Any, Any, Any]:
+def spec_of(functions: Folding, **changes: Any) -> SessionSpec[Any, Any, Any]:
     """Make a spec of these functions, under which failures are data."""
-    settings: dict[str, Any] = {
-        "keys": {"key": str},
-        "event_time": "ts",
-        "event": Step,
-        "state": Path,
-        "result": Path,
+    logic: dict[str, Any] = {
         "create": functions.create,
         "update": functions.update,
         "merge": functions.merge,
         "finish": lambda session, state: state,
+        "state": Path,
+        "result": Path,
+    }
+    logic |= {name: changes.pop(name) for name in logic.keys() & changes.keys()}
+    settings: dict[str, Any] = {
+        "keys": {"key": str},
+        "event_time": "ts",
+        "logic": Functions(event=Step, **logic),
         "timeout": EventTimeGap(GAP),
         "watermark_delay": "10 hours",
         "on_error": "reject",
     }
-    return session_spec(**{**settings, **changes})
+    return SessionSpec(**settings | changes)
 
 
 @pytest.mark.parametrize("every", [1, 2, 3])
 def test_a_key_with_many_bad_events_takes_a_fixed_number_of_calls_an_event(every: int) -> None:
     """Whether all events are bad or some, each is seen a few times only."""
-    functions, number = Functions(), 600
+    functions, number = Folding(), 600
     driver = SessionDriver(spec_of(functions))
     for place in range(number):
         driver.add("a", at("10:00") + place * timedelta(seconds=1), Step(place, place % every == 0))
@@ -109,7 +111,7 @@ def test_many_bad_events_under_rules_take_as_few_calls(
     rules: dict[str, Any], step: timedelta
 ) -> None:
     """Though without each of them every session after it may be another one; at one instant too."""
-    functions, number = Functions(), 1_000
+    functions, number = Folding(), 1_000
     timeout = SessionRules(GAP, **rules)
     driver = SessionDriver(spec_of(functions, timeout=timeout, order="event_time"))
     for place in range(number):
@@ -128,7 +130,7 @@ def test_many_bad_events_under_rules_take_as_few_calls(
 
 def test_bad_events_that_hold_a_session_together_let_it_fall_apart_in_as_few_calls() -> None:
     """Without them every good event is a session of its own."""
-    functions, number = Functions(), 200
+    functions, number = Folding(), 200
     driver = SessionDriver(spec_of(functions))
     for place in range(number):
         driver.add("a", at("10:00") + place * GAP * 0.7, Step(place, place % 2 == 1))
@@ -141,7 +143,7 @@ def test_bad_events_that_hold_a_session_together_let_it_fall_apart_in_as_few_cal
 def test_a_bad_event_does_not_join_the_stored_sessions_that_it_lies_between() -> None:
     """Both stay as they were, and later events of the batch go to the one that they belong to."""
     driver = fed(
-        SessionDriver(spec_of(Functions())),
+        SessionDriver(spec_of(Folding())),
         ("10:00", Step(1)), ("10:16", Step(2)), ("10:32", Step(3)),
     )  # fmt: skip
     fed(
@@ -157,7 +159,7 @@ def test_a_bad_event_does_not_join_the_stored_sessions_that_it_lies_between() ->
 
 def test_all_events_that_lead_up_to_a_session_fail_where_it_can_not_be_merged() -> None:
     """Each of them would join what `merge` refuses to join."""
-    functions = Functions(merges_fail=True)
+    functions = Folding(merges_fail=True)
     driver = fed(SessionDriver(spec_of(functions)), ("10:00", Step(1)), ("10:16", Step(2)))
     fed(driver, ("10:03", Step(3)), ("10:07", Step(4)), ("10:08", Step(5)), ("10:17", Step(6)))
 
@@ -173,7 +175,7 @@ def test_an_event_that_leaves_what_can_not_be_stored_fails_alone() -> None:
         return Path([*state.numbers, "x" if event.bad else event.number])  # type: ignore[list-item]
 
     driver = fed(
-        SessionDriver(spec_of(Functions(), update=update)),
+        SessionDriver(spec_of(Folding(), update=update)),
         ("10:00", Step(1)), ("10:01", Step(2, bad=True)), ("10:02", Step(3)),
     )  # fmt: skip
 
@@ -186,7 +188,7 @@ def test_an_event_that_leaves_what_can_not_be_stored_fails_alone() -> None:
 @pytest.mark.parametrize("options", [{}, ORDERED], ids=["plain", "ruled"])
 def test_an_event_over_which_a_function_fails_once_is_not_lost(options: dict[str, Any]) -> None:
     """It's tried again, and that counts."""
-    functions = Functions()
+    functions = Folding()
 
     def update(state: Path, event: Step) -> Path:
         functions.calls += 1
@@ -217,7 +219,7 @@ def test_functions_that_fail_at_random_cost_the_events_that_fail_twice(
             raise ValueError(message)
         return Path([*state.numbers, event.number])
 
-    driver = SessionDriver(spec_of(Functions(), update=update, **options))
+    driver = SessionDriver(spec_of(Folding(), update=update, **options))
     for place in range(300):
         driver.add("a", at("10:00") + place * timedelta(seconds=1), Step(place))
     driver.run_batch()
@@ -236,7 +238,7 @@ def test_a_merge_that_leaves_what_can_not_be_stored_is_blamed_on_the_bridge() ->
         return Path([*left.numbers, "x"])  # type: ignore[list-item]
 
     driver = fed(
-        SessionDriver(spec_of(Functions(), merge=merge)),
+        SessionDriver(spec_of(Folding(), merge=merge)),
         ("10:00", Step(1)), ("10:20", Step(2)),
     )  # fmt: skip
     fed(driver, ("10:05", Step(3)), ("10:13", Step(4)), ("10:25", Step(5)))
@@ -262,8 +264,9 @@ def test_a_state_is_copied_for_events_that_fail_and_not_for_others(
         return state
 
     changes: dict[str, Any] = {"state": Copied, "result": Copied, "update": update, "create": None}
-    spec = spec_of(Functions(), **{**changes, **options})
-    driver, number = SessionDriver(evolved(spec, merge=None) if options else spec), 1_000
+    changes |= {"merge": None} if options else {}
+    spec = spec_of(Folding(), **changes, **options)
+    driver, number = SessionDriver(spec), 1_000
     for place in range(number):
         driver.add("a", at("10:00") + place * timedelta(seconds=1), Step(place, place in bad))
     Copied.copies.clear()
@@ -290,7 +293,7 @@ def test_a_state_that_fits_again_at_the_end_fails_no_event(
         added: Any = "x" if event.number == 2 else event.number
         return Path([*filter(lambda n: isinstance(n, int), state.numbers), added])
 
-    driver = SessionDriver(spec_of(Functions(), update=update, create=None, **options))
+    driver = SessionDriver(spec_of(Folding(), update=update, create=None, **options))
     fed(
         driver,
         ("10:00", Step(1)), ("10:01", Step(2)), ("10:02", Step(3)), ("10:03", Step(4, bad=bad)),
@@ -312,7 +315,7 @@ def test_where_the_last_state_does_not_fit_each_event_must_leave_one_that_does(
     def update(state: Path, event: Step) -> Path:
         return Path([*state.numbers, "x" if event.bad else event.number])  # type: ignore[list-item]
 
-    driver = SessionDriver(spec_of(Functions(), update=update, create=None, **options))
+    driver = SessionDriver(spec_of(Folding(), update=update, create=None, **options))
     fed(
         driver,
         ("10:00", Step(1)), ("10:01", Step(2, bad=True)), ("10:02", Step(3)),
@@ -328,10 +331,10 @@ def test_where_the_last_state_does_not_fit_each_event_must_leave_one_that_does(
 
 def test_under_rules_only_the_bridge_fails_between_sessions_that_can_not_be_merged() -> None:
     """After `migrate` to a longer gap, and without a `merge`; the other events are processed."""
-    before = spec_of(Functions())
+    before = spec_of(Folding())
     driver = fed(SessionDriver(before), ("10:00", Step(1)), ("10:20", Step(2)))
     after = spec_of(
-        Functions(),
+        Folding(),
         timeout=SessionRules(2 * GAP, max_events=10),
         order="event_time",
         merge=None,
@@ -369,8 +372,10 @@ def test_an_event_before_an_open_session_is_folded_onto_it(bad: bool) -> None:
             raise ValueError(message)
         return Path([*state.numbers, event.number])
 
-    before = spec_of(Functions())
-    driver = carried(evolved(before, update=update), max_events=10)
+    before = spec_of(Folding())
+    driver = carried(
+        attrs.evolve(before, logic=attrs.evolve(before.functions, update=update)), max_events=10
+    )
     fed(driver, ("10:05", Step(5)), ("10:12", Step(12, bad=bad)))
 
     assert [[10, 5] if bad else [10, 5, 12], [30]] == closed(driver)
@@ -379,7 +384,7 @@ def test_an_event_before_an_open_session_is_folded_onto_it(bad: bool) -> None:
 
 def test_a_session_that_reaches_an_open_one_without_a_failed_event_is_folded_onto_it() -> None:
     """The failed event counted to `max_events`, so it was planned to end the session before."""
-    driver = carried(spec_of(Functions()), max_events=4)
+    driver = carried(spec_of(Folding()), max_events=4)
     fed(driver, ("10:15", Step(15)), ("10:20", Step(20, bad=True)), ("10:22", Step(22)))
 
     assert [[10, 30, 15, 22]] == closed(driver)
@@ -392,7 +397,7 @@ def test_an_event_that_leaves_a_misfit_did_not_end_the_session_before() -> None:
         return Path([*state.numbers, "x" if event.bad else event.number])  # type: ignore[list-item]
 
     timeout = SessionRules(GAP, starts_with="bad")
-    spec = spec_of(Functions(), update=update, create=None, timeout=timeout, order="event_time")
+    spec = spec_of(Folding(), update=update, create=None, timeout=timeout, order="event_time")
     driver = fed(
         SessionDriver(spec),
         ("10:00", Step(1)), ("10:01", Step(2)), ("10:01", Step(3, bad=True)), ("10:02", Step(4)),
@@ -404,7 +409,7 @@ def test_an_event_that_leaves_a_misfit_did_not_end_the_session_before() -> None:
 
 def test_the_traceback_of_an_event_does_not_show_those_before_it() -> None:
     """Events of one instant are tried one after the other, each for itself."""
-    spec = spec_of(Functions())
+    spec = spec_of(Folding())
     driver = fed(SessionDriver(spec), *[("10:00", Step(place, bad=True)) for place in range(3)])
 
     tracebacks = [failed.traceback or "" for failed in driver.take_rejections("failed")]

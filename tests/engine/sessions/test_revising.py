@@ -7,11 +7,15 @@ import pytest
 
 from sessionkit import (
     EventTimeGap,
+    Inputs,
+    Lateness,
+    Results,
     Session,
     SessionRules,
     SessionSpec,
     SpecError,
     StateMismatchError,
+    Storage,
     UserFunctionError,
 )
 from sessionkit.testing import SessionDriver, at, explain_session
@@ -43,10 +47,15 @@ def move(driver: SessionDriver[Any, Any, Any], seconds: int) -> list[tuple[Any, 
 
 
 @BOTH_LAYOUTS
-def test_a_row_supersedes_the_ids_that_are_out(layout: str) -> None:
+def test_a_row_supersedes_the_ids_that_are_out(layout: Any) -> None:
     """A start that moves back is another id; a bridge has that of the left one."""
     driver = SessionDriver(
-        collecting(GAP, emit="on_update", watermark_delay="1 hour", layout=layout)
+        collecting(
+            GAP,
+            results=Results(emit="on_update"),
+            watermark_delay="1 hour",
+            storage=Storage(layout=layout),
+        )
     )
     fed(driver, (after(10), reading(1)), (after(40), reading(2)))
     first, second = driver.take_rows()
@@ -63,7 +72,9 @@ def test_a_row_supersedes_the_ids_that_are_out(layout: str) -> None:
 
 def test_ids_that_no_row_has_are_not_superseded() -> None:
     """Only what is out needs to be replaced."""
-    driver = SessionDriver(collecting(GAP, emit="every 3 events", watermark_delay="1 hour"))
+    driver = SessionDriver(
+        collecting(GAP, results=Results(emit="every 3 events"), watermark_delay="1 hour")
+    )
     assert feed(driver, 10, 40) == feed(driver, 5) == []
     fed(driver, (after(20), reading(4)), (after(30), reading(5)))
     (row,) = driver.take_rows()
@@ -71,12 +82,14 @@ def test_ids_that_no_row_has_are_not_superseded() -> None:
 
 
 @BOTH_LAYOUTS
-def test_time_alone_brings_a_row(layout: str) -> None:
+def test_time_alone_brings_a_row(layout: Any) -> None:
     """Once the watermark is that far past the start, without another event of the session."""
     spec = collecting(
-        EventTimeGap("1 minute"), emit="every 20 seconds", watermark_delay=0 * GAP.longest,
-        layout=layout,
-    )  # fmt: skip
+        EventTimeGap("1 minute"),
+        results=Results(emit="every 20 seconds"),
+        watermark_delay=0 * GAP.longest,
+        storage=Storage(layout=layout),
+    )
     driver = SessionDriver(spec)
     assert not feed(driver, 10)
     assert not move(driver, 29)
@@ -86,9 +99,13 @@ def test_time_alone_brings_a_row(layout: str) -> None:
 
 
 @BOTH_LAYOUTS
-def test_processing_time_brings_a_row(layout: str) -> None:
+def test_processing_time_brings_a_row(layout: Any) -> None:
     """Once so much of it has passed, without an event; and not where nothing is new."""
-    spec = collecting(GAP, emit="every 20 seconds of processing time", layout=layout)
+    spec = collecting(
+        GAP,
+        results=Results(emit="every 20 seconds of processing time"),
+        storage=Storage(layout=layout),
+    )
     driver = SessionDriver(spec, processing_time=at("12:00"))
     assert not feed(driver, 10)
     for seconds, rows in [(19, []), (1, [([10], 1, False)]), (20, []), (60, [])]:
@@ -98,9 +115,11 @@ def test_processing_time_brings_a_row(layout: str) -> None:
 
 
 @BOTH_LAYOUTS
-def test_a_closed_session_is_forgotten_in_the_end(layout: str) -> None:
+def test_a_closed_session_is_forgotten_in_the_end(layout: Any) -> None:
     """Until then it isn't open; then nothing is stored."""
-    driver = SessionDriver(collecting(GAP, allowed="1 minute", layout=layout))
+    driver = SessionDriver(
+        collecting(GAP, lateness=Lateness(allowed="1 minute"), storage=Storage(layout=layout))
+    )
     assert not feed(driver, 10)
     assert [([10], 1, True)] == move(driver, 20)
     assert not driver.open_sessions()
@@ -114,7 +133,7 @@ def test_a_closed_session_is_forgotten_in_the_end(layout: str) -> None:
 
 def test_an_event_beyond_the_allowed_lateness_is_late() -> None:
     """The reason says by how much."""
-    driver = SessionDriver(collecting(GAP, allowed="1 minute"))
+    driver = SessionDriver(collecting(GAP, lateness=Lateness(allowed="1 minute")))
     feed(driver, 10)
     move(driver, 80)
     feed(driver, 10)
@@ -124,14 +143,18 @@ def test_an_event_beyond_the_allowed_lateness_is_late() -> None:
 
 def test_a_late_event_that_finds_no_session_is_one() -> None:
     """It closes at once."""
-    driver = SessionDriver(collecting(GAP, allowed="1 minute"))
+    driver = SessionDriver(collecting(GAP, lateness=Lateness(allowed="1 minute")))
     feed(driver, 100)
     assert [([70], 1, True)] == feed(driver, 70)
 
 
 @pytest.mark.parametrize(
     ("options", "values", "revision"),
-    [({}, [25], 1), ({"reopen_within": "10s"}, [10, 25], 2), ({"reopen_within": "5s"}, [25], 1)],
+    [
+        ({}, [25], 1),
+        ({"lateness": Lateness(reopen_within="10s")}, [10, 25], 2),
+        ({"lateness": Lateness(reopen_within="5s")}, [25], 1),
+    ],
 )
 def test_a_session_goes_on_after_its_close(
     options: dict[str, Any], values: list[int], revision: int
@@ -160,7 +183,7 @@ def test_finish_is_told_which_row_it_makes() -> None:
         seen.append((session.revision, session.is_final))
         return Listed(state.values, 0)
 
-    driver = SessionDriver(collecting(GAP, emit="on_update", finish=finish))
+    driver = SessionDriver(collecting(GAP, results=Results(emit="on_update"), finish=finish))
     feed(driver, 10)
     feed(driver, 15)
     move(driver, 30)
@@ -169,7 +192,7 @@ def test_finish_is_told_which_row_it_makes() -> None:
 
 def test_a_session_with_rows_out_must_give_one() -> None:
     """Without, a table would keep the old one for the new."""
-    driver = SessionDriver(collecting(GAP, emit="on_update", finish=not_every_row))
+    driver = SessionDriver(collecting(GAP, results=Results(emit="on_update"), finish=not_every_row))
     feed(driver, 10, 12)
     driver.add("a", at(after(14)), reading(14))
     with pytest.raises(UserFunctionError, match="returned no row for a session that has rows out"):
@@ -178,7 +201,7 @@ def test_a_session_with_rows_out_must_give_one() -> None:
 
 def test_a_session_with_no_rows_out_need_not_give_one() -> None:
     """Nothing has to be replaced; the next row is the first one that is out."""
-    driver = SessionDriver(collecting(GAP, emit="on_update", finish=not_every_row))
+    driver = SessionDriver(collecting(GAP, results=Results(emit="on_update"), finish=not_every_row))
     assert not feed(driver, 10, 12, 14)
     (row,) = fed(driver, (after(8), reading(8))).take_rows()
     assert (2, ()) == (row.revision, row.supersedes)
@@ -186,7 +209,9 @@ def test_a_session_with_no_rows_out_need_not_give_one() -> None:
 
 def test_where_no_row_is_a_failed_output_the_next_one_replaces_what_is_out() -> None:
     """The ids that are out are superseded by the first row that there is again."""
-    spec = collecting(GAP, emit="on_update", on_error="reject", finish=not_every_row)
+    spec = collecting(
+        GAP, results=Results(emit="on_update"), on_error="reject", finish=not_every_row
+    )
     driver = SessionDriver(spec)
     (first,) = fed(driver, (after(10), reading(1)), (after(12), reading(2))).take_rows()
     fed(driver, (after(8), reading(3)))
@@ -204,7 +229,9 @@ def test_a_failed_finish_is_tried_again_with_the_next_row() -> None:
             raise ValueError
         return Listed(state.values, 0)
 
-    driver = SessionDriver(collecting(GAP, emit="on_update", on_error="reject", finish=finish))
+    driver = SessionDriver(
+        collecting(GAP, results=Results(emit="on_update"), on_error="reject", finish=finish)
+    )
     assert not feed(driver, 13)
     assert 1 == len(driver.take_rejections("failed_output"))
     assert [([13], 2, True)] == move(driver, 23)
@@ -219,10 +246,14 @@ def poisoned(state: Open, event: Reading) -> Open:
 
 @pytest.mark.parametrize("judged_by", ["event", "session"])
 @pytest.mark.parametrize("options", [{"allowed": "1 minute"}, {"reopen_within": "1h"}])
-def test_a_failed_event_leaves_revisions_as_they_were(judged_by: str, options: Any) -> None:
+def test_a_failed_event_leaves_revisions_as_they_were(judged_by: Any, options: Any) -> None:
     """A closed session that only it touched gives no further row."""
     spec = collecting(
-        GAP, on_error="reject", update=poisoned, create=created, judged_by=judged_by, **options
+        GAP,
+        on_error="reject",
+        update=poisoned,
+        create=created,
+        lateness=Lateness(judged_by=judged_by, **options),
     )
     driver = SessionDriver(spec)
     feed(driver, 10)
@@ -241,7 +272,9 @@ def created(key: Any, event: Reading) -> Open:
 def test_a_rule_closes_a_session_and_says_so_at_the_end() -> None:
     """Rows of open sessions have no rule yet."""
     rules = SessionRules("10 seconds", max_events=3)
-    driver = SessionDriver(in_order(rules, emit="on_update", watermark_delay=timedelta(seconds=5)))
+    driver = SessionDriver(
+        in_order(rules, results=Results(emit="on_update"), watermark_delay=timedelta(seconds=5))
+    )
     found = []
     for second in (10, 11, 12, 13, 14, 20, 60, 61):
         fed(driver, (after(second), reading(second)))
@@ -254,10 +287,10 @@ def test_a_rule_closes_a_session_and_says_so_at_the_end() -> None:
 
 
 @BOTH_LAYOUTS
-def test_an_event_of_the_day_before_joins_the_session_that_midnight_closed(layout: str) -> None:
+def test_an_event_of_the_day_before_joins_the_session_that_midnight_closed(layout: Any) -> None:
     """Late events are of the day in which they happened."""
     rules = SessionRules("10 seconds", midnight="UTC")
-    spec = collecting(rules, allowed="1 minute", layout=layout)
+    spec = collecting(rules, lateness=Lateness(allowed="1 minute"), storage=Storage(layout=layout))
     driver = SessionDriver(spec)
     for seconds, value in ((-5, 1), (1, 2), (-3, 3), (2, 4), (-1, 5)):
         driver.add("a", at("23:59:59") + timedelta(seconds=1 + seconds), reading(value))
@@ -276,7 +309,7 @@ def test_an_event_of_the_day_before_joins_the_session_that_midnight_closed(layou
 def test_an_idle_source_closes_with_a_final_row() -> None:
     """And what it has closed waits for late events as any other does."""
     rules = SessionRules("10 seconds", close_idle_after="1 minute")
-    spec = collecting(rules, emit="on_update", allowed="1 hour")
+    spec = collecting(rules, results=Results(emit="on_update"), lateness=Lateness(allowed="1 hour"))
     driver = SessionDriver(spec, processing_time=at("12:00:10"))
     fed(driver, (after(10), reading(1)))
     assert [None] == [row.closed_by for row in driver.take_rows()]
@@ -290,9 +323,11 @@ def test_an_idle_source_closes_with_a_final_row() -> None:
 
 def test_other_options_are_refused_over_a_checkpoint() -> None:
     """As with any rule under which state is stored."""
-    driver = SessionDriver(collecting(GAP, emit="on_update"))
+    driver = SessionDriver(collecting(GAP, results=Results(emit="on_update")))
     feed(driver, 10)
-    other = SessionDriver.restore(collecting(GAP, emit="every 2 events"), driver.snapshot())
+    other = SessionDriver.restore(
+        collecting(GAP, results=Results(emit="every 2 events")), driver.snapshot()
+    )
     other.add("a", at(after(11)), reading(1))
     with pytest.raises(StateMismatchError, match="`revisions`"):
         other.run_batch()
@@ -301,23 +336,27 @@ def test_other_options_are_refused_over_a_checkpoint() -> None:
 @pytest.mark.parametrize(
     ("before", "now", "rows"),
     [
-        ({}, {"emit": "on_update"}, [([100], 1, False)]),
-        ({}, {"emit": "every 2 events"}, []),
-        ({"emit": "on_update"}, {"emit": "every 5 seconds"}, []),
-        ({"emit": "on_update"}, {}, []),
-        ({"allowed": "1h"}, {"emit": "on_update"}, [([100], 1, False)]),
-        ({"allowed": "1h"}, {"allowed": "2h"}, []),
+        ({}, {"results": Results(emit="on_update")}, [([100], 1, False)]),
+        ({}, {"results": Results(emit="every 2 events")}, []),
+        ({"results": Results(emit="on_update")}, {"results": Results(emit="every 5 seconds")}, []),
+        ({"results": Results(emit="on_update")}, {}, []),
+        (
+            {"lateness": Lateness(allowed="1h")},
+            {"results": Results(emit="on_update")},
+            [([100], 1, False)],
+        ),
+        ({"lateness": Lateness(allowed="1h")}, {"lateness": Lateness(allowed="2h")}, []),
     ],
 )
 @BOTH_LAYOUTS
 def test_state_is_carried_over_to_other_options(
-    layout: str, before: dict[str, Any], now: dict[str, Any], rows: list[Any]
+    layout: Any, before: dict[str, Any], now: dict[str, Any], rows: list[Any]
 ) -> None:
     """Open sessions give rows as they're due; closed ones stay where there's lateness."""
-    driver = SessionDriver(collecting(GAP, layout=layout, **before))
+    driver = SessionDriver(collecting(GAP, storage=Storage(layout=layout), **before))
     feed(driver, 10, 100)
     feed(driver)
-    carried = driver.migrate(collecting(GAP, layout=layout, **now))
+    carried = driver.migrate(collecting(GAP, storage=Storage(layout=layout), **now))
     carried.add("b", at(after(101)), reading(1))
     carried.run_batch()
     found = [
@@ -327,7 +366,7 @@ def test_state_is_carried_over_to_other_options(
     assert 2 == len(carried.open_sessions())
     carried.add("a", at(after(10)), reading(1))
     carried.run_batch()
-    assert ("allowed" in now) == (not carried.take_rejections("late"))
+    assert ("lateness" in now) == (not carried.take_rejections("late"))
 
 
 @pytest.mark.parametrize(
@@ -342,9 +381,11 @@ def test_the_next_row_comes_by_the_options_of_now(before: str, now: str) -> None
     """When it would have come by another clock, or another duration, says nothing."""
     gap = EventTimeGap("1 minute")
     noon = at("12:00")
-    driver = SessionDriver(collecting(gap, emit=before), processing_time=noon.replace(year=2030))
+    driver = SessionDriver(
+        collecting(gap, results=Results(emit=before)), processing_time=noon.replace(year=2030)
+    )
     assert feed(driver, 10) == []
-    carried = driver.migrate(collecting(gap, emit=now))
+    carried = driver.migrate(collecting(gap, results=Results(emit=now)))
     assert feed(carried, 20) == []
     carried.advance_processing_time(timedelta(seconds=5))
     assert feed(carried, 21) == [([10, 20, 21], 1, False)]
@@ -352,7 +393,7 @@ def test_the_next_row_comes_by_the_options_of_now(before: str, now: str) -> None
 
 def test_the_first_row_waits_from_a_start_that_moved_back() -> None:
     """As it does where all events came at once."""
-    options = {"emit": "every 20 seconds", "watermark_delay": "20 seconds"}
+    options = {"results": Results(emit="every 20 seconds"), "watermark_delay": "20 seconds"}
     driver = SessionDriver(collecting(EventTimeGap("1 minute"), **options))
     assert feed(driver, 30) == feed(driver, 15) == []
     assert move(driver, 35) == [([15, 30], 1, False)]
@@ -360,7 +401,7 @@ def test_the_first_row_waits_from_a_start_that_moved_back() -> None:
 
 def test_a_batch_hands_over_what_its_stream_shows() -> None:
     """The sessions that a backfill leaves open give their first rows in the first micro-batch."""
-    spec = collecting(GAP, emit="on_update", watermark_delay=timedelta(seconds=5))
+    spec = collecting(GAP, results=Results(emit="on_update"), watermark_delay=timedelta(seconds=5))
     history = [{"key": "a", "at": at(after(10)), "value": 1, "gap": timedelta(0)}]
     driver = SessionDriver.backfill(spec, history, until=at(after(15)))
     assert not driver.take_rows()
@@ -373,7 +414,7 @@ def test_a_batch_hands_over_what_its_stream_shows() -> None:
 
 def test_a_frame_has_the_columns_of_spark() -> None:
     """In their order."""
-    driver = SessionDriver(collecting(GAP, emit="on_update"))
+    driver = SessionDriver(collecting(GAP, results=Results(emit="on_update")))
     fed(driver, (after(10), reading(1)))
     frame = driver.take_frame()
     assert [*frame.columns] == [
@@ -387,14 +428,14 @@ def test_a_frame_has_the_columns_of_spark() -> None:
 
 
 @BOTH_LAYOUTS
-def test_an_event_that_comes_again_gives_no_row(layout: str) -> None:
+def test_an_event_that_comes_again_gives_no_row(layout: Any) -> None:
     """Its id is known while its session is there, and for so long after that as the spec says."""
     spec = collecting(
         GAP,
-        emit="on_update",
-        allowed="1 minute",
-        drop_duplicates_for="2 minutes",
-        layout=layout,
+        results=Results(emit="on_update"),
+        lateness=Lateness(allowed="1 minute"),
+        inputs=Inputs(drop_duplicates_for="2 minutes"),
+        storage=Storage(layout=layout),
     )
     driver = SessionDriver(spec)
     assert 1 == len(feed(driver, 10))
@@ -412,10 +453,10 @@ def test_an_event_that_comes_again_gives_no_row(layout: str) -> None:
 def test_explain_session_shows_a_session_with_early_rows_once() -> None:
     """Rows that come before its close change nothing; what comes after it isn't explained."""
     events = [(at(after(second)), reading(second)) for second in (10, 15, 60)]
-    spec = collecting(GAP, emit="every 5 seconds of processing time")
+    spec = collecting(GAP, results=Results(emit="every 5 seconds of processing time"))
     first, second = explain_session(spec, "a", events).sessions
     assert (2, False, 1, True) == (
         len(first.events), first.is_open, len(second.events), second.is_open
     )  # fmt: skip
     with pytest.raises(SpecError, match=r"lateness=Lateness\(\)"):
-        explain_session(collecting(GAP, allowed="1 hour"), "a", events)
+        explain_session(collecting(GAP, lateness=Lateness(allowed="1 hour")), "a", events)

@@ -13,24 +13,30 @@ from pyspark import cloudpickle
 from sessionkit import (
     EventTimeGap,
     Functions,
+    Inputs,
+    Lateness,
     Memory,
     Session,
     SessionSpec,
     StateMismatchError,
     StateValueError,
+    Storage,
     UserFunctionError,
 )
 from sessionkit.testing import SessionDriver, at, minutes
 from sessionkit.testing.drivers.results import read_output
 from sessionkit.testing.drivers.rows import input_frame
-from tests.support.options import evolved
 from tests.support.packs import run_whole
 from tests.support.session_specs import Listed, Open, Reading, collecting, in_order
 
 GAP = timedelta(minutes=10)
 TOO_LATE = datetime(9999, 12, 31, 23, 50, tzinfo=UTC)
 """One gap after this no `datetime` is left."""
-BASE = collecting(EventTimeGap(GAP), bucket_count=2)
+
+
+def based(**options: Any) -> SessionSpec[Any, Any, Any]:
+    timeout = options.pop("timeout", EventTimeGap(GAP))
+    return collecting(timeout, **{"storage": Storage(bucket_count=2), **options})
 
 
 def driven(
@@ -78,7 +84,7 @@ def fail_in(
 ) -> SessionDriver[Any, Any, Any]:
     """Run two open sessions, a bridge between them, and the end, with one function replaced."""
     changes: dict[str, Any] = {role: function, "watermark_delay": "1 hour", **options}
-    spec = evolved(BASE, **changes)
+    spec = based(**changes)
     driver = driven(spec, *TWO_THAT_MERGE)
     driver.add("a", at("10:08"), Reading(3, GAP))
     driver.run_batch()
@@ -147,7 +153,7 @@ def test_a_session_without_the_row_that_finish_promises_is_no_row_less(
     on_error: Any, memory: Memory | None
 ) -> None:
     """`-> Listed` promises a row, so a path without `return` is an error of the function."""
-    spec = evolved(BASE, finish=even, on_error=on_error, memory=memory)
+    spec = based(finish=even, on_error=on_error, memory=memory)
     expected = "for Key(key='b'), must return Listed, found NoneType\n\nHint: "
     if on_error == "raise":
         with pytest.raises(UserFunctionError) as caught:
@@ -171,7 +177,7 @@ def yields_and_returns(session: Any, state: Any) -> Any:
 def test_a_row_that_a_generator_returns_is_not_lost(memory: Memory | None) -> None:
     """Python gives it to nobody, so it's refused."""
     with pytest.raises(UserFunctionError) as caught:
-        closing(evolved(BASE, finish=yields_and_returns, memory=memory), *EVENS)
+        closing(based(finish=yields_and_returns, memory=memory), *EVENS)
 
     assert "`finish` is a generator, and returns a Listed at its end\n\nHint: yield" in str(
         caught.value
@@ -181,7 +187,7 @@ def test_a_row_that_a_generator_returns_is_not_lost(memory: Memory | None) -> No
 @pytest.mark.parametrize("finish", [sometimes, several, unsaid])
 def test_a_session_may_give_no_row_where_the_annotation_allows_it(finish: Any) -> None:
     """None in a union, a list, which may be empty, and no annotation at all."""
-    driver = closing(evolved(BASE, finish=finish), *EVENS)
+    driver = closing(based(finish=finish), *EVENS)
 
     assert [Listed([1, 2], 2)] == driver.take_results()
     assert (2, 0) == (driver.counts.sessions, driver.counts.failed_output)
@@ -211,7 +217,7 @@ def test_the_promise_of_an_annotation_crosses_to_executors_that_lack_its_names()
     names: dict[str, Any] = {"__name__": "of_no_module", "Listed": Listed, "even": even}
     text = "def finish(session, state) -> 'Listed': return even(session, state)"
     exec(text, names)  # noqa: S102 (no module, so it's sent with the names that its body has)
-    spec = evolved(BASE, finish=names["finish"])
+    spec = based(finish=names["finish"])
     sent = cloudpickle.loads(cloudpickle.dumps(spec))  # type: ignore[no-untyped-call]
 
     assert {"finish", "update", "merge"} == spec.must_return == sent.must_return
@@ -244,8 +250,8 @@ def test_a_merge_that_fails_blames_the_event_between() -> None:
 
 def test_finish_may_return_several_rows_or_none() -> None:
     """A list gives a row each, under the session's one id; None gives none."""
-    twice = evolved(BASE, finish=lambda session, state: [Listed([n], 1) for n in state.values])
-    never = evolved(BASE, finish=lambda session, state: None)
+    twice = based(finish=lambda session, state: [Listed([n], 1) for n in state.values])
+    never = based(finish=lambda session, state: None)
 
     found = closing(twice, ("a", 0, 1), ("a", 1, 2)).take_rows()
 
@@ -257,7 +263,7 @@ def test_finish_may_return_several_rows_or_none() -> None:
 @pytest.mark.parametrize("result", [7, [Listed([1], 1), "text"], Open([1])])
 def test_finish_must_return_rows(result: Any) -> None:
     """Anything else is an error with the key."""
-    spec = evolved(BASE, finish=lambda session, state: result)
+    spec = based(finish=lambda session, state: result)
 
     with pytest.raises(UserFunctionError, match="for Key.*, must return Listed, found "):
         closing(spec, ("a", 0, 1))
@@ -271,7 +277,7 @@ def test_a_result_of_the_wrong_type_is_named_with_path_and_key() -> None:
         return Listed(values, session.events)
 
     with pytest.raises(UserFunctionError) as caught:
-        closing(evolved(BASE, finish=finish, bucket_count=1), ("a", 0, 1), ("b", 0, 2))
+        closing(based(finish=finish, storage=Storage(bucket_count=1)), ("a", 0, 1), ("b", 0, 2))
 
     assert "for Key(key='b'), returned a row that does not fit" in str(caught.value)
     assert "`Listed.values[0]` must be an int, found str" in str(caught.value)
@@ -285,7 +291,7 @@ def test_a_state_of_the_wrong_type_is_named_with_path_and_key() -> None:
         return Open(values)
 
     with pytest.raises(StateValueError) as caught:
-        driven(evolved(BASE, create=create, bucket_count=1), ("a", 0, 1), ("b", 0, 2))
+        driven(based(create=create, storage=Storage(bucket_count=1)), ("a", 0, 1), ("b", 0, 2))
 
     assert "the state of Key(key='b') does not fit" in str(caught.value)
     assert "`Open.values[0]` must be an int, found NoneType" in str(caught.value)
@@ -305,7 +311,7 @@ def own_gap(event: Reading) -> timedelta:
 
 def with_gaps(*gaps: tuple[int, timedelta], **options: Any) -> SessionDriver[Any, Any, Any]:
     """Run one batch of events of one key, with these values and gaps."""
-    spec = evolved(BASE, timeout=EventTimeGap(own_gap, max_gap="1 hour"), **options)
+    spec = based(timeout=EventTimeGap(own_gap, max_gap="1 hour"), **options)
     driver = SessionDriver(spec)
     for value, gap in gaps:
         driver.add("a", at("10:00"), Reading(value, gap))
@@ -478,11 +484,11 @@ def test_classes_without_fields_work() -> None:
 
 @pytest.mark.parametrize(("judged_by", "expected"), [("event", [[1]]), ("session", [[1, 2]])])
 def test_an_event_whose_own_window_is_over_but_touches_an_open_session(
-    judged_by: str, expected: list[list[int]]
+    judged_by: Any, expected: list[list[int]]
 ) -> None:
     """It is late by its own window, and joins by that of the session."""
-    changes: dict[str, Any] = {"judged_by": judged_by}
-    spec = evolved(BASE, **changes)
+    changes: dict[str, Any] = {"lateness": Lateness(judged_by=judged_by)}
+    spec = based(**changes)
     driver = driven(spec, ("a", 0, 1))
     driver.advance_watermark_to(at("10:08"))
     driver.add("a", at("09:57"), Reading(2, GAP))
@@ -493,7 +499,7 @@ def test_an_event_whose_own_window_is_over_but_touches_an_open_session(
 
 def test_late_by_the_merged_window_too() -> None:
     """An event that touches nothing open is late whichever window is asked."""
-    driver = driven(evolved(BASE, judged_by="session"), ("a", 0, 1))
+    driver = driven(based(lateness=Lateness(judged_by="session")), ("a", 0, 1))
     driver.advance_watermark_to(at("10:08"))
     driver.add("b", at("09:57"), Reading(2, GAP))
     driver.add("c", at("10:07"), Reading(3, GAP))
@@ -530,7 +536,7 @@ def test_two_sessions_that_meet_without_a_merge_stop_the_query() -> None:
 
 def test_times_of_other_zones_are_the_same_instants() -> None:
     """An event's zone does not matter."""
-    driver = driven(BASE)
+    driver = driven(based())
     zone = at("10:00").astimezone(UTC)
     driver.add("a", zone, Reading(1, GAP))
     driver.run_batch()
@@ -593,7 +599,7 @@ def test_an_event_that_a_function_changed_is_read_anew_for_a_refold() -> None:
 def test_a_merge_that_fails_spares_the_events_beside_the_bridge(other: int) -> None:
     """Whatever else comes in its batch, only the event that bridges has failed."""
     changes: dict[str, Any] = {"merge": raising, "on_error": "reject", "watermark_delay": "5 hours"}
-    driver = driven(evolved(BASE, **changes), ("a", 0, 1), ("a", 17, 2))
+    driver = driven(based(**changes), ("a", 0, 1), ("a", 17, 2))
     driver.add("a", at("10:08"), Reading(3, GAP))
     driver.add("a", at("10:00") + minutes(other), Reading(4, GAP))
     driver.run_batch()
@@ -612,7 +618,7 @@ def test_without_a_bad_bridge_the_rest_is_judged_in_sessions_of_its_own() -> Non
         return Open([*state.values, event.value])
 
     changes: dict[str, Any] = {"update": update, "on_error": "reject"}
-    driver = driven(evolved(BASE, **changes), ("a", 0, 1), ("a", 9, 2), ("a", 18, 3))
+    driver = driven(based(**changes), ("a", 0, 1), ("a", 9, 2), ("a", 18, 3))
 
     assert [[1], [3]] == [session.state.values for session in driver.open_sessions()]
 
@@ -622,7 +628,7 @@ def test_without_a_bad_bridge_the_rest_is_judged_in_sessions_of_its_own() -> Non
 
 def test_a_batch_in_order_holds_nothing() -> None:
     """The limit of held events is one of a stream; in a batch every turn has come."""
-    spec = in_order(EventTimeGap(GAP), max_buffered_per_key=2)
+    spec = in_order(EventTimeGap(GAP), inputs=Inputs(max_buffered_per_key=2))
     rows = [
         {"key": "a", "at": at("10:00") + minutes(minute), "value": minute, "gap": GAP}
         for minute in (3, 1, 2, 0)
@@ -637,7 +643,7 @@ def test_a_batch_in_order_holds_nothing() -> None:
 
 def test_the_limit_of_held_events_holds_in_the_first_micro_batch_too() -> None:
     """Before there is a watermark all wait; those beyond move it, though they're quarantined."""
-    driver = SessionDriver(in_order(EventTimeGap(GAP), max_buffered_per_key=2))
+    driver = SessionDriver(in_order(EventTimeGap(GAP), inputs=Inputs(max_buffered_per_key=2)))
     for minute in (0, 1, 2, 3):
         driver.add("a", at("10:00") + minutes(minute), Reading(minute, GAP))
     driver.run_batch()
@@ -648,7 +654,7 @@ def test_the_limit_of_held_events_holds_in_the_first_micro_batch_too() -> None:
 
 def test_the_last_instant_of_the_calendar_is_quarantined() -> None:
     """A session that would end after the year 9999 can't be shown, so its event isn't taken."""
-    spec = evolved(BASE, max_future_skew=None)
+    spec = based(inputs=Inputs(max_future_skew=None))
     driver = SessionDriver(spec)
     driver.add("a", datetime(9999, 12, 31, 23, 49, tzinfo=UTC), Reading(1, GAP))
     driver.add("b", datetime(9999, 12, 31, 23, 55, tzinfo=UTC), Reading(2, GAP))

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from examples.visits import visits
-from sessionkit import SessionRules
+from sessionkit import Inputs, Lateness, SessionRules, Storage
 from sessionkit._engine.counts import COUNTED
 from sessionkit._engine.logic import BucketStats
 from sessionkit._engine.shell.worker import worker_of
@@ -16,7 +16,6 @@ from sessionkit._instants import micros_of
 from sessionkit.testing import FakeGroupState
 from sessionkit.testing.drivers.query import PagedGroupState
 from sessionkit.testing.drivers.rows import input_frame
-from tests.support.options import evolved
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
 NOON_MS = int(NOON.timestamp() * 1000)
@@ -45,7 +44,7 @@ def said(spec: Any, state: FakeGroupState, *frames: pd.DataFrame) -> BucketStats
 @pytest.mark.parametrize("layout", ["buckets", "pages"])
 def test_a_bucket_says_what_it_has_stored(layout: Any) -> None:
     """Sessions, bytes and, in a bucket that is read as a whole, when the oldest session began."""
-    spec = evolved(visits, layout=layout)
+    spec = attrs.evolve(visits, storage=Storage(layout=layout))
     state = FakeGroupState(timeout="EventTimeTimeout", watermark_ms=0)
     first = said(spec, state, frame_of(spec, 5, 3, 90))
     after = state.stored_after()
@@ -72,7 +71,7 @@ def test_a_bucket_says_what_it_has_stored(layout: Any) -> None:
 @pytest.mark.parametrize("layout", ["buckets", "pages"])
 def test_a_bucket_that_is_left_with_nothing_says_so(layout: Any) -> None:
     """Its last session has closed, so its row is gone."""
-    spec = evolved(visits, layout=layout)
+    spec = attrs.evolve(visits, storage=Storage(layout=layout))
     state = FakeGroupState(timeout="EventTimeTimeout", watermark_ms=0)
     said(spec, state, frame_of(spec, 0))
     ended = state.next_call(watermark_ms=NOON_MS + 30 * MINUTE_MS, has_timed_out=True)
@@ -80,16 +79,20 @@ def test_a_bucket_that_is_left_with_nothing_says_so(layout: Any) -> None:
     assert BucketStats(watermark_us=(NOON_MS + 30 * MINUTE_MS) * 1000) == said(spec, ended)
 
 
-@pytest.mark.parametrize("option", [{"drop_duplicates_for": "1h"}, {"allowed": "1h"}], ids=str)
+@pytest.mark.parametrize(
+    "option",
+    [{"inputs": Inputs(drop_duplicates_for="1h")}, {"lateness": Lateness(allowed="1h")}],
+    ids=str,
+)
 def test_a_session_that_has_closed_is_not_open_though_it_is_remembered(option: Any) -> None:
     """It stays for events that come again, or late; pages alone tell how many such there are."""
-    spec = evolved(visits, **option)
+    spec = attrs.evolve(visits, **option)
     state = FakeGroupState(timeout="EventTimeTimeout", watermark_ms=0)
     said(spec, state, frame_of(spec, 0, 90))
     ended = state.next_call(watermark_ms=NOON_MS + 40 * MINUTE_MS, has_timed_out=True)
     found = said(spec, ended)
     after: Any = ended.stored_after()
-    paged = evolved(spec, layout="pages")
+    paged = attrs.evolve(spec, storage=Storage(layout="pages"))
     first = FakeGroupState(timeout="EventTimeTimeout", watermark_ms=0)
 
     assert (1, micros_of(NOON + 90 * MINUTE)) == (found.open, found.oldest_us)

@@ -2,18 +2,18 @@
 
 from datetime import UTC, datetime, timedelta
 
+import attrs
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from examples.visits import View, visits
-from sessionkit import StateCorruptedError
+from sessionkit import StateCorruptedError, Storage
 from sessionkit._engine.shell.changes import Stored, changed_memory, changed_rows
 from sessionkit._engine.shell.storage import logic_of
 from sessionkit.testing import SessionDriver
 from sessionkit.testing.drivers.query import stored_rows
-from tests.support.options import evolved
 
 ROWS = st.dictionaries(st.integers(0, 60), st.floats(), min_size=20, max_size=60)
 
@@ -47,7 +47,7 @@ def table(rows: dict[int, float]) -> pa.Table:
 
 def test_a_page_that_spark_does_not_name_is_missed() -> None:
     """The directory says that it is another one, so nothing is left out in silence."""
-    spec = evolved(visits, layout="pages", bucket_count=1)
+    spec = attrs.evolve(visits, storage=Storage(layout="pages", bucket_count=1))
     driver, stored = SessionDriver(spec), [Stored()]
     for minute in range(2):
         at = datetime(2026, 3, 8, 12, tzinfo=UTC) + timedelta(minutes=minute)

@@ -21,7 +21,6 @@ from sessionkit._engine.shell.seed import HELD_COLUMN, KEPT_COLUMN, SeedFormat
 from sessionkit._engine.shell.storage import logic_of
 from sessionkit._instants import BEGINNING_US
 from sessionkit.testing import SessionDriver
-from tests.support.options import evolved
 from tests.support.session_specs import Open, Reading, collecting, in_order
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
@@ -96,11 +95,14 @@ class Renamed:
 def test_held_events_of_another_class_are_refused() -> None:
     """The new class has a field that the events that wait don't have."""
     old = keyed(str, in_order)
-    new: Any = evolved(
+    new: Any = attrs.evolve(
         old,
-        event=Renamed,
-        create=lambda key, event: old.state([event.number]),
-        update=lambda state, event: state,
+        logic=attrs.evolve(
+            old.functions,
+            event=Renamed,
+            create=lambda key, event: old.state([event.number]),
+            update=lambda state, event: state,
+        ),
     )
 
     with pytest.raises(StateMismatchError, match="the column `event.number` of the events that"):

@@ -24,7 +24,6 @@ from sessionkit._engine.shell.worker import worker_of
 from sessionkit.testing import FakeGroupState, SessionDriver, Snapshot
 from sessionkit.testing.drivers.query import PagedGroupState, stored_rows
 from sessionkit.testing.fakes.group_state import StoredGroup
-from tests.support.options import evolved
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -162,7 +161,7 @@ def test_a_page_that_is_only_read_is_not_written() -> None:
 
 def test_pages_of_users_that_are_only_remembered_are_not_read() -> None:
     """Neither for a user who comes back, nor for a session that ends."""
-    spec = evolved(NOTES, memory=Memory(time_to_live="400 days"))
+    spec = attrs.evolve(NOTES, memory=Memory(time_to_live="400 days"))
     driver = driver_with(range(1000), spec=spec)
     driver.advance_watermark_to(NOON + 60 * MINUTE)
     driver.run_batch()
@@ -246,7 +245,12 @@ def test_fields_in_another_order_read_the_pages_of_before() -> None:
     def merge_turned(left: Turned, right: Turned) -> None:
         merge(left, right)  # type: ignore[arg-type]
 
-    turned = evolved(NOTES, state=Turned, result=Turned, update=update_turned, merge=merge_turned)
+    turned = attrs.evolve(
+        NOTES,
+        logic=attrs.evolve(
+            NOTES.functions, state=Turned, result=Turned, update=update_turned, merge=merge_turned
+        ),
+    )
     driver = SessionDriver.restore(turned, driver_with(range(1000)).snapshot())
     for _ in range(2):
         driver.add("user 1", NOON + MINUTE, Note("y"))
@@ -361,14 +365,17 @@ def test_a_damaged_directory_stops_the_query(place: int) -> None:
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"bucket_count": 2}, "`bucket_count` is 2 in the spec, 1 in the checkpoint"),
-        ({"version": 2}, "`state_version` is 2 in the spec, 1 in the checkpoint"),
+        (
+            {"storage": Storage(bucket_count=2)},
+            "`bucket_count` is 2 in the spec, 1 in the checkpoint",
+        ),
+        ({"storage": Storage(version=2)}, "`state_version` is 2 in the spec, 1 in the checkpoint"),
         ({"watermark_delay": "2h"}, "`watermark_delay` is 2 hours in the spec"),
     ],
 )
 def test_other_rules_stop_the_query(changes: dict[str, Any], text: str) -> None:
     """The directory holds the rules under which all of its pages were written."""
-    spec: Any = evolved(NOTES, **changes)
+    spec: Any = attrs.evolve(NOTES, **changes)
     row = stored(driver_with(range(10)))
     state = FakeGroupState(value=row, timeout="EventTimeTimeout", watermark_ms=0)
 

@@ -10,9 +10,11 @@ import pytest
 
 from sessionkit import (
     EventTimeGap,
+    Inputs,
     RenamedFrom,
     StatefulSpec,
     StateMismatchError,
+    Storage,
     UserFunctionError,
 )
 from sessionkit._engine.shell.reading import (
@@ -46,7 +48,6 @@ from tests.support.changed_classes import (
     sessions,
     states,
 )
-from tests.support.options import evolved
 
 
 def stateless(spec: Any) -> set[str]:
@@ -99,8 +100,8 @@ def seen_first(driver: Any, make: Any) -> Any:
 def test_a_function_leads_from_version_to_version(make: Any, layout: str) -> None:
     """Groups that a version skipped go all the way; each is upgraded when it's read."""
     first = make(count, First, layout)
-    third = make(count_texts, Third, layout, upgrade={1: of_first})
-    fourth = make(count_words, Fourth, layout, upgrade={1: of_first, 2: of_third})
+    third = make(count_texts, Third, layout, storage=Storage(upgrade={1: of_first}))
+    fourth = make(count_words, Fourth, layout, storage=Storage(upgrade={1: of_first, 2: of_third}))
     driver = driver_of(first)
     add(driver, View(2, "a"), at("12:00"))
     driver.advance_watermark_to(at("12:05"))
@@ -235,10 +236,10 @@ def test_an_upgrade_from_the_class_without_the_field_takes_no_old_value() -> Non
     add(driver, View(2, "a"), at("12:00"))
     driver.advance_watermark_to(at("12:10"))
     add(driver, View(0, "a"), at("12:20"))
-    spec = sessions(ignore, Again, "buckets", upgrade={1: of_shorter})
+    spec = sessions(ignore, Again, "buckets", storage=Storage(upgrade={1: of_shorter}))
 
     assert Again("a", 0) == states(changed(driver, spec))[USERS[0]]
-    rows = compared_rows(Again, (First, 1, 5), (Shorter, 6, 9), upgrade={1: of_shorter})
+    rows = compared_rows(Again, (First, 1, 5), (Shorter, 6, 9), storage=spec.storage)
     check_order(rows, "the checkpoint")
 
 
@@ -268,11 +269,14 @@ UNDO = "undo the change of `gap_inclusive`, which migrate can't carry; it can ca
     ("changes", "hint"),
     [
         (
-            {"bucket_count": 3},
+            {"storage": Storage(bucket_count=3)},
             f"pass storage=Storage(bucket_count=2), as it was started, or {CARRY}",
         ),
         (
-            {"bucket_count": 3, "timeout": EventTimeGap("30m", gap_inclusive=False)},
+            {
+                "storage": Storage(bucket_count=3),
+                "timeout": EventTimeGap("30m", gap_inclusive=False),
+            },
             UNDO,
         ),
     ],
@@ -284,7 +288,7 @@ def test_another_rule_names_what_carries_the_state_over(changes: Any, hint: str)
     add(driver, View(2, "a"), at("12:00"))
 
     with pytest.raises(StateMismatchError) as refused:
-        states(changed(driver, evolved(spec, **changes)))
+        states(changed(driver, attrs.evolve(spec, **changes)))
 
     assert hint == str(refused.value).partition("Hint: ")[2]
 
@@ -322,8 +326,11 @@ def test_state_of_an_option_that_is_gone_is_refused(entry: dict[str, Any], optio
 @pytest.mark.parametrize(
     ("more", "text"),
     [
-        ({"version": 3}, "`state_version` is 3 in the spec, 1 in the checkpoint"),
-        ({"upgrade": {2: of_third}}, "`state_version` is 3 in the spec, 1 in the checkpoint"),
+        ({"storage": Storage(version=3)}, "`state_version` is 3 in the spec, 1 in the checkpoint"),
+        (
+            {"storage": Storage(upgrade={2: of_third})},
+            "`state_version` is 3 in the spec, 1 in the checkpoint",
+        ),
     ],
 )
 def test_a_version_from_which_nothing_leads_is_refused(more: dict[str, Any], text: str) -> None:
@@ -333,7 +340,7 @@ def test_a_version_from_which_nothing_leads_is_refused(more: dict[str, Any], tex
     with pytest.raises(StateMismatchError, match=text):
         states(changed(driver, sessions(count_words, Fourth, "buckets", **more)))
 
-    later = sessions(count_texts, Third, "buckets", upgrade={1: of_first})
+    later = sessions(count_texts, Third, "buckets", storage=Storage(upgrade={1: of_first}))
     driver = driver_of(later)
     add(driver, View(2, "a"), at("12:00"))
     with pytest.raises(StateMismatchError, match="`state_version` is 1 in the spec, 2 in the"):
@@ -378,11 +385,15 @@ def test_a_new_field_next_to_the_old_one_covers_any_change_of_events_that_wait(l
 
 def test_columns_that_pass_through_may_change() -> None:
     """They're shown only, so one that is new is null in the events that wait."""
-    driver = driver_of(sessions(count, First, "buckets", passthrough={"offset": int}))
+    driver = driver_of(
+        sessions(count, First, "buckets", inputs=Inputs(passthrough={"offset": int}))
+    )
     driver.add("ann", at("12:00"), View(1), offset=5)
     driver.run_batch()
 
-    later = changed(driver, sessions(count, First, "buckets", passthrough={"raw": str}))
+    later = changed(
+        driver, sessions(count, First, "buckets", inputs=Inputs(passthrough={"raw": str}))
+    )
 
     assert [1] == [one.state.views for one in later.open_sessions()]
 
@@ -402,7 +413,7 @@ def test_a_failing_upgrade_names_the_key() -> None:
     driver.run_batch()
 
     for function, text in ((fail, "raised KeyError"), (forget, "must return a Third, found None")):
-        spec = sessions(count_texts, Third, "buckets", upgrade={1: function})
+        spec = sessions(count_texts, Third, "buckets", storage=Storage(upgrade={1: function}))
         with pytest.raises(UserFunctionError, match=text) as failed:
             states(changed(driver, spec))
         assert "`upgrade[1]`" in str(failed.value)

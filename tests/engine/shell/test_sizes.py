@@ -12,7 +12,6 @@ from sessionkit._engine.logic import Memory
 from sessionkit._engine.rows.table import events_schema
 from sessionkit._engine.shell.stored import MOST_BYTES, check_size
 from sessionkit.testing import SessionDriver
-from tests.support.options import evolved
 from tests.support.stateful_specs import taking
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
@@ -83,9 +82,9 @@ def test_the_key_with_the_largest_part_is_named(
 
 @pytest.mark.long
 @pytest.mark.parametrize("layout", ["buckets", "pages"])
-def test_a_session_that_spark_could_not_store_is_refused(layout: str) -> None:
+def test_a_session_that_spark_could_not_store_is_refused(layout: Any) -> None:
     """Before Spark gets it, in any layout."""
-    driver = SessionDriver(evolved(PARTS, layout=layout))
+    driver = SessionDriver(attrs.evolve(PARTS, storage=Storage(layout=layout)))
     driver.add("ann", NOON, Part(5))
     driver.add("bob", NOON, Part(MOST_BYTES))
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pytest
 
-from sessionkit import Functions
+from sessionkit import Functions, Storage
 from sessionkit._engine.keys.program import stored_keys_of
 from sessionkit._engine.sessions.cutting import CODES
 from sessionkit._engine.sessions.view import open_sessions_of
@@ -100,7 +100,7 @@ def test_a_stored_format_is_read_by_every_later_release(make: Any, layout: str) 
     assert expected(First(2, "a")) == states(make(count, First, layout), file)
     later = make(count_later, Second, layout, LaterView)
     assert expected(Second(2.0, ["old"], "a")) == states(later, file)
-    fourth = make(count_words, Fourth, layout, upgrade={1: of_first, 2: of_third})
+    fourth = make(count_words, Fourth, layout, storage=Storage(upgrade={1: of_first, 2: of_third}))
     assert expected(Fourth(["2", "a"])) == states(fourth, file)
 
 

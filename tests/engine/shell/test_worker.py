@@ -6,18 +6,18 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from weakref import ref
 
+import attrs
 import pandas as pd
 import pyarrow as pa
 import pytest
 
 from examples.visits import View, visits
-from sessionkit import SessionSpec, StateCorruptedError, StateMismatchError
+from sessionkit import Inputs, SessionSpec, StateCorruptedError, StateMismatchError, Storage
 from sessionkit._engine.counts import COUNTED
 from sessionkit._engine.shell.worker import worker_of
 from sessionkit.testing import FakeGroupState, SessionDriver
 from sessionkit.testing.drivers.results import read_output
 from sessionkit.testing.drivers.rows import input_frame
-from tests.support.options import evolved
 from tests.support.packs import run_whole
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
@@ -175,7 +175,12 @@ def test_a_whole_bucket_has_no_late_events_and_nothing_open() -> None:
 
 def test_held_events_beyond_the_limit_are_quarantined_in_time_order() -> None:
     """Under `order="event_time"` a key holds so many events, the earliest of them."""
-    spec = evolved(visits, order="event_time", merge=None, max_buffered_per_key=2)
+    spec = attrs.evolve(
+        visits,
+        order="event_time",
+        inputs=Inputs(max_buffered_per_key=2),
+        logic=attrs.evolve(visits.functions, merge=None),
+    )
     state = fresh()
 
     _, rejections, counts = call(state, frame_of(3, 1, 2, spec=spec), spec=spec)
@@ -233,7 +238,7 @@ def test_a_partition_without_rows_counts_nothing() -> None:
 @pytest.mark.parametrize("layout", ["buckets", "pages"])
 def test_a_spec_is_forgotten_with_its_worker(layout: Any) -> None:
     """A Python worker process runs many micro-batches, and unpickles a worker for each of them."""
-    spec = evolved(visits, layout=layout)
+    spec = attrs.evolve(visits, storage=Storage(layout=layout))
     driver = SessionDriver(spec)
     for minute in (0, 1):
         driver.add("ann", NOON + timedelta(minutes=minute), View(url="/", seconds=1.0))

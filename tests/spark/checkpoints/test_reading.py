@@ -135,7 +135,7 @@ def by_key(found: dict[str, Any]) -> Any:
 
 
 SPECS: dict[str, Any] = {
-    "pages, with events that wait": in_order(EventTimeGap(GAP), layout="pages"),
+    "pages, with events that wait": in_order(EventTimeGap(GAP), storage=Storage(layout="pages")),
     "aggregates": SessionSpec.aggregate(
         Reading,
         {"n": count(), "values": collect("value", at_most=10)},

@@ -14,7 +14,14 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from sessionkit import DecimalType, EventTimeGap, SessionkitError, SpecError, StateMismatchError
+from sessionkit import (
+    DecimalType,
+    EventTimeGap,
+    SessionkitError,
+    SpecError,
+    StateMismatchError,
+    Storage,
+)
 from sessionkit._engine.wire.packing import joined_packs
 from sessionkit.spark import (
     Files,
@@ -85,12 +92,16 @@ def found_on_driver(driver: Any) -> list[Any]:
 
 CHANGES: dict[str, tuple[Any, Any]] = {
     "layout and order, with events that wait": (
-        in_order(EventTimeGap(GAP), watermark_delay=DELAY, layout="pages"),
+        in_order(EventTimeGap(GAP), watermark_delay=DELAY, storage=Storage(layout="pages")),
         collecting(EventTimeGap(GAP), watermark_delay=DELAY),
     ),
     "to pages, in time order, with another gap and delay and fewer buckets": (
         in_order(EventTimeGap(GAP), watermark_delay=DELAY),
-        in_order(EventTimeGap(2 * GAP), watermark_delay=DELAY / 2, layout="pages", bucket_count=2),
+        in_order(
+            EventTimeGap(2 * GAP),
+            watermark_delay=DELAY / 2,
+            storage=Storage(layout="pages", bucket_count=2),
+        ),
     ),
 }
 
@@ -147,10 +158,10 @@ def test_keys_go_on_in_another_layout(
     spark: SparkSession, tmp_path: Path, before: Any, after: Any
 ) -> None:
     """Keys in buckets become keys in pages, and the other way round."""
-    old = FileStream(spark, summing(layout=before), tmp_path / "old")
+    old = FileStream(spark, summing(storage=Storage(layout=before)), tmp_path / "old")
     old.put(*map(table, FILES[:2]))
     old.run()
-    spec = summing(layout=after)
+    spec = summing(storage=Storage(layout=after))
     seed = migrate(old.checkpoint, old.spec, spec, str(tmp_path / "seed"), spark=spark)
     elsewhere = partial(seed.unread, source=None)
     new = FileStream(spark, spec, tmp_path / "new", shape=elsewhere, seed=seed)
@@ -168,7 +179,7 @@ def test_keys_go_on_in_another_layout(
 
 def test_a_batch_is_handed_over_to_a_stream(spark: SparkSession, tmp_path: Path) -> None:
     """Batch to T and a stream from T have the rows of one batch over everything."""
-    spec = collecting(EventTimeGap(GAP), watermark_delay=DELAY, bucket_count=4)
+    spec = collecting(EventTimeGap(GAP), watermark_delay=DELAY, storage=Storage(bucket_count=4))
     until, files = NOON + timedelta(minutes=32), [*FILES, LAST]
     everything = [event for file in files for event in file]
     stream = FileStream(spark, spec, tmp_path / "new", shape=with_gap)
@@ -239,7 +250,7 @@ def test_a_stream_that_may_have_what_the_seed_has_is_refused(
 
 def test_history_that_a_stream_reads_again_is_late(spark: SparkSession, tmp_path: Path) -> None:
     """After `bootstrap` and the next `migrate`, a row counts once where nobody filters."""
-    spec = collecting(EventTimeGap(GAP), watermark_delay=DELAY, bucket_count=4)
+    spec = collecting(EventTimeGap(GAP), watermark_delay=DELAY, storage=Storage(bucket_count=4))
     until, history = NOON + timedelta(minutes=32), FILES[:3]
     first = FileStream(spark, spec, tmp_path / "first", shape=with_gap)
     first.put(*map(table, history))
@@ -274,7 +285,7 @@ def test_a_query_that_finished_nothing_is_not_carried_over(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """What it began with is in its seed, but for keys that it was asked to erase."""
-    spec = collecting(EventTimeGap(GAP), watermark_delay=DELAY, bucket_count=1)
+    spec = collecting(EventTimeGap(GAP), watermark_delay=DELAY, storage=Storage(bucket_count=1))
     plain = FileStream(spark, spec, tmp_path / "plain", shape=with_gap)
     plain.put(table(FILES[0]))
     plain.run()
@@ -310,7 +321,7 @@ def test_keys_that_the_old_query_was_to_erase_are_not_carried_over(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """A request that was read, and whose file is still there, doesn't erase a second time."""
-    spec = collecting(EventTimeGap(GAP), watermark_delay=DELAY, bucket_count=2)
+    spec = collecting(EventTimeGap(GAP), watermark_delay=DELAY, storage=Storage(bucket_count=2))
     stream = FileStream(spark, spec, tmp_path, shape=with_gap, erases=True)
     stream.put(table(FILES[0]))
     stream.run()
@@ -353,7 +364,7 @@ def test_a_key_is_in_the_bucket_that_spark_gives_it(spark: SparkSession) -> None
         "money": (Annotated[Decimal, DecimalType(12, 2)], Decimal("-10.50")),
     }
     kinds = {name: kind for name, (kind, _) in values.items()}
-    spec = collecting(EventTimeGap(GAP), bucket_count=10_007)
+    spec = collecting(EventTimeGap(GAP), storage=Storage(bucket_count=10_007))
     spec = attrs.evolve(spec, keys=kinds)
     key = tuple(value for _, value in values.values())
     schema = "text string, number int, yes boolean, raw binary, day date, at timestamp, "

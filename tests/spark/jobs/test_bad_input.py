@@ -393,7 +393,9 @@ def test_a_watermark_declared_before_is_refused(spark: SparkSession, tmp_path: P
         (SUMS, "Inputs(drop_duplicates_for=...)"),
         (summing(event=Tick, process=ignore), "be a query of its own"),
         (
-            summing(event=Tick, process=ignore, watermark_delay=None, layout="pages"),
+            summing(
+                event=Tick, process=ignore, watermark_delay=None, storage=Storage(layout="pages")
+            ),
             "be a query of its own",
         ),
     ],

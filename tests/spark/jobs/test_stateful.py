@@ -16,6 +16,7 @@ from sessionkit import (
     BucketResult,
     Counts,
     EventTimeGap,
+    Lateness,
     StatefulSpec,
     StateMismatchError,
     Storage,
@@ -169,7 +170,7 @@ def test_late_rows_are_processed_where_the_spec_says_so(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """They are folded however late they are: Spark drops none of them."""
-    spec = commanded(processing_timers=False, late_events="process")
+    spec = commanded(processing_timers=False, lateness=Lateness(late_events="process"))
     stream = FileStream(spark, spec, tmp_path, with_rejected=True)
     stream.put(
         commands(command("a", 100, "note", "first"), tick(100)),

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from examples import embedded_postgres as server
-from sessionkit import EventTimeGap
+from sessionkit import EventTimeGap, Storage
 from sessionkit.addons.postgres import Postgres
 from sessionkit.errors import SpecError
 from sessionkit.spark import ExactlyOnce, Files, Routes
@@ -23,7 +23,7 @@ from tests.support.spark_settings import changed
 from tests.support.streams import FileStream
 
 START = datetime(2026, 3, 8, 6, 50, tzinfo=UTC)
-SPEC = collecting(EventTimeGap("10 minutes"), bucket_count=2)
+SPEC = collecting(EventTimeGap("10 minutes"), storage=Storage(bucket_count=2))
 
 
 def hour(number: int) -> pa.Table:

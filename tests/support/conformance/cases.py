@@ -9,10 +9,20 @@ from typing import Any, Final, Literal, TypeAlias
 import attrs
 import pyarrow as pa
 
-from sessionkit import Aggregates, EventTimeGap, Session, SessionRules, SessionSpec
+from sessionkit import (
+    Aggregates,
+    EventTimeGap,
+    Functions,
+    Inputs,
+    Lateness,
+    Results,
+    Session,
+    SessionRules,
+    SessionSpec,
+    Storage,
+)
 from sessionkit import aggregates as agg
 from sessionkit.addons import presets
-from tests.support.options import evolved, session_spec
 
 Case: TypeAlias = dict[str, Any]
 Row: TypeAlias = dict[str, Any]
@@ -61,9 +71,11 @@ class Dialect:
     def options(self, case: Case) -> dict[str, Any]:
         lateness_ms = case["allowed_lateness_ms"] if self.lateness == "allowed" else 0
         return {
-            "judged_by": self.judged_by,
-            "allowed": timedelta(milliseconds=lateness_ms) if lateness_ms else None,
-            "reopen_within": RETENTION if self.reopens else None,
+            "lateness": Lateness(
+                judged_by=self.judged_by,
+                allowed=timedelta(milliseconds=lateness_ms) if lateness_ms else None,
+                reopen_within=RETENTION if self.reopens else None,
+            )
         }
 
     def watermark(self, case: Case, watermark_ms: int) -> datetime:
@@ -283,7 +295,7 @@ def _triggered(case: Case) -> Run:
     if case["kind"] == "finished_trigger":
         rules = attrs.evolve(rules, lateness="none")
     emit = TRIGGERS[case["trigger"]] if "trigger" in case else "on_close"
-    spec = evolved(_spec(case, rules), emit=emit)
+    spec = attrs.evolve(_spec(case, rules), results=Results(emit=emit))
     steps = [_step(case, step, rules) for step in case["steps"]]
     outcome = _with_emissions(case, _outcome(case, case))
     return Run(case["name"], case["dialect"], spec, steps, outcome)
@@ -351,21 +363,22 @@ def _spec(case: Case, rules: Dialect) -> SessionSpec[Event, State, Result]:
             timedelta(milliseconds=case["gap_ms"]), gap_inclusive=rules.gap_inclusive
         )
     delay_ms = case.get("watermark_delay_ms")
-    return session_spec(
+    return SessionSpec(
+        logic=Functions(
+            event=Event,
+            state=State,
+            result=Result,
+            create=create,
+            update=update,
+            merge=merge,
+            finish=finish,
+        ),
         keys={"key": str},
         event_time="at",
-        event=Event,
-        state=State,
-        result=Result,
-        create=create,
-        update=update,
-        merge=merge,
-        finish=finish,
         timeout=timeout,
         watermark_delay=LONG_DELAY if delay_ms is None else timedelta(milliseconds=delay_ms),
-        max_future_skew=None,
-        passthrough={"shown": str},
-        bucket_count=2,
+        inputs=Inputs(max_future_skew=None, passthrough={"shown": str}),
+        storage=Storage(bucket_count=2),
         **rules.options(case),
     )
 

@@ -10,10 +10,18 @@ import attrs
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from sessionkit import KeyState, KeyTimes, NoTimeout, ProcessingTimeGap, StatefulSpec
+from sessionkit import (
+    Inputs,
+    KeyState,
+    KeyTimes,
+    NoTimeout,
+    ProcessingTimeGap,
+    StatefulSpec,
+    Storage,
+    by_processing_time,
+)
 from tests.support.clocked import ClockedStream, Trigger
 from tests.support.conformance.cases import CASES, LONG_DELAY, ORIGIN, Case, Row, instant
-from tests.support.options import grouped
 from tests.support.scenarios import Life, live_on_driver
 
 AnySpec: TypeAlias = StatefulSpec[Any, Any, Any]
@@ -111,18 +119,16 @@ def _called(by: str, values: list[str], heard: Heard, gap_ms: int) -> Called:
 
 def _spec(timeout: Any, process: Any, on_timer: Any, **options: Any) -> AnySpec:
     return StatefulSpec(
-        **grouped(
-            keys={"key": str},
-            event=Event,
-            state=Heard,
-            result=Called,
-            process=process,
-            on_timer=on_timer,
-            timeout=timeout,
-            bucket_count=1,
-            max_future_skew=None,
-            **options,
-        )
+        keys={"key": str},
+        event=Event,
+        state=Heard,
+        result=Called,
+        process=process,
+        on_timer=on_timer,
+        timeout=timeout,
+        storage=Storage(bucket_count=1),
+        inputs=Inputs(max_future_skew=None),
+        **options,
     )
 
 
@@ -141,7 +147,7 @@ def _with_duration(gap_ms: int) -> AnySpec:
         state.remove()
         return _called("timed_out", [], heard, 0)
 
-    return _spec(NoTimeout(), process, on_timer, processing_timers=True)
+    return _spec(NoTimeout(), process, by_processing_time(on_timer))
 
 
 def _calls(rows: Results) -> list[list[Any]]:

@@ -19,6 +19,7 @@ from sessionkit import (
     Session,
     SessionRules,
     SessionSpec,
+    Storage,
     UserFunctionError,
 )
 from sessionkit.testing import (
@@ -861,7 +862,9 @@ def test_many_buckets_or_one_give_the_same() -> None:
     """The bucket of a key does not show in any result."""
 
     def played(bucket_count: int) -> list[Any]:
-        driver = SessionDriver(collecting(EventTimeGap("5 minutes"), bucket_count=bucket_count))
+        driver = SessionDriver(
+            collecting(EventTimeGap("5 minutes"), storage=Storage(bucket_count=bucket_count))
+        )
         for n in range(40):
             driver.add(f"key {n % 7}", at("10:00") + minutes(n), Reading(n, minutes(0)))
             driver.run_batch()

@@ -16,8 +16,10 @@ from sessionkit import (
     ProcessingTimeGap,
     SpecError,
     StateMismatchError,
+    Storage,
     Timer,
     TimeToLive,
+    by_processing_time,
 )
 from sessionkit.testing import (
     BatchResult,
@@ -333,7 +335,7 @@ def test_a_batch_whose_sink_fails_runs_again_as_it_was(layout: Any) -> None:
         times.set_processing_timer("due", times.processing_time + minutes(1))
         return Added("process", total.total)
 
-    spec = summing(arm, report, processing_timers=True, layout=layout)
+    spec = summing(arm, by_processing_time(report), storage=Storage(layout=layout))
     driver = driver_of(spec, at("12:00"))
     driver.add("ann", at("12:00"), Amount())
     failed = [driver.run_batch(sink_fails=True) for _ in range(2)]

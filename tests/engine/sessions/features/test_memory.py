@@ -7,11 +7,10 @@ import attrs
 import pyarrow.compute as pc
 import pytest
 
-from sessionkit import EventTimeGap, Lateness, Memory, Session, SessionSpec
+from sessionkit import EventTimeGap, Lateness, Memory, Results, Session, SessionSpec
 from sessionkit import aggregates as agg
 from sessionkit.errors import SpecError, StateMismatchError
 from sessionkit.testing import SessionDriver, at
-from tests.support.options import grouped
 
 MONTH = Memory(time_to_live="30 days", last={"credited": "source"}, lookback="10 days")
 
@@ -44,14 +43,12 @@ def spec_of(memory: Any = MONTH, **options: Any) -> SessionSpec[Any, Any, Any]:
     return SessionSpec.aggregate(
         View,
         {"pages": agg.count(), "source": chosen},
-        **grouped(
-            keys={"user": str},
-            event_time="ts",
-            gap="30 minutes",
-            watermark_delay="0 seconds",
-            memory=memory,
-            **options,
-        ),
+        keys={"user": str},
+        event_time="ts",
+        gap="30 minutes",
+        watermark_delay="0 seconds",
+        memory=memory,
+        **options,
     )
 
 
@@ -68,7 +65,7 @@ def shown(driver: SessionDriver[Any, Any, Any], *events: tuple[str, str]) -> lis
 
 def test_the_sessions_after_a_late_one_get_another_row() -> None:
     """Under `Lateness(allowed=...)`: they have another number, and may carry another value."""
-    driver = SessionDriver(spec_of(allowed="10 hours"))
+    driver = SessionDriver(spec_of(lateness=Lateness(allowed="10 hours")))
     shown(driver, ("10:00", "mail"), ("14:00", "direct"))
     assert shown(driver, ("18:00", "ad")) == [("10:00", 1, 1, "mail")]
     assert shown(driver) == [("14:00", 1, 2, "mail")]
@@ -80,7 +77,7 @@ def test_the_sessions_after_a_late_one_get_another_row() -> None:
 
 def test_sessions_that_a_late_event_bridges_count_as_one() -> None:
     """The number of the other one is free for the next session."""
-    driver = SessionDriver(spec_of(allowed="10 hours"))
+    driver = SessionDriver(spec_of(lateness=Lateness(allowed="10 hours")))
     shown(driver, ("10:00", "mail"), ("10:45", "ad"))
     shown(driver, ("15:00", "direct"))
     assert shown(driver) == [("10:45", 1, 2, "ad")]
@@ -92,7 +89,7 @@ def test_sessions_that_a_late_event_bridges_count_as_one() -> None:
 
 def test_an_early_row_shows_what_would_be_remembered() -> None:
     """Its number is provisional: one that is still open before it isn't counted."""
-    driver = SessionDriver(spec_of(emit="on_update"))
+    driver = SessionDriver(spec_of(results=Results(emit="on_update")))
     assert shown(driver, ("10:00", "mail")) == [("10:00", 1, 1, "mail")]
     assert shown(driver, ("12:00", "direct")) == [("12:00", 1, 1, None)]
     assert shown(driver) == [("10:00", 2, 1, "mail")]

@@ -7,14 +7,13 @@ from typing import Annotated, Any, NamedTuple, cast
 import attrs
 import pytest
 
-from sessionkit import Memory, RenamedFrom, Session, SessionSpec
+from sessionkit import Lateness, Memory, RenamedFrom, Results, Session, SessionSpec, Storage
 from sessionkit import aggregates as agg
 from sessionkit._arrays import whole
 from sessionkit._engine.sessions.features.memory.in_turn import Remembering
 from sessionkit.errors import FieldTypeError, SpecError, StateMismatchError, UserFunctionError
 from sessionkit.testing import SessionDriver, at
 from sessionkit.testing.drivers.query import memories_of
-from tests.support.options import grouped
 
 LIFE = timedelta(days=30)
 SETTINGS: dict[str, Any] = {
@@ -79,9 +78,7 @@ def remember(session: Session[User, Shopper], _: Visit) -> Shopper:
 
 def spec_of(function: Any = remember, **options: Any) -> SessionSpec[Any, Any, Any]:
     memory = Memory(time_to_live=LIFE, remember=function, **options.pop("of_memory", {}))
-    return SessionSpec.of(
-        Visit, **grouped(**{"finish": finish, "memory": memory, **SETTINGS, **options})
-    )
+    return SessionSpec.of(Visit, **{"finish": finish, "memory": memory, **SETTINGS, **options})
 
 
 def shown(driver: SessionDriver[Any, Any, Any], *times: str) -> list[Any]:
@@ -94,7 +91,7 @@ def shown(driver: SessionDriver[Any, Any, Any], *times: str) -> list[Any]:
 
 def test_a_late_session_changes_what_those_after_it_know() -> None:
     """Under `Lateness(allowed=...)`: `remember` is called again, in order."""
-    driver = SessionDriver(spec_of(allowed="10 hours"))
+    driver = SessionDriver(spec_of(lateness=Lateness(allowed="10 hours")))
     shown(driver, "10:00", "14:00")
     assert shown(driver, "18:00") == [("10:00", None)]
     assert shown(driver) == [("14:00", 1)]
@@ -105,7 +102,7 @@ def test_a_late_session_changes_what_those_after_it_know() -> None:
 
 def test_an_early_row_remembers_nothing() -> None:
     """It shows what is known before it; only the last row of a session is remembered."""
-    driver = SessionDriver(spec_of(emit="on_update"))
+    driver = SessionDriver(spec_of(results=Results(emit="on_update")))
     assert shown(driver, "10:00") == [("10:00", None)]
     assert shown(driver, "10:10", "12:00") == [("10:00", None), ("12:00", None)]
     assert shown(driver, "12:10") == [("10:00", None), ("12:00", 1)]
@@ -166,13 +163,16 @@ def remembering(cls: type[Any]) -> SessionSpec[Any, Any, Any]:
     return spec_of(same, finish=told, result=Told, of_memory={"remembered": cls})
 
 
-@pytest.mark.parametrize("options", [{}, {"layout": "pages"}, {"allowed": "10 hours"}])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"storage": Storage(layout="pages")}, {"lateness": Lateness(allowed="10 hours")}],
+)
 def test_a_class_may_change_between_two_runs(options: Any) -> None:
     """Where a rule says what a stored value becomes; a new field is filled with its default."""
     driver = SessionDriver(spec_of(**options))
     shown(driver, "10:00", "12:00")
     shown(driver, "14:00")
-    grown = attrs.evolve(remembering(Grown), **grouped(**options))
+    grown = attrs.evolve(remembering(Grown), **options)
     driver = SessionDriver.restore(grown, driver.snapshot())
     driver.advance_watermark_to(at("15:00"))
     assert shown(driver, "16:00") == [("12:00", 10), ("14:00", 10)]

@@ -10,10 +10,9 @@ import attrs
 import pyarrow.compute as pc
 import pytest
 
-from sessionkit import Memory, Session, SessionRules, SessionSpec
+from sessionkit import Inputs, Lateness, Memory, Results, Session, SessionRules, SessionSpec
 from sessionkit import aggregates as agg
 from sessionkit.testing import SessionDriver, at
-from tests.support.options import grouped
 
 PACKAGE = Path(sys.modules["sessionkit"].__file__ or "").parent
 ENGINE = PACKAGE / "_engine"
@@ -95,12 +94,12 @@ def of_features(spec: SessionSpec[Any, Any, Any]) -> set[str]:
 
 def test_a_spec_without_options_enters_no_feature() -> None:
     """Not for an empty list either."""
-    assert set() == of_features(SessionSpec.of(Total, **grouped(**SHARED, **GAP)))
+    assert set() == of_features(SessionSpec.of(Total, **SHARED, **GAP))
 
 
 def test_aggregates_without_options_enter_no_feature() -> None:
     """They're another kind of fold, of the same plan."""
-    spec = SessionSpec.aggregate(Step, {"total": agg.sum("number")}, **grouped(**SHARED, **GAP))
+    spec = SessionSpec.aggregate(Step, {"total": agg.sum("number")}, **SHARED, **GAP)
     assert set() == of_features(spec)
     assert "sessions/by_functions.py" not in entered(spec)
 
@@ -108,7 +107,7 @@ def test_aggregates_without_options_enter_no_feature() -> None:
 def test_a_funnel_enters_no_other_kind_of_aggregate() -> None:
     """Only what all of them are made of."""
     funnel = agg.funnel([pc.field("number") > 0])
-    spec = SessionSpec.aggregate(Step, {"far": funnel}, **grouped(**SHARED, **GAP))
+    spec = SessionSpec.aggregate(Step, {"far": funnel}, **SHARED, **GAP)
     shared = {"_aggregate.py", "_conditions.py", "_rows.py"}
     assert {"_funnels.py"} == entered(spec, AGGREGATES) - shared
     assert set() == of_features(spec)
@@ -116,16 +115,16 @@ def test_a_funnel_enters_no_other_kind_of_aggregate() -> None:
 
 def test_functions_enter_no_aggregates() -> None:
     """The folds know nothing of each other."""
-    assert set() == entered(SessionSpec.of(Total, **grouped(**SHARED, **GAP)), AGGREGATES)
+    assert set() == entered(SessionSpec.of(Total, **SHARED, **GAP), AGGREGATES)
 
 
 @pytest.mark.parametrize(
     ("feature", "options"),
     [
-        ({"duplicates.py"}, {"drop_duplicates_for": "1 hour"}),
-        ({"revisions.py"}, {"emit": "on_update"}),
-        ({"revisions.py"}, {"allowed": "1 hour"}),
-        ({"session_events.py"}, {"with_events": True}),
+        ({"duplicates.py"}, {"inputs": Inputs(drop_duplicates_for="1 hour")}),
+        ({"revisions.py"}, {"results": Results(emit="on_update")}),
+        ({"revisions.py"}, {"lateness": Lateness(allowed="1 hour")}),
+        ({"session_events.py"}, {"results": Results(with_events=True)}),
         ({"memory/feature.py", "memory/key_history.py"}, {"memory": Memory(time_to_live="1 day")}),
         (
             {"memory/feature.py", "memory/key_history.py", "memory/in_turn.py"},
@@ -135,7 +134,7 @@ def test_functions_enter_no_aggregates() -> None:
 )
 def test_an_option_enters_its_own_feature_alone(feature: set[str], options: Any) -> None:
     """And no other."""
-    found = of_features(SessionSpec.of(Total, **grouped(**SHARED, **GAP, **options)))
+    found = of_features(SessionSpec.of(Total, **SHARED, **GAP, **options))
     assert {f"sessions/features/{name}" for name in feature} == found
 
 
@@ -152,5 +151,5 @@ def test_an_option_enters_its_own_feature_alone(feature: set[str], options: Any)
 )
 def test_a_rule_enters_the_rules_and_what_cuts(others: set[str], rules: Any) -> None:
     """Neither revisions nor duplicates."""
-    spec = SessionSpec.of(Total, **grouped(timeout=SessionRules("10 minutes", **rules), **SHARED))
+    spec = SessionSpec.of(Total, timeout=SessionRules("10 minutes", **rules), **SHARED)
     assert {"sessions/features/rules.py", *others} == of_features(spec)
