@@ -32,8 +32,8 @@ def _conditions(spec: AnySessionSpec) -> dict[str, Condition]:
 
 def results_by_aggregates(spec: AnySessionSpec, sessions: pa.Table) -> list[pa.Array]:
     """Return the columns of the results, in the order of the fields of their class."""
-    found = {bound.name: bound.result(sessions) for bound in spec.bound}
-    return [found[field.name] for field in codec_of(spec.result).type.fields]
+    results = {bound.name: bound.result(sessions) for bound in spec.bound}
+    return [results[field.name] for field in codec_of(spec.result).type.fields]
 
 
 def fold_by_aggregates(plan: Plan) -> Folded:

@@ -22,6 +22,7 @@ def fold_per_event(plan: Plan) -> Folded:
 def _held(plan: Plan) -> pa.ListArray:
     """Return the stored events of each session, in their order."""
     before, came = whole(plan.touched[COLUMN]), _came(plan)
+    # The session of each open one, and of each event; then of each event that one already holds.
     of_stored, of_event = np.split(plan.owners, [len(before)])
     held = pa.concat_arrays([before.flatten(), came])
     owners = np.concatenate([of_stored[pc.list_parent_indices(before).to_numpy()], of_event])
@@ -44,6 +45,7 @@ def finish_per_event(spec: AnySessionSpec, given: pa.Table, _: Tell) -> Finished
     """Return a row for each event of the sessions."""
     lists = whole(given[COLUMN])
     sizes, held = pc.list_value_length(lists).to_numpy(), lists.flatten()
+    # Of two sessions with 2 and 1 events, the first are at [0, 2], and the numbers [1, 2, 1].
     first = np.cumsum(sizes) - sizes
     numbers = pa.array(1 + np.arange(len(held)) - np.repeat(first, sizes))
     columns = [

@@ -150,10 +150,10 @@ def fold_all(
                 (functions.update, own, update_may),
             ):
                 for one in given:
-                    found = function(state, one)
-                    if found.__class__ is cls:
-                        state = found
-                    elif found is not None or not may_return_nothing:
+                    returned = function(state, one)
+                    if returned.__class__ is cls:
+                        state = returned
+                    elif returned is not None or not may_return_nothing:
                         _fail()
         except Exception:  # noqa: BLE001 (the functions of the user)
             failed.append(len(states))

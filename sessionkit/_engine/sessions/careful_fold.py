@@ -88,14 +88,14 @@ class SessionFold:
         """Return the state after a call: None says that the given one was changed in place."""
         own = getattr(self.spec.functions, role, None) or function
         try:
-            found = function(*given)
-            if found is None and role in self.may_return_nothing:
+            returned = function(*given)
+            if returned is None and role in self.may_return_nothing:
                 return given[0]
-            _check_state(role, own, self.spec.state, found)
+            _check_state(role, own, self.spec.state, returned)
         except Exception as error:
             failure = FoldError(*call_failed(role, own, repr(key), error))
             raise failure from error
-        return found
+        return returned
 
 
 def _no_merge(_: Any, __: Any) -> Any:
@@ -103,11 +103,11 @@ def _no_merge(_: Any, __: Any) -> Any:
     raise UserFunctionError(with_hint(met, "pass merge=..."))
 
 
-def _check_state(role: str, function: Callable[..., Any], cls: type[Any], found: Any) -> None:
-    if found.__class__ is not cls:
+def _check_state(role: str, function: Callable[..., Any], cls: type[Any], returned: Any) -> None:
+    if returned.__class__ is not cls:
         what = f"`{role}` ({name_of(function)}) must return a"
-        hint = "end the function with `return state`" if found is None else "build one"
-        raise UserFunctionError(wrong_class(what, cls, found, hint))
+        hint = "end the function with `return state`" if returned is None else "build one"
+        raise UserFunctionError(wrong_class(what, cls, returned, hint))
 
 
 @attrs.frozen
@@ -186,25 +186,25 @@ class CarefulFold:
         if rules.state_gap is None or not extends or self.event_at(last) is None:
             return None
         try:
-            found = rules.state_gap(state)
-            _check_gap(rules.state_gap, found, rules.longest)
+            returned = rules.state_gap(state)
+            _check_gap(rules.state_gap, returned, rules.longest)
         except Exception as error:
             failure = FoldError(*call_failed("state_gap", rules.state_gap, repr(self.key), error))
             failure.place = last
             raise failure from error
-        return span_us(found)
+        return span_us(returned)
 
 
-def _check_gap(state_gap: Callable[[Any], Any], found: Any, longest: timedelta) -> None:
+def _check_gap(state_gap: Callable[[Any], Any], returned: Any, longest: timedelta) -> None:
     what = f"`state_gap` ({name_of(state_gap)}) must return"
-    if not isinstance(found, timedelta):
-        what = f"{what} a timedelta, found {type(found).__name__}"
+    if not isinstance(returned, timedelta):
+        what = f"{what} a timedelta, found {type(returned).__name__}"
         raise UserFunctionError(with_hint(what, "return timedelta(minutes=...)"))
-    if span_us(found) <= 0:
-        what = f"{what} a gap longer than zero, found {found}"
+    if span_us(returned) <= 0:
+        what = f"{what} a gap longer than zero, found {returned}"
         raise UserFunctionError(with_hint(what, "return the shortest gap that a session may have"))
-    if found > longest:
-        what = f"{what} no gap longer than `gap`, {longest}, found {found}"
+    if returned > longest:
+        what = f"{what} no gap longer than `gap`, {longest}, found {returned}"
         raise UserFunctionError(with_hint(what, "pass the longest one as `gap`"))
 
 

@@ -64,6 +64,7 @@ def close_due(
 
 def _due(program: Program, rows: pa.Table, clocks: BatchClocks, *, at_end: bool) -> Emission | None:
     """Return which sessions give a row; None where nothing changes."""
+    # A batch has all events at once, so no row of it is early.
     may_be_early = at_end and program.gives_early and not clocks.whole
     changes = is_over(due_at(program, rows), clocks.watermark_us)
     if not may_be_early and not changes.any():
@@ -132,6 +133,7 @@ def _tell(
 def _emitted(program: Program, emission: Emission, closed: Closed) -> Closed:
     for feature in program.features:
         closed = feature.emitted(emission, closed)
+    # Of those given, the ones that close and whose `finish` didn't fail.
     closes = emission.final[emission.gives_row]
     closes[[*closed.failed]] = False
     return attrs.evolve(closed, sessions=int(closes.sum()))

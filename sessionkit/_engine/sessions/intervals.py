@@ -131,8 +131,8 @@ class Unions:
 
     def reduced(self, ufunc: np.ufunc, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Fold the values of the intervals of each session into one; they are given in order."""
-        found: npt.NDArray[Any] = ufunc.reduceat(values, self.first)
-        return found
+        folded: npt.NDArray[Any] = ufunc.reduceat(values, self.first)
+        return folded
 
     def spread(self, values: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
         """Return, for each interval in order, the value of its session."""
@@ -146,6 +146,8 @@ class Unions:
 
 def unite(keys: Numbers, starts: Numbers, ends: Numbers, *, gap_inclusive: bool) -> Unions:
     """Join intervals, sorted by (key, start), at least one, into sessions; keys count from 0."""
+    # Of one key, with a gap of 30: intervals 0-30, 10-40, 50-80. The furthest ends so far are
+    # [30, 40, 80], so the third begins a session: `first` is [0, 2], and `sizes` is [2, 1].
     new_key = keys[1:] != keys[:-1]
     furthest = running_maximum(keys, ends, new_key)
     apart = starts_new_session(starts[1:], furthest[:-1], gap_inclusive=gap_inclusive)

@@ -25,6 +25,7 @@ def memories_until(
     """Return rows that remember sessions until some instants, in microseconds."""
     keys = {name: sessions[name] for name in sessions.column_names if name.startswith("key.")}
     own = {EXISTS.name: pa.repeat(pa.scalar(value=False), sessions.num_rows)}
+    # All three instants are one, so that whatever asks when a session is over finds it.
     times = dict.fromkeys(INSTANTS, instants(until))
     return filled(sessions.schema, {**keys, **own, **times, **remembered}, sessions.num_rows)
 

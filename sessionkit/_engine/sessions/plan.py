@@ -70,6 +70,8 @@ class Plan(Members):
 
     def with_unions(self, unions: Unions, numbers: Numbers) -> "Plan":
         """Return a plan of some of the members, given by their numbers, in order."""
+        # Members get numbers anew, in their old order: of [4, 0, 2], `left` is [0, 2, 4], and the
+        # new order is [2, 0, 1].
         left = np.sort(numbers)
         opened, came = np.split(left, [np.searchsorted(left, len(self.places))])
         return attrs.evolve(
@@ -176,6 +178,8 @@ class Plan(Members):
         kept, came = whole(self.touched[name]), whole(self.events.table[f"each.{name}"])
         of_kept, of_event = np.split(self.owners, [len(kept)])
         owners = np.concatenate([of_kept[pc.list_parent_indices(kept)], of_event])
+        # The sessions of kept values and of those that came, [0, 1 | 1, 0], put them in the order
+        # [0, 3, 1, 2]: session by session, kept ones first.
         order = pa.array(np.argsort(owners, kind="stable"))
         values = pa.concat_arrays([kept.flatten(), came]).take(order)
         sizes = np.bincount(owners, minlength=len(chosen))

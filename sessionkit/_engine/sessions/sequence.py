@@ -28,6 +28,7 @@ def moments_of(members: Members, sequence: str) -> Numbers:
     is_event, new = order >= number, np.zeros(len(order), np.bool_)
     for column in (members.keys[order], members.starts[order], turns[order], is_event):
         new[1:] |= column[1:] != column[:-1]
+    # Of one key, events at 10:00 with sequence 1, 1, 2 and one at 10:01: [0, 0, 1, 2].
     moments: Numbers = np.cumsum(new)
     return moments
 

@@ -104,9 +104,13 @@ class Duplicates(Feature):
 
 def _repeated(sessions: pa.Table, events: WindowedEvents, sequence: str | None) -> Mask:
     """Mark the events whose key and id come before them, in what is stored or among them."""
-    numbers, found = key_numbers(key_columns(events.table), key_columns(sessions))
-    stored = whole(sessions["ids"]).filter(pa.array(found >= 0))
-    keys = np.concatenate([found[found >= 0][pc.list_parent_indices(stored)], numbers])
+    numbers, of_stored = key_numbers(key_columns(events.table), key_columns(sessions))
+    concerned = of_stored >= 0
+    stored = whole(sessions["ids"]).filter(pa.array(concerned))
+    # Stored ids and those of events, one after the other, each with the number of its key. The
+    # stored ones go first (turn 0), then events in their order: an id that equals the one before
+    # it, in the order of keys, ids and turns, is a repeat.
+    keys = np.concatenate([of_stored[concerned][pc.list_parent_indices(stored)], numbers])
     ids = _words(pa.concat_arrays([stored.flatten(), whole(events.table["each.ids"])]))
     first_event = len(keys) - len(numbers)
     turns = np.zeros(len(keys), np.int64)
@@ -120,6 +124,6 @@ def _repeated(sessions: pa.Table, events: WindowedEvents, sequence: str | None) 
 
 
 def _words(ids: pa.Array) -> npt.NDArray[np.uint64]:
-    """Return the two halves of each id, as numbers."""
+    """Return the two halves of each id, as numbers: NumPy has none of 16 bytes."""
     words = np.frombuffer(ids.buffers()[1], np.uint64)[2 * ids.offset :]
     return words[: 2 * len(ids)].reshape(-1, 2).T

@@ -75,8 +75,8 @@ class EventFunctions(Feature):
             *Rejected.with_reasons("quarantined", answers.refused, table),
             *Rejected.with_failures("failed", answers.failed, table),
         ]
-        found = WindowedEvents(table, starts, ends)
-        return found.without([*answers.refused, *answers.failed]), rejected
+        asked = WindowedEvents(table, starts, ends)
+        return asked.without([*answers.refused, *answers.failed]), rejected
 
 
 def _gaps(spec: AnySessionSpec, answers: "_Answers") -> Numbers:
@@ -84,10 +84,10 @@ def _gaps(spec: AnySessionSpec, answers: "_Answers") -> Numbers:
     longest = span_us(spec.timeout.longest)
     gaps = np.ones(len(answers.objects), np.int64)
     for place, gap in answers.of_function("gap", timedelta):
-        found = span_us(gap)
-        if 0 < found <= longest:
-            gaps[place] = found
-        elif found <= 0:
+        gap_us = span_us(gap)
+        if 0 < gap_us <= longest:
+            gaps[place] = gap_us
+        elif gap_us <= 0:
             answers.refused[place] = "the gap is not positive"
         else:
             answers.refused[place] = f"the gap is longer than max_gap={spec.timeout.longest}"
@@ -96,16 +96,16 @@ def _gaps(spec: AnySessionSpec, answers: "_Answers") -> Numbers:
 
 def _predicates(asked: EventFunctions, table: pa.Table, answers: "_Answers") -> dict[str, Mask]:
     """Return for which events each predicate of the rules holds."""
-    found: dict[str, Mask] = {}
+    holds_for: dict[str, Mask] = {}
     for name, predicate in asked.predicates.items():
         if callable(predicate):
-            found[name] = np.zeros(table.num_rows, np.bool_)
+            holds_for[name] = np.zeros(table.num_rows, np.bool_)
             for place, holds in answers.of_function(name, bool):
-                found[name][place] = holds
+                holds_for[name][place] = holds
         else:
             (held,) = conditions_met(asked.spec, table, [predicate])
-            found[name] = held.fill_null(False).to_numpy(zero_copy_only=False)  # noqa: FBT003
-    return found
+            holds_for[name] = held.fill_null(False).to_numpy(zero_copy_only=False)  # noqa: FBT003
+    return holds_for
 
 
 @attrs.frozen
@@ -125,23 +125,23 @@ class _Answers:
             if place in self.refused or place in self.failed:
                 continue
             try:
-                found = _called(role, function, event, kind)
+                answer = _called(role, function, event, kind)
             except UserFunctionError as error:
                 if self.spec.on_error == "raise":
                     raise
                 self.failed[place] = Failure.of(error)
                 continue
-            yield place, found
+            yield place, answer
 
 
 def _called(role: str, function: Callable[[Any], A], event: Any, kind: type[A]) -> A:
     try:
-        found = function(event)
+        answer = function(event)
     except Exception as error:
         what = f"`{role}` ({name_of(function)}) raised {type(error).__name__}: {error}"
         raise UserFunctionError(what, traceback_of(error), HINTS[kind][0]) from error
-    if not isinstance(found, kind):
+    if not isinstance(answer, kind):
         what = f"`{role}` ({name_of(function)}) must return a {kind.__name__}"
-        found_kind = type(found).__name__
+        found_kind = type(answer).__name__
         raise UserFunctionError(with_hint(f"{what}, found {found_kind}", HINTS[kind][1]))
-    return found
+    return answer

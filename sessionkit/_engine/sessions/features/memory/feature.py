@@ -61,7 +61,7 @@ from sessionkit._engine.sessions.features.memory.key_history import (
     Values,
     is_there,
     own_rows,
-    taken,
+    values_at,
 )
 from sessionkit._engine.sessions.ids import session_ids
 from sessionkit._engine.sessions.memories import EXISTS, INSTANTS, memories_until
@@ -157,7 +157,7 @@ class KeyMemory(Feature):
         """
         own = plan.of_opened(np.maximum, np.arange(len(plan.places)), -1)[chosen]
         own = np.where(plan.counts[chosen] > 0, -1, own)
-        stored = [taken(plan.touched[field.name], own) for field in self._own_fields]
+        stored = [values_at(plan.touched[field.name], own) for field in self._own_fields]
         return [*stored, pa.repeat(pa.scalar(value=True), len(own))]
 
     def incompatibilities(self, old: AnySessionSpec) -> list[str]:
@@ -184,10 +184,11 @@ class KeyMemory(Feature):
         """Let sessions give another final row that come after one that closes only now."""
         sessions, starts = emission.sessions, micros(emission.sessions["start"])
         closing = key_columns(sessions.filter(pa.array(emission.final)))
-        numbers, found = key_numbers(closing, key_columns(sessions))
+        numbers, of_stored = key_numbers(closing, key_columns(sessions))
+        # The first start that closes now, by key; its last entry is for keys of which none does.
         first = np.full(2 + numbers.max(initial=-1), NEVER)
         np.minimum.at(first, numbers, starts[emission.final])
-        to_renumber = (numbers_in(sessions, NUMBER) > 0) & (starts > first[found])
+        to_renumber = (numbers_in(sessions, NUMBER) > 0) & (starts > first[of_stored])
         return attrs.evolve(emission, gives_row=emission.gives_row | to_renumber)
 
     def context(self, emission: Emission) -> Emission:
@@ -196,13 +197,13 @@ class KeyMemory(Feature):
         numbered = numbers_in(sessions, NUMBER) > 0
         waiting = sessions.filter(pa.array(numbered & ~emission.gives_row))
         known = concat([_of_keys(emission.memories), waiting])
-        keys, found = key_numbers(key_columns(given), key_columns(known))
-        latest = _latest(known, found, np.flatnonzero(found >= 0))
+        keys, of_known = key_numbers(key_columns(given), key_columns(known))
+        latest = _latest(known, of_known, np.flatnonzero(of_known >= 0))
         before = known.take(pa.array(latest))
         marks = np.concatenate([numbers_in(before, "memory.behind"), marks_of(given)])
         closes = np.concatenate([micros(before["memory.closes"]), micros(given[self.closes])])
         history = KeyHistory.of(
-            np.concatenate([found[latest], keys]),
+            np.concatenate([of_known[latest], keys]),
             np.concatenate([micros(before["memory.start"]), micros(given["start"])]),
             closes,
             np.concatenate([numbers_in(before, NUMBER), np.zeros(len(keys), np.int64)]),
@@ -212,18 +213,20 @@ class KeyMemory(Feature):
         previous = history.before[history.owners]
         told = (
             ("number", pa.array(history.numbers[history.owners])),
-            ("start", taken(instants(history.starts), previous)),
-            ("behind", taken(pa.array(marks), previous)),
-            ("closes", taken(instants(closes), previous)),
+            ("start", values_at(instants(history.starts), previous)),
+            ("behind", values_at(pa.array(marks), previous)),
+            ("closes", values_at(instants(closes), previous)),
         )
         for name, column in told:
             given = given.append_column(f"told.{name}", column)
         if self.remembering is not None:
+            # An entry is what is known of a key, or a given session after these: of 2 known, entry
+            # 1 is known itself, and entry 3 is the session at place 1.
             sessions_before = np.maximum(previous - history.known, -1)
             known_before = np.where(previous < history.known, previous, -1)
             given = given.append_column(TURN, pa.array(history.owners))
             given = given.append_column(BEFORE, pa.array(sessions_before))
-            given = given.append_column(KNOWN, taken(before["remembered"], known_before))
+            given = given.append_column(KNOWN, values_at(before["remembered"], known_before))
             given = given.append_column(LEAVES, pa.array(emission.is_final))
         notes = {**emission.notes, NOTE: Recalled(before, history)}
         return attrs.evolve(emission, given=given, notes=notes)
@@ -275,7 +278,7 @@ class KeyMemory(Feature):
             begun = begun[history.order][at]
             after[f"last.{name}"] = values.at(at[owners])
             there = np.where(at < 0, -1, np.arange(len(at)))
-            after[f"last_at.{name}"] = taken(instants(begun), there[owners])
+            after[f"last_at.{name}"] = values_at(instants(begun), there[owners])
             if self.lookback_us is not None:
                 at = np.where(history.starts[history.order] - begun <= self.lookback_us, at, -1)
             shown[name] = values.at(at[owners])
@@ -308,13 +311,13 @@ class KeyMemory(Feature):
         gone, _ = split(forgotten, numbers_in(forgotten, NUMBER) > 0)
         if not gone.num_rows:
             return known
-        numbers, found = key_numbers(key_columns(gone), key_columns(known))
+        numbers, of_known = key_numbers(key_columns(gone), key_columns(known))
         gone = gone.take(pa.array(_latest(gone, numbers, np.arange(gone.num_rows))))
         # An event that is in time may still begin a session a gap behind the watermark.
         waits_us = span_us(self.spec.timeout.longest) + self.stays_us
         until = micros(gone["memory.closes"]) + self.lives_us + waits_us
         remembered = {field.name: gone[field.name] for field in self._own_fields}
-        others = left_over(known, np.flatnonzero(found >= 0))
+        others = left_over(known, np.flatnonzero(of_known >= 0))
         return concat([others, memories_until(gone, until, remembered)])
 
     def _staying(self, known: pa.Table, kept: pa.Table, watermark_us: int) -> pa.Table:
@@ -323,12 +326,13 @@ class KeyMemory(Feature):
         if not over.any():
             return known
         due, known = split(known, over)
-        _, found = key_numbers(key_columns(due), key_columns(kept))
+        _, of_kept = key_numbers(key_columns(due), key_columns(kept))
         lives_until = micros(due["memory.closes"]) + self.lives_us
-        needs = (found >= 0) & (micros(kept["start"]) < lives_until[found])
+        # Which sessions began while their key was remembered: it stays until they're gone.
+        needs = (of_kept >= 0) & (micros(kept["start"]) < lives_until[of_kept])
         gone = micros(kept[self.closes]) + has_closed(kept) * self.stays_us
         until = np.full(due.num_rows, watermark_us)
-        np.maximum.at(until, found[needs], gone[needs])
+        np.maximum.at(until, of_kept[needs], gone[needs])
         at = instants(until)
         due = replaced(due, {name: at for name in INSTANTS if name in due.schema.names})
         return concat([known, due.filter(pa.array(until > watermark_us))])
@@ -340,12 +344,13 @@ def _of_keys(memories: pa.Table) -> pa.Table:
 
 
 def _micros_or_0(column: pa.ChunkedArray) -> Numbers:
-    found: Numbers = whole(column).view(pa.int64()).fill_null(0).to_numpy()
-    return found
+    instants_us: Numbers = whole(column).view(pa.int64()).fill_null(0).to_numpy()
+    return instants_us
 
 
 def _latest(remembered: pa.Table, keys: Numbers, places: Numbers) -> Numbers:
     """Return, of some places, that of the latest session of each key."""
+    # The last of each key, in the order of keys and starts.
     order = np.lexsort((micros(remembered["memory.start"])[places], keys[places]))
     ordered = places[order]
     latest: Numbers = ordered[np.diff(keys[ordered], append=-1) != 0]

@@ -95,9 +95,11 @@ class Remembering:
             return self.codec.decode(stored.drop_null().flatten())
         except Exception as error:
             name = self.codec.type.cls.__name__
-            found = f"what was remembered can't be read as {name}: {type(error).__name__}: {error}"
+            unreadable = (
+                f"what was remembered can't be read as {name}: {type(error).__name__}: {error}"
+            )
             hint = "let the class take what it has taken before"
-            raise StateMismatchError(with_hint(found, hint)) from error
+            raise StateMismatchError(with_hint(unreadable, hint)) from error
 
     def _rows(self, session: Session[Any], state: Any) -> list[Any]:
         finish = self.spec.finish
@@ -125,18 +127,18 @@ class Remembering:
         """Return what the next session of the key finds, as it's stored."""
         function, cls = self.function, self.codec.type.cls
         try:
-            found = function(session, state)
+            returned = function(session, state)
         except Exception as error:
             raise UserFunctionError(*_failed("remember", function, session, error)) from error
         must_return = "remember" in self.spec.must_return
-        if found is None and not must_return:
+        if returned is None and not must_return:
             return pa.nulls(1, self.codec.type.arrow)
-        if found.__class__ is not cls:
+        if returned.__class__ is not cls:
             what = f"`remember` ({name_of(function)}), for {session.key!r}, must return a"
             hint = forgotten(cls) if must_return else "build one, or return None"
-            raise UserFunctionError(wrong_class(what, cls, found, hint))
+            raise UserFunctionError(wrong_class(what, cls, returned, hint))
         try:
-            return as_struct(self.codec.type.fields, self.codec.encode([found]))
+            return as_struct(self.codec.type.fields, self.codec.encode([returned]))
         except StateValueError as misfit:
             message = does_not_fit("remember", function, session.key, "what", misfit)
             raise UserFunctionError(message) from misfit

@@ -56,6 +56,14 @@ class KeyHistory:
 
         A session is remembered for so many microseconds after it was over.
         """
+        # Of key 0, it's known that 3 sessions were over; of its new ones, the first and the last
+        # close, and the second gives an early row; key 1 is new. In order:
+        #     keys      0  0  0  0  1
+        #     counts    3  0  0  0  0
+        #     early     -  -  -  y  -
+        #     previous  -1 0  1  2  -1     an early row comes after all that are over
+        #     runs      0  0  0  0  4
+        #     numbers   3  4  5  6  1
         # Of several that begin at one instant, each but the last was cut there.
         order = np.lexsort((closes, starts, early, counts == 0, keys))
         at, early, keys = np.arange(len(order)), early[order], keys[order]
@@ -64,6 +72,7 @@ class KeyHistory:
         begins = (previous < 0) | (keys[previous] != keys)
         begins |= starts[order] >= closes[order][previous] + lives_us
         runs = np.maximum.accumulate(np.where(begins & ~early, at, 0))
+        # What is known counts as the last of its sessions; where nothing is, the first has 1.
         base = counts[order][runs]
         numbers = base + np.where(early, over + 1, at) - runs + (base == 0)
         runs, numbers = np.where(begins, at, runs), np.where(begins & early, 1, numbers)
@@ -73,15 +82,15 @@ class KeyHistory:
     @property
     def owners(self) -> Numbers:
         """Return where in order each session is."""
-        found = np.empty(len(self.order), np.int64)
-        found[self.order] = np.arange(len(self.order))
-        return found[self.known :]
+        turns = np.empty(len(self.order), np.int64)
+        turns[self.order] = np.arange(len(self.order))
+        return turns[self.known :]
 
     @property
     def before(self) -> Numbers:
         """The entry before each one in order, of its run; -1 for none."""
-        found: Numbers = np.where(self.previous < 0, -1, self.order[self.previous])
-        return found
+        entries: Numbers = np.where(self.previous < 0, -1, self.order[self.previous])
+        return entries
 
     def first_with(self, has: Mask) -> Numbers:
         """Return for each entry the first of its run, up to it, that has something; or -1."""
@@ -90,18 +99,21 @@ class KeyHistory:
         at = np.arange(len(has))
         begins = self.runs == at
         own = np.where(has, at, NEVER)
+        # The first of each run, then for each entry that of its run. An early row counts for
+        # itself alone, since no other session may go by it.
         first = np.minimum.reduceat(np.where(self.early, NEVER, own), np.flatnonzero(begins))
         first = np.minimum(first[np.cumsum(begins) - 1], np.where(self.early, own, NEVER))
-        found: Numbers = np.where(first <= at, first, -1)
-        return found
+        entries: Numbers = np.where(first <= at, first, -1)
+        return entries
 
     def last_with(self, has: Mask) -> Numbers:
         """Return for each entry the last of its run, up to it, that has something; or -1."""
         own = np.where(has, np.arange(len(has)), -1)
+        # The running maximum goes on over the edge of a run: what lies before it doesn't count.
         at = np.maximum.accumulate(np.where(self.early, -1, own))
         at = np.maximum(at, own)
-        found: Numbers = np.where(at >= self.runs, at, -1)
-        return found
+        entries: Numbers = np.where(at >= self.runs, at, -1)
+        return entries
 
 
 @attrs.frozen
@@ -114,6 +126,7 @@ class Values:
     @classmethod
     def of(cls, history: KeyHistory, known: pa.Array, rows: pa.Array, own: Numbers) -> "Values":
         """Return what is known of keys, and of sessions what is in their `own` rows."""
+        # Of two known values, the second null, and one session whose row 5 has one: [0, -1, 7].
         stored = np.where(is_there(known), np.arange(len(known)), -1)
         given = np.where(own < 0, -1, own + len(known))
         places = np.concatenate([stored, given])[history.order]
@@ -125,14 +138,15 @@ class Values:
 
     def at(self, entries: Numbers) -> pa.Array:
         """Return the values of some entries; null for -1."""
-        return taken(self.column, np.where(entries < 0, -1, self.places[entries]))
+        return values_at(self.column, np.where(entries < 0, -1, self.places[entries]))
 
 
 def own_rows(values: pa.Array, places: Numbers, sessions: int, *, first: bool) -> Numbers:
     """Return the row with the first or the last value of each session; -1 for none."""
     own = np.full(sessions, -1)
+    # Of several rows for one session, NumPy keeps the one that it sets last.
     rows = np.flatnonzero(is_there(values))[:: -1 if first else 1]
-    own[places[rows]] = rows  # of several for one place, the last counts
+    own[places[rows]] = rows
     return own
 
 
@@ -141,6 +155,6 @@ def is_there(column: pa.Array) -> Mask:
     return mask
 
 
-def taken(column: pa.Array | pa.ChunkedArray, places: Numbers) -> pa.Array:
+def values_at(column: pa.Array | pa.ChunkedArray, places: Numbers) -> pa.Array:
     """Return the values at some places; null for -1."""
     return whole(column.take(pa.array(np.where(places < 0, 0, places), mask=places < 0)))
