@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Any, get_args
 from sessionkit._classes import is_record
 from sessionkit.aggregates._conditions import check_condition, type_in
 from sessionkit.errors import SpecError, with_hint
-from sessionkit.spec.functions import Place, check_function, check_key, name_of
+from sessionkit.spec.functions import name_of
 from sessionkit.spec.logic import Aggregates, Functions
 from sessionkit.spec.memory import Memory
+from sessionkit.spec.signatures import check_function, check_key
 from sessionkit.spec.views import Session
 from sessionkit.state._collections import inner_type
 from sessionkit.state._scalars import EnumType, IntType
@@ -80,7 +81,7 @@ def _check_sequence(event: type[Any], name: str) -> None:
 
 
 def _check_functions(spec: "AnySessionSpec", logic: Functions[Any, Any, Any]) -> None:
-    for place in (*logic.places("key"), *logic.places("session")):
+    for place in logic.keyed:
         check_key(place, spec.keys)
     if logic.merge is None and spec.order != "event_time":
         found = "`merge` is missing: an event may bridge two open sessions"
@@ -167,10 +168,10 @@ def _check_remember(spec: "AnySessionSpec", remember: Any, remembered: Any) -> N
         found = f"`remember` is given the state of a session, and a spec of {kind} has none"
         hint = "leave it out: `first` and `last` of `Memory` carry values of the result"
         raise SpecError(with_hint(found, hint))
-    check_function(remember, "remember", session=Session, state=spec.state)
-    own = Place("remember", remember, 0)
+    signature = check_function(remember, "remember", session=Session, state=spec.state)
+    own = signature.place(0)
     check_key(own, spec.keys)
-    for place in (own, *spec.logic.places("session")):
+    for place in (own, *spec.logic.keyed):
         for cls in get_args(place.annotation)[1:]:
             if is_record(cls) and cls is not remembered:
                 found = f"{place} declares the memory of its session as {cls.__name__}"

@@ -12,7 +12,8 @@ from sessionkit._arguments import at_least_one, choice, explained, flag
 from sessionkit._classes import is_record
 from sessionkit._instants import Duration, duration
 from sessionkit.errors import SpecError, with_hint
-from sessionkit.spec.functions import annotation_of, name_of, positional_parameters
+from sessionkit.spec.functions import name_of
+from sessionkit.spec.signatures import signature_of
 from sessionkit.state._codec import codec_of
 from sessionkit.timeouts import Every
 from sessionkit.timeouts._session_rules import read_emit
@@ -277,9 +278,10 @@ def upgrade_steps(upgrade: Upgrade, version: int, state: type[Any]) -> tuple[Upg
 def _step(version: int, function: Callable[[Any], Any]) -> UpgradeStep:
     where = f"`upgrade[{version}]` ({name_of(function)})"
     hint = "write `def from_v1(old: VisitV1) -> Visit: ...`"
-    if len(positional_parameters(function)) != 1:
+    signature = signature_of(function)
+    if len(signature.parameters) != 1:
         raise SpecError(with_hint(f"{where} must take the old state alone", hint))
-    old, new = annotation_of(function, 0), annotation_of(function, None)
+    old, new = signature.parameters[0].annotation, signature.returns
     for found, what in ((old, "takes"), (new, "returns")):
         if not is_record(found):
             text = f"{where} must say by an annotation which class it {what}"

@@ -5,9 +5,10 @@ A `SessionSpec` has one of the three as its `logic`. Each reads and checks what 
 """
 
 import inspect
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import lru_cache
+from types import NoneType
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import attrs
@@ -22,17 +23,19 @@ from sessionkit.aggregates._binding import (
     class_of_results,
 )
 from sessionkit.errors import SpecError, with_hint
-from sessionkit.spec.functions import (
-    FinishMethod,
-    Place,
-    check_function,
-    class_of,
-    name_of,
-    positional_parameters,
-    returns_nothing,
-    takes_time,
-)
+from sessionkit.spec.functions import FinishMethod, name_of
 from sessionkit.spec.shared import E, R, S, set_derived
+from sessionkit.spec.signatures import (
+    MAY_TAKE_TIME,
+    Place,
+    Signature,
+    check_annotations,
+    check_call,
+    check_callable,
+    check_order,
+    class_of,
+    signature_of,
+)
 from sessionkit.spec.views import Session
 from sessionkit.state._codec import codec_of
 from sessionkit.state._fields import fields_of
@@ -53,7 +56,7 @@ PARAMETERS: Final = {
 }
 METHODS: Final = {"update": ("self", "event"), "merge": ("self", "other")}
 """The parameters of the functions, and of those that were written as methods of the state."""
-STATES: Final = frozenset({"left", "right", "self", "other"})
+MEANS: Final = dict.fromkeys(("left", "right", "self", "other"), "state")
 """The parameters that are a state under another name."""
 RETURNS: Final = {"create": "state", "update": "state", "merge": "state", "finish": "row"}
 
@@ -103,33 +106,55 @@ class Functions(Generic[E, S, R]):
     result: type[R] = attrs.field(init=False)
     create_takes_time: bool = attrs.field(init=False, eq=False, repr=False)
     update_takes_time: bool = attrs.field(init=False, eq=False, repr=False)
+    must_return: frozenset[str] = attrs.field(init=False, eq=False, repr=False)
+    """The roles of the functions that are annotated to return an object, and never None."""
 
     def __attrs_post_init__(self) -> None:
-        create_at = self.create is not None and takes_time(self.create)
-        set_derived(self, create_takes_time=create_at, update_takes_time=takes_time(self.update))
-        _check_roles(self, {})
-        event = class_of("event", self._event, self.places("event"), "in `update`: `event: View`")
-        state = class_of("state", self._state, self.places("state"), "in `update`: `state: Visit`")
+        roles = self._roles(*PARAMETERS)
+        for role in roles:
+            check_call(role.signature, role.names)
+            check_order(role.signature, dict.fromkeys(role.names))
+        said = _places(roles, "event")
+        event = class_of("event", self._event, said, "in `update`: `event: View`")
+        said = _places(roles, "state")
+        state = class_of("state", self._state, said, "in `update`: `state: Visit`")
         result: Any = state
         if self.finish is not None or self._result is not None:
-            places = self.places("row")
-            result = class_of("result", self._result, places, "what `finish` returns")
-        set_derived(self, event=event, state=state, result=result)
+            said = _places(roles, "row")
+            result = class_of("result", self._result, said, "what `finish` returns")
         for cls in (event, state, result):
             fields_of(cls)
-        _check_roles(self, {"event": event, "state": state, "session": Session})
+        classes = {"event": event, "state": state, "session": Session}
+        for role in roles:
+            given = {name: classes.get(MEANS.get(name, name)) for name in role.names}
+            check_annotations(role.signature, given)
+        # An executor may lack the names of an annotation, so these are found on the driver.
+        timed = {role.name for role in roles if "time" in role.names}
+        promised = {role.name for role in roles if role.signature.always_returns} - {"create"}
+        set_derived(
+            self,
+            event=event,
+            state=state,
+            result=result,
+            create_takes_time="create" in timed,
+            update_takes_time="update" in timed,
+            must_return=frozenset(promised),
+        )
         _check_left_out(self)
-        _check_in_place(self)
+        _check_in_place(self, roles)
 
-    def places(self, meaning: str) -> list[Place]:
-        """Return the annotations that say one thing: event, state, row, key or session."""
+    @property
+    def keyed(self) -> list[Place]:
+        """The annotations of what has a key: that of `create`, and the session of `finish`."""
+        return _places(self._roles("create", "finish"), "key", "session")
+
+    def _roles(self, *roles: str) -> "list[_Role]":
+        """Return the functions that are given, read once."""
+        given = [(role, getattr(self, role)) for role in roles]
         return [
-            Place(role, function, position, own=self._state)
-            for role in PARAMETERS
-            for function, names in [_read(self, role)]
-            if function is not None
-            for position, named in [*enumerate(map(_meaning, names)), (None, RETURNS[role])]
-            if named == meaning
+            _role(role, function, self._state)
+            for role, function in given
+            if function is not None or role == "update"
         ]
 
 
@@ -211,30 +236,37 @@ def classes_of(
 # -- functions, checked -------------------------------------------------------------------------
 
 
-def _read(logic: Functions[Any, Any, Any], role: str) -> tuple[Any, tuple[str, ...]]:
-    """Return a function, and its parameters as its author would name them."""
-    function = getattr(logic, role)
+@attrs.frozen
+class _Role:
+    """A function of a session, and its parameters as its author would name them."""
+
+    name: str
+    signature: Signature
+    names: tuple[str, ...]
+
+
+def _role(role: str, function: Any, own: type[Any] | None) -> _Role:
+    names: tuple[str, ...] = PARAMETERS[role]
     if isinstance(function, FinishMethod):
-        return function.method, ("self", "session")
-    first = positional_parameters(function)[:1] if callable(function) else []
-    is_method = [one.name for one in first] == ["self"]
-    return function, (METHODS if is_method and role in METHODS else PARAMETERS)[role]
+        function, names = function.method, ("self", "session")
+    check_callable(function, role, names)
+    signature = signature_of(function, role, own)
+    if [one.name for one in signature.parameters[:1]] == ["self"]:
+        names = METHODS.get(role, names)
+    if role in MAY_TAKE_TIME and signature.takes_time:
+        names = (*names, "time")
+    return _Role(role, signature, names)
 
 
-def _meaning(name: str) -> str:
-    return "state" if name in STATES else name
-
-
-def _check_roles(logic: Functions[Any, Any, Any], classes: Mapping[str, type[Any]]) -> None:
-    """Check that each function can be called with what it's given, of these classes."""
-    for role in PARAMETERS:
-        function, names = _read(logic, role)
-        if function is None and role != "update":
-            continue
-        wanted = {name: classes.get(_meaning(name)) for name in names}
-        if getattr(logic, f"{role}_takes_time", False):
-            wanted["time"] = None
-        check_function(function, role, **wanted)
+def _places(roles: Iterable[_Role], *meanings: str) -> list[Place]:
+    """Return the annotations that say one thing: event, state, row, key or session."""
+    places = [
+        role.signature.place(position)
+        for role in roles
+        for position, named in [*enumerate(role.names), (None, RETURNS[role.name])]
+        if MEANS.get(named, named) in meanings
+    ]
+    return [place for place in places if place.annotation not in (None, NoneType)]
 
 
 def _check_left_out(logic: Functions[Any, Any, Any]) -> None:
@@ -262,13 +294,15 @@ def _check_new_state(state: type[Any]) -> None:
         raise SpecError(with_hint(f"{found} `{owner}.{shared.name}`", hint))
 
 
-def _check_in_place(logic: Functions[Any, Any, Any]) -> None:
+def _check_in_place(logic: Functions[Any, Any, Any], roles: Iterable[_Role]) -> None:
     """Check that a function annotated to return nothing can change the state in place."""
+    if not is_frozen(logic.state):
+        return
     state = logic.state.__name__
-    for role in ("update", "merge"):
-        function = getattr(logic, role)
-        if function is not None and is_frozen(logic.state) and returns_nothing(function):
-            found = f"`{role}` ({name_of(function)}) returns None: it changes the state in place"
+    for role in roles:
+        if role.name in {"update", "merge"} and role.signature.returns_nothing:
+            who = f"`{role.name}` ({name_of(role.signature.function)})"
+            found = f"{who} returns None: it changes the state in place"
             hint = f"return the new state, or make {state} with attrs.define"
             raise SpecError(with_hint(f"{found}, and {state} is frozen", hint))
 

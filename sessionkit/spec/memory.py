@@ -9,9 +9,10 @@ import attrs
 from sessionkit._arguments import explained
 from sessionkit._instants import Duration, duration
 from sessionkit.errors import SpecError, with_hint
-from sessionkit.spec.functions import Place, check_function, class_of, name_of
+from sessionkit.spec.functions import name_of
 from sessionkit.spec.groups import read_columns
 from sessionkit.spec.shared import set_derived
+from sessionkit.spec.signatures import check_function, class_of
 from sessionkit.spec.views import Session
 from sessionkit.state._fields import fields_of
 
@@ -94,6 +95,8 @@ class Memory(Generic[S_contra]):
         default=None, alias="remembered", eq=False, repr=False
     )
     remembered: type[Any] | None = attrs.field(init=False)
+    must_return: frozenset[str] = attrs.field(init=False, eq=False, repr=False)
+    """`remember`, if it's annotated to return an object, and never None."""
 
     def __attrs_post_init__(self) -> None:
         if self.lookback is not None and not self.last:
@@ -102,15 +105,17 @@ class Memory(Generic[S_contra]):
         if self.lookback is not None and self.lookback > self.time_to_live:
             found = "`lookback` is longer than `time_to_live`, after which nothing is remembered"
             raise SpecError(with_hint(found, f"write time_to_live={str(self.lookback)!r}"))
-        set_derived(self, remembered=None if self.remember is None else self._class())
+        set_derived(self, remembered=None, must_return=frozenset())
+        if self.remember is not None:
+            self._read(self.remember)
 
-    def _class(self) -> type[Any]:
-        """Return the class of what `remember` returns."""
-        check_function(self.remember, "remember", session=Session, state=None)
-        function: Any = self.remember
-        place = Place("remember", function, None)
-        cls = class_of("remembered", self._remembered, [place], "what `remember` returns")
+    def _read(self, remember: Callable[..., Any]) -> None:
+        """Set what the function says of what it returns."""
+        signature = check_function(remember, "remember", session=Session, state=None)
+        places = [signature.place(None)]
+        cls = class_of("remembered", self._remembered, places, "what `remember` returns")
         if not fields_of(cls).fields:
-            found = f"`remember` ({name_of(function)}) returns {cls.__name__}, which has no fields"
+            found = f"`remember` ({name_of(remember)}) returns {cls.__name__}, which has no fields"
             raise SpecError(with_hint(found, "give it what the next session should know"))
-        return cls
+        promised = frozenset({"remember"} if signature.always_returns else ())
+        set_derived(self, remembered=cls, must_return=promised)

@@ -38,7 +38,6 @@ from sessionkit.spec.shared import (
     S,
     Spec,
     check_shared,
-    must_return,
     read_delay,
     read_timeout,
     set_derived,
@@ -122,8 +121,8 @@ class SessionSpec(Spec[E, S, R]):
 
     def __attrs_post_init__(self) -> None:
         classes = classes_of(self.logic, self.event_time, self.keys)
-        set_derived(self, timeout=one_timeout(self._gap, self.timeout), _gap=None, **classes)
-        set_derived(self, must_return=self._must_return())
+        timeout, promised = one_timeout(self._gap, self.timeout), self._must_return()
+        set_derived(self, timeout=timeout, _gap=None, must_return=promised, **classes)
         check_session(self)
         check_shared(self)
 
@@ -131,10 +130,7 @@ class SessionSpec(Spec[E, S, R]):
         logic, memory = self.logic, self.memory
         if not isinstance(logic, Functions):
             return frozenset()
-        remember = memory.remember if isinstance(memory, Memory) else None
-        return must_return(
-            update=logic.update, merge=logic.merge, finish=logic.finish, remember=remember
-        )
+        return logic.must_return | (memory.must_return if isinstance(memory, Memory) else set())
 
     @cached_property
     def functions(self) -> Functions[E, S, R]:

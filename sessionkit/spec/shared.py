@@ -1,7 +1,7 @@
 """What both kinds of spec share: the arguments, what follows from them, and their checks."""
 
 from collections import namedtuple
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from functools import cached_property, lru_cache
 from keyword import iskeyword
@@ -14,7 +14,6 @@ from sessionkit._arguments import choice, column_name, group
 from sessionkit._classes import Record
 from sessionkit._instants import LAST_INSTANT_US, Duration, duration, span_us
 from sessionkit.errors import SpecError, with_hint
-from sessionkit.spec.functions import always_returns
 from sessionkit.spec.groups import (
     Inputs,
     Lateness,
@@ -25,7 +24,7 @@ from sessionkit.spec.groups import (
 )
 from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import Field, ListType, OptionalType
-from sessionkit.state._fields import field_type, fields_of
+from sessionkit.state._fields import field_type
 from sessionkit.state._scalars import BoolType, IntType, StrType
 from sessionkit.state._times import DatetimeType, TimedeltaType
 from sessionkit.state._types import may_be_key
@@ -228,19 +227,10 @@ def set_derived(made: object, **values: Any) -> None:
         object.__setattr__(made, name, value)
 
 
-def must_return(**functions: Callable[..., Any] | None) -> frozenset[str]:
-    """Return the roles of the functions that are annotated to return an object, and never None."""
-    # An executor may lack the names of an annotation, so this is found on the driver.
-    given = {role: function for role, function in functions.items() if function is not None}
-    return frozenset(role for role, function in given.items() if always_returns(function))
-
-
 # -- checks of a whole spec --------------------------------------------------------------------
 
 
 def check_shared(spec: AnySpec) -> None:
-    for cls in (spec.event, spec.state, spec.result):
-        fields_of(cls)
     _check_keys(spec)
     _check_passthrough(spec)
     _check_names(spec)

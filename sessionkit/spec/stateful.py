@@ -1,6 +1,6 @@
 """What a user writes for state per key that isn't a session: a spec, and what it may return."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from types import NoneType, UnionType
 from typing import Any, Final, Generic, TypeAlias, Union, get_args, get_origin
@@ -11,7 +11,6 @@ import pyarrow as pa
 from sessionkit._arguments import explained
 from sessionkit._classes import is_record
 from sessionkit.errors import SpecError, with_hint
-from sessionkit.spec.functions import Place, check_function, check_key, class_of
 from sessionkit.spec.groups import EXAMPLES
 from sessionkit.spec.shared import (
     E,
@@ -19,12 +18,13 @@ from sessionkit.spec.shared import (
     S,
     Spec,
     check_shared,
-    must_return,
     read_timeout,
     set_derived,
 )
+from sessionkit.spec.signatures import Place, Signature, check_function, check_key, class_of
 from sessionkit.spec.views import BatchTimes, KeyState, KeyTimes, TimerRules
 from sessionkit.state._codec import codec_of
+from sessionkit.state._fields import fields_of
 from sessionkit.timeouts import Clock, EventTimeGap, FirstOf, TimeoutPolicy
 from sessionkit.timeouts._policies import deadlines_of
 from sessionkit.typing import FinishResult
@@ -145,22 +145,23 @@ class StatefulSpec(Spec[E, S, R]):
     timeout: TimeoutPolicy = attrs.field(converter=read_timeout)
 
     def __attrs_post_init__(self) -> None:
-        _check_functions(self)
+        signatures = _signatures(self)
         events = {} if self.takes_buckets else {"process": 1}
-        places = _annotations(self, **events)
+        places = _places(signatures, **events)
         event = class_of("event", self._event, places, "`events: list[Payment]`")
-        views = _annotations(self, process=2, on_timer=2)
+        views = _places(signatures, process=2, on_timer=2)
         _check_views(views, self._state)
         state = class_of("state", self._state, views, "`state: KeyState[Account]`")
-        rows = _annotations(self, process=None, on_timer=None)
+        rows = _places(signatures, process=None, on_timer=None)
         result = class_of("result", self._result, rows, "what `process` returns")
-        set_derived(self, event=event, state=state, result=result)
-        promised = must_return(process=self.function, on_timer=self.timer_function)
-        set_derived(self, must_return=promised)
+        promised = frozenset(role for role, one in signatures.items() if one.always_returns)
+        set_derived(self, event=event, state=state, result=result, must_return=promised)
+        for cls in (event, state, result):
+            fields_of(cls)
         _check_meaning(self)
         check_shared(self)
         keyed = {} if self.takes_buckets else {"process": 0}
-        for place in _annotations(self, **keyed, on_timer=0):
+        for place in _places(signatures, **keyed, on_timer=0):
             check_key(place, self.keys)
         _check_clocks(self)
         _check_order(self)
@@ -219,11 +220,9 @@ AnyStatefulSpec: TypeAlias = StatefulSpec[Any, Any, Any]
 POLICY_NAMES: Final = frozenset({"event_time_gap", "processing_time_gap", "time_to_live"})
 
 
-def _annotations(spec: AnyStatefulSpec, **positions: int | None) -> list[Place]:
+def _places(signatures: Mapping[str, Signature], **positions: int | None) -> list[Place]:
     """Return the annotations at these positions of the functions that the spec has."""
-    functions: dict[str, Any] = {"process": spec.function, "on_timer": spec.timer_function}
-    given = {role: place for role, place in positions.items() if functions[role] is not None}
-    return [Place(role, functions[role], position) for role, position in given.items()]
+    return [signatures[role].place(at) for role, at in positions.items() if role in signatures]
 
 
 def _check_views(places: Sequence[Place], state: type[Any] | None) -> None:
@@ -307,14 +306,17 @@ def _check_order(spec: AnyStatefulSpec) -> None:
         raise SpecError(with_hint(found, hint))
 
 
-def _check_functions(spec: AnyStatefulSpec) -> None:
+def _signatures(spec: AnyStatefulSpec) -> dict[str, Signature]:
+    """Return the functions of the spec, read and checked, by their roles."""
     keyed = {"state": KeyState[Any], "times": KeyTimes}
     given: dict[str, Any] = {"key": None, "events": list[Any], **keyed}
     if spec.takes_buckets:
         given = {"events": pa.Table, "states": pa.Table, "times": BatchTimes}
-    check_function(spec.function, "process", **given)
+    found = {"process": check_function(spec.function, "process", **given)}
     if spec.on_timer is not None:
-        check_function(spec.timer_function, "on_timer", key=None, name=None, **keyed)
+        named = {"key": None, "name": None, **keyed}
+        found["on_timer"] = check_function(spec.timer_function, "on_timer", **named)
+    return found
 
 
 def _check_bucket(spec: AnyStatefulSpec) -> None:

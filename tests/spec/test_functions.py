@@ -8,7 +8,8 @@ import attrs
 import pytest
 
 from sessionkit.errors import SpecError
-from sessionkit.spec.functions import call_failed, check_function, name_of, traceback_of
+from sessionkit.spec.functions import call_failed, name_of, traceback_of
+from sessionkit.spec.signatures import check_function
 
 
 @attrs.define

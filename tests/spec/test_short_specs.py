@@ -30,7 +30,8 @@ from sessionkit import (
 )
 from sessionkit._instants import duration_text
 from sessionkit.errors import SpecError, StateValueError, UserFunctionError
-from sessionkit.spec.functions import takes_time, wrong_class
+from sessionkit.spec.functions import wrong_class
+from sessionkit.spec.signatures import signature_of
 from sessionkit.testing import SessionDriver, at
 
 
@@ -602,7 +603,7 @@ def takes_when(state: Visit, event: View, when: datetime) -> Visit:
 )
 def test_a_third_parameter_asks_for_the_time(expected: bool, function: Any) -> None:
     """One that is named `time`, or that is needed and annotated `datetime`."""
-    assert expected is takes_time(function)
+    assert expected is signature_of(function).takes_time
 
 
 def test_functions_may_take_the_time_of_the_event() -> None:

@@ -1,0 +1,376 @@
+"""
+What functions say of themselves: their parameters and annotations, read once, and checked.
+
+`signature_of` reads a function. Annotations that are text are resolved with the names that the
+function sees; one that can't be is left as text. Python can't tell the signature of some builtins:
+these have no parameters here, and pass every check.
+"""
+
+import dis
+import functools
+import inspect
+import typing
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from datetime import datetime
+from functools import cached_property
+from itertools import pairwise
+from types import FunctionType, NoneType, UnionType
+from typing import Any, Final, Union, get_args, get_origin
+
+import attrs
+
+from sessionkit._classes import is_record
+from sessionkit.errors import SpecError, with_hint
+from sessionkit.spec.functions import is_again, name_of
+
+MAY_TAKE_TIME: Final = ("create", "update")
+MAY_YIELD: Final = ("finish", "process", "on_timer")
+MISSING: Final = inspect.Parameter.empty
+POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+@attrs.frozen
+class Parameter:
+    """A parameter that is taken by position; its annotation is None where there is none."""
+
+    name: str
+    annotation: Any
+    is_needed: bool
+
+    @cached_property
+    def cls(self) -> type[Any] | None:
+        """The class that it is said to be of; None where the annotation leaves that open."""
+        cls = get_origin(self.annotation) or self.annotation
+        is_open = cls in {Any, object, Union, UnionType} or getattr(cls, "_is_protocol", False)
+        return cls if isinstance(cls, type) and not is_open else None
+
+    def __str__(self) -> str:
+        """Return it as its author wrote it, with the last parts of the names of classes."""
+        of = _classes_in(self.annotation, None) if get_args(self.annotation) else []
+        inside = f"[{', '.join(cls.__name__ for cls in of)}]" if of else ""
+        return self.name if self.cls is None else f"{self.name}: {self.cls.__name__}{inside}"
+
+
+@attrs.frozen
+class Place:
+    """An annotation of a function: that of a parameter, or of what it returns."""
+
+    role: str
+    function: Callable[..., Any]
+    annotation: Any
+    own: type[Any] | None
+    """What `Self` is."""
+
+    @property
+    def classes(self) -> list[type[Any]]:
+        """The attrs classes that the annotation names, but for a `KeyState` of anything."""
+        named = _classes_in(self.annotation, self.own)
+        return [cls for cls in named if not cls.__module__.startswith("sessionkit.")]
+
+    def __str__(self) -> str:
+        return f"`{self.role}` ({name_of(self.function)})"
+
+
+@attrs.frozen
+class Signature:
+    """
+    A function, and what it says of itself.
+
+    Attributes:
+        role: What it is to the spec, such as `update`.
+        function: The function.
+        parameters: Those that it takes by position.
+        returns: The annotation of what it returns; None where there is none.
+        inspected: Python's own signature; None where it can't tell.
+        plain: The function that Python runs in the end; None where that is a builtin.
+        own: The class whose method it is, if any: what `Self` is.
+        always_returns: Whether it is annotated to return one object of a class, and never None.
+    """
+
+    role: str
+    function: Callable[..., Any]
+    parameters: Sequence[Parameter]
+    returns: Any
+    inspected: inspect.Signature | None
+    plain: Callable[..., Any] | None
+    own: type[Any] | None
+    always_returns: bool
+
+    def place(self, position: int | None) -> Place:
+        """Return the annotation at a position, or that of what it returns where that is None."""
+        if position is None:
+            annotation = self.returns
+        elif position < len(self.parameters):
+            annotation = self.parameters[position].annotation
+        else:
+            annotation = None
+        return Place(self.role, self.function, annotation, self.own)
+
+    @property
+    def takes_time(self) -> bool:
+        """Whether the third parameter is `time`, or is needed and annotated `datetime`."""
+        return any(
+            one.name == "time" or (one.is_needed and one.annotation is datetime)
+            for one in self.parameters[2:3]
+        )
+
+    @property
+    def returns_nothing(self) -> bool:
+        """Whether it is annotated so, or has no annotation and returns no value."""
+        if self.returns is not None or self.plain is None:
+            return self.returns is NoneType
+        return _ends_in_none(self.plain)
+
+
+def signature_of(function: Any, role: str = "", own: type[Any] | None = None) -> Signature:
+    """Read a function; `role` is what it is to the spec, `own` the class whose method it is."""
+    try:
+        inspected = inspect.signature(function)
+    except (TypeError, ValueError):
+        inspected = None
+    known = () if inspected is None else inspected.parameters.values()
+    positional = [one for one in known if one.kind in POSITIONAL]
+    raw = {one.name: one.annotation for one in positional}
+    if inspected is not None:
+        raw["return"] = inspected.return_annotation
+    plain = _plain(function)
+    said = _resolved({name: one for name, one in raw.items() if one is not MISSING}, plain)
+    parameters = [
+        Parameter(one.name, said.get(one.name), one.default is MISSING) for one in positional
+    ]
+    returns = said.get("return")
+    promised = _is_object(returns)
+    return Signature(role, function, parameters, returns, inspected, plain, own, promised)
+
+
+def _plain(function: Any) -> FunctionType | None:
+    """Return the function that Python runs in the end; None where that is a builtin."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    function = inspect.unwrap(function)
+    if not inspect.isroutine(function):
+        function = getattr(type(function), "__call__", None)  # noqa: B004 (what a call would run)
+    function = getattr(function, "__func__", function)
+    return function if isinstance(function, FunctionType) else None
+
+
+def _resolved(raw: dict[str, Any], plain: FunctionType | None) -> dict[str, Any]:
+    """Return annotations with texts replaced by what they name, each where that is known."""
+    if not raw:
+        return raw
+
+    def carrier() -> None: ...
+
+    carrier.__annotations__ = raw
+    try:
+        # The names that the function sees: those of its module, and of the functions around it.
+        of_module = {} if plain is None else plain.__globals__
+        around = {} if plain is None else dict(inspect.getclosurevars(plain).nonlocals)
+        return typing.get_type_hints(carrier, of_module, around)
+    except (NameError, TypeError, AttributeError, SyntaxError):
+        if len(raw) == 1:
+            return raw
+        each = [_resolved({name: annotation}, plain) for name, annotation in raw.items()]
+        return {name: annotation for one in each for name, annotation in one.items()}
+
+
+def _ends_in_none(plain: Callable[..., Any]) -> bool:
+    """Return whether a function returns, and never a value."""
+    steps = list(dis.get_instructions(plain))
+    ends = [(before, end) for before, end in pairwise(steps) if end.opname.startswith("RETURN_")]
+    return bool(ends) and all(_is_none(before, end) for before, end in ends)
+
+
+def _is_object(annotation: Any) -> bool:
+    origin = get_origin(annotation)
+    if origin in {Union, UnionType}:
+        return all(map(_is_object, get_args(annotation)))
+    return annotation is typing.Self or is_record(origin or annotation)
+
+
+def _is_none(before: dis.Instruction, end: dis.Instruction) -> bool:
+    if end.opname == "RETURN_CONST":
+        return end.argval is None
+    # Where branches come together, the value may be that of another one.
+    is_constant = before.opname == "LOAD_CONST" and before.argval is None
+    return end.opname == "RETURN_VALUE" and is_constant and not end.is_jump_target
+
+
+# -- the classes that annotations name ----------------------------------------------------------
+
+
+def _classes_in(annotation: Any, own: type[Any] | None) -> list[type[Any]]:
+    """Return the attrs classes that an annotation names, also inside of `list[...]` or `| None`."""
+    if annotation is typing.Self:
+        annotation = own
+    arguments = get_args(annotation)
+    if not arguments:
+        return [annotation] if is_record(annotation) else []
+    if typing.get_origin(annotation) is Generator:
+        arguments = arguments[:1]
+    return [cls for argument in arguments for cls in _classes_in(argument, own)]
+
+
+def class_of(name: str, given: type[Any] | None, places: Collection[Place], hint: str) -> type[Any]:
+    """Return a class of a spec: the one that was given, or else the one that annotations say."""
+    named: dict[type[Any], Place] = {}
+    for place in places:
+        for cls in place.classes:
+            named.setdefault(cls, place)
+    if given is None:
+        # Of those that they name, the one below all others.
+        for cls in named:
+            if all(issubclass(cls, other) for other in named):
+                return cls
+        raise SpecError(_not_inferred(name, places, named, hint))
+    if is_record(given) and named:
+        _check_related(name, given, named)
+    return given
+
+
+def _said(named: Mapping[type[Any], Place]) -> str:
+    return ", ".join(f"{place} says {cls.__name__}" for cls, place in named.items())
+
+
+def _check_related(name: str, cls: type[Any], named: Mapping[type[Any], Place]) -> None:
+    """Check that one of the classes that annotations name is the class, above it or below it."""
+    if any(issubclass(cls, other) or issubclass(other, cls) for other in named):
+        return
+    found = "the annotations name another class"
+    hint = f"leave {name} out, or change the annotations"
+    if any(is_again(cls, other) for other in named):
+        found = "an annotation names the class as it was before it was defined again"
+        hint = "define the function again too; in a notebook, run its cell again"
+    shown = cls.__name__
+    if any(other.__name__ == shown for other in named):
+        shown = f"{cls.__module__}.{cls.__qualname__}"
+    raise SpecError(with_hint(f"`{name}` is {shown}, and {found}: {_said(named)}", hint))
+
+
+def _not_inferred(
+    name: str, places: Collection[Place], named: Mapping[type[Any], Place], hint: str
+) -> str:
+    if any(is_again(cls, other) for cls in named for other in named):
+        found = "one of the functions names a class from before it was defined again"
+        hint = "define the functions again too; in a notebook, run their cells again"
+        return with_hint(f"`{name}` is left out, and {found}: {_said(named)}", hint)
+    if named:
+        found = f"`{name}` is left out, and the annotations disagree: {_said(named)}"
+        return with_hint(found, f"make them agree, or pass {name}=...")
+    for place in places:
+        if dict in (place.annotation, get_origin(place.annotation)):
+            found = f"`{name}` is left out, and {place} says dict, which has no fields"
+            return with_hint(found, f"declare an attrs class or a dataclass, and annotate {hint}")
+        if isinstance(place.annotation, str):
+            found = f"`{name}` is left out, and {place} says {place.annotation!r}"
+            hint = f"pass {name}=..., or define the class at the top of its module"
+            return with_hint(f"{found}, which cannot be resolved", hint)
+    hint = f"pass {name}=..., or annotate {hint}"
+    return with_hint(f"`{name}` is left out, and no annotation says it", hint)
+
+
+def check_key(place: Place, keys: Collection[str]) -> None:
+    """Check a named tuple that the annotation of a key, or of a session with one, names."""
+    for cls in (place.annotation, *get_args(place.annotation)):
+        fields = getattr(cls, "_fields", None)
+        if isinstance(cls, type) and fields is not None and fields != tuple(keys):
+            found = f"{place} declares the key as {cls.__name__}, with the fields"
+            hint = f"give {cls.__name__} the fields of `keys`, in their order"
+            text = f"{found} {', '.join(fields)}; `keys` has {', '.join(keys)}"
+            raise SpecError(with_hint(text, hint))
+
+
+# -- checks --------------------------------------------------------------------------------------
+
+
+def check_function(function: object, role: str, **parameters: Any) -> Signature:
+    """
+    Check that a function can be called with these arguments, by position, of these classes.
+
+    Where a parameter is annotated with another class than the one it will be given, that is refused
+    too. A function whose signature Python can't tell (some builtins) passes.
+    """
+    check_callable(function, role, parameters)
+    signature = signature_of(function, role)
+    check_call(signature, parameters)
+    check_annotations(signature, parameters)
+    return signature
+
+
+def check_callable(function: object, role: str, parameters: Collection[str]) -> None:
+    wanted = f"{role}({', '.join(parameters)})"
+    if not callable(function):
+        found = f"`{role}` must be a function, found {function!r} ({type(function).__name__})"
+        raise SpecError(with_hint(found, f"write `def {wanted}: ...` and pass its name"))
+    if any(
+        inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one)
+        for one in (function, getattr(function, "__call__", None))  # noqa: B004
+    ):
+        found = f"`{role}` must be a plain function, found the async {name_of(function)}"
+        raise SpecError(with_hint(found, "write it with `def`"))
+    if inspect.isgeneratorfunction(function) and role not in MAY_YIELD:
+        found = f"`{role}` must return a value, found the generator {name_of(function)}"
+        raise SpecError(with_hint(found, "write `return` in place of `yield`"))
+
+
+def check_call(signature: Signature, parameters: Collection[str]) -> None:
+    """Check that a function takes these arguments by position, and returns what it says."""
+    if signature.always_returns:
+        _check_return(signature)
+    role, function = signature.role, signature.function
+    if signature.inspected is None:
+        return
+    try:
+        signature.inspected.bind(*parameters)
+    except TypeError as error:
+        wanted = f"{role}({', '.join(parameters)})"
+        shown = f"{name_of(function)}{signature.inspected}"
+        found = f"`{role}` must take {wanted}, found {shown}: {error}"
+        hint = f"write `def {wanted}: ...`"
+        may_take_time = role in MAY_TAKE_TIME and "time" not in parameters
+        if may_take_time and len(signature.parameters) > len(parameters):
+            hint += "; a third parameter must be `time`, the event's time"
+        raise SpecError(with_hint(found, hint)) from None
+
+
+def _check_return(signature: Signature) -> None:
+    """Check that a function which is annotated to return an object has a `return` that does."""
+    plain, said = signature.plain, signature.returns
+    if plain is not None and not inspect.isgeneratorfunction(plain) and _ends_in_none(plain):
+        shown = getattr(said, "__name__", said)
+        found = f"`{signature.role}` ({name_of(signature.function)}) is annotated `-> {shown}`"
+        raise SpecError(with_hint(f"{found}, and returns nothing", "end it with `return ...`"))
+
+
+def check_annotations(signature: Signature, parameters: Mapping[str, Any]) -> None:
+    """Check the order of the parameters, and their classes where these are known."""
+    check_order(signature, parameters)
+    for one, (meaning, given) in zip(signature.parameters, parameters.items(), strict=False):
+        said, cls = one.cls, get_origin(given) or given
+        if given is None or said is None or issubclass(cls, said):
+            continue
+        found = f"`{signature.role}` is given a {cls.__name__} as its {meaning}, but "
+        found += f"{name_of(signature.function)} declares `{one}`"
+        of = _classes_in(one.annotation, None) if get_args(given) else []
+        hint = f"declare `{one.name}: {cls.__name__}{f'[{of[0].__name__}]' if of else ''}`"
+        if is_again(said, cls):
+            found += ", as the class was before it was defined again"
+            hint = "define the function again too; in a notebook, run its cell again"
+        raise SpecError(with_hint(found, hint))
+
+
+def check_order(signature: Signature, parameters: Mapping[str, Any]) -> None:
+    """Refuse parameters in another order, as their annotations say it, or else their names."""
+    wanted = [*parameters]
+    classes = {name: get_origin(given) or given for name, given in parameters.items() if given}
+    meant = []
+    for one in signature.parameters[: len(wanted)]:
+        said = one.cls if classes else None
+        fits = [name for name, cls in classes.items() if issubclass(cls, said)] if said else []
+        meant += fits if len(fits) == 1 else [one.name]
+    known = [name for name in meant if name in wanted]
+    if known != sorted(known, key=wanted.index):
+        role, shown = signature.role, ", ".join(map(str, signature.parameters))
+        found = f"`{role}` must take {role}({', '.join(wanted)}), found another order: "
+        hint = f"write `def {role}({', '.join(wanted)}): ...`"
+        raise SpecError(with_hint(f"{found}{name_of(signature.function)}({shown})", hint))
