@@ -1,22 +1,25 @@
-"""A session spec as a whole: what goes together, and what doesn't."""
+"""The parts of a session spec: what goes together, and what doesn't."""
 
-from typing import TYPE_CHECKING, Any, get_args
+from collections.abc import Collection
+from typing import Any, TypeAlias, get_args
 
 from sessionkit._classes import is_record
 from sessionkit.aggregates._conditions import check_condition, type_in
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spec.functions import name_of
-from sessionkit.spec.logic import Aggregates, Functions
+from sessionkit.spec.groups import Lateness, Results, Storage
+from sessionkit.spec.logic import Aggregates, Events, Functions, Logic
 from sessionkit.spec.memory import Memory
+from sessionkit.spec.shared import Order
 from sessionkit.spec.signatures import check_function, check_key
 from sessionkit.spec.views import Session
 from sessionkit.state._collections import inner_type
 from sessionkit.state._scalars import EnumType, IntType
 from sessionkit.state._types import may_be_key
-from sessionkit.timeouts import EventTimeGap, SessionRules, StateGap
+from sessionkit.timeouts import EventTimeGap, SessionRules
 
-if TYPE_CHECKING:
-    from sessionkit.spec.session import AnySessionSpec
+AnyFunctions: TypeAlias = Functions[Any, Any, Any]
+AnyLogic: TypeAlias = Logic[Any, Any, Any]
 
 
 def one_timeout(gap: Any, timeout: Any) -> EventTimeGap | SessionRules:
@@ -41,38 +44,19 @@ def one_timeout(gap: Any, timeout: Any) -> EventTimeGap | SessionRules:
     return rule
 
 
-def check_session(spec: "AnySessionSpec") -> None:
-    """Check what the parts of a session spec can't see alone."""
-    _check_meaning(spec)
-    if spec.sequence is not None:
-        _check_sequence(spec.event, spec.sequence)
-    if isinstance(spec.logic, Functions):
-        _check_functions(spec, spec.logic)
-    else:
-        _check_without_functions(spec)
-    if callable(spec.timeout.gap):
-        check_function(spec.timeout.gap, "gap", event=spec.event)
-    if spec.rules is not None:
-        _check_rules(spec, spec.rules)
-    if spec.lateness.judged_by == "session" and spec.order == "event_time":
+def check_lateness(lateness: Lateness, order: Order) -> None:
+    """Check what is for a `StatefulSpec` alone, and what has no effect in order."""
+    if lateness.late_events != "reject":
+        found = "`late_events` is for a StatefulSpec: a session that is over takes no event"
+        raise SpecError(with_hint(found, 'write Lateness(allowed="1 hour") to keep sessions on'))
+    if lateness.judged_by == "session" and order == "event_time":
         found = '`judged_by="session"` has no effect with `order="event_time"`'
         why = "an event is late once the watermark has reached it"
         hint = 'leave `judged_by` out, or write order="arrival"'
         raise SpecError(with_hint(f"{found}, where {why}", hint))
-    if spec.memory is not None:
-        _check_memory(spec, spec.memory)
-    if spec.revises:
-        _check_revisions(spec)
 
 
-def _check_meaning(spec: "AnySessionSpec") -> None:
-    """Check that what is for a `StatefulSpec` alone is left out."""
-    if spec.lateness.late_events != "reject":
-        found = "`late_events` is for a StatefulSpec: a session that is over takes no event"
-        raise SpecError(with_hint(found, 'write Lateness(allowed="1 hour") to keep sessions on'))
-
-
-def _check_sequence(event: type[Any], name: str) -> None:
+def check_sequence(event: type[Any], name: str) -> None:
     unknown = f"`sequence` names `{name}`, and {event.__name__} has no such field"
     if not isinstance(type_in(event, name, unknown), IntType):
         found = f"`sequence` names `{event.__name__}.{name}`, which isn't an int"
@@ -80,52 +64,55 @@ def _check_sequence(event: type[Any], name: str) -> None:
         raise SpecError(with_hint(found, hint))
 
 
-def _check_functions(spec: "AnySessionSpec", logic: Functions[Any, Any, Any]) -> None:
+def check_functions(logic: AnyFunctions, keys: Collection[str], order: Order) -> None:
     for place in logic.keyed:
-        check_key(place, spec.keys)
-    if logic.merge is None and spec.order != "event_time":
+        check_key(place, keys)
+    if logic.merge is None and order != "event_time":
         found = "`merge` is missing: an event may bridge two open sessions"
         hint = 'pass merge=..., or order="event_time", where no event can come between'
         raise SpecError(with_hint(found, hint))
 
 
-def _check_without_functions(spec: "AnySessionSpec") -> None:
-    """Check that there is no state of the user's to upgrade, nor an order that nothing needs."""
-    logic = f"a spec of {'aggregates' if isinstance(spec.logic, Aggregates) else 'events'}"
-    if spec.storage.upgrade:
-        found = f"{logic} has no state of yours, and `upgrade` says what becomes of one"
+def check_without_functions(
+    logic: AnyLogic, results: Results, storage: Storage, *, is_held: bool
+) -> None:
+    """
+    Check that there is no state of the user's to upgrade, nor an order that nothing needs.
+
+    `is_held` says that events wait for their turn, and that nothing else in the spec needs that.
+    """
+    named = _named(logic)
+    if storage.upgrade:
+        found = f"{named} has no state of yours, and `upgrade` says what becomes of one"
         raise SpecError(with_hint(found, "leave `upgrade` out"))
-    if spec.results.with_events and not isinstance(spec.logic, Aggregates):
-        found = f"{logic} gives each event already, and `with_events` asks for them"
+    if results.with_events and isinstance(logic, Events):
+        found = f"{named} gives each event already, and `with_events` asks for them"
         raise SpecError(with_hint(found, "leave `with_events` out"))
-    ordered = spec.rules is not None and spec.rules.in_order
-    # In order, it's the earliest copy of an event that counts.
-    if spec.order == "event_time" and not ordered and spec.inputs.drop_duplicates_for is None:
-        found = f'`order="event_time"` has no effect on {logic} but to hold events back'
+    if is_held:
+        found = f'`order="event_time"` has no effect on {named} but to hold events back'
         raise SpecError(with_hint(found, "leave `order` out: any order has the same result"))
 
 
-def _check_rules(spec: "AnySessionSpec", rules: SessionRules) -> None:
+def _named(logic: AnyLogic) -> str:
+    return f"a spec of {'aggregates' if isinstance(logic, Aggregates) else 'events'}"
+
+
+def check_rules(rules: SessionRules, logic: AnyLogic, order: Order) -> None:
     for name in ("until", "starts_with", "extends"):
         predicate = getattr(rules, name)
         if callable(predicate):
-            check_function(predicate, name, event=spec.event)
+            check_function(predicate, name, event=logic.event)
         elif predicate is not None:
-            check_condition(spec.event, f"`{name}`", predicate)
+            check_condition(logic.event, f"`{name}`", predicate)
     if rules.state_gap is not None:
-        _check_state_gap(spec, rules.state_gap)
-    _check_fields(spec.event, rules)
-    if rules.in_order and spec.order != "event_time":
+        if not isinstance(logic, Functions):
+            found = f"`state_gap` is a function of the state, and {_named(logic)} has none of yours"
+            raise SpecError(with_hint(found, "write functions instead, or leave `state_gap` out"))
+        check_function(rules.state_gap, "state_gap", state=logic.state)
+    _check_fields(logic.event, rules)
+    if rules.in_order and order != "event_time":
         found = f"`{rules.in_order[0]}` depends on the order of events, and they come in any order"
         raise SpecError(with_hint(found, 'write order="event_time"'))
-
-
-def _check_state_gap(spec: "AnySessionSpec", state_gap: StateGap) -> None:
-    if not isinstance(spec.logic, Functions):
-        kind = "aggregates" if isinstance(spec.logic, Aggregates) else "events"
-        found = f"`state_gap` is a function of the state, and a spec of {kind} has none of yours"
-        raise SpecError(with_hint(found, "write functions instead, or leave `state_gap` out"))
-    check_function(state_gap, "state_gap", state=spec.state)
 
 
 def _check_fields(event: type[Any], rules: SessionRules) -> None:
@@ -138,20 +125,20 @@ def _check_fields(event: type[Any], rules: SessionRules) -> None:
             raise SpecError(with_hint(found, f"name {types}"))
 
 
-def _check_memory(spec: "AnySessionSpec", memory: object) -> None:
+def check_memory(memory: object, logic: AnyLogic, keys: Collection[str], result: type[Any]) -> None:
     if not isinstance(memory, Memory):
         found = f"`memory` must be a Memory, found {memory!r}"
         raise SpecError(with_hint(found, 'write memory=Memory(time_to_live="400 days")'))
     if memory.remember is not None:
-        _check_remember(spec, memory.remember, memory.remembered)
+        _check_remember(memory, logic, keys)
     both = [name for name in memory.first if name in memory.last]
     if both:
         found = f"`memory`: `first` and `last` both have a column `{both[0]}`"
         raise SpecError(with_hint(found, "give them two names"))
     for rule, columns in (("first", memory.first), ("last", memory.last)):
         for column, name in columns.items():
-            what = f"`memory`: `{rule}` names `{name}`, and {spec.result.__name__}"
-            kind = inner_type(type_in(spec.result, name, f"{what} has no such field"))
+            what = f"`memory`: `{rule}` names `{name}`, and {result.__name__}"
+            kind = inner_type(type_in(result, name, f"{what} has no such field"))
             if kind.facts is None:
                 found = f"{what}.{name} isn't of a plain type"
                 raise SpecError(
@@ -162,16 +149,16 @@ def _check_memory(spec: "AnySessionSpec", memory: object) -> None:
                 raise SpecError(with_hint(found, "use letters, digits and underscores"))
 
 
-def _check_remember(spec: "AnySessionSpec", remember: Any, remembered: Any) -> None:
-    if not isinstance(spec.logic, Functions):
-        kind = "aggregates" if isinstance(spec.logic, Aggregates) else "events"
-        found = f"`remember` is given the state of a session, and a spec of {kind} has none"
+def _check_remember(memory: Memory[Any], logic: AnyLogic, keys: Collection[str]) -> None:
+    remembered: Any = memory.remembered
+    if not isinstance(logic, Functions):
+        found = f"`remember` is given the state of a session, and {_named(logic)} has none"
         hint = "leave it out: `first` and `last` of `Memory` carry values of the result"
         raise SpecError(with_hint(found, hint))
-    signature = check_function(remember, "remember", session=Session, state=spec.state)
+    signature = check_function(memory.remember, "remember", session=Session, state=logic.state)
     own = signature.place(0)
-    check_key(own, spec.keys)
-    for place in (own, *spec.logic.keyed):
+    check_key(own, keys)
+    for place in (own, *logic.keyed):
         for cls in get_args(place.annotation)[1:]:
             if is_record(cls) and cls is not remembered:
                 found = f"{place} declares the memory of its session as {cls.__name__}"
@@ -179,15 +166,15 @@ def _check_remember(spec: "AnySessionSpec", remember: Any, remembered: Any) -> N
                 raise SpecError(with_hint(found, hint))
 
 
-def _check_revisions(spec: "AnySessionSpec") -> None:
+def check_revisions(logic: AnyLogic, lateness: Lateness, results: Results, order: Order) -> None:
     """Check a spec under which a session may give several rows."""
-    keeps = "allowed" if spec.lateness.allowed is not None else "reopen_within"
-    option = "emit" if spec.early is not None else keeps
-    if spec.results.with_events or not (isinstance(spec.logic, Functions | Aggregates)):
-        once = "`with_events`" if spec.results.with_events else "`Events`"
+    keeps = "allowed" if lateness.allowed is not None else "reopen_within"
+    option = keeps if results.emit == "on_close" else "emit"
+    if results.with_events or isinstance(logic, Events):
+        once = "`with_events`" if results.with_events else "`Events`"
         found = f"{once} gives each event once, and `{option}` a session several times"
         raise SpecError(with_hint(found, f"leave `{option}` out, or use two specs"))
-    if spec.order == "event_time" and spec.mergeable is not None:
+    if order == "event_time" and (lateness.allowed or lateness.reopen_within) is not None:
         found = f'`{keeps}` has no effect with `order="event_time"`'
         why = "an event that comes after its turn can't be put in"
         hint = 'raise `watermark_delay`, or write order="arrival"'

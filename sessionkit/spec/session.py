@@ -11,7 +11,16 @@ from sessionkit._arguments import column_name, explained, group, spelled_out
 from sessionkit._classes import Record
 from sessionkit._instants import Duration
 from sessionkit.aggregates._aggregate import Aggregate, BoundAggregate
-from sessionkit.spec.checks import check_session, one_timeout
+from sessionkit.spec.checks import (
+    check_functions,
+    check_lateness,
+    check_memory,
+    check_revisions,
+    check_rules,
+    check_sequence,
+    check_without_functions,
+    one_timeout,
+)
 from sessionkit.spec.groups import EXAMPLES, Results
 from sessionkit.spec.logic import Aggregates, Events, Finish, Functions, Logic, classes_of
 from sessionkit.spec.memory import Memory
@@ -42,6 +51,7 @@ from sessionkit.spec.shared import (
     read_timeout,
     set_derived,
 )
+from sessionkit.spec.signatures import check_function
 from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import Field, OptionalType, inner_type
 from sessionkit.timeouts import Clock, EventTimeGap, Every, SessionRules
@@ -123,8 +133,31 @@ class SessionSpec(Spec[E, S, R]):
         classes = classes_of(self.logic, self.event_time, self.keys)
         timeout, promised = one_timeout(self._gap, self.timeout), self._must_return()
         set_derived(self, timeout=timeout, _gap=None, must_return=promised, **classes)
-        check_session(self)
+        self._check()
         check_shared(self)
+
+    def _check(self) -> None:
+        """Check what the parts can't see alone."""
+        logic, order, rules = self.logic, self.order, self.rules
+        check_lateness(self.lateness, order)
+        if self.sequence is not None:
+            check_sequence(self.event, self.sequence)
+        if isinstance(logic, Functions):
+            check_functions(logic, self.keys, order)
+        else:
+            in_order = rules is not None and rules.in_order
+            # In order, it's the earliest copy of an event that counts.
+            is_needed = in_order or self.inputs.drop_duplicates_for is not None
+            is_held = order == "event_time" and not is_needed
+            check_without_functions(logic, self.results, self.storage, is_held=is_held)
+        if callable(self.timeout.gap):
+            check_function(self.timeout.gap, "gap", event=self.event)
+        if rules is not None:
+            check_rules(rules, logic, order)
+        if self.memory is not None:
+            check_memory(self.memory, logic, self.keys, self.result)
+        if self.revises:
+            check_revisions(logic, self.lateness, self.results, order)
 
     def _must_return(self) -> frozenset[str]:
         logic, memory = self.logic, self.memory
