@@ -81,6 +81,7 @@ if TYPE_CHECKING:
         BatchTimes,
         BucketResult,
         Events,
+        Every,
         Functions,
         Inputs,
         KeyState,
@@ -99,7 +100,6 @@ if TYPE_CHECKING:
     from sessionkit.state import DecimalType, RenamedFrom
     from sessionkit.timeouts import (
         EventTimeGap,
-        Every,
         FirstOf,
         NoTimeout,
         ProcessingTimeGap,

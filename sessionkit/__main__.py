@@ -92,7 +92,7 @@ def _spec(text: str) -> Any:
     except (ImportError, AttributeError, ValueError) as error:
         found = f"there is no spec `{text}`: {error}"
         raise SessionkitError(with_hint(found, "write --spec module:name")) from error
-    import_module("sessionkit.spec.shared").check_kind(spec, argument="--spec")
+    import_module("sessionkit.spec.base").check_kind(spec, argument="--spec")
     return spec
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from sessionkit._engine.rows.table import Rejected
 from sessionkit._instants import BEGINNING_US, END_OF_TIME_US, span_us
-from sessionkit.spec.shared import AnySpec
+from sessionkit.spec.base import AnySpec
 from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import Field, forms_of
 from sessionkit.timeouts import Clock

@@ -11,7 +11,7 @@ from pyspark.sql import types as T
 
 from sessionkit._instants import Duration, duration, span_us
 from sessionkit.errors import SchemaError, SpecError, with_hint
-from sessionkit.spec.shared import MILLISECOND
+from sessionkit.spec.base import MILLISECOND
 from sessionkit.state._collections import inner_type
 from sessionkit.state._types import FieldType, key_form
 

@@ -22,8 +22,8 @@ from pyspark.sql import functions as F
 from sessionkit._arrays import whole
 from sessionkit._engine.rows.table import key_columns
 from sessionkit.spark._columns import grouping_form
-from sessionkit.spec.groups import BUCKETS, buckets_for
-from sessionkit.spec.shared import AnySpec
+from sessionkit.spec.base import AnySpec
+from sessionkit.spec.options import BUCKETS, buckets_for
 from sessionkit.state._codec import stored_numbers
 from sessionkit.state._scalars import DecimalType
 from sessionkit.state._types import FieldType, key_form

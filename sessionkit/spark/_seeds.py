@@ -30,7 +30,7 @@ from sessionkit.spark._columns import A_STREAM, check_frame
 from sessionkit.spark._grouping import BUCKET, bucket_of_forms, key_forms
 from sessionkit.spark._logs import Progress, active_session, folder_texts
 from sessionkit.spark._plan import STREAMING_LEAF, PlanNode, analyzed_plan, plan_tree
-from sessionkit.spec.shared import AnySpec
+from sessionkit.spec.base import AnySpec
 from sessionkit.state._types import key_form
 
 FORMAT: Final = 1

@@ -42,7 +42,7 @@ from sessionkit.spark.sinks.values import (
     Memory,
     StreamSink,
 )
-from sessionkit.spec.shared import MILLISECOND, AnySpec, check_kind
+from sessionkit.spec.base import MILLISECOND, AnySpec, check_kind
 
 Trigger: TypeAlias = Duration | Literal["availableNow"]
 Option: TypeAlias = str | int | float | bool

@@ -18,10 +18,10 @@ from sessionkit.aggregates._conditions import fields_of_condition
 from sessionkit.errors import SchemaError, SpecError, with_hint
 from sessionkit.spark._columns import ANY_FRAME, check_columns, check_frame, near
 from sessionkit.spark.jobs.run import sessionize
-from sessionkit.spec.groups import Inputs, Lateness, Results, Storage
+from sessionkit.spec.base import OnError
 from sessionkit.spec.memory import Memory
+from sessionkit.spec.options import Inputs, Lateness, Results, Storage
 from sessionkit.spec.session import AnySessionSpec, SessionSpec
-from sessionkit.spec.shared import OnError
 from sessionkit.state import DecimalType
 from sessionkit.state._codec import codec_of
 from sessionkit.state._scalars import SCALARS

@@ -27,7 +27,7 @@ from sessionkit.spark._watermark_report import (
     watermark_of,
 )
 from sessionkit.spark.jobs.checks import WATERMARK_METADATA
-from sessionkit.spec.shared import MILLISECOND
+from sessionkit.spec.base import MILLISECOND
 
 __all__ = [
     "Policy",

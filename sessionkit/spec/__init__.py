@@ -1,10 +1,11 @@
 """Specs: what a user writes of a session, or of the state of a key. Valid once they exist."""
 
-from sessionkit.spec.groups import Inputs, Lateness, Results, Storage
+from sessionkit.spec.base import AnySpec, Spec
+from sessionkit.spec.emission import Emit, Every
 from sessionkit.spec.logic import Aggregates, Events, Functions
 from sessionkit.spec.memory import Memory
+from sessionkit.spec.options import Inputs, Lateness, Results, Storage
 from sessionkit.spec.session import AnySessionSpec, SessionSpec
-from sessionkit.spec.shared import AnySpec, Spec
 from sessionkit.spec.stateful import (
     AnyStatefulSpec,
     BucketResult,
@@ -21,7 +22,9 @@ __all__ = [
     "AnyStatefulSpec",
     "BatchTimes",
     "BucketResult",
+    "Emit",
     "Events",
+    "Every",
     "Functions",
     "Inputs",
     "KeyState",

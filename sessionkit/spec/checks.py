@@ -6,11 +6,11 @@ from typing import Any, TypeAlias, get_args
 from sessionkit._classes import is_record
 from sessionkit.aggregates._conditions import check_condition, type_in
 from sessionkit.errors import SpecError, with_hint
+from sessionkit.spec.base import Order
 from sessionkit.spec.functions import name_of
-from sessionkit.spec.groups import Lateness, Results, Storage
 from sessionkit.spec.logic import Aggregates, Events, Functions, Logic
 from sessionkit.spec.memory import Memory
-from sessionkit.spec.shared import Order
+from sessionkit.spec.options import Lateness, Results, Storage
 from sessionkit.spec.signatures import check_function, check_key
 from sessionkit.spec.views import Session
 from sessionkit.state._collections import inner_type

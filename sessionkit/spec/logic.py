@@ -23,8 +23,8 @@ from sessionkit.aggregates._binding import (
     class_of_results,
 )
 from sessionkit.errors import SpecError, with_hint
+from sessionkit.spec.base import E, R, S, set_derived
 from sessionkit.spec.functions import FinishMethod, name_of
-from sessionkit.spec.shared import E, R, S, set_derived
 from sessionkit.spec.signatures import (
     MAY_TAKE_TIME,
     Place,

@@ -9,9 +9,9 @@ import attrs
 from sessionkit._arguments import explained
 from sessionkit._instants import Duration, duration
 from sessionkit.errors import SpecError, with_hint
+from sessionkit.spec.base import set_derived
 from sessionkit.spec.functions import name_of
-from sessionkit.spec.groups import read_columns
-from sessionkit.spec.shared import set_derived
+from sessionkit.spec.options import read_columns
 from sessionkit.spec.signatures import check_function, class_of
 from sessionkit.spec.views import Session
 from sessionkit.state._fields import fields_of

@@ -9,10 +9,10 @@ from typing import Any, Generic, Literal, Protocol, Required, TypeAlias, TypedDi
 from sessionkit._classes import Record
 from sessionkit._instants import Duration
 from sessionkit.errors import SpecError, with_hint
+from sessionkit.spec.base import OnError, Order
 from sessionkit.spec.functions import FinishMethod
-from sessionkit.spec.groups import Inputs, Lateness, Results, Storage
 from sessionkit.spec.memory import Memory
-from sessionkit.spec.shared import OnError, Order
+from sessionkit.spec.options import Inputs, Lateness, Results, Storage
 from sessionkit.timeouts import EventTimeGap, SessionRules
 from sessionkit.typing import FinishResult
 

@@ -11,6 +11,17 @@ from sessionkit._arguments import column_name, explained, group, spelled_out
 from sessionkit._classes import Record
 from sessionkit._instants import Duration
 from sessionkit.aggregates._aggregate import Aggregate, BoundAggregate
+from sessionkit.spec.base import (
+    EXAMPLES,
+    E,
+    R,
+    S,
+    Spec,
+    check_shared,
+    read_delay,
+    read_timeout,
+    set_derived,
+)
 from sessionkit.spec.checks import (
     check_functions,
     check_lateness,
@@ -21,7 +32,16 @@ from sessionkit.spec.checks import (
     check_without_functions,
     one_timeout,
 )
-from sessionkit.spec.groups import EXAMPLES, Results
+from sessionkit.spec.columns import (
+    CLOSED_BY_FIELD,
+    CLOSED_BY_OR_OPEN,
+    MEMORY_FIELDS,
+    NUMBER_COLUMN,
+    REJECTED_COLUMNS,
+    REVISION_FIELDS,
+    SESSION_FIELDS,
+)
+from sessionkit.spec.emission import Every
 from sessionkit.spec.logic import Aggregates, Events, Finish, Functions, Logic, classes_of
 from sessionkit.spec.memory import Memory
 from sessionkit.spec.methods import (
@@ -34,27 +54,11 @@ from sessionkit.spec.methods import (
     SettingsInOrder,
     functions_of,
 )
-from sessionkit.spec.shared import (
-    CLOSED_BY_FIELD,
-    CLOSED_BY_OR_OPEN,
-    MEMORY_FIELDS,
-    NUMBER_COLUMN,
-    REJECTED_COLUMNS,
-    REVISION_FIELDS,
-    SESSION_FIELDS,
-    E,
-    R,
-    S,
-    Spec,
-    check_shared,
-    read_delay,
-    read_timeout,
-    set_derived,
-)
+from sessionkit.spec.options import Results
 from sessionkit.spec.signatures import check_function
 from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import Field, OptionalType, inner_type
-from sessionkit.timeouts import Clock, EventTimeGap, Every, SessionRules
+from sessionkit.timeouts import Clock, EventTimeGap, SessionRules
 
 # Those of `SessionSpec.of`: type checkers bind those of the class before they look at a call.
 E1 = TypeVar("E1", bound=Record)

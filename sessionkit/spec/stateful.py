@@ -11,16 +11,7 @@ import pyarrow as pa
 from sessionkit._arguments import explained
 from sessionkit._classes import is_record
 from sessionkit.errors import SpecError, with_hint
-from sessionkit.spec.groups import EXAMPLES
-from sessionkit.spec.shared import (
-    E,
-    R,
-    S,
-    Spec,
-    check_shared,
-    read_timeout,
-    set_derived,
-)
+from sessionkit.spec.base import EXAMPLES, E, R, S, Spec, check_shared, read_timeout, set_derived
 from sessionkit.spec.signatures import Place, Signature, check_function, check_key, class_of
 from sessionkit.spec.views import BatchTimes, KeyState, KeyTimes, TimerRules
 from sessionkit.state._codec import codec_of

@@ -15,7 +15,7 @@ from sessionkit._engine.sessions.view import OpenSession
 from sessionkit._instants import duration_text
 from sessionkit.errors import DriverError, SpecError, with_hint
 from sessionkit.spec import Results, SessionSpec
-from sessionkit.spec.shared import E, R, S
+from sessionkit.spec.base import E, R, S
 from sessionkit.state._codec import codec_of
 from sessionkit.testing.drivers.kinds import SessionDriver
 from sessionkit.testing.drivers.query import on_clock

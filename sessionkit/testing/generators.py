@@ -13,8 +13,8 @@ from hypothesis.errors import NoSuchExample
 from hypothesis.strategies import DrawFn, SearchStrategy
 
 from sessionkit._arguments import explains
+from sessionkit.spec.base import AnySpec
 from sessionkit.spec.session import SessionSpec
-from sessionkit.spec.shared import AnySpec
 from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import AttrsType, DictType, ListType, OptionalType, TupleType
 from sessionkit.state._scalars import (

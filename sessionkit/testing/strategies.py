@@ -33,8 +33,8 @@ from sessionkit._engine.sessions.joining import join
 from sessionkit._engine.sessions.lateness import Horizon
 from sessionkit._engine.sessions.program import Program
 from sessionkit.errors import ExpectationError, UserFunctionError, with_hint
+from sessionkit.spec.base import AnySpec, check_kind
 from sessionkit.spec.session import SessionSpec
-from sessionkit.spec.shared import AnySpec, check_kind
 from sessionkit.spec.stateful import StatefulSpec
 from sessionkit.state._codec import codec_of, encode_column
 from sessionkit.state._times import DatetimeType

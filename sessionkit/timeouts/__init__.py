@@ -1,4 +1,4 @@
-"""When a session or a key is over, and when a session that is open gives a row."""
+"""When a session or a key is over."""
 
 from sessionkit.timeouts._policies import (
     Clock,
@@ -11,8 +11,6 @@ from sessionkit.timeouts._policies import (
 )
 from sessionkit.timeouts._session_rules import (
     ClosedBy,
-    Emit,
-    Every,
     Predicate,
     SessionRules,
     StateGap,
@@ -21,9 +19,7 @@ from sessionkit.timeouts._session_rules import (
 __all__ = [
     "Clock",
     "ClosedBy",
-    "Emit",
     "EventTimeGap",
-    "Every",
     "FirstOf",
     "NoTimeout",
     "Predicate",

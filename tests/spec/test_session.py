@@ -25,7 +25,8 @@ from sessionkit import (
 )
 from sessionkit._instants import micros_of
 from sessionkit.errors import FieldTypeError, SpecError
-from sessionkit.spec.shared import SESSION_COLUMNS, check_kind, key_class
+from sessionkit.spec.base import check_kind
+from sessionkit.spec.columns import SESSION_COLUMNS, key_class
 from sessionkit.spec.views import session_of
 from sessionkit.testing import SessionDriver, StatefulDriver
 from sessionkit.testing.strategies import check_merge_law, check_spec

@@ -21,7 +21,7 @@ from sessionkit._engine.wire.packing import (
     unpacked,
 )
 from sessionkit._instants import END_OF_TIME_US
-from sessionkit.spec.shared import AnySpec
+from sessionkit.spec.base import AnySpec
 
 GROUP: Final = ("group",)
 IS_FUTURE: Final = "is_future"

@@ -37,8 +37,8 @@ from sessionkit._engine.rows.table import (
     prefixed_columns,
 )
 from sessionkit._instants import END_OF_TIME_US, instant_of, span_us
+from sessionkit.spec.base import S
 from sessionkit.spec.functions import name_of
-from sessionkit.spec.shared import S
 from sessionkit.spec.stateful import AnyStatefulSpec, StatefulSpec
 from sessionkit.spec.views import KeySnapshot, KeyState, StoredTimer, Timer, TimerRules
 from sessionkit.state._codec import codec_of

@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sessionkit._arrays import whole
-from sessionkit.spec.shared import AnySpec
+from sessionkit.spec.base import AnySpec
 from sessionkit.state._codec import stored_numbers
 from sessionkit.state._scalars import SCALARS
 

@@ -12,8 +12,9 @@ from sessionkit._arrays import whole
 from sessionkit._engine.rows.table import key_columns, prefixed_columns
 from sessionkit.aggregates._conditions import Condition, evaluated
 from sessionkit.errors import StateMismatchError, StateValueError, UserFunctionError, with_hint
+from sessionkit.spec.base import AnySpec
+from sessionkit.spec.columns import key_class
 from sessionkit.spec.functions import forgotten, name_of, wrong_class
-from sessionkit.spec.shared import AnySpec, key_class
 from sessionkit.state._codec import Places, codec_of, decode_column
 from sessionkit.state._collections import Field
 

@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from sessionkit._arrays import Mask, Numbers, whole
+from sessionkit.spec.base import AnySpec
 from sessionkit.spec.functions import Failure
-from sessionkit.spec.shared import AnySpec
 from sessionkit.state._codec import codec_of
 
 BEHIND: Final = pa.field("behind", pa.int64())

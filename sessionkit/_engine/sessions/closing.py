@@ -35,7 +35,7 @@ from sessionkit._engine.rows.table import (
 from sessionkit._engine.sessions.emission import Closed, Emission
 from sessionkit._engine.sessions.ids import ids_of
 from sessionkit._engine.sessions.program import Program
-from sessionkit.spec.shared import SESSION_FIELDS
+from sessionkit.spec.columns import SESSION_FIELDS
 from sessionkit.spec.views import Session, session_of
 
 

@@ -15,9 +15,9 @@ from sessionkit._engine.sessions.joining import join
 from sessionkit._engine.sessions.lateness import Horizon
 from sessionkit._engine.sessions.step import SessionLogic
 from sessionkit._instants import instant_of
+from sessionkit.spec.base import S
 from sessionkit.spec.logic import Aggregates
 from sessionkit.spec.session import AnySessionSpec, SessionSpec
-from sessionkit.spec.shared import S
 from sessionkit.state._codec import codec_of
 from sessionkit.timeouts import ClosedBy
 

@@ -27,7 +27,7 @@ from sessionkit._engine.wire.packing import (
     packed_rows,
     packs_in,
 )
-from sessionkit.spec.shared import AnySpec
+from sessionkit.spec.base import AnySpec
 
 ERASED_COLUMN: Final = "_erased"
 """The column in which packs of keys cross."""

@@ -21,10 +21,10 @@ from sessionkit._engine.rows.objects import decode_keys, decode_states, encode_s
 from sessionkit._engine.rows.table import BEHIND, has_state, marks_of, with_column
 from sessionkit._instants import duration_text, instant_of
 from sessionkit.errors import StateMismatchError, UserFunctionError, with_hint
+from sessionkit.spec.base import AnySpec
 from sessionkit.spec.functions import call_failed, name_of, wrong_class
-from sessionkit.spec.groups import UpgradeStep
 from sessionkit.spec.session import SessionSpec
-from sessionkit.spec.shared import AnySpec
+from sessionkit.spec.upgrades import UpgradeStep
 from sessionkit.state._codec import Change, Differences, change_of, changes_of, codec_of
 
 Marks: TypeAlias = npt.NDArray[np.int64]

@@ -22,7 +22,7 @@ from sessionkit._engine.shell.storage import logic_of
 from sessionkit._engine.wire.packing import joined_packs, packs_in
 from sessionkit._instants import BEGINNING_US, instant_of
 from sessionkit.errors import StateMismatchError, StateValueError, with_hint
-from sessionkit.spec.shared import AnySpec
+from sessionkit.spec.base import AnySpec
 from sessionkit.state._types import FieldType, key_form, type_name
 
 KEPT_COLUMN: Final = "_kept"

@@ -17,8 +17,8 @@ from sessionkit._engine.sessions.step import SessionLogic
 from sessionkit._engine.shell.paged_bucket import DIRECTORY_COLUMNS, PagedBucket, memory_in_pages
 from sessionkit._engine.shell.payload import NOBODY, Origin
 from sessionkit._engine.shell.stored import ROW_COLUMNS, GroupRow
+from sessionkit.spec.base import AnySpec
 from sessionkit.spec.session import SessionSpec
-from sessionkit.spec.shared import AnySpec
 from sessionkit.spec.stateful import StatefulSpec
 
 

@@ -39,7 +39,7 @@ from sessionkit._engine.shell.payload import (
 )
 from sessionkit._engine.shell.reading import Reading, reading_of
 from sessionkit.errors import StateCorruptedError, StateError, with_hint
-from sessionkit.spec.shared import AnySpec
+from sessionkit.spec.base import AnySpec
 from sessionkit.timeouts import Clock
 from sessionkit.typing import GroupStateLike
 

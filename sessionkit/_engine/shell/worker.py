@@ -57,7 +57,7 @@ from sessionkit._instants import (
     span_us,
 )
 from sessionkit.errors import SpecError, with_hint
-from sessionkit.spec.shared import AnySpec
+from sessionkit.spec.base import AnySpec
 from sessionkit.typing import GroupStateLike
 
 MILLISECOND_US: Final = 1_000

@@ -15,7 +15,7 @@ from sessionkit._engine.boundaries import latest_before_jump
 from sessionkit._engine.rows.table import INSTANT, events_schema, key_schema, remembered
 from sessionkit._instants import FIRST_INSTANT_US, span_us
 from sessionkit.errors import StateValueError
-from sessionkit.spec.shared import AnySpec
+from sessionkit.spec.base import AnySpec
 from sessionkit.state._codec import codec_of, unreadable
 from sessionkit.state._collections import Field, OptionalType, inner_type
 from sessionkit.state._scalars import DecimalType, EnumType

@@ -25,7 +25,8 @@ from sessionkit._engine.rows.table import (
     whole_batch,
 )
 from sessionkit._engine.wire.packing import packs_of
-from sessionkit.spec.shared import COUNTS_COLUMN, NUMBER_COLUMN, REJECTED_COLUMNS, AnySpec
+from sessionkit.spec.base import AnySpec
+from sessionkit.spec.columns import COUNTS_COLUMN, NUMBER_COLUMN, REJECTED_COLUMNS
 from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import Field, OptionalType
 from sessionkit.state._scalars import FloatType, IntType, StrType

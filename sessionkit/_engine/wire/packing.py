@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 from sessionkit._arrays import micros, whole
 from sessionkit._engine.rows.table import INSTANT, Rejected, split, whole_batch
 from sessionkit._engine.wire.inbound import REASON, rejected_schema, validated
-from sessionkit.spec.shared import AnySpec
+from sessionkit.spec.base import AnySpec
 
 WATERMARK_COLUMN: Final = "_watermark"
 EVENTS_COLUMN: Final = "_events"

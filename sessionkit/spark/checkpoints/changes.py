@@ -33,8 +33,8 @@ from sessionkit.spark.checkpoints.state_reader import (
     with_clear_errors,
 )
 from sessionkit.spark.jobs.checks import check_picklable
+from sessionkit.spec.base import AnySpec, check_kind
 from sessionkit.spec.session import SessionSpec
-from sessionkit.spec.shared import AnySpec, check_kind
 from sessionkit.spec.stateful import StatefulSpec
 
 BEFORE_ALL: Final = -1

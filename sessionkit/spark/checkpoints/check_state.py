@@ -39,9 +39,9 @@ from sessionkit.spark.checkpoints.state_reader import (
     stored_pages,
     with_clear_errors,
 )
+from sessionkit.spec.base import AnySpec, check_kind
 from sessionkit.spec.logic import Aggregates
 from sessionkit.spec.session import SessionSpec
-from sessionkit.spec.shared import AnySpec, check_kind
 
 RECENT: Final = 10
 """How many of the last micro-batches are looked at."""

@@ -17,7 +17,7 @@ from sessionkit.spark._logs import active_session, if_there
 from sessionkit.spark.checkpoints.reading import finished_batch, key_row
 from sessionkit.spark.checkpoints.state_reader import check_rules, may_be_read, reads_state
 from sessionkit.spark.jobs.erasures import packed_erasures
-from sessionkit.spec.shared import AnySpec, check_kind
+from sessionkit.spec.base import AnySpec, check_kind
 
 FOLDER: Final = "erasures"
 CLEANED: Final = {"cleanSource": "delete"}

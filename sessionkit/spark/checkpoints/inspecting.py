@@ -26,8 +26,8 @@ from sessionkit.spark.checkpoints.state_reader import (
     stored_pages,
     with_clear_errors,
 )
+from sessionkit.spec.base import AnySpec
 from sessionkit.spec.session import AnySessionSpec, SessionSpec
-from sessionkit.spec.shared import AnySpec
 
 LARGEST: Final = 5
 KILO: Final = 1_000

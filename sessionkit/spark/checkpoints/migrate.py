@@ -39,7 +39,7 @@ from sessionkit.spark._seeds import (
 from sessionkit.spark.checkpoints.erasing import unread_erasures
 from sessionkit.spark.checkpoints.reading import mapped_state
 from sessionkit.spark.jobs.run import state_at_end
-from sessionkit.spec.shared import AnySpec, check_kind
+from sessionkit.spec.base import AnySpec, check_kind
 
 MILLISECOND_US: Final = 1_000
 

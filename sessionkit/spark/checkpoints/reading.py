@@ -29,9 +29,9 @@ from sessionkit.spark.checkpoints.state_reader import (
     with_clear_errors,
 )
 from sessionkit.spark.jobs.checks import check_picklable
+from sessionkit.spec.base import AnySpec, S, check_kind
 from sessionkit.spec.logic import Aggregates
 from sessionkit.spec.session import SessionSpec
-from sessionkit.spec.shared import AnySpec, S, check_kind
 from sessionkit.spec.stateful import StatefulSpec
 from sessionkit.state._codec import codec_of
 

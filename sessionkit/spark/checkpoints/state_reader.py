@@ -29,7 +29,7 @@ from sessionkit.spark._logs import (
     if_there,
 )
 from sessionkit.spark.jobs.pages import BUCKET_STATE, PAGES_STATE
-from sessionkit.spec.shared import AnySpec
+from sessionkit.spec.base import AnySpec
 
 OURS: Final = re.compile(
     r"sessionkit\.errors\.(State\w*Error|UserFunctionError): (.*?\n\nHint: [^\n]*)", re.DOTALL

@@ -12,9 +12,9 @@ from pyspark.sql import types as T
 
 from sessionkit.errors import NotPicklableError, SchemaError, UnsupportedError, with_hint
 from sessionkit.spark._columns import near, time_problem
+from sessionkit.spec.base import AnySpec
 from sessionkit.spec.functions import name_of
 from sessionkit.spec.session import SessionSpec
-from sessionkit.spec.shared import AnySpec
 from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import (
     AttrsType,

@@ -13,7 +13,7 @@ from sessionkit.spark._columns import A_STREAM, check_frame, to_wire
 from sessionkit.spark._grouping import BUCKET, bucket_number
 from sessionkit.spark.jobs.checks import check_keys
 from sessionkit.spark.jobs.task import freeze_imports
-from sessionkit.spec.shared import AnySpec
+from sessionkit.spec.base import AnySpec
 
 
 def check_erasures(erase: DataFrame, spec: AnySpec, events: DataFrame) -> None:

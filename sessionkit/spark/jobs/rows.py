@@ -37,7 +37,8 @@ from sessionkit.spark.progress import (
     NUMBERS,
     OBSERVATION,
 )
-from sessionkit.spec.shared import COUNTS_COLUMN, NUMBER_COLUMN, AnySpec
+from sessionkit.spec.base import AnySpec
+from sessionkit.spec.columns import COUNTS_COLUMN, NUMBER_COLUMN
 from sessionkit.state._collections import Field
 from sessionkit.state._scalars import FloatType
 

@@ -39,8 +39,8 @@ from sessionkit.spark.jobs.rows import (
     unpacked_rows,
 )
 from sessionkit.spark.jobs.task import freeze_imports, rows_of_task, run_of_task
+from sessionkit.spec.base import AnySpec, check_kind
 from sessionkit.spec.session import AnySessionSpec, SessionSpec
-from sessionkit.spec.shared import AnySpec, check_kind
 from sessionkit.spec.stateful import AnyStatefulSpec, StatefulSpec
 
 BUCKETS_OF_A_BATCH: Final = 4

@@ -23,7 +23,7 @@ from sessionkit.spark.sinks.values import (
     RouteSink,
     described,
 )
-from sessionkit.spec.shared import REJECTED_COLUMNS, SESSION_COLUMNS
+from sessionkit.spec.columns import REJECTED_COLUMNS, SESSION_COLUMNS
 
 NESTED: Final = (T.StructType, T.ArrayType, T.MapType)
 KIND: Final = "kind"

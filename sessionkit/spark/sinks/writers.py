@@ -13,7 +13,7 @@ from sessionkit.errors import SinkError, SpecError, with_hint
 from sessionkit.spark._logs import exists
 from sessionkit.spark.sinks.protocol import Batch, BatchWriter, Ledger, from_last
 from sessionkit.spark.sinks.values import ExactlyOnce, Files, ForeachBatch, Kafka, described
-from sessionkit.spec.shared import SESSION_COLUMNS
+from sessionkit.spec.columns import SESSION_COLUMNS
 
 BATCH: Final = "batch_id"
 """The column, and so the name of the subfolder, of a micro-batch."""

@@ -12,7 +12,7 @@ from sessionkit._engine.counts import Counts
 from sessionkit._engine.shell.worker import Worker, worker_of
 from sessionkit._instants import Duration
 from sessionkit.errors import DriverError, with_hint
-from sessionkit.spec.shared import AnySpec, check_kind
+from sessionkit.spec.base import AnySpec, check_kind
 from sessionkit.testing.drivers import watch
 from sessionkit.testing.drivers.picture import MOST_BATCHES, Run
 from sessionkit.testing.drivers.query import (

@@ -8,8 +8,8 @@ import attrs
 from sessionkit._arguments import explained
 from sessionkit._engine.keys.program import StoredKey, stored_keys_of
 from sessionkit._engine.sessions.view import OpenSession, open_sessions_of
+from sessionkit.spec.base import E, R, S
 from sessionkit.spec.session import SessionSpec
-from sessionkit.spec.shared import E, R, S
 from sessionkit.spec.stateful import StatefulSpec
 from sessionkit.testing.drivers.driver import Driver
 from sessionkit.testing.drivers.query import memories_of

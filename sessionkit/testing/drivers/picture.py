@@ -8,8 +8,8 @@ import attrs
 
 from sessionkit._engine.keys.program import stored_keys_of
 from sessionkit._engine.sessions.view import OpenSession, open_sessions_of
+from sessionkit.spec.base import AnySpec
 from sessionkit.spec.session import SessionSpec
-from sessionkit.spec.shared import AnySpec
 from sessionkit.spec.stateful import StatefulSpec
 from sessionkit.spec.views import Timer
 from sessionkit.testing.drivers.query import Snapshot, memories_of

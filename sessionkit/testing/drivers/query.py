@@ -36,7 +36,7 @@ from sessionkit._instants import (
     span_us,
 )
 from sessionkit.errors import DriverError, with_hint
-from sessionkit.spec.shared import AnySpec
+from sessionkit.spec.base import AnySpec
 from sessionkit.testing.drivers.rows import (
     Erasure,
     Row,

@@ -13,8 +13,9 @@ from sessionkit._arrays import whole
 from sessionkit._engine.counts import COUNTED, Counts
 from sessionkit._engine.wire.outbound import ROWS_COLUMN, output_fields, output_schema
 from sessionkit._engine.wire.packing import joined_packs, packs_in
+from sessionkit.spec.base import AnySpec
+from sessionkit.spec.columns import COUNTS_COLUMN, NUMBER_COLUMN, SESSION_COLUMNS, key_class
 from sessionkit.spec.session import SessionSpec
-from sessionkit.spec.shared import COUNTS_COLUMN, NUMBER_COLUMN, SESSION_COLUMNS, AnySpec, key_class
 from sessionkit.state._codec import codec_of, decode_column
 from sessionkit.state._collections import Field, OptionalType
 from sessionkit.testing.drivers.rows import Row

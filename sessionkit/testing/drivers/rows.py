@@ -20,8 +20,8 @@ from sessionkit._engine.wire.packing import (
 )
 from sessionkit._instants import micros_of
 from sessionkit.errors import DriverError, StateValueError, with_hint
+from sessionkit.spec.base import AnySpec
 from sessionkit.spec.functions import wrong_class
-from sessionkit.spec.shared import AnySpec
 from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import (
     AttrsType,

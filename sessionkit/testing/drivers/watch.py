@@ -17,8 +17,8 @@ from sessionkit._engine.keys.step import KeyLogic
 from sessionkit._engine.rows.objects import yielded
 from sessionkit._engine.shell.worker import Worker
 from sessionkit.errors import UserFunctionError, with_hint
+from sessionkit.spec.base import set_derived
 from sessionkit.spec.functions import name_of
-from sessionkit.spec.shared import set_derived
 from sessionkit.spec.views import KeyState, KeyTimes
 from sessionkit.testing.drivers.query import Snapshot
 from sessionkit.testing.pictures.literals import clock_text

@@ -47,9 +47,10 @@ from sessionkit._engine.sessions.ids import FIRST_MARK, ids_of, session_ids
 from sessionkit._engine.sessions.plan import Plan
 from sessionkit._instants import span_us
 from sessionkit.errors import UserFunctionError
+from sessionkit.spec.emission import Every
 from sessionkit.spec.functions import Failure, name_of
 from sessionkit.spec.session import AnySessionSpec
-from sessionkit.timeouts import Clock, Every
+from sessionkit.timeouts import Clock
 
 REVISED: Final = (
     pa.field("revision", pa.int64()),

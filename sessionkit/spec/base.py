@@ -1,9 +1,8 @@
-"""What both kinds of spec share: the arguments, what follows from them, and their checks."""
+"""The base of both kinds of spec: the arguments, what follows from them, and their checks."""
 
-from collections import namedtuple
 from collections.abc import Mapping
 from datetime import timedelta
-from functools import cached_property, lru_cache
+from functools import cached_property
 from keyword import iskeyword
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, TypeAlias
 
@@ -14,19 +13,12 @@ from sessionkit._arguments import choice, column_name, group
 from sessionkit._classes import Record
 from sessionkit._instants import LAST_INSTANT_US, Duration, duration, span_us
 from sessionkit.errors import SpecError, with_hint
-from sessionkit.spec.groups import (
-    Inputs,
-    Lateness,
-    Storage,
-    UpgradeStep,
-    read_columns,
-    upgrade_steps,
-)
+from sessionkit.spec.columns import COUNTS_COLUMN, REJECTED_COLUMNS, typed_columns
+from sessionkit.spec.options import Inputs, Lateness, Storage, read_columns
+from sessionkit.spec.upgrades import UpgradeStep, upgrade_steps
 from sessionkit.state._codec import codec_of
-from sessionkit.state._collections import Field, ListType, OptionalType
-from sessionkit.state._fields import field_type
-from sessionkit.state._scalars import BoolType, IntType, StrType
-from sessionkit.state._times import DatetimeType, TimedeltaType
+from sessionkit.state._collections import Field, OptionalType
+from sessionkit.state._times import DatetimeType
 from sessionkit.state._types import may_be_key
 from sessionkit.timeouts import Clock, EventTimeGap, SessionRules, TimeoutPolicy
 from sessionkit.timeouts._policies import deadlines_of
@@ -48,44 +40,14 @@ else:
 MILLISECOND: Final = timedelta(milliseconds=1)
 
 
-@lru_cache(maxsize=256)
-def key_class(names: tuple[str, ...]) -> Any:
-    """Return the named tuple in which the functions of the user get the key."""
-    return namedtuple("Key", names)  # noqa: PYI024 (the names come from the spec)
-
-
-# -- the columns that sessionkit adds ------------------------------------------------------------
-
-COUNTS_COLUMN: Final = "_counts"
-"""The column that travels with the results until Spark has summed it."""
-REJECTED_COLUMNS: Final = ("reason", "traceback", "event_time", "event_id", "event")
-"""The columns that rejected rows add, before the carried ones; `kind` comes before all."""
-NUMBER_COLUMN: Final = "number"
-"""The column that events of closed sessions add after these."""
-
-SESSION_FIELDS: Final = (
-    Field("session_id", StrType(), "session_id"),
-    Field("session_start", DatetimeType(), "session_start"),
-    Field("session_end", DatetimeType(), "session_end"),
-)
-SESSION_COLUMNS: Final = tuple(field.name for field in SESSION_FIELDS)
-"""The columns that sessionkit adds to every result row, after those of the key."""
-CLOSED_BY_FIELD: Final = Field("closed_by", StrType(), "closed_by")
-"""The one that it adds after these where there are `SessionRules`."""
-CLOSED_BY_OR_OPEN: Final = Field("closed_by", OptionalType(StrType()), "closed_by")
-MEMORY_FIELDS: Final = (
-    Field("session_number", IntType(), "session_number"),
-    Field("previous_session_id", OptionalType(StrType()), "previous_session_id"),
-    Field("since_previous", OptionalType(TimedeltaType()), "since_previous"),
-)
-"""Those that it adds after these where a key is remembered, before the values that it carries."""
-REVISION_FIELDS: Final = (
-    Field("revision", IntType(), "revision"),
-    Field("is_final", BoolType(), "is_final"),
-    Field("supersedes", ListType(StrType()), "supersedes"),
-)
-"""Those that it adds after these where a session may give several rows."""
-REVISION_COLUMNS: Final = tuple(field.name for field in REVISION_FIELDS)
+EXAMPLES: Final = {
+    "keys": 'keys={"user_id": str}',
+    "event_time": 'event_time="ts"',
+    "watermark_delay": 'watermark_delay="10 minutes"',
+    "timeout": 'timeout="30 minutes"',
+    "logic": "logic=Functions(update=...) (or call SessionSpec.of(Visit, ...))",
+}
+"""What to write for the arguments that are missing."""
 
 
 # -- attributes ---------------------------------------------------------------------------------
@@ -110,13 +72,6 @@ def read_timeout(value: TimeoutPolicy | SessionRules | Duration | None) -> Any:
 
 def _null() -> None:
     """Return what a column passed through is in events that were stored without it."""
-
-
-def typed_columns(columns: Mapping[str, Any], name: str) -> tuple[Field, ...]:
-    return tuple(
-        Field(column, field_type(kind, f"{name}.{column}"), column)
-        for column, kind in columns.items()
-    )
 
 
 @attrs.frozen(kw_only=True)

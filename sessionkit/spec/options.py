@@ -1,36 +1,22 @@
-"""What few specs need, in groups: late events, the rows given, the events taken, and storage."""
+"""The options of a spec that few need: lateness, results, inputs and storage."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property
-from itertools import pairwise
 from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
 from sessionkit._arguments import at_least_one, choice, explained, flag
-from sessionkit._classes import is_record
 from sessionkit._instants import Duration, duration
 from sessionkit.errors import SpecError, with_hint
-from sessionkit.spec.functions import name_of
-from sessionkit.spec.signatures import signature_of
-from sessionkit.state._codec import codec_of
-from sessionkit.timeouts import Every
-from sessionkit.timeouts._session_rules import read_emit
+from sessionkit.spec.emission import Every, read_emit
 
 Upgrade: TypeAlias = Mapping[int, Callable[[Any], Any]]
 LARGEST_BUCKET_COUNT: Final = 65_536
 BUCKETS: Final = 64
 """How many buckets there are where neither a spec nor a stream says it."""
 BUCKETS_A_PARTITION: Final = 4
-EXAMPLES: Final = {
-    "keys": 'keys={"user_id": str}',
-    "event_time": 'event_time="ts"',
-    "watermark_delay": 'watermark_delay="10 minutes"',
-    "timeout": 'timeout="30 minutes"',
-    "logic": "logic=Functions(update=...) (or call SessionSpec.of(Visit, ...))",
-}
-"""What to write for the arguments that are missing."""
 
 
 # -- how an argument is read --------------------------------------------------------------------
@@ -244,53 +230,3 @@ class Storage:
     def buckets(self) -> int:
         """The number of buckets; where a stream chooses it, its spec has that number."""
         return self.bucket_count or BUCKETS
-
-
-# -- state of older classes ---------------------------------------------------------------------
-
-
-@attrs.frozen
-class UpgradeStep:
-    """How a state of a version, of class `old`, becomes one of the next, of class `new`."""
-
-    version: int
-    function: Callable[[Any], Any]
-    old: type[Any]
-    new: type[Any]
-
-
-def upgrade_steps(upgrade: Upgrade, version: int, state: type[Any]) -> tuple[UpgradeStep, ...]:
-    """Return the steps from the oldest version that can be read to the present one, of a class."""
-    if not upgrade:
-        return ()
-    missing = sorted({*range(min(upgrade), version)} - upgrade.keys())
-    if missing or max(upgrade) >= version:
-        found = f"`upgrade` has the versions {', '.join(map(str, upgrade))}"
-        hint = f"it needs each version from the oldest up to {version - 1}"
-        raise SpecError(with_hint(f"{found}, and `version` is {version}", hint))
-    steps = [_step(start, function) for start, function in upgrade.items()]
-    for before, after in pairwise(steps):
-        _check_follows(before, after.old, f"`upgrade[{after.version}]` takes")
-    _check_follows(steps[-1], state, "the state is")
-    return tuple(steps)
-
-
-def _step(version: int, function: Callable[[Any], Any]) -> UpgradeStep:
-    where = f"`upgrade[{version}]` ({name_of(function)})"
-    hint = "write `def from_v1(old: VisitV1) -> Visit: ...`"
-    signature = signature_of(function)
-    if len(signature.parameters) != 1:
-        raise SpecError(with_hint(f"{where} must take the old state alone", hint))
-    old, new = signature.parameters[0].annotation, signature.returns
-    for found, what in ((old, "takes"), (new, "returns")):
-        if not is_record(found):
-            text = f"{where} must say by an annotation which class it {what}"
-            raise SpecError(with_hint(f"{text}, found {found!r}", hint))
-        codec_of(found)
-    return UpgradeStep(version, function, old, new)
-
-
-def _check_follows(step: UpgradeStep, cls: type[Any], what: str) -> None:
-    if step.new is not cls:
-        found = f"`upgrade[{step.version}]` returns {step.new.__name__}, and {what} {cls.__name__}"
-        raise SpecError(with_hint(found, f"let it return a {cls.__name__}"))
