@@ -29,7 +29,6 @@ __all__ = [
     "amplitude",
     "ga4",
     "ga4_engaged",
-    "ga4_is_engaged",
     "posthog",
     "segment",
     "snowplow",
@@ -88,30 +87,6 @@ def ga4_engaged(
         parts["key_events"] = agg.count(where=key_event)
         engaged |= pc.field("key_events") > 0
     return agg.holds(engaged, **parts)
-
-
-def ga4_is_engaged(
-    lasted: timedelta,
-    *,
-    page_views: int,
-    key_events: int = 0,
-    longer_than: Duration = TEN_SECONDS,
-) -> bool:
-    """
-    Return whether a session is engaged, for a `finish` of your own; see `ga4_engaged`.
-
-    Args:
-        lasted: The time from its first to its last event. With a fixed gap, it's
-            `session.end - session.start - gap`.
-        page_views: How many page or screen views it has.
-        key_events: How many key events it has.
-        longer_than: The time that it must exceed.
-
-    Raises:
-        SpecError: `longer_than` isn't a duration.
-    """
-    is_long = lasted > duration(longer_than, "longer_than")
-    return is_long or page_views >= TWO_VIEWS or key_events > 0
 
 
 def posthog(gap: Duration = HALF_HOUR) -> SessionRules:

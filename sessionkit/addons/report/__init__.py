@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from sessionkit.addons.report.columns import Columns
-from sessionkit.addons.report.engines import engine_of, library
+from sessionkit.addons.report.engines import engine_of
 from sessionkit.addons.report.summary import summarized
-from sessionkit.arguments import explains
+from sessionkit.arguments import check_extra, explains
 
 __all__ = ["Columns", "report"]
 
@@ -53,8 +53,8 @@ def report(
         SchemaError: The rows lack a column, or there is no session.
         UnsupportedError: A library is missing.
     """
-    for name in ("altair", "vl_convert"):
-        library(name, "the report")
+    for library in ("altair", "vl_convert"):
+        check_extra("report", library, "the report", "where it is made")
     summary = summarized(engine_of(rows, table), columns)
     page: str = import_module("sessionkit.addons.report.page").page_of(summary, title)
     if out is not None:

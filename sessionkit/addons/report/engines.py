@@ -3,12 +3,15 @@
 import json
 from collections.abc import Iterator
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 import attrs
+import pyarrow as pa
 
 from sessionkit.addons.report.columns import Kind
+from sessionkit.arguments import check_extra
 from sessionkit.errors import SchemaError, UnsupportedError, with_hint
 
 ROWS: Final = "sessionkit_rows"
@@ -159,7 +162,8 @@ def engine_of(rows: Any, table: str | None) -> Engine:
             raise SchemaError(with_hint(found, "pass spark.read... of the table it writes"))
         rows.createOrReplaceTempView(ROWS)
         return Spark(rows)
-    connection = library("duckdb", "the report").connect()
+    check_extra("report", "duckdb", "the report", "where it is made")
+    connection = import_module("duckdb").connect()
     connection.execute("SET TimeZone = 'UTC'")
     if isinstance(rows, str | Path):
         _read(connection, str(rows), table)
@@ -168,23 +172,17 @@ def engine_of(rows: Any, table: str | None) -> Engine:
     return DuckDB(connection)
 
 
-def library(name: str, what: str, install: str = '"sessionkit-spark[report]"') -> Any:
-    """Return a module; an error says what to install where it isn't there."""
-    try:
-        return import_module(name)
-    except ImportError as error:
-        found = f"{what} needs {name}, which isn't installed"
-        raise UnsupportedError(with_hint(found, f"pip install {install}")) from error
-
-
 def _read(connection: Any, place: str, table: str | None) -> None:
     if place.startswith(("postgresql://", "postgres://")):
         _read_postgres(connection, place, table)
         return
     folder = Path(place)
     if (folder / "_delta_log").is_dir():
-        delta = library("deltalake", "a Delta table", "deltalake")
-        connection.register(ROWS, delta.DeltaTable(place).to_pyarrow_dataset())
+        if find_spec("deltalake") is None:
+            found = "a Delta table needs deltalake, which isn't installed"
+            raise UnsupportedError(with_hint(found, "pip install deltalake"))
+        table_of = import_module("deltalake").DeltaTable
+        connection.register(ROWS, table_of(place).to_pyarrow_dataset())
         return
     files = [str(path) for path in _files(folder)]
     if not files:
@@ -228,8 +226,8 @@ def _read_postgres(connection: Any, address: str, table: str | None) -> None:
     if table is None:
         found = f"which table of {address.rpartition('/')[2]} has the rows isn't said"
         raise SchemaError(with_hint(found, 'pass table="visits"'))
-    psycopg = library("psycopg", "a table of PostgreSQL", '"sessionkit-spark[postgres]"')
-    arrow = library("pyarrow", "the report")
+    check_extra("postgres", "psycopg", "a table of PostgreSQL", "where the report is made")
+    psycopg = import_module("psycopg")
     name = psycopg.sql.SQL(".").join(map(psycopg.sql.Identifier, table.split(".")))
     with psycopg.connect(address) as server, server.cursor("rows") as cursor:
         cursor.execute(psycopg.sql.SQL("SELECT * FROM {}").format(name))
@@ -239,7 +237,7 @@ def _read_postgres(connection: Any, address: str, table: str | None) -> None:
         connection.execute(f"CREATE TABLE {ROWS} ({columns})")
         while part := cursor.fetchmany(CHUNK):
             values = map(list, zip(*part, strict=True))
-            connection.register("part", arrow.table(list(values), names=names))
+            connection.register("part", pa.table(list(values), names=names))
             connection.execute(f"INSERT INTO {ROWS} SELECT * FROM part")
 
 

@@ -15,8 +15,6 @@ from sessionkit.addons.sources.values import (
     JsonLines,
     KafkaTopics,
     Parquet,
-    Rate,
-    Socket,
 )
 
 __all__ = [
@@ -28,8 +26,6 @@ __all__ = [
     "JsonLines",
     "KafkaTopics",
     "Parquet",
-    "Rate",
-    "Socket",
     "read_batch",
     "read_stream",
 ]

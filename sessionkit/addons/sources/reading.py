@@ -23,8 +23,6 @@ from sessionkit.addons.sources.values import (
     KafkaTopics,
     Parquet,
     PayloadFormat,
-    Rate,
-    Socket,
     Source,
     ddl,
     quoted,
@@ -91,17 +89,14 @@ def read_batch(
 
     Args:
         spark: The session.
-        source: Where events come from; not `Rate` or `Socket`.
+        source: Where events come from.
         spec: As for `read_stream`.
         with_position: As for `read_stream`.
 
     Raises:
-        SpecError: As for `read_stream`; or the source is only a stream.
+        SpecError: As for `read_stream`.
         UnsupportedError: A library is missing.
     """
-    if isinstance(source, Rate | Socket):
-        found = f"{type(source).__name__} never ends, so it can't be a batch"
-        raise SpecError(with_hint(found, "use read_stream"))
     return _events(spark, spark.read, source, spec, with_position=with_position)
 
 
@@ -156,20 +151,12 @@ def _decoded(
         case JsonLines():
             lines = reader.options(**source.options).text(os.fspath(source.path))
             raw = _lines(lines, F.col("_metadata.file_path").alias("file_path"))
-        case Socket():
-            lines = reader.format("socket").options(host=source.host, port=source.port).load()
-            raw = _lines(lines)
         case Csv():
             return _csv(spark, reader, source, fields)
         case Parquet():
             schema = spark.read.parquet(os.fspath(source.path)).schema
             files = reader.schema(schema).options(**source.options).parquet(os.fspath(source.path))
             return files.select("*", F.col("_metadata.file_path").alias("file_path"))
-        case Rate():
-            made = reader.format("rate").option("rowsPerSecond", source.rows_per_second).load()
-            return made.selectExpr(
-                *(f"{sql} AS {quoted(to)}" for to, sql in source.columns.items())
-            )
     return _with_payload(raw, source.payload, fields, keys)
 
 

@@ -245,37 +245,4 @@ class Parquet:
     options: Mapping[str, str | int] = attrs.field(factory=dict)
 
 
-@explained()
-@attrs.frozen
-class Socket:
-    """
-    Lines of JSON from a socket, to try things out: what was sent is gone after a restart.
-
-    Attributes:
-        host: The host that sends.
-        port: Its port.
-        payload: How a line is read.
-    """
-
-    host: str
-    port: int
-    payload: Json = attrs.field(factory=Json)
-
-
-@explained()
-@attrs.frozen
-class Rate:
-    """
-    Made-up events at a steady rate, to try things out.
-
-    Attributes:
-        columns: The columns of the spec as SQL over `timestamp` and `value`, a number that counts
-            up: `{"user": "concat('user-', value % 10)", "ts": "timestamp"}`.
-        rows_per_second: How many events come in a second.
-    """
-
-    columns: Mapping[str, str]
-    rows_per_second: int = 1
-
-
-Source: TypeAlias = KafkaTopics | JsonLines | Csv | Parquet | Socket | Rate
+Source: TypeAlias = KafkaTopics | JsonLines | Csv | Parquet

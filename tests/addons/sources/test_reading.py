@@ -23,8 +23,6 @@ from sessionkit.addons.sources import (
     JsonLines,
     KafkaTopics,
     Parquet,
-    Rate,
-    Socket,
     read_batch,
     read_stream,
 )
@@ -360,25 +358,6 @@ def test_parquet(spark: SparkSession, tmp_path: Path) -> None:
     assert rejected.file_path.endswith(".parquet")
     assert rejected.payload is None
     assert ["/"] == [row.page for row in rows if row.kind == "session"]
-
-
-def test_rate_is_a_stream_of_made_up_events(spark: SparkSession) -> None:
-    """Its columns are SQL over a number and a time; it can't be a batch."""
-    spec = spec_of(Counted, passthrough={})
-    rate = Rate({"user": "concat('u', value % 2)", "at": "timestamp", "page": "'/'", "n": "value"})
-    events = read_stream(spark, rate, spec)
-
-    assert ["user", "at", "page", "n"] == events.columns
-    assert sessionize(events, spec).isStreaming
-    with pytest.raises(SpecError, match="Rate never ends"):
-        read_batch(spark, rate, spec)
-
-
-def test_a_socket_sends_lines_of_json(spark: SparkSession) -> None:
-    """They are decoded as files are."""
-    spec = spec_of(passthrough={})
-
-    assert "_unreadable" in read_stream(spark, Socket("127.0.0.1", 9), spec).columns
 
 
 def test_rejected_rows_say_where_they_came_from(spark: SparkSession, tmp_path: Path) -> None:
