@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     import pluggy
     from pyspark.sql import SparkSession
-
-    from sessionkit.testing import FakeGroupState, SessionDriver, StatefulDriver
 
 LOCAL: Final = "127.0.0.1"
 FAST_SETTINGS: Final = {
@@ -57,30 +55,6 @@ def _timelines(failure: pytest.ExceptionInfo[BaseException]) -> list[tuple[str, 
         if isinstance(value, loaded.Driver)
     }
     return [(f"timeline of {name}", str(driver)) for name, driver in drivers.values()]
-
-
-@pytest.fixture
-def session_driver() -> type[SessionDriver[Any, Any, Any]]:
-    """Run a spec without Spark: `session_driver(spec)` makes a `SessionDriver`."""
-    from sessionkit.testing import SessionDriver  # noqa: PLC0415 - see above
-
-    return SessionDriver
-
-
-@pytest.fixture
-def stateful_driver() -> type[StatefulDriver[Any, Any, Any]]:
-    """Run a stateful spec without Spark: `stateful_driver(spec)` makes a `StatefulDriver`."""
-    from sessionkit.testing import StatefulDriver  # noqa: PLC0415 - see above
-
-    return StatefulDriver
-
-
-@pytest.fixture
-def fake_group_state() -> type[FakeGroupState]:
-    """Test a hand-written function: `fake_group_state(value=...)` makes a `FakeGroupState`."""
-    from sessionkit.testing import FakeGroupState  # noqa: PLC0415 - see above
-
-    return FakeGroupState
 
 
 @pytest.fixture(scope="session")

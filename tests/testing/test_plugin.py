@@ -2,14 +2,10 @@
 
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from examples.devices.spec import Reading, sensors
-from examples.visits import View, visits
-from sessionkit.testing import FakeGroupState, SessionDriver, StatefulDriver, at, minutes
 from sessionkit.testing.plugin import FAST_SETTINGS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,41 +25,11 @@ def project(pytester: pytest.Pytester) -> pytest.Pytester:
     return pytester
 
 
-def test_session_driver_makes_drivers(session_driver: type[SessionDriver[Any, Any, Any]]) -> None:
-    """It takes what the class takes, and several drivers can be made in one test."""
-    driver = session_driver(visits, processing_time=at("12:00"))
-    driver.add("ann", at("10:00"), View("/", 1.0))
-    assert 1 == driver.run_batch().counts.processed
-    assert 0 == session_driver(visits).counts.processed
-
-
-def test_stateful_driver_makes_drivers(
-    stateful_driver: type[StatefulDriver[Any, Any, Any]],
-) -> None:
-    """It takes what the class takes."""
-    driver = stateful_driver(sensors(silence=minutes(5)), processing_time=at("12:00"))
-    driver.add("roof", at("12:00"), Reading(21.5))
-
-    assert 1 == driver.run_batch().counts.processed
-
-
-def test_fake_group_state_makes_states(fake_group_state: type[FakeGroupState]) -> None:
-    """It takes what the class takes."""
-    state = fake_group_state(value=(3,), timeout="EventTimeTimeout", watermark_ms=7)
-    assert ((3,), 7) == (state.get, state.getCurrentWatermarkMs())
-
-
 def test_the_fixtures_are_listed_with_a_sentence_each(project: pytest.Pytester) -> None:
     """`pytest --fixtures` lists them."""
     listed = project.runpytest_inprocess(*WITH_PLUGIN, "--fixtures")
     listed.stdout.fnmatch_lines(
         [
-            "session_driver -- *",
-            "    Run a spec without Spark: *",
-            "stateful_driver -- *",
-            "    Run a stateful spec without Spark: *",
-            "fake_group_state -- *",
-            "    Test a hand-written function: *",
             "spark_settings * -- *",
             "    Add settings to `spark`: *",
             "spark * -- *",
@@ -78,10 +44,6 @@ def test_a_fixture_of_the_project_takes_the_place_of_the_plugins(project: pytest
         """
         import pytest
 
-        @pytest.fixture
-        def session_driver():
-            return "the project's own"
-
         @pytest.fixture(scope="session")
         def spark(spark_settings):
             return spark_settings
@@ -93,8 +55,8 @@ def test_a_fixture_of_the_project_takes_the_place_of_the_plugins(project: pytest
     )
     project.makepyfile(
         """
-        def test_own(session_driver, spark):
-            assert ("the project's own", "the project's settings") == (session_driver, spark)
+        def test_own(spark):
+            assert "the project's settings" == spark
         """
     )
     project.runpytest_inprocess(*WITH_PLUGIN).assert_outcomes(passed=1)
@@ -111,7 +73,7 @@ def test_no_pyspark_is_loaded_before_spark_is_used(
         """
         import sys
 
-        def test_loaded(session_driver, fake_group_state):
+        def test_loaded():
             assert not [name for name in sys.modules if name.partition(".")[0] == "pyspark"]
         """
     )
