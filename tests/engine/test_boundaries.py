@@ -124,18 +124,6 @@ def test_no_watermark_is_in_force_while_that_of_spark_is_zero(
     assert expected == watermark_in_force(watermark_ms)
 
 
-@pytest.mark.parametrize("end_us", [FIRST_US, -1, 0, 1])
-def test_before_the_first_watermark_nothing_is_over(end_us: int) -> None:
-    """Without a watermark even an end in the year 1 is still to come."""
-    assert not is_over(end_us, watermark_in_force(0))
-
-
-@pytest.mark.parametrize("end_us", [FIRST_US, -1, 0, 1, 1_000])
-def test_the_first_watermark_is_past_every_end_before_1970(end_us: int) -> None:
-    """So sessions before 1970 close with it."""
-    assert is_over(end_us, watermark_in_force(1))
-
-
 @pytest.mark.parametrize(
     ("expected", "due_us"),
     [(97, 99_000 - 1_000), (98, 99_000 - 1), (98, 99_000), (99, 99_000 + 1), (99, 99_000 + 1_000)],
@@ -171,28 +159,6 @@ def test_spark_calls_exactly_when_the_watermark_in_force_reaches_the_instant(
     later_ms = armed_ms + fired_ms
     timer = timer_ms(due_us, armed_ms)
     assert (watermark_in_force(later_ms) >= due_us) is (timer < later_ms)
-
-
-@given(due_us=st.integers(1, 2_000_000), armed_ms=st.integers(0, 2_000))
-def test_the_first_watermark_that_reaches_the_instant_is_the_first_that_sets_the_timer_off(
-    due_us: int, armed_ms: int
-) -> None:
-    """Step by step of a millisecond, no watermark is one too early or one too late."""
-    due_us += watermark_in_force(max(armed_ms, 1))
-    timer = timer_ms(due_us, armed_ms)
-    assert watermark_in_force(timer + 1) >= due_us
-    assert watermark_in_force(timer) < due_us
-
-
-@given(due_us=st.integers(FIRST_US, LAST_INSTANT_US), armed_ms=WATERMARKS_MS)
-def test_a_timer_for_what_is_past_goes_off_at_the_next_watermark(
-    due_us: int, armed_ms: int
-) -> None:
-    """A timer is legal whatever the instant: after 0 and not before Spark's watermark."""
-    timer = timer_ms(due_us, armed_ms)
-    assert timer >= max(armed_ms, 1)
-    if due_us <= watermark_in_force(armed_ms):
-        assert armed_ms == timer
 
 
 @given(instant_us=st.integers(FIRST_US, LAST_INSTANT_US), delay_ms=WATERMARKS_MS)
@@ -241,17 +207,6 @@ def test_spark_calls_exactly_when_the_processing_time_reaches_the_instant(
     later_ms = armed_ms + fired_ms
     timer = armed_ms + processing_timer_ms(due_us, armed_ms)
     assert is_over(due_us, later_ms * 1_000) is (timer < later_ms)
-
-
-@given(due_us=st.integers(1, 2_000_000), armed_ms=st.integers(0, 2_000))
-def test_the_first_time_that_reaches_the_instant_is_the_first_that_sets_the_timer_off(
-    due_us: int, armed_ms: int
-) -> None:
-    """Step by step of a millisecond, no batch is one too early or one too late."""
-    due_us += (armed_ms + 1) * 1_000
-    timer = armed_ms + processing_timer_ms(due_us, armed_ms)
-    assert is_over(due_us, (timer + 1) * 1_000)
-    assert not is_over(due_us, timer * 1_000)
 
 
 @pytest.mark.parametrize(("offset", "expected"), [(-1, 109), (0, 110), (1, 10)])

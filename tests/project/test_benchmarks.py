@@ -1,10 +1,7 @@
 """The parts of the benchmark that need no Spark: its events, its comparison, its report."""
 
-import json
-import os
 import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -16,13 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks import one_key, sequences
+from benchmarks import sequences
 from benchmarks.calls import CASES, prepared
 from benchmarks.child import Job
-from benchmarks.earlier import Earlier
 from benchmarks.entrants import ENTRANTS
 from benchmarks.entrants.intervals import merged
-from benchmarks.environments import NAMES
 from benchmarks.events import (
     CLOSING,
     FIRST_US,
@@ -32,12 +27,12 @@ from benchmarks.events import (
     write_batches,
 )
 from benchmarks.phases import PHASES, Stopwatch
-from benchmarks.processes import Process, Sampler, Usage, cpu_between, tree_of, usage_of
-from benchmarks.report import aligned, latency_table, page, targets_of, text_of, throughput_of
-from benchmarks.results import Latency, Result, Run, Sample, loaded, saved
+from benchmarks.processes import Usage, cpu_between, usage_of
+from benchmarks.report import aligned, page, targets_of
+from benchmarks.results import Result, Run, Sample
 from benchmarks.rows import difference, expected
-from benchmarks.targets import TARGETS, Exponent, Ratio, exponent
-from benchmarks.workloads import SPAN, WORKLOADS, Workload
+from benchmarks.targets import TARGETS, Ratio, exponent
+from benchmarks.workloads import WORKLOADS, Workload
 
 SMALL = Workload(
     name="small", about="some events", entrants=("functions",), events=200, keys=20, batches=3
@@ -76,45 +71,6 @@ def test_the_same_batch_has_the_same_events_every_time() -> None:
     assert not batch_of_events(SMALL, 0).equals(batch_of_events(SMALL, 1))
 
 
-def test_a_batch_has_as_many_events_as_it_says_over_the_users_it_says() -> None:
-    """The load is what it is called."""
-    events = batch_of_events(SMALL, 0)
-    assert 200 == events.num_rows
-    assert 20 == len(events["user_id"].unique())
-
-
-def test_a_key_has_eight_bytes() -> None:
-    """The size of a state is counted for keys of that length."""
-    assert {8} == {len(user) for user in batch_of_events(SMALL, 0)["user_id"].to_pylist()}
-
-
-def test_a_user_has_one_event_a_batch_where_the_workload_says_so() -> None:
-    """Every user comes once, in another order in every batch."""
-    workload = attrs.evolve(SMALL, one_each=True)
-    first, second = (batch_of_events(workload, batch)["user_id"].to_pylist() for batch in range(2))
-
-    assert 20 == len(set(first)) == len(first)
-    assert sorted(first) == sorted(second)
-    assert first != second
-
-
-def test_the_first_batch_opens_the_sessions_that_stay_open() -> None:
-    """A workload with much state gets it in one batch; the others are small."""
-    workload = attrs.evolve(SMALL, events=10, keys=500, opened=500)
-    first, second = (batch_of_events(workload, batch)["user_id"] for batch in range(2))
-
-    assert (500, 500) == (len(first), len(first.unique()))
-    assert 10 == len(second)
-
-
-def test_a_hot_user_has_its_share_of_the_events() -> None:
-    """Skew is one user with a fifth of the events, and many with few."""
-    events = batch_of_events(attrs.evolve(SMALL, events=10_000, keys=1000, hot_share=0.2), 0)
-    hot = events["user_id"].to_pylist().count("u0000000")
-
-    assert 0.18 < hot / 10_000 < 0.22
-
-
 @pytest.mark.parametrize("seconds", [0, 90])
 def test_no_event_is_late(seconds: int) -> None:
     """Every event of a batch is ahead of the watermark that the batches before it have left."""
@@ -125,12 +81,6 @@ def test_no_event_is_late(seconds: int) -> None:
     assert bool((np.diff(after) < 0).any())
     assert int(after.min()) >= int(before.max()) - disorder // timedelta(microseconds=1)
     assert bool(seconds) == (int(after.min()) < int(before.max()))
-
-
-def test_a_batch_covers_more_time_than_the_gap() -> None:
-    """So sessions of one batch are over in the next."""
-    assert SMALL.gap < SPAN
-    assert SMALL.gap // timedelta(microseconds=1) < int(np.ptp(times_us(0)))
 
 
 def test_the_closing_event_is_ahead_of_every_end() -> None:
@@ -171,18 +121,6 @@ def test_bids_are_those_of_the_published_generator() -> None:
     assert -10 <= behind.min() < behind.max() < BIDS.keys
 
 
-@pytest.mark.parametrize("scale", [0.05, 1.0])
-def test_bids_make_sessions_of_some_seconds(scale: float) -> None:
-    """A bidder is there for a while, and has one session of 46 bids on average."""
-    workload = attrs.evolve(WORKLOADS["nexmark-q11"].scaled(scale), batches=2)
-    rows = expected(workload, [batch_of_events(workload, batch) for batch in range(2)])
-
-    assert 0.95 < len(rows) / len(rows["bidder"].unique()) <= 1.0 / 0.95
-    assert 40 < 2 * workload.events / len(rows) < 47
-    assert np.median(rows["bids"]) < 20
-    assert max(rows["bids"].to_pylist()) > 1000
-
-
 def test_the_expected_bids_are_those_of_merged_intervals() -> None:
     """What NumPy finds for query 11 is what plain Python finds bidder by bidder."""
     workload = attrs.evolve(BIDS, events=5_000, span=timedelta(minutes=5), keys=20)
@@ -199,23 +137,6 @@ def test_the_expected_bids_are_those_of_merged_intervals() -> None:
     assert right.num_rows > 1.2 * len(windows)
 
 
-def test_the_closing_bid_is_by_nobody_else() -> None:
-    """It is ahead of every end, and its session can be told from the others."""
-    closing = closing_event(BIDS)
-    last = batch_of_events(BIDS, BIDS.batches - 1)["dateTime"][-1].as_py()
-
-    assert closing["dateTime"][0].as_py() > last + BIDS.gap + BIDS.disorder
-    assert closing["bidder"][0].as_py() not in batch_of_events(BIDS, 0)["bidder"].to_pylist()
-
-
-@pytest.mark.parametrize(
-    ("factor", "events", "keys"), [(0.1, 20, 2), (2.0, 400, 40), (0.001, 1, 1)]
-)
-def test_a_scaled_workload_keeps_its_batches(factor: float, events: int, keys: int) -> None:
-    """Events and keys are scaled alike, to at least one of each."""
-    assert attrs.evolve(SMALL, events=events, keys=keys) == SMALL.scaled(factor)
-
-
 # ------------------------------------------------------------------------------- entrants and rows
 
 
@@ -225,15 +146,6 @@ def test_every_entrant_of_a_workload_can_do_its_task(workload: Workload) -> None
     for name in workload.entrants:
         assert ENTRANTS[name].script or workload.task in ENTRANTS[name].ways
     assert set(workload.few) <= set(workload.entrants)
-
-
-@pytest.mark.parametrize("entrant", ENTRANTS.values(), ids=ENTRANTS)
-def test_what_an_entrant_needs_is_there(entrant: Any) -> None:
-    """Its program and its list of packages are in the project."""
-    root = Path(__file__).parents[2]
-
-    assert entrant.environment is None or entrant.environment in NAMES
-    assert entrant.script is None or (root / "benchmarks" / "engines" / entrant.script).exists()
 
 
 def test_the_expected_sessions_are_those_of_merged_intervals() -> None:
@@ -292,14 +204,6 @@ def test_a_job_is_the_same_after_its_way_through_json(tmp_path: Path) -> None:
 
     assert job == Job.of_json(job.as_json())
     assert compared == Job.of_json(compared.as_json())
-
-
-def test_a_tree_has_the_descendants_of_its_root_alone() -> None:
-    """Children of children count; other processes don't."""
-    parents = {1: 0, 10: 1, 11: 10, 12: 11, 20: 1}
-    processes = {pid: Process("python", parent, 0, 0) for pid, parent in parents.items()}
-
-    assert {10, 11, 12} == set(tree_of(10, processes))
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="it reads /proc")
@@ -361,43 +265,7 @@ def test_cpu_between_two_looks_is_interpolated() -> None:
     assert (0.0, 0.0) == cpu_between([], 11.0, 13.0)
 
 
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="it reads /proc")
-def test_a_sampler_looks_while_its_block_runs() -> None:
-    """It has seen the memory of the tree in the end."""
-    with Sampler(os.getpid()) as usage:
-        while not usage.peak_rss_bytes:
-            time.sleep(0.01)
-
-    assert usage.peak_rss_bytes > 1_000_000
-
-
 # ------------------------------------------------------------------------------ results and report
-
-
-def test_the_median_leaves_out_the_first_batch_of_every_run() -> None:
-    """The first batch of a run pays for what starts with it."""
-    found = result({"slow": [90.0, 3.0, 4.0, 5.0]})
-
-    assert 4.0 == found.figure("slow", "seconds")
-    assert 3.0 == found.figure("slow", "cpu_s")
-    assert 1.0 == found.figure("slow", "rest_s")
-    assert found.figure("other", "seconds") is None
-
-
-def test_the_only_sample_counts() -> None:
-    """A workload of one batch, or a whole job, has no other."""
-    assert 7.0 == result({"slow": [7.0]}, attrs.evolve(SMALL, batches=1)).figure("slow", "seconds")
-    assert 7.0 == result({"slow": [7.0]}, attrs.evolve(SMALL, mode="job")).figure("slow", "seconds")
-
-
-def test_results_are_the_same_after_their_way_through_a_file(tmp_path: Path) -> None:
-    """Every sample is kept, with the medians beside them."""
-    found = {"small": result({"functions": [9.0, 4.0]}, not_run={"java": "no javac"})}
-    saved(found, tmp_path / "out" / "bench.json")
-
-    assert found == loaded(tmp_path / "out" / "bench.json")
-    text = json.loads((tmp_path / "out" / "bench.json").read_text())
-    assert {"seconds": 4.0, "cpu_s": 3.0} == text["small"]["medians"]["functions"]
 
 
 def test_a_ratio_divides_the_medians_of_one_run() -> None:
@@ -408,38 +276,6 @@ def test_a_ratio_divides_the_medians_of_one_run() -> None:
     assert 1.5 == ratio.measured(found)
     assert ratio.measured({"small": result({"functions": [9.0, 3.0]})}) is None
     assert ratio.measured({}) is None
-
-
-def test_a_ratio_is_taken_to_the_fastest_of_several() -> None:
-    """A comparison with the slower store of Spark's own operator would flatter."""
-    ratio = Ratio("small", "functions", ("one store", "another"), at_most=1.0)
-    seconds = {"functions": [9.0, 3.0], "one store": [9.0, 4.0], "another": [9.0, 2.0]}
-
-    assert 1.5 == ratio.measured({"small": result(seconds)})
-    assert ratio.measured({"small": result({"functions": [9.0, 3.0], "another": [9.0]})}) is None
-    assert "time / one store, the better store" == ratio.text
-
-
-def test_a_ratio_may_be_of_the_time_of_the_processor() -> None:
-    """A way that keeps two cores busy is no cheaper than one that keeps one busy for as long."""
-    ratio = Ratio("small", "functions", "java", at_most=1.0, figure="cpu_s")
-    found = {"small": result({"functions": [9.0, 3.0], "java": [9.0, 2.0]})}
-    busy = attrs.evolve(found["small"].runs["java"][0], samples=[Sample(2.0, 4.0, 2.0)] * 2)
-    runs = {**found["small"].runs, "java": [busy]}
-
-    assert "CPU time / java" == ratio.text
-    assert 2.25 / 6 == ratio.measured({"small": attrs.evolve(found["small"], runs=runs)})
-
-
-def test_an_exponent_is_fitted_over_a_family() -> None:
-    """Time that doubles with the size has the exponent 1."""
-    family = [
-        attrs.evolve(SMALL, name=f"g-{size}", family="growth-events", size=size)
-        for size in (1, 2, 4)
-    ]
-    found = {each.name: result({"functions": [9.0, 3.0 * each.size]}, each) for each in family}
-
-    assert 1.0 == pytest.approx(Exponent("growth-events", "functions", 1.05).measured(found))
 
 
 def test_every_target_is_about_a_workload_and_its_entrants() -> None:
@@ -464,15 +300,6 @@ def test_the_table_of_targets_says_what_is_met() -> None:
     assert "not run" in aligned(targets_of({"small": result({"functions": [9.0, 1.0]})}))
 
 
-def test_the_text_shows_figures_and_who_has_not_run() -> None:
-    """The fastest comes first."""
-    text = text_of(result({"slow": [9.0, 4.0], "fast": [8.0, 2.0]}, not_run={"java": "no javac"}))
-
-    assert text.index("fast") < text.index("slow")
-    assert text.startswith("small: some events\n")
-    assert text.endswith("not run: java: no javac")
-
-
 def test_the_page_has_the_targets_and_a_table_for_each_workload() -> None:
     """It's made of the results alone, so no figure is copied by hand."""
     text = page({"small": result({"functions": [9.0, 1.0], "by hand": [9.0, 20.0]}, scale=0.5)})
@@ -480,53 +307,6 @@ def test_the_page_has_the_targets_and_a_table_for_each_workload() -> None:
     assert "| small | functions | time / by hand | 1/20 | 1/18 | yes |" in text
     assert "## small\n\nSome events (times 0.5).\n" in text
     assert "| functions | 1.00 | 0.75 | 0.25 | 1.00 | - | - | 1 |" in text
-
-
-def test_what_is_not_measured_again_stays_on_the_page() -> None:
-    """With its targets, and when and where it was measured."""
-    keys = attrs.evolve(SMALL, name="keys", family="keys")
-    small = {"functions": [9.0, 1.0], "by hand": [9.0, 20.0]}
-    before = page({"small": result(small), "keys": result(small, keys)})
-
-    again = page({"small": result({**small, "by hand": [9.0, 40.0]})}, Earlier.of(before))
-
-    assert "| small | functions | time / by hand | 1/40 | 1/18 | yes |" in again
-    assert before.count("| keys |") == again.count("| keys |") > 1
-    assert Earlier.of(before).section("keys") in again
-
-
-def test_the_page_says_which_latencies_are_met() -> None:
-    """Both p50 and p99 count, of those of a window at the same rate."""
-    window = Latency(
-        rate=1_000, entrant="window", against="window", p50_s=1.0, p99_s=2.0, n=9, load=0.1
-    )
-    ours = attrs.evolve(window, entrant="functions, on_update", p50_s=1.25, p99_s=2.5)
-
-    rows = latency_table([window, ours, attrs.evolve(ours, p99_s=2.7)])
-
-    assert ["-", "yes", "**no**: at most 1.3"] == [row[3] for row in rows[1:]]
-    text = page({}, None, [window, ours])
-    assert "| 1,000 | functions, on_update | 1.25, 1.25 | yes |" in text
-    assert text.count("## latency") == page({}, Earlier.of(text)).count("## latency") == 1
-
-
-def test_the_page_has_the_bids_a_second_and_core_next_to_those_of_flink() -> None:
-    """Bids, divided by CPU seconds: the most comes first."""
-    found = result({"functions": [9.0, 1.0], "java": [9.0, 2.0]}, attrs.evolve(SMALL, task="bids"))
-
-    assert ("functions", "200", "267") == throughput_of(found)[1]
-    assert "| functions | 200 | 267 |\n| java | 100 | 133 |\n" in page({"small": found})
-    assert "**39,700**" in page({"small": found})
-    assert "events a second and core" in text_of(found)
-    assert "39,700" not in page({"small": attrs.evolve(found, workload=SMALL)})
-
-
-def test_the_page_says_what_a_second_of_a_job_is() -> None:
-    """A slow engine gets a part of the batches."""
-    jobs = attrs.evolve(SMALL, task="bids", mode="job", few={"java": 1})
-    text = page({"small": result({"java": [2.0]}, jobs)})
-
-    assert "divided by its batches.\njava gets 1 of the 3 batches.\n\n| entrant |" in text
 
 
 # ------------------------------------------------------------------------------------- one hot key
@@ -538,17 +318,6 @@ def test_the_exponent_is_the_power_of_the_size() -> None:
 
     assert 2 == pytest.approx(exponent(sizes, [size**2 / 7 for size in sizes]))
     assert 1 == pytest.approx(exponent(sizes, [size * 3.0 for size in sizes]))
-
-
-@pytest.mark.parametrize("case", one_key.CASES)
-def test_every_event_of_one_key_is_measured(case: str) -> None:
-    """A case handles all its events: one is processed or has failed, and the session has closed."""
-    driver = one_key.CASES[case]()
-    seconds = one_key.seconds_of_batch(driver, 10)
-
-    assert seconds > 0
-    assert 10 == driver.counts.processed + driver.counts.failed
-    assert ("fails" in case) == (driver.counts.failed == 5)
 
 
 # ---------------------------------------------------------------------------------- one call

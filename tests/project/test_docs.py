@@ -178,26 +178,6 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert (page.parent / target).exists(), target
 
 
-def test_the_readme_begins_with_five_lines_and_their_rows() -> None:
-    """The call has five lines, and its rows are shown; a class follows."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    first, second = BLOCK.findall(readme)[:2]
-    call = first[first.index("visits = ") : first.index("visits.drop")]
-
-    assert len(call.splitlines()) == 5
-    assert PRINTED.match(readme, readme.index(first) + len(first) + 3)
-    assert "SessionSpec.of(" in second
-
-
-def test_the_readme_shows_a_test_of_ten_lines() -> None:
-    """The test of the first job is whole, and short."""
-    blocks = BLOCK.findall((ROOT / "README.md").read_text(encoding="utf-8"))
-    test = next(block for block in blocks if "SessionDriver" in block)
-    body = test[test.index("def test_") :].strip()
-
-    assert len(body.splitlines()) <= 10
-
-
 def test_the_readme_has_the_figures_of_the_benchmarks() -> None:
     """Each number of seconds stands in docs/benchmarks.md, and each load."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -2,7 +2,6 @@
 
 import pandas as pd
 
-from benchmarks.latency.__main__ import told
 from benchmarks.latency.latencies import latencies
 
 
@@ -35,13 +34,3 @@ def test_a_session_is_over_with_the_first_event_at_its_end() -> None:
     found = latencies("close", events, rows, first_ms=2000)
 
     assert [3500 - 3002, 5600 - 5001] == found.tolist()
-
-
-def test_a_run_is_compared_with_the_operator_of_spark() -> None:
-    """At the same rate, if that has run."""
-    ours, window = (
-        {"p50_s": one, "p99_s": 3 * one, "batch_s": 0.5, "n": 1000} for one in (1.2, 1.0)
-    )
-
-    assert "p50   1.20 s" in told("functions, on_update", 1000, ours, None)
-    assert told("functions, on_update", 1000, ours, window).endswith("of Spark's 1.20, 1.20")

@@ -5,17 +5,10 @@ from pathlib import Path
 
 from scripts.matrix import (
     CELLS,
-    CLASSIC,
-    END,
-    EVERYWHERE,
-    QUICK,
-    START,
     connect_package,
     install_commands,
-    page_with,
     read_report,
     table,
-    verdict,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -39,12 +32,6 @@ GREEN = {
 }
 
 
-def test_what_the_cells_run_is_there() -> None:
-    """A file of tests may have moved."""
-    paths = {path.partition("::")[0] for path in (*EVERYWHERE, *CLASSIC, *QUICK)}
-    assert [] == [path for path in sorted(paths) if not (ROOT / path).exists()]
-
-
 def test_each_release_of_spark_is_run_classic_and_on_connect() -> None:
     """Every minor release that the metadata allows and that there is."""
     releases = {cell.spark.rpartition(".")[0] for cell in CELLS}
@@ -53,15 +40,6 @@ def test_each_release_of_spark_is_run_classic_and_on_connect() -> None:
         ways = {cell.where for cell in CELLS if cell.spark.startswith(release)}
         assert "classic" in ways
         assert ways & {"connect", "server"}
-
-
-def test_every_other_dimension_is_run_at_both_ends() -> None:
-    """Python, pandas, and on a cluster."""
-    assert {"3.11", "3.12", "3.13"} == {cell.python for cell in CELLS}
-    assert {"2.2.0", "3.1.1"} <= {cell.pandas for cell in CELLS}
-    assert {"18.0.0", "26.0.1"} <= {cell.pyarrow for cell in CELLS}
-    assert {"cluster", "standalone"} <= {cell.where for cell in CELLS}
-    assert len(CELLS) == len({cell.name for cell in CELLS})
 
 
 def test_the_first_cell_has_the_lowest_versions_that_the_metadata_allows() -> None:
@@ -79,13 +57,6 @@ def test_a_report_is_read_as_passed_failed_and_reasons() -> None:
     assert expected == read_report(REPORT)
 
 
-def test_a_cell_is_green_failed_or_not_run() -> None:
-    """Each with its reason."""
-    assert "green" == verdict(GREEN)
-    assert "1 failed" == verdict({**GREEN, "failed": ["tests.a.test_two"]})
-    assert "not run: no Python 3.12" == verdict({"problem": "no Python 3.12\nat all"})
-
-
 def test_the_table_counts_the_cells_and_says_why() -> None:
     """Each reason once, with its number in the rows that it concerns."""
     missing = {**GREEN, "passed": "", "skipped": {}, "problem": "no Python 3.12"}
@@ -94,13 +65,6 @@ def test_the_table_counts_the_cells_and_says_why() -> None:
     assert row in text.splitlines()
     assert "2 cells, 1 run, 1 green." in text
     assert text.endswith("1. Spark can't")
-
-
-def test_the_table_replaces_the_one_on_the_page() -> None:
-    """What is written by hand around it stays."""
-    page = f"# Title\n\n{START}\nold\n{END}\n\nMore.\n"
-    expected = f"# Title\n\n{START}\n\nnew\n\n{END}\n\nMore.\n"
-    assert expected == page_with(page, "new") == page_with(page_with(page, "new"), "new")
 
 
 def test_an_environment_is_made_with_uv_or_else_with_pip() -> None:

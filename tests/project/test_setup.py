@@ -5,14 +5,12 @@ from pathlib import Path
 import pytest
 
 from scripts.setup_env import (
-    JAVA_PACKAGES,
     Installer,
     Java,
     Which,
     choose_installer,
     choose_java,
     fingerprint,
-    install_commands,
     java_candidates,
     java_in_folders,
     no_venv_message,
@@ -64,11 +62,6 @@ def test_version_is_the_major_one(version: str, word: str, major: int) -> None:
     assert Java(Path("/jdk"), major) == parse_java(report(version=version, word=word))
 
 
-def test_home_may_hold_spaces() -> None:
-    """A home folder with spaces in its name is read whole."""
-    assert Java(Path("/Program Files/jdk"), 17) == parse_java(report(home="/Program Files/jdk"))
-
-
 @pytest.mark.parametrize("text", ["", "Unable to locate a Java Runtime.", 'openjdk version "17"'])
 def test_other_output_is_no_java(text: str) -> None:
     """What does not report both home and version is not taken for Java."""
@@ -79,12 +72,6 @@ def test_java_home_comes_before_path() -> None:
     """The user's JAVA_HOME is looked at before the java on PATH."""
     candidates = java_candidates({"JAVA_HOME": "/opt/mine"}, path_with("java"))
     assert [Path("/opt/mine/bin/java"), Path("/usr/bin/java")] == list(candidates)
-
-
-@pytest.mark.parametrize("environ", [{}, {"JAVA_HOME": ""}])
-def test_empty_machine_has_no_candidates(environ: dict[str, str]) -> None:
-    """With no JAVA_HOME and nothing on PATH there is no candidate."""
-    assert [] == list(java_candidates(environ, path_with()))
 
 
 def test_java_is_found_in_the_usual_folders(tmp_path: Path) -> None:
@@ -102,26 +89,10 @@ def test_a_java_is_asked_for_its_home_and_version(tmp_path: Path) -> None:
     assert Java(tmp_path / "jdk", 21) == probe_java(tmp_path / "java")
 
 
-def test_a_program_that_does_not_run_is_no_java(tmp_path: Path) -> None:
-    """A JAVA_HOME that leads nowhere is passed over."""
-    assert probe_java(tmp_path / "bin" / "java") is None
-
-
 def test_the_users_choice_wins() -> None:
     """A new enough Java that the user has chosen is taken, even where an older one would do."""
     mine, other = Java(Path("/mine"), 25), Java(Path("/other"), 17)
     assert mine == choose_java([mine], [other])
-
-
-def test_a_choice_too_old_is_passed_over() -> None:
-    """Java 11 on PATH hides nothing: the oldest Java that will do is taken from the folders."""
-    found = [Java(Path("/jdk25"), 25), Java(Path("/jdk17"), 17), Java(Path("/jdk16"), 16)]
-    assert Java(Path("/jdk17"), 17) == choose_java([Java(Path("/jdk11"), 11)], found)
-
-
-def test_no_java_new_enough_is_none() -> None:
-    """Where every Java is too old, none is taken."""
-    assert choose_java([Java(Path("/jdk11"), 11)], [Java(Path("/jdk16"), 16)]) is None
 
 
 @pytest.mark.parametrize(
@@ -143,14 +114,6 @@ def test_installer_never_asks_for_a_password(
     """A package manager is used by root, with a sudo that asks nothing, or if it needs neither."""
     found = choose_installer(path_with(*programs), is_root=is_root, can_sudo=can_sudo)
     assert expected == found
-
-
-@pytest.mark.parametrize("manager", sorted(JAVA_PACKAGES))
-def test_every_manager_can_install_java(manager: str) -> None:
-    """Each package manager has a command for each of its packages, ending in the package."""
-    commands = install_commands(Installer(manager, ("sudo", "-n")), JAVA_PACKAGES[manager])
-    assert list(JAVA_PACKAGES[manager]) == [command[-1] for command in commands]
-    assert {("sudo", "-n", manager)} == {tuple(command[:3]) for command in commands}
 
 
 def test_fingerprint_follows_what_it_sums_up() -> None:

@@ -19,7 +19,6 @@ from tests.project.test_architecture import PUBLIC
 from tests.support.browser import BrowserMissingError, Reader, browser_in
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-SMALL = 11_000_000
 FOUND = "document.querySelectorAll('#search-results .search li a')"
 VERSIONS = "[...document.querySelector('select').options].map(each => each.text)"
 
@@ -61,31 +60,6 @@ def test_a_page_has_every_public_name(built: tuple[Sphinx, str], public: str) ->
     described = {found[0].rpartition(".")[2] for found in site.env.get_domain("py").get_objects()}
     assert set() == names_of(public) - described
     assert [] == [name for name in names_of(public) if name not in page]
-
-
-def test_a_page_begins_with_what_users_call_first(built: tuple[Sphinx, str]) -> None:
-    """Tables with a line for each name, then the entries in the same order."""
-    page = (Path(built[0].outdir) / "reference/api/sessionkit.spark.html").read_text("utf-8")
-    tables, *entries = re.split(r'<dl class="py \w+">\s<dt class="sig [^"]*" id="', page)
-    listed = re.findall(r'<td><p><a class="reference internal" href="[^"]*#([\w.]+)"', tables)
-    described = [f"sessionkit.spark.{name}" for name in ("sessions", "Sessions", "sessionize")]
-
-    assert described == listed[:3]
-    assert {name.rpartition(".")[2] for name in listed} == names_of("sessionkit.spark")
-    here = [name for name in listed if name.startswith("sessionkit.spark.")]
-    names = [entry.partition('"')[0] for entry in entries]
-    assert here == [name for name in names if name.count(".") == 2]
-
-
-def test_the_site_is_small_and_fetches_nothing_from_elsewhere(built: tuple[Sphinx, str]) -> None:
-    """And its search knows every public name."""
-    folder = Path(built[0].outdir)
-    index = (folder / "searchindex.js").read_text("utf-8")
-    pages = [page.read_text("utf-8") for page in folder.rglob("*.html")]
-
-    assert [] == [name for public in PUBLIC for name in names_of(public) if name not in index]
-    assert [] == [page for page in pages if 'src="http' in page or 'stylesheet" href="http' in page]
-    assert sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) < SMALL
 
 
 def test_the_sidebar_has_the_parts_of_the_list_of_pages(built: tuple[Sphinx, str]) -> None:
@@ -191,14 +165,6 @@ def test_a_search_leads_to_the_page_about_a_word(
     reader.wait_for(FOUND + "[0]")
     found = reader.run(FOUND + "[0].getAttribute('href')")
     assert f"{page}.html" == found.partition("#")[0]
-
-
-def test_a_reader_copies_an_example(address: str, reader: Reader) -> None:
-    """What is copied is the block of the README, and nothing else."""
-    reader.open(f"{address}0.2.0/index.html")
-    reader.click(".highlight-python .copybtn")
-    _, _, block = (DOCS.parent / "README.md").read_text("utf-8").partition("```python\n")
-    assert block.partition("\n```")[0] == reader.run("navigator.clipboard.readText()")
 
 
 def test_a_reader_chooses_a_version(address: str, reader: Reader) -> None:

@@ -5,7 +5,6 @@ import json
 import re
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "tests" / "typing"
 TUTORIAL = ROOT / "docs" / "tutorial" / "first-session-job.md"
 MARK = re.compile(r"# wrong(?:: (?P<checker>\w+))?$")
-MOST_LINES = 14
 Places = set[tuple[str, int]]
 
 
@@ -86,21 +84,3 @@ def test_every_wrong_spec_is_refused(checker: str, request: pytest.FixtureReques
     assert [] == [lines for lines in wrong if not any(("wrong.py", at) in found for at in lines)]
     expected = {("wrong.py", at) for lines in wrong for at in lines}
     assert set() == found - expected
-
-
-def test_the_job_of_the_tutorial_is_short() -> None:
-    """Event, state, spec and sessions in a few lines, imports aside."""
-    job = blocks()[-1]
-    lines = [line for line in job.splitlines() if line.strip()]
-    own = [line for line in lines if not line.startswith(("import ", "from "))]
-
-    assert len(own) <= MOST_LINES
-    assert "SessionSpec.of(" in job
-    assert ".transform(sessionize, " in job
-
-
-def test_the_type_checkers_are_pinned() -> None:
-    """New versions find new faults, so one is named in the group of the developers."""
-    group = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["dependency-groups"]["dev"]
-
-    assert {"mypy", "basedpyright"} <= {re.split("[<>=]", one)[0] for one in group if "<" in one}

@@ -3,10 +3,7 @@
 import re
 from pathlib import Path
 
-import pytest
-
-from sessionkit._engine.shell.payload import FORMAT_VERSION, check_format
-from sessionkit.errors import StateMismatchError
+from sessionkit._engine.shell.payload import FORMAT_VERSION
 from sessionkit.spark._seeds import FORMAT as SEED_FORMAT
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,13 +21,6 @@ def test_every_format_that_is_read_has_files() -> None:
     """As its release wrote them; tests/engine/shell reads them."""
     kept = {int(re.findall(r"\d+", path.name)[0]) for path in STORED.glob("format-*.json")}
     assert {FORMAT_VERSION} == kept
-
-
-def test_the_page_quotes_the_refusal_of_a_newer_format() -> None:
-    """Word for word, with the hint of the table."""
-    with pytest.raises(StateMismatchError, match="use the release of sessionkit that") as refused:
-        check_format(FORMAT_VERSION + 1)
-    assert f"`{str(refused.value).partition(chr(10))[0]}`" in PAGE
 
 
 def test_the_changelog_has_a_section_for_the_next_release() -> None:

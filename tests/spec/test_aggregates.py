@@ -9,11 +9,10 @@ import pyarrow.compute as pc
 import pytest
 from pyspark import cloudpickle
 
-from sessionkit import Aggregates, EventTimeGap, SessionSpec, Storage
+from sessionkit import SessionSpec, Storage
 from sessionkit import aggregates as agg
 from sessionkit.errors import SpecError
 from sessionkit.testing import SessionDriver, at
-from sessionkit.testing.strategies import check_merge_law
 
 
 @attrs.frozen
@@ -215,27 +214,6 @@ def test_specs_of_equal_aggregates_are_equal_here_and_on_an_executor() -> None:
     sent = cloudpickle.dumps(one)  # type: ignore[no-untyped-call]  # bundled without annotations
     assert one == pickle.loads(sent)  # noqa: S301 (bytes of this test)
     assert attrs.evolve(one, storage=Storage(bucket_count=8)).result is one.result
-
-
-def test_aggregates_keep_the_merge_law() -> None:
-    """The check of the testing kit has nothing to find."""
-    check_merge_law(
-        spec_of({"path": agg.collect("kind", at_most=2), "last": agg.last("clicks")}),
-        max_examples=20,
-    )
-
-
-def test_a_spec_says_its_aggregates_in_full() -> None:
-    """`aggregates=` is an argument of the class too, beside a timeout with options."""
-    spec: SessionSpec[Any, Any, Any] = SessionSpec(
-        keys={"user": str},
-        event_time="ts",
-        logic=Aggregates(View, {"pages": agg.count()}),
-        timeout=EventTimeGap("1m", gap_inclusive=False),
-        watermark_delay="1m",
-    )
-
-    assert timedelta(minutes=1) == spec.timeout.longest
 
 
 def test_open_sessions_have_the_aggregates_so_far() -> None:

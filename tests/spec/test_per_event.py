@@ -6,7 +6,7 @@ from typing import Any
 import attrs
 import pytest
 
-from sessionkit import Events, Results, SessionRules, SessionSpec, SpecError, Storage
+from sessionkit import SessionRules, SessionSpec, SpecError
 from sessionkit.testing import SessionDriver
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
@@ -71,22 +71,6 @@ def test_numbers_go_on_over_micro_batches_and_bridges() -> None:
     assert frame["number"].tolist() == [1, 2, 3]
     assert frame["page"].tolist() == ["a", "b", "c"]
     assert frame["session_id"].nunique() == 1
-
-
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ({"order": "event_time"}, "has no effect on a spec of events"),
-        ({"results": Results(with_events=True)}, "gives each event already"),
-        ({"storage": Storage(upgrade={1: len})}, "a spec of events has no state of yours"),
-    ],
-)
-def test_what_does_not_go_together_is_refused(options: dict[str, Any], expected: str) -> None:
-    """The events are the rows, so nothing else makes rows."""
-    with pytest.raises(SpecError) as refused:
-        SessionSpec(logic=Events(View), timeout="30m", **RULES, **options)
-    assert expected in str(refused.value)
-    assert "\n\nHint: " in str(refused.value)
 
 
 @pytest.mark.parametrize("name", ["t s", "class", "self", "t's", 't"', "a.b", "1st", ""])

@@ -182,13 +182,6 @@ def test_annotations_may_be_texts() -> None:
     assert (View, Visit) == (spec.event, spec.state)
 
 
-def test_one_function_that_says_it_is_enough() -> None:
-    """The others may be silent."""
-    spec = spec_of(create=None, update=update, merge=untyped, finish=None)
-
-    assert (View, Visit, Visit) == (spec.event, spec.state, spec.result)
-
-
 def update_long(state: Visit, event: LongView) -> Visit:
     return state
 
@@ -210,11 +203,6 @@ def test_annotations_that_disagree_are_refused() -> None:
         "Hint: make them agree, or pass event=..."
     )
     assert expected == refusal(spec_of, update=update_click)
-
-
-def test_an_explicit_class_wins_over_what_a_function_returns() -> None:
-    """A function that names no class, or one above, is no obstacle."""
-    assert LongView is spec_of(event=LongView).event
 
 
 def test_an_explicit_class_that_a_function_cannot_take_is_refused() -> None:
@@ -319,19 +307,6 @@ def test_a_name_that_cannot_be_resolved_is_shown() -> None:
 
     assert "<locals>.local) says 'Nowhere', which cannot be resolved" in text
     assert text.endswith("Hint: pass event=..., or define the class at the top of its module")
-
-
-def test_a_class_of_a_function_around_is_found() -> None:
-    """An annotation that is no text is the class itself, wherever it was defined."""
-
-    @attrs.define
-    class Local:
-        number: int
-
-    def count(state: Visit, event: Local) -> Visit:
-        return state
-
-    assert Local is spec_of(create=None, update=count).event
 
 
 def test_a_changed_spec_reads_the_annotations_anew() -> None:
@@ -627,13 +602,6 @@ def test_functions_may_take_the_time_of_the_event() -> None:
     assert [Reading(1, at("10:20"))] == driver.take_results()
 
 
-def test_only_the_function_that_asks_gets_the_time() -> None:
-    """The other keeps its two arguments."""
-    spec = spec_of(update=lambda state, event, time: state)
-
-    assert (False, True) == (spec.functions.create_takes_time, spec.functions.update_takes_time)
-
-
 # -- the key -----------------------------------------------------------------------------------
 
 
@@ -688,11 +656,6 @@ def rows_of(spec: SessionSpec[Any, Any, Any]) -> list[Any]:
     return driver.take_results()
 
 
-def test_a_spec_of_a_state_class() -> None:
-    """Its methods are the functions, and the state is the row."""
-    assert [Visit(3)] == rows_of(SessionSpec.of(Visit, gap="30 minutes", **SETTINGS))
-
-
 def test_every_method_is_read() -> None:
     """`create` and `finish` too; the key is as `finish` declares it."""
     spec = SessionSpec.of(Reading, timeout=EventTimeGap("30m"), **SETTINGS)
@@ -720,11 +683,6 @@ def test_what_is_given_wins_over_a_method() -> None:
     )
     assert (update, finish, Row, 2) == given
     assert timedelta(minutes=30) == spec.timeout.gap
-
-
-def test_a_method_that_is_not_used_is_not_checked() -> None:
-    """What is given wins, also over a `create` that can't be called on the class."""
-    assert create is SessionSpec.of(Unbound, gap="30m", create=create, **SETTINGS).functions.create
 
 
 @attrs.define
@@ -864,13 +822,6 @@ def test_a_helper_may_have_any_other_name() -> None:
     assert SessionSpec.of(state, gap="30m", **SETTINGS).finish is None
 
 
-def test_a_session_needs_a_gap() -> None:
-    """Without one it would never be over."""
-    text = refusal(SessionSpec.of, Visit, **SETTINGS)
-
-    assert '`gap` is missing\n\nHint: write gap="30 minutes"' == text
-
-
 def test_a_method_of_other_arguments_is_refused() -> None:
     """The method to write is shown as a method."""
     text = refusal(SessionSpec.of, Greedy, gap="30m", **SETTINGS)
@@ -943,13 +894,6 @@ def test_classes_of_one_name_are_shown_with_their_modules() -> None:
     assert (
         f"`create` must return a {__name__}.Visit, found elsewhere.Visit\n\nHint: build one" == text
     )
-
-
-def test_a_value_of_another_class_is_named() -> None:
-    """Both classes are named, with what to do."""
-    text = wrong_class("`create` must return a", Visit, 3)
-
-    assert text == "`create` must return a Visit, found int\n\nHint: build one"
 
 
 # -- what both kinds of spec share -------------------------------------------------------------

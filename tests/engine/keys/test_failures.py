@@ -10,10 +10,8 @@ from sessionkit import (
     KeyTimes,
     Storage,
     Timer,
-    TimeToLive,
-    UserFunctionError,
 )
-from sessionkit.testing import at, hours, minutes
+from sessionkit.testing import at, minutes
 from tests.support.stateful_specs import (
     Added,
     Amount,
@@ -24,7 +22,6 @@ from tests.support.stateful_specs import (
     failure,
     report,
     summing,
-    texts,
 )
 
 LAYOUTS = ["buckets", "pages"]
@@ -81,60 +78,6 @@ def test_a_failure_is_told_with_function_key_and_traceback() -> None:
     assert ", in strict" in trace[1]
     assert "    raise ValueError(UNLUCKY)" in trace
     assert "ValueError: unlucky" == trace[-1]
-
-
-def test_a_new_key_that_fails_is_not_there() -> None:
-    """A key whose first call fails is not stored, nor is its group."""
-    driver = driver_of(summing(strict, report, on_error="reject"))
-    adding(driver, "ann", at("09:01"), 13)
-
-    assert ([], {}) == (driver.stored_keys(), dict(driver.snapshot().groups))
-
-
-@pytest.mark.parametrize("bucket_count", [1, 64])
-def test_other_keys_go_on(bucket_count: int) -> None:
-    """One key that fails takes down no other, of its bucket or of another."""
-    driver = driver_of(
-        summing(strict, report, on_error="reject", storage=Storage(bucket_count=bucket_count))
-    )
-    for key, number in (("ann", 1), ("bob", 13), ("cid", 3)):
-        driver.add(key, at("09:00"), Amount(number))
-    driver.run_batch()
-
-    assert ["ann", "cid"] == [key.key.key for key in driver.stored_keys()]
-    assert ["bob"] == [found.key.key for found in driver.take_rejections("failed")]
-    assert [1, 3] == [row.total for row in driver.take_results()]
-    assert driver.counts.is_balanced
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_events_that_failed_move_no_end(layout: Any) -> None:
-    """A gap is counted from the last event that counted: the failed one has left no trace."""
-    spec = summing(
-        strict,
-        report,
-        timeout=EventTimeGap("30m"),
-        on_error="reject",
-        storage=Storage(layout=layout),
-    )
-    driver = driver_of(spec)
-    adding(driver, "ann", at("09:00"), 1)
-    adding(driver, "ann", at("09:20"), 13)
-    driver.advance_watermark_to(at("09:30"))
-    driver.run_batch()
-
-    assert ["event_time_gap"] == texts(driver.take_results())
-    assert [] == driver.stored_keys()
-
-
-def test_a_timer_that_is_due_goes_off_behind_a_failure() -> None:
-    """`process` has left the timer of before, which is due and sees the state of before."""
-    driver = driver_of(summing(strict, report, on_error="reject"))
-    adding(driver, "ann", at("09:00"), 1)
-    driver.advance_watermark_to(at("11:00"))
-
-    assert [Added("due", 1)] == adding(driver, "ann", at("11:30"), 13)
-    assert [(Sum(1), {})] == [(key.state, dict(key.timers)) for key in driver.stored_keys()]
 
 
 @pytest.mark.parametrize("bucket_count", [1, 64])
@@ -303,17 +246,6 @@ def test_a_timer_that_fails_stops_the_query() -> None:
     )
 
 
-def test_a_failure_of_a_function_is_chained_to_its_cause() -> None:
-    """The error that the function raised is the cause of the one that stops the query."""
-    driver = driver_of(summing(strict, report))
-    driver.add("ann", at("09:01"), Amount(13))
-
-    with pytest.raises(UserFunctionError) as failed:
-        driver.run_batch()
-
-    assert isinstance(failed.value.__cause__, ValueError)
-
-
 def test_a_function_that_stops_the_interpreter_is_not_held_up() -> None:
     """Only errors are counted as failed; a request to stop passes through."""
 
@@ -328,45 +260,3 @@ def test_a_function_that_stops_the_interpreter_is_not_held_up() -> None:
 
 
 # -- counts ------------------------------------------------------------------------------------
-
-
-def test_every_event_is_counted_once() -> None:
-    """Folded, late, quarantined and failed events add up to those that came."""
-    driver = driver_of(
-        summing(strict, strict_timer, on_error="reject", timeout=TimeToLive("2h")), at("12:00")
-    )
-    for key in ("ann", "bob"):
-        driver.add(key, at("09:30"), Amount(5))
-    driver.run_batch()
-    driver.advance_watermark_to(at("09:50"))
-    driver.add("ann", at("09:50"), Amount(1))
-    driver.add("ann", at("09:55"), Amount(13))
-    driver.add("cid", at("09:55"), Amount(2))
-    driver.add_row({"key": None, "at": at("09:55"), "number": 1})
-    driver.add_row({"key": "cid", "at": at("2027-01-01 00:00"), "number": 1})
-    driver.run_batch()
-    driver.advance_watermark_to(at("11:00"))
-    driver.advance_processing_time(hours(3))
-    driver.run_batch()
-
-    counts = driver.counts
-    assert (7, 3, 1, 2, 1) == (
-        counts.events,
-        counts.processed,
-        counts.late,
-        counts.quarantined,
-        counts.failed,
-    )
-    # Three named timers and three ends; those of bob fail.
-    assert (6, 2) == (counts.timers, counts.failed_output)
-    assert len(driver.take_rows()) == counts.rows
-    assert counts.is_balanced
-    kinds = sorted(found.kind for found in driver.take_rejections())
-    assert [
-        "failed",
-        "failed_output",
-        "failed_output",
-        "late",
-        "quarantined",
-        "quarantined",
-    ] == kinds

@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from sessionkit import KeyState, KeyTimes, StatefulSpec, Storage
 from sessionkit.testing import at, minutes
@@ -55,20 +54,6 @@ def refusal_of_set(value: object, cls: type[Any] = Sum) -> str:
 # -- get, exists, remove -----------------------------------------------------------------------
 
 
-def test_a_new_key_has_no_state() -> None:
-    """Before the first `set` there is no state, and a default is handed back as it is."""
-    seen: list[Any] = []
-    default = Sum(7)
-
-    def look(state: KeyState[Sum]) -> None:
-        seen.extend([state.exists, state.get(default), state.get(None)])
-
-    stored(calling(look))
-
-    assert [False, default, None] == seen
-    assert default is seen[1]
-
-
 def test_a_state_that_is_missing_is_an_error() -> None:
     """Without a default `get` says that there is no state, of which key, and what to do."""
     driver = driver_of(calling(lambda state: state.get()))
@@ -80,67 +65,6 @@ def test_a_state_that_is_missing_is_an_error() -> None:
         "`state.get()`: no state is stored for Key(key='ann')\n\n"
         "Hint: ask `state.exists` first, or pass what to start with: state.get(default)"
     )
-
-
-def test_a_state_is_there_as_soon_as_it_is_set() -> None:
-    """What was set is what `get` gives within the call, and `remove` takes it away again."""
-    seen: list[Any] = []
-
-    def act(state: KeyState[Sum]) -> None:
-        state.set(Sum(1))
-        seen.extend([state.exists, state.get()])
-        state.remove()
-        seen.extend([state.exists, state.get(None)])
-
-    assert None is stored(calling(act))
-    assert [True, Sum(1), False, None] == seen
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_state_comes_back_in_the_next_batch(layout: Any) -> None:
-    """A state is stored behind the call, and handed to the next one, across a restart too."""
-    spec = summing(storage=Storage(layout=layout))
-    driver = driver_of(spec)
-    adding(driver, "ann", at("09:00"), 1, 2)
-
-    again = type(driver).restore(spec, driver.snapshot())
-
-    assert [Added("process", 7)] == adding(again, "ann", at("09:01"), 4)
-    assert [Sum(7)] == [key.state for key in again.stored_keys()]
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_removed_state_leaves_nothing(layout: Any) -> None:
-    """A key without state and timers is no longer stored, nor is its group."""
-    driver = driver_of(
-        summing(
-            lambda key, events, state, times: state.remove() or None, storage=Storage(layout=layout)
-        )
-    )
-    before = driver_of(summing(storage=Storage(layout=layout)))
-    adding(before, "ann", at("09:00"))
-    driver = type(driver).restore(driver.spec, before.snapshot())
-
-    adding(driver, "ann", at("09:01"))
-
-    assert [] == driver.stored_keys()
-    assert {} == driver.snapshot().groups
-
-
-def test_removing_where_there_is_nothing_is_nothing() -> None:
-    """`remove` of a key without state raises nothing."""
-    assert None is stored(calling(lambda state: state.remove()))
-
-
-def test_a_state_set_behind_remove_stays() -> None:
-    """`remove` forgets what was before it, not what comes after."""
-
-    def act(state: KeyState[Sum]) -> None:
-        state.set(Sum(1))
-        state.remove()
-        state.set(Sum(2))
-
-    assert Sum(2) == stored(calling(act))
 
 
 def test_removing_takes_the_timers_of_before() -> None:
@@ -273,14 +197,6 @@ def test_every_state_comes_back_equal(layout: Any, made: tuple[type[Any], list[A
         assert repr(state) == repr(found)
 
 
-def test_a_state_without_fields_is_there_or_not() -> None:
-    """A class without fields is a flag: the key is known."""
-    known = attrs.make_class("Known", {})
-
-    assert known() == stored(calling(lambda state: state.set(known()), state=known))
-    assert None is stored(calling(lambda state: None, state=known))
-
-
 # -- an object that is changed without `set` ---------------------------------------------------
 
 
@@ -368,33 +284,6 @@ def test_what_is_set_is_stored_as_it_is_when_the_call_returns() -> None:
 # -- two calls of one micro-batch --------------------------------------------------------------
 
 
-def test_a_timer_sees_what_process_has_set() -> None:
-    """The calls of a key follow each other: data first, then timers."""
-
-    def act(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
-        state.set(Sum(5))
-        times.set_event_timer("due", at("08:00"))
-
-    driver = driver_of(summing(act, report))
-    driver.advance_watermark_to(at("09:00"))
-
-    assert [Added("due", 5)] == adding(driver, "ann", at("09:30"))
-
-
-def test_a_state_that_a_timer_removes_is_gone() -> None:
-    """A timer may remove what `process` set in the same micro-batch."""
-
-    def act(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
-        state.set(Sum(5))
-        times.set_event_timer("due", at("08:00"))
-
-    driver = driver_of(summing(act, lambda key, name, state, times: state.remove()))
-    driver.advance_watermark_to(at("09:00"))
-    adding(driver, "ann", at("09:30"))
-
-    assert [] == driver.stored_keys()
-
-
 def test_the_key_is_a_named_tuple() -> None:
     """Functions get the key by name, its values in the types of the spec."""
     seen: list[Mapping[str, Any]] = []
@@ -432,12 +321,6 @@ def test_a_bare_value_is_no_member() -> None:
     assert refusal_of_set(felt("good"), felt).startswith(
         "`Felt.mood` must be a member of Mood, found str"
     )
-
-
-@given(total=st.integers(-(2**63), 2**63 - 1))
-def test_whole_numbers_of_64_bits_come_back(total: int) -> None:
-    """Every integer of 64 bits is stored exactly."""
-    assert Sum(total) == stored(calling(lambda state: state.set(Sum(total))))
 
 
 @pytest.mark.parametrize(("total", "found"), [(2**63, "larger"), (-(2**63) - 1, "smaller")])

@@ -10,8 +10,6 @@ from sessionkit import (
     EventTimeGap,
     KeyState,
     KeyTimes,
-    Lateness,
-    NoTimeout,
     ProcessingTimeGap,
     StatefulSpec,
     Storage,
@@ -23,7 +21,6 @@ from tests.support.stateful_specs import (
     Amount,
     Driver,
     Sum,
-    add,
     adding,
     driver_of,
     failure,
@@ -123,17 +120,6 @@ def test_a_gap_is_counted_from_the_latest_event() -> None:
     assert ["event_time_gap"] == to_watermark(driver, at("12:10"))
 
 
-def test_a_processing_gap_is_counted_from_the_last_batch_with_events() -> None:
-    """How old the events are does not matter, only when the key was last heard of."""
-    driver = driver_of(ending(ProcessingTimeGap("5m")), NOON)
-    adding(driver, "ann", at("11:30"))
-    driver.advance_processing_time(minutes(4))
-    adding(driver, "ann", at("11:21"))
-
-    assert [] == after(driver, minutes(4))
-    assert ["processing_time_gap"] == after(driver, minutes(1))
-
-
 @pytest.mark.parametrize(
     ("since", "expected"),
     [("creation", [["time_to_live"], []]), ("last_update", [[], ["time_to_live"]])],
@@ -148,77 +134,6 @@ def test_a_time_to_live_is_counted_from_creation_or_the_last_set(
     adding(driver, "ann", at("11:31"))
 
     assert expected == [after(driver, minutes(4)), after(driver, minutes(6))]
-
-
-@pytest.mark.parametrize(
-    ("since", "expected"),
-    [("creation", [["time_to_live"], []]), ("last_update", [[], ["time_to_live"]])],
-)
-def test_a_time_to_live_in_event_time_counts_from_the_latest_event(
-    since: Any, expected: Sequence[list[str]]
-) -> None:
-    """Its instants are the latest event times that the key had seen when the state was set."""
-    driver = driver_of(ending(TimeToLive("1h", since=since, clock="event_time")))
-    adding(driver, "ann", at("11:00"))
-    adding(driver, "ann", at("11:30"))
-
-    assert expected == [to_watermark(driver, NOON), to_watermark(driver, at("12:30"))]
-
-
-def test_a_call_that_does_not_set_is_no_update() -> None:
-    """`since="last_update"` counts from `state.set`, not from events."""
-
-    def set_once(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
-        if not state.exists:
-            state.set(Sum(1))
-
-    spec = ending(TimeToLive("10m", since="last_update"), process=set_once)
-    driver = driver_of(spec, NOON)
-    adding(driver, "ann", at("11:30"))
-    driver.advance_processing_time(minutes(6))
-    adding(driver, "ann", at("11:31"))
-
-    assert ["time_to_live"] == after(driver, minutes(4))
-
-
-def test_a_state_that_was_removed_and_set_is_a_new_one() -> None:
-    """The age of a state begins anew with the first `set` behind `remove`."""
-
-    def renew(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
-        if events[0].number == 2:
-            state.remove()
-        state.set(Sum(1))
-
-    driver = driver_of(ending(TimeToLive("10m"), process=renew), NOON)
-    adding(driver, "ann", at("11:30"))
-    driver.advance_processing_time(minutes(6))
-    adding(driver, "ann", at("11:31"), 2)
-
-    assert [] == after(driver, minutes(4))
-    assert ["time_to_live"] == after(driver, minutes(6))
-
-
-def test_a_key_without_state_has_no_age() -> None:
-    """A time to live is that of the state: a key that has only timers waits for these."""
-
-    def arm(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
-        times.set_event_timer("due", at("15:00"))
-
-    driver = driver_of(ending(TimeToLive("1h", clock="event_time"), process=arm))
-    adding(driver, "ann", at("11:30"))
-
-    assert [] == to_watermark(driver, at("14:00"))
-    assert ["due"] == to_watermark(driver, at("15:01"))
-    assert [] == driver.stored_keys()
-
-
-def test_no_timeout_ends_nothing() -> None:
-    """A key stays until its own code removes it."""
-    driver = driver_of(ending(NoTimeout()))
-    adding(driver, "ann", at("11:30"))
-
-    assert [] == to_watermark(driver, at("2030-01-01 00:00"))
-    assert 1 == len(driver.stored_keys())
 
 
 # -- what is called, and what is left ----------------------------------------------------------
@@ -291,22 +206,6 @@ def test_removing_what_is_over_anyway_is_allowed() -> None:
 # -- ends, events and timers of one batch ------------------------------------------------------
 
 
-@pytest.mark.parametrize("between", [False, True])
-def test_events_of_the_batch_that_ends_their_key_begin_anew(between: bool) -> None:
-    """An overdue key ends before the events, whether a batch without data came between or not."""
-    driver = driver_of(ending(EventTimeGap("30m")))
-    adding(driver, "ann", at("11:30"), 5)
-    driver.advance_watermark_to(at("12:10"))
-    if between:
-        driver.run_batch()
-
-    driver.add("ann", at("12:30"), Amount(1))
-    driver.run_batch()
-
-    assert [Added("event_time_gap", 5), Added("process", 1)] == driver.take_results()
-    assert [Sum(1)] == [key.state for key in driver.stored_keys()]
-
-
 def timed(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
     """Set a state, and a timer so many minutes after noon for each event."""
     state.set(Sum(1))
@@ -326,63 +225,6 @@ def test_timers_before_the_end_go_off_and_those_behind_it_never_do(
 
     assert ["minute 5", "minute 10", "event_time_gap"] == reported
     assert [] == driver.stored_keys()
-
-
-def renewed(_: Any, name: str, state: KeyState[Sum], times: KeyTimes) -> Any:
-    """Make the state a new one at the first timer; report the others."""
-    if name == "minute 5":
-        state.remove()
-        state.set(Sum(2))
-        times.set_event_timer("minute 20", NOON + minutes(20))
-        times.set_event_timer("minute 50", NOON + minutes(50))
-    return Added(name, state.get(Sum(0)).total)
-
-
-@pytest.mark.parametrize("steps", [[], [at("12:06")], [at("12:06"), at("12:12"), at("12:30")]])
-def test_a_state_that_a_timer_sets_lives_from_then_whatever_the_steps(
-    steps: Sequence[datetime],
-) -> None:
-    """Its `TimeToLive` counts anew, in a jump too, and a timer after the new end stays silent."""
-    age = TimeToLive("30 minutes", clock="event_time")
-    driver = driver_of(ending(age, process=timed, on_timer=renewed))
-    adding(driver, "ann", at("11:40"), 5)
-    adding(driver, "ann", at("11:59"), 5)
-
-    for instant in (*steps, at("13:00")):
-        driver.advance_watermark_to(instant)
-        driver.run_batch()
-
-    expected = [("minute 5", 2), ("minute 20", 2), ("time_to_live", 2)]
-    assert [Added(*one) for one in expected] == driver.take_results()
-    assert [] == driver.stored_keys()
-
-
-def told_first(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
-    for event in events:
-        times.set_event_timer(f"minute {event.number}", NOON + minutes(event.number))
-
-
-@pytest.mark.parametrize("steps", [[], [at("12:06")]])
-def test_a_timer_beyond_the_end_that_a_timer_makes_never_goes_off(
-    steps: Sequence[datetime],
-) -> None:
-    """A state that a timer sets may be over at once; then later timers are gone with it."""
-    age = TimeToLive("4 minutes", clock="event_time")
-    late = {"minute 5": Sum(1)}
-
-    def on_timer(_: Any, name: str, state: KeyState[Sum], times: KeyTimes) -> Any:
-        if name in late:
-            state.set(late[name])
-        return Added(name, state.get(Sum(0)).total)
-
-    driver = driver_of(ending(age, process=told_first, on_timer=on_timer))
-    adding(driver, "ann", at("12:00"), 5, 10)
-
-    for instant in (*steps, at("13:00")):
-        driver.advance_watermark_to(instant)
-        driver.run_batch()
-
-    assert [Added("minute 5", 1), Added("time_to_live", 1)] == driver.take_results()
 
 
 @pytest.mark.parametrize("steps", [[], [at("12:06")]])
@@ -411,42 +253,6 @@ def test_the_policy_whose_end_comes_first_is_told(steps: Sequence[datetime]) -> 
         assert ["event_time_gap"] == to_watermark(driver, *steps, at("16:00"))
 
 
-@pytest.mark.parametrize(
-    ("expected", "timeout"),
-    [
-        ("event_time_gap", EventTimeGap("30m") | TimeToLive("30m", clock="event_time")),
-        ("time_to_live", TimeToLive("30m", clock="event_time") | EventTimeGap("30m")),
-    ],
-)
-def test_of_two_ends_at_one_instant_the_first_named_is_told(expected: str, timeout: Any) -> None:
-    """The key ends once."""
-    driver = driver_of(ending(timeout))
-    adding(driver, "ann", at("11:30"))
-
-    assert [expected] == to_watermark(driver, NOON)
-    assert 1 == driver.counts.timers
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_policies_on_both_clocks_end_keys_each_by_its_own(layout: Any) -> None:
-    """Under a clock in processing time a gap in event time still follows the watermark."""
-    spec = ending(EventTimeGap("30m") | ProcessingTimeGap("5m"), storage=Storage(layout=layout))
-    driver = driver_of(spec, NOON)
-    adding(driver, "ann", at("11:30"))
-    driver.advance_processing_time(minutes(3))
-    adding(driver, "bob", at("11:45"))
-
-    driver.advance_processing_time(minutes(2))
-    driver.run_batch()
-    first = [(row.key.key, row.result.what) for row in driver.take_rows()]
-    driver.advance_watermark_to(at("12:15"))
-    driver.run_batch()
-    second = [(row.key.key, row.result.what) for row in driver.take_rows()]
-
-    assert [("ann", "processing_time_gap")] == first
-    assert [("bob", "event_time_gap")] == second
-
-
 # -- late events -------------------------------------------------------------------------------
 
 
@@ -465,54 +271,6 @@ def test_an_event_at_or_behind_the_watermark_is_late(late: bool, step: timedelta
     assert [Sum(1 if late else 6)] == [key.state for key in driver.stored_keys()]
     assert (["event_time_gap"] if late else []) == to_watermark(driver, at("12:20"))
     assert driver.counts.is_balanced
-
-
-def test_a_late_event_may_be_processed() -> None:
-    """Under `late_events="process"` it is one like any other, and brings no end nearer."""
-    driver = driver_of(ending(EventTimeGap("30m"), lateness=Lateness(late_events="process")))
-    adding(driver, "ann", at("11:50"))
-    driver.advance_watermark_to(NOON)
-
-    assert [Added("process", 6)] == adding(driver, "ann", at("11:40"), 5)
-    assert (0, 2) == (driver.counts.late, driver.counts.processed)
-    assert [] == to_watermark(driver, at("12:19"))
-    assert ["event_time_gap"] == to_watermark(driver, at("12:20"))
-
-
-@pytest.mark.parametrize("bucket_count", [1, 64])
-def test_a_key_that_a_late_event_makes_ends_at_once(bucket_count: int) -> None:
-    """Its end is reached already, so that it waits for no other batch."""
-    spec = ending(
-        EventTimeGap("30m"),
-        lateness=Lateness(late_events="process"),
-        storage=Storage(bucket_count=bucket_count),
-    )
-    driver = driver_of(spec)
-    driver.advance_watermark_to(NOON)
-
-    assert ["process", "event_time_gap"] == texts(adding(driver, "ann", at("11:00")))
-    assert [] == driver.stored_keys()
-
-
-def test_without_a_watermark_nothing_is_late() -> None:
-    """A spec may have an event time only to put its events in order."""
-    spec = summing(watermark_delay=None)
-    driver = driver_of(spec)
-    adding(driver, "ann", at("11:50"))
-
-    assert [Added("process", 2)] == adding(driver, "ann", at("2020-01-01 00:00"))
-    assert None is driver.watermark
-
-
-def test_a_key_ends_under_an_event_time_that_runs_backwards_no_sooner() -> None:
-    """Events older than those seen move neither the gap nor the age of a state in event time."""
-    spec = ending(TimeToLive("1h", since="last_update", clock="event_time"), process=add)
-    driver = driver_of(spec)
-    adding(driver, "ann", at("11:30"))
-    adding(driver, "ann", at("11:25"))
-
-    assert [] == to_watermark(driver, at("12:29"))
-    assert ["time_to_live"] == to_watermark(driver, at("12:30"))
 
 
 def test_ends_far_ahead_are_kept_to_the_microsecond() -> None:

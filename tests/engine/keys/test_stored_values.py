@@ -67,18 +67,6 @@ def test_a_fold_must_not_return_what_is_no_member_of_an_enum() -> None:
     assert text.endswith("an Enum takes the values of its members, a time the years 1 to 9999")
 
 
-def test_a_fold_may_return_the_values_of_an_enum() -> None:
-    """They are stored, and come back as members."""
-
-    def smile(events: pa.Table, states: pa.Table, times: BatchTimes) -> BucketResult:
-        return BucketResult(pa.table({"key": ["ann"], "mood": ["good"]}))
-
-    driver = driver_of(summing(by_bucket(smile), state=Moody))
-    adding(driver, "ann", at("09:00"))
-
-    assert [Moody(Mood.GOOD)] == [key.state for key in driver.stored_keys()]
-
-
 def test_stored_timers_are_not_left_to_a_fold_that_knows_none() -> None:
     """From events to `by_bucket` is a change of what must not change."""
 
@@ -155,28 +143,6 @@ def test_a_timer_without_end_takes_down_its_own_key_only(
     (rejection,) = driver.take_rejections("failed_output")
     assert rejection.reason.startswith("5 timers of Key(key='ann') have gone off in one micro")
     assert [] == driver.stored_keys()
-
-
-def test_many_timers_of_a_key_go_off_in_order() -> None:
-    """The earliest first, however many there are, and those that a call sets among them."""
-
-    def arm(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
-        for minute in range(59, 0, -1):
-            times.set_event_timer(f"at {minute:02}", at(f"10:{minute:02}"))
-
-    def echo(key: Any, name: str, state: KeyState[Sum], times: KeyTimes) -> Any:
-        if name == "at 10":
-            times.set_event_timer("at 10 and a half", at("10:10:30"))
-        return report(key, name, state, times)
-
-    driver = driver_of(summing(arm, echo))
-    adding(driver, "ann", at("09:00"))
-    driver.advance_watermark_to(at("11:00"))
-    driver.run_batch()
-
-    names = texts(driver.take_results())
-    assert 60 == len(names)
-    assert sorted(names) == names
 
 
 def test_a_fold_of_buckets_has_no_processing_timers() -> None:

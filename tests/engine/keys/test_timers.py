@@ -123,22 +123,6 @@ def test_timers_count_microseconds(layout: Any, fires: bool, step: timedelta) ->
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_timer_goes_off_once(layout: Any) -> None:
-    """A timer that has gone off is gone; its key too, where it has nothing else."""
-    driver = driver_of(
-        setting(lambda times: times.set_event_timer("due", NOON), storage=Storage(layout=layout))
-    )
-    adding(driver, "ann", at("11:00"))
-
-    for minute in range(1, 4):
-        driver.advance_watermark_to(NOON + minutes(minute))
-        driver.run_batch()
-
-    assert ["due"] == texts(driver.take_results())
-    assert [] == driver.stored_keys()
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_timer_set_in_the_past_goes_off_in_the_same_batch(layout: Any) -> None:
     """What `process` sets behind the watermark is due at once, behind the data of the key."""
     driver = driver_of(
@@ -149,51 +133,6 @@ def test_a_timer_set_in_the_past_goes_off_in_the_same_batch(layout: Any) -> None
     driver.advance_watermark_to(at("10:00"))
 
     assert ["past"] == texts(adding(driver, "ann", at("11:00")))
-
-
-def test_a_timer_at_the_watermark_waits_for_the_next_one() -> None:
-    """A timer set to the watermark itself is not past it."""
-    driver = driver_of(setting(lambda times: times.set_event_timer("now", times.watermark or NOON)))
-    driver.advance_watermark_to(at("10:00"))
-
-    assert [] == adding(driver, "ann", at("10:05"))
-    driver.advance_watermark_to(at("10:00:00.001"))
-    driver.run_batch()
-    assert ["now"] == texts(driver.take_results())
-
-
-def test_nothing_goes_off_before_there_is_a_watermark() -> None:
-    """In the first batch there is none, so that no instant lies behind it."""
-    seen: list[Any] = []
-
-    def act(times: KeyTimes) -> None:
-        seen.append(times.watermark)
-        times.set_event_timer("past", datetime(1900, 1, 1, tzinfo=UTC))
-
-    driver = driver_of(setting(act))
-
-    assert [] == adding(driver, "ann", at("11:00"))
-    assert [None] == seen
-    driver.run_batch()
-    assert ["past"] == texts(driver.take_results())
-
-
-def test_a_timer_that_on_timer_sets_ahead_goes_off_in_its_turn() -> None:
-    """`on_timer` may set the next timer of a chain."""
-
-    def again(key: Any, name: str, state: KeyState[Sum], times: KeyTimes) -> Added:
-        if len(name) < 3:
-            times.set_event_timer(f"{name}+", (times.watermark or NOON) + minutes(1))
-        return Added(name, 0)
-
-    driver = driver_of(setting(lambda times: times.set_event_timer("a", NOON), on_timer=again))
-    adding(driver, "ann", at("11:00"))
-    for minute in range(1, 8):
-        driver.advance_watermark_to(NOON + minutes(minute))
-        driver.run_batch()
-
-    assert ["a", "a+", "a++"] == texts(driver.take_results())
-    assert 3 == driver.counts.timers
 
 
 @pytest.mark.parametrize("bucket_count", [1, 64])
@@ -223,15 +162,6 @@ def test_a_timer_that_on_timer_sets_in_the_past_goes_off_at_once(bucket_count: i
 # -- in which order ----------------------------------------------------------------------------
 
 
-def test_data_come_before_timers() -> None:
-    """In a batch with events a timer that is due goes off behind them, and sees their work."""
-    driver = driver_of(setting(lambda times: times.set_event_timer("due", NOON)))
-    adding(driver, "ann", at("11:00"))
-    driver.advance_watermark_to(at("12:30"))
-
-    assert ["process", "due"] == texts(adding(driver, "ann", at("13:00"), 2))
-
-
 def test_the_timers_of_a_key_go_off_in_the_order_of_their_instants() -> None:
     """The order in which they were set does not show; equal instants go by name."""
 
@@ -247,82 +177,7 @@ def test_the_timers_of_a_key_go_off_in_the_order_of_their_instants() -> None:
     assert ["b", "d", "a", "c"] == texts(driver.take_results())
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_three_timers_on_two_clocks_go_off_once_and_in_order_across_restarts(layout: Any) -> None:
-    """Two clocks in one spec: each timer goes off by its own, once, wherever the query stops."""
-
-    def act(times: KeyTimes) -> None:
-        times.set_event_timer("early", at("10:00"))
-        times.set_event_timer("late", at("11:00"))
-        times.set_processing_timer("soon", times.processing_time + minutes(5))
-
-    spec = on_both_clocks(act, storage=Storage(layout=layout))
-    driver = driver_of(spec, at("12:00"))
-    adding(driver, "ann", at("09:00"))
-    steps = [
-        (at("10:00"), minutes(1), []),
-        (at("10:01"), minutes(1), ["early"]),
-        (at("10:02"), minutes(3), []),
-        (at("10:03"), MILLI, ["soon"]),
-        (at("11:00"), minutes(9), []),
-        (at("11:00:00.001"), MILLI, ["late"]),
-        (at("15:00"), minutes(60), []),
-    ]
-    for watermark, span, expected in steps:
-        driver = StatefulDriver.restore(spec, driver.snapshot())
-        driver.advance_watermark_to(watermark)
-        driver.advance_processing_time(span)
-        driver.run_batch()
-        assert expected == texts(driver.take_results())
-    assert [] == driver.stored_keys()
-
-
-def test_due_timers_of_both_clocks_go_off_by_their_instants() -> None:
-    """Where both clocks have passed timers of a key, the earlier instant comes first."""
-
-    def act(times: KeyTimes) -> None:
-        times.set_event_timer("third", at("12:03"))
-        times.set_processing_timer("second", at("12:02"))
-        times.set_event_timer("first", at("12:01"))
-
-    driver = driver_of(on_both_clocks(act), NOON)
-    adding(driver, "ann", at("11:00"))
-    driver.advance_watermark_to(at("12:30"))
-    driver.advance_processing_time(minutes(30))
-    driver.run_batch()
-
-    assert ["first", "second", "third"] == texts(driver.take_results())
-
-
-def test_an_event_timer_goes_off_under_a_clock_in_processing_time() -> None:
-    """Spark's operator has one clock then; the watermark is looked at in every micro-batch."""
-    driver = driver_of(on_both_clocks(lambda times: times.set_event_timer("due", NOON)), NOON)
-    adding(driver, "ann", at("11:00"))
-    driver.run_batch()
-    driver.advance_watermark_to(NOON + MILLI)
-
-    driver.run_batch()
-
-    assert ["due"] == texts(driver.take_results())
-
-
 # -- set anew, deleted, looked at --------------------------------------------------------------
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_call_that_sets_no_timer_keeps_those_of_the_key(layout: Any) -> None:
-    """Spark clears its timer at every update; the named ones stay until they go off."""
-    driver = driver_of(
-        setting(lambda times: times.set_event_timer("due", NOON), storage=Storage(layout=layout))
-    )
-    adding(driver, "ann", at("11:00"))
-
-    adding(driver, "ann", at("11:30"), 2)
-
-    assert {"due": Timer("event_time", NOON)} == armed(driver)
-    driver.advance_watermark_to(at("12:01"))
-    driver.run_batch()
-    assert ["due"] == texts(driver.take_results())
 
 
 def test_a_name_has_one_timer() -> None:
@@ -339,25 +194,6 @@ def test_a_name_has_one_timer() -> None:
 
     assert [{"due": Timer("processing_time", at("12:30"))}] == seen
     assert seen[0] == armed(driver)
-
-
-def test_a_due_timer_that_the_data_move_does_not_go_off() -> None:
-    """`process` runs first: what it sets anew, or deletes, goes off at its new time, or never."""
-
-    def process(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
-        if events[0].number == 1:
-            times.set_event_timer("moved", NOON)
-            times.set_event_timer("deleted", NOON)
-        else:
-            times.set_event_timer("moved", at("14:00"))
-            times.delete_timer("deleted")
-
-    driver = driver_of(summing(process, report))
-    adding(driver, "ann", at("11:00"))
-    driver.advance_watermark_to(at("12:30"))
-
-    assert [] == adding(driver, "ann", at("13:00"), 2)
-    assert {"moved": Timer("event_time", at("14:00"))} == armed(driver)
 
 
 def test_a_due_timer_that_another_timer_deletes_or_moves_does_not_go_off() -> None:
@@ -379,41 +215,6 @@ def test_a_due_timer_that_another_timer_deletes_or_moves_does_not_go_off() -> No
     driver.run_batch()
 
     assert ["first: last, moved", "last: moved"] == texts(driver.take_results())
-
-
-def test_deleting_a_timer_that_is_not_there_is_nothing() -> None:
-    """A key may delete a timer that has gone off, or was never set."""
-    driver = driver_of(setting(lambda times: times.delete_timer("never")))
-
-    assert [] == adding(driver, "ann", at("11:00"))
-    assert [] == driver.stored_keys()
-
-
-def test_the_timers_can_be_looked_at_and_not_changed() -> None:
-    """`timers` is a view of what is armed; only the methods change it."""
-    driver = driver_of(setting(lambda times: times.timers.clear()))  # type: ignore[attr-defined]
-    driver.add("ann", at("11:00"), Amount())
-
-    assert "AttributeError" in failure(driver)
-
-
-def test_every_key_has_its_own_timers() -> None:
-    """One name is one timer for each key, and that of one key moves none of another."""
-
-    def process(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
-        times.set_event_timer("due", NOON + minutes(events[0].number))
-
-    driver = driver_of(summing(process, report, storage=Storage(bucket_count=1)))
-    for place, key in enumerate(("ann", "bob", "cid")):
-        driver.add(key, at("11:00"), Amount(place))
-    driver.run_batch()
-    fired = []
-    for minute in range(3):
-        driver.advance_watermark_to(NOON + minutes(minute) + MILLI)
-        driver.run_batch()
-        fired.append([row.key.key for row in driver.take_rows()])
-
-    assert [["ann"], ["bob"], ["cid"]] == fired
 
 
 def test_the_clocks_are_those_of_the_batch() -> None:

@@ -15,7 +15,6 @@ from sessionkit import (
     KeyTimes,
     NoTimeout,
     ProcessingTimeGap,
-    StateCorruptedError,
     StatefulSpec,
     StateMismatchError,
     Storage,
@@ -174,13 +173,6 @@ def test_the_earliest_of_all_is_armed() -> None:
     assert NOON_MS - 1 == state.timeout_timestamp_ms
 
 
-def test_a_timer_is_never_armed_before_the_watermark() -> None:
-    """Spark refuses such a timer, so one for the very next millisecond stands at the watermark."""
-    state = called(armed_at(NOON), at("13:00"), watermark_ms=NOON_MS)
-
-    assert NOON_MS == state.timeout_timestamp_ms
-
-
 def test_a_processing_timer_at_the_time_of_its_batch_is_armed_for_the_next_one() -> None:
     """Spark takes no delay below a millisecond."""
     state = called(armed_at(NOON, clock="processing"), at("11:00"), now_ms=NOON_MS)
@@ -217,33 +209,6 @@ def test_nothing_is_armed_where_nothing_waits(spec: Spec) -> None:
     assert None is state.timeout_timestamp_ms
 
 
-def test_every_call_writes_or_removes() -> None:
-    """A call that changed nothing would leave a timer that fires forever."""
-    spec = summing(add, report, timeout=EventTimeGap("30m"))
-    first = called(spec, at("11:30"))
-    for watermark_ms in (1, NOON_MS - 1, NOON_MS):
-        state = first.next_call(watermark_ms=watermark_ms)
-        call(spec, state, frame_of(spec, at("08:00")))
-        assert state.is_updated or state.is_removed
-        is_over = watermark_ms == NOON_MS
-        assert is_over is state.is_removed
-        assert is_over is (state.timeout_timestamp_ms is None)
-
-
-def test_a_timeout_ends_the_key_and_leaves_nothing() -> None:
-    """An empty group has no state row and no timer, however its frame looks."""
-    spec = summing(add, report, timeout=EventTimeGap("30m"))
-    state = called(spec, at("11:30")).next_call(watermark_ms=NOON_MS, has_timed_out=True)
-    nothing = pd.DataFrame(columns=list(frame_of(spec, NOON).columns), dtype=object)
-
-    rows, rejections, counts = call(spec, state, nothing)
-
-    assert [("ann", "event_time_gap", 1)] == [(r["key"], r["what"], r["total"]) for r in rows]
-    assert [] == rejections
-    assert Counts(timers=1, rows=1) == counts
-    assert None is state.stored_after()
-
-
 def test_rejected_rows_come_only_where_they_are_asked_for() -> None:
     """Without them the frame has results, and a last row of counts."""
     spec = summing()
@@ -254,18 +219,6 @@ def test_rejected_rows_come_only_where_they_are_asked_for() -> None:
     assert {"_counts": None, "key": "ann", "what": "process", "total": 1} == result
     assert [None] * 3 == [counts[name] for name in ("key", "what", "total")]
     assert 2 == counts["_counts"][COUNTED.index("events")]
-
-
-def test_chunks_of_any_size_give_the_same() -> None:
-    """Spark cuts a group into frames as it likes."""
-    spec = summing(add, report, timeout=EventTimeGap("30m"))
-    times = [at("11:30"), at("11:35"), at("11:40")]
-    whole, cut = fresh(spec), fresh(spec)
-
-    call(spec, whole, frame_of(spec, *times))
-    call(spec, cut, *(frame_of(spec, time) for time in times), frame_of(spec))
-
-    assert whole.stored_after() == cut.stored_after()
 
 
 def test_the_row_of_a_bucket_says_what_it_holds() -> None:
@@ -292,19 +245,6 @@ def changed(spec: Spec, change: dict[int, Any]) -> FakeGroupState:
     return FakeGroupState(value=tuple(value), timeout="EventTimeTimeout", watermark_ms=1)
 
 
-@pytest.mark.parametrize("place", [0, 5, 8, 40, -1])
-def test_a_damaged_payload_stops_the_query(place: int) -> None:
-    """One flipped bit gives an error that says so, and never wrong states."""
-    spec = summing()
-    payload = bytearray(called(spec, at("11:30")).get[-1])
-    payload[place] ^= 1
-
-    with pytest.raises((StateCorruptedError, StateMismatchError)) as caught:
-        call(spec, changed(spec, {-1: bytes(payload)}), frame_of(spec, at("11:31")))
-
-    assert "Hint:" in str(caught.value)
-
-
 def test_a_format_of_another_release_stops_the_query() -> None:
     """The number of the format is looked at before anything else."""
     spec = summing()
@@ -316,18 +256,6 @@ def test_a_format_of_another_release_stops_the_query() -> None:
         "the stored state has format 3, but this release reads 2\n\n"
         "Hint: use the release of sessionkit that wrote it"
     ) == str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("payload", "text"),
-    [(b"something else that is longer", "was not written by"), (b"SKB1", "truncated")],
-)
-def test_bytes_of_another_kind_stop_the_query(payload: bytes, text: str) -> None:
-    """What sessionkit did not write is not read."""
-    spec = summing()
-
-    with pytest.raises(StateCorruptedError, match=text):
-        call(spec, changed(spec, {-1: payload}), frame_of(spec, at("11:31")))
 
 
 @pytest.mark.parametrize(
@@ -413,39 +341,6 @@ def test_what_waits_for_processing_time_never_comes_in_a_batch() -> None:
     assert [] == whole(attrs.evolve(spec, process=later.process), at("11:00"))[0]
 
 
-def test_a_key_without_state_has_no_age_in_a_batch_either() -> None:
-    """A time to live ends states, and a key that had none only hears its timers."""
-    spec = armed_at(at("13:00"), timeout=TimeToLive("1h", clock="event_time"))
-
-    assert ["due"] == whole(spec, NOON)[0]
-
-
-def test_a_key_that_waits_for_processing_time_is_not_ended_in_a_batch() -> None:
-    """Without state there is no age, whatever else the key waits for."""
-
-    def process(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
-        times.set_event_timer("due", at("13:00"))
-        times.set_processing_timer("never", at("20:00"))
-
-    age = TimeToLive("1h", clock="event_time")
-    spec = summing(process, by_processing_time(report), timeout=age)
-
-    assert ["due"] == whole(spec, NOON)[0]
-
-
-def test_a_chain_of_timers_runs_to_its_end_in_a_batch() -> None:
-    """A timer may set the next one."""
-
-    def chain(key: Any, name: str, state: KeyState[Sum], times: KeyTimes) -> Added:
-        if len(name) < 6:
-            times.set_event_timer(f"{name}+", at("15:00"))
-        return Added(name, 0)
-
-    spec = attrs.evolve(armed_at(at("13:00")), on_timer=chain)
-
-    assert ["due", "due+", "due++", "due+++"] == whole(spec, NOON)[0]
-
-
 def test_a_chain_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch has to end, so that `on_timer` must not set timers forever."""
     monkeypatch.setattr("sessionkit._engine.keys.timers.MOST_TIMERS", 20)
@@ -485,8 +380,3 @@ def test_a_batch_rejects_as_a_stream_does() -> None:
 
     assert ["failed_output", "quarantined"] == sorted(found.kind for found in rejections)
     assert Counts(events=2, processed=1, quarantined=1, timers=1, failed_output=1) == counts
-
-
-def test_a_batch_without_rows_gives_a_row_of_counts() -> None:
-    """Spark never hands over an empty group, but a frame may be empty."""
-    assert ([], [], Counts()) == whole(summing())

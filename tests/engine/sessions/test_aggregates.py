@@ -113,26 +113,6 @@ def test_a_sum_that_does_not_fit_fails_the_events_of_its_session() -> None:
     assert driver.counts.is_balanced
 
 
-def test_a_count_of_different_values_beyond_its_limit_is_none() -> None:
-    """It is exact up to the limit, and never becomes a number again."""
-    spec = spec_of(kinds=agg.count_distinct("kind", at_most=2))
-    batches = [[(0, Act("a")), (1, Act("a"))], [(2, Act("b"))], [(3, Act("c"))], [(4, Act("a"))]]
-
-    found = [states(driven(spec, *batches[:number]))[0].kinds for number in range(1, 5)]
-
-    assert [1, 2, None, None] == found
-
-
-def test_collect_keeps_the_earliest_whenever_they_come() -> None:
-    """An event that is earlier than all others pushes the last one out."""
-    spec = spec_of(path=agg.collect("kind", at_most=2))
-    batches = [[(5, Act("c")), (6, Act("d"))], [(1, Act("a"))], [(2, Act("b")), (7, Act("e"))]]
-
-    found = [states(driven(spec, *batches[:number]))[0].path for number in range(1, 4)]
-
-    assert [["c", "d"], ["a", "c"], ["a", "b"]] == found
-
-
 @pytest.mark.parametrize("cut", [0, 1, 2, 3])
 def test_values_at_one_instant_are_taken_by_value(cut: int) -> None:
     """The first is the least and the last is the greatest, whichever came first."""
@@ -285,25 +265,6 @@ def test_a_gap_of_each_event_may_be_a_function() -> None:
 
     assert [(2, "b")] == [attrs.astuple(state) for state in states(driver)]
     assert ["the gap is not positive"] == [one.reason for one in driver.take_rejections()]
-
-
-@attrs.frozen
-class Tick:
-    """An event without fields."""
-
-
-def test_events_without_fields_can_be_counted() -> None:
-    """The state then has no columns of its own."""
-    spec = SessionSpec.aggregate(
-        Tick,
-        {"ticks": agg.count()},
-        keys={"user": str},
-        event_time="ts",
-        gap="10m",
-        watermark_delay="1 hour",
-    )
-
-    assert [3] == [one.ticks for one in states(driven(spec, [(0, Tick())], [(1, Tick())] * 2))]
 
 
 def test_conditions_keep_the_order_of_the_rows() -> None:

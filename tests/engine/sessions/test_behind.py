@@ -4,11 +4,9 @@ from datetime import timedelta
 from typing import Any
 
 import attrs
-import numpy as np
 import pytest
 
 from sessionkit import EventTimeGap, Inputs, Lateness, Results, SessionRules, SessionSpec, Storage
-from sessionkit._engine.shell.pages import marks_as_bytes, marks_in
 from sessionkit._engine.shell.storage import logic_of, stored_memory
 from sessionkit.testing import SessionDriver, at
 from sessionkit.testing.drivers.query import stored_rows
@@ -120,18 +118,6 @@ def test_ids_behind_the_watermark_depend_on_nothing_but_key_and_start_under_a_fi
     assert ids_of_ann(whole) == ids_of_ann(late)
 
 
-def test_ids_within_the_allowed_lateness_are_those_of_a_batch() -> None:
-    """A closed session is still there for so long, so a start there needs no mark."""
-    spec = dynamic(lateness=Lateness(allowed="2 hours"))
-    whole, late = SessionDriver(spec), SessionDriver(spec)
-    whole.add("ann", at("10:00"), Reading(1, LONG))
-    late.add(OTHER, at("11:00"), Reading(0, LONG))
-    late.run_until_idle()
-    late.add("ann", at("10:00"), Reading(1, LONG))
-
-    assert ids_of_ann(whole) == ids_of_ann(late)
-
-
 def test_a_longer_gap_after_carry_over_gives_another_id() -> None:
     """What was closed by the shorter gap is gone; an event of its start isn't late any more."""
     driver = closed_once(collecting(EventTimeGap(SHORT)))
@@ -199,16 +185,6 @@ def test_marks_are_stored_only_where_a_session_has_one(layout: Any) -> None:
     assert {0} == {*marks(ahead)}
     assert 1 == sum(mark > 0 for mark in marks(behind))
     assert 0 < size(behind) - size(ahead) < 1_000
-
-
-def test_the_marks_of_a_page_cost_little() -> None:
-    """A place and a number each, and nothing for a page without one."""
-    marks = np.zeros(100, np.int64)
-    marks[[3, 99]] = 2**62, -(2**62)
-    plain = marks_as_bytes(marks)
-
-    assert (24, 0) == (len(plain), len(marks_as_bytes(np.zeros(100, np.int64))))
-    assert [0, 0, *marks, 0] == marks_in([(2,), (100, plain), (1,)]).tolist()
 
 
 def test_state_from_before_there_were_marks_has_none() -> None:

@@ -13,7 +13,6 @@ from sessionkit import (
     Lateness,
     SessionRules,
     SessionSpec,
-    SpecError,
     StateMismatchError,
     Storage,
 )
@@ -100,52 +99,6 @@ def test_a_copy_is_handed_out_under_the_id_of_the_first() -> None:
     counts = driver.counts
     assert (4, 1, 2, 1) == (counts.events, counts.processed, counts.duplicate, counts.quarantined)
     assert counts.is_balanced
-
-
-def test_of_copies_in_one_micro_batch_the_earliest_counts() -> None:
-    """Then the smaller one by content, whatever the order in which they come."""
-    copies = [("10:05", Message("m", 1)), ("10:01", Message("m", 7)), ("10:01", Message("m", 3))]
-
-    for order in (copies, copies[::-1]):
-        assert [[3]] == opened(fed(driver_of(), *order))
-
-
-def test_a_copy_joins_no_sessions_and_extends_none() -> None:
-    """One that lies between two sessions is no bridge."""
-    driver = fed(driver_of(watermark_delay=GAP * 3), ("10:00", Message("m", 1)))
-    fed(driver, ("10:18", Message("n", 2)), ("10:09", Message("m", 3)))
-
-    assert [[1], [2]] == opened(driver)
-    assert [("duplicate", at("10:09"))] == kinds(driver)
-
-
-def test_sessions_that_become_one_know_the_ids_of_both() -> None:
-    """And of the event between them."""
-    driver = fed(
-        driver_of(watermark_delay=GAP * 3), ("10:00", Message("m")), ("10:18", Message("n"))
-    )
-    fed(driver, ("10:09", Message("o")))
-    fed(driver, *(("10:20", Message(name)) for name in "mno"))
-
-    assert (3, 3) == (driver.counts.processed, driver.counts.duplicate)
-
-
-def test_other_keys_know_nothing_of_an_id() -> None:
-    """A name is that of one event for each key."""
-    driver = fed(driver_of(storage=Storage(bucket_count=1)), ("10:00", Message("m")))
-    driver.add("b", at("10:00"), Message("m"))
-    driver.run_batch()
-
-    assert (2, 0) == (driver.counts.processed, driver.counts.duplicate)
-
-
-def test_a_late_copy_is_late() -> None:
-    """By its own time, whatever is remembered: an event that is late has one kind in any run."""
-    driver = fed(driver_of(inputs=kept("1 hour")), ("10:00", Message("m")))
-    fed(driver, ("10:20", Message("n")))
-    fed(driver, ("10:00", Message("m")), ("10:21", Message("m")))
-
-    assert [("late", at("10:00")), ("duplicate", at("10:21"))] == kinds(driver)
 
 
 @pytest.mark.parametrize("layout", ["buckets", "pages"])
@@ -278,33 +231,6 @@ def test_a_sum_that_does_not_fit_takes_no_id() -> None:
     )
 
 
-def test_rows_of_events_are_numbered_without_copies() -> None:
-    """Under `per_event` each event is there once, and numbers have no holes."""
-    spec = SessionSpec.per_event(Message, **settings())
-    driver = fed(SessionDriver(spec), ("10:00", Message("m")), ("10:01", Message("m")))
-    fed(driver, ("10:02", Message("n")), ("10:03", Message("m")))
-    driver.advance_watermark_to(at("11:00"))
-    driver.run_until_idle()
-
-    rows = [(row.result.number, row.result.name) for row in driver.take_rows()]
-    assert [(1, "m"), (2, "n")] == rows
-
-
-def test_a_rule_counts_no_copies() -> None:
-    """`max_events` is of events that count, and the session that it closes keeps their ids."""
-    rules = SessionRules(gap=GAP, max_events=2)
-    driver = driver_of(timeout=rules, order="event_time", inputs=kept("1 hour"))
-    fed(driver, ("10:00", Message("m", 1)), ("10:01", Message("m", 2)), ("10:02", Message("n", 3)))
-    fed(driver, ("10:04", Message("o", 4)))
-    fed(driver, ("10:05", Message("n", 5)))
-    driver.advance_watermark_to(at("10:06"))
-    driver.run_until_idle()
-
-    assert [[1, 3]] == [row.result.numbers for row in driver.take_rows()]
-    assert [[4]] == opened(driver)
-    assert [("duplicate", at("10:01")), ("duplicate", at("10:05"))] == kinds(driver)
-
-
 def test_what_is_late_by_its_session_leaves_its_id_to_a_copy() -> None:
     """Under `judged_by="session"` a copy joins nothing, and so it's found before what is late."""
     driver = fed(driver_of(lateness=Lateness(judged_by="session")), ("10:30", Message("n", 1)))
@@ -418,12 +344,6 @@ def test_a_stream_after_a_batch_knows_its_ids() -> None:
     fed(driver, ("10:22", Message("m", 2)), ("10:23", Message("n", 3)))
 
     assert (2, 3) == (driver.counts.processed, driver.counts.duplicate)
-
-
-def test_a_negative_span_is_refused() -> None:
-    """The message names the argument."""
-    with pytest.raises(SpecError, match="drop_duplicates_for"):
-        spec_of(inputs=kept(timedelta(seconds=-1)))
 
 
 @pytest.mark.parametrize("layout", ["buckets", "pages"])

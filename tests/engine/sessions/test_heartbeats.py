@@ -171,26 +171,6 @@ def test_one_ahead_of_the_watermark_is_a_session_that_ends_at_its_own_time(
 
 
 @MAKERS
-def test_an_event_of_the_same_micro_batch_opens_the_session_for_one(make: Any) -> None:
-    """Whatever the order in which they come: a session is a union."""
-    driver = opened_at_10(make())
-
-    driver.add("bob", at("10:05"), Beat(2))
-    driver.add("bob", at("10:01"), Beat(1, keeps=True))
-    driver.run_batch()
-
-    assert [] == late(driver)
-    assert [[2, 1], [1, 2]].count([*opened(driver, "bob")]) == 1
-
-
-def opened(driver: SessionDriver[Any, Any, Any], key: str) -> list[int]:
-    """Return the numbers of the only session of a key."""
-    (found,) = (one.state.numbers for one in driver.open_sessions() if one.key == (key,))
-    numbers: list[int] = found
-    return numbers
-
-
-@MAKERS
 @pytest.mark.parametrize("micros", [-1, 0, 1])
 def test_with_an_exclusive_gap_the_end_is_not_part_of_the_session(make: Any, micros: int) -> None:
     """Exactly one gap after the last event, it's in no session; before that, in the open one."""

@@ -12,7 +12,6 @@ from sessionkit import (
     Results,
     Session,
     SessionRules,
-    SessionSpec,
     SpecError,
     StateMismatchError,
     Storage,
@@ -22,7 +21,6 @@ from sessionkit.testing import SessionDriver, at, explain_session
 from tests.support.session_specs import Listed, Open, Reading, collecting, fed, in_order
 
 GAP = EventTimeGap("10 seconds")
-Spec = SessionSpec[Any, Any, Any]
 BOTH_LAYOUTS = pytest.mark.parametrize("layout", ["buckets", "pages"])
 
 
@@ -68,17 +66,6 @@ def test_a_row_supersedes_the_ids_that_are_out(layout: Any) -> None:
     assert (moved.id, (second.id,), 3) == (bridged.id, bridged.supersedes, bridged.revision)
     assert (4, 2) == (driver.counts.rows, driver.counts.revised)
     assert [3, 1, 4, 5, 2] == sorted(bridged.result.values, key=[3, 1, 4, 5, 2].index)
-
-
-def test_ids_that_no_row_has_are_not_superseded() -> None:
-    """Only what is out needs to be replaced."""
-    driver = SessionDriver(
-        collecting(GAP, results=Results(emit="every 3 events"), watermark_delay="1 hour")
-    )
-    assert feed(driver, 10, 40) == feed(driver, 5) == []
-    fed(driver, (after(20), reading(4)), (after(30), reading(5)))
-    (row,) = driver.take_rows()
-    assert (1, ()) == (row.revision, row.supersedes)
 
 
 @BOTH_LAYOUTS
@@ -141,13 +128,6 @@ def test_an_event_beyond_the_allowed_lateness_is_late() -> None:
     assert "less `Lateness(allowed=...)`" in late.reason
 
 
-def test_a_late_event_that_finds_no_session_is_one() -> None:
-    """It closes at once."""
-    driver = SessionDriver(collecting(GAP, lateness=Lateness(allowed="1 minute")))
-    feed(driver, 100)
-    assert [([70], 1, True)] == feed(driver, 70)
-
-
 @pytest.mark.parametrize(
     ("options", "values", "revision"),
     [
@@ -197,14 +177,6 @@ def test_a_session_with_rows_out_must_give_one() -> None:
     driver.add("a", at(after(14)), reading(14))
     with pytest.raises(UserFunctionError, match="returned no row for a session that has rows out"):
         driver.run_batch()
-
-
-def test_a_session_with_no_rows_out_need_not_give_one() -> None:
-    """Nothing has to be replaced; the next row is the first one that is out."""
-    driver = SessionDriver(collecting(GAP, results=Results(emit="on_update"), finish=not_every_row))
-    assert not feed(driver, 10, 12, 14)
-    (row,) = fed(driver, (after(8), reading(8))).take_rows()
-    assert (2, ()) == (row.revision, row.supersedes)
 
 
 def test_where_no_row_is_a_failed_output_the_next_one_replaces_what_is_out() -> None:
@@ -389,14 +361,6 @@ def test_the_next_row_comes_by_the_options_of_now(before: str, now: str) -> None
     assert feed(carried, 20) == []
     carried.advance_processing_time(timedelta(seconds=5))
     assert feed(carried, 21) == [([10, 20, 21], 1, False)]
-
-
-def test_the_first_row_waits_from_a_start_that_moved_back() -> None:
-    """As it does where all events came at once."""
-    options = {"results": Results(emit="every 20 seconds"), "watermark_delay": "20 seconds"}
-    driver = SessionDriver(collecting(EventTimeGap("1 minute"), **options))
-    assert feed(driver, 30) == feed(driver, 15) == []
-    assert move(driver, 35) == [([15, 30], 1, False)]
 
 
 def test_a_batch_hands_over_what_its_stream_shows() -> None:

@@ -260,15 +260,6 @@ def test_finish_may_return_several_rows_or_none() -> None:
     assert [] == closing(never, ("a", 0, 1)).take_rows()
 
 
-@pytest.mark.parametrize("result", [7, [Listed([1], 1), "text"], Open([1])])
-def test_finish_must_return_rows(result: Any) -> None:
-    """Anything else is an error with the key."""
-    spec = based(finish=lambda session, state: result)
-
-    with pytest.raises(UserFunctionError, match="for Key.*, must return Listed, found "):
-        closing(spec, ("a", 0, 1))
-
-
 def test_a_result_of_the_wrong_type_is_named_with_path_and_key() -> None:
     """The first row that does not fit is found among those of a bucket."""
 
@@ -497,19 +488,6 @@ def test_an_event_whose_own_window_is_over_but_touches_an_open_session(
     assert expected == [session.state.values for session in driver.open_sessions()]
 
 
-def test_late_by_the_merged_window_too() -> None:
-    """An event that touches nothing open is late whichever window is asked."""
-    driver = driven(based(lateness=Lateness(judged_by="session")), ("a", 0, 1))
-    driver.advance_watermark_to(at("10:08"))
-    driver.add("b", at("09:57"), Reading(2, GAP))
-    driver.add("c", at("10:07"), Reading(3, GAP))
-    driver.run_batch()
-
-    (found,) = driver.take_rejections("late")
-    assert ("b",) == found.key
-    assert "the session it would join is over" in found.reason
-
-
 def test_an_event_at_the_watermark_is_late_in_order() -> None:
     """Under `order="event_time"` its turn has passed; a microsecond later it has not."""
     spec = in_order(EventTimeGap(GAP))
@@ -532,16 +510,6 @@ def test_two_sessions_that_meet_without_a_merge_stop_the_query() -> None:
 
     with pytest.raises(FoldError, match="has no `merge`"):
         SessionFold.of(spec).merged(("a",), Open([1]), Open([2]))
-
-
-def test_times_of_other_zones_are_the_same_instants() -> None:
-    """An event's zone does not matter."""
-    driver = driven(based())
-    zone = at("10:00").astimezone(UTC)
-    driver.add("a", zone, Reading(1, GAP))
-    driver.run_batch()
-
-    assert at("10:00") == driver.open_sessions()[0].start
 
 
 # -- what a failed event must not leave behind -------------------------------------------------

@@ -40,16 +40,6 @@ def test_a_page_is_read_when_the_watermark_reaches_what_is_due(
     assert expected == directory(FULL, FULL, event=[due_us]).concerned(none, SOON).tolist()
 
 
-@pytest.mark.parametrize(("expected", "due_us"), [([1], 199), ([1], 200), ([], 201)])
-def test_a_page_is_read_when_the_processing_time_reaches_what_is_due(
-    expected: list[int], due_us: int
-) -> None:
-    """The same on the other clock."""
-    pages = directory(FULL, FULL, processing=[NEVER_US, due_us])
-
-    assert expected == pages.concerned(np.array([], np.int64), SOON).tolist()
-
-
 @pytest.mark.parametrize(
     ("expected", "sizes"), [([0, 1], (FULL - 10, 10, FULL)), ([0], (FULL - 10, 11, FULL))]
 )
@@ -80,15 +70,3 @@ def test_pages_that_are_empty_leave_the_directory() -> None:
     assert [0, 2000] == changed.entries["start"].tolist()
     assert changed.total("bytes")
     assert not Directory.empty().stored
-
-
-def test_a_directory_comes_back_from_its_table() -> None:
-    """All of it is stored."""
-    pages = directory(5, 6, event=[3], processing=[NEVER_US, 4])
-
-    found = Directory.of_table(pages.table())
-
-    assert pages.entries.tolist() == found.entries.tolist()
-    assert {"event_time": 3, "processing_time": 4} == found.due
-    assert {} == directory(5).due
-    assert 2 == found.total("kept")

@@ -56,15 +56,6 @@ def test_the_hash_of_a_key_does_not_depend_on_its_neighbours(kind: str) -> None:
     assert key_hashes([whole]).tolist() == key_hashes([chunks]).tolist()
 
 
-def test_every_column_of_a_key_counts() -> None:
-    """The order of the columns of a key counts, and each of them."""
-    ones, twos = pa.chunked_array([pa.array([1])]), pa.chunked_array([pa.array([2])])
-
-    found = [key_hashes(columns)[0] for columns in ([ones, twos], [twos, ones], [ones], [twos])]
-
-    assert 4 == len(set(found))
-
-
 @pytest.mark.parametrize("kind", [pa.string(), pa.int64()])
 def test_hashes_spread_evenly(kind: pa.DataType) -> None:
     """Of numbered keys, each sixteenth of all hashes gets a sixteenth, to a tenth."""
@@ -75,8 +66,3 @@ def test_hashes_spread_evenly(kind: pa.DataType) -> None:
     for part in range(16):
         low, high = part * HASHES // 16, (part + 1) * HASHES // 16
         assert 1250 == pytest.approx(((low <= hashes) & (hashes < high)).sum(), rel=0.1)
-
-
-def test_no_keys_have_no_hashes() -> None:
-    """An empty table has none."""
-    assert [] == key_hashes([pa.chunked_array([], pa.string())]).tolist()

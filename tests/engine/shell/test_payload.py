@@ -19,7 +19,7 @@ from sessionkit._engine.shell.payload import (
     peek_identity,
     unpack,
 )
-from sessionkit.errors import StateCorruptedError, StateError, StateMismatchError
+from sessionkit.errors import StateCorruptedError, StateMismatchError
 from sessionkit.state._codec import codec_of
 from tests.support.strategies import classes_with_objects
 
@@ -73,21 +73,6 @@ def test_tables_come_back_as_they_were(
     assert [table.schema for table in tables] == [table.schema for table in back]
     objects = [codec.decode(table.columns) for codec, table in zip(codecs, back, strict=True)]
     assert repr([objects for _, objects in made]) == repr(objects)
-
-
-def test_a_table_in_pieces_is_stored_whole() -> None:
-    """Slices and chunks are gone after storing, with what was cut away."""
-    pieces = pa.concat_tables([TABLE.slice(1, 1), TABLE.slice(2)])
-    (back,) = unpack(pack(IDENTITY, [pieces], BINDING, ORIGIN)).tables
-    assert pieces == back
-    assert len(pack(IDENTITY, [TABLE.slice(1)], BINDING, ORIGIN)) == len(
-        pack(IDENTITY, [pieces], BINDING, ORIGIN)
-    )
-
-
-def test_the_same_tables_are_the_same_bytes() -> None:
-    """A batch that runs again writes the same state."""
-    assert PAYLOAD == pack(IDENTITY, [TABLE], BINDING, ORIGIN)
 
 
 def test_the_header_is_as_described() -> None:
@@ -160,12 +145,6 @@ def test_bytes_that_are_cut_short_are_refused() -> None:
         assert expected == corruption(PAYLOAD[:length])
 
 
-def test_bytes_that_are_too_long_are_refused() -> None:
-    """What follows a payload is not passed over."""
-    assert "checksum is wrong" in corruption(PAYLOAD + b"\x00")
-    assert "checksum is wrong" in corruption(PAYLOAD + PAYLOAD)
-
-
 @pytest.mark.parametrize("foreign", [b"PAR1" + bytes(20), b'{"a": 1, "b": 2, "c": 3}', bytes(20)])
 def test_foreign_bytes_are_refused(foreign: bytes) -> None:
     """Bytes of another program are called so, with how they begin."""
@@ -177,13 +156,6 @@ def test_foreign_bytes_are_refused(foreign: bytes) -> None:
     with pytest.raises(StateCorruptedError) as refused:
         peek_identity(foreign)
     assert expected == str(refused.value)
-
-
-@given(foreign=st.binary(max_size=200))
-def test_random_bytes_are_refused(foreign: bytes) -> None:
-    """No bytes that happen to lie there are read as state."""
-    with pytest.raises(StateError):
-        unpack(foreign)
 
 
 @pytest.mark.parametrize("version", [0, 1, FORMAT_VERSION + 1, 65_535])
@@ -225,15 +197,6 @@ def test_the_identity_is_read_from_the_first_bytes() -> None:
     whole = HEADER_SIZE + 4 + len(IDENTITY)
     for head in (PAYLOAD[:whole], PAYLOAD, damaged(len(PAYLOAD) - 1, 1)):
         assert json.loads(IDENTITY) == peek_identity(head)
-
-
-@pytest.mark.parametrize("length", range(HEADER_SIZE + 4, HEADER_SIZE + 4 + len(IDENTITY)))
-def test_an_identity_that_is_cut_short_is_refused(length: int) -> None:
-    """A head that ends within the identity is never half an identity."""
-    with pytest.raises(StateCorruptedError) as refused:
-        peek_identity(PAYLOAD[:length])
-    expected = f"the stored state is damaged: its identity can't be read{RESTORE}"
-    assert expected == str(refused.value)
 
 
 @pytest.mark.parametrize("length", range(HEADER_SIZE, HEADER_SIZE + 4))

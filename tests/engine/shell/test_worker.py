@@ -18,7 +18,6 @@ from sessionkit._engine.shell.worker import worker_of
 from sessionkit.testing import FakeGroupState, SessionDriver
 from sessionkit.testing.drivers.results import read_output
 from sessionkit.testing.drivers.rows import input_frame
-from tests.support.packs import run_whole
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
 NOON_MS = int(NOON.timestamp() * 1000)
@@ -130,21 +129,6 @@ def damaged(change: Any) -> FakeGroupState:
     return FakeGroupState(value=tuple(values.values()), timeout="EventTimeTimeout", watermark_ms=1)
 
 
-@pytest.mark.parametrize("place", [0, 5, 8, 40, -1])
-def test_a_damaged_payload_stops_the_query(place: int) -> None:
-    """One flipped bit gives an error that says so, and never wrong sessions."""
-
-    def flip(values: dict[str, Any]) -> dict[str, Any]:
-        payload = bytearray(values["payload"])
-        payload[place] ^= 1
-        return {"payload": bytes(payload)}
-
-    with pytest.raises((StateCorruptedError, StateMismatchError)) as caught:
-        call(damaged(flip), frame_of(1))
-
-    assert "Hint:" in str(caught.value)
-
-
 @pytest.mark.parametrize(
     ("change", "text"),
     [
@@ -160,17 +144,6 @@ def test_state_of_another_kind_stops_the_query(change: dict[str, Any], text: str
     """The worker is the net under the check on the driver."""
     with pytest.raises((StateCorruptedError, StateMismatchError), match=text):
         call(damaged(lambda _: change), frame_of(1))
-
-
-def test_a_whole_bucket_has_no_late_events_and_nothing_open() -> None:
-    """A batch folds everything, then lets the watermark pass the end of time."""
-    frame = run_whole(visits, frame_of(-600, 0, 5, 90))
-
-    sessions, rejections, counts, _ = read_output(visits, [frame])
-
-    assert [1, 2, 1] == [s.result.pages for s in sorted(sessions, key=lambda s: s.start)]
-    assert [] == rejections
-    assert (4, 4, 3) == (counts.events, counts.processed, counts.sessions)
 
 
 def test_held_events_beyond_the_limit_are_quarantined_in_time_order() -> None:
@@ -226,13 +199,6 @@ def test_a_partition_runs_each_group_as_a_whole(rows_at_once: int) -> None:
         last["_counts"][COUNTED.index(name)] for name in ("events", "processed", "sessions")
     ]
     assert {None} == {value for name, value in last.items() if name != "_counts"}
-
-
-def test_a_partition_without_rows_counts_nothing() -> None:
-    """Spark may hand over a partition without rows, and still sums the counts."""
-    (last,) = pa.Table.from_batches(worker_of(visits).partition([], 0)).to_pylist()
-
-    assert [0] * len(COUNTED) == last["_counts"]
 
 
 @pytest.mark.parametrize("layout", ["buckets", "pages"])

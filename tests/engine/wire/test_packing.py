@@ -164,23 +164,6 @@ def test_without_a_watermark_there_are_no_markers() -> None:
     assert 1 == found.read(READINGS, (0,))[0].num_rows
 
 
-def test_nothing_gives_nothing() -> None:
-    """Spark calls the packer for empty partitions too."""
-    assert [] == list(Packer(READINGS, GROUP, moves_watermark=True)([]))
-    assert [] == list(Packer(READINGS, GROUP, moves_watermark=True)([batch_of([])] * 2))
-
-
-def test_small_batches_become_one_pack_a_group() -> None:
-    """They're joined first, so that the shuffle moves few rows."""
-    batches = [batch_of([row_of(place, group=place % 2)]) for place in range(100)]
-
-    found = packed(READINGS, batches)
-
-    assert {(0,): 1, (1,): 1} == {group: len(packs) for group, packs in found.packs.items()}
-    events, _ = found.read(READINGS, (1,))
-    assert [*range(1, 100, 2)] == events["passthrough.offset"].to_pylist()
-
-
 def counted(batch: pa.RecordBatch, seen: list[int]) -> Iterator[pa.RecordBatch]:
     """Return a batch over and over, and count how often it has been taken."""
     while True:
@@ -217,13 +200,6 @@ def test_a_pack_is_of_limited_size(groups: int) -> None:
     for group in range(groups):
         events, _ = found.read(READINGS, (group,))
         assert [*range(group, 1200, groups)] == events["passthrough.offset"].to_pylist()
-
-
-def test_a_row_larger_than_a_pack_is_a_pack_alone() -> None:
-    """There's nothing to cut."""
-    rows = [row_of(place, note="x" * 2 * BYTES_OF_A_PACK) for place in range(3)]
-
-    assert 3 == len(packed(READINGS, [batch_of(rows)]).sizes)
 
 
 def test_a_group_may_be_of_several_columns() -> None:
