@@ -27,7 +27,7 @@ from sessionkit.aggregates._aggregate import (
     stored_column,
 )
 from sessionkit.aggregates._conditions import Condition
-from sessionkit.aggregates._numbers import count_folded, count_stored, counted, counts_of
+from sessionkit.aggregates._numbers import counted
 from sessionkit.aggregates._rows import Rows
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.state._collections import Field, ListType
@@ -99,15 +99,15 @@ class Rate(_OfWholeSession):
         return float | None
 
     def stored(self, bound: BoundAggregate) -> list[Field]:
-        return [*super().stored(bound), *count_stored(counted(bound))]
+        return [*super().stored(bound), *counted(bound).stored]
 
     def fold(self, bound: BoundAggregate, rows: Rows) -> list[pa.Array]:
-        return [*super().fold(bound, rows), *count_folded(counted(bound), rows)]
+        return [*super().fold(bound, rows), *counted(bound).fold(rows)]
 
     def result(self, bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
         """Return the numbers of events by the lengths of sessions: null where that is zero."""
         lengths = self.lengths(bound, sessions)
-        counts = numbers_of(counts_of(counted(bound), sessions)).astype(np.float64)
+        counts = numbers_of(counted(bound).result(sessions)).astype(np.float64)
         return pa.array(counts * span_us(self.per) / np.maximum(lengths, 1), mask=lengths == 0)
 
 

@@ -69,36 +69,25 @@ class Count(Kind):
         return int
 
     def stored(self, bound: BoundAggregate) -> list[Field]:
-        return count_stored(bound)
+        """Return no column for a count of all events: that is the session's own."""
+        return [field_of(bound.name, IntType())] if bound.may_be_missing else []
 
     def fold(self, bound: BoundAggregate, rows: Rows) -> list[pa.Array]:
-        return count_folded(bound, rows)
+        if not bound.may_be_missing:
+            return []
+        chosen = self.chosen(rows)
+        ones = np.ones(len(rows.times), np.int64) if chosen is None else chosen.astype(np.int64)
+        counts = rows.joined(numbers_of(rows.stored(bound.name)), ones)
+        return [pa.array(rows.reduced(np.add, counts))]
 
     def result(self, bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
-        return counts_of(bound, sessions)
-
-
-def count_stored(bound: BoundAggregate) -> list[Field]:
-    """Return no column for a count of all events: that is the session's own."""
-    return [field_of(bound.name, IntType())] if bound.may_be_missing else []
-
-
-def count_folded(bound: BoundAggregate, rows: Rows) -> list[pa.Array]:
-    if not bound.may_be_missing:
-        return []
-    chosen = bound.aggregate.chosen(rows)
-    ones = np.ones(len(rows.times), np.int64) if chosen is None else chosen.astype(np.int64)
-    counts = rows.joined(numbers_of(rows.stored(bound.name)), ones)
-    return [pa.array(rows.reduced(np.add, counts))]
-
-
-def counts_of(bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
-    return whole(sessions[f"state.{bound.name}" if bound.may_be_missing else "events"])
+        return whole(sessions[f"state.{bound.name}" if bound.may_be_missing else "events"])
 
 
 def counted(bound: BoundAggregate) -> BoundAggregate:
     """Return the count that goes with an aggregate, of the same events."""
-    return attrs.evolve(bound, name=f"{bound.name}.count")
+    count = Count(of=bound.aggregate.of, where=bound.aggregate.where)
+    return attrs.evolve(bound, name=f"{bound.name}.count", aggregate=count)
 
 
 @explains
@@ -139,18 +128,18 @@ class Mean(Kind):
         return float | None if bound.may_be_missing else float
 
     def stored(self, bound: BoundAggregate) -> list[Field]:
-        return [field_of(f"{bound.name}.sum", FloatType()), *count_stored(counted(bound))]
+        return [field_of(f"{bound.name}.sum", FloatType()), *counted(bound).stored]
 
     def fold(self, bound: BoundAggregate, rows: Rows) -> list[pa.Array]:
         before = numbers_of(rows.stored(f"{bound.name}.sum"))
         values = _chosen_numbers(self, rows).astype(np.float64)
         sums = rows.reduced(np.add, rows.joined(before, values))
-        return [pa.array(sums), *count_folded(counted(bound), rows)]
+        return [pa.array(sums), *counted(bound).fold(rows)]
 
     def result(self, bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
         """Return the means: null where there was no value."""
         sums = numbers_of(stored_column(sessions, f"{bound.name}.sum"))
-        counts = numbers_of(counts_of(counted(bound), sessions))
+        counts = numbers_of(counted(bound).result(sessions))
         return pa.array(sums / np.maximum(counts, 1), mask=counts == 0)
 
 

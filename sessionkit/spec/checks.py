@@ -156,9 +156,9 @@ def _check_remember(memory: Memory[Any], logic: AnyLogic, keys: Collection[str])
         hint = "leave it out: `first` and `last` of `Memory` carry values of the result"
         raise SpecError(with_hint(found, hint))
     signature = check_function(memory.remember, "remember", session=Session, state=logic.state)
-    own = signature.place(0)
-    check_key(own, keys)
-    for place in (own, *logic.keyed):
+    for place in signature.parameters[:1]:
+        check_key(place, keys)
+    for place in (*signature.parameters[:1], *logic.keyed):
         for cls in get_args(place.annotation)[1:]:
             if is_record(cls) and cls is not remembered:
                 found = f"{place} declares the memory of its session as {cls.__name__}"

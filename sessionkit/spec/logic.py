@@ -260,13 +260,19 @@ def _role(role: str, function: Any, own: type[Any] | None) -> _Role:
 
 def _places(roles: Iterable[_Role], *meanings: str) -> list[Place]:
     """Return the annotations that say one thing: event, state, row, key or session."""
-    places = [
-        role.signature.place(position)
+    named = [
+        (name, place)
         for role in roles
-        for position, named in [*enumerate(role.names), (None, RETURNS[role.name])]
-        if MEANS.get(named, named) in meanings
+        for name, place in (
+            *zip(role.names, role.signature.parameters, strict=False),
+            (RETURNS[role.name], role.signature.returned),
+        )
     ]
-    return [place for place in places if place.annotation not in (None, NoneType)]
+    return [
+        place
+        for name, place in named
+        if MEANS.get(name, name) in meanings and place.annotation not in (None, NoneType)
+    ]
 
 
 def _check_left_out(logic: Functions[Any, Any, Any]) -> None:

@@ -112,8 +112,8 @@ class Memory(Generic[S_contra]):
     def _read(self, remember: Callable[..., Any]) -> None:
         """Set what the function says of what it returns."""
         signature = check_function(remember, "remember", session=Session, state=None)
-        places = [signature.place(None)]
-        cls = class_of("remembered", self._remembered, places, "what `remember` returns")
+        said = [signature.returned]
+        cls = class_of("remembered", self._remembered, said, "what `remember` returns")
         if not fields_of(cls).fields:
             found = f"`remember` ({name_of(remember)}) returns {cls.__name__}, which has no fields"
             raise SpecError(with_hint(found, "give it what the next session should know"))

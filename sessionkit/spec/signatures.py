@@ -30,12 +30,31 @@ POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITI
 
 
 @attrs.frozen
-class Parameter:
-    """A parameter that is taken by position; its annotation is None where there is none."""
+class Place:
+    """
+    A parameter that a function takes by position, or what it returns.
 
+    Attributes:
+        role: What the function is to the spec, such as `update`.
+        function: The function.
+        own: The class whose method it is, if any: what `Self` is.
+        name: The name of the parameter.
+        annotation: What is said of it; None where that is nothing.
+        is_needed: Whether the parameter has no default.
+    """
+
+    role: str
+    function: Callable[..., Any]
+    own: type[Any] | None
     name: str
     annotation: Any
     is_needed: bool
+
+    @property
+    def classes(self) -> list[type[Any]]:
+        """The attrs classes that the annotation names, but for a `KeyState` of anything."""
+        named = _classes_in(self.annotation, self.own)
+        return [cls for cls in named if not cls.__module__.startswith("sessionkit.")]
 
     @cached_property
     def cls(self) -> type[Any] | None:
@@ -44,28 +63,12 @@ class Parameter:
         is_open = cls in {Any, object, Union, UnionType} or getattr(cls, "_is_protocol", False)
         return cls if isinstance(cls, type) and not is_open else None
 
-    def __str__(self) -> str:
-        """Return it as its author wrote it, with the last parts of the names of classes."""
+    @property
+    def declared(self) -> str:
+        """The parameter as its author wrote it, with the last parts of the names of classes."""
         of = _classes_in(self.annotation, None) if get_args(self.annotation) else []
         inside = f"[{', '.join(cls.__name__ for cls in of)}]" if of else ""
         return self.name if self.cls is None else f"{self.name}: {self.cls.__name__}{inside}"
-
-
-@attrs.frozen
-class Place:
-    """An annotation of a function: that of a parameter, or of what it returns."""
-
-    role: str
-    function: Callable[..., Any]
-    annotation: Any
-    own: type[Any] | None
-    """What `Self` is."""
-
-    @property
-    def classes(self) -> list[type[Any]]:
-        """The attrs classes that the annotation names, but for a `KeyState` of anything."""
-        named = _classes_in(self.annotation, self.own)
-        return [cls for cls in named if not cls.__module__.startswith("sessionkit.")]
 
     def __str__(self) -> str:
         return f"`{self.role}` ({name_of(self.function)})"
@@ -80,31 +83,19 @@ class Signature:
         role: What it is to the spec, such as `update`.
         function: The function.
         parameters: Those that it takes by position.
-        returns: The annotation of what it returns; None where there is none.
+        returned: What it returns.
         inspected: Python's own signature; None where it can't tell.
         plain: The function that Python runs in the end; None where that is a builtin.
-        own: The class whose method it is, if any: what `Self` is.
         always_returns: Whether it is annotated to return one object of a class, and never None.
     """
 
     role: str
     function: Callable[..., Any]
-    parameters: Sequence[Parameter]
-    returns: Any
+    parameters: Sequence[Place]
+    returned: Place
     inspected: inspect.Signature | None
     plain: Callable[..., Any] | None
-    own: type[Any] | None
     always_returns: bool
-
-    def place(self, position: int | None) -> Place:
-        """Return the annotation at a position, or that of what it returns where that is None."""
-        if position is None:
-            annotation = self.returns
-        elif position < len(self.parameters):
-            annotation = self.parameters[position].annotation
-        else:
-            annotation = None
-        return Place(self.role, self.function, annotation, self.own)
 
     @property
     def takes_time(self) -> bool:
@@ -117,8 +108,9 @@ class Signature:
     @property
     def returns_nothing(self) -> bool:
         """Whether it is annotated so, or has no annotation and returns no value."""
-        if self.returns is not None or self.plain is None:
-            return self.returns is NoneType
+        said = self.returned.annotation
+        if said is not None or self.plain is None:
+            return said is NoneType
         return _ends_in_none(self.plain)
 
 
@@ -136,11 +128,12 @@ def signature_of(function: Any, role: str = "", own: type[Any] | None = None) ->
     plain = _plain(function)
     said = _resolved({name: one for name, one in raw.items() if one is not MISSING}, plain)
     parameters = [
-        Parameter(one.name, said.get(one.name), one.default is MISSING) for one in positional
+        Place(role, function, own, one.name, said.get(one.name), one.default is MISSING)
+        for one in positional
     ]
-    returns = said.get("return")
-    promised = _is_object(returns)
-    return Signature(role, function, parameters, returns, inspected, plain, own, promised)
+    returned = Place(role, function, own, "return", said.get("return"), is_needed=True)
+    promised = returned.annotation not in (None, NoneType) and _is_object(returned.annotation)
+    return Signature(role, function, parameters, returned, inspected, plain, promised)
 
 
 def _plain(function: Any) -> FunctionType | None:
@@ -335,7 +328,7 @@ def check_call(signature: Signature, parameters: Collection[str]) -> None:
 
 def _check_return(signature: Signature) -> None:
     """Check that a function which is annotated to return an object has a `return` that does."""
-    plain, said = signature.plain, signature.returns
+    plain, said = signature.plain, signature.returned.annotation
     if plain is not None and not inspect.isgeneratorfunction(plain) and _ends_in_none(plain):
         shown = getattr(said, "__name__", said)
         found = f"`{signature.role}` ({name_of(signature.function)}) is annotated `-> {shown}`"
@@ -350,7 +343,7 @@ def check_annotations(signature: Signature, parameters: Mapping[str, Any]) -> No
         if given is None or said is None or issubclass(cls, said):
             continue
         found = f"`{signature.role}` is given a {cls.__name__} as its {meaning}, but "
-        found += f"{name_of(signature.function)} declares `{one}`"
+        found += f"{name_of(signature.function)} declares `{one.declared}`"
         of = _classes_in(one.annotation, None) if get_args(given) else []
         hint = f"declare `{one.name}: {cls.__name__}{f'[{of[0].__name__}]' if of else ''}`"
         if is_again(said, cls):
@@ -370,7 +363,7 @@ def check_order(signature: Signature, parameters: Mapping[str, Any]) -> None:
         meant += fits if len(fits) == 1 else [one.name]
     known = [name for name in meant if name in wanted]
     if known != sorted(known, key=wanted.index):
-        role, shown = signature.role, ", ".join(map(str, signature.parameters))
+        role, shown = signature.role, ", ".join(one.declared for one in signature.parameters)
         found = f"`{role}` must take {role}({', '.join(wanted)}), found another order: "
         hint = f"write `def {role}({', '.join(wanted)}): ...`"
         raise SpecError(with_hint(f"{found}{name_of(signature.function)}({shown})", hint))

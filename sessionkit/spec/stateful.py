@@ -213,7 +213,12 @@ POLICY_NAMES: Final = frozenset({"event_time_gap", "processing_time_gap", "time_
 
 def _places(signatures: Mapping[str, Signature], **positions: int | None) -> list[Place]:
     """Return the annotations at these positions of the functions that the spec has."""
-    return [signatures[role].place(at) for role, at in positions.items() if role in signatures]
+    given = [(signatures[role], at) for role, at in positions.items() if role in signatures]
+    return [
+        place
+        for one, at in given
+        for place in ([one.returned] if at is None else one.parameters[at : at + 1])
+    ]
 
 
 def _check_views(places: Sequence[Place], state: type[Any] | None) -> None:

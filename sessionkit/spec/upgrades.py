@@ -46,7 +46,7 @@ def _step(version: int, function: Callable[[Any], Any]) -> UpgradeStep:
     signature = signature_of(function)
     if len(signature.parameters) != 1:
         raise SpecError(with_hint(f"{where} must take the old state alone", hint))
-    old, new = signature.parameters[0].annotation, signature.returns
+    old, new = signature.parameters[0].annotation, signature.returned.annotation
     for found, what in ((old, "takes"), (new, "returns")):
         if not is_record(found):
             text = f"{where} must say by an annotation which class it {what}"
