@@ -86,13 +86,11 @@ class IdleClock:
         return self.floor > self.watermark
 
 
-def idle_clock(
-    spec: AnySpec, before: IdleClock | None, watermark_us: int, now: int
-) -> IdleClock | None:
+def idle_clock(spec: AnySpec, before: IdleClock | None, clocks: BatchClocks) -> IdleClock | None:
     """Return the idle clock of a group in a micro-batch, from the last; None where none counts."""
     if (after := spec.close_idle_after) is None or spec.watermark_delay is None:
         return None
-    span = span_us(after)
+    span, watermark_us, now = span_us(after), clocks.watermark_us, clocks.processing_us
     if before is None:
         return IdleClock(watermark_us, now, now, BEGINNING_US)
     moved = watermark_us > before.watermark

@@ -18,7 +18,6 @@ from sessionkit._engine.logic import BatchClocks, BucketStats, IdleClock, Logic,
 from sessionkit._engine.rows.table import BEHIND, events_schema, key_columns
 from sessionkit._engine.shell.pages import Directory, SortedRows, key_hashes, marks_in, pages_of
 from sessionkit._engine.shell.payload import (
-    FORMAT_VERSION,
     RESTORE,
     Origin,
     page_checksum,
@@ -87,20 +86,12 @@ class Bucket:
         self, logic: Logic, group: tuple[Any, ...], now_ms: int, now: Origin
     ) -> tuple[Any, ...]:
         """Return the row that describes this bucket, as of a processing time and a micro-batch."""
-        directory, due = self.directory, self.directory.due
+        directory = self.directory
         tables = [directory.table(), self.kept.empty_table(), self.buffered.empty_table()]
         tables += [] if self.idle is None else [self.idle.table()]
-        columns = (
-            FORMAT_VERSION,
-            logic.spec.storage.buckets,
-            now_ms,
-            len(directory.stored),
-            directory.total("kept"),
-            directory.total("buffered"),
-            due.get("event_time"),
-            due.get("processing_time"),
-        )
-        return pack_row(logic, group, columns, tables, now)
+        pages, kept = len(directory.stored), directory.total("kept")
+        numbers = (now_ms, pages, kept, directory.total("buffered"))
+        return pack_row(logic, group, numbers, tables, now, due=directory.due)
 
     def memory(self, logic: Logic, pages: Mapping[int, bytes]) -> Memory:
         """Return the memory that some pages contain; an error if one is damaged."""
@@ -197,8 +188,7 @@ class PagedBucket:
         else:
             bucket = Bucket.of(logic, Directory.empty())
         if logic.spec.close_idle_after is not None:
-            times = clocks.watermark_us, clocks.processing_us
-            bucket = attrs.evolve(bucket, idle=idle_clock(logic.spec, bucket.idle, *times))
+            bucket = attrs.evolve(bucket, idle=idle_clock(logic.spec, bucket.idle, clocks))
         if bucket.idle is not None:
             clocks = clocks.at_least(bucket.idle.floor)
         directory = bucket.directory

@@ -98,13 +98,16 @@ class Reading:
     ) -> Memory:
         """Return stored tables as those of the spec, with marks where it has any."""
         place = logic.program.schema.get_field_index(BEHIND.name)
-        if place >= 0 and kept.schema.get_field_index(BEHIND.name) < 0:
-            marks = np.zeros(kept.num_rows, np.int64) if marks is None else marks
-            # At its place, so that what the rules in force have stored needn't be put in order.
-            kept = kept.add_column(min(place, kept.num_columns), BEHIND, pa.array(marks))
-        if place >= 0 and (marks_of(kept) < 0).any():
-            found = "the stored state remembers sessions that were dropped"
-            raise StateMismatchError(with_hint(found, NOT_READ.format(names=DROPPING)))
+        if place >= 0:
+            has_marks = BEHIND.name in kept.schema.names
+            if marks is None:
+                marks = marks_of(kept) if has_marks else np.zeros(kept.num_rows, np.int64)
+            if (marks < 0).any():
+                found = "the stored state remembers sessions that were dropped"
+                raise StateMismatchError(with_hint(found, NOT_READ.format(names=DROPPING)))
+            if not has_marks:
+                # At its place, so that what the rules in force have stored needn't be put in order.
+                kept = kept.add_column(min(place, kept.num_columns), BEHIND, pa.array(marks))
         if self.is_changed:
             kept, buffered = self._kept(logic, kept), self._buffered(buffered)
         if self.remembered is not None and not self.remembered.is_none:

@@ -120,8 +120,7 @@ class GroupRow:
         memory = self.read(self.state.get) if self.state.exists else self.logic.nothing
         if self.logic.spec.close_idle_after is None:
             return memory
-        times = clocks.watermark_us, clocks.processing_us
-        return attrs.evolve(memory, idle=idle_clock(self.logic.spec, memory.idle, *times))
+        return attrs.evolve(memory, idle=idle_clock(self.logic.spec, memory.idle, clocks))
 
     def store(self, memory: Memory) -> BucketStats:
         """Replace the row, or remove it where nothing is left, and arm the timer."""
@@ -160,25 +159,23 @@ class GroupRow:
             columns = [pa.array(places, pa.int32()), pa.array(marks[places])]
             others.append(pa.Table.from_arrays(columns, schema=MARKS))
         waiting = [memory.buffered] if memory.buffered.num_rows or others else []
-        head = (
-            FORMAT_VERSION,
-            self.logic.spec.storage.buckets,
-            now_ms,
-            kept.num_rows,
-            memory.buffered.num_rows,
-            due.get("event_time"),
-            due.get("processing_time"),
-        )
-        return pack_row(self.logic, self.group, head, [kept, *waiting, *others], self.now)
+        numbers = (now_ms, kept.num_rows, memory.buffered.num_rows)
+        tables = [kept, *waiting, *others]
+        return pack_row(self.logic, self.group, numbers, tables, self.now, due=due)
 
 
 def pack_row(
     logic: Logic,
     group: tuple[Any, ...],
-    columns: tuple[Any, ...],
+    numbers: tuple[int, ...],
     tables: Sequence[pa.Table],
     origin: Origin,
+    *,
+    due: Mapping[Clock, int],
 ) -> tuple[Any, ...]:
+    """Return the row of a group: when it was written, what it counts, what is due, the payload."""
+    first_due_us = (due.get("event_time"), due.get("processing_time"))
+    columns = (FORMAT_VERSION, logic.spec.storage.buckets, *numbers, *first_due_us)
     binding = binding_checksum(group, columns)
     return (*columns, pack(logic.program.identity, tables, binding, origin))
 
