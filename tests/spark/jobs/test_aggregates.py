@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from sessionkit import EventTimeGap
+from sessionkit import EventTimeGap, Storage
 from sessionkit.spark import check_checkpoint, sessionize
 from sessionkit.state._codec import codec_of
 from tests.support.naive_aggregates import Act, Colour, by_aggregates, by_functions
@@ -20,7 +20,7 @@ from tests.support.streams import FileStream
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
 GAP = EventTimeGap("1 minute")
-RULES: dict[str, Any] = {"watermark_delay": "20 minutes", "bucket_count": 2}
+RULES: dict[str, Any] = {"watermark_delay": "20 minutes", "storage": Storage(bucket_count=2)}
 
 
 def acts(seed: int, number: int) -> list[Act]:
