@@ -51,6 +51,13 @@ class PlanNode:
         return any(node.is_streaming for node in self.inputs)
 
     @property
+    def sources(self) -> tuple[int, int]:
+        """How many sources it reads, at least and at most; one read twice may be one."""
+        leaves = [(node.operator, node.text) for node in self.walk() if not node.inputs]
+        streams = [leaf for leaf in leaves if leaf[0].startswith(STREAMING_LEAF)]
+        return len({*streams}), len(streams)
+
+    @property
     def is_python_state(self) -> bool:
         return STATE_OF_PYTHON.fullmatch(self.operator) is not None
 

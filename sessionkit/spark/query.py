@@ -12,7 +12,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from sessionkit._arguments import explains
 from sessionkit._instants import Duration, duration
-from sessionkit.errors import SpecError, with_hint
+from sessionkit.errors import SpecError, StateMismatchError, with_hint
 from sessionkit.spark._columns import A_STREAM, check_frame
 from sessionkit.spark._logs import Logs, check_logs, query_id_of
 from sessionkit.spark._plan import (
@@ -155,7 +155,8 @@ def start_query(
     parts = checked_parts(frame, sink, mode)
     _check_options(options or {}, sink)
     plan = analyzed_plan(frame)
-    _check_one_state(plan_tree(plan))
+    tree = plan_tree(plan)
+    _check_one_state(tree)
     by_spec = spec is not None and spec.clock == "processing_time"
     if by_spec or has_processing_time_timeout(plan):
         _check_waiting(timing)
@@ -165,6 +166,7 @@ def start_query(
     if location is not None:
         query_id = _checked_query_id(frame.sparkSession, location)
         logs = _check_location(frame.sparkSession, location, spec, check)
+        _check_sources(logs, tree)
         start = Start(location, logs.planned, logs.finished, sink_since)
         check_start(frame, sink, parts, query_id, start)
     writer = to_sink(frame, mode, sink, parts, start).trigger(**timing).options(**(options or {}))
@@ -306,6 +308,19 @@ def _checked_query_id(spark: SparkSession, location: str) -> str | None:
             found = f"the query {query.name or query.id} is using the checkpoint {location}"
             raise SpecError(with_hint(found, "stop that query first, or pass another checkpoint"))
     return query_id
+
+
+def _check_sources(logs: Logs, plan: PlanNode | None) -> None:
+    """Refuse a frame with other sources than before, of which Spark says only how many."""
+    lines = logs.offsets.get(logs.planned)
+    if not lines or lines[0] != "v1" or plan is None:
+        return
+    before, (least, most) = len(logs.sources(logs.planned)), plan.sources
+    if not least <= before <= most:
+        found = f"the checkpoint {logs.path} is of a query with {before} sources"
+        hint = "a seed, a clock and erasures are sources too: pass the same ones at each start"
+        hint += "; a query with other sources needs a checkpoint of its own"
+        raise StateMismatchError(with_hint(f"{found}, and the frame has {most}", hint))
 
 
 def _check_location(spark: SparkSession, location: str, spec: AnySpec | None, check: Check) -> Logs:

@@ -79,6 +79,18 @@ def test_files_are_written_once_over_restarts(stream: DataFrame, tmp_path: Path)
     assert (out / "key=a").is_dir()
 
 
+def test_other_sources_than_before_are_refused(events: Events, tmp_path: Path) -> None:
+    """Spark ends the query with their numbers alone."""
+    one, both = events.stream(), events.stream().union(events.stream())
+    sink = Files("parquet", tmp_path / "out")
+    run(one, sink=sink, checkpoint=tmp_path / "one")
+    message, hint = refusal(both, sink=sink, checkpoint=str(tmp_path / "one"))
+
+    assert f"{tmp_path / 'one'} is of a query with 1 sources" in message
+    assert message.endswith("and the frame has 2")
+    assert hint.startswith("a seed, a clock and erasures are sources too")
+
+
 @pytest.mark.parametrize(
     ("name", "hint"),
     [

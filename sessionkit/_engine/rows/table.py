@@ -187,25 +187,6 @@ def replaced(table: pa.Table, columns: Mapping[str, pa.Array]) -> pa.Table:
     return pa.Table.from_arrays(list(arrays.values()), schema=table.schema)
 
 
-def updated(table: pa.Table, places: Numbers, columns: Mapping[str, pa.Array]) -> pa.Table:
-    """
-    Return a table with other values at some places of some columns.
-
-    Of three rows, those at 0 and 2 get the values at 3 and 4 of old and new ones: [3, 1, 4].
-    """
-    number = table.num_rows
-    of_both = np.arange(number)
-    of_both[places] = number + np.arange(len(places))
-    own = pa.array(of_both)
-    return replaced(
-        table,
-        {
-            name: pa.concat_arrays([whole(table[name]), whole(new)]).take(own)
-            for name, new in columns.items()
-        },
-    )
-
-
 def whole_batch(rows: pa.Table) -> pa.RecordBatch:
     """Return rows, at most some hundred megabytes, as one record batch."""
     batches = rows.combine_chunks().to_batches()

@@ -28,9 +28,10 @@ from sessionkit._engine.rows.table import (
     has_closed,
     has_state,
     key_columns,
+    left_over,
+    replaced,
     result_schema,
     split,
-    updated,
 )
 from sessionkit._engine.sessions.emission import Closed, Emission
 from sessionkit._engine.sessions.ids import ids_of
@@ -76,8 +77,9 @@ def _due(program: Program, rows: pa.Table, clocks: BatchClocks, *, at_end: bool)
     emission = Emission(sessions, memories, clocks, may_be_early, over, final, final, none, over)
     for feature in program.features:
         emission = feature.due(emission)
-    given, _ = split(emission.sessions, emission.gives_row)
-    return attrs.evolve(emission, given=given, is_final=over[emission.gives_row])
+    places = np.flatnonzero(emission.gives_row)
+    given = emission.sessions.take(pa.array(places))
+    return attrs.evolve(emission, given=given, is_final=over[places])
 
 
 def _context(program: Program, emission: Emission) -> Emission:
@@ -141,11 +143,15 @@ def _emitted(program: Program, emission: Emission, closed: Closed) -> Closed:
 
 def _retained(program: Program, emission: Emission, closed: Closed) -> pa.Table:
     """Return the rows that stay."""
-    sessions, watermark_us = emission.sessions, emission.clocks.watermark_us
+    sessions, over, watermark_us = emission.sessions, emission.over, emission.clocks.watermark_us
     if closed.stored:
-        sessions = updated(sessions, np.flatnonzero(emission.gives_row), closed.stored)
+        # Those that gave a row go to the end: of three, the second, [0, 2, 1].
+        gave = np.flatnonzero(emission.gives_row)
+        changed = replaced(sessions.take(pa.array(gave)), closed.stored)
+        sessions = concat([left_over(sessions, gave), changed])
+        over = np.concatenate([over[~emission.gives_row], over[gave]])
     stays_until = micros(sessions[program.closes]) + program.lateness.stays_us
-    forgotten, kept = split(sessions, emission.over & is_over(stays_until, watermark_us))
+    forgotten, kept = split(sessions, over & is_over(stays_until, watermark_us))
     parts = [kept]
     for feature in program.features:
         parts += feature.remembered(emission.memories, kept, forgotten, watermark_us)
