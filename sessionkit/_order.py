@@ -1,8 +1,8 @@
-"""The numbers of keys, and the order of rows: by key and start, and by content where these tie."""
+"""The order of rows by two numbers, and of those that tie there by their content."""
 
 from collections.abc import Sequence
-from itertools import count, pairwise, repeat
-from typing import Any, Final
+from itertools import pairwise
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -13,74 +13,9 @@ from sessionkit._arrays import Mask, Numbers, whole
 SORTABLE_BITS: Final = 63
 """The bits of an integer that sorts as a number without a sign."""
 FEW: Final = 256
-"""Up to so many rows, Python and a plain sort are done before Arrow and packing have begun."""
+"""Up to so many rows, a plain sort is done before their numbers are packed."""
 AT_ONCE: Final = 2**18
 """Of so many rows at a time, those that tie are put in order: that takes some 100 bytes each."""
-
-
-def key_numbers(
-    events: Sequence[pa.Array | pa.ChunkedArray], stored: Sequence[pa.ChunkedArray]
-) -> tuple[Numbers, Numbers]:
-    """
-    Give the keys of events numbers from 0, and stored rows the numbers of theirs.
-
-    The keys of events are numbered in the order in which they first appear; stored rows of which no
-    event has the key get -1. Only the keys of events are looked at one by one, so much state and
-    little input cost little.
-    """
-    # Of one key column: events of "b", "a", "b" are 0, 1, 0; stored rows of "a", "c" are 1, -1.
-    numbers, found = _numbers(events[0], stored[0])
-    for event_column, stored_column in zip(events[1:], stored[1:], strict=True):
-        more, more_found = _numbers(event_column, stored_column)
-        # A pair of numbers is one number, as digits are: (2, 3) of a width of 10 is 23.
-        width = 1 + more.max(initial=0)
-        both = np.where((found < 0) | (more_found < 0), -1, found * width + more_found)
-        numbers, found = _numbers(pa.array(numbers * width + more), pa.array(both))
-    return numbers, found
-
-
-def _numbers(
-    events: pa.Array | pa.ChunkedArray, stored: pa.Array | pa.ChunkedArray
-) -> tuple[Numbers, Numbers]:
-    if len(events) + len(stored) <= FEW:
-        keys = events.to_pylist()
-        places: dict[Any, int] = dict(zip(dict.fromkeys(keys), count()))
-        numbers = list(map(places.__getitem__, keys))
-        known = list(map(places.get, stored.to_pylist(), repeat(-1)))
-        return np.array(numbers, np.int64), np.array(known, np.int64)
-    values = whole(events).dictionary_encode()
-    found = pc.index_in(whole(stored), value_set=values.dictionary).fill_null(-1)
-    return values.indices.to_numpy().astype(np.int64), found.to_numpy().astype(np.int64)
-
-
-def taken(column: pa.ChunkedArray, places: Numbers) -> pa.Array:
-    """Return the values of a key column at some places."""
-    if len(column) > FEW:
-        return whole(column).take(pa.array(places))
-    return pa.array(list(map(column.to_pylist().__getitem__, places.tolist())), column.type)
-
-
-def in_total_order(
-    keys: Numbers,
-    starts: Numbers,
-    events: pa.Table,
-    first_event: int,
-    sequence: str | None = None,
-) -> Numbers:
-    """
-    Return the numbers of intervals by (key, start), and events that tie there by their content.
-
-    A field that is their `sequence` goes before the rest of it.
-
-    Times alone leave equal ones in whatever order Spark delivered them, and a re-run may deliver
-    them otherwise. The first intervals, up to that of the `first_event`, are open sessions; at one
-    start they go before events. Those of equal content keep the order in which they came.
-    """
-    names = events.schema.names
-    content = [events.column(at) for at, name in enumerate(names) if name.startswith("event.")]
-    if sequence is not None:
-        content.insert(0, events.column(f"event.{sequence}"))
-    return total_order(keys, starts, content, first_event)
 
 
 def total_order(

@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 from sessionkit._arrays import Numbers, micros, whole
 from sessionkit._engine.keys.program import Program, timer_columns
 from sessionkit._engine.rows.objects import decode_keys
+from sessionkit._engine.rows.order import in_total_order, key_numbers
 from sessionkit._engine.rows.table import concat, instants, key_columns, split
 from sessionkit._instants import BEGINNING_US
-from sessionkit._order import in_total_order, key_numbers
 from sessionkit.errors import UserFunctionError, with_hint
 from sessionkit.spec.functions import Failure, call_failed
 from sessionkit.spec.stateful import AnyStatefulSpec, BucketResult

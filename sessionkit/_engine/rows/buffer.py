@@ -6,8 +6,8 @@ import pyarrow as pa
 
 from sessionkit._arrays import Mask, micros
 from sessionkit._engine.boundaries import is_late_in_order
+from sessionkit._engine.rows.order import in_total_order, key_numbers
 from sessionkit._engine.rows.table import Rejected, key_columns
-from sessionkit._order import in_total_order, key_numbers
 
 
 @attrs.frozen

@@ -5,9 +5,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sessionkit._arrays import lists_of, micros, whole
+from sessionkit._engine.rows.order import in_total_order
 from sessionkit._engine.sessions.emission import Finished, Tell
 from sessionkit._engine.sessions.plan import Folded, Plan
-from sessionkit._order import in_total_order
 from sessionkit.spec.logic import HELD, NUMBER
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.state._codec import codec_of

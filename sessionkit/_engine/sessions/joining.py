@@ -14,12 +14,12 @@ import pyarrow as pa
 
 from sessionkit._arrays import Mask, micros
 from sessionkit._engine.boundaries import is_late, window_end
+from sessionkit._engine.rows.order import in_total_order, key_numbers
 from sessionkit._engine.rows.table import Rejected, concat, has_state, instants, left_over, marks_of
 from sessionkit._engine.sessions.intervals import Members, WindowedEvents
 from sessionkit._engine.sessions.lateness import Horizon
 from sessionkit._engine.sessions.plan import Folded, Plan
 from sessionkit._engine.sessions.program import Program
-from sessionkit._order import in_total_order, key_numbers
 
 REPEATS: Final = "an event with its event_id was processed already"
 

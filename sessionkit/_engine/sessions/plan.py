@@ -13,13 +13,13 @@ import pyarrow.compute as pc
 from sessionkit._arrays import Mask, Numbers, lists_of, whole
 from sessionkit._engine.boundaries import is_over
 from sessionkit._engine.rows.objects import decode_keys, encode_states
+from sessionkit._engine.rows.order import taken
 from sessionkit._engine.rows.table import Rejected, numbers_in
 from sessionkit._engine.sessions.cuts import Cuts
 from sessionkit._engine.sessions.ids import mark_of
 from sessionkit._engine.sessions.intervals import Members, Unions
 from sessionkit._engine.sessions.lateness import Horizon
 from sessionkit._engine.sessions.sequence import marks_in_turn
-from sessionkit._order import taken
 from sessionkit.spec.functions import Failure
 
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from sessionkit._arrays import Numbers, whole
 from sessionkit._engine.logic import Logic, Memory, Outcome
+from sessionkit._engine.rows.order import key_numbers
 from sessionkit._engine.rows.table import Rejected, events_schema, filled, key_columns, key_schema
 from sessionkit._engine.wire.inbound import REASON, rejected_schema, valid_keys
 from sessionkit._engine.wire.outbound import Output
@@ -26,7 +27,6 @@ from sessionkit._engine.wire.packing import (
     packed_rows,
     packs_in,
 )
-from sessionkit._order import key_numbers
 from sessionkit.spec.base import AnySpec
 
 ERASED_COLUMN: Final = "_erased"

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sessionkit._arrays import Mask, micros, whole
+from sessionkit._engine.rows.order import in_total_order
 from sessionkit._engine.rows.table import Rejected, events_schema
 from sessionkit._engine.sessions.cuts import cuts_of
 from sessionkit._engine.sessions.emission import Closed, Emission
@@ -21,7 +22,6 @@ from sessionkit._engine.sessions.feature import Feature
 from sessionkit._engine.sessions.ids import ids_of
 from sessionkit._engine.sessions.intervals import WindowedEvents
 from sessionkit._engine.sessions.plan import Plan
-from sessionkit._order import in_total_order
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import forms_of

@@ -31,6 +31,7 @@ import pyarrow.compute as pc
 
 from sessionkit._arrays import Mask, Numbers, micros, whole
 from sessionkit._engine.boundaries import is_over
+from sessionkit._engine.rows.order import key_numbers
 from sessionkit._engine.rows.table import (
     INSTANT,
     concat,
@@ -66,7 +67,6 @@ from sessionkit._engine.sessions.ids import session_ids
 from sessionkit._engine.sessions.memories import EXISTS, INSTANTS, memories_until
 from sessionkit._engine.sessions.plan import Plan
 from sessionkit._instants import span_us
-from sessionkit._order import key_numbers
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.state._collections import forms_of
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessionkit._order import FEW, in_total_order, key_numbers
+from sessionkit._engine.rows.order import FEW, in_total_order, key_numbers
 
 floats = st.sampled_from([None, nan, -inf, -0.0, 0.0, 1.5])
 whole_floats = st.sampled_from([nan, -inf, -0.0, 0.0, 1.5])
