@@ -13,7 +13,9 @@ from examples.devices.spec import sensors
 from examples.logins.spec import LOGINS
 from examples.visits import visits
 from sessionkit import (
+    EventTimeGap,
     ExpectationError,
+    Functions,
     KeyState,
     KeyTimes,
     ProcessingTimeGap,
@@ -23,7 +25,6 @@ from sessionkit import (
 )
 from sessionkit.testing import minutes
 from sessionkit.testing.strategies import check_spec
-from tests.support.options import evolved, session_spec
 from tests.support.stateful_specs import Added, Amount, Sum, summing
 
 FEW, FEWEST = 20, 8
@@ -61,15 +62,21 @@ def finish(session: Session[Any], state: Visit) -> Row:
     return Row(state.clicks)
 
 
-CLICKS: SessionSpec[Click, Visit, Row] = session_spec(
+CLICKS: SessionSpec[Click, Visit, Row] = SessionSpec(
     keys={"user": str},
     event_time="at",
-    gap="30 minutes",
+    logic=Functions(update=update, merge=merge, finish=finish),
+    timeout=EventTimeGap("30 minutes"),
     watermark_delay="10 minutes",
-    update=update,
-    merge=merge,
-    finish=finish,
 )
+
+
+def clicks(**functions: Any) -> SessionSpec[Click, Visit, Row]:
+    """Return the spec with some of its functions changed."""
+    return attrs.evolve(CLICKS, logic=attrs.evolve(CLICKS.logic, **functions))
+
+
+IN_ORDER = attrs.evolve(CLICKS, logic=Functions(update=update, finish=finish), order="event_time")
 
 
 def sets(key: Any, events: Any, state: KeyState[Sum], times: KeyTimes) -> None:
@@ -94,12 +101,12 @@ def said(spec: Any, **options: Any) -> str:
     [
         pytest.param(visits, id="sessions"),
         pytest.param(CLICKS, id="rows without equality"),
-        pytest.param(evolved(CLICKS, order="event_time", merge=None), id="in time order"),
+        pytest.param(IN_ORDER, id="in time order"),
         pytest.param(LOGINS, id="keys"),
         pytest.param(sensors(silence=minutes(5)), id="keys by processing time"),
         pytest.param(summing(sums), id="a row a call"),
-        pytest.param(evolved(summing(sums), timeout=ProcessingTimeGap("5 minutes")), id="a policy"),
-        pytest.param(evolved(summing(sets), order="event_time"), id="one event a call"),
+        pytest.param(summing(sums, timeout=ProcessingTimeGap("5 minutes")), id="a policy"),
+        pytest.param(summing(sets, order="event_time"), id="one event a call"),
     ],
 )
 def test_nothing_is_found_where_nothing_is_wrong(spec: Any) -> None:
@@ -113,7 +120,7 @@ def forgets(session: Session[Any], state: Visit) -> Row:
 
 def test_a_row_that_is_promised_and_forgotten_is_found() -> None:
     """It would be a session without a row, and nobody would know."""
-    assert "must return Row, found NoneType" in said(evolved(CLICKS, finish=forgets))
+    assert "must return Row, found NoneType" in said(clicks(finish=forgets))
 
 
 def test_a_function_that_fails_is_found() -> None:
@@ -125,14 +132,14 @@ def test_a_function_that_fails_is_found() -> None:
             raise ValueError(msg)
         return Visit(1)
 
-    text = said(evolved(CLICKS, create=broken))
+    text = said(clicks(create=broken))
     assert "something in this SessionSpec will go wrong on a stream" in text
     assert "1. a function fails, and the query stops:\n  micro-batch 1  " in text
     assert "number=-1" in text
     assert "ValueError: there are no such clicks" in text
     assert "\n\nHint: " in text
     check_spec(
-        evolved(CLICKS, create=broken),
+        clicks(create=broken),
         st.builds(Click, st.just("/"), st.integers(1, 9)),
         max_examples=FEW,
     )
@@ -145,7 +152,7 @@ def test_a_failure_that_is_data_is_none() -> None:
         msg = "never"
         raise LookupError(msg)
 
-    check_spec(evolved(CLICKS, update=broken, on_error="reject"), max_examples=FEW)
+    check_spec(attrs.evolve(clicks(update=broken), on_error="reject"), max_examples=FEW)
 
 
 NUMBERS = count()
@@ -158,7 +165,7 @@ def test_what_differs_from_run_to_run_is_found(chance: Callable[[], float]) -> N
     def shuffled(session: Session[Any], state: Visit) -> Row:
         return Row(state.clicks, chance())
 
-    text = said(evolved(CLICKS, finish=shuffled))
+    text = said(clicks(finish=shuffled))
     assert "1. the same events give two results:\n  micro-batch 1  " in text
     assert text.count("Row(clicks=1, mark=") == 2
 
@@ -172,7 +179,7 @@ def test_a_merge_that_depends_on_the_order_is_found() -> None:
     def shuffled(session: Session[Any], state: Visit) -> Row:
         return Row(state.clicks, random.random())
 
-    text = said(evolved(CLICKS, update=last, finish=shuffled))
+    text = said(clicks(update=last, finish=shuffled))
     assert "2 things in this SessionSpec" in text
     assert "1. the same events give two results" in text
     assert "2. the same events give two different Visit, by the way in which they come" in text

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from examples.visits import View, Visit, visits
-from sessionkit import DriverError, SessionRules, SessionSpec, UserFunctionError
+from sessionkit import DriverError, Inputs, Lateness, SessionRules, SessionSpec, UserFunctionError
 from sessionkit import aggregates as agg
 from sessionkit.testing import (
     ExplainedSession,
@@ -22,7 +22,6 @@ from sessionkit.testing import (
 )
 from sessionkit.testing.pictures.literals import plain_key
 from sessionkit.testing.strategies import Arrival, timelines
-from tests.support.options import evolved, grouped
 
 PAGE = View(url="/", seconds=1.0)
 MILLISECOND = timedelta(milliseconds=1)
@@ -45,13 +44,11 @@ def clicks(timeout: Any, **options: Any) -> SessionSpec[Any, Any, Any]:
     return SessionSpec.aggregate(
         Click,
         {"clicks": agg.count()},
-        **grouped(
-            keys={"user": str},
-            event_time="ts",
-            timeout=timeout,
-            order="event_time" if in_order else "arrival",
-            **settings,
-        ),
+        keys={"user": str},
+        event_time="ts",
+        timeout=timeout,
+        order="event_time" if in_order else "arrival",
+        **settings,
     )
 
 
@@ -193,7 +190,7 @@ def test_a_late_event_says_by_which_watermark() -> None:
 
 def test_a_duplicate_is_the_copy_and_not_the_first() -> None:
     """It's told with its reason, and the session has the other one."""
-    spec = clicks("30 minutes", drop_duplicates_for="0 seconds")
+    spec = clicks("30 minutes", inputs=Inputs(drop_duplicates_for="0 seconds"))
     first, copy = Click(at("10:00")), Click(at("10:00"))
     found = explain_session(spec, "ann", [first, copy])
     (duplicate,) = found.rejected
@@ -222,7 +219,7 @@ def test_quarantined_events_say_why() -> None:
 
 def test_an_event_that_fails_is_in_no_session() -> None:
     """Under `on_error="reject"`; the error is the reason."""
-    spec = evolved(visits, update=broken, on_error="reject")
+    spec = attrs.evolve(visits, logic=attrs.evolve(visits.logic, update=broken), on_error="reject")
     failing = View("/broken", 1.0)
     found = explain_session(spec, "ann", [*pages("10:00"), (at("10:10"), failing)])
     (failed,) = found.rejected
@@ -304,7 +301,7 @@ def test_an_event_without_its_time_is_refused(given_event: Any) -> None:
 
 SPECS: dict[str, SessionSpec[Any, Any, Any]] = {
     "arrival": clicks("10 minutes"),
-    "by session": clicks("10 minutes", judged_by="session"),
+    "by session": clicks("10 minutes", lateness=Lateness(judged_by="session")),
     "midnight": clicks(SessionRules("10 minutes", midnight="UTC")),
     "in order": clicks(
         SessionRules(

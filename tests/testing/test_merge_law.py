@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from sessionkit import (
     EventTimeGap,
     ExpectationError,
+    Functions,
     Session,
     SessionSpec,
     UserFunctionError,
 )
 from sessionkit.testing.strategies import check_merge_law
-from tests.support.options import session_spec
 
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -99,20 +99,13 @@ def finish(session: Session, state: Visit) -> VisitRow:
 
 
 def _spec(**changes: Any) -> SessionSpec[View, Visit, VisitRow]:
-    settings: dict[str, Any] = {
-        "create": create,
-        "update": update,
-        "merge": merge,
-        "timeout": EventTimeGap("30 minutes"),
-        **changes,
-    }
-    return session_spec(
+    functions = {name: changes.pop(name) for name in ("create", "update") if name in changes}
+    functions["merge"] = changes.pop("merge", merge)
+    settings: dict[str, Any] = {"timeout": EventTimeGap("30 minutes"), **changes}
+    return SessionSpec(
         keys={"user": str},
         event_time="at",
-        event=View,
-        state=Visit,
-        result=VisitRow,
-        finish=finish,
+        logic=Functions(**{"create": create, "update": update, "finish": finish, **functions}),
         watermark_delay="10 minutes",
         **settings,
     )

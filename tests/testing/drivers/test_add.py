@@ -8,8 +8,8 @@ import pytest
 
 from examples.visits import visits
 from sessionkit import DriverError, Inputs, NoTimeout, SessionSpec, SpecError, StatefulSpec
+from sessionkit.aggregates import count
 from sessionkit.testing import SessionDriver, StatefulDriver, at
-from tests.support.options import evolved
 
 
 @attrs.frozen
@@ -51,7 +51,6 @@ clicks: StatefulSpec[Any, Any, Any] = StatefulSpec(
     inputs=Inputs(passthrough={"offset": int, "url": str}),
 )
 timeless = attrs.evolve(clicks, event_time=None, watermark_delay=None)
-untyped: Any = visits
 ANN = Click(at("10:00"), "ann")
 
 
@@ -71,14 +70,15 @@ def test_an_event_that_has_its_time_needs_no_second_one(args: tuple[Any, ...]) -
 
 def test_a_session_driver_takes_the_time_of_the_event_too() -> None:
     """It is the event time: the session starts there."""
-    functions: dict[str, Any] = {
-        "create": lambda key, event: Latest(event.ts, event.url),
-        "update": lambda state, event: state,
-        "merge": lambda left, right: left,
-        "finish": lambda session, state: None,
-    }
-    spec: Any = evolved(untyped, event=Click, state=Latest, result=Nothing, **functions)
-    driver: SessionDriver[Any, Any, Any] = SessionDriver(spec)
+    spec = SessionSpec.aggregate(
+        Click,
+        {"clicks": count()},
+        keys={"user_id": str},
+        event_time="ts",
+        gap="1h",
+        watermark_delay="1h",
+    )
+    driver = SessionDriver(spec)
     driver.add("ann", ANN)
     driver.run_batch()
 

@@ -2,19 +2,19 @@
 
 from typing import Any
 
+import attrs
 import pytest
 
-from sessionkit import DriverError
+from sessionkit import DriverError, Inputs, Storage
 from sessionkit.testing import SessionDriver, at
-from tests.support.options import evolved
 from tests.support.visits import NOON, SESSIONS, View
 
-WAITING = {"order": "event_time", "drop_duplicates_for": "1 hour"}
+WAITING = {"order": "event_time", "inputs": Inputs(drop_duplicates_for="1 hour")}
 
 
 def with_ann(**options: Any) -> SessionDriver[Any, Any, Any]:
     """Return a driver that remembers a session of ann, of two views, and one of bob."""
-    driver = SessionDriver(evolved(SESSIONS, **options))
+    driver = SessionDriver(attrs.evolve(SESSIONS, **options))
     for user, time in (("ann", "10:00"), ("ann", "10:01"), ("bob", "10:02")):
         driver.add(user, at(time), View("/"))
     driver.run_batch()
@@ -91,7 +91,7 @@ def test_an_erasure_reaches_what_a_seed_brings() -> None:
     driver = with_ann()
     driver.erase("ann")
 
-    driver = driver.migrate(evolved(SESSIONS, layout="pages", bucket_count=3))
+    driver = driver.migrate(attrs.evolve(SESSIONS, storage=Storage(layout="pages", bucket_count=3)))
     driver.run_batch()
 
     assert ["bob"] == [one.key.user for one in driver.open_sessions()]

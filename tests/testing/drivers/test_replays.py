@@ -9,10 +9,9 @@ from typing import Any
 import attrs
 import pytest
 
-from sessionkit import Counts, SessionSpec
+from sessionkit import Counts, Inputs, SessionSpec
 from sessionkit.aggregates import count
 from sessionkit.testing import SessionDriver
-from tests.support.options import evolved
 
 DATA = Path(__file__).parents[4] / "shared" / "data" / "apache_logs" / "apache_logs.gz"
 LINES, BAD, BATCH = 974, 238, 60
@@ -64,5 +63,5 @@ def test_without_a_limit_all_later_rows_are_late() -> None:
 
 def test_max_jump_sets_aside_that_row_alone() -> None:
     """Every other row counts."""
-    counts = counts_of(evolved(REQUESTS, max_jump="2 days"))
+    counts = counts_of(attrs.evolve(REQUESTS, inputs=Inputs(max_jump="2 days")))
     assert (LINES - 1, 0, 1) == (counts.processed, counts.late, counts.quarantined)

@@ -1,6 +1,5 @@
 """`SessionDriver`: what happens when in a micro-batch, clocks, restarts, and what is refused."""
 
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
@@ -16,10 +15,10 @@ from sessionkit import (
     DriverError,
     EventTimeGap,
     Functions,
+    Inputs,
     Session,
     SessionRules,
     SessionSpec,
-    Storage,
     UserFunctionError,
 )
 from sessionkit.testing import (
@@ -32,8 +31,6 @@ from sessionkit.testing import (
     minutes,
     seconds,
 )
-from tests.support.options import evolved
-from tests.support.session_specs import Open, Reading, collecting, in_order
 
 Driver = SessionDriver[Any, Any, Any]
 MILLISECOND = timedelta(milliseconds=1)
@@ -57,8 +54,7 @@ class Unreadable:
     seconds: str
 
 
-carrying = evolved(visits, passthrough={"offset": int})
-rejecting = evolved(visits, update=strict, on_error="reject")
+carrying = attrs.evolve(visits, inputs=Inputs(passthrough={"offset": int}))
 
 
 def driver_of(spec: SessionSpec[Any, Any, Any] = visits, **options: Any) -> Driver:
@@ -87,31 +83,12 @@ def test_the_watermark_of_a_batch_is_that_of_its_start() -> None:
     assert at("09:55") == driver.watermark
 
 
-def test_a_session_stays_open_in_the_batch_whose_event_moves_the_watermark_past_it() -> None:
-    """Sessions close by the watermark of the batch's start, so one batch later."""
-    driver = driver_of()
-    driver.add("bob", at("12:00"), PAGE)
-    assert [] == driver.run_batch().rows
-    assert ["ann"] == [session.key.user_id for session in driver.run_batch().rows]
-
-
 @pytest.mark.parametrize(("offset_ms", "closed"), [(-1, 0), (0, 1), (1, 1)])
 def test_a_session_closes_once_the_watermark_reaches_its_end(offset_ms: int, closed: int) -> None:
     """The end of a session is exclusive: a watermark exactly there closes it."""
     driver = driver_of()
     driver.advance_watermark_to(at("10:30") + offset_ms * MILLISECOND)
     assert closed == len(driver.run_batch().rows)
-
-
-def test_the_watermark_follows_the_latest_event_of_the_batch() -> None:
-    """An older event in the batch, or in a later one, does not move the watermark back."""
-    driver = SessionDriver(visits)
-    driver.add("ann", at("10:20"), PAGE)
-    driver.add("ann", at("10:00"), PAGE)
-    driver.run_batch()
-    driver.add("ann", at("10:05"), PAGE)
-    driver.run_batch()
-    assert at("10:10") == driver.watermark
 
 
 def test_the_watermark_counts_whole_milliseconds() -> None:
@@ -176,14 +153,6 @@ def test_a_watermark_that_cannot_be_is_refused(instant: datetime, said: str) -> 
     assert before == all_of(driver)
 
 
-def test_the_watermark_may_be_moved_to_where_it_is() -> None:
-    """Advancing it to its own value isn't a step back, and gives no reason for a batch."""
-    driver = driver_of()
-    driver.run_until_idle()
-    driver.advance_watermark_to(at("09:50"))
-    assert None is driver.run_batch().batch_id
-
-
 # -- batches without data ----------------------------------------------------------------------
 
 
@@ -200,14 +169,6 @@ def test_a_batch_without_data_runs_once_for_each_move_of_the_watermark() -> None
     assert [1, None, None] == [driver.run_batch().batch_id for _ in range(3)]
 
 
-def test_a_batch_without_data_runs_only_if_the_watermark_moved() -> None:
-    """An event that does not move the watermark is followed by no batch without data."""
-    driver = driver_of()
-    driver.run_until_idle()
-    driver.add("ann", at("09:59"), PAGE)
-    assert [2] == [result.batch_id for result in driver.run_until_idle()]
-
-
 def test_run_until_idle_closes_what_the_batch_has_made_due() -> None:
     """It runs the batch over the events, then the one without data that they made due."""
     driver = driver_of()
@@ -215,15 +176,6 @@ def test_run_until_idle_closes_what_the_batch_has_made_due() -> None:
     first, second = driver.run_until_idle()
     assert (1, 1, 0) == (first.batch_id, first.counts.processed, first.counts.sessions)
     assert (2, 0, 1) == (second.batch_id, second.counts.processed, second.counts.sessions)
-
-
-def test_data_comes_before_timeouts_in_one_batch() -> None:
-    """Buckets with rows and buckets whose timer went off are both called in one batch."""
-    driver = driver_of()
-    driver.advance_watermark_to(at("11:00"))
-    driver.add("bob", at("11:00"), PAGE)
-    result = driver.run_batch()
-    assert (1, 1) == (result.counts.processed, result.counts.sessions)
 
 
 # -- restart -----------------------------------------------------------------------------------
@@ -277,24 +229,6 @@ def test_one_snapshot_serves_several_drivers() -> None:
     assert [1] == [session.events for session in twin.open_sessions()]
 
 
-def test_every_cut_by_restarts_gives_the_same_sessions() -> None:
-    """A restart before each batch leaves results and rejections as they are without."""
-    times = ["10:00", "10:20", "09:55", "11:30", "10:02", "12:30"]
-
-    def played(step: Callable[[Driver], Driver]) -> tuple[Any, ...]:
-        driver: Driver = SessionDriver(visits)
-        sessions, rejections = [], []
-        for text in times:
-            driver = step(driver)
-            driver.add("ann", at(text), PAGE)
-            result = driver.run_batch()
-            sessions += result.rows
-            rejections += result.rejections
-        return sessions, rejections, driver.open_sessions(), driver.snapshot()
-
-    assert played(lambda driver: driver) == played(restored)
-
-
 # -- a sink that fails -------------------------------------------------------------------------
 
 
@@ -338,28 +272,7 @@ def test_a_replay_reads_the_same_rows_under_the_same_clocks() -> None:
     assert 1 == restarted.run_batch().counts.events
 
 
-def test_counts_are_not_doubled_by_a_replay() -> None:
-    """Only the batch that reached its sink is counted."""
-    driver = driver_of()
-    driver.add("ann", at("10:10"), PAGE)
-    driver.run_batch(sink_fails=True)
-    driver.run_batch()
-    assert Counts(events=2, processed=2) == driver.counts
-
-
 # -- late --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("offset_ms", "late"), [(-1, 1), (0, 1), (1, 0)])
-def test_an_event_is_late_once_its_own_window_is_over(offset_ms: int, late: int) -> None:
-    """An event is late if its time + gap isn't after the watermark; its key and time are shown."""
-    driver = driver_of()
-    driver.advance_watermark_to(at("11:00"))
-    driver.add("ann", at("10:30") + offset_ms * MILLISECOND, PAGE)
-    result = driver.run_batch()
-    assert late == result.counts.late
-    shown = [("late", "ann", at("10:30") + offset_ms * MILLISECOND)][:late]
-    assert shown == [(r.kind, r.key.user_id, r.event_time) for r in result.rejections]
 
 
 @pytest.mark.parametrize("batches", [0, 1, 5])
@@ -496,7 +409,7 @@ def test_an_event_too_far_ahead_is_quarantined(offset_ms: int, quarantined: int)
 
 def test_one_bad_date_of_a_replay_moves_no_watermark() -> None:
     """An event nine months ahead is set aside; all others count, however far they reach."""
-    spec = evolved(visits, max_jump="7 days")
+    spec = attrs.evolve(visits, inputs=Inputs(max_jump="7 days"))
     driver = SessionDriver(spec)
     for day in range(1, 29):
         driver.add("ann", at(f"2026-02-{day:02} 10:00"), PAGE)
@@ -513,7 +426,7 @@ def test_one_bad_date_of_a_replay_moves_no_watermark() -> None:
 
 def test_a_micro_batch_that_jumps_as_a_whole_is_told(caplog: pytest.LogCaptureFixture) -> None:
     """There is nothing to compare it with: it moves the watermark, and a warning says how far."""
-    driver = SessionDriver(evolved(visits, max_jump="7 days"))
+    driver = SessionDriver(attrs.evolve(visits, inputs=Inputs(max_jump="7 days")))
     for day in ("01-01", "01-08", "02-01"):
         driver.add("ann", at(f"2026-{day} 10:00"), PAGE)
         driver.run_batch()
@@ -535,13 +448,6 @@ def test_processing_time_moves_by_hand_only() -> None:
     assert 1 == driver.run_batch().counts.processed
 
 
-def test_without_a_processing_time_nothing_is_too_far_ahead() -> None:
-    """The rule has nothing to compare with."""
-    driver = SessionDriver(visits)
-    driver.add("ann", at("2999-01-01 00:00"), PAGE)
-    assert 1 == driver.run_batch().counts.processed
-
-
 def test_processing_time_never_goes_back() -> None:
     """It may stand still; a step back is refused and changes nothing."""
     driver = driver_of(processing_time=at("12:00"))
@@ -550,18 +456,6 @@ def test_processing_time_never_goes_back() -> None:
     with pytest.raises(DriverError, match="cannot go back"):
         driver.advance_processing_time(-seconds(1))
     assert before == all_of(driver)
-
-
-def test_processing_time_must_exist_to_be_moved() -> None:
-    """A driver that was built without one says how to give it one."""
-    with pytest.raises(DriverError, match="Hint: pass processing_time="):
-        SessionDriver(visits).advance_processing_time(seconds(1))
-
-
-def test_processing_time_needs_a_zone() -> None:
-    """A naive one is refused."""
-    with pytest.raises(DriverError, match="`processing_time` must be a datetime with a time zone"):
-        SessionDriver(visits, processing_time=datetime(2026, 1, 1))  # noqa: DTZ001 (that is it)
 
 
 # -- what cannot be added ----------------------------------------------------------------------
@@ -627,21 +521,12 @@ def test_an_event_is_read_when_it_is_added() -> None:
     assert [1.0, 1.0] == [session.state.reading for session in driver.open_sessions()]
 
 
-def test_a_key_of_several_columns_is_a_tuple() -> None:
-    """The parts stand in the order of `keys`."""
-    spec = attrs.evolve(visits, keys={"shop": int, "user_id": str})
-    driver = SessionDriver(spec)
-    driver.add((7, "ann"), at("10:00"), PAGE)
-    driver.run_batch()
-    assert [(7, "ann")] == [session.key for session in driver.open_sessions()]
-
-
 # -- functions that fail -----------------------------------------------------------------------
 
 
 def test_a_function_that_raises_leaves_the_driver_as_it_was() -> None:
     """As in Spark, whose query would stop: the events still wait, and no state was changed."""
-    driver = driver_of(evolved(visits, update=strict))
+    driver = driver_of(attrs.evolve(visits, logic=attrs.evolve(visits.logic, update=strict)))
     driver.add("bob", at("10:05"), PAGE)
     driver.add("ann", at("10:05"), View("/broken", 1.0))
     before = all_of(driver)
@@ -649,43 +534,6 @@ def test_a_function_that_raises_leaves_the_driver_as_it_was() -> None:
         driver.run_batch()
     assert before == all_of(driver)
     assert ([], []) == (driver.take_rows(), driver.take_rejections())
-
-
-def test_on_error_reject_folds_the_session_without_the_event() -> None:
-    """The failing event is counted and shown; its change to the state does not stay."""
-    driver = driver_of(rejecting)
-    for minute, url in [("10:05", "/"), ("10:06", "/broken"), ("10:07", "/")]:
-        driver.add("ann", at(minute), View(url, 1.0))
-    result = driver.run_batch()
-    assert (2, 1) == (result.counts.processed, result.counts.failed)
-    assert [("failed", at("10:06"))] == [(r.kind, r.event_time) for r in result.rejections]
-    (rejected,) = result.rejections
-    assert rejected.reason.endswith("raised LookupError: no such page, for Key(user_id='ann')")
-    assert "no such page" in (rejected.traceback or "").splitlines()[-1]
-    assert [3] == [session.state.pages for session in driver.open_sessions()]
-
-
-# -- order="event_time" ------------------------------------------------------------------------
-
-
-def test_events_wait_for_their_turn_under_order_event_time() -> None:
-    """They are held until the watermark passes them, then folded in time order."""
-    spec = in_order(EventTimeGap("30 minutes"), watermark_delay="5 minutes")
-    driver = SessionDriver(spec)
-    for minute, value in [("10:00", 1), ("10:10", 3), ("10:05", 2)]:
-        driver.add("k", at(minute), Reading(value, minutes(0)))
-    assert Counts(events=3, buffered=3) == driver.run_batch().counts
-    assert Counts(processed=2, buffered=-2) == driver.run_batch().counts
-    assert [Open([1, 2, 3])] == [session.state for session in driver.open_sessions()]
-
-
-def test_an_event_at_the_watermark_is_late_under_order_event_time() -> None:
-    """Its turn has passed, although its window is open."""
-    driver = SessionDriver(in_order(EventTimeGap("30 minutes")))
-    driver.add("k", at("10:00"), Reading(1, minutes(0)))
-    driver.run_until_idle()
-    driver.add("k", at("10:00"), Reading(2, minutes(0)))
-    assert 1 == driver.run_batch().counts.late
 
 
 # -- values ------------------------------------------------------------------------------------
@@ -821,15 +669,6 @@ def test_an_open_session_shows_a_state_of_its_own() -> None:
     assert [Visit(1, 1.0)] == [session.state for session in driver.open_sessions()]
 
 
-def test_the_id_of_an_open_session_is_that_of_its_result() -> None:
-    """While its start stays."""
-    driver = driver_of()
-    (opened,) = driver.open_sessions()
-    driver.advance_watermark_to(at("11:00"))
-    (closed,) = driver.run_batch().rows
-    assert (opened.key, opened.id, opened.start) == (closed.key, closed.id, closed.start)
-
-
 def test_an_open_session_says_when_it_would_close_and_why() -> None:
     """At its end by the gap, or before that by a rule: just when the watermark gets there."""
     (by_gap,) = driver_of().open_sessions()
@@ -843,49 +682,6 @@ def test_an_open_session_says_when_it_would_close_and_why() -> None:
     assert [] == driver.run_batch().rows
     driver.advance_watermark_to(by_rule.closes)
     assert ["max_events"] == [row.closed_by for row in driver.run_batch().rows]
-
-
-def test_counts_are_the_sum_of_the_batches() -> None:
-    """Those of the driver are the sums of what its batches returned, and add up."""
-    driver = SessionDriver(visits)
-    total = Counts()
-    for minute in ["10:00", "10:50", "10:05", "10:20", "12:00"]:
-        driver.add("ann", at(minute), PAGE)
-        for result in driver.run_until_idle():
-            total += result.counts
-    assert total == driver.counts
-    assert Counts(events=5, processed=4, late=1, sessions=2, rows=2) == total
-    assert total.is_balanced
-
-
-def test_many_buckets_or_one_give_the_same() -> None:
-    """The bucket of a key does not show in any result."""
-
-    def played(bucket_count: int) -> list[Any]:
-        driver = SessionDriver(
-            collecting(EventTimeGap("5 minutes"), storage=Storage(bucket_count=bucket_count))
-        )
-        for n in range(40):
-            driver.add(f"key {n % 7}", at("10:00") + minutes(n), Reading(n, minutes(0)))
-            driver.run_batch()
-        return [*driver.take_rows(), *driver.open_sessions()]
-
-    assert played(1) == played(64)
-
-
-def test_five_batches_and_a_restart_take_milliseconds() -> None:
-    """A test of a spec is fast enough to run at every key stroke; the figure is printed."""
-    began = time.perf_counter()
-    driver: Driver = SessionDriver(visits)
-    for batch in range(5):
-        driver.add("ann", at("10:00") + batch * minutes(20), PAGE)
-        driver.run_batch()
-        if batch == 2:
-            driver = restored(driver)
-    driver.advance_watermark_to(at("12:00"))
-    driver.run_batch()
-    assert [VisitRow(5, 5.0)] == driver.take_results()
-    print(f"five batches and a restart: {1000 * (time.perf_counter() - began):.1f} ms")  # noqa: T201
 
 
 def test_a_row_shows_only_what_its_spec_uses() -> None:

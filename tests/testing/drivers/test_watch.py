@@ -8,7 +8,6 @@ import pytest
 
 from sessionkit import KeyState, KeyTimes, StatefulSpec, TimeToLive, UserFunctionError
 from sessionkit.testing import StatefulDriver, at, minutes
-from tests.support.options import evolved
 from tests.support.stateful_specs import Added, Amount, Sum, adding, driver_of, summing
 
 
@@ -131,7 +130,7 @@ def test_the_last_call_of_a_key_may_change_its_state() -> None:
         return Added(name, held.total)
 
     policy = TimeToLive(minutes(5), clock="event_time")
-    driver = driver_of(evolved(summing(count, end), timeout=policy))
+    driver = driver_of(summing(count, end, timeout=policy))
     adding(driver, "ann", at("09:00"), 1)
     driver.advance_watermark_to(at("10:00"))
     driver.run_batch()

@@ -86,63 +86,43 @@ class TestValueContract:
     """The state value, on the fake and on PySpark."""
 
     def test_absent(self, make_state: MakeState) -> None:
-        """A key without a value does not exist, and getOption gives None."""
+        """A key without a value does not exist; getOption gives None, and get a ValueError."""
         state = make_state()
 
         assert not state.exists
         assert state.getOption is None
-
-    def test_get_absent(self, make_state: MakeState) -> None:
-        """Getting the value of a key that has none is a ValueError."""
         with pytest.raises(ValueError, match=r"."):
-            _ = make_state().get
+            _ = state.get
 
     def test_present(self, make_state: MakeState) -> None:
-        """A stored value exists and comes back as a tuple from both getters."""
+        """A stored value comes back as a tuple from both getters; reading changes nothing."""
         state = make_state(value=(1, "a", None))
 
         assert state.exists
-        assert (1, "a", None) == state.get
-        assert (1, "a", None) == state.getOption
+        assert (1, "a", None) == state.get == state.getOption
         assert tuple is type(state.get)
-
-    def test_untouched(self, make_state: MakeState) -> None:
-        """Reading marks nothing as changed."""
-        state = make_state(value=(1,))
-        _ = state.get, state.getOption, state.exists
-
         assert (False, False) == _changes(state)
         assert _armed(state) is None
 
-    def test_update(self, make_state: MakeState) -> None:
-        """An update gives a key its value and marks it as updated."""
+    @pytest.mark.parametrize("value", [(7, "a"), [7, "a"]])
+    def test_update(self, make_state: MakeState, value: Any) -> None:
+        """An update with a tuple or a list of fields gives a key its value, and marks it."""
         state = make_state()
-        state.update((7,))
-
-        assert (7,) == state.get
-        assert (True, False) == _changes(state)
-
-    def test_update_list(self, make_state: MakeState) -> None:
-        """A list of fields is as good as a tuple."""
-        state = make_state()
-        state.update([7, "a"])
+        state.update(value)
 
         assert (7, "a") == state.get
+        assert (True, False) == _changes(state)
 
-    def test_update_none(self, make_state: MakeState) -> None:
-        """None isn't a state value, and the refusal changes nothing."""
+    @pytest.mark.parametrize("value", [None, 7])
+    def test_update_refused(self, make_state: MakeState, value: Any) -> None:
+        """Neither None nor a bare number is a state value, and the refusal changes nothing."""
         state = make_state(value=(1,))
 
         with pytest.raises(TypeError):
-            state.update(None)
+            state.update(value)
 
         assert (1,) == state.get
         assert (False, False) == _changes(state)
-
-    def test_update_scalar(self, make_state: MakeState) -> None:
-        """A bare number isn't a state value."""
-        with pytest.raises(TypeError):
-            make_state().update(7)
 
     @pytest.mark.parametrize(
         ("given", "expected"),
@@ -167,37 +147,24 @@ class TestValueContract:
         assert (expected,) == state.get
         assert type(expected) is type(state.get[0])
 
-    def test_remove(self, make_state: MakeState) -> None:
-        """A removed value is gone, and the key is marked as removed."""
-        state = make_state(value=(1,))
+    @pytest.mark.parametrize("value", [(1,), None])
+    def test_remove(self, make_state: MakeState, value: Any) -> None:
+        """A removed value is gone, and the key is marked; removing what isn't there is allowed."""
+        state = make_state(value=value)
         state.remove()
 
         assert not state.exists
         assert state.getOption is None
         assert (False, True) == _changes(state)
 
-    def test_remove_absent(self, make_state: MakeState) -> None:
-        """Removing what is not there is allowed."""
-        state = make_state()
-        state.remove()
-
-        assert (False, True) == _changes(state)
-
-    def test_update_after_remove(self, make_state: MakeState) -> None:
-        """The last of update and remove wins: update."""
+    def test_last_change_wins(self, make_state: MakeState) -> None:
+        """Of update and remove."""
         state = make_state(value=(1,))
         state.remove()
         state.update((2,))
-
         assert (2,) == state.get
         assert (True, False) == _changes(state)
-
-    def test_remove_after_update(self, make_state: MakeState) -> None:
-        """The last of update and remove wins: remove."""
-        state = make_state(value=(1,))
-        state.update((2,))
         state.remove()
-
         assert not state.exists
         assert (False, True) == _changes(state)
 
@@ -213,37 +180,21 @@ class TestValueContract:
 class TestClockContract:
     """What a call learns about time, on the fake and on PySpark."""
 
-    def test_watermark(self, make_state: MakeState) -> None:
-        """The watermark is known in every timeout mode."""
+    def test_clocks(self, make_state: MakeState) -> None:
+        """They are known in every timeout mode; the watermark of a first batch is 0, not absent."""
         assert 500 == make_state(watermark_ms=500).getCurrentWatermarkMs()
-
-    def test_first_watermark(self, make_state: MakeState) -> None:
-        """The watermark of a first batch is 0, not absent."""
-        state = make_state(timeout=EVENT_TIME, watermark_ms=0)
-
-        assert 0 == state.getCurrentWatermarkMs()
-
-    def test_no_watermark(self, make_state: MakeState) -> None:
-        """Asking for the watermark of a query without one is a RuntimeError."""
+        assert 0 == make_state(timeout=EVENT_TIME, watermark_ms=0).getCurrentWatermarkMs()
+        assert 900 == make_state(processing_time_ms=900).getCurrentProcessingTimeMs()
         with pytest.raises(RuntimeError):
             make_state().getCurrentWatermarkMs()
 
-    def test_processing_time(self, make_state: MakeState) -> None:
-        """The processing time is known in every timeout mode."""
-        assert 900 == make_state(processing_time_ms=900).getCurrentProcessingTimeMs()
-
     @pytest.mark.parametrize("timed_out", [False, True])
     def test_has_timed_out(self, make_state: MakeState, timed_out: bool) -> None:
-        """The function is told whether it is called on timeout."""
+        """The function is told whether it is called on timeout, and never the stored timer."""
         state = make_state(timeout=EVENT_TIME, watermark_ms=500, has_timed_out=timed_out)
-
-        assert timed_out is state.hasTimedOut
-
-    def test_old_timeout(self, make_state: MakeState) -> None:
-        """The stored timer is never told, whatever the call arms."""
-        state = make_state(timeout=EVENT_TIME, watermark_ms=500)
         state.setTimeoutTimestamp(700)
 
+        assert timed_out is state.hasTimedOut
         assert -1 == state.oldTimeoutTimestamp
 
 
@@ -257,27 +208,20 @@ class TestDurationContract:
 
     @pytest.mark.parametrize("duration", [1, 250, 250.75, np.float64(250)])
     def test_armed(self, state: State, duration: float) -> None:
-        """The timer is processing time plus duration, cut to whole milliseconds."""
-        state.setTimeoutDuration(duration)
+        """The timer is processing time plus duration, in whole milliseconds; the last counts."""
+        state.setTimeoutDuration(10)
+        state.setTimeoutDuration(durationMs=duration)
 
         assert 1_000 + int(duration) == _armed(state)
         assert (False, False) == _changes(state)
 
-    def test_last_wins(self, state: State) -> None:
-        """Of two timers set in one call the last counts."""
-        state.setTimeoutDuration(10)
-        state.setTimeoutDuration(5)
-
-        assert 1_005 == _armed(state)
-
-    @pytest.mark.parametrize("change", ["update", "remove"])
-    def test_survives_change(self, state: State, change: str) -> None:
+    @pytest.mark.parametrize(
+        "change", [lambda state: state.update((1,)), lambda state: state.remove()]
+    )
+    def test_survives_change(self, state: State, change: Callable[[State], None]) -> None:
         """A timer set earlier in the call survives update and remove."""
         state.setTimeoutDuration(10)
-        if change == "update":
-            state.update((1,))
-        else:
-            state.remove()
+        change(state)
 
         assert 1_010 == _armed(state)
 
@@ -292,10 +236,12 @@ class TestDurationContract:
         assert 1_010 == _armed(state)
 
     @pytest.mark.parametrize("duration", ["10 seconds", None, dt.timedelta(seconds=1)])
-    def test_wrong_type(self, state: State, duration: object) -> None:
-        """Text, None and timedelta are no durations."""
+    def test_wrong_type(self, make_state: MakeState, state: State, duration: object) -> None:
+        """Text, None and timedelta are no durations; text is none in any mode."""
         with pytest.raises(TypeError):
             state.setTimeoutDuration(duration)
+        with pytest.raises(TypeError):
+            make_state().setTimeoutDuration("10 seconds")
 
         assert _armed(state) is None
 
@@ -310,17 +256,6 @@ class TestDurationContract:
 
         assert _armed(state) is None
 
-    def test_text_before_mode(self, make_state: MakeState) -> None:
-        """Text is a TypeError even where the timeout mode is wrong as well."""
-        with pytest.raises(TypeError):
-            make_state().setTimeoutDuration("10 seconds")
-
-    def test_keyword(self, state: State) -> None:
-        """The parameter has PySpark's name."""
-        state.setTimeoutDuration(durationMs=10)
-
-        assert 1_010 == _armed(state)
-
 
 class TestTimestampContract:
     """The event-time timer, on the fake and on PySpark."""
@@ -333,13 +268,16 @@ class TestTimestampContract:
     @pytest.mark.parametrize("timestamp", [500, 501, 700.9, np.float64(700)])
     def test_armed(self, state: State, timestamp: float) -> None:
         """A timer at the watermark or after it is armed, cut to whole milliseconds."""
-        state.setTimeoutTimestamp(timestamp)
+        state.setTimeoutTimestamp(timestampMs=timestamp)
 
+        assert not state.exists
         assert int(timestamp) == _armed(state)
 
-    @pytest.mark.parametrize("timestamp", [499, 1, 499.9])
-    def test_before_watermark(self, state: State, timestamp: float) -> None:
-        """A timer before the watermark is a ValueError and leaves the timer as it was."""
+    @pytest.mark.parametrize(
+        "timestamp", [499, 1, 499.9, dt.datetime(1969, 12, 31, tzinfo=dt.UTC), pd.NaT]
+    )
+    def test_before_watermark(self, state: State, timestamp: Any) -> None:
+        """A timer before the watermark, or at no time, is a ValueError; the timer stays."""
         state.setTimeoutTimestamp(600)
 
         with pytest.raises(ValueError, match=r"."):
@@ -381,16 +319,6 @@ class TestTimestampContract:
         expected = dt.datetime(2024, 1, 1, 12).astimezone()
         assert int(expected.timestamp() * 1000) == _armed(state)
 
-    def test_old_datetime(self, state: State) -> None:
-        """A time before the epoch is a ValueError."""
-        with pytest.raises(ValueError, match=r"."):
-            state.setTimeoutTimestamp(dt.datetime(1969, 12, 31, tzinfo=dt.UTC))
-
-    def test_nat(self, state: State) -> None:
-        """NaT is a ValueError."""
-        with pytest.raises(ValueError, match=r"."):
-            state.setTimeoutTimestamp(pd.NaT)
-
     @pytest.mark.parametrize("timestamp", ["2024-01-01", None, dt.date(2024, 1, 1)])
     def test_wrong_type(self, state: State, timestamp: object) -> None:
         """Text, None and a date are no timestamps."""
@@ -410,38 +338,18 @@ class TestTimestampContract:
 
         assert _armed(state) is None
 
-    def test_without_state(self, state: State) -> None:
-        """A key without a value may have a timer."""
-        state.setTimeoutTimestamp(600)
 
-        assert not state.exists
-        assert 600 == _armed(state)
+@pytest.mark.parametrize("number", [np.int64(600), np.int32(600), decimal.Decimal(600)])
+@pytest.mark.parametrize("name", ["setTimeoutTimestamp", "setTimeoutDuration"])
+def test_a_timeout_that_cannot_be_sent_back(
+    make_state: MakeState, name: str, number: Refused
+) -> None:
+    """Neither int nor float: PySpark fails the task with it, the fake the call."""
+    timeout = EVENT_TIME if name == "setTimeoutTimestamp" else PROCESSING_TIME
+    state = make_state(timeout=timeout, watermark_ms=0)
 
-    def test_keyword(self, state: State) -> None:
-        """The parameter has PySpark's name."""
-        state.setTimeoutTimestamp(timestampMs=600)
-
-        assert 600 == _armed(state)
-
-
-class TestTaskContract:
-    """Timeouts that cannot be sent back: PySpark fails the task, the fake the call."""
-
-    @pytest.mark.parametrize("number", [np.int64(600), np.int32(600), decimal.Decimal(600)])
-    def test_timestamp(self, make_state: MakeState, number: Refused) -> None:
-        """A number that is neither int nor float does not survive a call that arms with it."""
-        state = make_state(timeout=EVENT_TIME, watermark_ms=0)
-
-        with pytest.raises(TypeError):
-            _sent_after(state, lambda: state.setTimeoutTimestamp(number))
-
-    @pytest.mark.parametrize("number", [np.int64(600), np.int32(600), decimal.Decimal(600)])
-    def test_duration(self, make_state: MakeState, number: Refused) -> None:
-        """The same for a duration."""
-        state = make_state(timeout=PROCESSING_TIME)
-
-        with pytest.raises(TypeError):
-            _sent_after(state, lambda: state.setTimeoutDuration(number))
+    with pytest.raises(TypeError):
+        _sent_after(state, lambda: getattr(state, name)(number))
 
 
 def _sent_after(state: State, call: Callable[[], None]) -> int | None:
@@ -459,10 +367,9 @@ class TestStricter:
         event = FakeGroupState(timeout="EventTimeTimeout", watermark_ms=0)
         processing = FakeGroupState(timeout="ProcessingTimeTimeout")
 
-        with pytest.raises((ValueError, TypeError), match="Hint: "):
-            event.setTimeoutTimestamp(number)
-        with pytest.raises((ValueError, TypeError), match="Hint: "):
-            processing.setTimeoutDuration(number)
+        for arm in (event.setTimeoutTimestamp, processing.setTimeoutDuration):
+            with pytest.raises((ValueError, TypeError), match="Hint: "):
+                arm(number)
 
     @pytest.mark.parametrize(
         ("value", "path"),
@@ -506,15 +413,15 @@ class TestConstruction:
     """Calls that Spark never makes are refused."""
 
     @pytest.mark.parametrize(
-        ("arguments", "text"),
+        ("arguments", "error", "text"),
         [
-            ({"timeout": "EventTime"}, "EventTimeTimeout is needed, found 'EventTime'"),
-            ({"timeout": EVENT_TIME}, "without a watermark"),
-            ({"has_timed_out": True}, "need a timeout mode"),
-            ({"stored_timeout_ms": 5}, "need a timeout mode"),
-            ({"watermark_ms": -1}, "`watermark_ms`: found -1"),
-            ({"processing_time_ms": -1}, "`processing_time_ms`: found -1"),
-            ({"timeout": PROCESSING_TIME, "has_timed_out": True}, "processing_time_ms=0"),
+            ({"timeout": "EventTime"}, ValueError, "found 'EventTime'"),
+            ({"timeout": EVENT_TIME}, ValueError, "without a watermark"),
+            ({"has_timed_out": True}, ValueError, "need a timeout mode"),
+            ({"stored_timeout_ms": 5}, ValueError, "need a timeout mode"),
+            ({"watermark_ms": -1}, ValueError, "`watermark_ms`: found -1"),
+            ({"processing_time_ms": -1}, ValueError, "`processing_time_ms`: found -1"),
+            ({"timeout": PROCESSING_TIME, "has_timed_out": True}, ValueError, "processing_time_ms"),
             (
                 {
                     "timeout": EVENT_TIME,
@@ -522,42 +429,30 @@ class TestConstruction:
                     "has_timed_out": True,
                     "stored_timeout_ms": 9,
                 },
+                ValueError,
                 "a timer at 9 does not fire at watermark_ms=9",
             ),
+            ({"watermark_ms": 1.5}, TypeError, "`watermark_ms`"),
+            ({"processing_time_ms": 1.5}, TypeError, "`processing_time_ms`"),
+            ({"timeout": EVENT_TIME, "watermark_ms": 0, "stored_timeout_ms": 1.5}, TypeError, "`s"),
+            ({"value": 7}, TypeError, "`value`"),
         ],
     )
-    def test_impossible(self, arguments: dict[str, Any], text: str) -> None:
-        """An impossible call is a ValueError with a hint."""
-        with pytest.raises(ValueError, match=rf"{text}(.|\n)*Hint: "):
+    def test_impossible(self, arguments: dict[str, Any], error: type[Exception], text: str) -> None:
+        """An impossible call is an error with a hint."""
+        with pytest.raises(error, match=rf"{text}(.|\n)*Hint: "):
             FakeGroupState(**arguments)
-
-    @pytest.mark.parametrize("name", ["watermark_ms", "processing_time_ms", "stored_timeout_ms"])
-    def test_clock_type(self, name: str) -> None:
-        """A clock that isn't an integer is a TypeError with a hint."""
-        arguments: dict[str, Any] = {"timeout": EVENT_TIME, "watermark_ms": 0, name: 1.5}
-
-        with pytest.raises(TypeError, match=rf"`{name}`(.|\n)*Hint: "):
-            FakeGroupState(**arguments)
-
-    def test_value_type(self) -> None:
-        """A value that isn't a tuple of fields is a TypeError with a hint."""
-        value: Any = 7
-
-        with pytest.raises(TypeError, match=r"`value`(.|\n)*Hint: "):
-            FakeGroupState(value=value)
 
     def test_numpy_clock(self) -> None:
         """A NumPy integer from a test's own frame is a clock, and reads as an int."""
         arguments: dict[str, Any] = {"watermark_ms": np.int64(6)}
-        state = FakeGroupState(**arguments)
 
-        assert int is type(state.getCurrentWatermarkMs())
+        assert int is type(FakeGroupState(**arguments).getCurrentWatermarkMs())
 
     def test_own_copy(self) -> None:
         """A list in the value of a test is not the one that the function changes."""
         mine = [1]
-        state = FakeGroupState(value=(mine,))
-        state.get[0].append(2)
+        FakeGroupState(value=(mine,)).get[0].append(2)
 
         assert [1] == mine
 
@@ -567,94 +462,64 @@ class TestConstruction:
         state.update((1,))
         state.setTimeoutTimestamp(5)
 
-        assert (
-            "FakeGroupState(value=(1,), timeout='EventTimeTimeout', is_updated=True, "
-            "is_removed=False, timeout_timestamp_ms=5)"
-        ) == repr(state)
+        for part in ("value=(1,)", "is_updated=True", "timeout_timestamp_ms=5"):
+            assert part in repr(state)
 
 
-class TestErrorTexts:
-    """What the contract refuses, the fake refuses with a hint."""
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda state: state.get, "no state value"),
+        (lambda state: state.getCurrentWatermarkMs(), "no watermark"),
+        (lambda state: state.update(None), "found NoneType"),
+        (lambda state: state.update(7), "found int"),
+        (lambda state: state.setTimeoutDuration("10 s"), r"found '10 s' \(str\)"),
+        (lambda state: state.setTimeoutDuration(0), "found 0"),
+        (lambda state: state.setTimeoutDuration(np.int64(1)), "numpy.int64"),
+        (lambda state: state.setTimeoutTimestamp(1), "has ProcessingTimeTimeout"),
+        (
+            lambda _: FakeGroupState(timeout=EVENT_TIME, watermark_ms=500).setTimeoutTimestamp(499),
+            r"499 is before(.|\n)* 500",
+        ),
+    ],
+)
+def test_what_the_contract_refuses_has_a_hint(
+    call: Callable[[FakeGroupState], object], text: str
+) -> None:
+    """The text says what was found."""
+    state = FakeGroupState(timeout="ProcessingTimeTimeout")
 
-    @pytest.mark.parametrize(
-        ("call", "text"),
-        [
-            (lambda state: state.get, "no state value"),
-            (lambda state: state.getCurrentWatermarkMs(), "no watermark"),
-            (lambda state: state.update(None), "found NoneType"),
-            (lambda state: state.update(7), "found int"),
-            (lambda state: state.setTimeoutDuration("10 s"), r"found '10 s' \(str\)"),
-            (lambda state: state.setTimeoutDuration(0), "found 0"),
-            (lambda state: state.setTimeoutDuration(np.int64(1)), "numpy.int64"),
-            (lambda state: state.setTimeoutTimestamp(1), "has ProcessingTimeTimeout"),
-        ],
-    )
-    def test_hint(self, call: Callable[[FakeGroupState], object], text: str) -> None:
-        """The text says what was found, and closes with a hint."""
-        state = FakeGroupState(timeout="ProcessingTimeTimeout")
-
-        with pytest.raises(
-            (ValueError, TypeError, RuntimeError), match=rf"{text}(.|\n)*\n\nHint: "
-        ):
-            call(state)
-
-    def test_watermark_hint(self) -> None:
-        """A timer before the watermark is answered with both numbers and the way out."""
-        state = FakeGroupState(timeout="EventTimeTimeout", watermark_ms=500)
-
-        with pytest.raises(ValueError, match=r"499 is before(.|\n)* 500(.|\n)*Hint: pass `max"):
-            state.setTimeoutTimestamp(499)
+    with pytest.raises((ValueError, TypeError, RuntimeError), match=rf"{text}(.|\n)*\n\nHint: "):
+        call(state)
 
 
 class TestStoredAfter:
     """The row that Spark keeps after a call."""
 
-    @pytest.fixture(name="state")
-    def _state(self) -> FakeGroupState:
-        """Make a state with the value (1,) and a timer at 700, at watermark 500."""
-        return FakeGroupState(
+    @pytest.mark.parametrize(
+        ("calls", "expected"),
+        [
+            ([], StoredGroup((1,), 700)),
+            ([("update", (2,))], StoredGroup((2,), None)),
+            ([("update", (2,)), ("setTimeoutTimestamp", 800)], StoredGroup((2,), 800)),
+            ([("setTimeoutTimestamp", 800)], StoredGroup((1,), 800)),
+            ([("remove",)], None),
+            ([("remove",), ("setTimeoutTimestamp", 800)], StoredGroup(None, 800)),
+        ],
+    )
+    def test_calls(self, calls: list[tuple[Any, ...]], expected: StoredGroup | None) -> None:
+        """An update without a timer clears the old one; a removal deletes it, or keeps one."""
+        state = FakeGroupState(
             value=(1,), timeout="EventTimeTimeout", watermark_ms=500, stored_timeout_ms=700
         )
+        for name, *arguments in calls:
+            getattr(state, name)(*arguments)
 
-    def test_untouched(self, state: FakeGroupState) -> None:
-        """A call that does nothing keeps value and timer."""
-        assert StoredGroup((1,), 700) == state.stored_after()
+        assert expected == state.stored_after()
 
     def test_nothing(self) -> None:
         """A call that does nothing for a new key stores nothing."""
         assert FakeGroupState().stored_after() is None
-
-    def test_update(self, state: FakeGroupState) -> None:
-        """An update without a new timer clears the old one."""
-        state.update((2,))
-
-        assert StoredGroup((2,), None) == state.stored_after()
-
-    def test_update_and_timer(self, state: FakeGroupState) -> None:
-        """An update with a timer stores both."""
-        state.update((2,))
-        state.setTimeoutTimestamp(800)
-
-        assert StoredGroup((2,), 800) == state.stored_after()
-
-    def test_timer_only(self, state: FakeGroupState) -> None:
-        """A timer alone moves the timer and keeps the value."""
-        state.setTimeoutTimestamp(800)
-
-        assert StoredGroup((1,), 800) == state.stored_after()
-
-    def test_remove(self, state: FakeGroupState) -> None:
-        """A removal deletes the row and its timer."""
-        state.remove()
-
-        assert state.stored_after() is None
-
-    def test_remove_and_timer(self, state: FakeGroupState) -> None:
-        """A removal with a timer keeps a row without a value."""
-        state.remove()
-        state.setTimeoutTimestamp(800)
-
-        assert StoredGroup(None, 800) == state.stored_after()
 
     def test_timeout_ignored(self) -> None:
         """A timeout that does nothing leaves the timer that will fire again."""
@@ -665,19 +530,14 @@ class TestStoredAfter:
         assert StoredGroup((1,), 499) == state.stored_after()
 
     def test_changed_in_place(self) -> None:
-        """A list changed in place and not given to update is lost, as in Spark."""
+        """A list changed in place is lost, as in Spark; after update it's stored as it ends."""
         state = FakeGroupState(value=([1],))
         state.get[0].append(2)
-
         assert StoredGroup(([1],), None) == state.stored_after()
 
-    def test_changed_after_update(self) -> None:
-        """A list changed after update is stored as it is at the end of the call."""
-        state = FakeGroupState()
         pages = [1]
         state.update((pages,))
         pages.append(2)
-
         assert StoredGroup(([1, 2],), None) == state.stored_after()
 
 
@@ -697,46 +557,26 @@ class TestNextCall:
         assert not later.is_updated
         assert later.timeout_timestamp_ms is None
         assert StoredGroup((2,), 800) == later.stored_after()
-        assert (600, 1_000) == (
-            later.getCurrentWatermarkMs(),
-            later.getCurrentProcessingTimeMs(),
-        )
+        assert (600, 1_000) == (later.getCurrentWatermarkMs(), later.getCurrentProcessingTimeMs())
+        later.remove()
+        assert not later.next_call().exists
 
-    def test_removed(self) -> None:
-        """After a removal the key is new."""
-        state = FakeGroupState(value=(1,))
-        state.remove()
-
-        assert not state.next_call().exists
-
-    @pytest.mark.parametrize(("watermark_ms", "fires"), [(799, False), (800, False), (801, True)])
-    def test_fires(self, watermark_ms: int, fires: bool) -> None:
-        """A timer fires when the watermark is strictly past it."""
-        state = FakeGroupState(timeout="EventTimeTimeout", watermark_ms=500)
-        state.setTimeoutTimestamp(800)
-
-        if fires:
-            assert state.next_call(watermark_ms=watermark_ms, has_timed_out=True).hasTimedOut
+    @pytest.mark.parametrize(("after_ms", "fires"), [(-1, False), (0, False), (1, True)])
+    @pytest.mark.parametrize("clock", ["watermark_ms", "processing_time_ms"])
+    def test_fires(self, clock: str, after_ms: int, fires: bool) -> None:
+        """A timer fires when its clock is strictly past it."""
+        if clock == "watermark_ms":
+            state = FakeGroupState(timeout="EventTimeTimeout", watermark_ms=500)
+            state.setTimeoutTimestamp(800)
         else:
-            with pytest.raises(ValueError, match=r"a timer at 800 does not fire(.|\n)*Hint: "):
-                state.next_call(watermark_ms=watermark_ms, has_timed_out=True)
-
-    @pytest.mark.parametrize(
-        ("processing_time_ms", "fires"), [(1_049, False), (1_050, False), (1_051, True)]
-    )
-    def test_fires_processing_time(self, processing_time_ms: int, fires: bool) -> None:
-        """A processing-time timer fires when the batch's time is strictly past it."""
-        state = FakeGroupState(timeout="ProcessingTimeTimeout", processing_time_ms=1_000)
-        state.setTimeoutDuration(50)
-        arguments: dict[str, Any] = {
-            "processing_time_ms": processing_time_ms,
-            "has_timed_out": True,
-        }
+            state = FakeGroupState(timeout="ProcessingTimeTimeout", processing_time_ms=500)
+            state.setTimeoutDuration(300)
+        arguments: dict[str, Any] = {clock: 800 + after_ms, "has_timed_out": True}
 
         if fires:
             assert state.next_call(**arguments).hasTimedOut
         else:
-            with pytest.raises(ValueError, match="a timer at 1050 does not fire"):
+            with pytest.raises(ValueError, match=r"a timer at 800 does not fire(.|\n)*Hint: "):
                 state.next_call(**arguments)
 
     def test_no_timer(self) -> None:

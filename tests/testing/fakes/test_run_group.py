@@ -166,10 +166,6 @@ class TestInput:
 
         assert [2, 0] == lengths
 
-    def test_unread(self, state: FakeGroupState) -> None:
-        """A function need not read its frames."""
-        assert run_group(_no_output, ("ann",), [_visits(1)], state).empty
-
     def test_no_rows(self, state: FakeGroupState) -> None:
         """Without rows and without a timeout Spark does not call."""
         with pytest.raises(ValueError, match=r"no frame(.|\n)*Hint: "):
@@ -187,11 +183,6 @@ class TestInput:
 
         with pytest.raises(ValueError, match=r"\['user', 'seconds'\] are expected(.|\n)*Hint: "):
             run_group(_count_visits, ("ann",), frames, state, columns=columns)
-
-    def test_columns(self, state: FakeGroupState) -> None:
-        """The first frame, too, is compared with `columns`."""
-        with pytest.raises(ValueError, match=r"\['user'\] are expected"):
-            run_group(_count_visits, ("ann",), [_visits(1)], state, columns=["user"])
 
 
 class TestTimeoutInput:
@@ -241,10 +232,6 @@ class TestOutput:
         assert [1, 2, 3] == found["visits"].tolist()
         assert [0, 1, 2] == found.index.tolist()
 
-    def test_order(self) -> None:
-        """Columns are taken by name and come in the order of the output schema."""
-        assert OUTPUT == list(_call([_counts(1)[["visits", "user"]]]).columns)
-
     @pytest.mark.parametrize("frame", [pd.DataFrame(), _counts()])
     def test_empty(self, frame: pd.DataFrame) -> None:
         """Frames without rows are dropped, with or without columns."""
@@ -257,10 +244,6 @@ class TestOutput:
 
         assert expected == list(found.columns)
         assert found.empty
-
-    def test_unknown_columns(self) -> None:
-        """Without output columns the first frame with rows names them."""
-        assert OUTPUT == list(_call([pd.DataFrame(), _counts(1)], None).columns)
 
     @pytest.mark.parametrize(
         ("result", "text"),
@@ -348,11 +331,3 @@ class TestState:
 
         with pytest.raises(TypeError, match=r"numpy.int64(.|\n)*Hint: pass `int"):
             run_group(set_int64, ("ann",), [_visits(1)], state)
-
-    def test_inputs_unchanged(self, state: FakeGroupState) -> None:
-        """The frames of the test are handed over as they are and not changed by the call."""
-        frame = _visits(1, 2)
-        before = frame.copy()
-        run_group(_count_visits, ("ann",), [frame], state)
-
-        pd.testing.assert_frame_equal(before, frame)
