@@ -24,6 +24,7 @@ from sessionkit.testing.pictures.literals import plain_key
 from sessionkit.testing.strategies import Arrival, timelines
 
 PAGE = View(url="/", seconds=1.0)
+LOGIC: Any = visits.logic
 MILLISECOND = timedelta(milliseconds=1)
 
 
@@ -219,7 +220,7 @@ def test_quarantined_events_say_why() -> None:
 
 def test_an_event_that_fails_is_in_no_session() -> None:
     """Under `on_error="reject"`; the error is the reason."""
-    spec = attrs.evolve(visits, logic=attrs.evolve(visits.logic, update=broken), on_error="reject")
+    spec = attrs.evolve(visits, logic=attrs.evolve(LOGIC, update=broken), on_error="reject")
     failing = View("/broken", 1.0)
     found = explain_session(spec, "ann", [*pages("10:00"), (at("10:10"), failing)])
     (failed,) = found.rejected

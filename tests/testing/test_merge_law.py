@@ -99,13 +99,15 @@ def finish(session: Session, state: Visit) -> VisitRow:
 
 
 def _spec(**changes: Any) -> SessionSpec[View, Visit, VisitRow]:
-    functions = {name: changes.pop(name) for name in ("create", "update") if name in changes}
-    functions["merge"] = changes.pop("merge", merge)
+    functions = {
+        name: changes.pop(name, default)
+        for name, default in {"create": create, "update": update, "merge": merge}.items()
+    }
     settings: dict[str, Any] = {"timeout": EventTimeGap("30 minutes"), **changes}
     return SessionSpec(
         keys={"user": str},
         event_time="at",
-        logic=Functions(**{"create": create, "update": update, "finish": finish, **functions}),
+        logic=Functions(finish=finish, **functions),
         watermark_delay="10 minutes",
         **settings,
     )

@@ -14,7 +14,6 @@ from pyspark.sql import DataFrame, SparkSession
 from sessionkit import SessionSpec
 from sessionkit.addons.monitor import monitor
 from tests.support.figures import FIGURES, Record
-from tests.support.options import grouped
 from tests.support.prometheus import Prometheus, PrometheusMissingError, running_prometheus
 from tests.support.streams import FileStream, needs_own_process
 from tests.support.visits import SHARED, View, views
@@ -57,7 +56,7 @@ class Visit:
         self.pages += later.pages
 
 
-VISITS: Final = SessionSpec.of(Visit, **grouped(event=View, gap="30m", on_error="reject", **SHARED))
+VISITS: Final = SessionSpec.of(Visit, event=View, gap="30m", on_error="reject", **SHARED)
 
 
 @attrs.define

@@ -4,12 +4,13 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 from pyspark.sql import SparkSession
 
+from sessionkit import Storage
 from sessionkit._engine.counts import COUNTED
 from sessionkit.addons.monitor import QueryStatus
-from tests.support.options import evolved
 from tests.support.streams import FileStream
 from tests.support.visits import MINUTE, NOON, SESSIONS, views
 
@@ -31,7 +32,7 @@ def test_buckets_tell_how_many_sessions_are_open(
     spark: SparkSession, tmp_path: Path, layout: Any
 ) -> None:
     """Touched in a micro-batch or not, all are in the sum, as they are in the checkpoint."""
-    spec = evolved(SESSIONS, layout=layout)
+    spec = attrs.evolve(SESSIONS, storage=Storage(layout=layout))
     stream = FileStream(spark, spec, tmp_path)
     stream.put(FIRST, SECOND)
     earlier = followed(stream)

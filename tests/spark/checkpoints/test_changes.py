@@ -3,22 +3,22 @@
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 from pyspark.sql import SparkSession
 
-from sessionkit import SessionkitError, UnsupportedError
+from sessionkit import SessionkitError, Storage, UnsupportedError
 from sessionkit.spark import changed_sessions, open_sessions_frame
 from sessionkit.spark.checkpoints.changes import CHANGELOGS, check_feed
 from sessionkit.spark.checkpoints.state_reader import FORMAT
 from sessionkit.spark.jobs.pages import PROVIDER, ROCKSDB, check_operator
-from tests.support.options import evolved
 from tests.support.spark_settings import changed
 from tests.support.streams import FileStream
 from tests.support.visits import SESSIONS, views
 
 IN_ROCKSDB = {PROVIDER: ROCKSDB, CHANGELOGS: "true"}
-SESSIONS_IN_PAGES = evolved(SESSIONS, layout="pages", bucket_count=2)
-SESSIONS_IN_BUCKETS = evolved(SESSIONS, layout="buckets", bucket_count=2)
+SESSIONS_IN_PAGES = attrs.evolve(SESSIONS, storage=Storage(layout="pages", bucket_count=2))
+SESSIONS_IN_BUCKETS = attrs.evolve(SESSIONS, storage=Storage(bucket_count=2))
 FIRST, SECOND = views(("ann", 0), ("bob", 0), ("cy", 0)), views(("ann", 1), ("ann", 50), ("d", 60))
 
 

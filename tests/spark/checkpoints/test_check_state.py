@@ -15,19 +15,21 @@ from pyspark.sql import SparkSession
 
 from sessionkit import (
     EventTimeGap,
+    Functions,
     KeyState,
     KeyTimes,
     RenamedFrom,
+    SessionSpec,
     SpecError,
     StateCorruptedError,
     StatefulSpec,
     StateMismatchError,
+    Storage,
     UserFunctionError,
 )
 from sessionkit.spark import Files, check_checkpoint, open_sessions, start_query, stored_keys
 from tests.support.faults.disks import DAMAGES as FILE_DAMAGES
 from tests.support.figures import FIGURES
-from tests.support.options import grouped, session_spec
 from tests.support.streams import FileStream, begun_at
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
@@ -37,7 +39,6 @@ RULES: dict[str, Any] = {
     "event_time": "at",
     "timeout": EventTimeGap("30m"),
     "watermark_delay": "10m",
-    "bucket_count": 8,
 }
 
 
@@ -98,10 +99,11 @@ def broken(old: Before) -> Words:
     raise ValueError(old.gone)
 
 
-def spec_of(layout: Any, update: Callable[..., Any], **more: Any) -> Any:
+def spec_of(layout: Any, update: Callable[..., Any], buckets: int = 8, **storage: Any) -> Any:
     """Return a spec of sessions in a layout, or of keys in buckets."""
     if layout != "keys":
-        return session_spec(update=update, merge=merge, layout=layout, **(RULES | more))
+        stored = Storage(layout=layout, bucket_count=buckets, **storage)
+        return SessionSpec(logic=Functions(update=update, merge=merge), storage=stored, **RULES)
     cls = update.__annotations__["state"]
 
     def process(key: Any, events: list[View], state: KeyState[Any], times: KeyTimes) -> Any:
@@ -110,7 +112,8 @@ def spec_of(layout: Any, update: Callable[..., Any], **more: Any) -> Any:
             update(found, event)
         state.set(found)
 
-    return StatefulSpec(**grouped(state=cls, result=cls, process=process, **(RULES | more)))
+    stored = Storage(bucket_count=buckets, **storage)
+    return StatefulSpec(state=cls, result=cls, process=process, storage=stored, **RULES)
 
 
 def views(minute: int) -> pa.Table:
@@ -391,7 +394,7 @@ def test_a_single_row_that_is_older_or_gone_is_named(
     spark: SparkSession, first: list[str], found: str, tmp_path: Path
 ) -> None:
     """A snapshot lacks what one user's event has changed; the changes have it."""
-    stream = FileStream(spark, spec_of("keys", count, bucket_count=64), tmp_path)
+    stream = FileStream(spark, spec_of("keys", count, buckets=64), tmp_path)
     stream.put(views(0).slice(0, len(first)), views(1).slice(1, 1))
     stream.run()
     check_checkpoint(stream.checkpoint, stream.spec, deep=True, spark=spark)

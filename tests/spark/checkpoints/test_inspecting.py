@@ -13,8 +13,10 @@ from pyspark.sql import SparkSession
 from sessionkit import (
     EventTimeGap,
     Functions,
+    Inputs,
     KeyState,
     KeyTimes,
+    Lateness,
     SessionRules,
     SessionSpec,
     StatefulSpec,
@@ -24,7 +26,6 @@ from sessionkit.__main__ import main
 from sessionkit.spark._logs import Progress
 from sessionkit.spark.checkpoints import inspecting
 from sessionkit.testing import SessionDriver, hours
-from tests.support.options import evolved
 from tests.support.streams import FileStream
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
@@ -136,16 +137,19 @@ def test_sessions_are_inspected(spark: SparkSession, tmp_path: Path, capsys: Any
 @pytest.mark.parametrize(
     "options",
     [
-        {"drop_duplicates_for": "2 days"},
-        {"allowed": "2 days"},
-        pytest.param({"allowed": "2 days", "layout": "pages"}, marks=pytest.mark.long),
+        {"inputs": Inputs(drop_duplicates_for="2 days")},
+        {"lateness": Lateness(allowed="2 days")},
+        pytest.param(
+            {"lateness": Lateness(allowed="2 days"), "storage": Storage(layout="pages")},
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_closed_sessions_are_not_called_open(
     spark: SparkSession, tmp_path: Path, capsys: Any, options: dict[str, Any]
 ) -> None:
     """What is only remembered of a session that has closed is counted apart."""
-    stream = FileStream(spark, evolved(VISITS, **options), tmp_path)
+    stream = FileStream(spark, attrs.evolve(VISITS, **options), tmp_path)
     stream.put(table(("ann", 0), ("bob", 5)), table(("cyd", 200)), table(("dan", 210)))
     stream.run()
 

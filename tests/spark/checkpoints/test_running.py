@@ -3,14 +3,14 @@
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 from pyspark.sql import SparkSession
 
-from sessionkit import SessionkitError
+from sessionkit import SessionkitError, Storage
 from sessionkit.spark import changed_sessions, open_sessions, open_sessions_frame
 from sessionkit.spark.checkpoints.changes import CHANGELOGS
 from sessionkit.spark.checkpoints.state_reader import reads_state
-from tests.support.options import evolved
 from tests.support.spark_settings import changed
 from tests.support.streams import FileStream
 from tests.support.visits import SESSIONS, views
@@ -23,7 +23,7 @@ def test_open_sessions_are_read_while_the_query_runs(
     """After its last finished micro-batch, or an earlier one that Spark still has; and changes."""
     if not reads_state(spark):
         pytest.skip("Spark 3.5 can't read state")
-    spec = evolved(SESSIONS, layout=layout, bucket_count=2)
+    spec = attrs.evolve(SESSIONS, storage=Storage(layout=layout, bucket_count=2))
     stream = FileStream(spark, spec, tmp_path)
     stream.put(views(("ann", 0), ("bob", 0)), views(("ann", 1)))
 

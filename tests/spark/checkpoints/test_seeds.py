@@ -37,7 +37,6 @@ from sessionkit.spark._grouping import bucket_number, bucket_of_forms, key_forms
 from sessionkit.spark.checkpoints.reading import key_row
 from sessionkit.state._types import key_form
 from sessionkit.testing import SessionDriver, StatefulDriver
-from tests.support.options import evolved
 from tests.support.session_specs import Reading, collecting, in_order
 from tests.support.stateful_specs import Amount, summing
 from tests.support.streams import FileStream
@@ -343,7 +342,7 @@ def test_what_can_not_be_carried_over_is_refused() -> None:
     """Each difference that stands in the way is named."""
     old = collecting(EventTimeGap(GAP))
     exclusive = EventTimeGap(GAP, gap_inclusive=False)
-    new = evolved(old, keys={"other": str}, version=2, timeout=exclusive)
+    new = attrs.evolve(old, keys={"other": str}, storage=Storage(version=2), timeout=exclusive)
 
     with pytest.raises(StateMismatchError) as refused:
         migrate("nowhere", old, new, "nowhere")

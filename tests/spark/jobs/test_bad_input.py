@@ -25,7 +25,6 @@ from sessionkit._instants import micros_of
 from sessionkit.spark import apply_with_state, check_checkpoint, sessionize
 from sessionkit.spark.dedup import drop_duplicates_within
 from sessionkit.testing import SessionDriver
-from tests.support.options import evolved
 from tests.support.stateful_specs import ignore, summing
 from tests.support.streams import FileStream, observed
 
@@ -85,6 +84,11 @@ SUMS = SessionSpec(
 )
 
 
+def sums(**functions: Any) -> SessionSpec[Tick, Sum, Sum]:
+    """Return the spec with some of its functions changed."""
+    return attrs.evolve(SUMS, logic=attrs.evolve(SUMS.logic, **functions))
+
+
 def ticks(*rows: tuple[str | None, datetime | int | None, float | None]) -> pa.Table:
     """Return rows as a file's table, numbered by `offset`; a time may be in microseconds."""
     keys, times, amounts = zip(*rows, strict=True)
@@ -131,7 +135,7 @@ def test_a_stream_quarantines_and_counts_what_is_no_event(
 
     So is an event over which a function fails; its session, which is stored by then, goes on.
     """
-    spec = evolved(SUMS, update=fail_on_unlucky, on_error="reject")
+    spec = attrs.evolve(sums(update=fail_on_unlucky), on_error="reject")
     stream = FileStream(spark, spec, tmp_path, with_rejected=True)
     stream.put(
         pa.concat_tables([BAD, ticks(("e", NOON, 1.0))]),
@@ -160,7 +164,7 @@ def test_a_stream_quarantines_and_counts_what_is_no_event(
 
 def id_on_the_driver(key: str, time: datetime, amount: float) -> str | None:
     """Return by what the test driver knows an event, which it rejects."""
-    driver = SessionDriver(evolved(SUMS, update=fail_on_unlucky, on_error="reject"))
+    driver = SessionDriver(attrs.evolve(sums(update=fail_on_unlucky), on_error="reject"))
     driver.add(key, time + 60 * MINUTE, Tick(amount, None))
     driver.run_batch()
     driver.add(key, time, Tick(amount, None))
@@ -173,7 +177,7 @@ def test_one_date_far_ahead_is_set_aside_on_a_stream_and_on_a_batch(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """Of a replay, whose dates the clock can't judge: no later row is late for it."""
-    spec = evolved(SUMS, max_jump="30 days")
+    spec = attrs.evolve(SUMS, inputs=Inputs(max_jump="30 days"))
     past = NOON - timedelta(days=3650)
     first = [("a", past + MINUTE * minute, 1.0) for minute in range(5)]
     stream = FileStream(spark, spec, tmp_path, with_rejected=True)
@@ -250,7 +254,7 @@ def test_a_function_that_raises_stops_the_query_with_its_name_key_and_line(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """What reaches the driver names function and key, and keeps the user's traceback."""
-    spec = evolved(SUMS, update=fail_on_unlucky)
+    spec = sums(update=fail_on_unlucky)
     stream = FileStream(spark, spec, tmp_path)
     stream.put(ticks(("a", NOON, 1.0), ("a", NOON + MINUTE, 13.0)))
 
@@ -272,7 +276,7 @@ def test_a_row_that_finish_promises_and_forgets_stops_the_query(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """On a stream and on a batch: a session without its row would be lost."""
-    spec = evolved(SUMS, finish=finish_some)
+    spec = sums(finish=finish_some)
     stream = FileStream(spark, spec, tmp_path)
     stream.put(ticks(("a", NOON, 1.0), ("b", NOON, 13.0)))
     batch = sessionize(spark.read.parquet(str(stream.source)), spec)
@@ -286,7 +290,7 @@ def test_a_row_that_finish_promises_and_forgets_stops_the_query(
 
 def test_failed_events_are_data_where_the_spec_says_so(spark: SparkSession, tmp_path: Path) -> None:
     """The event is counted and handed out, and its session is as if it had never come."""
-    spec = evolved(SUMS, update=fail_on_unlucky, on_error="reject")
+    spec = attrs.evolve(sums(update=fail_on_unlucky), on_error="reject")
     rows = ticks(("a", NOON, 1.0), ("a", NOON + MINUTE, 13.0), ("a", NOON + 2 * MINUTE, 4.0))
     frame = read(spark, tmp_path, rows)
 
@@ -330,7 +334,11 @@ SCHEMA_CASES: list[tuple[Any, Any, str]] = [
     (lambda f: f.withColumn("at", F.col("at").cast("timestamp_ntz")), {}, "timestamp_ntz"),
     (lambda f: f.withColumn("at", F.unix_micros("at")), {}, "must be a timestamp, found bigint"),
     (lambda f: f.withColumn("key", F.lit(1.5)), {}, "a float can't be a key"),
-    (lambda f: f, {"nulls": "refuse"}, "may be null, and the spec says nulls='refuse'"),
+    (
+        lambda f: f,
+        {"inputs": Inputs(nulls="refuse")},
+        "may be null, and the spec says nulls='refuse'",
+    ),
 ]
 
 
@@ -342,7 +350,7 @@ def test_columns_that_do_not_fit_are_refused_on_the_driver(
     frame = change(read(spark, tmp_path, BAD))
 
     with pytest.raises(SchemaError) as caught:
-        sessionize(frame, evolved(SUMS, **options))
+        sessionize(frame, attrs.evolve(SUMS, **options))
 
     assert text in str(caught.value)
     assert "Hint:" in str(caught.value)
@@ -352,7 +360,7 @@ def test_a_null_that_is_refused_says_what_may_be_done(spark: SparkSession, tmp_p
     """A field may be Optional; a key may be filled; an event time can only be there or not."""
     frame = read(spark, tmp_path, BAD)
     filled = frame.withColumn("key", F.coalesce("key", F.lit("?")))
-    strict = evolved(SUMS, nulls="refuse")
+    strict = attrs.evolve(SUMS, inputs=Inputs(nulls="refuse"))
 
     with pytest.raises(SchemaError) as refused:
         sessionize(filled, strict)
@@ -423,15 +431,18 @@ def test_what_does_not_pickle_is_named(spark: SparkSession, tmp_path: Path) -> N
         return state
 
     with connection, pytest.raises(NotPicklableError) as caught:
-        sessionize(read(spark, tmp_path, BAD), evolved(SUMS, finish=log))
+        sessionize(read(spark, tmp_path, BAD), sums(finish=log))
 
     assert "`finish`" in str(caught.value)
     assert "`connection`, a TextIOWrapper" in str(caught.value)
 
 
 CHANGES: list[tuple[dict[str, Any], str]] = [
-    ({"version": 2}, "`state_version` is 2 in the spec, 1 in the checkpoint"),
-    ({"bucket_count": 4}, "`bucket_count` is 4 in the spec, 2 in the checkpoint"),
+    (
+        {"storage": Storage(bucket_count=2, version=2)},
+        "`state_version` is 2 in the spec, 1 in the checkpoint",
+    ),
+    ({"storage": Storage(bucket_count=4)}, "`bucket_count` is 4 in the spec, 2 in the checkpoint"),
     ({"timeout": EventTimeGap("9 minutes")}, "`gap` is 9 minutes in the spec, 10 minutes in the"),
     ({"watermark_delay": "6 minutes"}, "`watermark_delay` is 6 minutes in the spec, 5 minutes in"),
 ]
@@ -448,11 +459,11 @@ def test_a_checkpoint_under_other_rules_is_found_before_the_start(
     stream.put(ticks(("a", NOON + MINUTE, 1.0)))
     for change, text in CHANGES:
         with pytest.raises(Exception, match="under other rules") as caught:
-            check_checkpoint(stream.checkpoint, evolved(SUMS, **change), spark=spark)
+            check_checkpoint(stream.checkpoint, attrs.evolve(SUMS, **change), spark=spark)
         assert text in str(caught.value)
 
     with pytest.raises((StreamingQueryException, PythonException)) as stopped:
-        attrs.evolve(stream, spec=evolved(SUMS, **CHANGES[0][0])).run()
+        attrs.evolve(stream, spec=attrs.evolve(SUMS, **CHANGES[0][0])).run()
 
     assert CHANGES[0][1] in str(stopped.value)
 

@@ -12,7 +12,6 @@ from pyspark.sql import SparkSession
 from sessionkit import EventTimeGap, SessionSpec, StatefulSpec
 from sessionkit.aggregates import count
 from sessionkit.spark import batch_counts
-from tests.support.options import grouped
 from tests.support.streams import FileStream
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
@@ -38,10 +37,8 @@ BOTH: dict[str, Any] = {
     "event_time": "at",
     "watermark_delay": "10 minutes",
 }
-SESSIONS = SessionSpec.aggregate(View, {"views": count()}, **grouped(gap="30 minutes", **BOTH))
-KEYS = StatefulSpec(
-    **grouped(process=count_views, state=Seen, timeout=EventTimeGap("30 minutes"), **BOTH)
-)
+SESSIONS = SessionSpec.aggregate(View, {"views": count()}, gap="30 minutes", **BOTH)
+KEYS = StatefulSpec(process=count_views, state=Seen, timeout=EventTimeGap("30 minutes"), **BOTH)
 
 
 def views(*rows: tuple[str | None, float]) -> pa.Table:

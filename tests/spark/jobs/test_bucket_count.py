@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pyarrow as pa
@@ -9,11 +10,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from sessionkit import EventTimeGap
+from sessionkit import EventTimeGap, Storage
 from sessionkit.spark import Files, migrate
 from sessionkit.spark._grouping import PARTITIONS, for_stream
 from sessionkit.spark.checkpoints.state_reader import reads_state, stored_groups
-from tests.support.options import evolved
 from tests.support.session_specs import collecting
 from tests.support.spark_settings import changed
 from tests.support.streams import FileStream
@@ -55,8 +55,13 @@ def test_a_stream_has_as_many_buckets_as_help(
     """Four a shuffle partition, up to 64; beyond 64 partitions one each."""
     with changed(spark, {PARTITIONS: str(setting)}):
         assert buckets == for_stream(SPEC, spark).storage.buckets
-        assert 3 == for_stream(evolved(SPEC, bucket_count=3), spark).storage.buckets
-        pages = for_stream(evolved(SPEC, layout="pages"), spark)
+        assert (
+            3
+            == for_stream(
+                attrs.evolve(SPEC, storage=Storage(bucket_count=3)), spark
+            ).storage.buckets
+        )
+        pages = for_stream(attrs.evolve(SPEC, storage=Storage(layout="pages")), spark)
         assert buckets == pages.storage.buckets
     assert SPEC.storage.bucket_count is None
     assert 64 == SPEC.storage.buckets
@@ -64,10 +69,12 @@ def test_a_stream_has_as_many_buckets_as_help(
 
 @pytest.mark.parametrize("layout", ["buckets", pytest.param("pages", marks=pytest.mark.long)])
 def test_a_restart_under_another_setting_says_what_to_pass(
-    spark: SparkSession, tmp_path: Path, layout: str
+    spark: SparkSession, tmp_path: Path, layout: Any
 ) -> None:
     """What reads the checkpoint takes the number from there; with the number, the query goes on."""
-    stream = FileStream(spark, evolved(SPEC, layout=layout), tmp_path, shape=with_gap)
+    stream = FileStream(
+        spark, attrs.evolve(SPEC, storage=Storage(layout=layout)), tmp_path, shape=with_gap
+    )
     stream.put(minutes(0, 3))
     stream.run()
     if reads_state(spark):
@@ -81,7 +88,9 @@ def test_a_restart_under_another_setting_says_what_to_pass(
             stream.run()
         assert "Hint: pass storage=Storage(bucket_count=8), as it was started" in str(found.value)
         stream.put(minutes(60))
-        attrs.evolve(stream, spec=evolved(stream.spec, bucket_count=8)).run()
+        attrs.evolve(
+            stream, spec=attrs.evolve(SPEC, storage=Storage(layout=layout, bucket_count=8))
+        ).run()
 
     rows = sorted((row["key"], len(row["values"])) for row in stream.rows())
     assert sorted((f"key {key}", 3) for key in range(40)) == rows

@@ -3,20 +3,20 @@
 from datetime import date, timedelta
 from pathlib import Path
 
+import attrs
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from sessionkit import SchemaError, SessionkitError, SpecError
+from sessionkit import SchemaError, SessionkitError, SpecError, Storage
 from sessionkit.__main__ import main
 from sessionkit.spark import batch_counts, erase_key, sessionize
 from sessionkit.spark._logs import progress_of
-from tests.support.options import evolved
 from tests.support.streams import FileStream
 from tests.support.visits import NOON, SESSIONS
 
-SPEC = evolved(SESSIONS, keys={"user": str, "day": date}, bucket_count=2)
-IN_PAGES = evolved(SPEC, layout="pages")
+SPEC = attrs.evolve(SESSIONS, keys={"user": str, "day": date}, storage=Storage(bucket_count=2))
+IN_PAGES = attrs.evolve(SPEC, storage=Storage(layout="pages", bucket_count=2))
 DAY = date(2026, 3, 8)
 
 

@@ -41,7 +41,6 @@ from sessionkit.spark.jobs import rows as public_rows
 from sessionkit.spec.logic import Events
 from sessionkit.testing import Rejection, SessionDriver, SessionEvent, SessionRow
 from sessionkit.timeouts._session_rules import CLOSED_BY
-from tests.support.options import grouped
 from tests.support.spark_settings import changed
 from tests.support.streams import FileStream
 
@@ -180,15 +179,19 @@ RULES: Final = {**ALONE, "all": reduce(lambda one, other: one | other, ALONE.val
 # where a session is dropped; and of a session with several rows the last one is compared.
 OPTIONS: Final[dict[str, dict[str, Any]]] = {
     "both": {
-        "with_events": True,
+        "results": Results(with_events=True),
         "state": Fragile,
         "on_error": "reject",
-        "passthrough": {"offset": int},
-        "event_id": ("offset",),
-        "drop_duplicates_for": "0 seconds",
-        "bucket_count": 3,
+        "inputs": Inputs(
+            passthrough={"offset": int}, event_id=("offset",), drop_duplicates_for="0 seconds"
+        ),
+        "storage": Storage(bucket_count=3),
     },
-    "per event": {"per_event": True, "drop_duplicates_for": "1 hour", "judged_by": "session"},
+    "per event": {
+        "per_event": True,
+        "inputs": Inputs(drop_duplicates_for="1 hour"),
+        "lateness": Lateness(judged_by="session"),
+    },
     "in sequence": {
         "state": Trail,
         "order": "event_time",
@@ -201,9 +204,13 @@ OPTIONS: Final[dict[str, dict[str, Any]]] = {
         "timeout": SessionRules(GAP, state_gap=short_with_many),
         "memory": Memory(time_to_live="1 day", remember=remember, last={"landed": "before"}),
     },
-    "jumps": {"aggregates": True, "max_future_skew": None, "max_jump": "1 day"},
-    "early": {"aggregates": True, "emit": "on_update", "reopen_within": "1 hour"},
-    "lateness": {"allowed": "1 hour"},
+    "jumps": {"aggregates": True, "inputs": Inputs(max_future_skew=None, max_jump="1 day")},
+    "early": {
+        "aggregates": True,
+        "results": Results(emit="on_update"),
+        "lateness": Lateness(reopen_within="1 hour"),
+    },
+    "lateness": {"lateness": Lateness(allowed="1 hour")},
     "remembered": {
         "aggregates": True,
         "memory": Memory(time_to_live="1 day", first={"landed": "most"}),
@@ -229,7 +236,7 @@ def settings(**options: Any) -> dict[str, Any]:
         "event_time": "ts",
         "timeout": GAP,
         "watermark_delay": "2 minutes",
-        "bucket_count": 1,
+        "storage": Storage(bucket_count=1),
         **options,
     }
 
@@ -238,19 +245,19 @@ def ruled(options: dict[str, Any], *, aggregated: bool) -> SessionSpec[Any, Any,
     rules = SessionRules(**{"gap": GAP, **options})
     given = settings(timeout=rules, order="event_time" if rules.in_order else "arrival")
     if aggregated:
-        return SessionSpec.aggregate(View, {"numbers": agg.collect("n")}, **grouped(**given))
-    return SessionSpec.of(Visit, **grouped(**given))
+        return SessionSpec.aggregate(View, {"numbers": agg.collect("n")}, **given)
+    return SessionSpec.of(Visit, **given)
 
 
 def optional(options: dict[str, Any]) -> SessionSpec[Any, Any, Any]:
     given = settings(**options)
     state, aggregated = given.pop("state", Visit), given.pop("aggregates", False)
     if given.pop("per_event", False):
-        return SessionSpec.per_event(View, **grouped(**given))
+        return SessionSpec.per_event(View, **given)
     if aggregated:
         numbers = {"numbers": agg.collect("n"), "most": agg.max("n")}
-        return SessionSpec.aggregate(View, numbers, **grouped(**given))
-    return SessionSpec.of(state, **grouped(**given))
+        return SessionSpec.aggregate(View, numbers, **given)
+    return SessionSpec.of(state, **given)
 
 
 SPECS: Final = {
@@ -421,6 +428,16 @@ def stream(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Fil
     return files
 
 
+def chosen(options: dict[str, Any]) -> list[str]:
+    """Return the names of the options in groups that aren't as a spec has them by default."""
+    return [
+        field.name
+        for group, cls in GROUPS.items()
+        for field in attrs.fields(cls)
+        if group in options and getattr(options[group], field.name) != getattr(cls(), field.name)
+    ]
+
+
 def test_every_option_has_a_case() -> None:
     """Here, or in a test of its own, which is there."""
     own = {
@@ -431,7 +448,8 @@ def test_every_option_has_a_case() -> None:
     }
     own = own - GROUPS.keys() - {"late_events"}  # It's for a StatefulSpec.
     here = {name for options in (*RULES.values(), *OPTIONS.values()) for name in options}
-    here = here - ALWAYS - LOGIC | {"state_gap"}
+    here |= {name for options in OPTIONS.values() for name in chosen(options)}
+    here = here - ALWAYS - LOGIC - GROUPS.keys() | {"state_gap"}
     assert own == here | ELSEWHERE.keys() | ALWAYS | {"logic", "gap"}
     assert not here & ELSEWHERE.keys()
     for path in ELSEWHERE.values():

@@ -25,7 +25,6 @@ from sessionkit import (
 from sessionkit.spark import check_checkpoint, sessionize
 from sessionkit.spark.jobs.pages import PROVIDER, ROCKSDB, check_operator, check_pages
 from tests.support.clocked import Trigger
-from tests.support.options import evolved
 from tests.support.scenarios import Life, command, commanded, instant, on_driver, on_spark, tick
 from tests.support.streams import FileStream, begun_at
 
@@ -109,15 +108,20 @@ def test_a_checkpoint_in_pages_is_checked_and_read(spark: SparkSession, tmp_path
     check_checkpoint(stream.checkpoint, SUMS, spark=spark)
 
     assert {f"key {n}" for n in range(10_000)} == {one.key.key for one in stream.open()}
-    buckets: Any = evolved(SUMS, layout="buckets")
+    buckets: Any = attrs.evolve(SUMS, storage=Storage())
     for spec, text in [
-        (evolved(SUMS, bucket_count=4), "`bucket_count` is 4 in the spec, 8 in the"),
+        (
+            attrs.evolve(SUMS, storage=Storage(layout="pages", bucket_count=4)),
+            "`bucket_count` is 4 in the spec, 8 in the",
+        ),
         (buckets, "`layout` is 'buckets' in the spec, 'pages' in the checkpoint"),
     ]:
         with pytest.raises(StateMismatchError, match=text):
             check_checkpoint(stream.checkpoint, spec, spark=spark)
     stream.put(ticks(("key 1", NOON)))
-    newer = attrs.evolve(stream, spec=evolved(SUMS, version=2))
+    newer = attrs.evolve(
+        stream, spec=attrs.evolve(SUMS, storage=Storage(layout="pages", version=2))
+    )
     with pytest.raises(Exception, match="`state_version` is 2 in the spec, 1 in the checkpoint"):
         newer.run()
 

@@ -24,7 +24,6 @@ from sessionkit import (
     by_bucket,
 )
 from sessionkit.spark import apply_with_state, check_checkpoint, stored_keys
-from tests.support.options import evolved
 from tests.support.scenarios import SCHEMA, Log, command, commanded, instant, tick
 from tests.support.streams import FileStream, observed
 
@@ -158,7 +157,7 @@ YEARS_S: Final = 60 * 365 * 24 * 3600
 
 CHANGED: Final[dict[str, Any]] = {
     "watermark_delay": "1 second",
-    "version": 2,
+    "storage": Storage(bucket_count=2, version=2),
 }
 NAMED: Final = [
     "`watermark_delay` is 1 second in the spec, 0 seconds in the checkpoint",
@@ -187,12 +186,12 @@ def test_late_rows_are_processed_where_the_spec_says_so(
     ] == counts
     (stored,) = stored_keys(stream.checkpoint, spec, spark=spark)
     assert Log(["first", "late", "by years", "later"]) == stored.state
-    _check_refused(stream, evolved(spec, **CHANGED))
+    _check_refused(stream, attrs.evolve(spec, **CHANGED))
 
 
 def _check_refused(stream: FileStream, changed: StatefulSpec[Any, Any, Any]) -> None:
     """Check that a restart under other rules is refused, on the driver and by the query."""
-    check_checkpoint(stream.checkpoint, evolved(changed, **_unchanged(stream)))
+    check_checkpoint(stream.checkpoint, attrs.evolve(changed, **_unchanged(stream)))
     with pytest.raises(StateMismatchError, match="under other rules") as refused:
         check_checkpoint(stream.checkpoint, changed)
     stream.put(commands(command("a", 200, "look")))
@@ -207,7 +206,7 @@ def _check_refused(stream: FileStream, changed: StatefulSpec[Any, Any, Any]) -> 
 
 def _unchanged(stream: FileStream) -> dict[str, Any]:
     spec = stream.spec
-    return {"watermark_delay": spec.watermark_delay, "version": spec.storage.version}
+    return {"watermark_delay": spec.watermark_delay, "storage": spec.storage}
 
 
 # -- instants that are none --------------------------------------------------------------------

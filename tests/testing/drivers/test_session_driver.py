@@ -526,7 +526,8 @@ def test_an_event_is_read_when_it_is_added() -> None:
 
 def test_a_function_that_raises_leaves_the_driver_as_it_was() -> None:
     """As in Spark, whose query would stop: the events still wait, and no state was changed."""
-    driver = driver_of(attrs.evolve(visits, logic=attrs.evolve(visits.logic, update=strict)))
+    logic: Any = visits.logic
+    driver = driver_of(attrs.evolve(visits, logic=attrs.evolve(logic, update=strict)))
     driver.add("bob", at("10:05"), PAGE)
     driver.add("ann", at("10:05"), View("/broken", 1.0))
     before = all_of(driver)

@@ -345,7 +345,7 @@ def test_a_timeout_that_cannot_be_sent_back(
     make_state: MakeState, name: str, number: Refused
 ) -> None:
     """Neither int nor float: PySpark fails the task with it, the fake the call."""
-    timeout = EVENT_TIME if name == "setTimeoutTimestamp" else PROCESSING_TIME
+    timeout: Any = EVENT_TIME if name == "setTimeoutTimestamp" else PROCESSING_TIME
     state = make_state(timeout=timeout, watermark_ms=0)
 
     with pytest.raises(TypeError):
@@ -478,7 +478,9 @@ class TestConstruction:
         (lambda state: state.setTimeoutDuration(np.int64(1)), "numpy.int64"),
         (lambda state: state.setTimeoutTimestamp(1), "has ProcessingTimeTimeout"),
         (
-            lambda _: FakeGroupState(timeout=EVENT_TIME, watermark_ms=500).setTimeoutTimestamp(499),
+            lambda _: FakeGroupState(
+                timeout="EventTimeTimeout", watermark_ms=500
+            ).setTimeoutTimestamp(499),
             r"499 is before(.|\n)* 500",
         ),
     ],
