@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import attrs
 import pyarrow as pa
 import pytest
-from pyspark.errors import AnalysisException, IllegalArgumentException, StreamingQueryException
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
@@ -315,14 +315,6 @@ class TestStreamEqualsBatch:
         for mode in ("append", "update", "complete"):
             assert expected == plain(counts.output_mode(mode).apply(events.batch()).collect())
 
-    def test_sorted_batch(self, events: Source) -> None:
-        """A batch is sorted whatever the mode is."""
-        counts = counted(TEN).order_by("n", "word", descending=True)
-
-        assert [("dog", 3), ("owl", 1), ("dog", 1), ("dog", 1)] == [
-            (row["word"], row["n"]) for row in counts.apply(events.batch()).collect()
-        ]
-
     def test_columns(self, events: Source) -> None:
         """Keys, window and aggregates are columns of the top level, in both."""
         counts = counted(LATE).with_window_time()
@@ -331,13 +323,6 @@ class TestStreamEqualsBatch:
         for frame in (counts.apply(events.stream()), counts.apply(events.batch())):
             assert list(zip(counts.columns, kinds, strict=True)) == frame.dtypes
 
-    def test_columns_as_aggregates(self, events: Source) -> None:
-        """An aggregate is SQL text or a Column, and they give the same."""
-        text = TEN.by("word").agg(n="count(*)", first="min(ts)")
-        column = TEN.by("word").agg(n=F.count("*"), first=F.min("ts"))
-
-        assert text.apply(events.batch()).collect() == column.apply(events.batch()).collect()
-
     def test_odd_names(self, events: Source) -> None:
         """A name may hold what Spark takes for syntax."""
         stream = events.stream().withColumnsRenamed({"ts": "event.time", "word": "a`b"})
@@ -345,14 +330,6 @@ class TestStreamEqualsBatch:
         run = events.run(odd.agg(**{"count (all)": "count(*)"}).apply(stream))
 
         assert ("dog", "12:00", "12:10", 3) == run.rows[0]
-
-    def test_session_without_key(self, events: Source) -> None:
-        """A batch of sessions needs no key."""
-        counts = session("5 minutes", on="ts").agg(n="count(*)")
-
-        assert [("12:01", "12:12", 4), ("12:41", "12:46", 1), ("13:30", "13:35", 1)] == plain(
-            counts.apply(events.batch()).collect()
-        )
 
 
 class TestGuide:
@@ -400,21 +377,6 @@ class TestGuide:
         assert not [row for row in run.rows if row[0] == "donkey"]
         assert 2 == sum(run.of_operator("numRowsDroppedByWatermark"))
 
-    def test_late_is_judged_by_the_batch_before(self, source: Sourced) -> None:
-        """A row that comes in the micro-batch right after the watermark has moved is taken yet."""
-        events = source([*self.FILES[:3], [("12:04", "donkey")], self.FILES[-1]])
-        run = events.run(self.COUNTS.apply(events.stream()))
-
-        assert ("donkey", "12:00", "12:10", 1) in run.rows
-
-    def test_counter_counts_groups(self, source: Sourced) -> None:
-        """Three late rows of one key and window are one in numRowsDroppedByWatermark."""
-        late = [("12:01", "dog"), ("12:02", "dog"), ("12:03", "dog")]
-        events = source([[("12:30", "dog")], [("12:31", "dog")], late])
-        run = events.run(counted(LATE).apply(events.stream()))
-
-        assert 1 == sum(run.of_operator("numRowsDroppedByWatermark"))
-
 
 class TestDynamicGap:
     """Sessions whose rows bring their own gaps."""
@@ -458,23 +420,6 @@ class TestDynamicGap:
         assert [*self.REJECTED] == plain(batch.collect())
         assert [*self.REJECTED] == events.run(stream).rows
 
-    def test_nothing_is_lost(self, source: Sourced) -> None:
-        """The rows in sessions and the rejected ones are all rows of a batch."""
-        events = source(self.FILES)
-        counts = self.COUNTS
-        inside = sum(row["n"] for row in counts.apply(events.batch()).collect())
-
-        assert 8 == inside + counts.rejected(events.batch()).count()
-
-    def test_interval_column(self, source: Sourced) -> None:
-        """A gap may be a Column of intervals."""
-        minutes = F.expr("make_interval(0, 0, 0, 0, 0, 5)")
-        counts = session(on="ts", dynamic_gap=minutes).agg(n="count(*)")
-
-        assert [("12:00", "12:09", 6), ("18:00", "18:05", 1)] == plain(
-            counts.apply(source(self.FILES).batch()).collect()
-        )
-
     def test_rejected_without_gap(self, events: Source) -> None:
         """Of fixed windows, only rows without an event time are rejected."""
         frame = events.batch().withColumn("ts", F.expr("CASE WHEN word = 'dog' THEN ts END"))
@@ -494,12 +439,6 @@ def refused(definition: WindowedAggregation, frame: DataFrame) -> str:
 class TestWatermark:
     """The watermark must be on the column of the windows, once, and before the aggregation."""
 
-    def test_two_in_spark(self, events: Source) -> None:
-        """Spark fails on a second watermark only when the query runs."""
-        twice = events.stream().withWatermark("ts", "1 hour").withWatermark("ts", "5 minutes")
-        with pytest.raises(StreamingQueryException, match="Redefining watermark is disallowed"):
-            events.run(twice.groupBy(F.window("ts", "10 minutes")).count())
-
     def test_two(self, events: Source) -> None:
         """A delay other than that of the frame, or another column, is refused."""
         stream = events.stream().withColumn("seen", F.col("ts"))
@@ -514,20 +453,6 @@ class TestWatermark:
 
         assert [("dog", "12:00", "12:10", 3), ("dog", "12:40", "12:50", 1)] == run.rows[:2]
         assert [2, 3, 2, 1] == run.of_operator("numRowsTotal")
-
-    def test_zero_delay_in_spark(self, source: Sourced) -> None:
-        """With a delay of zero Spark drops a row that is late by a moment."""
-        events = source([[("12:10", "dog")], [("12:11", "dog")], [("12:09.9", "dog")]])
-        stream = events.stream().withWatermark("ts", "0 seconds")
-        run = events.run(stream.groupBy(F.window("ts", "10 minutes")).count())
-
-        assert 1 == sum(run.of_operator("numRowsDroppedByWatermark"))
-
-    def test_units_in_spark(self, events: Source) -> None:
-        """Spark makes a month 31 days, and cuts off what is finer than a millisecond."""
-        for delay, milliseconds in (("1 month", 31 * 86_400_000), ("500 microseconds", 0)):
-            field = events.stream().withWatermark("ts", delay).schema["ts"]
-            assert milliseconds == field.metadata["spark.watermarkDelayMs"]
 
 
 class TestState:
@@ -576,32 +501,15 @@ class TestState:
 
 
 class TestDurations:
-    """What Spark makes of a duration, and what a definition does."""
-
-    def test_durations_in_spark(self, events: Source) -> None:
-        """Spark takes `30m` in a session for null, refuses it elsewhere, and takes months."""
-        batch = events.batch()
-
-        assert 0 == batch.groupBy(F.session_window("ts", "30m")).count().count()
-        assert 1 == batch.groupBy(F.session_window("ts", "1 month")).count().count()
-        with pytest.raises(AnalysisException, match="CANNOT_PARSE_INTERVAL"):
-            batch.groupBy(F.window("ts", "30m")).count()
-        with pytest.raises(IllegalArgumentException, match="greater than a month"):
-            batch.groupBy(F.window("ts", "1 month")).count()
+    """What a definition makes of a duration."""
 
     def test_short_gap(self, events: Source) -> None:
-        """Here `30m` is half an hour, and finds the sessions."""
+        """Here `30m` is half an hour, and finds the sessions; a batch of them needs no key."""
         counts = session("30m", on="ts").agg(n="count(*)")
 
         assert [("12:01", "12:37", 4), ("12:41", "13:11", 1), ("13:30", "14:00", 1)] == plain(
             counts.apply(events.batch()).collect()
         )
-
-    def test_slide_in_spark(self, events: Source) -> None:
-        """Spark refuses a slide or a shift too long for the windows when it analyses the frame."""
-        for arguments in (("5 minutes", "10 minutes"), ("5 minutes", "5 minutes", "5 minutes")):
-            with pytest.raises(AnalysisException, match="PARAMETER_CONSTRAINT_VIOLATION"):
-                events.batch().groupBy(F.window("ts", *arguments)).count()
 
 
 class TestColumns:
@@ -625,15 +533,6 @@ class TestColumns:
 
         assert rule in found
         assert hint in hinted
-
-    def test_type_in_spark(self, events: Source) -> None:
-        """Spark refuses a watermark on a timestamp_ntz, and reads text as a time without a word."""
-        ntz = events.stream().withColumn("ts", F.expr("CAST(ts AS timestamp_ntz)"))
-        text = events.batch().withColumn("ts", F.lit("2024-03-10 12:00"))
-
-        with pytest.raises(AnalysisException, match="EVENT_TIME_IS_NOT_ON_TIMESTAMP_TYPE"):
-            ntz.withWatermark("ts", "5 minutes")
-        assert 6 == text.groupBy(F.window("ts", "10 minutes")).count().collect()[0]["count"]
 
     def test_missing(self, events: Source) -> None:
         """A column that is missing is named, with those that are there."""
@@ -722,15 +621,6 @@ class TestWindowsOverWindows:
             assert "a watermark is declared after an aggregation, for the windows over" in text
             assert "its watermark stays at 1970 and no window ever closes" in text
             assert "Hint: declare it only before the first aggregation" in text
-
-    def test_watermark_after_aggregation_in_spark(self, long: Source) -> None:
-        """Spark runs it, leaves its watermark at 1970, keeps all windows and writes none."""
-        again = counted(LATE).apply(long.stream()).withWatermark("window_end", "5 minutes")
-        run = long.run(again.groupBy(F.window("window_end", "1 hour")).count())
-
-        assert [] == run.rows
-        assert "1970-01-01T00:00:00.000Z" == run.watermark
-        assert [1, 3, 4, 5] == [total - 1 for total in run.of_operator("numRowsTotal", 1)][:4]
 
     def test_table_joined(self, events: Source) -> None:
         """A table that is an aggregation itself makes no chain of what it is joined to."""

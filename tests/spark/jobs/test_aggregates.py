@@ -16,6 +16,7 @@ from sessionkit import EventTimeGap, Storage
 from sessionkit.spark import check_checkpoint, sessionize
 from sessionkit.state._codec import codec_of
 from tests.support.naive_aggregates import Act, Colour, by_aggregates, by_functions
+from tests.support.spark_settings import FOR_TINY_BATCHES, changed
 from tests.support.streams import FileStream
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
@@ -97,7 +98,8 @@ def test_stream_and_batch_equal_functions(spark: SparkSession, tmp_path: Path) -
     check_checkpoint(stream.checkpoint, stream.spec, spark=spark)
 
     everything = with_intervals(spark.read.parquet(str(stream.source)))
-    expected = sessionize(everything, by_functions(GAP, **RULES)).collect()
+    with changed(spark, FOR_TINY_BATCHES):
+        expected = sessionize(everything, by_functions(GAP, **RULES)).collect()
     found = sessionize(everything, stream.spec).collect()
 
     assert shown(expected) == shown(found)

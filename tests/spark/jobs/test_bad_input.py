@@ -193,23 +193,6 @@ def test_one_date_far_ahead_is_set_aside_on_a_stream_and_on_a_batch(
     assert 1 == observed(observation)["quarantined"]
 
 
-def test_a_row_is_handed_out_however_late_it_is(spark: SparkSession, tmp_path: Path) -> None:
-    """By years, before 1970, in any batch: Spark drops none, and the counts add up."""
-    late = [datetime(2020, 2, 29, tzinfo=UTC), datetime(1969, 7, 20, tzinfo=UTC)]
-    stream = FileStream(spark, SUMS, tmp_path, with_rejected=True)
-    hours = [ticks(("a", NOON + 60 * hour * MINUTE, 1.0)) for hour in range(3)]
-    stream.put(*hours, *(ticks(("b", time, 1.0)) for time in late), *hours[-1:])
-
-    counts = stream.run()
-
-    shown = [row for row in stream.rows() if row.kind == "late"]
-    assert late == sorted((row.event_time.astimezone(UTC) for row in shown), reverse=True)
-    assert (6, 4, 2) == tuple(
-        sum(getattr(one, name) for one in counts) for name in ("events", "processed", "late")
-    )
-    assert all(one.is_balanced for one in counts)
-
-
 @pytest.mark.since_spark("4.0", "Spark 3.5 reports no counts of a micro-batch without data")
 def test_a_session_before_1970_closes_once_the_watermark_is_after_it(
     spark: SparkSession, tmp_path: Path

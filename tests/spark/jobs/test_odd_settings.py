@@ -41,17 +41,25 @@ AT_START: Final = {
 }
 
 
+ODD: Final = {
+    **NTZ,
+    CASE: "true",
+    ANSI: "false" if spark_release() >= (4,) else "true",
+    "spark.sql.session.timeZone": "Asia/Kathmandu",
+}
+
+
 @pytest.mark.parametrize(
     "settings",
     [
-        NTZ,
-        {CASE: "true"},
-        {ANSI: "false" if spark_release() >= (4,) else "true"},
-        {"spark.sql.session.timeZone": "Asia/Kathmandu"},
+        pytest.param(ODD, id="all"),
+        *(
+            pytest.param({name: value}, id=name, marks=pytest.mark.long)
+            for name, value in ODD.items()
+        ),
     ],
-    ids=lambda settings: "=".join(next(iter(settings.items()))),
 )
-def test_every_type_crosses_under_a_setting(
+def test_every_type_crosses_under_odd_settings(
     spark: SparkSession, tmp_path: Path, settings: dict[str, str]
 ) -> None:
     """A batch gives the same columns of the same types, and a stream the same rows."""
@@ -71,6 +79,7 @@ def test_names_that_differ_in_their_case_are_told_apart(spark: SparkSession) -> 
         assert expected() == shown(sessionize(both, EVERYTHING).collect())
 
 
+@pytest.mark.long
 def test_settings_that_only_a_start_of_spark_can_set(spark: SparkSession, tmp_path: Path) -> None:
     """Unix sockets, workers without a daemon, and workers that say where they crash."""
     if is_connect(spark):

@@ -6,7 +6,7 @@ import attrs
 import pytest
 from pyspark.sql import SparkSession
 
-from sessionkit import Counts, ProcessingTimeGap, TimeToLive
+from sessionkit import ProcessingTimeGap, TimeToLive
 from tests.support.clocked import Trigger
 from tests.support.scenarios import (
     Life,
@@ -14,7 +14,6 @@ from tests.support.scenarios import (
     command,
     commanded,
     instant,
-    instant_us,
     on_driver,
     on_spark,
     tick,
@@ -92,36 +91,6 @@ def test_three_timers_on_two_clocks_go_off_once_each_and_in_order(both_clocks: L
     ]
 
 
-def test_a_timer_behind_the_watermark_goes_off_in_the_same_batch(both_clocks: Lived) -> None:
-    """Spark refuses such a timer; a named one goes off behind the events of its key."""
-    (found,) = calls_of("b", both_clocks.spark, 3)
-
-    assert [("b", "note+event", ["z"], ["past"]), ("b", "past", ["z"], [])] == found
-
-
-def test_one_set_to_the_past_by_on_timer_goes_off_in_the_same_batch_too(both_clocks: Lived) -> None:
-    """It does not wait for the next batch in which its group is looked at."""
-    (found,) = calls_of("d", both_clocks.spark, 3)
-
-    assert [("d", "again", None, []), ("d", "last again", None, [])] == found
-
-
-def test_a_call_that_sets_no_timer_keeps_those_that_are_set(both_clocks: Lived) -> None:
-    """Spark clears the timeout of a group whose state is updated; named timers stay."""
-    third, fourth = calls_of("c", both_clocks.spark, 3, 4)
-
-    assert [("c", "note", ["y", "y2"], ["kept"])] == third
-    assert [("c", "kept", ["y", "y2"], [])] == fourth
-
-
-def test_late_rows_are_late_under_a_clock_in_processing_time_too(both_clocks: Lived) -> None:
-    """The spec's own rule holds."""
-    late = ("late", "it is at or before the watermark", "c", instant_us(20), 7)
-
-    assert late in both_clocks.spark.rejections[3]
-    assert 1 == both_clocks.spark.counts[3].late
-
-
 @pytest.mark.since_spark("4.0", "Spark 3.5 reports no counts of a micro-batch without data")
 def test_the_driver_says_the_same(both_clocks: Lived) -> None:
     """Batches, rows, rejections, counts and what is stored are equal."""
@@ -153,18 +122,6 @@ def silence(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Li
 def test_no_batch_without_data_runs_behind_a_start_before_one_with_data(silence: Lived) -> None:
     """So nothing that waits for the clock happens behind a restart until a row has come."""
     assert [0, None, 1, 2] == silence.spark.batches
-
-
-def test_policies_in_processing_time_end_keys_and_their_state(silence: Lived) -> None:
-    """The end counts as reached when the clock stands at it; the row of state is removed."""
-    assert silence.spark.rows == {
-        0: [("a", "note", ["x"], []), ("c", "note", ["y"], [])],
-        1: [("a", "look", ["x"], [])],
-        2: [("a", "time_to_live", ["x"], []), ("c", "processing_time_gap", ["y"], [])],
-    }
-    assert [] == silence.spark.stored
-    assert [1, 1, 0] == list(silence.spark.state_rows.values())
-    assert Counts(timers=2, rows=2) == silence.spark.counts[2]
 
 
 @pytest.mark.since_spark("4.0", "Spark 3.5 reports no counts of a micro-batch without data")
