@@ -9,7 +9,6 @@ from typing import Any, TypeAlias
 import attrs
 import pyarrow as pa
 import pytest
-from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
@@ -147,14 +146,6 @@ class TestRefused:
         found = f"a watermark on `{column}` with {delay}, but this is defined on `ts` with 10 seco"
         assert found in str(caught.value)
         assert "Hint: remove declare_watermark, or use" in str(caught.value)
-
-    def test_what_spark_does_with_a_batch(self, source: Source) -> None:
-        """Spark refuses dropDuplicatesWithinWatermark on a batch; the definition does not."""
-        source.put(("a", SECOND, 1))
-
-        with pytest.raises(AnalysisException):
-            source.batch().dropDuplicatesWithinWatermark(["id"]).collect()
-        assert 1 == WITHIN.apply(source.batch()).count()
 
 
 class TestStream:

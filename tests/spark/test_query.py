@@ -125,15 +125,6 @@ def test_a_format_is_a_name(name: Any) -> None:
         Files(name, "parquet")
 
 
-def test_foreach_batch_gets_each_batch(stream: DataFrame, tmp_path: Path) -> None:
-    """The function sees the rows and the number of a batch."""
-    seen: list[tuple[int, int]] = []
-    sink = ForeachBatch(lambda batch, batch_id: seen.append((batch.count(), batch_id)))
-    run(stream, sink=sink, checkpoint=tmp_path / "checkpoint")
-
-    assert [(1, 0)] == seen
-
-
 def test_a_temporary_checkpoint_begins_anew(stream: DataFrame) -> None:
     """Each start with a temporary checkpoint sees the first row again."""
     seen: list[int] = []
@@ -154,14 +145,6 @@ def test_foreach_gets_each_row(stream: DataFrame, tmp_path: Path) -> None:
     run(stream, sink=Foreach(write), checkpoint=tmp_path / "checkpoint")
 
     assert path.read_text() == "a"
-
-
-def test_memory_is_a_table_with_the_name_of_the_query(events: Events) -> None:
-    """Complete mode keeps the whole result in the table."""
-    query = run(windowed(events.stream()), sink=Memory("counted"), mode="complete")
-
-    assert query.name == "counted"
-    assert [1] == [row["count"] for row in events.spark.table("counted").collect()]
 
 
 def test_the_console_shows_rows(stream: DataFrame) -> None:
@@ -264,25 +247,6 @@ def test_no_pause_with_a_processing_time_timeout_is_refused(events: Events) -> N
     query.stop()
 
 
-def test_spark_itself_never_ends_there(events: Events) -> None:
-    """Started with writeStream, the query with availableNow runs more and more empty batches."""
-    frame = with_state(events.stream(), "append", PROCESSING_TIME)
-    query = frame.writeStream.format("noop").trigger(availableNow=True).start()
-    end = time.monotonic() + 120
-    try:
-        while query.isActive and time.monotonic() < end and batches_of(query) < 3:
-            time.sleep(0.1)
-
-        assert query.isActive
-        assert batches_of(query) >= 3
-    finally:
-        query.stop()
-
-
-def batches_of(query: StreamingQuery) -> int:
-    return len(query.recentProgress)
-
-
 @pytest.mark.parametrize(
     ("trigger", "said", "hinted"),
     [
@@ -370,7 +334,8 @@ def test_a_memory_table_of_complete_mode_goes_on(events: Events, tmp_path: Path)
     for _ in range(2):
         query = run(windowed(events.stream()), **arguments)
 
-    assert query.exception() is None
+    assert query.name == "whole"
+    assert [1] == [row["count"] for row in events.spark.table("whole").collect()]
 
 
 @pytest.mark.parametrize(
