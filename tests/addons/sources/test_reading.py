@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from sessionkit import SessionSpec
+from sessionkit import Inputs, SessionSpec
 from sessionkit._engine.wire.inbound import UNREADABLE_COLUMN
 from sessionkit.addons.sources import (
     FILE_COLUMNS,
@@ -31,7 +31,6 @@ from sessionkit.addons.sources.json import with_json
 from sessionkit.addons.sources.reading import without_long
 from sessionkit.errors import SpecError
 from sessionkit.spark import reconcile, sessionize
-from tests.support.options import grouped
 
 
 @attrs.frozen
@@ -66,11 +65,14 @@ class Counted:
     n: int | None
 
 
-def spec_of(event: type[Any] = View, **changes: Any) -> SessionSpec[Any, Any, Any]:
-    settings: dict[str, Any] = {"passthrough": FILE_COLUMNS, **changes}
+def spec_of(event: type[Any] = View, passthrough: Any = FILE_COLUMNS) -> SessionSpec[Any, Any, Any]:
     return SessionSpec.per_event(
         event,
-        **grouped(keys={"user": str}, event_time="at", gap="1h", watermark_delay="1h", **settings),
+        keys={"user": str},
+        event_time="at",
+        gap="1h",
+        watermark_delay="1h",
+        inputs=Inputs(passthrough=passthrough),
     )
 
 

@@ -138,7 +138,8 @@ def test_keys_in_pages_live_as_on_the_driver(
     options: dict[str, Any], spark: SparkSession, tmp_path: Path
 ) -> None:
     """On any clock, batches, rows, counts and what is stored are those of the driver."""
-    spec = commanded(storage=Storage(layout="pages"), on_error="reject", **options)
+    storage = Storage(layout="pages", bucket_count=2)
+    spec = commanded(storage=storage, on_error="reject", **options)
     acts = ["note", "processing", "event"] if spec.processing_timers else ["note", "remove"]
     rows = [
         [command(key, n, act, "one", n + 2) for n, key in enumerate("abc")] + [tick(n + 10)]

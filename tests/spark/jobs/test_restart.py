@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from sessionkit import EventTimeGap, SessionSpec
+from sessionkit import EventTimeGap, SessionSpec, Storage
 from sessionkit._instants import span_us
 from sessionkit.spark import sessionize
 from tests.support.naive_sessions import Event, naive_sessions
@@ -66,11 +66,13 @@ def with_interval(rows: DataFrame) -> DataFrame:
     ],
 )
 def test_a_restart_after_every_batch_does_not_show(
-    spark: SparkSession, tmp_path: Path, make: Any, layout: str
+    spark: SparkSession, tmp_path: Path, make: Any, layout: Any
 ) -> None:
     """Rows are equal to those of a batch, and to what a model finds."""
     spec: SessionSpec[Any, Any, Any] = make(
-        EventTimeGap(GAP), watermark_delay=DELAY, bucket_count=4, layout=layout
+        EventTimeGap(GAP),
+        watermark_delay=DELAY,
+        storage=Storage(bucket_count=4, layout=layout),
     )
     stream = FileStream(spark, spec, tmp_path, shape=with_interval)
     for events in [*timeline(), [END]]:
