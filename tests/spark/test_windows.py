@@ -332,52 +332,6 @@ class TestStreamEqualsBatch:
         assert ("dog", "12:00", "12:10", 3) == run.rows[0]
 
 
-class TestGuide:
-    """Windows of ten minutes, every five, with a word that comes late, and one that is too late."""
-
-    FILES: Files = (
-        [("12:07", "dog"), ("12:08", "owl")],
-        [("12:14", "dog"), ("12:09", "cat")],
-        [("12:15", "cat"), ("12:08", "dog"), ("12:13", "owl"), ("12:21", "owl")],
-        [("12:17", "owl")],
-        [("12:18", "cat")],
-        [("12:04", "donkey"), ("12:19", "owl")],
-        [("12:50", "end")],
-    )
-    COUNTS = (
-        sliding("10 minutes", every="5 minutes", on="ts")
-        .by("word")
-        .watermark("10 minutes")
-        .agg(n="count(*)")
-    )
-
-    def test_late_word_is_counted(self, source: Sourced) -> None:
-        """The dog of 12:08 comes when 12:14 has been seen, and both its windows count it."""
-        counts = self.COUNTS.output_mode("update")
-        events = source(self.FILES)
-        run = events.run(counts.apply(events.stream()), counts.mode)
-
-        assert [
-            ("dog", "12:00", "12:10", 2),
-            ("dog", "12:05", "12:15", 3),
-        ] == [row for row in plain(run.batches[2]) if row[0] == "dog"]
-
-    def test_too_late_word_is_dropped(self, source: Sourced) -> None:
-        """The donkey of 12:04 comes when the watermark is 12:11: neither window takes it."""
-        counts = self.COUNTS.output_mode("append")
-        events = source(self.FILES)
-        run = events.run(counts.apply(events.stream()), counts.mode)
-        first = [row for row in run.rows if row[1] == "12:00"]
-
-        assert [
-            ("cat", "12:00", "12:10", 1),
-            ("dog", "12:00", "12:10", 2),
-            ("owl", "12:00", "12:10", 1),
-        ] == first
-        assert not [row for row in run.rows if row[0] == "donkey"]
-        assert 2 == sum(run.of_operator("numRowsDroppedByWatermark"))
-
-
 class TestDynamicGap:
     """Sessions whose rows bring their own gaps."""
 

@@ -3,13 +3,11 @@
 import json
 import shutil
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import attrs
-import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -28,23 +26,17 @@ from sessionkit import (
     UserFunctionError,
 )
 from sessionkit.spark import Files, check_checkpoint, open_sessions, start_query, stored_keys
+from tests.spark.checkpoints.test_origins import USERS, View, views
 from tests.support.faults.disks import DAMAGES as FILE_DAMAGES
 from tests.support.figures import FIGURES
 from tests.support.streams import FileStream, begun_at
 
-NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
-USERS = [f"user {number}" for number in range(40)]
 RULES: dict[str, Any] = {
     "keys": {"user": str},
     "event_time": "at",
     "timeout": EventTimeGap("30m"),
     "watermark_delay": "10m",
 }
-
-
-@attrs.frozen
-class View:
-    number: int
 
 
 @attrs.define
@@ -114,13 +106,6 @@ def spec_of(layout: Any, update: Callable[..., Any], buckets: int = 8, **storage
 
     stored = Storage(bucket_count=buckets, **storage)
     return StatefulSpec(state=cls, result=cls, process=process, storage=stored, **RULES)
-
-
-def views(minute: int) -> pa.Table:
-    times = [NOON + timedelta(minutes=minute)] * len(USERS)
-    return pa.table(
-        {"user": USERS, "at": pa.array(times, pa.timestamp("us", tz="UTC")), "number": [1] * 40}
-    )
 
 
 LAYOUTS = ["buckets", "keys", "pages"]

@@ -61,31 +61,26 @@ def begun(spark: SparkSession, spec: Any, folder: Path) -> FileStream:
 
 
 @pytest.mark.parametrize("layout", ["buckets", pytest.param("pages", marks=pytest.mark.long)])
-def test_the_state_of_another_run_does_not_start(
+def test_the_state_of_another_run_does_not_start_and_a_whole_copy_does(
     spark: SparkSession, layout: str, tmp_path: Path
 ) -> None:
-    """Neither a partition nor all of it, though spec, buckets and micro-batches are the same."""
+    """
+    Neither a partition nor all of it, though spec, buckets and micro-batches are the same.
+
+    A whole copy has the id of its query, so two versions of a job run side by side.
+    """
     one, other = (begun(spark, spec_of(layout), tmp_path / name) for name in ("one", "other"))
-    for part in ("0/1", "0"):
-        copy = attrs.evolve(one, folder=tmp_path / f"with {part[-1]}", files=one.source)
+    for part in ("0/1", "0", "whole"):
+        copy = attrs.evolve(one, folder=tmp_path / f"other_{part[-1]}", files=one.source)
         shutil.copytree(one.checkpoint, copy.checkpoint)
+        if part == "whole":
+            break
         shutil.rmtree(f"{copy.checkpoint}/state/{part}")
         shutil.copytree(f"{other.checkpoint}/state/{part}", f"{copy.checkpoint}/state/{part}")
         one.put(views(2))
         with pytest.raises(Exception, match="belongs to another query"):
             copy.run()
 
-
-@pytest.mark.parametrize("layout", ["buckets", pytest.param("pages", marks=pytest.mark.long)])
-def test_a_copy_of_a_whole_checkpoint_starts(
-    spark: SparkSession, layout: str, tmp_path: Path
-) -> None:
-    """It keeps the id of its query, so two versions of a job run side by side."""
-    one = begun(spark, spec_of(layout), tmp_path / "one")
-    copy = attrs.evolve(one, folder=tmp_path / "copy", files=one.source)
-    shutil.copytree(one.checkpoint, copy.checkpoint)
-    one.put(views(2))
-
     for stream in (one, copy):
         stream.run()
-        assert [3] * len(USERS) == [session.state.views for session in stream.open()]
+        assert [4] * len(USERS) == [session.state.views for session in stream.open()]

@@ -1,26 +1,16 @@
 """Nothing is lost by default: every row of a stream is in a session, handed out or counted."""
 
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import attrs
-import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from sessionkit import EventTimeGap, SessionSpec, StatefulSpec
-from sessionkit.aggregates import count
+from sessionkit import EventTimeGap, StatefulSpec
 from sessionkit.spark import batch_counts
 from tests.support.streams import FileStream
-
-NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
-MINUTE = timedelta(minutes=1)
-
-
-@attrs.frozen
-class View:
-    url: str
+from tests.support.visits import SESSIONS, SHARED, View, views
 
 
 @attrs.define
@@ -32,28 +22,7 @@ def count_views(key: Any, events: list[View], state: Any, times: Any) -> Seen:
     return Seen(len(events))
 
 
-BOTH: dict[str, Any] = {
-    "keys": {"user": str},
-    "event_time": "at",
-    "watermark_delay": "10 minutes",
-}
-SESSIONS = SessionSpec.aggregate(View, {"views": count()}, gap="30 minutes", **BOTH)
-KEYS = StatefulSpec(process=count_views, state=Seen, timeout=EventTimeGap("30 minutes"), **BOTH)
-
-
-def views(*rows: tuple[str | None, float]) -> pa.Table:
-    """Return page views as a file's table: the user, and how many minutes after noon."""
-    return pa.table(
-        {
-            "user": pa.array([user for user, _ in rows], pa.string()),
-            "at": pa.array(
-                [NOON + minutes * MINUTE for _, minutes in rows], pa.timestamp("us", "UTC")
-            ),
-            "url": pa.array(["/"] * len(rows), pa.string()),
-        }
-    )
-
-
+KEYS = StatefulSpec(process=count_views, state=Seen, timeout=EventTimeGap("30 minutes"), **SHARED)
 YEAR = 365 * 24 * 60
 FILES = [
     views(("ann", 0), ("bob", 1), (None, 2)),

@@ -1,6 +1,5 @@
 """Times that move the watermark, next to the events: a job that flushes what is still open."""
 
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -9,46 +8,29 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from sessionkit import NoTimeout, SchemaError, SessionSpec, SpecError, StatefulSpec, Storage
-from sessionkit import aggregates as agg
+from sessionkit import NoTimeout, SchemaError, SpecError, StatefulSpec, Storage
 from sessionkit.spark import apply_with_state, sessionize
 from tests.support.streams import FileStream, write_files
+from tests.support.visits import MINUTE, NOON, SESSIONS, View, views
 
-NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
+SPEC = attrs.evolve(SESSIONS, storage=Storage(bucket_count=2))
 INSTANT = pa.timestamp("us", tz="UTC")
 
 
-@attrs.frozen
-class View:
-    """An event of which only the time counts."""
-
-
-SPEC: SessionSpec[Any, Any, Any] = SessionSpec.aggregate(
-    View,
-    {"views": agg.count()},
-    keys={"user": str},
-    event_time="ts",
-    gap="30 minutes",
-    watermark_delay="10 minutes",
-    storage=Storage(bucket_count=2),
-)
-
-
-def views(*minutes: int) -> pa.Table:
-    times = [NOON + timedelta(minutes=one) for one in minutes]
-    return pa.table({"user": ["ann"] * len(times), "ts": pa.array(times, INSTANT)})
+def of_ann(*minutes: float) -> pa.Table:
+    return views(*(("ann", one) for one in minutes))
 
 
 def clock(minutes: int) -> pa.Table:
     """Return one time of the clock, and none."""
-    return pa.table({"at": pa.array([NOON + timedelta(minutes=minutes), None], INSTANT)})
+    return pa.table({"at": pa.array([NOON + minutes * MINUTE, None], INSTANT)})
 
 
 def test_a_clock_closes_what_is_open_and_is_no_event(spark: SparkSession, tmp_path: Path) -> None:
     """After the last event one time ends its session; it counts as no row, and isn't lost."""
     stream = FileStream(spark, SPEC, tmp_path, with_rejected=True, has_clock=True)
     (tmp_path / "clock").mkdir()
-    stream.put(views(0, 5))
+    stream.put(of_ann(0, 5))
     first = stream.run()
     assert not stream.rows()
 
@@ -60,7 +42,7 @@ def test_a_clock_closes_what_is_open_and_is_no_event(spark: SparkSession, tmp_pa
     assert [(row["kind"], row["user"], row["views"]) for row in stream.rows()] == [
         ("session", "ann", 2)
     ]
-    stream.put(views(1, 44))
+    stream.put(of_ann(1, 44))
     later = stream.run()
     assert sum(counts.late for counts in later) == 1
     counts = [*first, *flushed, *later]
@@ -74,12 +56,12 @@ def process(key: Any, events: list[View], state: Any, times: Any) -> None:
 
 def test_what_cannot_be_a_clock_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     """A batch has no clock, nor has a spec without a watermark; and a clock is one timestamp."""
-    write_files(tmp_path / "in", [views(0)])
+    write_files(tmp_path / "in", [of_ann(0)])
     batch = spark.read.parquet(str(tmp_path / "in"))
     stream = spark.readStream.schema(batch.schema).parquet(str(tmp_path / "in"))
-    times = stream.select("ts")
+    times = stream.select("at")
     with pytest.raises(SpecError, match="`clock` is a batch, and only a stream has a clock"):
-        sessionize(stream, SPEC, clock=batch.select("ts"))
+        sessionize(stream, SPEC, clock=batch.select("at"))
     with pytest.raises(SpecError, match="`events` is a batch, and only a stream has a clock"):
         sessionize(batch, SPEC, clock=times)
     with pytest.raises(SchemaError, match="`clock` must have one column, a timestamp"):

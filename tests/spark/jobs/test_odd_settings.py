@@ -4,14 +4,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import attrs
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from sessionkit import SessionSpec, Storage
 from sessionkit.spark import Files, open_sessions, sessionize, start_query
 from sessionkit.spark._libraries import is_connect
 from tests.support.every_type import (
@@ -24,6 +22,7 @@ from tests.support.every_type import (
     stored_by_a_stream,
 )
 from tests.support.spark_settings import changed, spark_release
+from tests.support.visits import SESSIONS
 
 ROOT: Final = Path(__file__).parents[3]
 ANSI: Final = "spark.sql.ansi.enabled"
@@ -94,32 +93,6 @@ def test_settings_that_only_a_start_of_spark_can_set(spark: SparkSession, tmp_pa
     assert 0 == done.returncode, done.stderr[-6000:]
 
 
-@attrs.frozen
-class View:
-    page: str
-
-
-@attrs.define
-class Visit:
-    pages: int = 0
-
-    def update(self, view: View) -> None:
-        self.pages += 1
-
-    def merge(self, other: "Visit") -> None:
-        self.pages += other.pages
-
-
-VISITS: SessionSpec[Any, Any, Any] = SessionSpec.of(
-    Visit,
-    keys={"user": str},
-    event_time="ts",
-    gap="10 minutes",
-    watermark_delay="0 seconds",
-    storage=Storage(bucket_count=2),
-)
-
-
 @pytest.mark.since_spark("4.0", "Spark 3.5 can't read state")
 def test_without_batches_that_have_no_data_the_last_sessions_stay_open(
     spark: SparkSession, tmp_path: Path
@@ -128,11 +101,11 @@ def test_without_batches_that_have_no_data_the_last_sessions_stay_open(
 
     def run(*rows: str) -> int:
         values = ", ".join(rows)
-        found = spark.sql(f"SELECT * FROM VALUES {values} AS (user, ts, page)")  # noqa: S608
+        found = spark.sql(f"SELECT * FROM VALUES {values} AS (user, at, url)")  # noqa: S608
         found.coalesce(1).write.mode("append").parquet(str(tmp_path / "in"))
         stream: DataFrame = spark.readStream.schema(found.schema).parquet(str(tmp_path / "in"))
         start_query(
-            sessionize(stream, VISITS),
+            sessionize(stream, SESSIONS),
             sink=Files("parquet", tmp_path / "out"),
             trigger="availableNow",
             checkpoint=tmp_path / "checkpoint",
@@ -145,5 +118,5 @@ def test_without_batches_that_have_no_data_the_last_sessions_stay_open(
             "('bob', timestamp'2026-03-02 18:00:00Z', '/')",
         )
         assert 0 == ended
-        assert 2 == len(open_sessions(str(tmp_path / "checkpoint"), VISITS))
+        assert 2 == len(open_sessions(str(tmp_path / "checkpoint"), SESSIONS))
         assert 1 == run("('bob', timestamp'2026-03-02 18:01:00Z', '/')")

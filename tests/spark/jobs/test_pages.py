@@ -145,7 +145,7 @@ def test_keys_in_pages_live_as_on_the_driver(
         [command(key, n, act, "one", n + 2) for n, key in enumerate("abc")] + [tick(n + 10)]
         for n, act in enumerate(acts)
     ]
-    triggers = [Trigger(instant(5 * n), batch) for n, batch in enumerate([*rows, [], []])]
+    triggers = [Trigger(instant(5 * n), batch) for n, batch in enumerate([*rows, []])]
 
     assert on_driver(Life(spec, [triggers])) == on_spark(Life(spec, [triggers]), spark, tmp_path)
 
