@@ -13,8 +13,8 @@ __all__ = ["PHASES", "Stopwatch", "bars"]
 PHASES: Final[dict[str, tuple[str, ...]]] = {
     "read the stored row": ("shell.stored:GroupRow.read",),
     "plan from times": (
-        "sessions.program:Program.read",
-        "sessions.program:Program.accept",
+        "sessions.joining:_read",
+        "sessions.joining:_accept",
         "keys.active:ActiveKeys.of",
         "keys.program:Program.is_over",
         "keys.program:Program.is_due",
@@ -26,19 +26,19 @@ PHASES: Final[dict[str, tuple[str, ...]]] = {
         "keys.active:_runs_of_rows",
     ),
     "call your functions": (
-        "sessions.fold:fold_all",
-        "sessions.close:_finished",
+        "sessions.by_functions:fold_all",
+        "sessions.by_functions:finish_by_functions",
         "keys.step:_process",
     ),
     "session ids": ("sessions.ids:session_ids",),
     "result rows": (
-        "sessions.close:_encoded",
-        "sessions.close:result_rows",
+        "sessions.by_functions:_encoded",
+        "sessions.closing:_finished",
         "keys.calls:result_rows",
     ),
     "states to columns": (
         "sessions.plan:Plan.encoded",
-        "sessions.program:Program.sessions_after",
+        "sessions.joining:_sessions_after",
         "keys.active:ActiveKeys.table",
     ),
     "write the row": ("shell.stored:GroupRow.write",),
