@@ -5,6 +5,7 @@ A list column is worked on flat: its values one after another, and for each the 
 to. For `[["a", "b"], [], ["c"]]` the values are `a b c`, the owners `0 0 2`, the sizes `2 0 1`.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -18,6 +19,7 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 
 WORD: Final = 64
 """The bits of a number that NumPy takes as it is."""
+INSTANT: Final = pa.timestamp("us", tz="UTC")
 LARGEST: Final = 2**63 - 1
 
 
@@ -131,3 +133,83 @@ def places_in(sizes: Numbers, owners: Numbers) -> Numbers:
     first = np.cumsum(sizes) - sizes
     places: Numbers = np.arange(len(owners)) - first[owners]
     return places
+
+
+# -- tables ---------------------------------------------------------------------------------
+
+
+def key_columns(table: pa.Table) -> list[pa.ChunkedArray]:
+    return prefixed_columns(table, "key.")
+
+
+def prefixed_columns(table: pa.Table, prefix: str) -> list[pa.ChunkedArray]:
+    names = table.schema.names
+    return [table.column(place) for place, name in enumerate(names) if name.startswith(prefix)]
+
+
+def left_over(table: pa.Table, places: Numbers) -> pa.Table:
+    """Return the rows but for those at some places, in ascending order."""
+    left = np.ones(table.num_rows, np.bool_)
+    left[places] = False
+    others = np.flatnonzero(left)
+    if len(others) and others[-1] - others[0] >= len(others):
+        return table.filter(pa.array(left))
+    # A few rows are seldom apart, and Arrow takes long to begin with a filter.
+    return table.slice(others[0] if len(others) else 0, len(others))
+
+
+def split(table: pa.Table, chosen: Mask) -> tuple[pa.Table, pa.Table]:
+    """Return the rows that a mask chooses, and the others; a whole table as it is."""
+    if not chosen.any():
+        return table.slice(0, 0), table
+    if chosen.all():
+        return table, table.slice(0, 0)
+    return table.filter(pa.array(chosen)), table.filter(pa.array(~chosen))
+
+
+def concat(tables: Sequence[pa.Table]) -> pa.Table:
+    """Return the rows of all tables; where only one has rows, that as it is."""
+    filled = list(filter(len, tables))
+    return pa.concat_tables(filled) if len(filled) > 1 else (filled or tables)[0]
+
+
+def filled(schema: pa.Schema, columns: Mapping[str, pa.Array], number: int) -> pa.Table:
+    """Return a number of rows of a schema with these columns, and nulls in the others."""
+    arrays = [
+        columns[field.name] if field.name in columns else pa.nulls(number, field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def with_column(table: pa.Table, field: pa.Field, column: pa.Array) -> pa.Table:
+    """Return a table with a column in place of the one of this name, or after the others."""
+    if field.name not in table.column_names:
+        return table.append_column(field, column)
+    return table.set_column(table.schema.get_field_index(field.name), field, column)
+
+
+def replaced(table: pa.Table, columns: Mapping[str, pa.Array]) -> pa.Table:
+    """Return a table with others in place of some of its columns."""
+    if not columns:
+        return table
+    arrays = dict(zip(table.column_names, table.columns, strict=True)) | {**columns}
+    return pa.Table.from_arrays(list(arrays.values()), schema=table.schema)
+
+
+def whole_batch(rows: pa.Table) -> pa.RecordBatch:
+    """Return rows, at most some hundred megabytes, as one record batch."""
+    batches = rows.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], rows.schema)
+
+
+def numbers_in(table: pa.Table, name: str) -> Numbers:
+    """Return a column of whole numbers; 0 for a null."""
+    column = whole(table[name])
+    numbers: Numbers = (column.fill_null(0) if column.null_count else column).to_numpy()
+    return numbers
+
+
+def instants(instants_us: Numbers) -> pa.Array:
+    """Return microseconds since the epoch as a column of instants."""
+    return pa.array(instants_us, type=pa.int64()).view(INSTANT)

@@ -19,8 +19,7 @@ import pyarrow as pa
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
-from sessionkit._arrays import whole
-from sessionkit._engine.rows.table import key_columns
+from sessionkit._arrays import key_columns, whole
 from sessionkit.spark._columns import grouping_form
 from sessionkit.spec.base import AnySpec
 from sessionkit.spec.options import BUCKETS, buckets_for

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
-from sessionkit._engine.rows.table import INSTANT
+from sessionkit._arrays import INSTANT
 from sessionkit._engine.shell.worker import worker_of
 from sessionkit._engine.wire.packing import rows_of
 from sessionkit._instants import END_OF_TIME_US, micros_of

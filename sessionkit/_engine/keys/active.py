@@ -10,12 +10,11 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from sessionkit._arrays import Mask, Numbers, micros
+from sessionkit._arrays import INSTANT, Mask, Numbers, concat, key_columns, micros, split
 from sessionkit._engine.keys.calls import KeyRun, Stamps
 from sessionkit._engine.keys.program import STAMPS, Program, read_timers, timer_columns
 from sessionkit._engine.rows.objects import decode_keys, decode_states, encode_states
 from sessionkit._engine.rows.order import in_total_order, key_numbers
-from sessionkit._engine.rows.table import INSTANT, concat, key_columns, split
 from sessionkit.spec.stateful import AnyStatefulSpec
 from sessionkit.spec.views import MISSING, KeySnapshot
 

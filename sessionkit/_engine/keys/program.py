@@ -24,18 +24,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit._arrays import Mask, Numbers, micros, whole
+from sessionkit._arrays import INSTANT, Mask, Numbers, micros, prefixed_columns, whole
 from sessionkit._engine.boundaries import has_passed, is_over
 from sessionkit._engine.keys.lost import log_lost, sampled
 from sessionkit._engine.logic import NEVER_US, BatchClocks, Memory, shared_identity
 from sessionkit._engine.rows.objects import as_struct, decode_keys, decode_states, key_struct
-from sessionkit._engine.rows.table import (
-    INSTANT,
-    key_schema,
-    no_events,
-    no_results,
-    prefixed_columns,
-)
+from sessionkit._engine.rows.table import key_schema, no_events, no_results
 from sessionkit._instants import END_OF_TIME_US, instant_of, span_us
 from sessionkit.spec.base import S
 from sessionkit.spec.functions import name_of

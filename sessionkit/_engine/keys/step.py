@@ -26,7 +26,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from sessionkit._arrays import Numbers, micros
+from sessionkit._arrays import Numbers, concat, micros
 from sessionkit._engine.boundaries import is_late_in_order
 from sessionkit._engine.keys.active import ActiveKeys
 from sessionkit._engine.keys.calls import Calls, failed_outputs, result_rows
@@ -36,7 +36,7 @@ from sessionkit._engine.keys.timers import end_overdue, fire_due, process_in_tur
 from sessionkit._engine.logic import BatchClocks, Memory, Outcome
 from sessionkit._engine.rows.buffer import Turns, take_turns
 from sessionkit._engine.rows.objects import build_events
-from sessionkit._engine.rows.table import Rejected, concat
+from sessionkit._engine.rows.table import Rejected
 from sessionkit.spec.functions import Failure
 from sessionkit.spec.stateful import AnyStatefulSpec
 from sessionkit.timeouts import Clock

@@ -4,10 +4,10 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from sessionkit._arrays import Mask, micros
+from sessionkit._arrays import Mask, key_columns, micros
 from sessionkit._engine.boundaries import is_late_in_order
 from sessionkit._engine.rows.order import in_total_order, key_numbers
-from sessionkit._engine.rows.table import Rejected, key_columns
+from sessionkit._engine.rows.table import Rejected
 
 
 @attrs.frozen

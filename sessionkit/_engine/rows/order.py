@@ -8,8 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit._arrays import Numbers, whole
-from sessionkit._engine.rows.table import prefixed_columns
+from sessionkit._arrays import Numbers, prefixed_columns, whole
 from sessionkit._order import total_order
 
 FEW: Final = 256

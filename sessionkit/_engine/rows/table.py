@@ -3,30 +3,25 @@ The table of events, which every fold reads, and the rows that no fold processes
 
     events     key.*, time, event.*, passthrough.*           a row an event
 
-Numbers are timestamps of microseconds in UTC. The names of the user's columns carry a prefix, so
+Instants are timestamps of microseconds in UTC. The names of the user's columns carry a prefix, so
 that no two can collide. A spec without an event time has 1970-01-01 for all of them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import update_wrapper
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 from weakref import ref
 
 import attrs
-import numpy as np
 import pyarrow as pa
 
-from sessionkit._arrays import Mask, Numbers, whole
+from sessionkit._arrays import INSTANT, Mask
 from sessionkit.spec.base import AnySpec
 from sessionkit.spec.functions import Failure
 from sessionkit.state._codec import codec_of
 
-BEHIND: Final = pa.field("behind", pa.int64())
-
 V = TypeVar("V")
 T = TypeVar("T")
-
-INSTANT = pa.timestamp("us", tz="UTC")
 
 
 @attrs.frozen
@@ -126,112 +121,3 @@ def result_schema(spec: AnySpec) -> pa.Schema:
 @remembered
 def no_results(spec: AnySpec) -> pa.Table:
     return result_schema(spec).empty_table()
-
-
-def key_columns(table: pa.Table) -> list[pa.ChunkedArray]:
-    return prefixed_columns(table, "key.")
-
-
-def prefixed_columns(table: pa.Table, prefix: str) -> list[pa.ChunkedArray]:
-    names = table.schema.names
-    return [table.column(place) for place, name in enumerate(names) if name.startswith(prefix)]
-
-
-def left_over(table: pa.Table, places: Numbers) -> pa.Table:
-    """Return the rows but for those at some places, in ascending order."""
-    left = np.ones(table.num_rows, np.bool_)
-    left[places] = False
-    others = np.flatnonzero(left)
-    if len(others) and others[-1] - others[0] >= len(others):
-        return table.filter(pa.array(left))
-    # A few rows are seldom apart, and Arrow takes long to begin with a filter.
-    return table.slice(others[0] if len(others) else 0, len(others))
-
-
-def split(table: pa.Table, chosen: Mask) -> tuple[pa.Table, pa.Table]:
-    """Return the rows that a mask chooses, and the others; a whole table as it is."""
-    if not chosen.any():
-        return table.slice(0, 0), table
-    if chosen.all():
-        return table, table.slice(0, 0)
-    return table.filter(pa.array(chosen)), table.filter(pa.array(~chosen))
-
-
-def concat(tables: Sequence[pa.Table]) -> pa.Table:
-    """Return the rows of all tables; where only one has rows, that as it is."""
-    filled = list(filter(len, tables))
-    return pa.concat_tables(filled) if len(filled) > 1 else (filled or tables)[0]
-
-
-def filled(schema: pa.Schema, columns: Mapping[str, pa.Array], number: int) -> pa.Table:
-    """Return a number of rows of a schema with these columns, and nulls in the others."""
-    arrays = [
-        columns[field.name] if field.name in columns else pa.nulls(number, field.type)
-        for field in schema
-    ]
-    return pa.Table.from_arrays(arrays, schema=schema)
-
-
-def with_column(table: pa.Table, field: pa.Field, column: pa.Array) -> pa.Table:
-    """Return a table with a column in place of the one of this name, or after the others."""
-    if field.name not in table.column_names:
-        return table.append_column(field, column)
-    return table.set_column(table.schema.get_field_index(field.name), field, column)
-
-
-def replaced(table: pa.Table, columns: Mapping[str, pa.Array]) -> pa.Table:
-    """Return a table with others in place of some of its columns."""
-    if not columns:
-        return table
-    arrays = dict(zip(table.column_names, table.columns, strict=True)) | {**columns}
-    return pa.Table.from_arrays(list(arrays.values()), schema=table.schema)
-
-
-def whole_batch(rows: pa.Table) -> pa.RecordBatch:
-    """Return rows, at most some hundred megabytes, as one record batch."""
-    batches = rows.combine_chunks().to_batches()
-    return batches[0] if batches else pa.RecordBatch.from_pylist([], rows.schema)
-
-
-def numbers_in(table: pa.Table, name: str) -> Numbers:
-    """Return a column of whole numbers; 0 for a null."""
-    column = whole(table[name])
-    numbers: Numbers = (column.fill_null(0) if column.null_count else column).to_numpy()
-    return numbers
-
-
-def instants(instants_us: Numbers) -> pa.Array:
-    """Return microseconds since the epoch as a column of instants."""
-    return pa.array(instants_us, type=pa.int64()).view(INSTANT)
-
-
-def marks_of(sessions: pa.Table) -> Numbers:
-    """Return the marks of sessions; 0 for rows that only remember ids."""
-    return numbers_in(sessions, BEHIND.name)
-
-
-def has_state(rows: pa.Table) -> Mask:
-    """Mark the rows with a state: those of sessions that are remembered as such, or of keys."""
-    if "exists" not in rows.schema.names:
-        return np.ones(rows.num_rows, np.bool_)
-    mask: Mask = whole(rows["exists"]).to_numpy(zero_copy_only=False)
-    return mask
-
-
-def has_closed(sessions: pa.Table) -> Mask:
-    """Mark the sessions that are over, and only wait for late events."""
-    if "closed" not in sessions.schema.names:
-        return np.zeros(sessions.num_rows, np.bool_)
-    closed = whole(sessions["closed"])
-    if closed.null_count:
-        closed = closed.fill_null(fill_value=False)
-    mask: Mask = closed.to_numpy(zero_copy_only=False)
-    return mask
-
-
-def unmarked(rows: pa.Table) -> tuple[pa.Table, Numbers]:
-    """Return rows without their marks, and these."""
-    place = rows.schema.get_field_index(BEHIND.name)
-    if place < 0:
-        return rows, np.zeros(rows.num_rows, np.int64)
-    return rows.remove_column(place), marks_of(rows)

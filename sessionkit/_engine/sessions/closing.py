@@ -18,21 +18,12 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from sessionkit._arrays import Numbers, micros
+from sessionkit._arrays import Numbers, concat, key_columns, left_over, micros, replaced, split
 from sessionkit._engine.boundaries import is_over
 from sessionkit._engine.logic import BatchClocks
+from sessionkit._engine.rows.kept import has_closed, has_state
 from sessionkit._engine.rows.objects import decode_keys
-from sessionkit._engine.rows.table import (
-    Rejected,
-    concat,
-    has_closed,
-    has_state,
-    key_columns,
-    left_over,
-    replaced,
-    result_schema,
-    split,
-)
+from sessionkit._engine.rows.table import Rejected, result_schema
 from sessionkit._engine.sessions.emission import Closed, Emission
 from sessionkit._engine.sessions.ids import ids_of
 from sessionkit._engine.sessions.program import Program

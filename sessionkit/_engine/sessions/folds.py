@@ -7,8 +7,9 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
+from sessionkit._arrays import prefixed_columns
 from sessionkit._engine.rows.objects import build_events, decode_states
-from sessionkit._engine.rows.table import Rejected, prefixed_columns
+from sessionkit._engine.rows.table import Rejected
 from sessionkit._engine.sessions.by_aggregates import (
     finish_by_aggregates,
     fold_by_aggregates,

@@ -12,10 +12,11 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from sessionkit._arrays import Mask, micros
+from sessionkit._arrays import Mask, concat, instants, left_over, micros
 from sessionkit._engine.boundaries import is_late, window_end
+from sessionkit._engine.rows.kept import has_state, salts_of
 from sessionkit._engine.rows.order import in_total_order, key_numbers
-from sessionkit._engine.rows.table import Rejected, concat, has_state, instants, left_over, marks_of
+from sessionkit._engine.rows.table import Rejected
 from sessionkit._engine.sessions.intervals import Members, WindowedEvents
 from sessionkit._engine.sessions.lateness import Horizon
 from sessionkit._engine.sessions.plan import Folded, Plan
@@ -193,8 +194,8 @@ def _united(program: Program, sessions: pa.Table, events: WindowedEvents, horizo
     members = spec, events, sessions, places, order, keys, starts, ends
     unions, failures = program.cuts.united(Members(*members))
     untouched = left_over(sessions, places)
-    marks = marks_of(sessions)
-    return Plan(*members, untouched, marks, unions, horizon, program.cuts, failures)
+    salts = salts_of(sessions)
+    return Plan(*members, untouched, salts, unions, horizon, program.cuts, failures)
 
 
 # -- what is stored -----------------------------------------------------------------------------
@@ -209,7 +210,7 @@ def _sessions_after(program: Program, plan: Plan, folded: Folded) -> pa.Table:
         instants(plan.unions.start[good]),
         instants(plan.unions.end[good]),
         pa.array(counts[good]),
-        pa.array(plan.marks_of(good)),
+        pa.array(plan.salts_of(good)),
     ]
     columns: dict[str, pa.Array] = dict(zip(program.schema.names, own, strict=False))
     for feature in program.features:

@@ -30,7 +30,7 @@ class Horizon:
             events aren't judged by it.
         gone_us: By when a session must be over for it to be forgotten, perhaps.
         lasts_us: How long a session lasts at least.
-        marked: What the mark of a session is made of that gets its start where one may have been
+        salted: What the salt of a session is made of that gets its start where one may have been
             forgotten.
     """
 
@@ -38,7 +38,7 @@ class Horizon:
     late_session_us: int | None = None
     gone_us: int = BEGINNING_US
     lasts_us: int = 0
-    marked: tuple[int, ...] = (0, 0, 0)
+    salted: tuple[int, ...] = (0, 0, 0)
 
 
 @attrs.frozen
@@ -103,7 +103,7 @@ class LatenessRule:
             late_session_us=late_us if self.by_session else None,
             gone_us=gone_us,
             lasts_us=lasts_us,
-            marked=(watermark_us, self.stays_us, from_us),
+            salted=(watermark_us, self.stays_us, from_us),
         )
 
 

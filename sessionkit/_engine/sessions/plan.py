@@ -10,16 +10,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit._arrays import Mask, Numbers, lists_of, whole
+from sessionkit._arrays import Mask, Numbers, lists_of, numbers_in, whole
 from sessionkit._engine.boundaries import is_over
 from sessionkit._engine.rows.objects import decode_keys, encode_states
 from sessionkit._engine.rows.order import taken
-from sessionkit._engine.rows.table import Rejected, numbers_in
+from sessionkit._engine.rows.table import Rejected
 from sessionkit._engine.sessions.cuts import Cuts
-from sessionkit._engine.sessions.ids import mark_of
+from sessionkit._engine.sessions.ids import salt_of
 from sessionkit._engine.sessions.intervals import Members, Unions
 from sessionkit._engine.sessions.lateness import Horizon
-from sessionkit._engine.sessions.sequence import marks_in_turn
+from sessionkit._engine.sessions.sequence import salts_in_turn
 from sessionkit.spec.functions import Failure
 
 
@@ -30,7 +30,7 @@ class Plan(Members):
 
     Attributes:
         untouched: The rows of sessions without events, and those that remember forgotten ones.
-        marks: The marks of all sessions.
+        marks: The salts of all sessions.
         unions: The sessions that the members make.
         horizon: What the watermark has passed.
         cuts: What ends sessions.
@@ -43,7 +43,7 @@ class Plan(Members):
     """
 
     untouched: pa.Table
-    marks: Numbers
+    salts: Numbers
     unions: Unions
     horizon: Horizon
     cuts: Cuts
@@ -129,19 +129,19 @@ class Plan(Members):
         members = self.order[self.unions.spread(chosen) & ~self.is_event]
         return self.touched.take(pa.array(members))
 
-    def marks_of(self, chosen: Mask) -> Numbers:
-        """Return the marks of the chosen sessions: of the open one that begins each, or new."""
+    def salts_of(self, chosen: Mask) -> Numbers:
+        """Return the salts of the chosen sessions: of the open one that begins each, or new."""
         first, starts, horizon = self.unions.first[chosen], self.unions.start[chosen], self.horizon
-        marks = np.zeros(len(starts), np.int64)
+        salts = np.zeros(len(starts), np.int64)
         passed = is_over(starts + horizon.lasts_us, horizon.gone_us)
         if passed.any():
-            marks[passed] = mark_of(*horizon.marked)
+            salts[passed] = salt_of(*horizon.salted)
         if self.unions.nth is not None:
-            marks = marks_in_turn(self.unions.nth[chosen], marks)
+            salts = salts_in_turn(self.unions.nth[chosen], salts)
         # At one start, an open session goes before the events.
         goes_on = ~self.is_event[first]
-        marks[goes_on] = self.marks[self.places[self.order[first[goes_on]]]]
-        return marks
+        salts[goes_on] = self.salts[self.places[self.order[first[goes_on]]]]
+        return salts
 
     def states_of(self, chosen: Mask) -> tuple[Numbers, Numbers]:
         """Return which sessions joined the chosen ones, by their places, and how many each."""

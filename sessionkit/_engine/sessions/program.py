@@ -13,17 +13,10 @@ from typing import Any, Final
 import attrs
 import pyarrow as pa
 
+from sessionkit._arrays import INSTANT, concat, split
 from sessionkit._engine.logic import shared_identity
-from sessionkit._engine.rows.table import (
-    BEHIND,
-    INSTANT,
-    concat,
-    has_closed,
-    has_state,
-    key_schema,
-    no_results,
-    split,
-)
+from sessionkit._engine.rows.kept import EXISTS, SALT, as_memories, has_closed, has_state
+from sessionkit._engine.rows.table import key_schema, no_results
 from sessionkit._engine.sessions.cuts import Cuts, cuts_of
 from sessionkit._engine.sessions.emission import Closed, Finish
 from sessionkit._engine.sessions.feature import Feature
@@ -35,7 +28,6 @@ from sessionkit._engine.sessions.features.rules import Rules
 from sessionkit._engine.sessions.features.session_events import SessionEvents
 from sessionkit._engine.sessions.folds import Fold, fold_of
 from sessionkit._engine.sessions.lateness import LatenessRule
-from sessionkit._engine.sessions.memories import EXISTS, as_memories
 from sessionkit._instants import BEGINNING_US, span_us
 from sessionkit.spec.logic import Aggregates
 from sessionkit.spec.session import AnySessionSpec
@@ -54,7 +46,7 @@ OF_ALL: Final = (
     pa.field("start", INSTANT),
     pa.field("end", INSTANT),
     pa.field("events", pa.int64()),
-    BEHIND,
+    SALT,
 )
 """What is stored of every session; `end` is exclusive."""
 

@@ -3,16 +3,15 @@ Events of one instant with an order: `sequence`, a field of the event.
 
 They are taken and cut by it, so several sessions of a key may begin at one instant. All of these
 are known at once: such events are cut only under `order="event_time"`, in one micro-batch. So the
-first of them has the id of its key and start, as ever; each other one has a mark, made of how many
+first of them has the id of its key and start, as ever; each other one has a salt, made of how many
 begin there before it.
 """
 
 import attrs
 import numpy as np
 
-from sessionkit._arrays import Numbers
-from sessionkit._engine.rows.table import numbers_in
-from sessionkit._engine.sessions.ids import mark_of
+from sessionkit._arrays import Numbers, numbers_in
+from sessionkit._engine.sessions.ids import salt_of
 from sessionkit._engine.sessions.intervals import Members, Unions
 
 
@@ -43,7 +42,7 @@ def numbered(members: Members, unions: Unions) -> Unions:
     return attrs.evolve(unions, nth=places - np.maximum.accumulate(np.where(same, 0, places)))
 
 
-def marks_in_turn(nth: Numbers, marks: Numbers) -> Numbers:
-    """Return the marks of sessions: others for those that aren't the first of their instant."""
-    both = zip(nth.tolist(), marks.tolist(), strict=True)
-    return np.array([mark_of(*one) if one[0] else one[1] for one in both], np.int64)
+def salts_in_turn(nth: Numbers, salts: Numbers) -> Numbers:
+    """Return the salts of sessions: others for those that aren't the first of their instant."""
+    both = zip(nth.tolist(), salts.tolist(), strict=True)
+    return np.array([salt_of(*one) if one[0] else one[1] for one in both], np.int64)

@@ -23,7 +23,8 @@ import pyarrow as pa
 from sessionkit._arrays import Mask, Numbers, micros
 from sessionkit._engine.logic import BatchClocks, Memory, Outcome
 from sessionkit._engine.rows.buffer import take_turns
-from sessionkit._engine.rows.table import has_closed, has_state, no_events
+from sessionkit._engine.rows.kept import has_closed, has_state
+from sessionkit._engine.rows.table import no_events
 from sessionkit._engine.sessions.closing import close_due, due_at
 from sessionkit._engine.sessions.emission import Closed
 from sessionkit._engine.sessions.joining import Joined, join

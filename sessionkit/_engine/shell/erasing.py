@@ -14,10 +14,10 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from sessionkit._arrays import Numbers, whole
+from sessionkit._arrays import Numbers, filled, key_columns, whole
 from sessionkit._engine.logic import Logic, Memory, Outcome
 from sessionkit._engine.rows.order import key_numbers
-from sessionkit._engine.rows.table import Rejected, events_schema, filled, key_columns, key_schema
+from sessionkit._engine.rows.table import Rejected, events_schema, key_schema
 from sessionkit._engine.wire.inbound import REASON, rejected_schema, valid_keys
 from sessionkit._engine.wire.outbound import Output
 from sessionkit._engine.wire.packing import (

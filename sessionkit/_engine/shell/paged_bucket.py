@@ -13,9 +13,10 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from sessionkit._arrays import micros
+from sessionkit._arrays import key_columns, micros
 from sessionkit._engine.logic import BatchClocks, BucketStats, IdleClock, Logic, Memory, idle_clock
-from sessionkit._engine.rows.table import BEHIND, events_schema, key_columns
+from sessionkit._engine.rows.kept import SALT
+from sessionkit._engine.rows.table import events_schema
 from sessionkit._engine.shell.pages import Directory, SortedRows, key_hashes, marks_in, pages_of
 from sessionkit._engine.shell.payload import (
     RESTORE,
@@ -59,8 +60,8 @@ class Bucket:
 
     @classmethod
     def of(cls, logic: Logic, directory: Directory, idle: IdleClock | None = None) -> "Bucket":
-        """Return a bucket whose pages are as this release writes them; marks are stored apart."""
-        kept = pa.schema([field for field in logic.program.schema if field.name != BEHIND.name])
+        """Return a bucket whose pages are as this release writes them; salts are stored apart."""
+        kept = pa.schema([field for field in logic.program.schema if field.name != SALT.name])
         return cls(directory, kept, events_schema(logic.spec), Reading(), idle)
 
     @classmethod
@@ -95,16 +96,16 @@ class Bucket:
 
     def memory(self, logic: Logic, pages: Mapping[int, bytes]) -> Memory:
         """Return the memory that some pages contain; an error if one is damaged."""
-        kept, waiting, marks = list[pa.RecordBatch](), list[pa.RecordBatch](), list[Any]()
+        kept, waiting, salts = list[pa.RecordBatch](), list[pa.RecordBatch](), list[Any]()
         for start, payload in pages.items():
             rows, *more = unpack_page(start, payload)
             kept.append(pa.ipc.read_record_batch(rows, self.kept))
             if more and more[0].size:
                 waiting.append(pa.ipc.read_record_batch(more[0], self.buffered))
-            marks.append((kept[-1].num_rows, *more[1:]))
+            salts.append((kept[-1].num_rows, *more[1:]))
         buffered = pa.Table.from_batches(waiting, self.buffered)
         stored = pa.Table.from_batches(kept, self.kept)
-        memory = self.reading.memory(logic, stored, buffered, marks_in(marks))
+        memory = self.reading.memory(logic, stored, buffered, marks_in(salts))
         return Memory(memory.kept.combine_chunks(), memory.buffered.combine_chunks(), self.idle)
 
 

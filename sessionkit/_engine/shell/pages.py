@@ -26,8 +26,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from sessionkit._arrays import key_columns, whole_batch
 from sessionkit._engine.logic import NEVER_US, BatchClocks
-from sessionkit._engine.rows.table import key_columns, unmarked, whole_batch
+from sessionkit._engine.rows.kept import without_salts
 from sessionkit._engine.shell.payload import pack_page, page_checksum
 from sessionkit.state._codec import stored_numbers
 from sessionkit.timeouts import Clock
@@ -41,7 +42,7 @@ CLOCKS: Final[tuple[Clock, Clock]] = ("event_time", "processing_time")
 NUMBERS: Final = ("start", "bytes", "checksum", "kept", "buffered")
 ENTRY: Final = np.dtype([(n, np.uint32) for n in NUMBERS] + [(n, np.int64) for n in CLOCKS])
 MARK: Final = np.dtype([("place", "<u4"), ("behind", "<i8")])
-"""A mark of a session of a page, by its place there: as bytes, which cost less than a table."""
+"""The salt of a session of a page, by its place there: as bytes, which cost less than a table."""
 HASHES: Final = 2**32
 """Hashes lie below this."""
 SHIFT: Final = np.uint64(33)
@@ -161,14 +162,14 @@ class SortedRows:
     """
     Rows of a table, in the order of the hashes of their keys.
 
-    The hashes, the instants at which something is due on each clock, in microseconds, and the marks
+    The hashes, the instants at which something is due on each clock, in microseconds, and the salts
     (0 for none) are in that order too.
     """
 
     rows: pa.StructArray
     hashes: Numbers
     due: Mapping[Clock, Numbers]
-    marks: Numbers
+    salts: Numbers
 
     @classmethod
     def of(cls, table: pa.Table, due: Mapping[Clock, Numbers], schema: pa.Schema) -> "SortedRows":
@@ -178,7 +179,7 @@ class SortedRows:
         batch = whole_batch(table.select(schema.names)).take(pa.array(order))
         rows = pa.StructArray.from_arrays(batch.columns, fields=list(batch.schema))
         in_order = {clock: at_us[order] for clock, at_us in due.items()}
-        return cls(rows, hashes[order], in_order, unmarked(table)[1][order])
+        return cls(rows, hashes[order], in_order, without_salts(table)[1][order])
 
     def edges(self, ranges: Sequence[tuple[int, int]]) -> Numbers:
         """Return the first place of each range of hashes, and the one after the last."""
@@ -246,36 +247,36 @@ def _pages(
     )
     due = event_us.tolist(), kept.first_due("processing_time", of_kept).tolist()
     edges = of_kept.tolist(), of_buffered.tolist()
-    has_marks = bool(kept.marks.any())
+    has_marks = bool(kept.salts.any())
     for (start, _), (first, last), waiting, *at_us in zip(ranges, *edges, *due, strict=True):
         number = waiting[1] - waiting[0]
         if first == last and not number:
             yield Page(start, b"", (start, 0, 0, 0, 0, NEVER_US, NEVER_US))
             continue
         parts = [kept.serialized(first, last)]
-        marks = marks_as_bytes(kept.marks[first:last]) if has_marks else b""
-        if number or marks:
+        salts = marks_as_bytes(kept.salts[first:last]) if has_marks else b""
+        if number or salts:
             parts.append(buffered.serialized(*waiting) if number else b"")
-        payload = pack_page(start, [*parts, marks] if marks else parts)
+        payload = pack_page(start, [*parts, salts] if salts else parts)
         sums = len(payload), page_checksum(payload)
         yield Page(start, payload, (start, *sums, last - first, number, *at_us))
 
 
-def marks_as_bytes(marks: Numbers) -> bytes:
-    """Return what is stored of the marks of the rows of a page; nothing where none has one."""
-    places = np.flatnonzero(marks)
+def marks_as_bytes(salts: Numbers) -> bytes:
+    """Return what is stored of the salts of the rows of a page; nothing where none has one."""
+    places = np.flatnonzero(salts)
     found = np.empty(len(places), MARK)
-    found["place"], found["behind"] = places, marks[places]
+    found["place"], found["behind"] = places, salts[places]
     return found.tobytes()
 
 
 def marks_in(pages: Sequence[tuple[Any, ...]]) -> Numbers:
-    """Return the marks in pages, from how many rows each has and what is stored of its marks."""
-    marks = np.zeros(sum(number for number, *_ in pages), np.int64)
+    """Return the salts in pages, from how many rows each has and what is stored of its salts."""
+    salts = np.zeros(sum(number for number, *_ in pages), np.int64)
     before = 0
     for number, *stored in pages:
         for packed in stored:
             found = np.frombuffer(packed, MARK)
-            marks[before + found["place"].astype(np.int64)] = found["behind"]
+            salts[before + found["place"].astype(np.int64)] = found["behind"]
         before += number
-    return marks
+    return salts

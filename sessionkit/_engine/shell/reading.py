@@ -16,9 +16,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from sessionkit._arrays import with_column
 from sessionkit._engine.logic import Logic, Memory
+from sessionkit._engine.rows.kept import SALT, has_state, salts_of
 from sessionkit._engine.rows.objects import decode_keys, decode_states, encode_states
-from sessionkit._engine.rows.table import BEHIND, has_state, marks_of, with_column
 from sessionkit._instants import duration_text, instant_of
 from sessionkit.errors import StateMismatchError, UserFunctionError, with_hint
 from sessionkit.spec.base import AnySpec
@@ -27,7 +28,7 @@ from sessionkit.spec.session import SessionSpec
 from sessionkit.spec.upgrades import UpgradeStep
 from sessionkit.state._codec import Change, Differences, change_of, changes_of, codec_of
 
-Marks: TypeAlias = npt.NDArray[np.int64]
+Salts: TypeAlias = npt.NDArray[np.int64]
 
 UNITS: Final = {"_us": timedelta(microseconds=1), "_ms": timedelta(milliseconds=1)}
 """Of the entries of an identity that are durations, by the end of their names."""
@@ -94,20 +95,20 @@ class Reading:
     is_changed: bool = False
 
     def memory(
-        self, logic: Logic, kept: pa.Table, buffered: pa.Table, marks: Marks | None = None
+        self, logic: Logic, kept: pa.Table, buffered: pa.Table, salts: Salts | None = None
     ) -> Memory:
-        """Return stored tables as those of the spec, with marks where it has any."""
-        place = logic.program.schema.get_field_index(BEHIND.name)
+        """Return stored tables as those of the spec, with salts where it has any."""
+        place = logic.program.schema.get_field_index(SALT.name)
         if place >= 0:
-            has_marks = BEHIND.name in kept.schema.names
-            if marks is None:
-                marks = marks_of(kept) if has_marks else np.zeros(kept.num_rows, np.int64)
-            if (marks < 0).any():
+            has_marks = SALT.name in kept.schema.names
+            if salts is None:
+                salts = salts_of(kept) if has_marks else np.zeros(kept.num_rows, np.int64)
+            if (salts < 0).any():
                 found = "the stored state remembers sessions that were dropped"
                 raise StateMismatchError(with_hint(found, NOT_READ.format(names=DROPPING)))
             if not has_marks:
                 # At its place, so that what the rules in force have stored needn't be put in order.
-                kept = kept.add_column(min(place, kept.num_columns), BEHIND, pa.array(marks))
+                kept = kept.add_column(min(place, kept.num_columns), SALT, pa.array(salts))
         if self.is_changed:
             kept, buffered = self._kept(logic, kept), self._buffered(buffered)
         if self.remembered is not None and not self.remembered.is_none:

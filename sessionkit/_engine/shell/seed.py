@@ -14,9 +14,9 @@ import attrs
 import pandas as pd
 import pyarrow as pa
 
-from sessionkit._arrays import micros
+from sessionkit._arrays import micros, split
 from sessionkit._engine.logic import BatchClocks, Logic, Memory
-from sessionkit._engine.rows.table import Rejected, events_schema, split
+from sessionkit._engine.rows.table import Rejected, events_schema
 from sessionkit._engine.shell.reading import MAY_BE_CARRIED, identity_differences, reading_of
 from sessionkit._engine.shell.storage import logic_of
 from sessionkit._engine.wire.packing import joined_packs, packs_in

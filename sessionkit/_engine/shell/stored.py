@@ -25,8 +25,8 @@ from sessionkit._engine.logic import (
     Memory,
     idle_clock,
 )
+from sessionkit._engine.rows.kept import SALT, without_salts
 from sessionkit._engine.rows.objects import decode_keys
-from sessionkit._engine.rows.table import BEHIND, unmarked
 from sessionkit._engine.shell.payload import (
     FORMAT_VERSION,
     NOBODY,
@@ -48,8 +48,8 @@ ROW_COLUMNS: Final = (
     "event_due_us BIGINT, processing_due_us BIGINT, payload BINARY"
 )
 """The row of a group: the payload, and what is worth seeing without it."""
-MARKS: Final = pa.schema([pa.field("place", pa.int32()), BEHIND])
-"""The marks of sessions, of which few have one: by their places in the table of sessions."""
+SALTS: Final = pa.schema([pa.field("place", pa.int32()), SALT])
+"""The salts of sessions, of which few have one: by their places in the table of sessions."""
 EVENT_DUE_AT: Final = -2
 """Where the columns next to a payload have `event_due_us`, in each layout."""
 MOST_BYTES: Final = 2**28
@@ -140,24 +140,24 @@ class GroupRow:
         """Return the memory in a row; see `unpack_row` for what it raises."""
         reading, (kept, *more) = unpack_row(self.logic, self.group, row, self.now, self.task_rows)
         waiting, *others = more or [self.logic.nothing.buffered]
-        marks = idle = None
+        salts = idle = None
         for table in others:
-            if table.column_names[0] == MARKS.names[0]:
-                marks = np.zeros(kept.num_rows, np.int64)
-                marks[table["place"].to_numpy()] = table[BEHIND.name].to_numpy()
+            if table.column_names[0] == SALTS.names[0]:
+                salts = np.zeros(kept.num_rows, np.int64)
+                salts[table["place"].to_numpy()] = table[SALT.name].to_numpy()
             else:
                 idle = IdleClock.of_table(table)
-        memory = reading.memory(self.logic, kept, waiting, marks)
+        memory = reading.memory(self.logic, kept, waiting, salts)
         return memory if idle is None else attrs.evolve(memory, idle=idle)
 
     def write(self, memory: Memory, due: Mapping[Clock, int], now_ms: int) -> tuple[Any, ...]:
         """Return the row; a table of events only where some wait, or others follow."""
-        kept, marks = unmarked(memory.kept)
+        kept, salts = without_salts(memory.kept)
         others = [] if memory.idle is None else [memory.idle.table()]
-        if marks.any():
-            places = np.flatnonzero(marks)
-            columns = [pa.array(places, pa.int32()), pa.array(marks[places])]
-            others.append(pa.Table.from_arrays(columns, schema=MARKS))
+        if salts.any():
+            places = np.flatnonzero(salts)
+            columns = [pa.array(places, pa.int32()), pa.array(salts[places])]
+            others.append(pa.Table.from_arrays(columns, schema=SALTS))
         waiting = [memory.buffered] if memory.buffered.num_rows or others else []
         numbers = (now_ms, kept.num_rows, memory.buffered.num_rows)
         tables = [kept, *waiting, *others]

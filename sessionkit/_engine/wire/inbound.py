@@ -10,9 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit._arrays import Mask, mask_of
+from sessionkit._arrays import INSTANT, Mask, mask_of
 from sessionkit._engine.boundaries import latest_before_jump
-from sessionkit._engine.rows.table import INSTANT, events_schema, key_schema, remembered
+from sessionkit._engine.rows.table import events_schema, key_schema, remembered
 from sessionkit._instants import FIRST_INSTANT_US, span_us
 from sessionkit.errors import StateValueError
 from sessionkit.spec.base import AnySpec

@@ -13,17 +13,10 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from sessionkit._arrays import whole
+from sessionkit._arrays import INSTANT, filled, whole, whole_batch
 from sessionkit._engine.counts import NUMBERS, Counts
 from sessionkit._engine.rows.encoding import event_ids
-from sessionkit._engine.rows.table import (
-    INSTANT,
-    Rejected,
-    filled,
-    remembered,
-    result_schema,
-    whole_batch,
-)
+from sessionkit._engine.rows.table import Rejected, remembered, result_schema
 from sessionkit._engine.wire.packing import packs_of
 from sessionkit.spec.base import AnySpec
 from sessionkit.spec.columns import COUNTS_COLUMN, NUMBER_COLUMN, REJECTED_COLUMNS

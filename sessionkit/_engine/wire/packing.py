@@ -25,8 +25,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit._arrays import micros, whole
-from sessionkit._engine.rows.table import INSTANT, Rejected, split, whole_batch
+from sessionkit._arrays import INSTANT, micros, split, whole, whole_batch
+from sessionkit._engine.rows.table import Rejected
 from sessionkit._engine.wire.inbound import REASON, rejected_schema, validated
 from sessionkit.spec.base import AnySpec
 

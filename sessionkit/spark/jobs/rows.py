@@ -9,8 +9,8 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
+from sessionkit._arrays import INSTANT
 from sessionkit._engine.counts import COUNTED
-from sessionkit._engine.rows.table import INSTANT
 from sessionkit._engine.shell.worker import Worker
 from sessionkit._engine.wire.inbound import (
     FUTURE_COLUMN,

@@ -8,11 +8,11 @@ import attrs
 import pandas as pd
 import pyarrow as pa
 
+from sessionkit._arrays import whole_batch
 from sessionkit._engine.boundaries import watermark_in_force
 from sessionkit._engine.counts import Counts
 from sessionkit._engine.logic import Memory
 from sessionkit._engine.rows.objects import decode_keys
-from sessionkit._engine.rows.table import whole_batch
 from sessionkit._engine.shell.payload import Origin
 from sessionkit._engine.shell.seed import (
     HELD_COLUMN,

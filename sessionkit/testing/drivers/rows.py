@@ -10,7 +10,7 @@ import attrs
 import pandas as pd
 import pyarrow as pa
 
-from sessionkit._engine.rows.table import INSTANT
+from sessionkit._arrays import INSTANT
 from sessionkit._engine.shell.erasing import ErasurePacker
 from sessionkit._engine.wire.inbound import FUTURE_COLUMN, TIME_COLUMN, WireColumn, wire_columns
 from sessionkit._engine.wire.packing import (

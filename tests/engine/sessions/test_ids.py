@@ -354,13 +354,13 @@ def test_marks_are_stored_only_where_a_session_has_one(layout: Any) -> None:
         pages = row[-1].values() if layout == "pages" else ()
         return sum(map(len, pages)) + len(row[-2 if layout == "pages" else -1])
 
-    def marks(driver: SessionDriver[Any, Any, Any]) -> list[int]:
+    def salts(driver: SessionDriver[Any, Any, Any]) -> list[int]:
         ((group, row),) = stored_rows(driver.snapshot())
         found: list[int] = stored_memory(logic_of(spec), group, row).kept["behind"].to_pylist()
         return found
 
-    assert {0} == {*marks(ahead)}
-    assert 1 == sum(mark > 0 for mark in marks(behind))
+    assert {0} == {*salts(ahead)}
+    assert 1 == sum(mark > 0 for mark in salts(behind))
     assert 0 < size(behind) - size(ahead) < 1_000
 
 

@@ -16,7 +16,7 @@ from sessionkit import (
     StateMismatchError,
     StateValueError,
 )
-from sessionkit._engine.rows.table import whole_batch
+from sessionkit._arrays import whole_batch
 from sessionkit._engine.shell.seed import HELD_COLUMN, KEPT_COLUMN, SeedFormat
 from sessionkit._engine.shell.storage import logic_of
 from sessionkit._instants import BEGINNING_US

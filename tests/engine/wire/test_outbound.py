@@ -7,8 +7,8 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from sessionkit._arrays import INSTANT
 from sessionkit._engine.counts import NUMBERS, Counts
-from sessionkit._engine.rows.table import INSTANT
 from sessionkit._engine.wire.outbound import KEPT, ROWS_OF_A_FRAME, Output, row_frames
 
 COUNTED = Counts(events=5, rows=3)

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
 from sessionkit import NoTimeout
-from sessionkit._engine.rows.table import INSTANT, events_schema
+from sessionkit._arrays import INSTANT
+from sessionkit._engine.rows.table import events_schema
 from sessionkit._engine.wire.packing import BYTES_AT_ONCE, BYTES_OF_A_PACK, ROWS_AT_ONCE, Packer
 from sessionkit._instants import LAST_INSTANT_US, micros_of
 from sessionkit.testing import at

@@ -21,14 +21,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit._arrays import Mask, micros, whole
+from sessionkit._arrays import Mask, key_columns, micros, whole, with_column
 from sessionkit._engine.boundaries import is_over
 from sessionkit._engine.rows.encoding import ID, event_digests
+from sessionkit._engine.rows.kept import EXISTS, memories_until
 from sessionkit._engine.rows.order import in_total_order, key_numbers
-from sessionkit._engine.rows.table import Rejected, key_columns, with_column
+from sessionkit._engine.rows.table import Rejected
 from sessionkit._engine.sessions.feature import Feature
 from sessionkit._engine.sessions.intervals import WindowedEvents
-from sessionkit._engine.sessions.memories import EXISTS, memories_until
 from sessionkit._engine.sessions.plan import Plan
 from sessionkit._instants import span_us
 from sessionkit.spec.session import AnySessionSpec

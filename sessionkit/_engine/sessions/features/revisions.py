@@ -7,13 +7,13 @@ or under `Lateness(...)` that much later. Until then events may join it: it's
 over still, and gives another final row, or is open again.
 
     sessions   revision    how many rows it has given
-               shown       the starts, each with its mark after it if it has one, and so the ids,
-                           under which rows of it are out
+               shown       the rows that are out: for each id, the start of its session, and then
+                           its salt where it has one
                pending     how many events it has taken since its last row
                closed      whether it's over, and only waits for late events
                next_row    under `every duration`, from when on it may give a row, in microseconds
 
-The id of a session depends on its start and its mark. So one whose start moves back has another id
+The id of a session depends on its start and its salt. So one whose start moves back has another id
 from then on, and its next row supersedes the one that is out, as it does those of the sessions that
 it has swallowed.
 """
@@ -26,24 +26,27 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from sessionkit._arrays import Mask, Numbers, lists_of, micros, whole
-from sessionkit._engine.boundaries import is_over
-from sessionkit._engine.logic import NEVER_US, BatchClocks
-from sessionkit._engine.rows.objects import decode_keys
-from sessionkit._engine.rows.table import (
+from sessionkit._arrays import (
     INSTANT,
-    Rejected,
-    has_closed,
+    Mask,
+    Numbers,
     instants,
     key_columns,
-    marks_of,
+    lists_of,
+    micros,
     numbers_in,
     replaced,
+    whole,
     with_column,
 )
+from sessionkit._engine.boundaries import is_over
+from sessionkit._engine.logic import NEVER_US, BatchClocks
+from sessionkit._engine.rows.kept import has_closed, salts_of
+from sessionkit._engine.rows.objects import decode_keys
+from sessionkit._engine.rows.table import Rejected
 from sessionkit._engine.sessions.emission import Closed, Emission
 from sessionkit._engine.sessions.feature import Feature
-from sessionkit._engine.sessions.ids import FIRST_MARK, ids_of, session_ids
+from sessionkit._engine.sessions.ids import FIRST_SALT, ids_of, session_ids
 from sessionkit._engine.sessions.plan import Plan
 from sessionkit._instants import span_us
 from sessionkit.errors import UserFunctionError
@@ -244,32 +247,32 @@ def _span_us(span: timedelta | None) -> int | None:
 
 def _superseded(given: pa.Table) -> pa.Array:
     """Return the ids of the rows that are out, but for a session's own."""
-    owners, starts, marks = _shown_of(given)
-    other = (starts != micros(given["start"])[owners]) | (marks != marks_of(given)[owners])
+    owners, starts, salts = _shown_of(given)
+    other = (starts != micros(given["start"])[owners]) | (salts != salts_of(given)[owners])
     ids: list[str] = []
     if other.any():
         keys = [column.take(pa.array(owners[other])) for column in key_columns(given)]
-        ids = session_ids(keys, starts[other], marks[other])
+        ids = session_ids(keys, starts[other], salts[other])
     sizes = np.bincount(owners[other], minlength=given.num_rows)
     return lists_of(pa.array(ids, pa.string()), sizes)
 
 
 def _shown_of(sessions: pa.Table) -> tuple[Numbers, Numbers, Numbers]:
-    """Return the ids of emitted rows: the places of their sessions, their starts and marks."""
+    """Return the ids of emitted rows: the places of their sessions, their starts and salts."""
     shown = whole(sessions["shown"])
     out, owners = micros(shown.flatten()), shown.value_parent_indices().to_numpy()
-    is_mark = out >= FIRST_MARK
-    after = np.append(np.where(is_mark, out, 0)[1:], np.int64(0))
-    return owners[~is_mark], out[~is_mark], after[~is_mark]
+    is_salt = out >= FIRST_SALT
+    after = np.append(np.where(is_salt, out, 0)[1:], np.int64(0))
+    return owners[~is_salt], out[~is_salt], after[~is_salt]
 
 
 def _shown(sessions: pa.Table, shows: Mask) -> pa.Array:
     """Return the starts of emitted rows: only its own for a session that has given one."""
-    shown, marks = whole(sessions["shown"]), marks_of(sessions)
+    shown, salts = whole(sessions["shown"]), salts_of(sessions)
     owners, out = shown.value_parent_indices().to_numpy(), micros(shown.flatten())
-    stays, has_mark = ~shows[owners], shows & (marks > 0)
-    places = [owners[stays], np.flatnonzero(shows), np.flatnonzero(has_mark)]
-    values = [out[stays], micros(sessions["start"])[shows], marks[has_mark]]
+    stays, has_salt = ~shows[owners], shows & (salts > 0)
+    places = [owners[stays], np.flatnonzero(shows), np.flatnonzero(has_salt)]
+    values = [out[stays], micros(sessions["start"])[shows], salts[has_salt]]
     owned = np.concatenate(places)
     order = np.argsort(owned, kind="stable")
     sizes = np.bincount(owned, minlength=len(shows))

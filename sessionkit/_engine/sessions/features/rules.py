@@ -15,9 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit._arrays import Mask, micros, whole
+from sessionkit._arrays import INSTANT, Mask, instants, micros, whole, with_column
 from sessionkit._engine.boundaries import event_that_moves_to
-from sessionkit._engine.rows.table import INSTANT, instants, with_column
 from sessionkit._engine.sessions.cutting import CODES, NAMES, closings, field_values
 from sessionkit._engine.sessions.emission import Emission
 from sessionkit._engine.sessions.feature import Feature

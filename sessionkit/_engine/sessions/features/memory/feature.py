@@ -3,7 +3,7 @@ What is remembered of a key after its sessions: `memory`.
 
     sessions   memory.number    its number among the sessions of its key; null until it's over
                memory.start     its start,
-               memory.behind    its mark,
+               memory.behind    its salt,
                memory.closes    and when it was over
                first.NAME       the first value of a field of results, of it and those before
                last.NAME        the last one
@@ -29,22 +29,24 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit._arrays import Mask, Numbers, micros, whole
-from sessionkit._engine.boundaries import is_over
-from sessionkit._engine.rows.order import key_numbers
-from sessionkit._engine.rows.table import (
+from sessionkit._arrays import (
     INSTANT,
+    Mask,
+    Numbers,
     concat,
-    has_closed,
     instants,
     key_columns,
     left_over,
-    marks_of,
+    micros,
     numbers_in,
     replaced,
     split,
+    whole,
     with_column,
 )
+from sessionkit._engine.boundaries import is_over
+from sessionkit._engine.rows.kept import EXISTS, INSTANTS, has_closed, memories_until, salts_of
+from sessionkit._engine.rows.order import key_numbers
 from sessionkit._engine.sessions.cuts import cuts_of
 from sessionkit._engine.sessions.emission import Closed, Emission, Finish
 from sessionkit._engine.sessions.feature import Feature
@@ -64,7 +66,6 @@ from sessionkit._engine.sessions.features.memory.key_history import (
     values_at,
 )
 from sessionkit._engine.sessions.ids import session_ids
-from sessionkit._engine.sessions.memories import EXISTS, INSTANTS, memories_until
 from sessionkit._engine.sessions.plan import Plan
 from sessionkit._instants import span_us
 from sessionkit.spec.session import AnySessionSpec
@@ -200,7 +201,7 @@ class KeyMemory(Feature):
         keys, of_known = key_numbers(key_columns(given), key_columns(known))
         latest = _latest(known, of_known, np.flatnonzero(of_known >= 0))
         before = known.take(pa.array(latest))
-        marks = np.concatenate([numbers_in(before, "memory.behind"), marks_of(given)])
+        salts = np.concatenate([numbers_in(before, "memory.behind"), salts_of(given)])
         closes = np.concatenate([micros(before["memory.closes"]), micros(given[self.closes])])
         history = KeyHistory.of(
             np.concatenate([of_known[latest], keys]),
@@ -214,7 +215,7 @@ class KeyMemory(Feature):
         told = (
             ("number", pa.array(history.numbers[history.owners])),
             ("start", values_at(instants(history.starts), previous)),
-            ("behind", values_at(pa.array(marks), previous)),
+            ("behind", values_at(pa.array(salts), previous)),
             ("closes", values_at(instants(closes), previous)),
         )
         for name, column in told:
@@ -237,8 +238,8 @@ class KeyMemory(Feature):
         ids = np.full(given.num_rows, None, object)
         if there.any():
             before = given.filter(pa.array(there))
-            starts, marks = micros(before["told.start"]), numbers_in(before, "told.behind")
-            ids[there] = session_ids(key_columns(before), starts, marks)
+            starts, salts = micros(before["told.start"]), numbers_in(before, "told.behind")
+            ids[there] = session_ids(key_columns(before), starts, salts)
         since = micros(given["start"]) - _micros_or_0(given["told.closes"])
         facts = (
             whole(given["told.number"]),
@@ -259,7 +260,7 @@ class KeyMemory(Feature):
         after: dict[str, Any] = {
             NUMBER: given["told.number"],
             "memory.start": given["start"],
-            "memory.behind": pa.array(marks_of(given)),
+            "memory.behind": pa.array(salts_of(given)),
             "memory.closes": given[self.closes],
         }
         shown = dict[str, pa.Array]()

@@ -16,7 +16,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from sessionkit._arrays import whole
+from sessionkit._arrays import numbers_in, whole
 from sessionkit._engine.rows.objects import (
     as_struct,
     check_rows,
@@ -24,7 +24,6 @@ from sessionkit._engine.rows.objects import (
     decode_states,
     does_not_fit,
 )
-from sessionkit._engine.rows.table import numbers_in
 from sessionkit._engine.sessions.emission import Finished, Tell
 from sessionkit.errors import StateMismatchError, StateValueError, UserFunctionError, with_hint
 from sessionkit.spec.functions import Failure, call_failed, forgotten, name_of, wrong_class
