@@ -15,14 +15,12 @@ import pytest
 
 from benchmarks import sequences
 from benchmarks.calls import CASES, prepared
-from benchmarks.child import Job
 from benchmarks.entrants import ENTRANTS
 from benchmarks.entrants.intervals import merged
 from benchmarks.events import (
     CLOSING,
     FIRST_US,
     batch_of_events,
-    closing_event,
     linked,
     write_batches,
 )
@@ -65,12 +63,6 @@ def times_us(batch: int, workload: Workload = SMALL) -> Any:
 # ------------------------------------------------------------------------------------------ events
 
 
-def test_the_same_batch_has_the_same_events_every_time() -> None:
-    """Events depend on the seed and the number of the batch, and on nothing else."""
-    assert batch_of_events(SMALL, 1).equals(batch_of_events(SMALL, 1))
-    assert not batch_of_events(SMALL, 0).equals(batch_of_events(SMALL, 1))
-
-
 @pytest.mark.parametrize("seconds", [0, 90])
 def test_no_event_is_late(seconds: int) -> None:
     """Every event of a batch is ahead of the watermark that the batches before it have left."""
@@ -81,15 +73,6 @@ def test_no_event_is_late(seconds: int) -> None:
     assert bool((np.diff(after) < 0).any())
     assert int(after.min()) >= int(before.max()) - disorder // timedelta(microseconds=1)
     assert bool(seconds) == (int(after.min()) < int(before.max()))
-
-
-def test_the_closing_event_is_ahead_of_every_end() -> None:
-    """It moves the watermark past the end of the last session."""
-    closing = closing_event(SMALL)
-
-    assert [CLOSING] == closing["user_id"].to_pylist()
-    last_end = int(times_us(2).max()) + SMALL.gap // timedelta(microseconds=1)
-    assert int(closing["ts"].cast(pa.int64())[0].as_py()) > last_end
 
 
 def test_the_files_of_a_batch_hold_its_events_and_are_older_than_those_of_the_next(
@@ -189,21 +172,6 @@ def test_a_difference_names_the_column_and_the_row() -> None:
 
 
 # ----------------------------------------------------------------------------------------- measure
-
-
-def test_a_job_is_the_same_after_its_way_through_json(tmp_path: Path) -> None:
-    """The process that runs an entrant gets what the one that measures it meant."""
-    job = Job(
-        entrant="functions",
-        workload="dense",
-        files=tmp_path / "a",
-        checkpoint=tmp_path / "b",
-        answer=tmp_path / "c",
-    )
-    compared = attrs.evolve(job, rows=tmp_path / "d", master="local-cluster[2,1,1024]")
-
-    assert job == Job.of_json(job.as_json())
-    assert compared == Job.of_json(compared.as_json())
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="it reads /proc")

@@ -19,6 +19,7 @@ from sessionkit import (
     by_processing_time,
 )
 from sessionkit.testing import StatefulDriver, at, minutes
+from tests.support.refusals import says
 from tests.support.stateful_specs import (
     Added,
     Amount,
@@ -289,40 +290,28 @@ def refusal(act: Callable[[KeyTimes], Any], **changes: Any) -> str:
     return text.partition("\n\nRaised in ")[0]
 
 
-NEXT = "write times.processing_time + timedelta(...), or the event time plus one"
-
-
 @pytest.mark.parametrize("setter", ["set_event_timer", "set_processing_timer"])
 @pytest.mark.parametrize(
-    ("instant", "found", "hint"),
+    ("instant", "found"),
     [
-        (
-            datetime(2026, 1, 1),  # noqa: DTZ001 (the fault)
-            "timer 'due': the instant has no time zone, found datetime.datetime(2026, 1, 1, 0, 0)",
-            "write datetime(..., tzinfo=UTC)",
-        ),
-        (
-            pd.Timestamp("2026-01-01"),
-            "timer 'due': the instant has no time zone, found Timestamp('2026-01-01 00:00:00')",
-            "write datetime(..., tzinfo=UTC)",
-        ),
-        (1_767_225_600_000, "found 1767225600000 (int)", NEXT),
-        (1.5, "found 1.5 (float)", NEXT),
-        (np.int64(5), "found np.int64(5) (int64)", NEXT),
-        (np.datetime64("2026-01-01"), "(datetime64)", NEXT),
-        (minutes(5), "found datetime.timedelta(seconds=300) (timedelta)", NEXT),
-        (NOON.date(), "found datetime.date(2026, 1, 1) (date)", NEXT),
-        ("12:00", "found '12:00' (str)", NEXT),
-        (None, "found None (NoneType)", NEXT),
-        (pd.NaT, "found NaT (NaTType)", NEXT),
+        (datetime(2026, 1, 1), "no time zone, found datetime.datetime(2026, 1, 1, 0, 0)"),  # noqa: DTZ001 (the fault)
+        (pd.Timestamp("2026-01-01"), "no time zone, found Timestamp('2026-01-01 00:00:00')"),
+        (1_767_225_600_000, "found 1767225600000 (int)"),
+        (1.5, "found 1.5 (float)"),
+        (np.int64(5), "found np.int64(5) (int64)"),
+        (np.datetime64("2026-01-01"), "(datetime64)"),
+        (minutes(5), "found datetime.timedelta(seconds=300) (timedelta)"),
+        (NOON.date(), "found datetime.date(2026, 1, 1) (date)"),
+        ("12:00", "found '12:00' (str)"),
+        (None, "found None (NoneType)"),
+        (pd.NaT, "found NaT (NaTType)"),
     ],
 )
-def test_an_instant_is_an_aware_datetime(setter: str, instant: Any, found: str, hint: str) -> None:
+def test_an_instant_is_an_aware_datetime(setter: str, instant: Any, found: str) -> None:
     """Numbers, texts, naive and missing times are refused where they are set, by the name."""
     text = refusal(lambda times: getattr(times, setter)("due", instant))
 
-    assert text.startswith("timer 'due': the instant ")
-    assert text.endswith(f"{found}\n\nHint: {hint}")
+    assert says(text, "timer 'due'", f"{found}\n\nHint: ")
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,6 @@ from sessionkit import (
     UserFunctionError,
     by_processing_time,
 )
-from sessionkit._engine.counts import COUNTED
 from sessionkit._engine.shell.worker import worker_of
 from sessionkit.testing import FakeGroupState, at, minutes
 from sessionkit.testing.drivers.results import Rejection, read_output
@@ -209,18 +208,6 @@ def test_nothing_is_armed_where_nothing_waits(spec: Spec) -> None:
     assert None is state.timeout_timestamp_ms
 
 
-def test_rejected_rows_come_only_where_they_are_asked_for() -> None:
-    """Without them the frame has results, and a last row of counts."""
-    spec = summing()
-    state = fresh(spec, NOON_MS)
-    (frame,) = worker_of(spec)((1,), [frame_of(spec, at("09:00"), at("14:00"))], state)
-
-    result, counts = frame.to_dict("records")
-    assert {"_counts": None, "key": "ann", "what": "process", "total": 1} == result
-    assert [None] * 3 == [counts[name] for name in ("key", "what", "total")]
-    assert 2 == counts["_counts"][COUNTED.index("events")]
-
-
 def test_the_row_of_a_bucket_says_what_it_holds() -> None:
     """Beside the bytes stand numbers that a person may read: keys, and what is due next."""
     spec = summing(add, report, timeout=EventTimeGap("30m"))
@@ -243,19 +230,6 @@ def changed(spec: Spec, change: dict[int, Any]) -> FakeGroupState:
     for place, new in change.items():
         value[place] = new
     return FakeGroupState(value=tuple(value), timeout="EventTimeTimeout", watermark_ms=1)
-
-
-def test_a_format_of_another_release_stops_the_query() -> None:
-    """The number of the format is looked at before anything else."""
-    spec = summing()
-
-    with pytest.raises(StateMismatchError) as caught:
-        call(spec, changed(spec, {0: 3}), frame_of(spec, at("11:31")))
-
-    assert (
-        "the stored state has format 3, but this release reads 2\n\n"
-        "Hint: use the release of sessionkit that wrote it"
-    ) == str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -328,17 +302,6 @@ def test_in_the_end_of_a_batch_event_time_is_over() -> None:
     assert ["first", "second", "event_time_gap"] == found
     assert [datetime.max.replace(tzinfo=NOON.tzinfo)] * 3 == seen
     assert Counts(events=1, processed=1, timers=3, rows=3) == counts
-
-
-def test_what_waits_for_processing_time_never_comes_in_a_batch() -> None:
-    """The processing time of a batch stands still."""
-    spec = armed_at(at("09:00"), clock="processing", timeout=TimeToLive("1h"))
-
-    later = armed_at(at("13:00"), clock="processing")
-
-    # A timer in the past is due at once; the policy is not.
-    assert ["due"] == whole(spec, at("11:00"))[0]
-    assert [] == whole(attrs.evolve(spec, process=later.process), at("11:00"))[0]
 
 
 def test_a_chain_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,16 +91,6 @@ def test_the_header_is_as_described() -> None:
     assert IDENTITY.ljust(length) == body[4 : 4 + length]
 
 
-@pytest.mark.parametrize("spaces", range(8))
-def test_every_table_is_aligned(spaces: int) -> None:
-    """However long the identity is, Arrow reads the tables in place without a warning."""
-    identity = b"{" + b" " * spaces + b"}"
-    found = unpack(pack(identity, [TABLE, TABLE], BINDING, ORIGIN))
-    assert identity == found.identity
-    buffers = [one for table in found.tables for one in table["pages"].chunk(0).buffers() if one]
-    assert {0} == {one.address % 8 for one in buffers}
-
-
 def test_nothing_is_pickled() -> None:
     """Objects that refuse to be pickled are stored, from the class down to the bytes."""
     codec = codec_of(Sealed)
@@ -204,10 +194,3 @@ def test_a_head_that_ends_right_behind_the_header_is_refused(length: int) -> Non
     """A head without the length of the identity is refused as one that is cut short."""
     with pytest.raises(StateCorruptedError):
         peek_identity(PAYLOAD[:length])
-
-
-@pytest.mark.parametrize("identity", [b"", b"[", b"\xff\xff", b"{} {}"])
-def test_an_identity_that_is_no_json_is_refused(identity: bytes) -> None:
-    """Text that cannot be read as an identity is damage."""
-    with pytest.raises(StateCorruptedError, match="its identity can't be read"):
-        peek_identity(pack(identity, [], BINDING, ORIGIN))
