@@ -6,8 +6,8 @@ A report on sessions: one HTML page with charts, from the rows that a query writ
     report("/data/visits", out="visits.html", dimension="channel")
 
 It takes a folder or a file of Parquet, a Delta table, a table of PostgreSQL, a DataFrame of Spark
-or of pandas, or an Arrow table. Spark, or DuckDB for all others, aggregates the rows, so the page
-stays small. It needs the extra `report`.
+or of pandas, or an Arrow table. DuckDB aggregates the rows, so the page stays small. It needs the
+extra `report`.
 """
 
 from importlib import import_module
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sessionkit.addons.report.columns import Columns
-from sessionkit.addons.report.engines import engine_of
+from sessionkit.addons.report.engine import engine_of
 from sessionkit.addons.report.summary import summarized
 from sessionkit.arguments import check_extra, explains
 
@@ -40,7 +40,8 @@ def report(
     Args:
         rows: The rows that `sessionize` or `sessionize_all` gives, as a query has written them: a
             folder or file of Parquet, the folder of a Delta table, the address of a PostgreSQL
-            database, a DataFrame of Spark, one of pandas, or an Arrow table.
+            database, a DataFrame of pandas, an Arrow table, or a DataFrame of Spark, whose rows
+            come to the driver.
         out: Where to write the page.
         title: Its title.
         table: Which table of the database has the rows.
@@ -51,7 +52,7 @@ def report(
 
     Raises:
         SchemaError: The rows lack a column, or there is no session.
-        UnsupportedError: A library is missing.
+        UnsupportedError: A library is missing, or a DataFrame is one of Spark 3.5.
     """
     for library in ("altair", "vl_convert"):
         check_extra("report", library, "the report", "where it is made")

@@ -75,8 +75,8 @@ def _all(summary: Summary) -> Iterator[Figure]:
     yield from _over_time(summary)
     yield from _sizes()
     yield from _ways(summary)
-    yield from _rejected(summary.unit)
-    yield from _timelines()
+    yield _rejected(summary.unit)
+    yield _longest()
 
 
 def _over_time(summary: Summary) -> Iterator[Figure]:
@@ -216,16 +216,6 @@ def _ways(summary: Summary) -> Iterator[Figure]:
         yield _funnel(summary.columns.funnel)
     yield _ranked("pages", "page", "Where they begin", where=("role", "entry"), id="entry")
     yield _ranked("pages", "page", "Where they end", where=("role", "exit"), id="exit")
-    yield Figure(
-        id="flow",
-        section="Paths",
-        title="The first pages of a session",
-        caption="From left to right: where sessions are at their first pages, and where they go. "
-        "Of all times; rare pages are one.",
-        data="flow",
-        by=("step", "page", "next"),
-        chart=_flow(),
-    )
 
 
 def _ranked(
@@ -283,39 +273,8 @@ def _funnel(steps: tuple[str, ...]) -> Figure:
     )
 
 
-def _flow() -> alt.TopLevelMixin:
-    """Return bands between columns of pages: the page works out where they lie."""
-    bands = (
-        alt.Chart(alt.NamedData(name="bands"))
-        .mark_area(opacity=0.35, interpolate="monotone")
-        .encode(
-            alt.X("x:Q", axis=None),
-            alt.Y("low:Q", axis=None),
-            alt.Y2("high:Q"),
-            _colored("page", None).legend(None),
-            detail="link:N",
-            tooltip=_tips("page:N", "next:N", "sessions:Q"),
-        )
-    )
-    nodes = alt.Chart(alt.NamedData(name="nodes")).encode(
-        alt.Y("low:Q", axis=None), alt.Y2("high:Q")
-    )
-    bars = nodes.mark_rect().encode(
-        alt.X("x:Q", axis=None),
-        alt.X2("right:Q"),
-        _colored("page", None).legend(None),
-        tooltip=_tips("page:N", "sessions:Q"),
-    )
-    names = (
-        alt.Chart(alt.NamedData(name="nodes"))
-        .mark_text(align="left", dx=3, fontSize=11)
-        .encode(alt.X("right:Q", axis=None), alt.Y("middle:Q", axis=None), text="page:N")
-    )
-    return alt.layer(bands, bars, names).properties(width="container", height=2 * HEIGHT)
-
-
-def _rejected(unit: str) -> Iterator[Figure]:
-    yield Figure(
+def _rejected(unit: str) -> Figure:
+    return Figure(
         id="kinds",
         section="Late, duplicate and rejected rows",
         title=f"Rows that are no part of a session, by {unit} and reason",
@@ -333,29 +292,25 @@ def _rejected(unit: str) -> Iterator[Figure]:
     )
 
 
-def _timelines() -> Iterator[Figure]:
-    for name, title in (("longest", "The longest"), ("busiest", "Those of the most events")):
-        yield Figure(
-            id=name,
-            section="Sessions that stand out",
-            title=title,
-            data=name,
-            by=("who", "id"),
-            of="events" if name == "busiest" else "length",
-            chart=_chart(name, height=260)
-            .mark_bar(color=FIRST, cornerRadius=3)
-            .encode(
-                alt.X("began:T", title=None, scale=alt.Scale(type="utc")),
-                alt.X2("ended:T"),
-                alt.Y(
-                    "id:N",
-                    sort=None,
-                    title=None,
-                    axis=alt.Axis(labelExpr="slice(datum.label, 0, 8)"),
-                ),
-                tooltip=_tips("id:N", "who:N", "began:T", "ended:T", "events:Q"),
+def _longest() -> Figure:
+    return Figure(
+        id="longest",
+        section="Sessions that stand out",
+        title="The longest",
+        data="longest",
+        by=("who", "id"),
+        of="length",
+        chart=_chart("longest", height=260)
+        .mark_bar(color=FIRST, cornerRadius=3)
+        .encode(
+            alt.X("began:T", title=None, scale=alt.Scale(type="utc")),
+            alt.X2("ended:T"),
+            alt.Y(
+                "id:N", sort=None, title=None, axis=alt.Axis(labelExpr="slice(datum.label, 0, 8)")
             ),
-        )
+            tooltip=_tips("id:N", "who:N", "began:T", "ended:T", "events:Q"),
+        ),
+    )
 
 
 def _tips(*fields: str) -> list[alt.Tooltip]:

@@ -3,7 +3,6 @@
 const given = JSON.parse(document.getElementById("given").textContent);
 const chosen = { from: document.getElementById("from"), to: document.getElementById("to"), value: document.getElementById("value") };
 const DAY = 86400000;
-const STANDS_ALONE = new Set(["longest", "busiest"]);
 const views = new Map();
 
 function allRows(name) {
@@ -36,44 +35,6 @@ function added(rows, by, of) {
     sums.set(key, (sums.get(key) ?? 0) + (row[of] ?? 0));
   }
   return [...sums].map(([key, sum]) => [...JSON.parse(key), sum]);
-}
-
-// Where the pages of each step lie, one above another, and the bands between them.
-function flowOf(rows) {
-  const links = added(rows, ["step", "page", "next"], "sessions")
-    .map(([step, page, next, sessions]) => ({ step, page, next, sessions }));
-  const steps = [...new Set(links.map((link) => link.step))].sort((a, b) => a - b);
-  const nodes = [];
-  const heights = new Map();
-  const sizeOf = (step, page) => Math.max(
-    links.filter((l) => l.step === step && l.page === page).reduce((sum, l) => sum + l.sessions, 0),
-    links.filter((l) => l.step === step - 1 && l.next === page).reduce((sum, l) => sum + l.sessions, 0));
-  const whole = links.filter((l) => l.step === steps[0]).reduce((sum, l) => sum + l.sessions, 0);
-  for (const step of [...steps, (steps.at(-1) ?? 0) + 1]) {
-    const names = new Set([
-      ...links.filter((l) => l.step === step).map((l) => l.page),
-      ...links.filter((l) => l.step === step - 1 && l.next !== null).map((l) => l.next)]);
-    let top = 0;
-    for (const page of [...names].sort((a, b) => sizeOf(step, b) - sizeOf(step, a))) {
-      const sessions = sizeOf(step, page);
-      nodes.push({ page, sessions, x: step, right: step + 0.04, high: -top, low: -(top + sessions), middle: -(top + sessions / 2) });
-      heights.set(`${step} ${page}`, { out: top, into: top });
-      top += sessions + whole * 0.02;
-    }
-  }
-  const bands = [];
-  for (const link of links) {
-    if (link.next === null) continue;
-    const from = heights.get(`${link.step} ${link.page}`);
-    const to = heights.get(`${link.step + 1} ${link.next}`);
-    const ends = [[link.step + 0.04, from.out], [link.step + 0.4, from.out], [link.step + 0.64, to.into], [link.step + 1, to.into]];
-    for (const [x, y] of ends) {
-      bands.push({ x, high: -y, low: -(y + link.sessions), link: `${link.step} ${link.page} ${link.next}`, page: link.page, next: link.next, sessions: link.sessions });
-    }
-    from.out += link.sessions;
-    to.into += link.sessions;
-  }
-  return { nodes, bands };
 }
 
 function shown(name, cell) {
@@ -127,11 +88,6 @@ function fillQuantiles() {
   }));
 }
 
-function dataOf(figure) {
-  const rows = rowsOf(figure);
-  return figure.id === "flow" ? flowOf(rows) : { [figure.data]: rows };
-}
-
 function fillTables() {
   fillFacts();
   fillQuantiles();
@@ -145,7 +101,7 @@ async function refresh() {
   fillTables();
   for (const figure of given.figures) {
     const view = views.get(figure.id);
-    for (const [name, rows] of Object.entries(dataOf(figure))) view.data(name, rows);
+    view.data(figure.data, rowsOf(figure));
     await view.runAsync();
   }
   tellReady();
@@ -171,7 +127,7 @@ async function draw() {
   fillTables();
   const config = themed();
   for (const figure of given.figures) {
-    const spec = { ...figure.spec, datasets: dataOf(figure) };
+    const spec = { ...figure.spec, datasets: { [figure.data]: rowsOf(figure) } };
     const { view } = await vegaEmbed(`#chart-${figure.id}`, spec, { actions: false, renderer: "svg", config, ast: true });
     views.set(figure.id, view);
   }

@@ -83,4 +83,4 @@ def _figure(one: Figure) -> str:
     )
 
 
-WIDE: Final = frozenset({"sessions", "flow", "funnel", "kinds"})
+WIDE: Final = frozenset({"sessions", "funnel", "kinds"})

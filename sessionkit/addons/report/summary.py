@@ -1,29 +1,23 @@
 """The small tables that a report shows: counts by time and dimension, whatever the rows' number."""
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
 from typing import Any, Final, TypeAlias
 
 import attrs
 
 from sessionkit.addons.report.columns import Columns, Kind
-from sessionkit.addons.report.engines import ROWS, Engine
+from sessionkit.addons.report.engine import ROWS, Engine
 from sessionkit.errors import SchemaError, with_hint
 
 Table: TypeAlias = list[dict[str, Any]]
 
 SESSIONS: Final = "sessionkit_sessions"
 """The view of the sessions: the last row of each."""
-HOUR: Final = 3_600_000
-DAY: Final = 24 * HOUR
-SIZES: Final = {"hour": HOUR, "day": DAY}
+DAY: Final = 86_400_000
 UNITS: Final = (("hour", 4 * DAY), ("day", 120 * DAY), ("week", 800 * DAY))
 """What is counted by, up to which span of the data in milliseconds; beyond the last, months."""
 MOST_VALUES: Final = 6
 MOST_PAGES: Final = 8
-STEPS: Final = 4
-"""How many pages of a session the picture of paths shows."""
 SHOWN_SESSIONS: Final = 12
 LENGTHS: Final = (0, 1, 5, 10, 30, 60, 120, 300, 600, 1_800, 3_600, 7_200, 21_600, 86_400)
 """Where the bins of the length of a session begin, in seconds."""
@@ -47,11 +41,9 @@ class Summary:
         quantiles: Length and events at some quantiles.
         reasons: Sessions by why they closed.
         pages: Sessions by entry and by exit page.
-        flow: Sessions by step and by the pages before and after it.
         funnel: Sessions by the step of the funnel that they reached.
         kinds: Rows that aren't sessions, by kind and reason.
         longest: The longest sessions.
-        busiest: Those of the most events.
     """
 
     columns: Columns
@@ -62,11 +54,9 @@ class Summary:
     quantiles: Table
     reasons: Table
     pages: Table
-    flow: Table
     funnel: Table
     kinds: Table
     longest: Table
-    busiest: Table
 
 
 def summarized(engine: Engine, columns: Columns) -> Summary:
@@ -90,36 +80,33 @@ def summarized(engine: Engine, columns: Columns) -> Summary:
         quantiles=asked.quantiles(),
         reasons=asked.by(unit, "closed_by") if "closed_by" in kinds else [],
         pages=asked.pages(unit),
-        flow=asked.flow(),
         funnel=asked.funnel(unit),
         kinds=asked.kinds_of_rows(unit),
-        longest=asked.most("length"),
-        busiest=asked.most("events") if columns.events else [],
+        longest=asked.longest(),
     )
 
 
 @attrs.frozen
 class _Asked:
-    """The queries, in the dialect of an engine."""
+    """The queries."""
 
     engine: Engine
     columns: Columns
     kinds: Mapping[str, Kind]
 
     def name(self, column: str) -> str:
-        quote = self.engine.dialect.quote
-        return quote + column.replace(quote, 2 * quote) + quote
+        return '"' + column.replace('"', '""') + '"'
 
     def sessions(self) -> str:
         """Return the query of all sessions, the last row of each, in columns of known names."""
-        dialect, columns = self.engine.dialect, self.columns
-        keys = ", ".join(dialect.text.format(self.name(key)) for key in columns.keys) or "'-'"
+        columns = self.columns
+        keys = ", ".join(f"CAST({self.name(key)} AS VARCHAR)" for key in columns.keys) or "'-'"
         chosen = {
             "id": self.name("session_id"),
             "began": self.name("session_start"),
             "ended": self.name("session_end"),
             "who": f"concat_ws(' ', {keys})",
-            "length": dialect.seconds.format("session_start", "session_end"),
+            "length": "(epoch_us(session_end) - epoch_us(session_start)) / 1e6",
         }
         roles = ("events", "path", "engaged", "bounce", "number", "dimension")
         chosen |= {
@@ -127,11 +114,11 @@ class _Asked:
         }
         if columns.events and not columns.bounce:
             chosen["bounce"] = f"{chosen['events']} = 1"
-        for role, item in (("entry", dialect.item), ("exit", dialect.last)):
+        for role, place in (("entry", 1), ("exit", -1)):
             if getattr(columns, role):
                 chosen[role] = self.name(getattr(columns, role))
             elif columns.path:
-                chosen[role] = item.format(chosen["path"], 1)
+                chosen[role] = f"{chosen['path']}[{place}]"
         chosen |= {f"step_{n}": self.name(name) for n, name in enumerate(columns.funnel)}
         if "closed_by" in self.kinds:
             chosen["closed_by"] = self.name("closed_by")
@@ -143,23 +130,20 @@ class _Asked:
         only = " WHERE kind = 'session'" if "kind" in self.kinds else ""
         if "revision" not in self.kinds:
             return f"(SELECT * FROM {ROWS}{only}) AS chosen"
-        gone = self.engine.dialect.explode.format("supersedes")
         return f"""(
             SELECT * FROM (
                 SELECT *, row_number() OVER latest AS place FROM {ROWS}{only}
                 WINDOW latest AS (PARTITION BY session_id ORDER BY revision DESC)
             ) AS numbered
             WHERE place = 1 AND session_id NOT IN (
-                SELECT gone FROM (SELECT {gone} AS gone FROM {ROWS}{only}) AS merged
+                SELECT gone FROM (SELECT unnest(supersedes) AS gone FROM {ROWS}{only}) AS merged
                 WHERE gone IS NOT NULL
             )
         ) AS chosen"""
 
     def unit(self) -> str:
-        millis = self.engine.dialect.millis
         (found,) = self.engine.ask(
-            f"SELECT {millis.format('min(began)')} AS first, {millis.format('max(began)')} AS last "
-            f"FROM {SESSIONS}"
+            f"SELECT epoch_ms(min(began)) AS first, epoch_ms(max(began)) AS last FROM {SESSIONS}"
         )
         if found["first"] is None:
             text = "there is no session in the rows"
@@ -169,10 +153,7 @@ class _Asked:
 
     def _at(self, unit: str, time: str = "began") -> str:
         """Return the milliseconds of the start of the unit of a time, in UTC."""
-        if unit in SIZES:
-            millis = self.engine.dialect.millis.format(time)
-            return f"CAST(floor({millis} / {SIZES[unit]}) AS BIGINT) * {SIZES[unit]}"
-        return self.engine.dialect.truncated.format(time, unit)
+        return f"epoch_ms(date_trunc('{unit}', {time}))"
 
     def _grouped(self) -> str:
         """Return the sessions, each with its value of the dimension; rare values are one."""
@@ -221,8 +202,7 @@ class _Asked:
         if what == "events" and self.columns.events is None:
             return
         listed = ", ".join(
-            f"{self.engine.dialect.quantile.format(what, q)} AS q{place}"
-            for place, q in enumerate(QUANTILES)
+            f"approx_quantile({what}, {q}) AS q{place}" for place, q in enumerate(QUANTILES)
         )
         for row in self.engine.ask(f"SELECT value, {listed} FROM {self._grouped()} GROUP BY 1"):
             for place, q in enumerate(QUANTILES):
@@ -233,46 +213,16 @@ class _Asked:
         return [
             {"role": role, **row}
             for role in ("entry", "exit")
-            if self._has(role)
-            for row in self._pages(unit, role)
+            if getattr(self.columns, role) or self.columns.path
+            for row in self.by(unit, self._frequent(role), name="page")
         ]
 
-    def _has(self, role: str) -> bool:
-        return getattr(self.columns, role) is not None or self.columns.path is not None
-
-    def _pages(self, unit: str, role: str) -> Table:
-        return self.by(unit, self._frequent(role, role), name="page")
-
-    def _frequent(self, page: str, role: str) -> str:
+    def _frequent(self, role: str) -> str:
         top = (
             f"SELECT {role} FROM {SESSIONS} WHERE {role} IS NOT NULL "
             f"GROUP BY {role} ORDER BY count(*) DESC, {role} LIMIT {MOST_PAGES}"
         )
-        return f"CASE WHEN {page} IN ({top}) THEN {page} ELSE '{OTHER}' END"
-
-    def flow(self) -> Table:
-        if self.columns.path is None:
-            return []
-        item = self.engine.dialect.item
-        steps = [item.format("path", place + 1) for place in range(STEPS)]
-        named = ", ".join(
-            f"CASE WHEN {step} IS NULL THEN NULL ELSE {self._frequent(step, 'entry')} END AS p{n}"
-            for n, step in enumerate(steps)
-        )
-        places = ", ".join(f"p{n}" for n in range(STEPS))
-        paths = f"(SELECT value, {named} FROM {self._grouped()}) AS paths"
-        counted: Counter[tuple[Any, ...]] = Counter()
-        for row in self.engine.ask(
-            f"SELECT value, {places}, count(*) AS sessions FROM {paths} GROUP BY value, {places}"
-        ):
-            for step, (page, following) in enumerate(pairwise(f"p{n}" for n in range(STEPS)), 1):
-                if row[page] is not None:
-                    counted[row["value"], step, row[page], row[following]] += row["sessions"]
-        if all(following is None for *_, following in counted):
-            return []
-        names = ("value", "step", "page", "next", "sessions")
-        rows = [dict(zip(names, (*of, number), strict=True)) for of, number in counted.items()]
-        return sorted(rows, key=lambda row: [str(row[name] or "") for name in names[:4]])
+        return f"CASE WHEN {role} IN ({top}) THEN {role} ELSE '{OTHER}' END"
 
     def funnel(self, unit: str) -> Table:
         steps = range(len(self.columns.funnel))
@@ -299,19 +249,17 @@ class _Asked:
         time = "coalesce(event_time, session_start)"
         time = time if "event_time" in self.kinds else "session_start"
         # Text: where no row has a reason, the column may have any type.
-        said = self.engine.dialect.text.format("reason")
-        reason = f"coalesce({said}, kind)" if "reason" in self.kinds else "kind"
+        reason = "coalesce(CAST(reason AS VARCHAR), kind)" if "reason" in self.kinds else "kind"
         return self.engine.ask(
             f"SELECT {self._at(unit, time)} AS at, kind, {reason} AS reason, "
             f"count(*) AS counted FROM {ROWS} WHERE kind NOT IN ('session', 'event') "
             "GROUP BY 1, 2, 3 ORDER BY 1, 2, 3"
         )
 
-    def most(self, column: str) -> Table:
-        millis = self.engine.dialect.millis
+    def longest(self) -> Table:
         events = "events" if self.columns.events else "NULL"
         return self.engine.ask(
-            f"SELECT id, who, {millis.format('began')} AS began, "
-            f"{millis.format('ended')} AS ended, length, {events} AS events FROM {SESSIONS} "
-            f"ORDER BY {column} DESC, began, id LIMIT {SHOWN_SESSIONS}"
+            f"SELECT id, who, epoch_ms(began) AS began, epoch_ms(ended) AS ended, length, "
+            f"{events} AS events FROM {SESSIONS} ORDER BY length DESC, began, id "
+            f"LIMIT {SHOWN_SESSIONS}"
         )

@@ -18,7 +18,7 @@ from tests.support.browser import BrowserMissingError, Reader, browser_in
 
 FIGURES = [
     *("sessions", "users", "new", "engaged", "bounced", "lengths", "counts", "reasons"),
-    *("funnel", "entry", "exit", "flow", "kinds", "longest", "busiest"),
+    *("funnel", "entry", "exit", "kinds", "longest"),
 ]
 MARK = r'aria-roledescription="(?:bar|line mark|area mark|rect|point|area|text mark)"'
 

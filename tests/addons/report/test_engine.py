@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -9,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from examples.embedded_postgres import Postgres
-from sessionkit.addons.report.engines import ROWS, engine_of
+from sessionkit.addons.report.engine import ROWS, engine_of
 from sessionkit.errors import SchemaError, UnsupportedError
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -85,6 +86,23 @@ def test_a_table_of_postgresql(postgres: Postgres) -> None:
     assert found[0]["path"] is None
     with pytest.raises(SchemaError, match="which table"):
         engine_of(postgres.dsn, None)
+
+
+@pytest.mark.spark
+def test_a_frame_of_spark(spark: Any, tmp_path: Path) -> None:
+    """Its rows come to the driver as they are, whatever the time zone of the session."""
+    pq.write_table(table_of("a", "b"), tmp_path / "rows.parquet")
+    engine = engine_of(spark.read.parquet(str(tmp_path)), None)
+    found = engine.ask(f"SELECT session_id, epoch_ms(session_start) AS at FROM {ROWS} ORDER BY 1")
+    at = int(NOON.timestamp() * 1000)
+    assert found == [{"session_id": "a", "at": at}, {"session_id": "b", "at": at}]
+
+
+def test_a_spark_without_arrow_tables_says_so() -> None:
+    """That is Spark 3.5."""
+    frame = SimpleNamespace(isStreaming=False, sparkSession=SimpleNamespace(version="3.5.8"))
+    with pytest.raises(UnsupportedError, match=r"Spark 3\.5\.8 can't .*\s+Hint: .*Parquet"):
+        engine_of(frame, None)
 
 
 @pytest.mark.spark

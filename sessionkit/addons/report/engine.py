@@ -1,11 +1,11 @@
-"""Where result rows are aggregated: in DuckDB, or in Spark where they are a DataFrame of Spark."""
+"""Where result rows lie, and DuckDB, which aggregates them."""
 
 import json
 from collections.abc import Iterator
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import attrs
 import pyarrow as pa
@@ -16,8 +16,6 @@ from sessionkit.errors import SchemaError, UnsupportedError, with_hint
 
 ROWS: Final = "sessionkit_rows"
 """The view of the rows that came in."""
-DAY: Final = 86_400_000
-EPOCH: Final = "DATE'1970-01-01'"
 CHUNK: Final = 50_000
 POSTGRES: Final = frozenset(
     {"bool", "int2", "int4", "int8", "float4", "float8", "numeric", "text", "varchar", "date"}
@@ -25,114 +23,30 @@ POSTGRES: Final = frozenset(
 )
 
 
-@attrs.frozen(kw_only=True)
-class Dialect:
-    """
-    What two dialects of SQL call the same thing.
-
-    Attributes:
-        millis: The milliseconds since the epoch of a timestamp.
-        truncated: Those of the start of its week or month, in UTC.
-        seconds: The seconds from one timestamp to another, as a float.
-        quantile: A quantile of a column, approximately.
-        item: The item of a list at a place from 1; null beyond its end.
-        last: The last item of a list.
-        text: A value as text.
-        explode: The items of a list, each in a row of its own.
-        quote: What stands around a name.
-    """
-
-    millis: str
-    truncated: str
-    seconds: str
-    quantile: str
-    item: str
-    last: str
-    text: str
-    explode: str
-    quote: str
-
-
-class Engine(Protocol):
-    """What the report asks of an engine."""
-
-    @property
-    def dialect(self) -> Dialect:
-        """How it is asked."""
-
-    def kinds(self) -> dict[str, Kind]:
-        """Return the columns of the rows, and their kinds."""
-
-    def define(self, name: str, query: str) -> None:
-        """Name a query, so that others can be asked of it."""
-
-    def ask(self, query: str) -> list[dict[str, Any]]:
-        """Return the rows of a query, which are few."""
-
-
-DUCKDB: Final = Dialect(
-    millis="epoch_ms({0})",
-    truncated="epoch_ms(date_trunc('{1}', {0}))",
-    seconds="(epoch_us({1}) - epoch_us({0})) / 1e6",
-    quantile="approx_quantile({0}, {1})",
-    item="{0}[{1}]",
-    last="{0}[len({0})]",
-    text="CAST({0} AS VARCHAR)",
-    explode="unnest({0})",
-    quote='"',
-)
-SPARK: Final = Dialect(
-    millis="unix_millis({0})",
-    # Dates have no time zone; `date_trunc` takes that of the session.
-    truncated=f"datediff(trunc(date_add({EPOCH}, CAST(floor(unix_millis({{0}}) / {DAY}) AS INT)), "
-    f"'{{1}}'), {EPOCH}) * {DAY}L",
-    seconds="(unix_micros({1}) - unix_micros({0})) / 1e6",
-    quantile="percentile_approx({0}, {1})",
-    item="get({0}, {1} - 1)",
-    last="get({0}, size({0}) - 1)",
-    text="CAST({0} AS STRING)",
-    explode="explode({0})",
-    quote="`",
-)
 NUMBERS: Final = ("INT", "BIG", "SMALL", "TINY", "HUGE", "U", "FLOAT", "DOUBLE", "DECIMAL", "LONG")
 
 
 @attrs.frozen
-class DuckDB:
-    """Rows of files, tables or frames in memory."""
+class Engine:
+    """DuckDB, and the rows as a view of it."""
 
     connection: Any
-    dialect: Dialect = DUCKDB
 
     def kinds(self) -> dict[str, Kind]:
+        """Return the columns of the rows, and their kinds."""
         found = self.connection.sql(f"FROM {ROWS}")
         return {
             name: _kind(str(kind)) for name, kind in zip(found.columns, found.types, strict=True)
         }
 
     def define(self, name: str, query: str) -> None:
+        """Name a query, so that others can be asked of it."""
         self.connection.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS {query}")
 
     def ask(self, query: str) -> list[dict[str, Any]]:
+        """Return the rows of a query, which are few."""
         found = self.connection.sql(query)
         return [dict(zip(found.columns, row, strict=True)) for row in found.fetchall()]
-
-
-@attrs.frozen
-class Spark:
-    """Rows of a DataFrame of Spark: only the few that are shown leave the cluster."""
-
-    frame: Any
-    dialect: Dialect = SPARK
-
-    def kinds(self) -> dict[str, Kind]:
-        return {name: _kind(kind.upper()) for name, kind in self.frame.dtypes}
-
-    def define(self, name: str, query: str) -> None:
-        self.frame.sparkSession.sql(query).createOrReplaceTempView(name)
-
-    def ask(self, query: str) -> list[dict[str, Any]]:
-        return [row.asDict() for row in self.frame.sparkSession.sql(query).collect()]
 
 
 def _kind(sql: str) -> Kind:
@@ -145,9 +59,6 @@ def _kind(sql: str) -> Kind:
     return "number" if sql.startswith(NUMBERS) else "other"
 
 
-# -- where rows come from -----------------------------------------------------------------------
-
-
 def engine_of(rows: Any, table: str | None) -> Engine:
     """
     Return the engine for a DataFrame, an Arrow table, a folder, a file or an address.
@@ -157,11 +68,7 @@ def engine_of(rows: Any, table: str | None) -> Engine:
         SchemaError: There are no rows there.
     """
     if hasattr(rows, "sparkSession"):
-        if rows.isStreaming:
-            found = "a report shows rows that are there, and this frame is a stream"
-            raise SchemaError(with_hint(found, "pass spark.read... of the table it writes"))
-        rows.createOrReplaceTempView(ROWS)
-        return Spark(rows)
+        rows = _fetched(rows)
     check_extra("report", "duckdb", "the report", "where it is made")
     connection = import_module("duckdb").connect()
     connection.execute("SET TimeZone = 'UTC'")
@@ -169,7 +76,19 @@ def engine_of(rows: Any, table: str | None) -> Engine:
         _read(connection, str(rows), table)
     else:
         connection.register(ROWS, rows)
-    return DuckDB(connection)
+    return Engine(connection)
+
+
+def _fetched(frame: Any) -> pa.Table:
+    """Return the rows of a DataFrame of Spark, which come to the driver."""
+    if frame.isStreaming:
+        found = "a report shows rows that are there, and this frame is a stream"
+        raise SchemaError(with_hint(found, "pass spark.read... of the table it writes"))
+    if not hasattr(frame, "toArrow"):
+        found = f"Spark {frame.sparkSession.version} can't return a frame as an Arrow table"
+        raise UnsupportedError(with_hint(found, "write it to Parquet, and pass the folder"))
+    table: pa.Table = frame.toArrow()
+    return table
 
 
 def _read(connection: Any, place: str, table: str | None) -> None:
