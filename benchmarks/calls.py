@@ -44,7 +44,7 @@ def prepared(workload: Workload) -> Run:
     """Return one call of a bucket that has seen a few batches; it can be repeated."""
     logic = logic_of(COUNTS if workload.task == "counts" else visits(workload))
     nowhere: Any = None
-    row, memory = GroupRow(logic, GROUP, nowhere), logic.nothing
+    row, memory = GroupRow(logic, GROUP, nowhere), logic.empty_state
     for batch in range(3):
         memory = logic.step(memory, *_input(logic, workload, batch)).memory
     arrived, clocks = _input(logic, workload, 3)

@@ -16,8 +16,8 @@ PHASES: Final[dict[str, tuple[str, ...]]] = {
         "sessions.joining:_read",
         "sessions.joining:_accept",
         "keys.active:ActiveKeys.of",
-        "keys.program:Program.is_over",
-        "keys.program:Program.is_due",
+        "keys.program:KeyProgram.is_over",
+        "keys.program:KeyProgram.is_due",
     ),
     "make objects": (
         "rows.objects:build_events",

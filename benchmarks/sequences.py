@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from benchmarks.events import FIRST_US
 from sessionkit import Session, SessionSpec
 from sessionkit import aggregates as agg
-from sessionkit._engine.logic import BatchClocks, Memory
+from sessionkit._engine.logic import BatchClocks, GroupState
 from sessionkit._engine.rows.table import events_schema
 from sessionkit._engine.shell.storage import logic_of
 from sessionkit._engine.shell.stored import GroupRow, first_due
@@ -110,8 +110,8 @@ def batch(spec: Any, events: pa.Table) -> Callable[[], Any]:
 
     def run() -> Any:
         if spec.order == "event_time":
-            return logic.step(Memory(logic.nothing.kept, events), events[:0], clocks)
-        began = logic.step(logic.nothing, events, attrs.evolve(clocks, watermark_us=0))
+            return logic.step(GroupState(logic.empty_state.kept, events), events[:0], clocks)
+        began = logic.step(logic.empty_state, events, attrs.evolve(clocks, watermark_us=0))
         return logic.step(began.memory, events[:0], clocks)
 
     return run
@@ -121,7 +121,7 @@ def micro_batch(spec: Any, events: pa.Table) -> Callable[[], Any]:
     """Return what runs the last quarter of the events, on what is stored of the others."""
     logic, nowhere = logic_of(spec), None
     row = GroupRow(logic, ("bucket",), nowhere)  # type: ignore[arg-type]  # it has no checkpoint
-    quarter, memory = len(events) // 4, logic.nothing
+    quarter, memory = len(events) // 4, logic.empty_state
     clocks = BatchClocks(0, 0)
     for start in range(0, 3 * quarter, quarter):
         part = events.slice(start, quarter)

@@ -102,7 +102,7 @@ def idle_clock(spec: AnySpec, before: IdleClock | None, clocks: BatchClocks) -> 
 
 
 @attrs.frozen
-class Memory:
+class GroupState:
     """
     What a group remembers between micro-batches: its open sessions or keys, and events that wait.
 
@@ -128,7 +128,7 @@ class Outcome:
     of no result, outputs that failed, and the events of closed sessions.
     """
 
-    memory: Memory
+    memory: GroupState
     rows: pa.Table
     rejected: list[Rejected]
     processed: int
@@ -193,7 +193,7 @@ class Compiled(Protocol):
     def schema(self) -> pa.Schema:
         """The schema of the rows that are kept: open sessions, or keys."""
 
-    def obstacles(self, old: Any) -> list[str]:
+    def incompatibilities(self, old: Any) -> list[str]:
         """Return a line for each thing that stops rows of another spec of this kind."""
 
     def migrated(self, old: Any, kept: pa.Table) -> pa.Table:
@@ -217,14 +217,14 @@ class Logic(Protocol):
         """What the spec compiles to."""
 
     @property
-    def nothing(self) -> Memory:
+    def empty_state(self) -> GroupState:
         """The memory of a group that remembers nothing."""
 
     @property
     def readings(self) -> dict[bytes, Any]:
         """How rows are read, by the identity under which they were written, as far as known."""
 
-    def step(self, memory: Memory, arrived: pa.Table, clocks: BatchClocks) -> Outcome:
+    def step(self, memory: GroupState, arrived: pa.Table, clocks: BatchClocks) -> Outcome:
         """Run one micro-batch of a group; what a function of the user did may be an error."""
 
     @property

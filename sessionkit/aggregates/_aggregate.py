@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from sessionkit._arrays import Mask, mask_of, whole
 from sessionkit.aggregates._conditions import Condition, check_condition, type_in
-from sessionkit.aggregates._rows import Rows
+from sessionkit.aggregates._rows import EventRows
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.state._collections import Field, ListType, OptionalType, inner_type
 from sessionkit.state._scalars import BoolType, DecimalType, IntType
@@ -165,7 +165,7 @@ class Kind(Aggregate):
         """Return what is stored of a session: fields named as it is, or that and more."""
         raise NotImplementedError
 
-    def fold(self, bound: "BoundAggregate", rows: Rows) -> list[pa.Array]:
+    def fold(self, bound: "BoundAggregate", rows: EventRows) -> list[pa.Array]:
         """Return the columns of what is stored, a row for each session."""
         raise NotImplementedError
 
@@ -188,11 +188,11 @@ class Kind(Aggregate):
                 return Decimal(0)
         return 0
 
-    def values(self, rows: Rows) -> pa.Array:
+    def values(self, rows: EventRows) -> pa.Array:
         """Return what it is of: the field of each event, or its condition."""
         return rows.field(str(self.of))
 
-    def chosen(self, rows: Rows) -> Mask | None:
+    def chosen(self, rows: EventRows) -> Mask | None:
         """Mark the events that have a part in it; None for all."""
         masks = [] if self.where is None else [mask_of(rows.met(self.where))]
         if self.of is not None and (values := self.values(rows)).null_count:
@@ -255,7 +255,7 @@ class BoundAggregate:
             for field in fields
         ]
 
-    def fold(self, rows: Rows) -> list[pa.Array]:
+    def fold(self, rows: EventRows) -> list[pa.Array]:
         return self.aggregate.fold(self, rows)
 
     def result(self, sessions: pa.Table) -> pa.Array:

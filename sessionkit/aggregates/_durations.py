@@ -28,7 +28,7 @@ from sessionkit.aggregates._aggregate import (
 )
 from sessionkit.aggregates._conditions import Condition
 from sessionkit.aggregates._numbers import counted
-from sessionkit.aggregates._rows import Rows
+from sessionkit.aggregates._rows import EventRows
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.state._collections import Field, ListType
 from sessionkit.state._times import DatetimeType, TimedeltaType
@@ -51,7 +51,7 @@ class _OfWholeSession(Kind):
     def stored(self, bound: BoundAggregate) -> list[Field]:
         return [field_of(bound.name, DatetimeType())]
 
-    def fold(self, bound: BoundAggregate, rows: Rows) -> list[pa.Array]:
+    def fold(self, bound: BoundAggregate, rows: EventRows) -> list[pa.Array]:
         """Return when the last event was: with gaps that vary, the end doesn't say."""
         times = rows.joined(numbers_of(rows.stored(bound.name)), rows.times)
         return [array_of(rows.reduced(np.maximum, times), DatetimeType.arrow)]
@@ -101,7 +101,7 @@ class Rate(_OfWholeSession):
     def stored(self, bound: BoundAggregate) -> list[Field]:
         return [*super().stored(bound), *counted(bound).stored]
 
-    def fold(self, bound: BoundAggregate, rows: Rows) -> list[pa.Array]:
+    def fold(self, bound: BoundAggregate, rows: EventRows) -> list[pa.Array]:
         return [*super().fold(bound, rows), *counted(bound).fold(rows)]
 
     def result(self, bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
@@ -169,7 +169,7 @@ class EngagedTime(Kind):
     def stored(self, bound: BoundAggregate) -> list[Field]:
         return [field_of(name, ListType(DatetimeType())) for name in (bound.name, _to(bound))]
 
-    def fold(self, bound: BoundAggregate, rows: Rows) -> list[pa.Array]:
+    def fold(self, bound: BoundAggregate, rows: EventRows) -> list[pa.Array]:
         """
         Return the stretches of each session.
 

@@ -35,7 +35,7 @@ from sessionkit.aggregates._aggregate import (
     stored_column,
 )
 from sessionkit.aggregates._conditions import Condition
-from sessionkit.aggregates._rows import Rows
+from sessionkit.aggregates._rows import EventRows
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.state._collections import Field, ListType
 from sessionkit.state._scalars import IntType
@@ -99,7 +99,7 @@ class Funnel(Kind):
         turn = field_of(f"{bound.name}.sequence", ListType(IntType()))
         return [steps, at] if bound.sequence is None else [steps, at, turn]
 
-    def fold(self, bound: BoundAggregate, rows: Rows) -> list[pa.Array]:
+    def fold(self, bound: BoundAggregate, rows: EventRows) -> list[pa.Array]:
         """
         Return the steps at each instant, and at each of its turns where there is a `sequence`.
 
@@ -131,7 +131,7 @@ class Funnel(Kind):
         columns = [pa.array(steps), array_of(times, DatetimeType.arrow), *map(pa.array, turns)]
         return [lists_of(column, sizes) for column in columns]
 
-    def _steps_of(self, rows: Rows) -> tuple[Mask, Numbers]:
+    def _steps_of(self, rows: EventRows) -> tuple[Mask, Numbers]:
         """Return which events are kept, and the steps of each event as bits."""
         bits = np.zeros(len(rows.times), np.int64)
         for place, (_, condition) in enumerate(self.steps):

@@ -18,7 +18,7 @@ from sessionkit.aggregates._aggregate import (
     stored_column,
 )
 from sessionkit.aggregates._conditions import Condition
-from sessionkit.aggregates._rows import Rows
+from sessionkit.aggregates._rows import EventRows
 from sessionkit.errors import SpecError, StateValueError, with_hint
 from sessionkit.state._codec import encode_column
 from sessionkit.state._collections import Field, ListType
@@ -48,7 +48,7 @@ class Collect(Kind):
         value = field_of(bound.name, ListType(bound.type))
         return [value, at] if bound.sequence is None else [value, at, turn]
 
-    def fold(self, bound: BoundAggregate, rows: Rows) -> list[pa.Array]:
+    def fold(self, bound: BoundAggregate, rows: EventRows) -> list[pa.Array]:
         """Return the values by time, those at one time by their turn, and then by value."""
         before, chosen = rows.stored(bound.name), self.chosen(rows)
 

@@ -25,7 +25,7 @@ from sessionkit.aggregates._aggregate import (
     stored_column,
 )
 from sessionkit.aggregates._conditions import Condition
-from sessionkit.aggregates._rows import Rows
+from sessionkit.aggregates._rows import EventRows
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.state._collections import Field
 from sessionkit.state._scalars import BoolType, DecimalType, FloatType, IntType
@@ -49,7 +49,7 @@ class SumTooLargeError(Exception):
         self.sessions = sessions
 
 
-def _chosen_numbers(aggregate: Kind, rows: Rows) -> Array:
+def _chosen_numbers(aggregate: Kind, rows: EventRows) -> Array:
     """Return the numbers of the events, 0 for those without a part."""
     numbers, chosen = numbers_of(aggregate.values(rows)), aggregate.chosen(rows)
     return numbers if chosen is None else np.where(chosen, numbers, numbers.dtype.type(0))
@@ -72,7 +72,7 @@ class Count(Kind):
         """Return no column for a count of all events: that is the session's own."""
         return [field_of(bound.name, IntType())] if bound.may_be_missing else []
 
-    def fold(self, bound: BoundAggregate, rows: Rows) -> list[pa.Array]:
+    def fold(self, bound: BoundAggregate, rows: EventRows) -> list[pa.Array]:
         if not bound.may_be_missing:
             return []
         chosen = self.chosen(rows)
@@ -130,7 +130,7 @@ class Mean(Kind):
     def stored(self, bound: BoundAggregate) -> list[Field]:
         return [field_of(f"{bound.name}.sum", FloatType()), *counted(bound).stored]
 
-    def fold(self, bound: BoundAggregate, rows: Rows) -> list[pa.Array]:
+    def fold(self, bound: BoundAggregate, rows: EventRows) -> list[pa.Array]:
         before = numbers_of(rows.stored(f"{bound.name}.sum"))
         values = _chosen_numbers(self, rows).astype(np.float64)
         sums = rows.reduced(np.add, rows.joined(before, values))
@@ -175,7 +175,7 @@ class Sum(Kind):
     def stored(self, bound: BoundAggregate) -> list[Field]:
         return [field_of(bound.name, _sum_type(bound))]
 
-    def fold(self, bound: BoundAggregate, rows: Rows) -> list[pa.Array]:
+    def fold(self, bound: BoundAggregate, rows: EventRows) -> list[pa.Array]:
         kind, over = _sum_type(bound), None
         if isinstance(kind, DecimalType):
             sums, over = _decimal_sums(rows, self._decimals(bound, rows, kind.arrow))
@@ -190,7 +190,7 @@ class Sum(Kind):
             raise SumTooLargeError(bound, over)
         return [sums]
 
-    def _decimals(self, bound: BoundAggregate, rows: Rows, kind: pa.DataType) -> pa.Array:
+    def _decimals(self, bound: BoundAggregate, rows: EventRows, kind: pa.DataType) -> pa.Array:
         """Return the decimals of open sessions and events, in order."""
         events, chosen = self.values(rows).cast(kind), self.chosen(rows)
         if chosen is not None:
@@ -204,7 +204,7 @@ def _sum_type(bound: BoundAggregate) -> FieldType:
     return DecimalType(scale=kind.scale) if isinstance(kind, DecimalType) else kind
 
 
-def _integer_sums(rows: Rows, values: Numbers) -> tuple[Numbers, Mask | None]:
+def _integer_sums(rows: EventRows, values: Numbers) -> tuple[Numbers, Mask | None]:
     """Return the sum for each session, and which of them do not fit; None if all do."""
     largest = max(int(values.max()), -int(values.min()))
     if largest * int(rows.sizes.max()) < FITS:
@@ -214,7 +214,7 @@ def _integer_sums(rows: Rows, values: Numbers) -> tuple[Numbers, Mask | None]:
     return sums, _beyond(high)
 
 
-def _decimal_sums(rows: Rows, values: pa.Array) -> tuple[pa.Array, Mask]:
+def _decimal_sums(rows: EventRows, values: pa.Array) -> tuple[pa.Array, Mask]:
     """Return the sum of decimals of 38 digits for each session, and which of them do not fit."""
     words = np.frombuffer(values.buffers()[1], "<i8").reshape(-1, 2)[: len(values)]
     limbs = [part for word in words.T for part in (word & LOW, word >> BITS)]
@@ -228,7 +228,7 @@ def _decimal_sums(rows: Rows, values: pa.Array) -> tuple[pa.Array, Mask]:
     return sums, _beyond(limbs[3]) | _outside(high, low)
 
 
-def _carried(rows: Rows, limbs: list[Numbers]) -> list[Numbers]:
+def _carried(rows: EventRows, limbs: list[Numbers]) -> list[Numbers]:
     """Add up limbs, the lowest first, and carry."""
     sums = [rows.reduced(np.add, limb) for limb in limbs]
     for place in range(len(sums) - 1):

@@ -26,7 +26,7 @@ from sessionkit.aggregates._aggregate import (
     stored_column,
 )
 from sessionkit.aggregates._conditions import Condition
-from sessionkit.aggregates._rows import Rows
+from sessionkit.aggregates._rows import EventRows
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.state._collections import Field, ListType
 from sessionkit.state._scalars import FloatType, IntType
@@ -89,7 +89,7 @@ class Percentile(Kind):
         names = (bound.name, f"{bound.name}.counts")
         return [field_of(name, ListType(IntType())) for name in names]
 
-    def fold(self, bound: BoundAggregate, rows: Rows) -> list[pa.Array]:
+    def fold(self, bound: BoundAggregate, rows: EventRows) -> list[pa.Array]:
         """
         Return the bins of each session and their counts.
 

@@ -10,7 +10,7 @@ from sessionkit._arguments import explains
 from sessionkit._arrays import Array, Mask, Numbers, array_of, is_number, numbers_of, ranked, whole
 from sessionkit.aggregates._aggregate import Aggregate, BoundAggregate, Kind, field_of
 from sessionkit.aggregates._conditions import Condition
-from sessionkit.aggregates._rows import Rows
+from sessionkit.aggregates._rows import EventRows
 from sessionkit.state._collections import Field, OptionalType
 from sessionkit.state._scalars import IntType
 from sessionkit.state._times import DatetimeType
@@ -36,7 +36,7 @@ class _Extreme(Kind):
     def stored(self, bound: BoundAggregate) -> list[Field]:
         return [_value_field(bound)]
 
-    def fold(self, bound: BoundAggregate, rows: Rows) -> list[pa.Array]:
+    def fold(self, bound: BoundAggregate, rows: EventRows) -> list[pa.Array]:
         before, events = rows.stored(bound.name), self.values(rows)
         valid = missing = None
         if bound.may_be_missing:
@@ -49,7 +49,7 @@ class _Extreme(Kind):
         best = self._best(rows, ranks[rows.order], valid)
         return [values.take(pa.array(best, mask=missing))]
 
-    def _best(self, rows: Rows, values: Array, valid: Mask | None) -> Array:
+    def _best(self, rows: EventRows, values: Array, valid: Mask | None) -> Array:
         is_float = values.dtype.kind == "f"
         if valid is not None:
             # What changes nothing: `fmin` passes over NaN.
@@ -121,7 +121,7 @@ class _Edge(Kind):
             fields.append(field_of(f"{bound.name}.sequence", OptionalType(IntType())))
         return fields
 
-    def fold(self, bound: BoundAggregate, rows: Rows) -> list[pa.Array]:
+    def fold(self, bound: BoundAggregate, rows: EventRows) -> list[pa.Array]:
         if not self._stores_time(bound):
             found, _, _ = self._picked(bound, rows, rows.joined(rows.starts, rows.times))
             return [found]
@@ -136,7 +136,7 @@ class _Edge(Kind):
         return [found, at_times, pa.array(turns[at], mask=missing)]
 
     def _picked(
-        self, bound: BoundAggregate, rows: Rows, keys: Numbers
+        self, bound: BoundAggregate, rows: EventRows, keys: Numbers
     ) -> tuple[pa.Array, Numbers, Mask]:
         """
         Return the value of each session at its first key; of several there, by value.
@@ -155,7 +155,7 @@ class _Edge(Kind):
         missing = places < 0
         return whole(values.take(pa.array(rows.order[places], mask=missing))), places, missing
 
-    def _wins(self, rows: Rows, at: Numbers, values: pa.ChunkedArray) -> Mask:
+    def _wins(self, rows: EventRows, at: Numbers, values: pa.ChunkedArray) -> Mask:
         """Mark the row that provides the value of each session; all of them if they're equal."""
         sessions = rows.sessions[at]
         if not (np.diff(sessions) == 0).any():

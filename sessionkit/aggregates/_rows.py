@@ -24,7 +24,7 @@ from sessionkit.aggregates._conditions import Condition
 
 
 @attrs.frozen
-class Rows:
+class EventRows:
     """
     The open sessions and the events of a micro-batch, at least one event for each session.
 

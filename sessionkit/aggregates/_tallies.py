@@ -27,7 +27,7 @@ from sessionkit.aggregates._aggregate import (
     stored_column,
 )
 from sessionkit.aggregates._conditions import Condition
-from sessionkit.aggregates._rows import Rows
+from sessionkit.aggregates._rows import EventRows
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.state._collections import Field, ListType, OptionalType
 from sessionkit.state._scalars import IntType
@@ -42,7 +42,7 @@ class _Tally(Kind):
         return [field_of(bound.name, OptionalType(ListType(bound.type)))]
 
     def tallied(
-        self, bound: BoundAggregate, rows: Rows, counts: Numbers | None = None
+        self, bound: BoundAggregate, rows: EventRows, counts: Numbers | None = None
     ) -> tuple[pa.Array, Numbers]:
         """
         Return the different values of each session, a null if too many, and their counts.
@@ -78,7 +78,7 @@ class CountDistinct(_Tally):
     def annotation(self, _: BoundAggregate) -> Any:
         return int | None
 
-    def fold(self, bound: BoundAggregate, rows: Rows) -> list[pa.Array]:
+    def fold(self, bound: BoundAggregate, rows: EventRows) -> list[pa.Array]:
         return [self.tallied(bound, rows)[0]]
 
     def result(self, bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
@@ -130,7 +130,7 @@ class Top(_Tally):
     def stored(self, bound: BoundAggregate) -> list[Field]:
         return [*super().stored(bound), field_of(f"{bound.name}.counts", ListType(IntType()))]
 
-    def fold(self, bound: BoundAggregate, rows: Rows) -> list[pa.Array]:
+    def fold(self, bound: BoundAggregate, rows: EventRows) -> list[pa.Array]:
         """Return the different values and how often each is there."""
         before = numbers_of(rows.stored(f"{bound.name}.counts").flatten())
         values, counts = self.tallied(bound, rows, before)

@@ -17,7 +17,7 @@ from sessionkit.aggregates._binding import class_of_results
 from sessionkit.aggregates._conditions import Condition, check_condition, evaluated
 from sessionkit.aggregates._durations import DurationOfSession, duration
 from sessionkit.aggregates._numbers import Count, count
-from sessionkit.aggregates._rows import Rows
+from sessionkit.aggregates._rows import EventRows
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.state._collections import Field
 from sessionkit.state._scalars import BoolType
@@ -48,7 +48,7 @@ class _OfCondition(Kind):
     def stored(self, bound: BoundAggregate) -> list[Field]:
         return [field_of(bound.name, BoolType())]
 
-    def fold(self, bound: BoundAggregate, rows: Rows) -> list[pa.Array]:
+    def fold(self, bound: BoundAggregate, rows: EventRows) -> list[pa.Array]:
         flags, chosen = mask_of(self.values(rows)), self.chosen(rows)
         if chosen is not None:
             # What isn't chosen changes nothing: it's false for `any`, true for `all`.
@@ -56,7 +56,7 @@ class _OfCondition(Kind):
         values = rows.joined(mask_of(rows.stored(bound.name)), flags)
         return [pa.array(rows.reduced(self.reduced_by, values))]
 
-    def values(self, rows: Rows) -> pa.Array:
+    def values(self, rows: EventRows) -> pa.Array:
         return rows.met(self.of)
 
 
@@ -162,7 +162,7 @@ class Holds(Kind):
     def stored(self, bound: BoundAggregate) -> list[Field]:
         return [field for part in bound.parts for field in part.stored]
 
-    def fold(self, bound: BoundAggregate, rows: Rows) -> list[pa.Array]:
+    def fold(self, bound: BoundAggregate, rows: EventRows) -> list[pa.Array]:
         return [column for part in bound.parts for column in part.fold(rows)]
 
     def result(self, bound: BoundAggregate, sessions: pa.Table) -> pa.Array:

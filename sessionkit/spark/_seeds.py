@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit._arguments import explains
-from sessionkit._engine.logic import Memory
+from sessionkit._engine.logic import GroupState
 from sessionkit._engine.shell.seed import HELD_COLUMN, KEPT_COLUMN, SeedFormat
 from sessionkit._engine.shell.storage import logic_of
 from sessionkit._engine.wire.packing import (
@@ -200,7 +200,7 @@ def chunks_schema(spec: AnySpec) -> str:
     return f"keys array<struct<{', '.join(forms)}>>, kept binary, held binary"
 
 
-def chunks_of(spec: AnySpec, memory: Memory) -> pa.Table:
+def chunks_of(spec: AnySpec, memory: GroupState) -> pa.Table:
     """Return the state of a group as a few rows, each with many keys and their state as bytes."""
     parts = [
         (name, batch)

@@ -181,7 +181,7 @@ def timelines(
     gap, delay = spec.timeout.longest, spec.watermark_delay
     # Mostly none, at times more than the watermark delay covers.
     lags = st.sampled_from([timedelta(0), delay / 2, timedelta(0), delay, delay + gap, 5 * gap])
-    times = instants(spec, gaps=6)
+    times = instants_near(spec, gaps=6)
 
     def of_keys(chosen: list[tuple[Any, ...]]) -> SearchStrategy[list[Any]]:
         parts = st.tuples(lags, st.sampled_from(chosen), times, made)
@@ -227,7 +227,7 @@ def cuts(draw: DrawFn, items: Sequence[T], *, max_batches: int = 6) -> list[list
     return [list(items[low:high]) for low, high in pairwise([0, *sorted(borders), len(items)])]
 
 
-def instants(spec: AnySpec, *, gaps: int) -> SearchStrategy[datetime]:
+def instants_near(spec: AnySpec, *, gaps: int) -> SearchStrategy[datetime]:
     """Make event times within a few gaps that gather at the boundaries of the rules of a spec."""
     half_gap, delay = _longest(spec.timeout) / 2, spec.watermark_delay or timedelta(0)
     return st.builds(

@@ -46,7 +46,7 @@ from sessionkit.testing.generators import (
     arrival,
     cuts,
     first_example,
-    instants,
+    instants_near,
     keys_of,
     objects_of,
     timelines,
@@ -177,7 +177,7 @@ def _runs(spec: AnySpec, events: SearchStrategy[Any] | None) -> SearchStrategy[B
     some_keys = st.lists(keys_of(spec), min_size=1, max_size=2)
 
     def of_keys(keys: list[tuple[Any, ...]]) -> SearchStrategy[list[Any]]:
-        parts = st.tuples(st.sampled_from(keys), instants(spec, gaps=3), made)
+        parts = st.tuples(st.sampled_from(keys), instants_near(spec, gaps=3), made)
         return st.lists(parts, min_size=1, max_size=MOST_EVENTS, unique_by=itemgetter(1))
 
     def in_time_order(parts: list[Any]) -> list[Arrival]:
@@ -283,7 +283,7 @@ def _listed(batches: Batches) -> str:
 
 def _ways(spec: AnySessionSpec, events: SearchStrategy[Any] | None) -> SearchStrategy[Ways]:
     made = objects_of(spec.event, modest=True) if events is None else events
-    parts = st.tuples(instants(spec, gaps=3), made, st.integers(0, MOST_EVENTS - 1))
+    parts = st.tuples(instants_near(spec, gaps=3), made, st.integers(0, MOST_EVENTS - 1))
     several = st.lists(parts, min_size=2, max_size=MOST_EVENTS)
 
     def in_time_order(key: tuple[Any, ...], parts: list[Any]) -> Ways:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from sessionkit._arrays import INSTANT, Mask, Numbers, concat, key_columns, micros, split
 from sessionkit._engine.keys.calls import KeyRun, Stamps
-from sessionkit._engine.keys.program import STAMPS, Program, read_timers, timer_columns
+from sessionkit._engine.keys.program import STAMPS, KeyProgram, read_timers, timer_columns
 from sessionkit._engine.rows.objects import decode_keys, decode_states, encode_states
 from sessionkit._engine.rows.order import in_total_order, key_numbers
 from sessionkit.spec.stateful import AnyStatefulSpec
@@ -58,7 +58,7 @@ class ActiveKeys:
         runs: The keys, ready for calls.
     """
 
-    program: Program
+    program: KeyProgram
     untouched: pa.Table
     touched: pa.Table
     events: pa.Table
@@ -68,7 +68,7 @@ class ActiveKeys:
     runs: list[KeyRun]
 
     @classmethod
-    def of(cls, program: Program, keys: pa.Table, events: pa.Table, due: Mask) -> "ActiveKeys":
+    def of(cls, program: KeyProgram, keys: pa.Table, events: pa.Table, due: Mask) -> "ActiveKeys":
         """Return the stored keys with events or marked as due; put the events in order."""
         numbers, found = key_numbers(key_columns(events), key_columns(keys))
         # Three stored keys, of which the second has no events and is due: `found` is 1 -1 0, and

@@ -14,7 +14,7 @@ import attrs
 import pyarrow as pa
 
 from sessionkit._engine.keys.lost import WatchedState
-from sessionkit._engine.keys.program import Program
+from sessionkit._engine.keys.program import KeyProgram
 from sessionkit._engine.logic import BatchClocks
 from sessionkit._engine.rows.objects import check_fit, check_rows, collected
 from sessionkit._engine.rows.table import Rejected, key_schema, result_schema
@@ -97,7 +97,7 @@ class Calls:
     failed, and why.
     """
 
-    program: Program
+    program: KeyProgram
     clocks: BatchClocks
     now: BatchTimes = attrs.field(init=False)
     fired: int = attrs.field(default=0, init=False)
@@ -215,7 +215,7 @@ class Calls:
         return rows
 
 
-def result_rows(program: Program, runs: Sequence[KeyRun]) -> pa.Table:
+def result_rows(program: KeyProgram, runs: Sequence[KeyRun]) -> pa.Table:
     returned = [(run, role, row) for run in runs for role, rows in run.returned for row in rows]
     if not returned:
         return program.no_rows

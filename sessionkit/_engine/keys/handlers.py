@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sessionkit._arrays import Numbers, concat, instants, key_columns, micros, split, whole
-from sessionkit._engine.keys.program import Program, timer_columns
+from sessionkit._engine.keys.program import KeyProgram, timer_columns
 from sessionkit._engine.rows.objects import decode_keys
 from sessionkit._engine.rows.order import in_total_order, key_numbers
 from sessionkit._instants import BEGINNING_US
@@ -33,7 +33,7 @@ from sessionkit.state._types import FieldType
 
 
 def fold_bucket(
-    program: Program, keys: pa.Table, events: pa.Table, now: BatchTimes, processing_us: int
+    program: KeyProgram, keys: pa.Table, events: pa.Table, now: BatchTimes, processing_us: int
 ) -> tuple[pa.Table, pa.Table, Failure | None]:
     """
     Pass the events of a bucket to `process`, and store what it returns.
@@ -63,7 +63,9 @@ def fold_bucket(
     return concat([untouched, stored]), rows, None
 
 
-def _called(program: Program, events: pa.Table, touched: pa.Table, now: BatchTimes) -> BucketResult:
+def _called(
+    program: KeyProgram, events: pa.Table, touched: pa.Table, now: BatchTimes
+) -> BucketResult:
     spec, function = program.spec, program.function
     stored = touched.filter(touched["exists"])
     states = {f.name: stored[f"state.{f.name}"] for f in program.state_fields}
@@ -94,7 +96,7 @@ def _keys_shown(spec: AnyStatefulSpec, rows: pa.Table) -> dict[str, pa.ChunkedAr
 
 
 def _fitted(
-    program: Program, table: pa.Table | None, fields: Sequence[Field], part: str
+    program: KeyProgram, table: pa.Table | None, fields: Sequence[Field], part: str
 ) -> pa.Table:
     """Return a table with exactly these columns in their types, or say what does not fit."""
     schema = pa.schema([pa.field(field.name, field.type.arrow) for field in fields])
@@ -151,7 +153,7 @@ def _parts(kind: FieldType, values: pa.Array) -> list[tuple[FieldType, pa.Array,
 
 
 def _stored(
-    program: Program, touched: pa.Table, events: pa.Table, states: pa.Table, now_us: int
+    program: KeyProgram, touched: pa.Table, events: pa.Table, states: pa.Table, now_us: int
 ) -> pa.Table:
     """Return the rows of the keys that have a state from now on."""
     own_keys = [states[name] for name in program.spec.keys]
@@ -182,7 +184,7 @@ def _stored(
     )
 
 
-def _check_keys(program: Program, states: pa.Table, codes: Numbers) -> None:
+def _check_keys(program: KeyProgram, states: pa.Table, codes: Numbers) -> None:
     what = f"`process` ({program.name}): `states`"
     foreign = codes < 0
     if foreign.any():
@@ -195,6 +197,6 @@ def _check_keys(program: Program, states: pa.Table, codes: Numbers) -> None:
         raise UserFunctionError(with_hint(found, "group by the key columns first"))
 
 
-def _key(program: Program, states: pa.Table, place: int) -> Any:
+def _key(program: KeyProgram, states: pa.Table, place: int) -> Any:
     row = states.slice(place, 1).select(list(program.spec.keys))
     return decode_keys(program.spec, row.rename_columns(program.key_names))[0]

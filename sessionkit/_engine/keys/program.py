@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 from sessionkit._arrays import INSTANT, Mask, Numbers, micros, prefixed_columns, whole
 from sessionkit._engine.boundaries import has_passed, is_over
 from sessionkit._engine.keys.lost import log_lost, sampled
-from sessionkit._engine.logic import NEVER_US, BatchClocks, Memory, shared_identity
+from sessionkit._engine.logic import NEVER_US, BatchClocks, GroupState, shared_identity
 from sessionkit._engine.rows.objects import as_struct, decode_keys, decode_states, key_struct
 from sessionkit._engine.rows.table import key_schema, no_events, no_results
 from sessionkit._instants import END_OF_TIME_US, instant_of, span_us
@@ -66,7 +66,7 @@ def clock_times(clocks: BatchClocks) -> dict[Clock, int]:
 
 
 @attrs.frozen
-class Span:
+class LiveSpan:
     """A part of a timeout policy, by its name: so long, on a clock, after one of the `STAMPS`."""
 
     name: str
@@ -82,7 +82,7 @@ class Span:
 
 
 @attrs.frozen(eq=False, kw_only=True)
-class Program:
+class KeyProgram:
     """
     A stateful spec, compiled.
 
@@ -97,7 +97,7 @@ class Program:
     name: str
     on_timer: Any
     takes_buckets: bool
-    spans: Sequence[Span]
+    spans: Sequence[LiveSpan]
     age_clock: Clock | None
     has_event_time: bool
     in_time_order: bool
@@ -114,7 +114,7 @@ class Program:
     lose: Callable[[str, Callable[..., Any], Any], None] = log_lost
 
     @classmethod
-    def of(cls, spec: AnyStatefulSpec) -> "Program":
+    def of(cls, spec: AnyStatefulSpec) -> "KeyProgram":
         keys, codec = key_schema(spec), codec_of(spec.state)
         own = [
             pa.field("exists", pa.bool_()),
@@ -131,7 +131,7 @@ class Program:
             name=name_of(spec.function),
             on_timer=spec.timer_function,
             takes_buckets=spec.takes_buckets,
-            spans=[Span(d.name, d.clock, d.since, span_us(d.span)) for d in deadlines],
+            spans=[LiveSpan(d.name, d.clock, d.since, span_us(d.span)) for d in deadlines],
             age_clock=next(ages, None),
             has_event_time=spec.event_time is not None,
             in_time_order=spec.order == "event_time",
@@ -159,7 +159,7 @@ class Program:
         }
         return json.dumps(entries, sort_keys=True).encode()
 
-    def obstacles(self, old: AnyStatefulSpec) -> list[str]:
+    def incompatibilities(self, old: AnyStatefulSpec) -> list[str]:
         """Return nothing: the identity has all that matters."""
         del old
         return []
@@ -248,7 +248,7 @@ class StoredKey(Generic[S]):
     timers: Mapping[str, Timer]
 
 
-def stored_keys_of(spec: StatefulSpec[Any, S, Any], memory: Memory) -> list[StoredKey[S]]:
+def stored_keys_of(spec: StatefulSpec[Any, S, Any], memory: GroupState) -> list[StoredKey[S]]:
     """Return the keys of a group that have a state or timers."""
     rows = memory.kept
     exists = rows["exists"].to_pylist()
@@ -263,7 +263,7 @@ def stored_keys_of(spec: StatefulSpec[Any, S, Any], memory: Memory) -> list[Stor
     ]
 
 
-def stored_key_rows(spec: AnyStatefulSpec, memory: Memory) -> pa.Table:
+def stored_key_rows(spec: AnyStatefulSpec, memory: GroupState) -> pa.Table:
     """Return the keys of a group as rows, under the names of `StoredKey`."""
     rows = memory.kept
     timers = [

@@ -31,9 +31,9 @@ from sessionkit._engine.boundaries import is_late_in_order
 from sessionkit._engine.keys.active import ActiveKeys
 from sessionkit._engine.keys.calls import Calls, failed_outputs, result_rows
 from sessionkit._engine.keys.handlers import fold_bucket
-from sessionkit._engine.keys.program import CLOCKS, Program
+from sessionkit._engine.keys.program import CLOCKS, KeyProgram
 from sessionkit._engine.keys.timers import end_overdue, fire_due, process_in_turn
-from sessionkit._engine.logic import BatchClocks, Memory, Outcome
+from sessionkit._engine.logic import BatchClocks, GroupState, Outcome
 from sessionkit._engine.rows.buffer import Turns, take_turns
 from sessionkit._engine.rows.objects import build_events
 from sessionkit._engine.rows.table import Rejected
@@ -47,15 +47,15 @@ class KeyLogic:
     """The fold of keys, as the worker and the storage ask for it; see `Logic`."""
 
     spec: AnyStatefulSpec
-    program: Program = attrs.field(init=False, repr=False)
+    program: KeyProgram = attrs.field(init=False, repr=False)
     readings: dict[bytes, Any] = attrs.field(init=False, repr=False, factory=dict)
 
     def __attrs_post_init__(self) -> None:
-        object.__setattr__(self, "program", Program.of(self.spec))
+        object.__setattr__(self, "program", KeyProgram.of(self.spec))
 
     @cached_property
-    def nothing(self) -> Memory:
-        return Memory(self.program.schema.empty_table(), self.program.no_events)
+    def empty_state(self) -> GroupState:
+        return GroupState(self.program.schema.empty_table(), self.program.no_events)
 
     @property
     def takes_portions(self) -> bool:
@@ -72,7 +72,7 @@ class KeyLogic:
     def due(self, kept: pa.Table) -> dict[Clock, Numbers]:
         return self.program.due(kept)
 
-    def step(self, memory: Memory, arrived: pa.Table, clocks: BatchClocks) -> Outcome:
+    def step(self, memory: GroupState, arrived: pa.Table, clocks: BatchClocks) -> Outcome:
         turns = _turns(self.program, memory, arrived, clocks.watermark_us)
         events, objects, refused = _readable(self.program, turns.due)
         calls = Calls(self.program, clocks)
@@ -83,7 +83,7 @@ class KeyLogic:
         keys, rows_after = self._ended(calls, keys, CLOCKS)
         failed = Rejected.with_failures("failed", failures, events)
         return Outcome(
-            memory=Memory(keys, turns.waiting),
+            memory=GroupState(keys, turns.waiting),
             rows=concat([rows_before, rows, rows_after]),
             rejected=[
                 *turns.rejected,
@@ -125,7 +125,7 @@ class KeyLogic:
         return active.table(), result_rows(program, active.runs), failures
 
 
-def _turns(program: Program, memory: Memory, arrived: pa.Table, watermark_us: int) -> Turns:
+def _turns(program: KeyProgram, memory: GroupState, arrived: pa.Table, watermark_us: int) -> Turns:
     """Return the events to process in this micro-batch, those that wait, and the late ones."""
     if program.in_time_order:
         most = program.spec.inputs.max_buffered_per_key
@@ -137,7 +137,7 @@ def _turns(program: Program, memory: Memory, arrived: pa.Table, watermark_us: in
     return Turns(arrived.filter(pa.array(~late)), memory.buffered, rejected)
 
 
-def _readable(program: Program, arrived: pa.Table) -> tuple[pa.Table, list[Any], list[Rejected]]:
+def _readable(program: KeyProgram, arrived: pa.Table) -> tuple[pa.Table, list[Any], list[Rejected]]:
     """Return the events as rows and as objects, and rejected those that their class refuses."""
     if program.takes_buckets:
         return arrived, [], []

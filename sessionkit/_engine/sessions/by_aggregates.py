@@ -11,7 +11,7 @@ from sessionkit._engine.sessions.emission import Finished, Tell
 from sessionkit._engine.sessions.plan import Folded, Plan
 from sessionkit.aggregates._conditions import Condition
 from sessionkit.aggregates._numbers import SumTooLargeError
-from sessionkit.aggregates._rows import Rows
+from sessionkit.aggregates._rows import EventRows
 from sessionkit.errors import StateValueError, with_hint
 from sessionkit.spec.functions import Failure
 from sessionkit.spec.session import AnySessionSpec
@@ -60,7 +60,7 @@ def _folded(plan: Plan) -> list[pa.Array]:
     spec, events, unions = plan.spec, plan.events, plan.unions
     asked = _conditions(spec)
     met = dict(zip(asked, conditions_met(spec, events.table, asked.values()), strict=True))
-    rows = Rows(
+    rows = EventRows(
         plan.touched, events.table, events.starts, plan.order, unions.first, unions.sizes, met
     )
     return [column for bound in spec.bound for column in bound.fold(rows)]

@@ -140,7 +140,7 @@ class Program:
             entries["aggregates"] = {one.name: one.text for one in spec.bound}
         return json.dumps(entries, sort_keys=True).encode()
 
-    def obstacles(self, old: AnySessionSpec) -> list[str]:
+    def incompatibilities(self, old: AnySessionSpec) -> list[str]:
         """Return a line for each thing in which sessions of another spec don't fit."""
         return [line for feature in self.features for line in feature.incompatibilities(old)]
 

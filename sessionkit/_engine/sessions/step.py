@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from sessionkit._arrays import Mask, Numbers, micros
-from sessionkit._engine.logic import BatchClocks, Memory, Outcome
+from sessionkit._engine.logic import BatchClocks, GroupState, Outcome
 from sessionkit._engine.rows.buffer import take_turns
 from sessionkit._engine.rows.kept import has_closed, has_state
 from sessionkit._engine.rows.table import no_events
@@ -45,8 +45,8 @@ class SessionLogic:
         object.__setattr__(self, "program", Program.of(self.spec))
 
     @cached_property
-    def nothing(self) -> Memory:
-        return Memory(self.program.schema.empty_table(), no_events(self.spec))
+    def empty_state(self) -> GroupState:
+        return GroupState(self.program.schema.empty_table(), no_events(self.spec))
 
     @property
     def keeps_only_open(self) -> bool:
@@ -73,7 +73,7 @@ class SessionLogic:
                 due[clock] = np.minimum(due[clock], at) if clock in due else at
         return due
 
-    def step(self, memory: Memory, arrived: pa.Table, clocks: BatchClocks) -> Outcome:
+    def step(self, memory: GroupState, arrived: pa.Table, clocks: BatchClocks) -> Outcome:
         if self.program.lateness.in_time_order:
             return self._in_time_order(memory, arrived, clocks)
         kept, closed = close_due(self.program, memory.kept, clocks, at_end=False)
@@ -82,14 +82,14 @@ class SessionLogic:
         if self.program.gives_several:
             kept, later = close_due(self.program, kept, clocks, at_end=True)
             closed = closed.then(later)
-        return _outcome(Memory(kept, memory.buffered), joined, closed)
+        return _outcome(GroupState(kept, memory.buffered), joined, closed)
 
-    def _in_time_order(self, memory: Memory, arrived: pa.Table, clocks: BatchClocks) -> Outcome:
+    def _in_time_order(self, memory: GroupState, arrived: pa.Table, clocks: BatchClocks) -> Outcome:
         most, sequence = self.spec.inputs.max_buffered_per_key, self.spec.sequence
         turns = take_turns(memory.buffered, arrived, clocks.watermark_us, most, sequence)
         joined = self._join(memory.kept, turns.due, clocks)
         kept, closed = close_due(self.program, joined.sessions, clocks, at_end=True)
-        outcome = _outcome(Memory(kept, turns.waiting), joined, closed)
+        outcome = _outcome(GroupState(kept, turns.waiting), joined, closed)
         return attrs.evolve(
             outcome,
             rejected=turns.rejected + outcome.rejected,
@@ -102,7 +102,7 @@ class SessionLogic:
         return join(self.program, sessions, arrived, self.program.lateness.horizon(clocks))
 
 
-def _outcome(memory: Memory, joined: Joined, closed: Closed) -> Outcome:
+def _outcome(memory: GroupState, joined: Joined, closed: Closed) -> Outcome:
     return Outcome(
         memory=memory,
         rows=closed.rows,

@@ -7,7 +7,7 @@ import attrs
 import pyarrow as pa
 
 from sessionkit._arrays import micros
-from sessionkit._engine.logic import Memory
+from sessionkit._engine.logic import GroupState
 from sessionkit._engine.rows.objects import as_struct, key_struct
 from sessionkit._engine.sessions.closing import sessions_of
 from sessionkit._engine.sessions.ids import ids_of
@@ -49,7 +49,7 @@ class OpenSession(Generic[S]):
     state: S
 
 
-def open_sessions_of(spec: SessionSpec[Any, S, Any], memory: Memory) -> list[OpenSession[S]]:
+def open_sessions_of(spec: SessionSpec[Any, S, Any], memory: GroupState) -> list[OpenSession[S]]:
     """
     Return the open sessions of a group.
 
@@ -75,7 +75,7 @@ def open_sessions_of(spec: SessionSpec[Any, S, Any], memory: Memory) -> list[Ope
     ]
 
 
-def open_session_rows(spec: AnySessionSpec, memory: Memory) -> pa.Table:
+def open_session_rows(spec: AnySessionSpec, memory: GroupState) -> pa.Table:
     """Return the open sessions of a group as rows, under the names of `OpenSession`."""
     logic = SessionLogic(spec)
     table, program = _open(logic, memory), logic.program
@@ -93,7 +93,7 @@ def open_session_rows(spec: AnySessionSpec, memory: Memory) -> pa.Table:
     return pa.table({name: column for name, column in columns.items() if column is not None})
 
 
-def _open(logic: SessionLogic, memory: Memory) -> pa.Table:
+def _open(logic: SessionLogic, memory: GroupState) -> pa.Table:
     """Return the table of the open sessions, with the events that wait."""
     sessions = memory.kept
     if memory.buffered.num_rows:

@@ -12,8 +12,8 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from sessionkit._engine.logic import Logic, Memory
-from sessionkit._engine.shell.paged_bucket import Bucket, read_pages
+from sessionkit._engine.logic import GroupState, Logic
+from sessionkit._engine.shell.paged_bucket import BucketHead, read_pages
 from sessionkit._engine.shell.pages import Directory
 from sessionkit._engine.shell.payload import NOBODY
 from sessionkit._engine.shell.storage import stored_memory
@@ -33,7 +33,7 @@ class Stored:
 
 def changed_memory(
     logic: Logic, group: tuple[Any, ...], before: Stored, after: Stored, written: Collection[int]
-) -> tuple[Memory, Memory]:
+) -> tuple[GroupState, GroupState]:
     """
     Return what a group remembered before a micro-batch, and after.
 
@@ -42,14 +42,14 @@ def changed_memory(
     """
     if logic.spec.storage.layout != "pages":
         memories = [
-            logic.nothing if one.row is None else stored_memory(logic, group, one.row)
+            logic.empty_state if one.row is None else stored_memory(logic, group, one.row)
             for one in (before, after)
         ]
         return memories[0], memories[1]
     buckets = [
-        Bucket.of(logic, Directory.empty())
+        BucketHead.of(logic, Directory.empty())
         if one.row is None
-        else Bucket.of_row(logic, group, one.row, NOBODY)
+        else BucketHead.of_row(logic, group, one.row, NOBODY)
         for one in (before, after)
     ]
     both = {*buckets[0].directory.stored} & {*buckets[1].directory.stored}

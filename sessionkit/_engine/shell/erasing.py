@@ -15,11 +15,11 @@ import pandas as pd
 import pyarrow as pa
 
 from sessionkit._arrays import Numbers, filled, key_columns, whole
-from sessionkit._engine.logic import Logic, Memory, Outcome
+from sessionkit._engine.logic import GroupState, Logic, Outcome
 from sessionkit._engine.rows.order import key_numbers
 from sessionkit._engine.rows.table import Rejected, events_schema, key_schema
 from sessionkit._engine.wire.inbound import REASON, rejected_schema, valid_keys
-from sessionkit._engine.wire.outbound import Output
+from sessionkit._engine.wire.outbound import BatchOutput
 from sessionkit._engine.wire.packing import (
     REJECTED_COLUMN,
     joined_packs,
@@ -80,12 +80,12 @@ class Erased:
     """What a group still remembers once keys are erased, and how much was dropped of each."""
 
     keys: pa.Table
-    left: Memory
+    left: GroupState
     states: Numbers
     events: Numbers
 
     @classmethod
-    def of(cls, keys: pa.Table, memory: Memory) -> "Erased":
+    def of(cls, keys: pa.Table, memory: GroupState) -> "Erased":
         kept, states = _others(keys, memory.kept)
         buffered, events = _others(keys, memory.buffered)
         return cls(keys, attrs.evolve(memory, kept=kept, buffered=buffered), states, events)
@@ -96,7 +96,7 @@ class Erased:
         erased = Rejected("erased", reasons, self.keys)
         return attrs.evolve(outcome, rejected=[*outcome.rejected, erased])
 
-    def of_output(self, output: Output) -> Output:
+    def of_output(self, output: BatchOutput) -> BatchOutput:
         """Return the output with counts of what was erased: events that waited don't any more."""
         events, counts = int(self.events.sum()), output.counts
         counts = attrs.evolve(

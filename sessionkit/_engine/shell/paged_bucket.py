@@ -14,7 +14,14 @@ import numpy as np
 import pyarrow as pa
 
 from sessionkit._arrays import key_columns, micros
-from sessionkit._engine.logic import BatchClocks, BucketStats, IdleClock, Logic, Memory, idle_clock
+from sessionkit._engine.logic import (
+    BatchClocks,
+    BucketStats,
+    GroupState,
+    IdleClock,
+    Logic,
+    idle_clock,
+)
 from sessionkit._engine.rows.kept import SALT
 from sessionkit._engine.rows.table import events_schema
 from sessionkit._engine.shell.pages import Directory, SortedRows, key_hashes, marks_in, pages_of
@@ -45,7 +52,7 @@ DAMAGED: Final = "the stored state is damaged"
 
 
 @attrs.frozen(eq=False)
-class Bucket:
+class BucketHead:
     """
     What is stored of a bucket besides its pages: their directory, and how they are read.
 
@@ -59,7 +66,7 @@ class Bucket:
     idle: IdleClock | None = None
 
     @classmethod
-    def of(cls, logic: Logic, directory: Directory, idle: IdleClock | None = None) -> "Bucket":
+    def of(cls, logic: Logic, directory: Directory, idle: IdleClock | None = None) -> "BucketHead":
         """Return a bucket whose pages are as this release writes them; salts are stored apart."""
         kept = pa.schema([field for field in logic.program.schema if field.name != SALT.name])
         return cls(directory, kept, events_schema(logic.spec), Reading(), idle)
@@ -72,7 +79,7 @@ class Bucket:
         row: tuple[Any, ...],
         now: Origin,
         task_rows: TaskRows | None = None,
-    ) -> "Bucket":
+    ) -> "BucketHead":
         """Return the bucket that a row describes; see `unpack_row` for what it raises."""
         reading, (table, kept, buffered, *more) = unpack_row(logic, group, row, now, task_rows)
         directory = Directory.of_table(table)
@@ -94,7 +101,7 @@ class Bucket:
         numbers = (now_ms, pages, kept, directory.total("buffered"))
         return pack_row(logic, group, numbers, tables, now, due=directory.due)
 
-    def memory(self, logic: Logic, pages: Mapping[int, bytes]) -> Memory:
+    def memory(self, logic: Logic, pages: Mapping[int, bytes]) -> GroupState:
         """Return the memory that some pages contain; an error if one is damaged."""
         kept, waiting, salts = list[pa.RecordBatch](), list[pa.RecordBatch](), list[Any]()
         for start, payload in pages.items():
@@ -106,7 +113,7 @@ class Bucket:
         buffered = pa.Table.from_batches(waiting, self.buffered)
         stored = pa.Table.from_batches(kept, self.kept)
         memory = self.reading.memory(logic, stored, buffered, marks_in(salts))
-        return Memory(memory.kept.combine_chunks(), memory.buffered.combine_chunks(), self.idle)
+        return GroupState(memory.kept.combine_chunks(), memory.buffered.combine_chunks(), self.idle)
 
 
 def memory_in_pages(
@@ -115,9 +122,9 @@ def memory_in_pages(
     row: tuple[Any, ...],
     pages: Mapping[int, bytes],
     now: Origin,
-) -> Memory:
+) -> GroupState:
     """Return the whole memory of a bucket from its row and all of its pages."""
-    bucket = Bucket.of_row(logic, group, row, now)
+    bucket = BucketHead.of_row(logic, group, row, now)
     found = read_pages(bucket.directory, pages.get)
     if len(found) < len(pages):
         strange = min(pages.keys() - found.keys())
@@ -174,20 +181,20 @@ class PagedBucket:
     state: PagedStateLike
     now: Origin
     task_rows: TaskRows | None
-    _bucket: Bucket = attrs.field(init=False)
+    _bucket: BucketHead = attrs.field(init=False)
     _places: Any = attrs.field(init=False)
     _read: dict[int, bytes] = attrs.field(init=False)
 
-    def load(self, arrived: pa.Table, clocks: BatchClocks) -> Memory:
+    def load(self, arrived: pa.Table, clocks: BatchClocks) -> GroupState:
         """Return what the pages of these events, and those with something due, remember."""
         logic, state = self.logic, self.state
         if state.exists:
-            bucket = Bucket.of_row(logic, self.group, state.get, self.now, self.task_rows)
+            bucket = BucketHead.of_row(logic, self.group, state.get, self.now, self.task_rows)
         elif state.has_pages:
             found = f"bucket {self.group[0]} has pages, and its row is gone"
             raise StateCorruptedError(with_hint(f"{DAMAGED}: {found}", RESTORE))
         else:
-            bucket = Bucket.of(logic, Directory.empty())
+            bucket = BucketHead.of(logic, Directory.empty())
         if logic.spec.close_idle_after is not None:
             bucket = attrs.evolve(bucket, idle=idle_clock(logic.spec, bucket.idle, clocks))
         if bucket.idle is not None:
@@ -197,12 +204,12 @@ class PagedBucket:
         self._places = directory.concerned(key_hashes(key_columns(arrived)), clocks)
         if bucket.reading.is_changed:
             # Its pages share one schema, so those of an older class are all written anew.
-            self._bucket = Bucket.of(logic, directory, bucket.idle)
+            self._bucket = BucketHead.of(logic, directory, bucket.idle)
             self._places = np.arange(len(directory.entries))
         self._read = read_pages(Directory(directory.entries[self._places]), state.page)
         return bucket.memory(logic, self._read)
 
-    def store(self, memory: Memory) -> BucketStats:
+    def store(self, memory: GroupState) -> BucketStats:
         """Write the pages that have changed and the directory, and arm the timer."""
         directory, spec = self._bucket.directory, self.logic.spec
         turns = micros(memory.buffered["time"])

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sessionkit._arrays import with_column
-from sessionkit._engine.logic import Logic, Memory
+from sessionkit._engine.logic import GroupState, Logic
 from sessionkit._engine.rows.kept import SALT, has_state, salts_of
 from sessionkit._engine.rows.objects import decode_keys, decode_states, encode_states
 from sessionkit._instants import duration_text, instant_of
@@ -96,7 +96,7 @@ class Reading:
 
     def memory(
         self, logic: Logic, kept: pa.Table, buffered: pa.Table, salts: Salts | None = None
-    ) -> Memory:
+    ) -> GroupState:
         """Return stored tables as those of the spec, with salts where it has any."""
         place = logic.program.schema.get_field_index(SALT.name)
         if place >= 0:
@@ -115,9 +115,9 @@ class Reading:
             name, stored = self.remembered.field.name, {n: kept[n] for n in kept.column_names}
             column = self.remembered.column(stored, kept.num_rows)
             kept = with_column(kept, logic.program.schema.field(name), column)
-        schema, waiting = logic.program.schema, logic.nothing.buffered.schema
+        schema, waiting = logic.program.schema, logic.empty_state.buffered.schema
         # A class may have its fields reordered.
-        return Memory(
+        return GroupState(
             kept if kept.schema == schema else kept.select(schema.names),
             buffered if buffered.schema == waiting else buffered.select(waiting.names),
         )
@@ -284,7 +284,7 @@ def _reading(
     return Reading(changes, steps, waiting, is_changed=True)
 
 
-def check_order(found: Iterable[tuple[Comparison, int, int]], what: str) -> None:
+def check_events_order(found: Iterable[tuple[Comparison, int, int]], what: str) -> None:
     """
     Check that no field was removed and added again, while rows still have its old values.
 

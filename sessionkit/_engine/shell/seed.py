@@ -15,7 +15,7 @@ import pandas as pd
 import pyarrow as pa
 
 from sessionkit._arrays import micros, split
-from sessionkit._engine.logic import BatchClocks, Logic, Memory
+from sessionkit._engine.logic import BatchClocks, GroupState, Logic
 from sessionkit._engine.rows.table import Rejected, events_schema
 from sessionkit._engine.shell.reading import MAY_BE_CARRIED, identity_differences, reading_of
 from sessionkit._engine.shell.storage import logic_of
@@ -83,7 +83,7 @@ class SeedFormat:
         why = READ_BY_BATCH % instant_of(self.until_us)
         return unread, [Rejected("late", [why] * taken.num_rows, taken)] if taken.num_rows else []
 
-    def read(self, logic: Logic, frames: Sequence[pd.DataFrame], state: Any) -> Memory | None:
+    def read(self, logic: Logic, frames: Sequence[pd.DataFrame], state: Any) -> GroupState | None:
         """
         Return what a seed gives to a group, from its packed rows; None if there are none.
 
@@ -102,7 +102,7 @@ class SeedFormat:
         return reading.memory(logic, joined_packs(self.kept, kept), joined_packs(self.held, held))
 
 
-def started(spec: AnySpec, memory: Memory, arrived: pa.Table) -> tuple[Memory, pa.Table]:
+def started(spec: AnySpec, memory: GroupState, arrived: pa.Table) -> tuple[GroupState, pa.Table]:
     """
     Return what a group remembers, and the events that it processes, once its seed is there.
 
@@ -111,7 +111,7 @@ def started(spec: AnySpec, memory: Memory, arrived: pa.Table) -> tuple[Memory, p
     if spec.order == "event_time":
         return memory, arrived
     events = pa.concat_tables([memory.buffered, arrived])
-    return Memory(memory.kept, memory.buffered.slice(0, 0)), events
+    return GroupState(memory.kept, memory.buffered.slice(0, 0)), events
 
 
 def check_migration(old: AnySpec, new: AnySpec) -> None:
@@ -121,7 +121,7 @@ def check_migration(old: AnySpec, new: AnySpec) -> None:
     lines = identity_differences(was, now, (was.keys() | now.keys()) - MAY_BE_CARRIED)
     lines += [*_keys(old, new), *_waiting(old, new)]
     # A program of another kind is a difference already, and knows no rules of this one.
-    lines += after.obstacles(old) if type(before) is type(after) else []
+    lines += after.incompatibilities(old) if type(before) is type(after) else []
     if lines:
         text = "the state can't be migrated:\n  " + "\n  ".join(lines)
         raise StateMismatchError(with_hint(text, "undo the change, or start without a seed"))
@@ -151,12 +151,12 @@ def _waiting(old: AnySpec, new: AnySpec) -> list[str]:
     ]
 
 
-def migrated(old: AnySpec, new: AnySpec, memory: Memory) -> Memory:
+def migrated(old: AnySpec, new: AnySpec, memory: GroupState) -> GroupState:
     """Return what was stored under one spec as another stores it; each key in exactly one form."""
     held = memory.buffered if memory.buffered.num_rows else events_schema(new).empty_table()
     logic = logic_of(new)
     kept = _fitted(old, logic.program.migrated(old, memory.kept), logic.program.schema)
-    return Memory(kept, _fitted(old, held, events_schema(new)))
+    return GroupState(kept, _fitted(old, held, events_schema(new)))
 
 
 def _fitted(old: AnySpec, rows: pa.Table, schema: pa.Schema) -> pa.Table:

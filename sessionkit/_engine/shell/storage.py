@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 import pyarrow as pa
 
 from sessionkit._engine.keys.step import KeyLogic
-from sessionkit._engine.logic import BatchClocks, BucketStats, Logic, Memory
+from sessionkit._engine.logic import BatchClocks, BucketStats, GroupState, Logic
 from sessionkit._engine.sessions.step import SessionLogic
 from sessionkit._engine.shell.paged_bucket import DIRECTORY_COLUMNS, PagedBucket, memory_in_pages
 from sessionkit._engine.shell.payload import NOBODY, Origin
@@ -22,10 +22,10 @@ from sessionkit.spec.session import SessionSpec
 from sessionkit.spec.stateful import StatefulSpec
 
 
-class Storage(Protocol):
+class GroupStore(Protocol):
     """The memory of one group during one micro-batch."""
 
-    def load(self, arrived: pa.Table, clocks: BatchClocks) -> Memory:
+    def load(self, arrived: pa.Table, clocks: BatchClocks) -> GroupState:
         """
         Return what is remembered of the keys that have events, or for which something is due.
 
@@ -33,7 +33,7 @@ class Storage(Protocol):
         something may be due that isn't by that of Spark.
         """
 
-    def store(self, memory: Memory) -> BucketStats:
+    def store(self, memory: GroupState) -> BucketStats:
         """
         Remember this in place of what was loaded, and be woken when something is due.
 
@@ -41,7 +41,7 @@ class Storage(Protocol):
         """
 
 
-STORAGES: Final[dict[str, Callable[..., Storage]]] = {
+STORAGES: Final[dict[str, Callable[..., GroupStore]]] = {
     "buckets": GroupRow,
     "pages": PagedBucket,
 }
@@ -63,7 +63,7 @@ def columns_of(logic: Logic) -> str:
 
 def stored_memory(
     logic: Logic, group: tuple[Any, ...], row: tuple[Any, ...], now: Origin = NOBODY
-) -> Memory:
+) -> GroupState:
     """
     Return the memory of a group from its row in a checkpoint, as `Worker.__call__` names it.
 

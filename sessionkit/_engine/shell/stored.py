@@ -20,9 +20,9 @@ from sessionkit._engine.logic import (
     NEVER_US,
     BatchClocks,
     BucketStats,
+    GroupState,
     IdleClock,
     Logic,
-    Memory,
     idle_clock,
 )
 from sessionkit._engine.rows.kept import SALT, without_salts
@@ -114,15 +114,15 @@ class GroupRow:
     now: Origin = NOBODY
     task_rows: TaskRows | None = None
 
-    def load(self, arrived: pa.Table, clocks: BatchClocks) -> Memory:
+    def load(self, arrived: pa.Table, clocks: BatchClocks) -> GroupState:
         """Return all that is remembered, whatever is asked for."""
         del arrived
-        memory = self.read(self.state.get) if self.state.exists else self.logic.nothing
+        memory = self.read(self.state.get) if self.state.exists else self.logic.empty_state
         if self.logic.spec.close_idle_after is None:
             return memory
         return attrs.evolve(memory, idle=idle_clock(self.logic.spec, memory.idle, clocks))
 
-    def store(self, memory: Memory) -> BucketStats:
+    def store(self, memory: GroupState) -> BucketStats:
         """Replace the row, or remove it where nothing is left, and arm the timer."""
         if memory.is_empty:
             self.state.remove()
@@ -136,10 +136,10 @@ class GroupRow:
         open_rows, oldest_us = self.logic.open_stats(memory.kept)
         return BucketStats(open_rows, memory.buffered.num_rows, len(row[-1]), oldest_us)
 
-    def read(self, row: tuple[Any, ...]) -> Memory:
+    def read(self, row: tuple[Any, ...]) -> GroupState:
         """Return the memory in a row; see `unpack_row` for what it raises."""
         reading, (kept, *more) = unpack_row(self.logic, self.group, row, self.now, self.task_rows)
-        waiting, *others = more or [self.logic.nothing.buffered]
+        waiting, *others = more or [self.logic.empty_state.buffered]
         salts = idle = None
         for table in others:
             if table.column_names[0] == SALTS.names[0]:
@@ -150,7 +150,7 @@ class GroupRow:
         memory = reading.memory(self.logic, kept, waiting, salts)
         return memory if idle is None else attrs.evolve(memory, idle=idle)
 
-    def write(self, memory: Memory, due: Mapping[Clock, int], now_ms: int) -> tuple[Any, ...]:
+    def write(self, memory: GroupState, due: Mapping[Clock, int], now_ms: int) -> tuple[Any, ...]:
         """Return the row; a table of events only where some wait, or others follow."""
         kept, salts = without_salts(memory.kept)
         others = [] if memory.idle is None else [memory.idle.table()]
@@ -205,7 +205,7 @@ def unpack_row(
     return reading, stored.tables
 
 
-def first_due(logic: Logic, memory: Memory) -> dict[Clock, int]:
+def first_due(logic: Logic, memory: GroupState) -> dict[Clock, int]:
     """Return the first instant, in microseconds, that each clock must reach for a change."""
     first: dict[Clock, int] = {}
     due = [*logic.due(memory.kept).items()]
@@ -236,7 +236,9 @@ def arm(
         state.setTimeoutDuration(processing_timer_ms(due[clock], now_ms))
 
 
-def check_size(spec: AnySpec, what: str, size: int, memory: Memory, most: int = MOST_BYTES) -> None:
+def check_size(
+    spec: AnySpec, what: str, size: int, memory: GroupState, most: int = MOST_BYTES
+) -> None:
     """
     Check that what would be stored isn't too large: beyond that, Spark fails without a message.
 
@@ -255,7 +257,7 @@ def check_size(spec: AnySpec, what: str, size: int, memory: Memory, most: int = 
     raise StateError(with_hint(f"{text}; the largest part, {own:,} bytes, is of {key}", hint))
 
 
-def _largest(spec: AnySpec, memory: Memory) -> tuple[Any, int]:
+def _largest(spec: AnySpec, memory: GroupState) -> tuple[Any, int]:
     """Return the key with the most bytes, those of events that wait among them."""
     sizes: Counter[Any] = Counter()
     for table in (memory.kept, memory.buffered):

@@ -21,15 +21,15 @@ import pyarrow.compute as pc
 
 from sessionkit._engine.boundaries import watermark_in_force
 from sessionkit._engine.counts import DECLARED, Counts
-from sessionkit._engine.logic import BatchClocks, BucketStats, Logic, Memory, Outcome
+from sessionkit._engine.logic import BatchClocks, BucketStats, GroupState, Logic, Outcome
 from sessionkit._engine.rows.table import Rejected
 from sessionkit._engine.shell.erasing import Erased, erased_keys
 from sessionkit._engine.shell.payload import NOBODY, Origin
 from sessionkit._engine.shell.seed import SeedFormat, started
-from sessionkit._engine.shell.storage import STORAGES, Storage, logic_of
+from sessionkit._engine.shell.storage import STORAGES, GroupStore, logic_of
 from sessionkit._engine.shell.stored import TaskRows
 from sessionkit._engine.wire.outbound import (
-    Output,
+    BatchOutput,
     crosses_as_rows,
     output_batches,
     output_of,
@@ -140,12 +140,12 @@ class Worker:
         self,
         frames: list[pd.DataFrame],
         state: GroupStateLike,
-        storage: Storage,
+        storage: GroupStore,
         clocks: BatchClocks,
-    ) -> tuple[Output, BucketStats]:
+    ) -> tuple[BatchOutput, BucketStats]:
         logic, seeded, erasing = self.logic, None, None
         packs = packs_in(frames, EVENTS_COLUMN, REJECTED_COLUMN)
-        arrived, quarantined = unpacked(logic.nothing.buffered, *packs)
+        arrived, quarantined = unpacked(logic.empty_state.buffered, *packs)
         if logic.spec.inputs.max_jump is not None:
             _warn_of_a_jump(logic.spec, arrived, clocks)
         # The tables whose keys the storage must load.
@@ -196,14 +196,17 @@ class Worker:
 
     def until(
         self, rows: Iterable[PackedRow], processing_us: int, until_us: int
-    ) -> Iterator[tuple[Output, Memory]]:
+    ) -> Iterator[tuple[BatchOutput, GroupState]]:
         """
         Run all rows of a group, up to a watermark: no event is late.
 
         The processing time stands still, so what waits for it never comes. Yields what comes out of
         each portion of the rows, and what the group remembers then.
         """
-        memory, clocks = self.logic.nothing, BatchClocks(BEGINNING_US, processing_us, whole=True)
+        memory, clocks = (
+            self.logic.empty_state,
+            BatchClocks(BEGINNING_US, processing_us, whole=True),
+        )
         at_once = EVENTS_AT_ONCE if self.logic.takes_portions else None
         for portion in portions(memory.buffered, rows, at_once):
             # An event at the next instant may still join a session that ends just then.
@@ -215,13 +218,13 @@ class Worker:
 
     @collector_paused()
     def _portion(
-        self, memory: Memory, portion: Portion, before: BatchClocks, after: BatchClocks
-    ) -> tuple[Output, Memory]:
+        self, memory: GroupState, portion: Portion, before: BatchClocks, after: BatchClocks
+    ) -> tuple[BatchOutput, GroupState]:
         logic, arrived = self.logic, portion.events
-        none = logic.nothing.buffered
+        none = logic.empty_state.buffered
         if logic.spec.order == "event_time":
             # All events until then are there, so none need wait: the turn of each has come.
-            outcome = logic.step(Memory(memory.kept, arrived), none, after)
+            outcome = logic.step(GroupState(memory.kept, arrived), none, after)
             outcome = attrs.evolve(outcome, buffered=0)
         else:
             outcome = logic.step(memory, arrived, before)
@@ -230,7 +233,7 @@ class Worker:
 
     def _output(
         self, arrived: int, quarantined: list[Rejected], outcome: Outcome, waited: int = 0
-    ) -> Output:
+    ) -> BatchOutput:
         """Return the output, where some of the processed events had waited."""
         rejected = quarantined + outcome.rejected
         numbers: dict[str, Any] = dict.fromkeys(REJECTED, 0)

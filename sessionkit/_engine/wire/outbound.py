@@ -79,7 +79,7 @@ def _with_rejected(spec: AnySpec) -> tuple[list[Field], pa.Table]:
 
 
 @attrs.frozen
-class Output:
+class BatchOutput:
     """What a group returns to Spark: the rows under the names that users see, and its counts."""
 
     rows: pa.Table
@@ -88,13 +88,13 @@ class Output:
 
 def output_of(
     spec: AnySpec, results: pa.Table, rejected: Sequence[Rejected] | None, counts: Counts
-) -> Output:
+) -> BatchOutput:
     """Return the output of a group; `rejected` is None if nobody asks for rejected rows."""
     if rejected is None:
-        return Output(results, counts)
+        return BatchOutput(results, counts)
     _, nothing = _with_rejected(spec)
     if not (rejected or results.num_rows):
-        return Output(nothing, counts)
+        return BatchOutput(nothing, counts)
     parts: list[tuple[str, Mapping[str, Any], int]] = []
     if results.num_rows:
         columns = dict(zip(results.column_names, results.columns, strict=True))
@@ -105,7 +105,7 @@ def output_of(
         filled(nothing.schema, {**columns, "kind": pa.repeat(pa.scalar(kind), number)}, number)
         for kind, columns, number in parts
     ]
-    return Output(pa.concat_tables(tables), counts)
+    return BatchOutput(pa.concat_tables(tables), counts)
 
 
 def crosses_as_rows(spec: AnySpec, *, with_rejected: bool) -> bool:
@@ -121,7 +121,7 @@ def crosses_as_rows(spec: AnySpec, *, with_rejected: bool) -> bool:
     )
 
 
-def row_frames(output: Output, stats: Sequence[int | None] = ()) -> Iterator[pd.DataFrame]:
+def row_frames(output: BatchOutput, stats: Sequence[int | None] = ()) -> Iterator[pd.DataFrame]:
     """Yield frames of rows as they are; a last row has the counts alone, and the stats."""
     rows = output.rows
     for start in range(0, max(1, rows.num_rows), ROWS_OF_A_FRAME):
@@ -131,7 +131,7 @@ def row_frames(output: Output, stats: Sequence[int | None] = ()) -> Iterator[pd.
         yield _frame(columns, [*NUMBERS(output.counts), *stats] if is_last else None)
 
 
-def packed_frame(output: Output, stats: Sequence[int | None] = ()) -> pd.DataFrame:
+def packed_frame(output: BatchOutput, stats: Sequence[int | None] = ()) -> pd.DataFrame:
     """Return a frame of packed rows; a last row has the counts alone, and the stats."""
     has_rows = bool(output.rows.num_rows)
     packs = [pack for _, pack in packs_of(whole_batch(output.rows))] if has_rows else []
@@ -164,7 +164,7 @@ def _objects(column: pa.ChunkedArray) -> Sequence[Any]:
     return values
 
 
-def output_batches(outputs: Iterable[Output], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def output_batches(outputs: Iterable[BatchOutput], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield the output of the groups of a partition on a batch: their rows, then their counts."""
     counted = Counts()
     for output in outputs:

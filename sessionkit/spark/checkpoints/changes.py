@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from sessionkit._arguments import explains
 from sessionkit._engine.keys.program import stored_key_rows
-from sessionkit._engine.logic import Memory
+from sessionkit._engine.logic import GroupState
 from sessionkit._engine.sessions.view import open_session_rows
 from sessionkit._engine.shell.changes import Stored, changed_memory, changed_rows
 from sessionkit._engine.shell.storage import logic_of
@@ -128,7 +128,7 @@ def changed_keys(
 def _changes(
     path: str,
     spec: AnySpec,
-    rows_of: Callable[[Memory], pa.Table],
+    rows_of: Callable[[GroupState], pa.Table],
     name: str,
     *,
     since: int,

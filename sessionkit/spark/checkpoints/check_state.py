@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from sessionkit._arguments import explains
 from sessionkit._arrays import split, whole
 from sessionkit._engine.boundaries import watermark_in_force
-from sessionkit._engine.logic import Memory
+from sessionkit._engine.logic import GroupState
 from sessionkit._engine.rows.kept import has_state
 from sessionkit._engine.rows.objects import decode_states
 from sessionkit._engine.sessions.features.memory.in_turn import Remembering
@@ -128,7 +128,7 @@ def _damage(path: str, last: LastBatch, spec: AnySpec, spark: SparkSession) -> I
         yield from _lost(path, changes, spark)
 
 
-def _checked(spec: AnySpec, memory: Memory) -> pa.Table:
+def _checked(spec: AnySpec, memory: GroupState) -> pa.Table:
     """Read the states of a group, which has passed its own checks; return how many there are."""
     if not (isinstance(spec, SessionSpec) and isinstance(spec.logic, Aggregates)):
         decode_states(spec.state, split(memory.kept, has_state(memory.kept))[0])

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from sessionkit._arguments import explains
 from sessionkit._engine.boundaries import watermark_in_force
-from sessionkit._engine.logic import Memory
+from sessionkit._engine.logic import GroupState
 from sessionkit._engine.shell.erasing import Erased
 from sessionkit._engine.shell.seed import SeedFormat, check_migration, migrated
 from sessionkit._engine.shell.storage import logic_of
@@ -82,7 +82,7 @@ def migrate(
     # No query reads these requests any more: the new one has a checkpoint of its own.
     erased = unread_erasures(checkpoint, old, progress.files, session)
 
-    def rows_of(memory: Memory) -> pa.Table:
+    def rows_of(memory: GroupState) -> pa.Table:
         left = Erased.of(erased, memory).left if erased.num_rows else memory
         return chunks_of(new, migrated(old, new, left))
 

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from sessionkit._arguments import explains
 from sessionkit._classes import Record
 from sessionkit._engine.keys.program import StoredKey, stored_key_rows, stored_keys_of
-from sessionkit._engine.logic import Memory
+from sessionkit._engine.logic import GroupState
 from sessionkit._engine.rows.table import key_schema
 from sessionkit._engine.sessions.view import OpenSession, open_session_rows, open_sessions_of
 from sessionkit._engine.shell.payload import NOBODY, Origin
@@ -47,7 +47,7 @@ TIMERS: Final = "timers map<string, struct<clock: string, at: timestamp_ltz>>"
 def mapped_state(
     path: str,
     spec: AnySpec,
-    rows_of: Callable[[Memory], pa.Table],
+    rows_of: Callable[[GroupState], pa.Table],
     schema: str,
     *,
     key: Any = None,
@@ -83,7 +83,7 @@ def collected_state(
     key: Any = None,
     batch: int | None = None,
     spark: SparkSession | None = None,
-) -> Iterator[Memory]:
+) -> Iterator[GroupState]:
     """Yield the state of each group; see `mapped_state`."""
     session = active_session(spark)
     groups, read = _opened(path, spec, key, session, batch=batch)
@@ -101,7 +101,7 @@ def _opened(
     *,
     now: Origin = NOBODY,
     batch: int | None = None,
-) -> tuple[DataFrame | None, Callable[[Group], Memory]]:
+) -> tuple[DataFrame | None, Callable[[Group], GroupState]]:
     """Return the groups, None if no batch has finished, and the function that decodes one."""
     spec = check_rules(path, spec, spark)
     if batch is not None or spec.storage.layout == "pages":
@@ -109,7 +109,7 @@ def _opened(
         batch = finished_batch(path, batch, spark)
     wanted, logic = None if key is None else key_row(spec, key), logic_of(spec)
 
-    def read(group: Group) -> Memory:
+    def read(group: Group) -> GroupState:
         named, row = tuple(group["key"].values()), tuple(group["state"].values())
         if spec.storage.layout == "pages":
             pages = {page["start"]: bytes(page["payload"]) for page in group["pages"] or ()}
@@ -179,12 +179,12 @@ def key_of_texts(spec: AnySpec, texts: Sequence[str]) -> tuple[Any, ...]:
     return tuple(values)
 
 
-def with_key(memory: Memory, key: pa.Table) -> Memory:
+def with_key(memory: GroupState, key: pa.Table) -> GroupState:
     """Return what is remembered of one key."""
     parts = [memory.kept, memory.buffered]
     for name in key.column_names:
         parts = [rows.filter(pc.equal(rows[name], key[name][0])) for rows in parts]
-    return Memory(*parts)
+    return GroupState(*parts)
 
 
 @explains

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from sessionkit import errors
 from sessionkit._engine.shell.payload import FORMAT_VERSION, HEADER_BYTES, peek_identity
-from sessionkit._engine.shell.reading import check_order, compared
+from sessionkit._engine.shell.reading import check_events_order, compared
 from sessionkit._engine.shell.storage import logic_of
 from sessionkit.errors import (
     SessionkitError,
@@ -261,7 +261,7 @@ def check_rules(path: str, spec: AnySpec, spark: SparkSession) -> AnySpec:
     found = [(compared(logic, one), first_ms, last_ms) for one, first_ms, last_ms in heads]
     for one, _, _ in found:
         one.check(what)
-    check_order(found, what)
+    check_events_order(found, what)
     return spec
 
 

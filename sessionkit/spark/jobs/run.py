@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupStateTimeout
 
 from sessionkit._arguments import explains
-from sessionkit._engine.logic import Memory
+from sessionkit._engine.logic import GroupState
 from sessionkit._engine.shell.storage import columns_of
 from sessionkit._engine.shell.worker import Worker, check_until, end_us, worker_of
 from sessionkit._engine.wire.packing import FIRST_COLUMN, WATERMARK_COLUMN, rows_of_groups
@@ -158,7 +158,7 @@ def state_at_end(
     events: DataFrame,
     spec: AnySpec,
     until: datetime,
-    rows_of: Callable[[Memory], pa.Table],
+    rows_of: Callable[[GroupState], pa.Table],
     schema: str,
 ) -> DataFrame:
     """Return rows made of the state of each group at the end of a batch."""

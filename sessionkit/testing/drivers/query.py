@@ -11,7 +11,7 @@ import pyarrow as pa
 from sessionkit._arrays import whole_batch
 from sessionkit._engine.boundaries import watermark_in_force
 from sessionkit._engine.counts import Counts
-from sessionkit._engine.logic import Memory
+from sessionkit._engine.logic import GroupState
 from sessionkit._engine.rows.objects import decode_keys
 from sessionkit._engine.shell.payload import Origin
 from sessionkit._engine.shell.seed import (
@@ -181,7 +181,7 @@ class PagedGroupState:
 
 
 @attrs.frozen
-class Seed:
+class DriverSeed:
     """What a query begins with; the rows, by group, until the first micro-batch has run."""
 
     format: SeedFormat
@@ -197,7 +197,7 @@ class Snapshot:
     """
 
     clocks: Clocks
-    seed: Seed | None = None
+    seed: DriverSeed | None = None
     groups: Mapping[int, StoredGroup] = attrs.field(factory=dict)
     batch_id: int = 0
     waiting: tuple[Row, ...] = ()
@@ -305,7 +305,7 @@ def stored_rows(left: Snapshot) -> list[tuple[tuple[Any, ...], tuple[Any, ...]]]
     return [(key, row) for key, row in rows if row is not None]
 
 
-def memories_of(spec: AnySpec, left: Snapshot) -> list[Memory]:
+def memories_of(spec: AnySpec, left: Snapshot) -> list[GroupState]:
     logic = logic_of(spec)
     return [stored_memory(logic, group, row) for group, row in stored_rows(left)]
 
@@ -344,7 +344,7 @@ def after_migration(old: AnySpec, new: AnySpec, left: Snapshot) -> Snapshot:
 
 
 def _seeded(
-    spec: AnySpec, memories: Iterable[Memory], form: SeedFormat, clocks: Clocks
+    spec: AnySpec, memories: Iterable[GroupState], form: SeedFormat, clocks: Clocks
 ) -> Snapshot:
     """Return a seed of what groups remember, under the watermark of its format."""
     rows: dict[int, list[dict[str, Any]]] = {}
@@ -358,4 +358,4 @@ def _seeded(
                 rows.setdefault(group, []).extend({name: pack} for _, pack in packs)
     columns = [EVENTS_COLUMN, REJECTED_COLUMN, KEPT_COLUMN, HELD_COLUMN]
     made = {g: pd.DataFrame(found, columns=columns, dtype=object) for g, found in rows.items()}
-    return Snapshot(attrs.evolve(clocks, since_us=form.watermark_us), Seed(form, made))
+    return Snapshot(attrs.evolve(clocks, since_us=form.watermark_us), DriverSeed(form, made))

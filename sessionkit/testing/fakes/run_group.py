@@ -10,7 +10,7 @@ import pandas as pd
 from sessionkit._arguments import explains
 from sessionkit.errors import with_hint
 from sessionkit.testing.fakes.group_state import FakeGroupState
-from sessionkit.testing.fakes.spark_values import type_name
+from sessionkit.testing.fakes.spark_values import spark_type_name
 
 # Spark takes the key from row 0 of pandas columns, which hold these as NumPy or pandas scalars.
 _COLUMN_SCALARS = (bool, int, float, dt.datetime)
@@ -61,7 +61,7 @@ def run_group(
             a timeout, a state that another call has used).
     """
     if not isinstance(key, tuple):
-        found = f"`key`: Spark passes the key as a tuple, found {type_name(key)}."
+        found = f"`key`: Spark passes the key as a tuple, found {spark_type_name(key)}."
         raise TypeError(with_hint(found, f"pass `({key!r},)` for one grouping column."))
     if state.is_updated or state.is_removed or state.timeout_timestamp_ms is not None:
         found = (
@@ -134,7 +134,8 @@ def _checked_frames(
     name: str, result: object, output_columns: Sequence[str] | None
 ) -> list[pd.DataFrame]:
     if isinstance(result, pd.DataFrame) or not isinstance(result, Iterable):
-        found = f"`{name}` must return an iterable of pandas DataFrames, found {type_name(result)}."
+        kind = spark_type_name(result)
+        found = f"`{name}` must return an iterable of pandas DataFrames, found {kind}."
         hint = "`yield` each frame, or return a list of frames, `[]` for no output."
         raise TypeError(with_hint(found, hint))
     expected = None if output_columns is None else list(output_columns)
@@ -150,7 +151,9 @@ def _checked_frames(
 def _check_frame(name: str, frame: object, expected: list[str] | None) -> None:
     """Refuse what Spark refuses, and the names for which it stores NULL."""
     if not isinstance(frame, pd.DataFrame):
-        found = f"`{name}` must return pandas DataFrames, found {type_name(frame)} among them."
+        found = (
+            f"`{name}` must return pandas DataFrames, found {spark_type_name(frame)} among them."
+        )
         raise TypeError(with_hint(found, "wrap the row, as in `pd.DataFrame([row])`."))
     names = list(frame.columns)
     if expected is None or not (names or len(frame)):

@@ -37,7 +37,7 @@ def state_value(where: str, value: object) -> tuple[Any, ...]:
     if unordered or not isinstance(value, Iterable):
         found = (
             f"`{where}`: a state value is a tuple with one element a field; found "
-            f"{type_name(value)}."
+            f"{spark_type_name(value)}."
         )
         hint = "pass a tuple, `(count,)` for a single field; to drop the state call `remove()`."
         raise TypeError(with_hint(found, hint))
@@ -66,7 +66,7 @@ def _check_plain(where: str, path: str, field: object) -> None:
             _check_plain(where, f"{path}[{position}]", item)
     elif type(field) not in _PLAIN_TYPES:
         found = (
-            f"`{where}`: {path} of the state value is {type_name(field)}, which Spark cannot "
+            f"`{where}`: {path} of the state value is {spark_type_name(field)}, which Spark cannot "
             "store: the task fails, or the field becomes NULL."
         )
         hint = "convert it to a plain Python value first, `None` for a missing one."
@@ -102,7 +102,8 @@ def positive_ms(where: str, value: object) -> float:
 def not_a_number(where: str, value: object) -> TypeError:
     """Make the error for a timeout of a type that Spark's worker cannot send back."""
     return TypeError(
-        f"`{where}`: a number of milliseconds is needed, found {value!r} ({type_name(value)}).\n\n"
+        f"`{where}`: a number of milliseconds is needed, found {value!r} "
+        f"({spark_type_name(value)}).\n\n"
         "Hint: pass `int(...)`; a NumPy integer passes Spark's setter and then fails the task."
     )
 
@@ -114,7 +115,7 @@ def whole_ms(name: str, value: SupportsIndex) -> int:
     except TypeError:
         found = (
             f"`{name}`: epoch milliseconds as an `int` are needed, found {value!r} "
-            f"({type_name(value)})."
+            f"({spark_type_name(value)})."
         )
         hint = "pass `int(when.timestamp() * 1000)` of an aware datetime."
         raise TypeError(with_hint(found, hint)) from None
@@ -146,7 +147,7 @@ def later(name: str, before: int | None, after: int | None) -> int | None:
     return before if after is None else after
 
 
-def type_name(value: object) -> str:
+def spark_type_name(value: object) -> str:
     """Name the type of the value, with its module unless it is a builtin."""
     kind = type(value)
     return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"

@@ -22,14 +22,14 @@ WORKED_OUT = frozenset({"deadlines_of", "key_schema", "shared_identity", "span_u
 
 
 def events_of(logic: KeyLogic) -> pa.Table:
-    return pa.table([["ann"], [at("12:00")], [1]], schema=logic.nothing.buffered.schema)
+    return pa.table([["ann"], [at("12:00")], [1]], schema=logic.empty_state.buffered.schema)
 
 
 def test_a_micro_batch_works_out_nothing_that_the_spec_says() -> None:
     """The schema, the spans of the policy and the rules of timers are those of the program."""
     logic = KeyLogic(summing(timeout=EventTimeGap(HOUR) | TimeToLive(HOUR)))
     events, clocks, called = events_of(logic), BatchClocks(0, 0), set[str]()
-    memory = logic.step(logic.nothing, events, clocks).memory
+    memory = logic.step(logic.empty_state, events, clocks).memory
 
     def noted(frame: FrameType, event: str, _: Any) -> None:
         if event == "call":
@@ -59,7 +59,7 @@ def test_a_key_is_due_at_the_first_end_of_its_policy_on_each_clock(
     """On a clock of which the policy says nothing, it never is."""
     logic = KeyLogic(summing(timeout=timeout))
 
-    kept = logic.step(logic.nothing, events_of(logic), BatchClocks(0, NOW_US)).memory.kept
+    kept = logic.step(logic.empty_state, events_of(logic), BatchClocks(0, NOW_US)).memory.kept
 
     due = {clock: at_us.tolist() for clock, at_us in logic.due(kept).items()}
     assert {"event_time": [event_us], "processing_time": [processing_us]} == due

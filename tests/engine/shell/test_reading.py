@@ -25,7 +25,7 @@ from sessionkit import aggregates as agg
 from sessionkit._engine.shell.reading import (
     Comparison,
     Reading,
-    check_order,
+    check_events_order,
     compared,
     identity_differences,
 )
@@ -221,10 +221,10 @@ def test_a_field_that_was_removed_and_added_again_is_refused() -> None:
     of_first_version = compared_rows(has, (has, 1, 5), (lacks, 6, 9))
 
     with pytest.raises(StateMismatchError) as refused:
-        check_order(of_first_version, "the checkpoint c")
-    check_order(compared_rows(has, (lacks, 1, 5), (has, 6, 9)), "only added")
-    check_order(compared_rows(lacks, (has, 1, 5), (lacks, 6, 9)), "only removed")
-    check_order(compared_rows(has, (lacks, 1, 5), (has, 5, 9)), "at one time")
+        check_events_order(of_first_version, "the checkpoint c")
+    check_events_order(compared_rows(has, (lacks, 1, 5), (has, 6, 9)), "only added")
+    check_events_order(compared_rows(lacks, (has, 1, 5), (lacks, 6, 9)), "only removed")
+    check_events_order(compared_rows(has, (lacks, 1, 5), (has, 5, 9)), "at one time")
 
     assert (
         "the checkpoint c has old values of a field that was removed and added again:\n"
@@ -245,7 +245,7 @@ def test_an_upgrade_from_the_class_without_the_field_takes_no_old_value() -> Non
 
     assert Again("a", 0) == states(changed(driver, spec))[USERS[0]]
     rows = compared_rows(Again, (First, 1, 5), (Shorter, 6, 9), storage=spec.storage)
-    check_order(rows, "the checkpoint")
+    check_events_order(rows, "the checkpoint")
 
 
 @attrs.define
@@ -305,7 +305,7 @@ def test_state_that_remembers_dropped_sessions_is_refused() -> None:
     kept = pa.Table.from_pylist([{}], pa.schema(schema))
 
     with pytest.raises(StateMismatchError, match="sessions that were dropped") as refused:
-        Reading().memory(logic, kept, logic.nothing.buffered, np.array([-1]))
+        Reading().memory(logic, kept, logic.empty_state.buffered, np.array([-1]))
 
     assert 'no `on_error="drop_session"`' in str(refused.value).partition("Hint: ")[2]
 

@@ -17,7 +17,7 @@ from sessionkit import (
     StateMismatchError,
     Storage,
 )
-from sessionkit._engine.logic import Memory
+from sessionkit._engine.logic import GroupState
 from sessionkit._engine.rows.table import events_schema
 from sessionkit._engine.shell.payload import Origin
 from sessionkit._engine.shell.storage import logic_of, stored_memory
@@ -319,7 +319,7 @@ PARTS: Any = SessionSpec(
 STATEFUL: Any = taking(Part, timeout=NoTimeout())
 
 
-def remembered(spec: Any, sizes: dict[str, int], waiting: dict[str, int]) -> Memory:
+def remembered(spec: Any, sizes: dict[str, int], waiting: dict[str, int]) -> GroupState:
     """Return what has states of these sizes, and as many events that wait."""
     kept = pa.table({"key.user": [*sizes], "state.raw": [bytes(size) for size in sizes.values()]})
     users = [user for user, count in waiting.items() for _ in range(count)]
@@ -328,7 +328,7 @@ def remembered(spec: Any, sizes: dict[str, int], waiting: dict[str, int]) -> Mem
         [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)],
         pa.schema([events_schema(spec).field(name) for name in columns]),
     )
-    return Memory(kept, buffered)
+    return GroupState(kept, buffered)
 
 
 @pytest.mark.parametrize(

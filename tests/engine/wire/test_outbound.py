@@ -9,7 +9,7 @@ import pytest
 
 from sessionkit._arrays import INSTANT
 from sessionkit._engine.counts import NUMBERS, Counts
-from sessionkit._engine.wire.outbound import KEPT, ROWS_OF_A_FRAME, Output, row_frames
+from sessionkit._engine.wire.outbound import KEPT, ROWS_OF_A_FRAME, BatchOutput, row_frames
 
 COUNTED = Counts(events=5, rows=3)
 VALUES: dict[pa.DataType, list[Any]] = {
@@ -45,7 +45,7 @@ def test_rows_cross_some_at_a_time(places: slice) -> None:
     """No frame has more rows than Spark takes at once; the last one has the counts too."""
     rows = rows_of(ROWS_OF_A_FRAME - 1, places)
 
-    frames = [*row_frames(Output(rows, COUNTED), (7,))]
+    frames = [*row_frames(BatchOutput(rows, COUNTED), (7,))]
 
     whole, rest = divmod(rows.num_rows, ROWS_OF_A_FRAME)
     assert [ROWS_OF_A_FRAME] * whole + [rest + 1] == list(map(len, frames))
@@ -57,7 +57,7 @@ def test_rows_cross_some_at_a_time(places: slice) -> None:
 
 def test_a_group_without_rows_has_counts() -> None:
     """They are a row of their own."""
-    (frame,) = row_frames(Output(rows_of(0, slice(3)), COUNTED))
+    (frame,) = row_frames(BatchOutput(rows_of(0, slice(3)), COUNTED))
 
     (row,) = frame.to_dict("records")
     assert [*NUMBERS(COUNTED)] == row.pop("_counts")
@@ -66,7 +66,7 @@ def test_a_group_without_rows_has_counts() -> None:
 
 def test_a_day_is_no_time() -> None:
     """A date crosses as a date, not as an instant that a time zone could move."""
-    (frame,) = row_frames(Output(pa.table({"day": [date(2026, 3, 8)]}), COUNTED))
+    (frame,) = row_frames(BatchOutput(pa.table({"day": [date(2026, 3, 8)]}), COUNTED))
 
     assert date(2026, 3, 8) == frame["day"][0]
     assert not isinstance(frame["day"][0] + timedelta(1), datetime)
