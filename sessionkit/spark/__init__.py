@@ -35,7 +35,7 @@ from sessionkit.spark.sinks.values import (
     Foreach,
     ForeachBatch,
     Kafka,
-    Memory,
+    MemoryTable,
     Routes,
 )
 
@@ -47,7 +47,7 @@ __all__ = [
     "Foreach",
     "ForeachBatch",
     "Kafka",
-    "Memory",
+    "MemoryTable",
     "OpenSession",
     "OutputMode",
     "Reconciliation",

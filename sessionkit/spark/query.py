@@ -39,7 +39,7 @@ from sessionkit.spark.sinks.values import (
     Foreach,
     ForeachBatch,
     Kafka,
-    Memory,
+    MemoryTable,
     StreamSink,
 )
 from sessionkit.spec.base import MILLISECOND, AnySpec, check_kind
@@ -114,11 +114,11 @@ def start_query(
             processing time between the starts of two micro-batches; zero starts each one as soon
             as the previous one is done.
         mode: The output mode.
-        checkpoint: The checkpoint location, which every sink but `Console` and `Memory` needs to
-            continue after a restart. You may omit it if the setting
+        checkpoint: The checkpoint location, which every sink but `Console` and `MemoryTable` needs
+            to continue after a restart. You may omit it if the setting
             `spark.sql.streaming.checkpointLocation` is set: the location is then the subfolder
             `name`. With `Temporary()`, every start of a `ForeachBatch` or a `Foreach` starts
-            over, as `Console` and `Memory` do without a checkpoint.
+            over, as `Console` and `MemoryTable` do without a checkpoint.
         name: The name of the query, unique among the active ones.
         spec: The spec that produced the frame; the checkpoint is then checked against it too.
         check: How much of the checkpoint to check before the start. `"rules"` reads Spark's logs
@@ -253,7 +253,7 @@ def _check_waiting(timing: dict[str, Any]) -> None:
 
 
 def _query_name(sink: StreamSink, name: str | None) -> str | None:
-    if not isinstance(sink, Memory):
+    if not isinstance(sink, MemoryTable):
         return name
     if name not in {None, sink.table}:
         found = f"a memory sink's table has the name of its query: {sink.table!r}, not {name!r}"
@@ -280,7 +280,7 @@ def _location(
     root = spark.conf.get(CHECKPOINTS_CONF, None)
     if root and name:
         return f"{root}/{name}"
-    if isinstance(sink, Console | Memory):
+    if isinstance(sink, Console | MemoryTable):
         return None
     found = (
         f"{type(sink).__name__} needs a checkpoint: without one, a restart writes every row again"

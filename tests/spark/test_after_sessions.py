@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from sessionkit import aggregates as agg
 from sessionkit.errors import SpecError
-from sessionkit.spark import Memory, sessions, start_query
+from sessionkit.spark import MemoryTable, sessions, start_query
 from tests.project.test_docs import run_blocks
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "after-sessions.md"
@@ -32,7 +32,7 @@ def page(spark: SparkSession) -> dict[str, Any]:
 
 def outcome(frame: DataFrame, table: str) -> str:
     """Start a query, which gives rows, or is refused by sessionkit with a hint."""
-    start_query(frame, sink=Memory(table), trigger="availableNow").awaitTermination()
+    start_query(frame, sink=MemoryTable(table), trigger="availableNow").awaitTermination()
     assert frame.sparkSession.table(table).count() > 0
     return "works"
 

@@ -21,7 +21,7 @@ from sessionkit import (
     SpecError,
     StatefulSpec,
 )
-from sessionkit.spark import Memory, apply_with_state, sessionize, start_query
+from sessionkit.spark import MemoryTable, apply_with_state, sessionize, start_query
 from sessionkit.spark.dedup import (
     Deduplication,
     drop_duplicates_by_key,
@@ -404,7 +404,7 @@ def keep(key: Any, events: list[Sent], state: KeyState[Kept], times: KeyTimes) -
 
 def last_rows(frame: DataFrame, table: str) -> list[Row]:
     """Return the rows of a query over all that there is."""
-    query = start_query(frame, sink=Memory(table), trigger="availableNow")
+    query = start_query(frame, sink=MemoryTable(table), trigger="availableNow")
     query.awaitTermination()
     return frame.sparkSession.table(table).collect()
 

@@ -23,7 +23,7 @@ from sessionkit.spark.sinks.values import (
     Foreach,
     ForeachBatch,
     Kafka,
-    Memory,
+    MemoryTable,
 )
 from tests.support.queries import Events, windowed, with_state
 from tests.support.session_specs import collecting
@@ -330,7 +330,11 @@ def test_files_take_no_temporary_checkpoint(stream: DataFrame, tmp_path: Path) -
 
 def test_a_memory_table_of_complete_mode_goes_on(events: Events, tmp_path: Path) -> None:
     """It has the name of its query, and is written anew, so it can begin with an empty one."""
-    arguments = {"sink": Memory("whole"), "mode": "complete", "checkpoint": tmp_path / "checkpoint"}
+    arguments = {
+        "sink": MemoryTable("whole"),
+        "mode": "complete",
+        "checkpoint": tmp_path / "checkpoint",
+    }
     query = run(windowed(events.stream()), **arguments)
 
     assert query.name == "whole"
@@ -341,9 +345,9 @@ def test_a_memory_table_of_complete_mode_goes_on(events: Events, tmp_path: Path)
 @pytest.mark.parametrize(
     ("arguments", "said", "hinted"),
     [
-        ({"sink": Memory("")}, "a table needs a name", 'sink=Memory("visits")'),
+        ({"sink": MemoryTable("")}, "a table needs a name", 'sink=MemoryTable("visits")'),
         (
-            {"sink": Memory("a"), "name": "b"},
+            {"sink": MemoryTable("a"), "name": "b"},
             "has the name of its query: 'a', not 'b'",
             "omit `name`",
         ),

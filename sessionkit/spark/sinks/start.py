@@ -25,7 +25,7 @@ from sessionkit.spark.sinks.values import (
     Foreach,
     ForeachBatch,
     Kafka,
-    Memory,
+    MemoryTable,
     NativeSink,
     StreamSink,
 )
@@ -145,9 +145,9 @@ def check_columns(schema: T.StructType, sink: NativeSink | ExactlyOnce) -> None:
             if not callable(own) and not callable(getattr(own, "process", None)):
                 found = "Foreach needs a function of a row, or an object with `process`, found "
                 raise SpecError(with_hint(f"{found}{own!r}", "write it as `def write(row): ...`"))
-        case Memory() if not sink.table:
+        case MemoryTable() if not sink.table:
             found = "a memory sink is a table, and a table needs a name"
-            raise SpecError(with_hint(found, 'name it: sink=Memory("visits")'))
+            raise SpecError(with_hint(found, 'name it: sink=MemoryTable("visits")'))
 
 
 def _check_files(schema: T.StructType, sink: Files) -> None:

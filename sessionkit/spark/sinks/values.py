@@ -123,7 +123,7 @@ class Console:
 
 @explained()
 @attrs.frozen
-class Memory:
+class MemoryTable:
     """
     A table in the driver's memory, for tests and notebooks.
 
@@ -217,7 +217,7 @@ class Routes:
         return {kind: sink for kind, sink in sinks.items() if sink is not None and kind != REST}
 
 
-NativeSink: TypeAlias = Files | Kafka | ForeachBatch | Foreach | Console | Memory
+NativeSink: TypeAlias = Files | Kafka | ForeachBatch | Foreach | Console | MemoryTable
 BatchSink: TypeAlias = Routes | TableSink | ExactlyOnce
 """Those that take micro-batches whole, by a function of `foreachBatch`."""
 StreamSink: TypeAlias = NativeSink | BatchSink
