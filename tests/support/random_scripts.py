@@ -38,7 +38,7 @@ SCHEMA: Final = pa.schema(
 GAP: Final = timedelta(seconds=10)
 POISON: Final = 13
 EARLY: Final = ["on_update", "every 3 events", "every 15 seconds"]
-LATER: Final = [{"lateness": Lateness(allowed=2 * GAP)}, {"lateness": Lateness(reopen_within=GAP)}]
+LATER: Final = [{"allowed": 2 * GAP}, {"reopen_within": GAP}]
 FAULTS: Final[dict[str, Row]] = {
     "no key": {"key": None},
     "no time": {"at": None},
