@@ -6,22 +6,17 @@ take microseconds since the epoch, as integers or as NumPy arrays, and compare i
 they say otherwise. Where Spark's `session_window` has a rule, they follow it.
 """
 
-from datetime import date, datetime, time
-from functools import lru_cache
 from typing import Final, TypeAlias, overload
-from zoneinfo import ZoneInfo
 
 import numpy as np
 import numpy.typing as npt
 
-from sessionkit._instants import BEGINNING_US, END_OF_TIME_US, span_us
+from sessionkit._instants import BEGINNING_US
 
 Instants: TypeAlias = npt.NDArray[np.int64]
 Flags: TypeAlias = npt.NDArray[np.bool_]
 
 MILLISECOND_US: Final = 1_000
-DAY_US: Final = 86_400_000_000
-FIRST, EPOCH, LAST = 1, date(1970, 1, 1).toordinal(), date.max.toordinal()
 
 
 @overload
@@ -149,29 +144,3 @@ def processing_timer_ms(due_us: int, now_ms: int) -> int:
     delay. The delay must be positive.
     """
     return max(-(-due_us // MILLISECOND_US) - 1 - now_ms, 1)
-
-
-def days_of(zone: str, times_us: Instants) -> tuple[Instants, Instants]:
-    """
-    Return the day of each instant in a time zone: its midnight, and the next one, exclusive.
-
-    A day lasts 23 or 25 hours where the clocks change. Where they skip midnight, the day begins at
-    the instant to which they jump; where they repeat it, at the first of the two.
-    """
-    # No zone is a whole day from UTC, so the days next to that of UTC are enough.
-    near = {int(day) + step for day in np.unique(times_us // DAY_US) for step in (-1, 0, 1, 2)}
-    midnights = np.array(sorted({_midnight_us(zone, day) for day in near}), np.int64)
-    places = np.searchsorted(midnights, times_us, side="right")
-    # Of the midnights 0 24 48, a time of 30 has two at or before it: its day is 24 to 48.
-    return midnights[places - 1], midnights[places]
-
-
-@lru_cache(maxsize=10_000)
-def _midnight_us(zone: str, day: int) -> int:
-    """Return the first instant of a day, counted from 1970-01-01, in a time zone."""
-    if not FIRST <= EPOCH + day <= LAST:
-        return BEGINNING_US if day < 0 else END_OF_TIME_US
-    # Without a `fold`, Python takes the first of two, and the offset from before a jump.
-    midnight = datetime.combine(date.fromordinal(EPOCH + day), time(), ZoneInfo(zone))
-    offset = midnight.utcoffset()
-    return day * DAY_US - (span_us(offset) if offset else 0)

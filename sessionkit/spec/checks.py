@@ -14,8 +14,7 @@ from sessionkit.spec.options import Lateness, Results, Storage
 from sessionkit.spec.signatures import check_function, check_key
 from sessionkit.spec.views import Session
 from sessionkit.state._collections import inner_type
-from sessionkit.state._scalars import EnumType, IntType
-from sessionkit.state._types import may_be_key
+from sessionkit.state._scalars import IntType
 from sessionkit.timeouts import EventTimeGap, SessionRules
 
 AnyFunctions: TypeAlias = Functions[Any, Any, Any]
@@ -98,31 +97,21 @@ def _named(logic: AnyLogic) -> str:
 
 
 def check_rules(rules: SessionRules, logic: AnyLogic, order: Order) -> None:
-    for name in ("until", "starts_with", "extends"):
-        predicate = getattr(rules, name)
+    for name, predicate in rules.predicates.items():
         if callable(predicate):
             check_function(predicate, name, event=logic.event)
-        elif predicate is not None:
+        else:
             check_condition(logic.event, f"`{name}`", predicate)
     if rules.state_gap is not None:
         if not isinstance(logic, Functions):
             found = f"`state_gap` is a function of the state, and {_named(logic)} has none of yours"
             raise SpecError(with_hint(found, "write functions instead, or leave `state_gap` out"))
         check_function(rules.state_gap, "state_gap", state=logic.state)
-    _check_fields(logic.event, rules)
+    for rule in rules.in_use:
+        rule.check(logic.event)
     if rules.in_order and order != "event_time":
         found = f"`{rules.in_order[0]}` depends on the order of events, and they come in any order"
         raise SpecError(with_hint(found, 'write order="event_time"'))
-
-
-def _check_fields(event: type[Any], rules: SessionRules) -> None:
-    for name in rules.changes_of:
-        unknown = f"`changes_of` names `{name}`, and {event.__name__} has no such field"
-        kind = inner_type(type_in(event, name, unknown))
-        if not (may_be_key(kind) or isinstance(kind, EnumType)):
-            found = f"`changes_of` names `{event.__name__}.{name}`, whose values can't be compared"
-            types = "a str, an int, a bool, bytes, a date, a datetime, a time, a Decimal or an Enum"
-            raise SpecError(with_hint(found, f"name {types}"))
 
 
 def check_memory(memory: object, logic: AnyLogic, keys: Collection[str], result: type[Any]) -> None:

@@ -9,12 +9,8 @@ from sessionkit.timeouts._policies import (
     TimeoutPolicy,
     TimeToLive,
 )
-from sessionkit.timeouts._session_rules import (
-    ClosedBy,
-    Predicate,
-    SessionRules,
-    StateGap,
-)
+from sessionkit.timeouts._rules.rule import Predicate
+from sessionkit.timeouts._session_rules import ClosedBy, SessionRules, StateGap
 
 __all__ = [
     "Clock",

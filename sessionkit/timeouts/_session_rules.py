@@ -1,7 +1,8 @@
 """When a session is over: the gap, and what cuts it before."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from functools import cached_property
 from typing import Any, Final, Literal, TypeAlias, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -9,18 +10,11 @@ import attrs
 
 from sessionkit._arguments import at_least_one, explained
 from sessionkit._instants import Duration, duration
-from sessionkit.aggregates._conditions import Condition
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.timeouts._policies import EventTimeGap, Gap, read_max_gap
-
-Predicate: TypeAlias = Condition | Callable[[Any], bool]
-"""
-A condition on an event: a `Condition` of `sessionkit.aggregates`, or a function of the event.
-
-A function is called once for each event, on a worker, with an object of the event class, and
-returns a bool. If it raises or returns anything else, the query stops with a `UserFunctionError`,
-or under `on_error="reject"` the event fails. A `Condition` is faster: no Python runs for an event.
-"""
+from sessionkit.timeouts._rules.events import ChangesOf, MaxEvents, StartsWith, Until
+from sessionkit.timeouts._rules.rule import Predicate, Rule
+from sessionkit.timeouts._rules.times import GapPassed, Idle, MaxDuration, Midnight
 
 StateGap: TypeAlias = Callable[[Any], timedelta]
 """
@@ -157,13 +151,62 @@ class SessionRules:
         """The longest gap that an event can have."""
         return self.max_gap or duration(self.gap, "gap")
 
+    @cached_property
+    def in_use(self) -> tuple[Rule, ...]:
+        """The rules of the arguments that are given, and the gap, in the order of `CLOSED_BY`."""
+        return rules_in_use(self)
+
+    @cached_property
+    def ordered(self) -> tuple[tuple[int, Rule], ...]:
+        """Those of them that depend on the order of events, each with its place among all."""
+        return tuple(one for one in enumerate(self.in_use) if one[1].needs_order)
+
+    @property
+    def predicates(self) -> Mapping[str, Predicate]:
+        """What is asked of each event, by the names of the arguments."""
+        extends = {} if self.extends is None else {"extends": self.extends}
+        asked = (rule.predicates for rule in self.in_use)
+        return {name: one for each in (*asked, extends) for name, one in each.items()}
+
     @property
     def in_order(self) -> tuple[str, ...]:
-        """The rules in use whose outcome depends on the order of events, by their names."""
-        timed = ("state_gap", "max_duration", "max_events")
-        names = (*timed, "until", "starts_with", "changes_of")
-        unused = attrs.fields_dict(SessionRules)
-        return tuple(name for name in names if getattr(self, name) is not unused[name].default)
+        """The arguments given whose outcome depends on the order of events, by their names."""
+        names = [rule.name for _, rule in self.ordered]
+        return (*names, *(() if self.state_gap is None else ("state_gap",)))
+
+
+RULES: Final[tuple[type[Rule], ...]] = (
+    Until,
+    MaxEvents,
+    Midnight,
+    GapPassed,
+    StartsWith,
+    ChangesOf,
+    MaxDuration,
+    Idle,
+)
+"""All rules, in the order of `CLOSED_BY`."""
+
+
+def rules_in_use(rules: SessionRules) -> tuple[Rule, ...]:
+    by_state = rules.state_gap is not None
+    gap = GapPassed(
+        longest=rules.longest,
+        inclusive=rules.gap_inclusive,
+        is_said_by="event" if callable(rules.gap) else "state" if by_state else "spec",
+        extended_by_all=rules.extends is None,
+    )
+    every = (
+        rules.until is not None and Until(rules.until),
+        rules.max_events is not None and MaxEvents(rules.max_events),
+        rules.midnight is not None and Midnight(rules.midnight),
+        gap,
+        rules.starts_with is not None and StartsWith(rules.starts_with),
+        bool(rules.changes_of) and ChangesOf(rules.changes_of),
+        rules.max_duration is not None and MaxDuration(rules.max_duration),
+        rules.close_idle_after is not None and Idle(rules.close_idle_after),
+    )
+    return tuple(rule for rule in every if rule)
 
 
 def _check_zone(zone: str, name: str) -> None:

@@ -39,22 +39,32 @@ class Cut:
     end: datetime
     values: list[int]
     campaign: str | None
-    fired: list[tuple[datetime, bool, int]]
+    fired: list[tuple[datetime, bool, int, str]]
 
     @property
-    def closed_by(self) -> ClosedBy:
-        return CLOSED_BY[min(self.fired)[-1]]
+    def closed_by(self) -> str:
+        return min(self.fired)[-1]
 
     @property
     def seen(self) -> tuple[object, ...]:
         return (self.key, self.start, self.end, self.values, self.closed_by)
 
 
+class OwnRule(NamedTuple):
+    """A rule of a test's own: its name, the rule after which it counts, and when it fires."""
+
+    name: str
+    after: ClosedBy
+    begins: Callable[[Cut, Sequence[Click]], bool]
+
+
 def never(values: Sequence[int], value: int) -> bool:
     return False
 
 
-def naive_cuts(clicks: Iterable[Click], rules: SessionRules, fails: Fails = never) -> list[Cut]:
+def naive_cuts(
+    clicks: Iterable[Click], rules: SessionRules, fails: Fails = never, own: OwnRule | None = None
+) -> list[Cut]:
     """
     Return the sessions of some events, every one on time, in order of key and start.
 
@@ -65,36 +75,40 @@ def naive_cuts(clicks: Iterable[Click], rules: SessionRules, fails: Fails = neve
     by_instant = sorted(clicks, key=lambda one: (one.key, one.at, one.seq, one.value))
     for (key, *_), run in groupby(by_instant, key=lambda one: (one.key, one.at, one.seq)):
         last = found.pop() if found and found[-1].key == key else None
-        found += _after(last, list(run), rules, fails)
+        found += _after(last, list(run), rules, fails, own)
     for cut in found:
         _fire_by_times(cut, rules)
     return found
 
 
-def _after(last: Cut | None, instant: list[Click], rules: SessionRules, fails: Fails) -> list[Cut]:
+def _after(
+    last: Cut | None, instant: list[Click], rules: SessionRules, fails: Fails, own: OwnRule | None
+) -> list[Cut]:
     """Return the last session after an instant, and the one that begins there, if one does."""
     if not instant:
         return [last] if last else []
     before, (key, at, *_) = deepcopy(last), instant[0]
     found = [last] if last else []
-    if last is None or _is_over(last, instant, rules):
+    if last is None or _is_over(last, instant, rules, own):
         found.append(Cut(key, at, at, [], None, []))
     values = [*found[-1].values]
     for place, one in enumerate(instant):
         if fails(values, one.value):
-            return _after(before, instant[:place] + instant[place + 1 :], rules, fails)
+            return _after(before, instant[:place] + instant[place + 1 :], rules, fails, own)
         values.append(one.value)
     _take(found[-1], instant, rules)
     return found
 
 
-def _is_over(cut: Cut, instant: Sequence[Click], rules: SessionRules) -> bool:
+def _is_over(cut: Cut, instant: Sequence[Click], rules: SessionRules, own: OwnRule | None) -> bool:
     at = instant[0].at
     if rules.starts_with is not None and any(one.begins for one in instant):
         _fire(cut, at, "starts_with")
     campaigns = {one.campaign for one in instant} - {None, cut.campaign}
     if rules.changes_of and campaigns:
         _fire(cut, at, "changes_of")
+    if own is not None and own.begins(cut, instant):
+        cut.fired.append((at, False, CLOSED_BY.index(own.after), own.name))
     if cut.fired or _comes_after(at, cut.end, inclusive=rules.gap_inclusive):
         return True
     if rules.max_duration and at - cut.start > rules.max_duration:
@@ -132,7 +146,7 @@ def _fire_by_times(cut: Cut, rules: SessionRules) -> None:
 
 def _fire(cut: Cut, at: datetime, rule: ClosedBy, *, after: bool = False) -> None:
     """Note that a rule fires at an instant, or just after it."""
-    cut.fired.append((at, after, CLOSED_BY.index(rule)))
+    cut.fired.append((at, after, CLOSED_BY.index(rule), rule))
 
 
 def _comes_after(at: datetime, end: datetime, *, inclusive: bool) -> bool:

@@ -16,7 +16,7 @@ from sessionkit import (
 )
 from sessionkit import aggregates as agg
 from sessionkit.testing import SessionDriver
-from sessionkit.timeouts._session_rules import CLOSED_BY
+from sessionkit.timeouts._session_rules import CLOSED_BY, RULES
 
 START = datetime(2026, 3, 7, 23, 0, tzinfo=UTC)
 
@@ -57,8 +57,14 @@ def test_what_is_read() -> None:
     rules = SessionRules("30 minutes", max_duration="24h", changes_of="campaign")
     assert (rules.gap, rules.longest) == (timedelta(minutes=30), timedelta(minutes=30))
     assert rules.max_duration == timedelta(days=1)
-    assert rules.in_order == ("max_duration", "changes_of")
+    assert rules.in_order == ("changes_of", "max_duration")
     assert attrs.evolve(rules, gap="20 minutes").gap == timedelta(minutes=20)
+
+
+def test_every_reason_is_a_rule() -> None:
+    """In the order in which they count; no two have one code in a checkpoint."""
+    assert tuple(rule.name for rule in RULES) == CLOSED_BY
+    assert {rule.code for rule in RULES} == {*range(len(RULES))}
 
 
 @pytest.mark.parametrize(

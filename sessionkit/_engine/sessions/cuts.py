@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from sessionkit._arrays import Numbers, whole
 from sessionkit._engine.sessions.careful_fold import StateGaps
-from sessionkit._engine.sessions.cutting import NAMES, RuledIntervals, closings, cut
+from sessionkit._engine.sessions.cutting import RuledIntervals, closings, cut, reasons_of
 from sessionkit._engine.sessions.intervals import GapAlone, Members, Unions, WindowedEvents
 from sessionkit._engine.sessions.sequence import numbered
 from sessionkit.spec.functions import Failure
@@ -60,11 +60,12 @@ class ByRules:
         return unions, {} if gaps is None else gaps.failures
 
     def reasons(self, sessions: pa.Table) -> pa.Array:
-        return pa.array(NAMES, pa.string()).take(whole(sessions["closed_by"]))
+        return reasons_of(self.rules, whole(sessions["closed_by"]))
 
 
 def cuts_of(spec: AnySessionSpec) -> Cuts:
-    if spec.rules is not None:
-        return ByRules(spec.rules)
-    gap_inclusive = spec.timeout.gap_inclusive
-    return GapAlone(SessionRules(spec.timeout.longest, gap_inclusive=gap_inclusive))
+    timeout = spec.timeout
+    if isinstance(timeout, SessionRules):
+        return ByRules(timeout)
+    longest, inclusive = timeout.max_gap, timeout.gap_inclusive
+    return GapAlone(SessionRules(timeout.gap, max_gap=longest, gap_inclusive=inclusive))

@@ -14,7 +14,7 @@ One rule covers what a step per event would have to tell apart:
 
 from collections.abc import Collection
 from functools import cached_property
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import attrs
 import numpy as np
@@ -26,11 +26,9 @@ from sessionkit._engine.boundaries import starts_new_session
 from sessionkit.spec.functions import Failure
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.timeouts import SessionRules
+from sessionkit.timeouts._rules.times import GapPassed
 
 Scalar = TypeVar("Scalar", bound=np.generic)
-
-BY_GAP: Final = 3
-"""The code of the gap among the rules that close sessions; see `cutting.CODES`."""
 
 
 @attrs.frozen
@@ -157,7 +155,12 @@ def unite(keys: Numbers, starts: Numbers, ends: Numbers, *, gap_inclusive: bool)
     first = edges[:-1]
     end = np.maximum.reduceat(ends, first)
     return Unions(
-        first, edges[1:] - first, starts[first], end, end, np.full(len(first), BY_GAP, np.int8)
+        first,
+        edges[1:] - first,
+        starts[first],
+        end,
+        end,
+        np.full(len(first), GapPassed.code, np.int8),
     )
 
 

@@ -107,7 +107,9 @@ class Walk:
         found, cut_by = list[Refolded](), None
         while (session := self.session) is not None:
             left = self._left(session.start.place, end)
-            piece = session.piece if cut_by is None else session.piece.cut_by(cut_by)
+            piece = session.piece
+            if cut_by is not None:
+                piece = piece.cut_by(piece.fired_by(cut_by))
             found.append(Refolded(piece, [one.place for one in left], session.state))
             cut_by = instant_of([one for one in left if one.moment == left[0].moment])
             end, self.session = session.start.place, session.previous
@@ -140,7 +142,7 @@ class Walk:
         """Return whether what stands at an instant belongs to another session."""
         if any(one.place in self.alone for one in together):
             return True
-        return session.piece.is_cut_at(self.rules, instant_of(together))
+        return session.piece.is_cut_at(instant_of(together))
 
     def _is_sound(self, end: int) -> bool:
         """Return whether the session, if any, may end at a place; else note how to fold it anew."""
@@ -169,7 +171,7 @@ class Walk:
         end = int(self.reach[first - self.part.first])
         end = min([end, *(place for place in self.alone if place > first)])
         merged = self.part.opened(range(first, min(end, self.limits.get(first, end))))
-        start = Progress(first, turn, Piece.at(instant_of(together)))
+        start = Progress(first, turn, Piece.at(self.rules, instant_of(together)))
         self.session = Session(start, {*merged}, self.session, start, first, start.piece)
         return self.session
 
@@ -194,7 +196,7 @@ class Walk:
             session.place = place + 1
         instant = instant_of(together)
         gap_us = part.gap_us(self.rules, session.state, last, extends=instant.extends)
-        session.piece = session.piece.after(self.rules, instant, gap_us)
+        session.piece = session.piece.after(instant, gap_us)
 
     def _without(
         self, session: Session, turn: int, together: Sequence[Interval], error: FoldError
@@ -206,13 +208,18 @@ class Walk:
             self._keep_apart(session.start.place, place, failure)
             return self._back()
         self.failures[event] = failure
-        # Without it, the others of its instant may belong to the session before.
-        may_begin = self.intervals[place - self.part.first].shows and turn == session.start.turn
-        if may_begin or place < max(together[0].place, saved.place):
+        if self._may_go_on(session, turn, together) or place < max(together[0].place, saved.place):
             return self._back()
         session.place, session.piece, session.run = saved.place, saved.piece, place - saved.place
         session.state = self.part.copied(saved.state)
         return saved.turn
+
+    def _may_go_on(self, session: Session, turn: int, together: Sequence[Interval]) -> bool:
+        """Return whether, without what failed, an instant belongs to the session before."""
+        left, before = self._left(together[0].place, together[-1].place + 1), session.previous
+        if turn != session.start.turn or before is None or not left:
+            return False
+        return not self._is_apart(before, left)
 
     def _keep_apart(self, first: int, place: int, failure: Failure) -> None:
         """Blame the events that lead up to an open session, which can't be merged."""
@@ -276,7 +283,7 @@ def _in_time(
         for place in one.places:
             if numbers[place] < 0:
                 instant = instant_of(intervals.part(rules, place, 1))
-                left.append(Refolded(Piece.at(instant).after(rules, instant), [place]))
+                left.append(Refolded(Piece.at(rules, instant).after(instant), [place]))
     return left, late
 
 

@@ -1,13 +1,13 @@
 """
 What the user's functions return for an event: its gap, and which rules it fires.
 
-    events     rule.until, rule.starts_with     whether it holds for an event
+    events     rule.NAME     whether a predicate of the rules holds for an event
 
 Then an event that its own class refuses, or whose gap is not positive or longer than declared, is
 quarantined, and one for which a function raises has failed.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any, Final, TypeVar
 
@@ -29,7 +29,6 @@ from sessionkit.timeouts import Predicate
 
 A = TypeVar("A", bool, timedelta)
 
-PREDICATES: Final = ("until", "starts_with", "extends")
 HINTS: Final[dict[type[Any], tuple[str, str]]] = {
     timedelta: (
         "return timedelta(0) for an event that is to be quarantined",
@@ -45,14 +44,13 @@ class EventFunctions(Feature):
     """What a spec asks of each event, and whether that needs objects of its class."""
 
     spec: AnySessionSpec
-    predicates: dict[str, Predicate]
+    predicates: Mapping[str, Predicate]
     needs_objects: bool
 
     @classmethod
     def of(cls, spec: AnySessionSpec) -> "EventFunctions | None":
         rules = spec.rules
-        asked = {name: getattr(rules, name, None) for name in PREDICATES}
-        predicates = {name: one for name, one in asked.items() if one is not None}
+        predicates = {} if rules is None else rules.predicates
         # `state_gap` is asked later, by objects of the same events.
         functions = [spec.timeout.gap, rules and rules.state_gap, *predicates.values()]
         needs_objects = any(map(callable, functions))
@@ -64,7 +62,7 @@ class EventFunctions(Feature):
         objects, refused = build_events(spec, table) if self.needs_objects else ([], {})
         answers = _Answers(spec, objects, refused)
         if callable(spec.timeout.gap):
-            ends = window_end(starts, _gaps(spec, answers))
+            ends = window_end(starts, _gaps(spec, spec.timeout.gap, answers))
         for name, held in _predicates(self, table, answers).items():
             if name == "extends":
                 # Others are windows of no length, as long as the event itself.
@@ -79,11 +77,11 @@ class EventFunctions(Feature):
         return asked.without([*answers.refused, *answers.failed]), rejected
 
 
-def _gaps(spec: AnySessionSpec, answers: "_Answers") -> Numbers:
+def _gaps(spec: AnySessionSpec, gap_of: Callable[[Any], timedelta], answers: "_Answers") -> Numbers:
     """Return the gap of each event, and reject events whose gap isn't valid."""
     longest = span_us(spec.timeout.longest)
     gaps = np.ones(len(answers.objects), np.int64)
-    for place, gap in answers.of_function("gap", timedelta):
+    for place, gap in answers.of_function("gap", gap_of, timedelta):
         gap_us = span_us(gap)
         if 0 < gap_us <= longest:
             gaps[place] = gap_us
@@ -100,7 +98,7 @@ def _predicates(asked: EventFunctions, table: pa.Table, answers: "_Answers") -> 
     for name, predicate in asked.predicates.items():
         if callable(predicate):
             holds_for[name] = np.zeros(table.num_rows, np.bool_)
-            for place, holds in answers.of_function(name, bool):
+            for place, holds in answers.of_function(name, predicate, bool):
                 holds_for[name][place] = holds
         else:
             (held,) = conditions_met(asked.spec, table, [predicate])
@@ -118,9 +116,10 @@ class _Answers:
     refused: dict[int, str]
     failed: dict[int, Failure] = attrs.field(factory=dict)
 
-    def of_function(self, role: str, kind: type[A]) -> Iterator[tuple[int, A]]:
+    def of_function(
+        self, role: str, function: Callable[[Any], A], kind: type[A]
+    ) -> Iterator[tuple[int, A]]:
         """Yield what a function returns for each event that is good so far, with its place."""
-        function = getattr(self.spec.timeout, role)
         for place, event in enumerate(self.objects):
             if place in self.refused or place in self.failed:
                 continue

@@ -1,0 +1,1 @@
+"""The rules that end sessions, each a value of one protocol."""
