@@ -25,7 +25,6 @@ from benchmarks.events import FIRST_US, batch_of_events
 from benchmarks.phases import Stopwatch, bars
 from benchmarks.workloads import SPAN, WORKLOADS, Workload
 from sessionkit._engine.logic import BatchClocks
-from sessionkit._engine.rows.table import events_schema
 from sessionkit._engine.shell.storage import logic_of
 from sessionkit._engine.shell.stored import GroupRow, first_due
 from sessionkit._engine.shell.worker import collector_paused
@@ -59,7 +58,7 @@ def prepared(workload: Workload) -> Run:
 
 def _input(logic: Any, workload: Workload, batch: int) -> tuple[pa.Table, BatchClocks]:
     """Return the events of a batch, and the clocks that Spark has by then."""
-    events, schema = batch_of_events(workload, batch), events_schema(logic.spec)
+    events, schema = batch_of_events(workload, batch), logic.spec.events_schema
     columns = [events["user_id"], events["ts"], events["seconds"]]
     watermark_us = FIRST_US + (batch * SPAN - workload.disorder) // timedelta(microseconds=1)
     table = pa.Table.from_arrays(columns, schema=schema).combine_chunks()

@@ -23,7 +23,6 @@ from benchmarks.events import FIRST_US
 from sessionkit import Session, SessionSpec
 from sessionkit import aggregates as agg
 from sessionkit._engine.logic import BatchClocks, GroupState
-from sessionkit._engine.rows.table import events_schema
 from sessionkit._engine.shell.storage import logic_of
 from sessionkit._engine.shell.stored import GroupRow, first_due
 from sessionkit._engine.shell.worker import collector_paused
@@ -100,7 +99,7 @@ def arrived(events: int = EVENTS, a_key: int = 50) -> pa.Table:
         pa.array(times.ravel()[order]).view(pa.timestamp("us", tz="UTC")),
         kinds,
     ]
-    return pa.Table.from_arrays(columns, schema=events_schema(BY_AGGREGATES)).combine_chunks()
+    return pa.Table.from_arrays(columns, schema=BY_AGGREGATES.events_schema).combine_chunks()
 
 
 def batch(spec: Any, events: pa.Table) -> Callable[[], Any]:

@@ -1,6 +1,6 @@
 """The base of both kinds of spec: the arguments, what follows from them, and their checks."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property
 from keyword import iskeyword
@@ -10,14 +10,23 @@ import attrs
 import pyarrow as pa
 
 from sessionkit._arguments import choice, column_name, group
+from sessionkit._arrays import INSTANT
 from sessionkit._classes import Record
 from sessionkit._instants import LAST_INSTANT_US, Duration, duration, span_us
 from sessionkit.errors import SpecError, with_hint
-from sessionkit.spec.columns import COUNTS_COLUMN, REJECTED_COLUMNS, typed_columns
+from sessionkit.spec.columns import (
+    COUNTS_COLUMN,
+    REJECTED_COLUMNS,
+    Role,
+    WireColumn,
+    rejected_fields,
+    typed_columns,
+)
 from sessionkit.spec.options import Inputs, Lateness, Storage, read_columns
 from sessionkit.spec.upgrades import UpgradeStep, upgrade_steps
 from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import Field, OptionalType
+from sessionkit.state._scalars import StrType
 from sessionkit.state._times import DatetimeType
 from sessionkit.state._types import may_be_key
 from sessionkit.timeouts import Clock, EventTimeGap, SessionRules, TimeoutPolicy
@@ -150,6 +159,56 @@ class Spec(Generic[E, S, R]):
         )
 
     @cached_property
+    def wire_columns(self) -> tuple[WireColumn, ...]:
+        """The columns of the input as they cross to the workers, but for the event time."""
+        roles: list[tuple[Role, tuple[Field, ...]]] = [
+            ("key", self.key_fields),
+            ("event", codec_of(self.event).type.fields),
+            ("passthrough", self.passthrough_fields),
+        ]
+        return tuple(
+            WireColumn.of(role, place, field)
+            for role, fields in roles
+            for place, field in enumerate(fields)
+        )
+
+    @cached_property
+    def events_schema(self) -> pa.Schema:
+        """
+        The table of events that every fold reads: `key.*`, `time`, `event.*`, `passthrough.*`.
+
+        The names of the user's columns carry a prefix, so that no two can collide. A spec without
+        an event time has 1970-01-01 for all of them.
+        """
+        event = [field.with_name(f"event.{field.name}") for field in codec_of(self.event).schema]
+        passthrough = [
+            pa.field(f"passthrough.{field.name}", field.type.arrow)
+            for field in self.passthrough_fields
+        ]
+        return pa.schema([*self.key_schema, pa.field("time", INSTANT), *event, *passthrough])
+
+    @cached_property
+    def key_schema(self) -> tuple[pa.Field, ...]:
+        """The columns of the key, as every table in the engine has them."""
+        return tuple(pa.field(f"key.{one.name}", one.type.arrow) for one in self.key_fields)
+
+    @cached_property
+    def result_schema(self) -> pa.Schema:
+        """The columns of a result row, under the names that users see."""
+        return schema_of(self.result_fields)
+
+    @cached_property
+    def fields_with_rejected(self) -> tuple[Field, ...]:
+        """The columns of all rows: `kind`, those of a result row, and those of a rejected one."""
+        rejected = rejected_fields(self.rejected_columns, codec_of(self.event).type)
+        kind = Field("kind", StrType(), "kind")
+        return (kind, *self.result_fields, *rejected, *self.passthrough_fields)
+
+    @cached_property
+    def schema_with_rejected(self) -> pa.Schema:
+        return schema_of(self.fields_with_rejected)
+
+    @cached_property
     def latest_event_us(self) -> int:
         """The last event time whose deadlines still lie within the years of a `datetime`."""
         if isinstance(self.timeout, SessionRules):
@@ -174,6 +233,10 @@ class Spec(Generic[E, S, R]):
 
 AnySpec: TypeAlias = Spec[Any, Any, Any]
 """A `SessionSpec` or a `StatefulSpec` of any classes, for annotations."""
+
+
+def schema_of(fields: Sequence[Field]) -> pa.Schema:
+    return pa.schema([pa.field(field.name, field.type.arrow) for field in fields])
 
 
 def set_derived(made: object, **values: Any) -> None:

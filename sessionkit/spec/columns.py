@@ -1,14 +1,19 @@
 """The columns of rows: those that sessionkit adds, and those that users declare."""
 
 from collections import namedtuple
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
-from sessionkit.state._collections import Field, ListType, OptionalType
+import attrs
+
+from sessionkit.state._collections import AttrsType, Field, ListType, OptionalType, inner_type
 from sessionkit.state._fields import field_type
-from sessionkit.state._scalars import BoolType, IntType, StrType
+from sessionkit.state._scalars import BoolType, DecimalType, EnumType, IntType, StrType
 from sessionkit.state._times import DatetimeType, TimedeltaType
+from sessionkit.state._types import FieldType
+
+Role: TypeAlias = Literal["key", "event", "passthrough"]
 
 COUNTS_COLUMN: Final = "_counts"
 """The column that travels with the results until Spark has summed it."""
@@ -53,3 +58,35 @@ def typed_columns(columns: Mapping[str, Any], name: str) -> tuple[Field, ...]:
         Field(column, field_type(kind, f"{name}.{column}"), column)
         for column, kind in columns.items()
     )
+
+
+@attrs.frozen
+class WireColumn:
+    """
+    One column of the input as it crosses: its name on the wire, and the user's column.
+
+    Its kind is the type of values that aren't null, and a null quarantines the row where it's
+    required. Where it's unchecked, each value of its Arrow type is one of this type.
+    """
+
+    name: str
+    role: Role
+    field: Field
+    kind: FieldType
+    is_required: bool
+    is_unchecked: bool
+
+    @classmethod
+    def of(cls, role: Role, place: int, field: Field) -> "WireColumn":
+        kind, is_required = inner_type(field.type), not isinstance(field.type, OptionalType)
+        checked = isinstance(kind, DecimalType | EnumType)
+        is_unchecked = not checked and kind.facts is not None and kind.facts.bounds is None
+        return cls(f"_{role}_{place}", role, field, kind, is_required, is_unchecked)
+
+
+def rejected_fields(names: Sequence[str], event: AttrsType) -> list[Field]:
+    """Return the columns that rejected rows add; `event` is there where its class has fields."""
+    text, instant = OptionalType(StrType()), OptionalType(DatetimeType())
+    kinds = (text, text, instant, text, OptionalType(event), OptionalType(IntType()))
+    types = dict(zip((*REJECTED_COLUMNS, NUMBER_COLUMN), kinds, strict=True))
+    return [Field(name, types[name], name) for name in names if name != "event" or event.fields]

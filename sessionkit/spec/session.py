@@ -11,6 +11,7 @@ from sessionkit._arguments import column_name, explained, group, spelled_out
 from sessionkit._classes import Record
 from sessionkit._instants import Duration
 from sessionkit.aggregates._aggregate import Aggregate, BoundAggregate
+from sessionkit.aggregates._conditions import Condition
 from sessionkit.spec.base import (
     EXAMPLES,
     E,
@@ -188,6 +189,11 @@ class SessionSpec(Spec[E, S, R]):
         bound = self.logic.bound if isinstance(self.logic, Aggregates) else ()
         name = self.sequence
         return bound if name is None else tuple(one.in_sequence(name) for one in bound)
+
+    @cached_property
+    def conditions(self) -> Mapping[str, Condition]:
+        """The conditions that the aggregates evaluate, by their text."""
+        return {repr(asked): asked for one in self.bound for asked in one.conditions}
 
     @cached_property
     def own_fields(self) -> tuple[Field, ...]:

@@ -28,7 +28,6 @@ except ModuleNotFoundError:
 
 from sessionkit._arguments import explains
 from sessionkit._classes import attributes_of, is_record
-from sessionkit._engine.rows.table import events_schema
 from sessionkit._engine.sessions.joining import join
 from sessionkit._engine.sessions.lateness import Horizon
 from sessionkit._engine.sessions.program import Program
@@ -330,7 +329,7 @@ def _events(spec: AnySessionSpec, arrivals: Sequence[Arrival]) -> pa.Table:
     columns.append(encode_column(DatetimeType(), times, spec.event_time))
     columns += codec_of(spec.event).encode([arrival.event for arrival in arrivals])
     columns += [pa.nulls(len(arrivals), field.type.arrow) for field in spec.passthrough_fields]
-    return pa.Table.from_arrays(columns, schema=events_schema(spec))
+    return pa.Table.from_arrays(columns, schema=spec.events_schema)
 
 
 def _folded(spec: AnySessionSpec, batches: Iterable[pa.Table]) -> list[tuple[int, Any]]:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from sessionkit import SessionRules, SessionSpec
 from sessionkit._engine.shell import worker
 from sessionkit._engine.wire import packing
-from sessionkit._engine.wire.inbound import FUTURE_COLUMN, TIME_COLUMN, wire_columns
+from sessionkit._engine.wire.inbound import FUTURE_COLUMN, TIME_COLUMN
 from sessionkit._engine.wire.packing import Packer, portions
 from sessionkit._instants import micros_of
 from tests.properties.test_session_rules import (
@@ -46,7 +46,7 @@ def sent(spec: SessionSpec[Any, Any, Any], clicks: Sequence[Click]) -> pa.Table:
     """Return clicks as Spark sends them to the packer, all in one bucket."""
     rows = [{"key": one.key, "at": one.at, **one._asdict()} for one in clicks]
     columns: dict[str, Any] = {"bucket": pa.array([0] * len(rows), pa.int32())}
-    for column in wire_columns(spec):
+    for column in spec.wire_columns:
         values = [column.kind.dump(row[column.field.name]) for row in rows]
         columns[column.name] = pa.array(values, column.kind.arrow)
     times = [micros_of(one.at) for one in clicks]

@@ -7,9 +7,9 @@ import attrs
 import pandas as pd
 import pyarrow as pa
 
-from sessionkit._engine.rows.table import Rejected, no_events
+from sessionkit._engine.rows.rejected import Rejected
 from sessionkit._engine.shell.worker import worker_of
-from sessionkit._engine.wire.inbound import FUTURE_COLUMN, TIME_COLUMN, wire_columns
+from sessionkit._engine.wire.inbound import FUTURE_COLUMN, TIME_COLUMN
 from sessionkit._engine.wire.outbound import packed_frame
 from sessionkit._engine.wire.packing import (
     EVENTS_COLUMN,
@@ -29,7 +29,7 @@ IS_FUTURE: Final = "is_future"
 
 def sent(spec: AnySpec, columns: Mapping[str, pa.Array]) -> pa.Table:
     """Return columns, named as the user names them, as they reach the packer."""
-    names = {column.field.name: column.name for column in wire_columns(spec)}
+    names = {column.field.name: column.name for column in spec.wire_columns}
     names |= {IS_FUTURE: FUTURE_COLUMN}
     if spec.event_time is not None:
         names[spec.event_time] = TIME_COLUMN
@@ -50,9 +50,8 @@ class Packed:
 
     def read(self, spec: AnySpec, group: Any) -> tuple[pa.Table, list[Rejected]]:
         """Return the events of a group, and its rows that can't be events."""
-        return unpacked(
-            no_events(spec), *packs_in(self.frames(group), EVENTS_COLUMN, REJECTED_COLUMN)
-        )
+        packs = packs_in(self.frames(group), EVENTS_COLUMN, REJECTED_COLUMN)
+        return unpacked(spec.events_schema.empty_table(), *packs)
 
 
 def packed(

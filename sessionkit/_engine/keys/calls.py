@@ -17,7 +17,7 @@ from sessionkit._engine.keys.lost import WatchedState
 from sessionkit._engine.keys.program import KeyProgram
 from sessionkit._engine.logic import BatchClocks
 from sessionkit._engine.rows.objects import check_fit, check_rows, collected
-from sessionkit._engine.rows.table import Rejected, key_schema, result_schema
+from sessionkit._engine.rows.rejected import Rejected
 from sessionkit._instants import BEGINNING_US, LAST_INSTANT_US, instant_of
 from sessionkit.errors import StateValueError, UserFunctionError
 from sessionkit.spec.functions import Failure, call_failed, name_of
@@ -230,7 +230,7 @@ def result_rows(program: KeyProgram, runs: Sequence[KeyRun]) -> pa.Table:
         check_fit([row], spec.result, role, function, run.snapshot.key)
         raise
     keys = _key_arrays(spec, [run.snapshot.key for run, _, _ in returned])
-    return pa.Table.from_arrays([*keys, *columns], schema=result_schema(spec))
+    return pa.Table.from_arrays([*keys, *columns], schema=spec.result_schema)
 
 
 def failed_outputs(spec: AnyStatefulSpec, found: Sequence[tuple[Any, Failure]]) -> list[Rejected]:
@@ -238,7 +238,7 @@ def failed_outputs(spec: AnyStatefulSpec, found: Sequence[tuple[Any, Failure]]) 
         return []
     failures = dict(enumerate(failure for _, failure in found))
     arrays = _key_arrays(spec, [key for key, _ in found])
-    rows = pa.Table.from_arrays(arrays, schema=pa.schema(key_schema(spec)))
+    rows = pa.Table.from_arrays(arrays, schema=pa.schema(spec.key_schema))
     return Rejected.with_failures("failed_output", failures, rows)
 
 

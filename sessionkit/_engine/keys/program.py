@@ -29,7 +29,6 @@ from sessionkit._engine.boundaries import has_passed, is_over
 from sessionkit._engine.keys.lost import log_lost, sampled
 from sessionkit._engine.logic import NEVER_US, BatchClocks, GroupState, shared_identity
 from sessionkit._engine.rows.objects import as_struct, decode_keys, decode_states, key_struct
-from sessionkit._engine.rows.table import key_schema, no_events, no_results
 from sessionkit._instants import END_OF_TIME_US, instant_of, span_us
 from sessionkit.spec.base import S
 from sessionkit.spec.functions import name_of
@@ -115,7 +114,7 @@ class KeyProgram:
 
     @classmethod
     def of(cls, spec: AnyStatefulSpec) -> "KeyProgram":
-        keys, codec = key_schema(spec), codec_of(spec.state)
+        keys, codec = spec.key_schema, codec_of(spec.state)
         own = [
             pa.field("exists", pa.bool_()),
             *(pa.field(name, INSTANT) for name in STAMPS),
@@ -142,8 +141,8 @@ class KeyProgram:
             key_names=[field.name for field in keys],
             state_fields=codec.type.fields,
             schema=pa.schema([*keys, *own, *state]),
-            no_events=no_events(spec),
-            no_rows=no_results(spec),
+            no_events=spec.events_schema.empty_table(),
+            no_rows=spec.result_schema.empty_table(),
         )
 
     @cached_property

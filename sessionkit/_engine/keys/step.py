@@ -36,7 +36,7 @@ from sessionkit._engine.keys.timers import end_overdue, fire_due, process_in_tur
 from sessionkit._engine.logic import BatchClocks, GroupState, Outcome
 from sessionkit._engine.rows.buffer import Turns, take_turns
 from sessionkit._engine.rows.objects import build_events
-from sessionkit._engine.rows.table import Rejected
+from sessionkit._engine.rows.rejected import Rejected
 from sessionkit.spec.functions import Failure
 from sessionkit.spec.stateful import AnyStatefulSpec
 from sessionkit.timeouts import Clock

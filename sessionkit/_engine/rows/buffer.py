@@ -7,7 +7,7 @@ import pyarrow as pa
 from sessionkit._arrays import Mask, key_columns, micros
 from sessionkit._engine.boundaries import is_late_in_order
 from sessionkit._engine.rows.order import in_total_order, key_numbers
-from sessionkit._engine.rows.table import Rejected
+from sessionkit._engine.rows.rejected import Rejected
 
 
 @attrs.frozen

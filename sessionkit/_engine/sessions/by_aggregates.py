@@ -6,10 +6,9 @@ from typing import Any
 import pyarrow as pa
 
 from sessionkit._engine.rows.objects import conditions_met, decode_keys
-from sessionkit._engine.rows.table import Rejected, remembered
+from sessionkit._engine.rows.rejected import Rejected
 from sessionkit._engine.sessions.emission import Finished, Tell
 from sessionkit._engine.sessions.plan import Folded, Plan
-from sessionkit.aggregates._conditions import Condition
 from sessionkit.aggregates._numbers import SumTooLargeError
 from sessionkit.aggregates._rows import EventRows
 from sessionkit.errors import StateValueError, with_hint
@@ -19,15 +18,8 @@ from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import Field
 
 
-@remembered
 def stored_fields(spec: AnySessionSpec) -> Sequence[Field]:
     return [field for bound in spec.bound for field in bound.stored]
-
-
-@remembered
-def _conditions(spec: AnySessionSpec) -> dict[str, Condition]:
-    """Return the conditions that the aggregates of a spec evaluate, by their text."""
-    return {repr(asked): asked for one in spec.bound for asked in one.conditions}
 
 
 def results_by_aggregates(spec: AnySessionSpec, sessions: pa.Table) -> list[pa.Array]:
@@ -58,7 +50,7 @@ def _states(plan: Plan) -> list[pa.Array]:
 def _folded(plan: Plan) -> list[pa.Array]:
     """Return the columns of the states, a row for each session of a plan."""
     spec, events, unions = plan.spec, plan.events, plan.unions
-    asked = _conditions(spec)
+    asked = spec.conditions
     met = dict(zip(asked, conditions_met(spec, events.table, asked.values()), strict=True))
     rows = EventRows(
         plan.touched, events.table, events.starts, plan.order, unions.first, unions.sizes, met

@@ -26,7 +26,7 @@ from sessionkit._engine.rows.objects import (
     decode_keys,
     decode_states,
 )
-from sessionkit._engine.rows.table import Rejected
+from sessionkit._engine.rows.rejected import Rejected
 from sessionkit._engine.sessions.careful_fold import FoldError, SessionFold, careful_folds
 from sessionkit._engine.sessions.emission import Finished, Places, Tell
 from sessionkit._engine.sessions.plan import Folded, Plan

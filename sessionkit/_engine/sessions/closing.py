@@ -23,7 +23,7 @@ from sessionkit._engine.boundaries import is_over
 from sessionkit._engine.logic import BatchClocks
 from sessionkit._engine.rows.kept import has_closed, has_state
 from sessionkit._engine.rows.objects import decode_keys
-from sessionkit._engine.rows.table import Rejected, result_schema
+from sessionkit._engine.rows.rejected import Rejected
 from sessionkit._engine.sessions.emission import Closed, Emission
 from sessionkit._engine.sessions.ids import ids_of
 from sessionkit._engine.sessions.program import Program
@@ -98,7 +98,7 @@ def _finished(program: Program, emission: Emission) -> Closed:
     if not isinstance(finished.places, range):
         places = pa.array(finished.places, pa.int64())
         own = [column.take(places) for column in own]
-    rows = pa.Table.from_arrays([*own, *finished.columns], schema=result_schema(spec))
+    rows = pa.Table.from_arrays([*own, *finished.columns], schema=spec.result_schema)
     failed_output: list[Rejected] = []
     if finished.failed:
         named = given.append_column("session_id", pa.array(ids))

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from sessionkit._arrays import Mask
 from sessionkit._engine.logic import BatchClocks
-from sessionkit._engine.rows.table import Rejected
+from sessionkit._engine.rows.rejected import Rejected
 from sessionkit.spec.functions import Failure
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.spec.views import Session

@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from sessionkit._arrays import Mask, Numbers
-from sessionkit._engine.rows.table import Rejected
+from sessionkit._engine.rows.rejected import Rejected
 from sessionkit._engine.sessions.emission import Closed, Emission, Finish
 from sessionkit._engine.sessions.intervals import WindowedEvents
 from sessionkit._engine.sessions.plan import Plan

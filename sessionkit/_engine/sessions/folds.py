@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from sessionkit._arrays import prefixed_columns
 from sessionkit._engine.rows.objects import build_events, decode_states
-from sessionkit._engine.rows.table import Rejected
+from sessionkit._engine.rows.rejected import Rejected
 from sessionkit._engine.sessions.by_aggregates import (
     finish_by_aggregates,
     fold_by_aggregates,

@@ -16,7 +16,7 @@ from sessionkit._arrays import Mask, concat, instants, left_over, micros
 from sessionkit._engine.boundaries import is_late, window_end
 from sessionkit._engine.rows.kept import has_state, salts_of
 from sessionkit._engine.rows.order import in_total_order, key_numbers
-from sessionkit._engine.rows.table import Rejected
+from sessionkit._engine.rows.rejected import Rejected
 from sessionkit._engine.sessions.intervals import Members, WindowedEvents
 from sessionkit._engine.sessions.lateness import Horizon
 from sessionkit._engine.sessions.plan import Folded, Plan

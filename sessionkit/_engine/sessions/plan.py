@@ -14,7 +14,7 @@ from sessionkit._arrays import Mask, Numbers, lists_of, numbers_in, whole
 from sessionkit._engine.boundaries import is_over
 from sessionkit._engine.rows.objects import decode_keys, encode_states
 from sessionkit._engine.rows.order import taken
-from sessionkit._engine.rows.table import Rejected
+from sessionkit._engine.rows.rejected import Rejected
 from sessionkit._engine.sessions.cuts import Cuts
 from sessionkit._engine.sessions.ids import salt_of
 from sessionkit._engine.sessions.intervals import Members, Unions

@@ -16,7 +16,6 @@ import pyarrow as pa
 from sessionkit._arrays import INSTANT, concat, split
 from sessionkit._engine.logic import shared_identity
 from sessionkit._engine.rows.kept import EXISTS, SALT, as_memories, has_closed, has_state
-from sessionkit._engine.rows.table import key_schema, no_results
 from sessionkit._engine.sessions.cuts import Cuts, cuts_of
 from sessionkit._engine.sessions.emission import Closed, Finish
 from sessionkit._engine.sessions.feature import Feature
@@ -110,11 +109,11 @@ class Program:
         """The rows of sessions: `key.*`, those of all, what features store, `state.*`."""
         stored = {field.name: field for feature in self.features for field in feature.fields}
         state = (pa.field(f"state.{one.name}", one.type.arrow) for one in self.state_fields)
-        return pa.schema([*key_schema(self.spec), *OF_ALL, *stored.values(), *state])
+        return pa.schema([*self.spec.key_schema, *OF_ALL, *stored.values(), *state])
 
     @cached_property
     def no_rows(self) -> Closed:
-        return Closed(no_results(self.spec))
+        return Closed(self.spec.result_schema.empty_table())
 
     @cached_property
     def remembers(self) -> bool:

@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from sessionkit._arrays import Mask, Numbers
 from sessionkit._engine.boundaries import is_late, starts_new_session
-from sessionkit._engine.rows.table import Rejected
+from sessionkit._engine.rows.rejected import Rejected
 from sessionkit._engine.sessions.careful_fold import CarefulFold, FoldError, careful_folds
 from sessionkit._engine.sessions.cutting import (
     Interval,

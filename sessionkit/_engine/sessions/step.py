@@ -24,7 +24,6 @@ from sessionkit._arrays import Mask, Numbers, micros
 from sessionkit._engine.logic import BatchClocks, GroupState, Outcome
 from sessionkit._engine.rows.buffer import take_turns
 from sessionkit._engine.rows.kept import has_closed, has_state
-from sessionkit._engine.rows.table import no_events
 from sessionkit._engine.sessions.closing import close_due, due_at
 from sessionkit._engine.sessions.emission import Closed
 from sessionkit._engine.sessions.joining import Joined, join
@@ -46,7 +45,7 @@ class SessionLogic:
 
     @cached_property
     def empty_state(self) -> GroupState:
-        return GroupState(self.program.schema.empty_table(), no_events(self.spec))
+        return GroupState(self.program.schema.empty_table(), self.spec.events_schema.empty_table())
 
     @property
     def keeps_only_open(self) -> bool:

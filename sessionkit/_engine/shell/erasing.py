@@ -17,7 +17,7 @@ import pyarrow as pa
 from sessionkit._arrays import Numbers, filled, key_columns, whole
 from sessionkit._engine.logic import GroupState, Logic, Outcome
 from sessionkit._engine.rows.order import key_numbers
-from sessionkit._engine.rows.table import Rejected, events_schema, key_schema
+from sessionkit._engine.rows.rejected import Rejected
 from sessionkit._engine.wire.inbound import REASON, rejected_schema, valid_keys
 from sessionkit._engine.wire.outbound import BatchOutput
 from sessionkit._engine.wire.packing import (
@@ -58,7 +58,7 @@ class ErasurePacker:
                 bad = pa.array(~good)
                 texts = pa.array([text and NOT_A_KEY % text for text in reasons], pa.string())
                 columns = {name: whole(keys[name]) for name in keys.column_names} | {REASON: texts}
-                schema = rejected_schema(events_schema(self.spec))
+                schema = rejected_schema(self.spec.events_schema)
                 quarantined = filled(schema, columns, rows.num_rows).filter(bad)
                 of_packs, packs, _ = packed_by_group(groups.filter(bad), quarantined)
                 yield packed_rows(of_packs, KINDS, {REJECTED_COLUMN: packs})
@@ -69,7 +69,7 @@ def erased_keys(logic: Logic, frames: Sequence[pd.DataFrame]) -> pa.Table | None
     (packs,) = packs_in([one for one in frames if ERASED_COLUMN in one.columns], ERASED_COLUMN)
     if not packs:
         return None
-    keys = joined_packs(pa.schema(key_schema(logic.spec)), packs)
+    keys = joined_packs(pa.schema(logic.spec.key_schema), packs)
     columns = key_columns(keys)
     first = np.unique(key_numbers(columns, columns)[0], return_index=True)[1]
     return keys.take(pa.array(first))

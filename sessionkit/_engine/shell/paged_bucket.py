@@ -23,7 +23,6 @@ from sessionkit._engine.logic import (
     idle_clock,
 )
 from sessionkit._engine.rows.kept import SALT
-from sessionkit._engine.rows.table import events_schema
 from sessionkit._engine.shell.pages import Directory, SortedRows, key_hashes, marks_in, pages_of
 from sessionkit._engine.shell.payload import (
     RESTORE,
@@ -69,7 +68,7 @@ class BucketHead:
     def of(cls, logic: Logic, directory: Directory, idle: IdleClock | None = None) -> "BucketHead":
         """Return a bucket whose pages are as this release writes them; salts are stored apart."""
         kept = pa.schema([field for field in logic.program.schema if field.name != SALT.name])
-        return cls(directory, kept, events_schema(logic.spec), Reading(), idle)
+        return cls(directory, kept, logic.spec.events_schema, Reading(), idle)
 
     @classmethod
     def of_row(
@@ -87,7 +86,7 @@ class BucketHead:
         events = buffered.schema
         if not (reading.is_changed or directory.total("buffered")):
             # Where none wait, the events may have got other fields since.
-            events = events_schema(logic.spec)
+            events = logic.spec.events_schema
         return cls(directory, kept.schema, events, reading, idle)
 
     def row(

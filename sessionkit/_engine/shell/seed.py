@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from sessionkit._arrays import micros, split
 from sessionkit._engine.logic import BatchClocks, GroupState, Logic
-from sessionkit._engine.rows.table import Rejected, events_schema
+from sessionkit._engine.rows.rejected import Rejected
 from sessionkit._engine.shell.reading import MAY_BE_CARRIED, identity_differences, reading_of
 from sessionkit._engine.shell.storage import logic_of
 from sessionkit._engine.wire.packing import joined_packs, packs_in
@@ -56,7 +56,7 @@ class SeedFormat:
         until_us: int | None = None,
         idle_us: int = BEGINNING_US,
     ) -> "SeedFormat":
-        held = events_schema(logic.spec)
+        held = logic.spec.events_schema
         return cls(
             logic.program.identity, logic.program.schema, held, watermark_us, until_us, idle_us
         )
@@ -143,20 +143,20 @@ def _waiting(old: AnySpec, new: AnySpec) -> list[str]:
     """Report a column that the new spec needs of waiting events and that isn't stored like that."""
     if old.order != "event_time":
         return []
-    there = {field.name: field.type for field in events_schema(old)}
+    there = {field.name: field.type for field in old.events_schema}
     return [
         f"the column `{field.name}` of the events that wait isn't {field.type}"
-        for field in events_schema(new)
+        for field in new.events_schema
         if not field.name.startswith("key.") and there.get(field.name) != field.type
     ]
 
 
 def migrated(old: AnySpec, new: AnySpec, memory: GroupState) -> GroupState:
     """Return what was stored under one spec as another stores it; each key in exactly one form."""
-    held = memory.buffered if memory.buffered.num_rows else events_schema(new).empty_table()
+    held = memory.buffered if memory.buffered.num_rows else new.events_schema.empty_table()
     logic = logic_of(new)
     kept = _fitted(old, logic.program.migrated(old, memory.kept), logic.program.schema)
-    return GroupState(kept, _fitted(old, held, events_schema(new)))
+    return GroupState(kept, _fitted(old, held, new.events_schema))
 
 
 def _fitted(old: AnySpec, rows: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from sessionkit._engine.boundaries import watermark_in_force
 from sessionkit._engine.counts import DECLARED, Counts
 from sessionkit._engine.logic import BatchClocks, BucketStats, GroupState, Logic, Outcome
-from sessionkit._engine.rows.table import Rejected
+from sessionkit._engine.rows.rejected import Rejected
 from sessionkit._engine.shell.erasing import Erased, erased_keys
 from sessionkit._engine.shell.payload import NOBODY, Origin
 from sessionkit._engine.shell.seed import SeedFormat, started

@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final
 
-import attrs
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -12,60 +11,20 @@ import pyarrow.compute as pc
 
 from sessionkit._arrays import INSTANT, Mask, mask_of
 from sessionkit._engine.boundaries import latest_before_jump
-from sessionkit._engine.rows.table import events_schema, key_schema, remembered
 from sessionkit._instants import FIRST_INSTANT_US, span_us
 from sessionkit.errors import StateValueError
 from sessionkit.spec.base import AnySpec
-from sessionkit.state._codec import codec_of, unreadable
-from sessionkit.state._collections import Field, OptionalType, inner_type
-from sessionkit.state._scalars import DecimalType, EnumType
+from sessionkit.spec.columns import WireColumn
+from sessionkit.state._codec import unreadable
+from sessionkit.state._scalars import DecimalType
 from sessionkit.state._types import FieldType
 
-Role: TypeAlias = Literal["key", "event", "passthrough"]
 TIME_COLUMN: Final = "_time"
 FUTURE_COLUMN: Final = "_future"
 UNREADABLE_COLUMN: Final = "_unreadable"
 """Why the source couldn't make an event of a row; null where it could."""
 
 REASON: Final = "reason"
-
-
-@attrs.frozen
-class WireColumn:
-    """
-    One column of the input as it crosses: its name on the wire, and the user's column.
-
-    Its kind is the type of values that aren't null, and a null quarantines the row where it's
-    required. Where it's unchecked, each value of its Arrow type is one of this type.
-    """
-
-    name: str
-    role: Role
-    field: Field
-    kind: FieldType
-    is_required: bool
-    is_unchecked: bool
-
-    @classmethod
-    def of(cls, role: Role, place: int, field: Field) -> "WireColumn":
-        kind, is_required = inner_type(field.type), not isinstance(field.type, OptionalType)
-        checked = isinstance(kind, DecimalType | EnumType)
-        is_unchecked = not checked and kind.facts is not None and kind.facts.bounds is None
-        return cls(f"_{role}_{place}", role, field, kind, is_required, is_unchecked)
-
-
-@remembered
-def wire_columns(spec: AnySpec) -> tuple[WireColumn, ...]:
-    roles: list[tuple[Role, tuple[Field, ...]]] = [
-        ("key", spec.key_fields),
-        ("event", codec_of(spec.event).type.fields),
-        ("passthrough", spec.passthrough_fields),
-    ]
-    return tuple(
-        WireColumn.of(role, place, field)
-        for role, fields in roles
-        for place, field in enumerate(fields)
-    )
 
 
 def rejected_schema(events: pa.Schema) -> pa.Schema:
@@ -88,19 +47,19 @@ def validated(spec: AnySpec, rows: pa.RecordBatch) -> tuple[Mask, pa.Table]:
     if UNREADABLE_COLUMN in rows.schema.names:
         reasons.take(rows[UNREADABLE_COLUMN])
     time = _time(spec, rows, reasons)
-    arrays = _values(wire_columns(spec), rows, reasons)
+    arrays = _values(spec.wire_columns, rows, reasons)
     if spec.inputs.max_jump is not None and reasons.good.any():
         _look_for_jumps(time, spec.inputs.max_jump, reasons)
     arrays.insert(len(spec.key_fields), time)
     arrays.append(pa.array(reasons.texts, pa.string()))
-    return reasons.good, pa.Table.from_arrays(arrays, schema=rejected_schema(events_schema(spec)))
+    return reasons.good, pa.Table.from_arrays(arrays, schema=rejected_schema(spec.events_schema))
 
 
 def valid_keys(spec: AnySpec, rows: pa.RecordBatch) -> tuple[Mask, pa.Table, Sequence[str | None]]:
     """Find out which of some rows have a key, as `validated`; return why others have none."""
-    columns = [one for one in wire_columns(spec) if one.role == "key"]
+    columns = [one for one in spec.wire_columns if one.role == "key"]
     reasons = _Reasons(rows.num_rows)
-    keys = pa.Table.from_arrays(_values(columns, rows, reasons), schema=pa.schema(key_schema(spec)))
+    keys = pa.Table.from_arrays(_values(columns, rows, reasons), schema=pa.schema(spec.key_schema))
     return reasons.good, keys, reasons.texts.tolist()
 
 

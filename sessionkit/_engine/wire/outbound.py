@@ -16,14 +16,13 @@ import pyarrow as pa
 from sessionkit._arrays import INSTANT, filled, whole, whole_batch
 from sessionkit._engine.counts import NUMBERS, Counts
 from sessionkit._engine.rows.encoding import event_ids
-from sessionkit._engine.rows.table import Rejected, remembered, result_schema
+from sessionkit._engine.rows.rejected import Rejected
 from sessionkit._engine.wire.packing import packs_of
 from sessionkit.spec.base import AnySpec
-from sessionkit.spec.columns import COUNTS_COLUMN, NUMBER_COLUMN, REJECTED_COLUMNS
+from sessionkit.spec.columns import COUNTS_COLUMN
 from sessionkit.state._codec import codec_of
-from sessionkit.state._collections import Field, OptionalType
-from sessionkit.state._scalars import FloatType, IntType, StrType
-from sessionkit.state._times import DatetimeType
+from sessionkit.state._collections import Field
+from sessionkit.state._scalars import FloatType
 
 ROWS_COLUMN: Final = "_rows"
 
@@ -55,27 +54,7 @@ def output_fields(spec: AnySpec, *, with_rejected: bool) -> list[Field]:
     function failed; or `erased`: a key that was. The column `event` isn't there where its class has
     no fields.
     """
-    return _with_rejected(spec)[0] if with_rejected else [*spec.result_fields]
-
-
-@remembered
-def _with_rejected(spec: AnySpec) -> tuple[list[Field], pa.Table]:
-    event = codec_of(spec.event).type
-    text, instant = OptionalType(StrType()), OptionalType(DatetimeType())
-    types = (text, text, instant, text, OptionalType(event))
-    kinds = {
-        **dict(zip(REJECTED_COLUMNS, types, strict=True)),
-        NUMBER_COLUMN: OptionalType(IntType()),
-    }
-    own = [(name, kinds[name]) for name in spec.rejected_columns if name != "event" or event.fields]
-    fields = [
-        Field("kind", StrType(), "kind"),
-        *spec.result_fields,
-        *(Field(name, kind, name) for name, kind in own),
-        *spec.passthrough_fields,
-    ]
-    schema = pa.schema([pa.field(field.name, field.type.arrow) for field in fields])
-    return fields, schema.empty_table()
+    return [*(spec.fields_with_rejected if with_rejected else spec.result_fields)]
 
 
 @attrs.frozen
@@ -92,7 +71,7 @@ def output_of(
     """Return the output of a group; `rejected` is None if nobody asks for rejected rows."""
     if rejected is None:
         return BatchOutput(results, counts)
-    _, nothing = _with_rejected(spec)
+    nothing = spec.schema_with_rejected.empty_table()
     if not (rejected or results.num_rows):
         return BatchOutput(nothing, counts)
     parts: list[tuple[str, Mapping[str, Any], int]] = []
@@ -206,4 +185,4 @@ def _event(spec: AnySpec, rows: pa.Table) -> dict[str, pa.Array]:
 
 
 def output_schema(spec: AnySpec, *, with_rejected: bool) -> pa.Schema:
-    return _with_rejected(spec)[1].schema if with_rejected else result_schema(spec)
+    return spec.schema_with_rejected if with_rejected else spec.result_schema

@@ -8,7 +8,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit._arguments import explains
-from sessionkit._engine.rows.table import key_schema
 from sessionkit._engine.shell.erasing import ERASED_COLUMN
 from sessionkit._engine.wire.packing import joined_packs
 from sessionkit.errors import SessionkitError, with_hint
@@ -93,7 +92,7 @@ def unread_erasures(
     Spark deletes a request later than it reads it. So `files` are those that each source has read;
     a request is known by its name, which no other has, since a checkpoint may be copied.
     """
-    schema = pa.schema(key_schema(spec))
+    schema = pa.schema(spec.key_schema)
     requests = _requests(spark, _folder(checkpoint), spec)
     if requests is None:
         return schema.empty_table()

@@ -14,7 +14,6 @@ from sessionkit._arguments import explains
 from sessionkit._classes import Record
 from sessionkit._engine.keys.program import StoredKey, stored_key_rows, stored_keys_of
 from sessionkit._engine.logic import GroupState
-from sessionkit._engine.rows.table import key_schema
 from sessionkit._engine.sessions.view import OpenSession, open_session_rows, open_sessions_of
 from sessionkit._engine.shell.payload import NOBODY, Origin
 from sessionkit._engine.shell.storage import logic_of, stored_memory
@@ -160,7 +159,7 @@ def key_row(spec: AnySpec, key: Any) -> pa.Table:
         ]
     except StateValueError as error:
         raise SessionkitError(str(error)) from error
-    return pa.Table.from_arrays(columns, schema=pa.schema(key_schema(spec)))
+    return pa.Table.from_arrays(columns, schema=pa.schema(spec.key_schema))
 
 
 def key_of_texts(spec: AnySpec, texts: Sequence[str]) -> tuple[Any, ...]:

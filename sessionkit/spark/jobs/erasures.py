@@ -6,7 +6,6 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from sessionkit._engine.shell.erasing import ERASED_COLUMN, ErasurePacker
-from sessionkit._engine.wire.inbound import wire_columns
 from sessionkit._engine.wire.packing import REJECTED_COLUMN
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spark._columns import A_STREAM, check_frame, to_wire
@@ -38,7 +37,7 @@ def packed_erasures(erase: DataFrame, spec: AnySpec) -> DataFrame:
         freeze_imports("pack")
         return packer(batches)
 
-    keys = [one for one in wire_columns(spec) if one.role == "key"]
+    keys = [one for one in spec.wire_columns if one.role == "key"]
     columns = [to_wire(one.field.name, one.field.type).alias(one.name) for one in keys]
     bucket = bucket_number(spec, spec.storage.buckets).alias(BUCKET)
     schema = f"{BUCKET} int, {ERASED_COLUMN} binary, {REJECTED_COLUMN} binary"

@@ -16,7 +16,6 @@ from sessionkit._engine.wire.inbound import (
     FUTURE_COLUMN,
     TIME_COLUMN,
     UNREADABLE_COLUMN,
-    wire_columns,
 )
 from sessionkit._engine.wire.outbound import ROWS_COLUMN, output_fields, output_schema
 from sessionkit._engine.wire.packing import (
@@ -89,7 +88,7 @@ def _columns_read(spec: AnySpec, events: DataFrame) -> Iterator[Column]:
         skew = spec.inputs.max_future_skew
         if skew is not None:
             yield is_future(column(spec.event_time), skew).alias(FUTURE_COLUMN)
-    for one in wire_columns(spec):
+    for one in spec.wire_columns:
         yield to_wire(one.field.name, one.field.type).alias(one.name)
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from sessionkit._arrays import INSTANT
 from sessionkit._engine.shell.erasing import ErasurePacker
-from sessionkit._engine.wire.inbound import FUTURE_COLUMN, TIME_COLUMN, WireColumn, wire_columns
+from sessionkit._engine.wire.inbound import FUTURE_COLUMN, TIME_COLUMN
 from sessionkit._engine.wire.packing import (
     EVENTS_COLUMN,
     WATERMARK_COLUMN,
@@ -21,6 +21,7 @@ from sessionkit._engine.wire.packing import (
 from sessionkit._instants import micros_of
 from sessionkit.errors import DriverError, StateValueError, with_hint
 from sessionkit.spec.base import AnySpec
+from sessionkit.spec.columns import WireColumn
 from sessionkit.spec.functions import wrong_class
 from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import (
@@ -43,7 +44,7 @@ class Erasure(Row):
     @classmethod
     def of(cls, spec: AnySpec, key: Any) -> "Erasure":
         row = _key_columns(spec, key)
-        for column in wire_columns(spec):
+        for column in spec.wire_columns:
             if column.role == "key" and _wire_value(column, row) is None:
                 found = f"a key that is to be erased can't have a null, found {key!r}"
                 raise DriverError(with_hint(found, "no event without a key is ever remembered"))
@@ -104,7 +105,7 @@ def read_row(spec: AnySpec, row: Mapping[str, Any]) -> Row:
     }
     if spec.event_time is not None:
         aware(taken.get(spec.event_time), spec.event_time)
-    for column in wire_columns(spec):
+    for column in spec.wire_columns:
         _wire_value(column, taken)
     return taken
 
@@ -143,7 +144,7 @@ def erasing_frames(spec: AnySpec, erasures: Sequence[Erasure]) -> dict[int, pd.D
     groups = [bucket_of(spec, one) for one in erasures]
     places = {group: place for place, group in enumerate(dict.fromkeys(groups))}
     columns = {GROUP: pa.array([places[group] for group in groups], pa.int64())}
-    for column in wire_columns(spec):
+    for column in spec.wire_columns:
         if column.role == "key":
             values = [_wire_value(column, one) for one in erasures]
             columns[column.name] = pa.array(values, column.kind.arrow)
@@ -173,7 +174,7 @@ def _packed(
         limit = math.inf if future_us is None else future_us
         is_future = [us is not None and us > limit for us in times_us]
         columns[FUTURE_COLUMN] = pa.array(is_future, pa.bool_())
-    for column in wire_columns(spec):
+    for column in spec.wire_columns:
         values = [_wire_value(column, row) for row in rows]
         columns[column.name] = pa.array(values, column.kind.arrow)
     packer = Packer(spec, (GROUP,), moves_watermark=True)

@@ -12,7 +12,6 @@ import pytest
 
 from sessionkit import EventTimeGap, Functions, Lateness, SessionSpec
 from sessionkit._engine.logic import BatchClocks
-from sessionkit._engine.rows.table import events_schema
 from sessionkit._engine.sessions.by_functions import OBJECTS_AT_ONCE
 from sessionkit._engine.sessions.joining import Joined, join
 from sessionkit._engine.sessions.program import Program
@@ -132,7 +131,7 @@ def joined(
         "time": [at(time) for time in times],
         "event.number": list(numbers),
     }
-    arrived = pa.table(columns, schema=events_schema(spec))
+    arrived = pa.table(columns, schema=spec.events_schema)
     program = Program.of(spec)
     horizon = program.lateness.horizon(BatchClocks(micros_of(at(watermark)), 0))
     return join(program, program.schema.empty_table(), arrived, horizon)

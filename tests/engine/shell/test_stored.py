@@ -18,7 +18,6 @@ from sessionkit import (
     Storage,
 )
 from sessionkit._engine.logic import GroupState
-from sessionkit._engine.rows.table import events_schema
 from sessionkit._engine.shell.payload import Origin
 from sessionkit._engine.shell.storage import logic_of, stored_memory
 from sessionkit._engine.shell.stored import MOST_BYTES, TaskRows, check_size
@@ -326,7 +325,7 @@ def remembered(spec: Any, sizes: dict[str, int], waiting: dict[str, int]) -> Gro
     columns = {"key.user": users, "event.size": [1] * len(users)}
     buffered = pa.Table.from_pylist(
         [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)],
-        pa.schema([events_schema(spec).field(name) for name in columns]),
+        pa.schema([spec.events_schema.field(name) for name in columns]),
     )
     return GroupState(kept, buffered)
 

@@ -17,7 +17,6 @@ from hypothesis.strategies import DrawFn
 
 from sessionkit import NoTimeout
 from sessionkit._arrays import INSTANT
-from sessionkit._engine.rows.table import events_schema
 from sessionkit._engine.wire.packing import BYTES_AT_ONCE, BYTES_OF_A_PACK, ROWS_AT_ONCE, Packer
 from sessionkit._instants import LAST_INSTANT_US, micros_of
 from sessionkit.testing import at
@@ -139,7 +138,7 @@ def test_every_row_comes_out_once_in_its_group_and_in_order(batches: list[list[R
     assert {*events, *rejected} == {*found.packs}
     for group in found.packs:
         table, bad = found.read(READINGS, group)
-        assert events_schema(READINGS) == table.schema
+        assert READINGS.events_schema == table.schema
         assert [row for _, row in events[group]] == rows_in(table)
         shown = [pair for one in bad for pair in zip(one.reasons, rows_in(one.rows), strict=True)]
         assert rejected[group] == shown
@@ -284,7 +283,7 @@ def test_values_of_every_type_come_out_as_they_are_stored() -> None:
     events, rejected = packed(EVERYTHING, [everything()]).read(EVERYTHING, (0,))
 
     assert [] == rejected
-    assert events_schema(EVERYTHING) == events.schema
+    assert EVERYTHING.events_schema == events.schema
     assert [
         {
             "key.user": "ann",

@@ -26,7 +26,7 @@ from sessionkit._engine.boundaries import is_over
 from sessionkit._engine.rows.encoding import ID, event_digests
 from sessionkit._engine.rows.kept import EXISTS, memories_until
 from sessionkit._engine.rows.order import in_total_order, key_numbers
-from sessionkit._engine.rows.table import Rejected
+from sessionkit._engine.rows.rejected import Rejected
 from sessionkit._engine.sessions.feature import Feature
 from sessionkit._engine.sessions.intervals import WindowedEvents
 from sessionkit._engine.sessions.plan import Plan

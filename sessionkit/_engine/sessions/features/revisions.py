@@ -43,7 +43,7 @@ from sessionkit._engine.boundaries import is_over
 from sessionkit._engine.logic import NEVER_US, BatchClocks
 from sessionkit._engine.rows.kept import has_closed, salts_of
 from sessionkit._engine.rows.objects import decode_keys
-from sessionkit._engine.rows.table import Rejected
+from sessionkit._engine.rows.rejected import Rejected
 from sessionkit._engine.sessions.emission import Closed, Emission
 from sessionkit._engine.sessions.feature import Feature
 from sessionkit._engine.sessions.ids import FIRST_SALT, ids_of, session_ids

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from sessionkit._arrays import Mask, micros, whole
 from sessionkit._engine.rows.order import in_total_order
-from sessionkit._engine.rows.table import Rejected, events_schema
+from sessionkit._engine.rows.rejected import Rejected
 from sessionkit._engine.sessions.cuts import cuts_of
 from sessionkit._engine.sessions.emission import Closed, Emission
 from sessionkit._engine.sessions.feature import Feature
@@ -38,7 +38,7 @@ class SessionEvents(Feature):
     def of(cls, spec: AnySessionSpec) -> "SessionEvents | None":
         if not spec.results.with_events:
             return None
-        kind = pa.struct([one for one in events_schema(spec) if not one.name.startswith("key.")])
+        kind = pa.struct([one for one in spec.events_schema if not one.name.startswith("key.")])
         return cls(spec, kind)
 
     @property
