@@ -33,7 +33,8 @@ from sessionkit.spec.views import Session, session_of
 
 def due_at(program: Program, rows: pa.Table) -> Numbers:
     """Return when sessions close, or are forgotten, in microseconds."""
-    return micros(rows[program.closes]) + has_closed(rows) * program.lateness.stays_us
+    closes, stays_us = micros(rows[program.closes]), program.lateness.stays_us
+    return closes + has_closed(rows) * stays_us if stays_us else closes
 
 
 def close_due(

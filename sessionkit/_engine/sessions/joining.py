@@ -187,14 +187,13 @@ def _united(program: Program, sessions: pa.Table, events: WindowedEvents, horizo
     # events of b, a, b and sessions of a, c give [0, 1, 0] and [1, -1].
     numbers, of_stored = key_numbers(list(of_events), list(of_sessions))
     places = np.flatnonzero((of_stored >= 0) & has_state(sessions))
+    untouched, salts = left_over(sessions, places), salts_of(sessions)
     keys = np.concatenate([of_stored[places], numbers])
     starts = np.concatenate([micros(sessions["start"])[places], events.starts])
     ends = np.concatenate([micros(sessions["end"])[places], events.ends])
     order = in_total_order(keys, starts, events.table, len(places), spec.sequence)
     members = spec, events, sessions, places, order, keys, starts, ends
     unions, failures = program.cuts.united(Members(*members))
-    untouched = left_over(sessions, places)
-    salts = salts_of(sessions)
     return Plan(*members, untouched, salts, unions, horizon, program.cuts, failures)
 
 
