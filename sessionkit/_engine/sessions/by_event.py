@@ -24,13 +24,13 @@ def _held(plan: Plan) -> pa.ListArray:
     before, came = whole(plan.touched[COLUMN]), _came(plan)
     # The session of each open one, and of each event; then of each event that one already holds.
     of_stored, of_event = np.split(plan.owners, [len(before)])
-    held = pa.concat_arrays([before.flatten(), came])
+    events = pa.concat_arrays([before.flatten(), came])
     owners = np.concatenate([of_stored[pc.list_parent_indices(before).to_numpy()], of_event])
-    content = pa.table(held.flatten(), [f"event.{field.name}" for field in held.type])
-    times = micros(held.field(plan.spec.event_time))
+    content = pa.table(events.flatten(), [f"event.{field.name}" for field in events.type])
+    times = micros(events.field(plan.spec.event_time))
     order = in_total_order(owners, times, content, 0, plan.spec.sequence)
     sizes = np.bincount(owners, minlength=len(plan.counts))
-    return lists_of(held.take(pa.array(order)), sizes)
+    return lists_of(events.take(pa.array(order)), sizes)
 
 
 def _came(plan: Plan) -> pa.StructArray:
@@ -44,12 +44,12 @@ def _came(plan: Plan) -> pa.StructArray:
 def finish_per_event(spec: AnySessionSpec, given: pa.Table, _: Tell) -> Finished:
     """Return a row for each event of the sessions."""
     lists = whole(given[COLUMN])
-    sizes, held = pc.list_value_length(lists).to_numpy(), lists.flatten()
+    sizes, events = pc.list_value_length(lists).to_numpy(), lists.flatten()
     # Of two sessions with 2 and 1 events, the first are at [0, 2], and the numbers [1, 2, 1].
     first = np.cumsum(sizes) - sizes
-    numbers = pa.array(1 + np.arange(len(held)) - np.repeat(first, sizes))
+    numbers = pa.array(1 + np.arange(len(events)) - np.repeat(first, sizes))
     columns = [
-        numbers if field.name == NUMBER else held.field(field.name)
+        numbers if field.name == NUMBER else events.field(field.name)
         for field in codec_of(spec.result).type.fields
     ]
     return Finished(columns, np.repeat(np.arange(len(sizes)), sizes))

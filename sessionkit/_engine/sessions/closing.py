@@ -2,7 +2,7 @@
 How sessions give rows: final ones when they close, early ones while they're open, and later ones.
 
     due        which sessions give a row
-    context    what `finish` is told, and what a row says: by which rule, number and history
+    context    what `finish` gets, and what a row says: by which rule, number and history
     finish     the results, as columns
     emit       the rows; and what is stored of the sessions that gave them
     retain     the sessions that stay, and what is remembered of those that don't
@@ -90,7 +90,7 @@ def _finished(program: Program, emission: Emission) -> Closed:
     def tell() -> Sequence[Session[Any]]:
         sessions = sessions_of(program, given, ids)
         for feature in program.features:
-            _tell(sessions, feature.told, columns)
+            _set_attributes(sessions, feature.session_attributes, columns)
         return sessions
 
     finished = program.finish(spec, given, tell)
@@ -115,11 +115,11 @@ def sessions_of(program: Program, table: pa.Table, ids: Sequence[str]) -> list[S
     return list(map(session_of, keys, ids, starts, ends, events, reasons))
 
 
-def _tell(
-    sessions: Sequence[Session[Any]], told: Mapping[str, str], columns: Mapping[str, pa.Array]
+def _set_attributes(
+    sessions: Sequence[Session[Any]], attributes: Mapping[str, str], columns: Mapping[str, pa.Array]
 ) -> None:
-    """Tell sessions what columns say of them, each as an attribute."""
-    for column, attribute in told.items():
+    """Set what columns say of sessions as their attributes."""
+    for column, attribute in attributes.items():
         for session, value in zip(sessions, columns[column].to_pylist(), strict=True):
             vars(session)[attribute] = value
 

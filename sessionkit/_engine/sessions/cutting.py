@@ -6,7 +6,7 @@ order in `SessionRules.in_use` decides. What each rule reads, keeps and says is 
 
     by times     depends on each session's own times: all sessions at once
     in order     depends on where the session was cut before: one instant of a key after the other,
-                 as pieces; `state_gap` on its state, too
+                 as partial sessions; `state_gap` on its state, too
 
 The second kind looks only at sessions in which such a rule may fire at all, and where the gap
 depends on the state, at those with events. Events of one instant have no order, so they stay
@@ -39,7 +39,7 @@ class Interval(NamedTuple):
     """
     An open session or event, at its place by key and start, or all that start at one instant.
 
-    `found` has for each rule in order what it has read of each of them.
+    `readings` has for each rule in order what it has read of each of them.
     """
 
     place: int
@@ -47,7 +47,7 @@ class Interval(NamedTuple):
     at: int
     end: int
     extends: bool
-    found: Sequence[Readings]
+    readings: Sequence[Readings]
 
 
 def instant_of(together: Sequence[Interval]) -> Interval:
@@ -55,14 +55,14 @@ def instant_of(together: Sequence[Interval]) -> Interval:
     one = together[0]
     if len(together) == 1:
         return one
-    found = zip(*(each.found for each in together), strict=True)
+    by_rule = zip(*(each.readings for each in together), strict=True)
     return Interval(
         place=one.place,
         moment=one.moment,
         at=one.at,
         end=max(each.end for each in together),
         extends=any(each.extends for each in together),
-        found=[list(chain.from_iterable(readings)) for readings in found],
+        readings=[list(chain.from_iterable(readings)) for readings in by_rule],
     )
 
 
@@ -111,15 +111,19 @@ class RuledIntervals:
         )
 
     def part(self, rules: SessionRules, first: int, size: int) -> list[Interval]:
-        """Return so many from a place on; where the state says the gap, with none of their own."""
+        """
+        Return `size` intervals from the place `first` on.
+
+        Where the state says the gap, each ends where it starts: its own gap doesn't count.
+        """
         chosen = slice(first, first + size)
         ends = self.ends if rules.state_gap is None else self.least
         of_all = self.moments, self.starts, ends, self.extends
         numbers = (column[chosen].tolist() for column in of_all)
-        # A rule that has read `5 6` and `a b` of two intervals has found [(5, a)] and [(6, b)].
+        # A rule that has read `5 6` and `a b` of two intervals: the readings [(5, a)], [(6, b)].
         readings = [_readings(columns, chosen) for columns in self.columns]
-        found = zip(*readings, strict=True) if readings else [()] * size
-        return list(map(Interval, range(first, first + size), *numbers, found))
+        by_interval = zip(*readings, strict=True) if readings else [()] * size
+        return list(map(Interval, range(first, first + size), *numbers, by_interval))
 
 
 def _readings(columns: Sequence[Array], chosen: slice) -> Iterator[Readings]:
@@ -127,7 +131,7 @@ def _readings(columns: Sequence[Array], chosen: slice) -> Iterator[Readings]:
     return ([one] for one in every)
 
 
-class Piece(NamedTuple):
+class PartialSession(NamedTuple):
     """
     A session so far, from one cut on.
 
@@ -142,19 +146,19 @@ class Piece(NamedTuple):
     fired: Sequence[Fired] = ()
 
     @classmethod
-    def at(cls, rules: SessionRules, instant: Interval) -> "Piece":
+    def at(cls, rules: SessionRules, instant: Interval) -> "PartialSession":
         """Return a session that begins at an instant, before the instant is added."""
         return cls(rules, instant.place, instant.at, instant.at, [None] * len(rules.ordered))
 
-    def after(self, instant: Interval, gap_us: int | None = None) -> "Piece":
+    def after(self, instant: Interval, gap_us: int | None = None) -> "PartialSession":
         """Add an instant, and the gap that the state gives after it, if any."""
         known, fired, ordered = list[Any](), [*self.fired], self.rules.ordered
-        for (place, rule), one, found in zip(ordered, self.known, instant.found, strict=True):
-            known.append(rule.after(one, found))
+        for (place, rule), one, read in zip(ordered, self.known, instant.readings, strict=True):
+            known.append(rule.after(one, read))
             if rule.is_last(known[-1]):
                 fired.append((instant.at, place))
         end = max(self.end, instant.end) if gap_us is None else instant.at + gap_us
-        return Piece(self.rules, self.first, self.start, end, known, fired)
+        return PartialSession(self.rules, self.first, self.start, end, known, fired)
 
     def is_cut_at(self, instant: Interval) -> bool:
         """Return whether an instant belongs to another session."""
@@ -168,14 +172,14 @@ class Piece(NamedTuple):
 
     def fired_by(self, instant: Interval) -> list[Fired]:
         """Return the rules by which an instant begins the next session."""
-        every = zip(self.rules.ordered, self.known, instant.found, strict=True)
+        every = zip(self.rules.ordered, self.known, instant.readings, strict=True)
         return [
             (instant.at, place)
-            for (place, rule), known, found in every
-            if rule.begins_next(known, found)
+            for (place, rule), known, readings in every
+            if rule.begins_next(known, readings)
         ]
 
-    def cut_by(self, fired: Sequence[Fired]) -> "Piece":
+    def cut_by(self, fired: Sequence[Fired]) -> "PartialSession":
         """Record the rules fired by the instant that begins the next session."""
         return self._replace(fired=[*self.fired, *fired]) if fired else self
 
@@ -200,28 +204,28 @@ def cut(rules: SessionRules, intervals: RuledIntervals, gaps: Gaps | None = None
 
     With gaps by the state, each interval has the longest gap, and `gaps` says the others.
     """
-    whole = by_times(rules, intervals)
+    by_gap = by_times(rules, intervals)
     if not rules.in_order:
-        return whole
-    marked = _marked(rules, intervals, whole)
+        return by_gap
+    marked = _marked(rules, intervals, by_gap)
     if not marked.any():
-        return whole
-    first, sizes = whole.first[marked], whole.sizes[marked]
+        return by_gap
+    first, sizes = by_gap.first[marked], by_gap.sizes[marked]
     within = [None] * len(first) if gaps is None else gaps(first, sizes)
     parts = zip(first.tolist(), sizes.tolist(), within, strict=True)
-    pieces = [piece for part in parts for piece in _pieces(rules, intervals, *part)]
-    closes, closed_by = closed_pieces(rules, pieces)
-    first = np.concatenate([whole.first[~marked], [piece.first for piece in pieces]])
+    partials = [partial for part in parts for partial in _partial_sessions(rules, intervals, *part)]
+    closes, closed_by = closings_of(rules, partials)
+    first = np.concatenate([by_gap.first[~marked], [partial.first for partial in partials]])
     order = np.argsort(first)
     first = first[order]
-    ends = np.array([piece.end for piece in pieces], np.int64)
+    ends = np.array([partial.end for partial in partials], np.int64)
     return Unions(
         first,
         np.diff(first, append=len(intervals.keys)),
         intervals.starts[first],
-        np.concatenate([whole.end[~marked], ends])[order],
-        np.concatenate([whole.closes[~marked], closes])[order],
-        np.concatenate([whole.closed_by[~marked], closed_by])[order],
+        np.concatenate([by_gap.end[~marked], ends])[order],
+        np.concatenate([by_gap.closes[~marked], closes])[order],
+        np.concatenate([by_gap.closed_by[~marked], closed_by])[order],
     )
 
 
@@ -268,15 +272,15 @@ def reasons_of(rules: SessionRules, codes: pa.Array) -> pa.Array:
     return pa.array([names.get(code) for code in range(max(names) + 1)], pa.string()).take(codes)
 
 
-def closed_pieces(
-    rules: SessionRules, pieces: Sequence[Piece]
+def closings_of(
+    rules: SessionRules, partials: Sequence[PartialSession]
 ) -> tuple[Numbers, npt.NDArray[np.int8]]:
-    starts = np.array([piece.start for piece in pieces], np.int64)
-    ends = np.array([piece.end for piece in pieces], np.int64)
+    starts = np.array([partial.start for partial in partials], np.int64)
+    ends = np.array([partial.end for partial in partials], np.int64)
     closes, places = _first_fired(rules, starts, ends)
-    for nth, piece in enumerate(pieces):
-        if piece.fired:
-            closes[nth], places[nth] = piece.closing((int(closes[nth]), int(places[nth])))
+    for nth, partial in enumerate(partials):
+        if partial.fired:
+            closes[nth], places[nth] = partial.closing((int(closes[nth]), int(places[nth])))
     return closes, _codes(rules)[places]
 
 
@@ -285,33 +289,33 @@ def instants_of(intervals: Sequence[Interval]) -> list[list[Interval]]:
     return [list(together) for _, together in groupby(intervals, key=attrgetter("moment"))]
 
 
-def _marked(rules: SessionRules, intervals: RuledIntervals, whole: Unions) -> Mask:
+def _marked(rules: SessionRules, intervals: RuledIntervals, by_gap: Unions) -> Mask:
     """Mark the sessions in which a rule may fire that depends on the order of events."""
-    later = intervals.moments > whole.spread(intervals.moments[whole.first])
-    marked: Mask = np.zeros(len(whole), np.bool_)
+    later = intervals.moments > by_gap.spread(intervals.moments[by_gap.first])
+    marked: Mask = np.zeros(len(by_gap), np.bool_)
     if rules.state_gap is not None:
-        marked |= whole.reduced(np.logical_or, intervals.extends)
+        marked |= by_gap.reduced(np.logical_or, intervals.extends)
     for (_, rule), columns in zip(rules.ordered, intervals.columns, strict=True):
-        marked |= rule.may_fire(columns, later, whole)
+        marked |= rule.may_fire(columns, later, by_gap)
     return marked
 
 
-def _pieces(
+def _partial_sessions(
     rules: SessionRules, intervals: RuledIntervals, first: int, size: int, gap: GapAfter | None
-) -> Iterator[Piece]:
+) -> Iterator[PartialSession]:
     """Yield the sessions of intervals that the gap joins, one instant after another."""
-    piece: Piece | None = None
+    partial: PartialSession | None = None
     for together in instants_of(intervals.part(rules, first, size)):
-        instant, gap_us, begins = instant_of(together), None, piece is None
-        if piece is not None:
-            fired = piece.fired_by(instant)
-            if begins := bool(fired) or piece.is_over_at(instant):
-                yield piece.cut_by(fired)
-        if piece is None or begins:
-            piece = Piece.at(rules, instant)
+        instant, gap_us, begins = instant_of(together), None, partial is None
+        if partial is not None:
+            fired = partial.fired_by(instant)
+            if begins := bool(fired) or partial.is_over_at(instant):
+                yield partial.cut_by(fired)
+        if partial is None or begins:
+            partial = PartialSession.at(rules, instant)
         if gap is not None:
             places = [one.place for one in together]
             gap_us = gap(places, extends=instant.extends, begins=begins)
-        piece = piece.after(instant, gap_us)
-    if piece is not None:
-        yield piece
+        partial = partial.after(instant, gap_us)
+    if partial is not None:
+        yield partial

@@ -1,7 +1,7 @@
 """
 What leaves a group at an instant: the sessions that give a row, and what `finish` made of them.
 
-    Emission   which sessions give a row, and their rows as `finish` is told of them
+    Emission   which sessions give a row, and these rows as `finish` gets them
     Finished   the columns of the results
     Closed     the result rows, and everything else that comes of them
 """

@@ -5,7 +5,7 @@ What a feature is: one value that says what an option of a spec adds to each sta
     events     read, distinct                  what is read of an event, and which don't count
     fold       columns, passed                 what is stored after a fold
     close      due, due_at                     which sessions give a row, and when
-               context, row_columns            what `finish` is told, and a result row says
+               context, row_columns            what `finish` gets, and a result row says
                finishing                       how `finish` is called
                emitted                         what comes of the rows
                remembered                      which rows remember sessions that are forgotten
@@ -34,11 +34,10 @@ class Feature:
     """
     A feature that adds nothing: each one says otherwise where it does.
 
-    `told` names those of its `row_columns` that `finish` is told too, with the attributes of a
-    `Session` that tell them.
+    `session_attributes` maps the `row_columns` that `finish` gets too to attributes of `Session`.
     """
 
-    told: ClassVar[Mapping[str, str]] = {}
+    session_attributes: ClassVar[Mapping[str, str]] = {}
 
     @property
     def fields(self) -> Sequence[pa.Field]:
@@ -77,7 +76,7 @@ class Feature:
         return {}
 
     def context(self, emission: Emission) -> Emission:
-        """Add to the given rows what `finish` is told, and what a result row says."""
+        """Add to the given rows what `finish` gets, and what a result row says."""
         return emission
 
     def row_columns(self, given: pa.Table) -> Mapping[str, pa.Array]:

@@ -6,11 +6,10 @@ more and so on. Where an event fails, its session goes on from the last copy wit
 the state again where that event was. So there are few copies where few events fail, and an event is
 folded about twice at most.
 
-A session may fall apart where a failed event was all that held two parts together; and under rules
-that need an order, every session after a failed event may be another one. So sessions are cut while
-they're folded. Their open sessions are merged first, as they were planned. One that so turns out to
-be apart, or can't be merged, is taken out, and what comes before it is folded anew; so it is where
-one shows only later to belong to it.
+Without a failed event, its session may split in two; and under rules that need an order, every
+session after it may be another one. So sessions are cut while they're folded. The open sessions
+that were planned to join a session are merged first. Where one of them turns out not to belong to
+it, or can't be merged, or where another one turns out to belong to it, the session is folded again.
 
 A state must fit its fields where it's stored, after the last event. Where it doesn't, its session
 is folded anew, and each event must leave one that fits.
@@ -30,10 +29,10 @@ from sessionkit._engine.rows.rejected import Rejected
 from sessionkit._engine.sessions.careful_fold import CarefulFold, FoldError, careful_folds
 from sessionkit._engine.sessions.cutting import (
     Interval,
-    Piece,
+    PartialSession,
     RuledIntervals,
     by_times,
-    closed_pieces,
+    closings_of,
     instant_of,
     instants_of,
 )
@@ -47,48 +46,48 @@ from sessionkit.timeouts import SessionRules
 class Refolded(NamedTuple):
     """A session, the places of what is left of it, and its state."""
 
-    piece: Piece
+    partial: PartialSession
     places: list[int]
     state: Any = None
 
 
 @attrs.frozen
-class Progress:
-    """How far a session is: it has what comes before a place, which is at the instant of a turn."""
+class SavedFold:
+    """The fold of a session up to a place, exclusive, which stands at the instant of a turn."""
 
     place: int
     turn: int
-    piece: Piece
+    partial: PartialSession
     state: Any = None
 
 
 @attrs.define
-class Session:
+class RunningSession:
     """
-    A session so far: the events before `place` are folded into its state.
+    A session that is being folded: the events before `place` are in its state.
 
-    Where one fails, it goes on from `saved`, which is set anew after so many events as `run`. Some
-    of the open sessions that are merged may come only later.
+    Where one fails, the fold goes on from `saved`, which is taken again after `run` more events.
+    Of the open sessions that are merged, some may stand at later places.
     """
 
-    start: Progress
+    start: SavedFold
     merged: set[int]
-    previous: "Session | None"
-    saved: Progress
+    previous: "RunningSession | None"
+    saved: SavedFold
     place: int
-    piece: Piece
+    partial: PartialSession
     state: Any = None
     run: int = 1
 
 
 @attrs.define
-class Walk:
+class Refold:
     """
     Cuts and folds open sessions and events of one key, and leaves out the events that fail.
 
-    `reach` says for each place up to where the session goes that was planned there: so far its open
-    sessions are merged first, unless `limits` says less for a session with this first place. Those
-    in `alone` can't be merged with what comes before.
+    `reach` has for each place the end of the session that was planned there: its open sessions up
+    to there are merged first, or up to the place in `limits`, by the session's first place. Open
+    sessions in `alone` can't be merged with what comes before them.
     """
 
     part: CarefulFold
@@ -98,22 +97,22 @@ class Walk:
     failures: dict[int, Failure]
     limits: dict[int, int] = attrs.field(factory=dict)
     alone: set[int] = attrs.field(factory=set)
-    session: Session | None = None
+    session: RunningSession | None = None
 
     def sessions(self) -> list[Refolded]:
         turns, turn, end = instants_of(self.intervals), 0, self.part.places.stop
         while turn < len(turns) or not self._is_sound(end):
             turn = self._after(turn, turns[turn]) if turn < len(turns) else self._back()
-        found, cut_by = list[Refolded](), None
+        refolded, cut_by = list[Refolded](), None
         while (session := self.session) is not None:
             left = self._left(session.start.place, end)
-            piece = session.piece
+            partial = session.partial
             if cut_by is not None:
-                piece = piece.cut_by(piece.fired_by(cut_by))
-            found.append(Refolded(piece, [one.place for one in left], session.state))
+                partial = partial.cut_by(partial.fired_by(cut_by))
+            refolded.append(Refolded(partial, [one.place for one in left], session.state))
             cut_by = instant_of([one for one in left if one.moment == left[0].moment])
             end, self.session = session.start.place, session.previous
-        return found[::-1]
+        return refolded[::-1]
 
     def _left(self, first: int, end: int) -> list[Interval]:
         """Return what is left from one place up to another."""
@@ -138,11 +137,11 @@ class Walk:
             return self._without(session, turn, together, error)
         return turn + 1
 
-    def _is_apart(self, session: Session, together: Sequence[Interval]) -> bool:
+    def _is_apart(self, session: RunningSession, together: Sequence[Interval]) -> bool:
         """Return whether what stands at an instant belongs to another session."""
         if any(one.place in self.alone for one in together):
             return True
-        return session.piece.is_cut_at(instant_of(together))
+        return session.partial.is_cut_at(instant_of(together))
 
     def _is_sound(self, end: int) -> bool:
         """Return whether the session, if any, may end at a place; else note how to fold it anew."""
@@ -166,16 +165,16 @@ class Walk:
         self.session = session.previous
         return session.start.turn
 
-    def _begin(self, turn: int, together: Sequence[Interval]) -> Session:
+    def _begin(self, turn: int, together: Sequence[Interval]) -> RunningSession:
         first = together[0].place
         end = int(self.reach[first - self.part.first])
         end = min([end, *(place for place in self.alone if place > first)])
         merged = self.part.opened(range(first, min(end, self.limits.get(first, end))))
-        start = Progress(first, turn, Piece.at(self.rules, instant_of(together)))
-        self.session = Session(start, {*merged}, self.session, start, first, start.piece)
+        start = SavedFold(first, turn, PartialSession.at(self.rules, instant_of(together)))
+        self.session = RunningSession(start, {*merged}, self.session, start, first, start.partial)
         return self.session
 
-    def _add(self, session: Session, turn: int, together: Sequence[Interval]) -> None:
+    def _add(self, session: RunningSession, turn: int, together: Sequence[Interval]) -> None:
         """Add an instant to the session, or raise a `FoldError`."""
         part, last = self.part, together[-1].place
         opened = part.opened(one.place for one in together)
@@ -189,17 +188,17 @@ class Walk:
             has_failed = event in self.failures
             if place - session.saved.place >= session.run:
                 copied = part.copied(session.state)
-                session.saved = Progress(place, turn, session.piece, copied)
+                session.saved = SavedFold(place, turn, session.partial, copied)
                 session.run = 1 if has_failed else 2 * session.run
             if event is not None and not has_failed:
                 session.state = part.after(session.state, place)
             session.place = place + 1
         instant = instant_of(together)
         gap_us = part.gap_us(self.rules, session.state, last, extends=instant.extends)
-        session.piece = session.piece.after(instant, gap_us)
+        session.partial = session.partial.after(instant, gap_us)
 
     def _without(
-        self, session: Session, turn: int, together: Sequence[Interval], error: FoldError
+        self, session: RunningSession, turn: int, together: Sequence[Interval], error: FoldError
     ) -> int:
         """Leave out what fails while an instant is added; return the turn to go on with."""
         place, saved, failure = error.place, session.saved, Failure.of(error)
@@ -210,11 +209,15 @@ class Walk:
         self.failures[event] = failure
         if self._may_go_on(session, turn, together) or place < max(together[0].place, saved.place):
             return self._back()
-        session.place, session.piece, session.run = saved.place, saved.piece, place - saved.place
+        session.place, session.partial, session.run = (
+            saved.place,
+            saved.partial,
+            place - saved.place,
+        )
         session.state = self.part.copied(saved.state)
         return saved.turn
 
-    def _may_go_on(self, session: Session, turn: int, together: Sequence[Interval]) -> bool:
+    def _may_go_on(self, session: RunningSession, turn: int, together: Sequence[Interval]) -> bool:
         """Return whether, without what failed, an instant belongs to the session before."""
         left, before = self._left(together[0].place, together[-1].place + 1), session.previous
         if turn != session.start.turn or before is None or not left:
@@ -239,17 +242,17 @@ def rejected(plan: Plan, good: Mask, states: Sequence[pa.Array]) -> Folded:
     What comes out is a plan again, without these events. So what holds for a plan (ids, duplicates,
     revisions, what rules store) holds for it.
     """
-    found, failures = list[Refolded](), dict[int, Failure]()
+    refolded, failures = list[Refolded](), dict[int, Failure]()
     rules = plan.cuts.rules
     intervals = RuledIntervals.of(rules, plan)
-    whole, unions = by_times(rules, intervals), plan.unions
-    concerned = whole.reduced(np.logical_or, unions.spread(plan.active & ~good))
+    by_gap, unions = by_times(rules, intervals), plan.unions
+    concerned = by_gap.reduced(np.logical_or, unions.spread(plan.active & ~good))
     reach = unions.spread(unions.first + unions.sizes)
-    for part in careful_folds(plan, whole.first[concerned], whole.sizes[concerned]):
+    for part in careful_folds(plan, by_gap.first[concerned], by_gap.sizes[concerned]):
         own = intervals.part(rules, part.first, len(part.numbers))
-        found += Walk(part, rules, own, reach[part.first :], failures).sessions()
-    left, late = _in_time(plan, rules, intervals, found)
-    kept = ~whole.spread(concerned)[unions.first]
+        refolded += Refold(part, rules, own, reach[part.first :], failures).sessions()
+    left, late = _in_time(plan, rules, intervals, refolded)
+    kept = ~by_gap.spread(concerned)[unions.first]
     after = _replanned(plan, rules, kept, left)
     is_new = np.arange(len(after.unions)) >= kept.sum()
     folded = is_new & after.active
@@ -266,13 +269,13 @@ def _in_time(
     plan: Plan,
     rules: SessionRules,
     intervals: RuledIntervals,
-    found: Sequence[Refolded],
+    refolded: Sequence[Refolded],
 ) -> tuple[list[Refolded], list[int]]:
     """Return sessions, without their new events where they're late, and the late events."""
     numbers, late_us = plan.order - len(plan.places), plan.horizon.late_session_us
     left, late = list[Refolded](), list[int]()
-    closes, _ = closed_pieces(rules, [one.piece for one in found])
-    for one, closes_us in zip(found, closes.tolist(), strict=True):
+    closes, _ = closings_of(rules, [one.partial for one in refolded])
+    for one, closes_us in zip(refolded, closes.tolist(), strict=True):
         events = [number for number in numbers[one.places].tolist() if number >= 0]
         over = late_us is not None and is_late(closes_us, late_us)
         if (events and not over) or (not events and len(one.places) == 1):
@@ -283,18 +286,18 @@ def _in_time(
         for place in one.places:
             if numbers[place] < 0:
                 instant = instant_of(intervals.part(rules, place, 1))
-                left.append(Refolded(Piece.at(rules, instant).after(instant), [place]))
+                left.append(Refolded(PartialSession.at(rules, instant).after(instant), [place]))
     return left, late
 
 
 def _replanned(plan: Plan, rules: SessionRules, kept: Mask, others: Sequence[Refolded]) -> Plan:
     """Return a plan of the sessions that are kept, and of others after them."""
-    unions, pieces = plan.unions, [one.piece for one in others]
+    unions, partials = plan.unions, [one.partial for one in others]
     new: list[npt.NDArray[Any]] = [
         np.array([len(one.places) for one in others], np.intp),
-        np.array([one.start for one in pieces], np.int64),
-        np.array([one.end for one in pieces], np.int64),
-        *closed_pieces(rules, pieces),
+        np.array([one.start for one in partials], np.int64),
+        np.array([one.end for one in partials], np.int64),
+        *closings_of(rules, partials),
     ]
     old: list[npt.NDArray[Any]]
     old = [unions.sizes, unions.start, unions.end, unions.closes, unions.closed_by]

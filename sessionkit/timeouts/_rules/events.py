@@ -44,8 +44,8 @@ class Until(Rule):
     def may_fire(self, columns: Sequence[Array], later: Mask, sessions: Joined) -> Mask:
         return sessions.reduced(np.logical_or, columns[0])
 
-    def after(self, known: Any, found: Readings) -> Any:
-        return any(met for (met,) in found)
+    def after(self, known: Any, readings: Readings) -> Any:
+        return any(met for (met,) in readings)
 
     def is_last(self, known: Any) -> bool:
         return bool(known)
@@ -72,8 +72,8 @@ class MaxEvents(Rule):
     def may_fire(self, columns: Sequence[Array], later: Mask, sessions: Joined) -> Mask:
         return sessions.reduced(np.add, columns[0]) >= self.most
 
-    def after(self, known: Any, found: Readings) -> Any:
-        return (known or 0) + sum(events for (events,) in found)
+    def after(self, known: Any, readings: Readings) -> Any:
+        return (known or 0) + sum(events for (events,) in readings)
 
     def is_last(self, known: Any) -> bool:
         return bool(known >= self.most)
@@ -100,8 +100,8 @@ class StartsWith(Rule):
     def may_fire(self, columns: Sequence[Array], later: Mask, sessions: Joined) -> Mask:
         return sessions.reduced(np.logical_or, columns[0] & later)
 
-    def begins_next(self, known: Any, found: Readings) -> bool:
-        return any(met for (met,) in found)
+    def begins_next(self, known: Any, readings: Readings) -> bool:
+        return any(met for (met,) in readings)
 
 
 @attrs.frozen
@@ -157,15 +157,15 @@ class ChangesOf(Rule):
             marked |= sessions.reduced(np.minimum, codes) != sessions.reduced(np.maximum, codes)
         return marked
 
-    def begins_next(self, known: Any, found: Readings) -> bool:
+    def begins_next(self, known: Any, readings: Readings) -> bool:
         return any(
             code not in (-1, last)
-            for codes in found
+            for codes in readings
             for code, last in zip(codes, known, strict=True)
         )
 
-    def after(self, known: Any, found: Readings) -> Any:
-        for codes in found:
+    def after(self, known: Any, readings: Readings) -> Any:
+        for codes in readings:
             known = codes if known is None else _latest(known, codes)
         return known
 

@@ -156,11 +156,11 @@ class Rule:
         """
         return np.zeros(len(sessions.start), np.bool_)
 
-    def begins_next(self, known: Any, found: Readings) -> bool:
+    def begins_next(self, known: Any, readings: Readings) -> bool:
         """Return whether an instant, not the first one of its session, begins another one."""
         return False
 
-    def after(self, known: Any, found: Readings) -> Any:
+    def after(self, known: Any, readings: Readings) -> Any:
         """Return what it knows of a session after an instant: before the first, None."""
         return known
 

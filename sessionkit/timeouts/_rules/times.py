@@ -99,11 +99,11 @@ class MaxDuration(Rule):
         (starts,) = columns
         return sessions.reduced(np.maximum, starts) - sessions.start > self.longest_us
 
-    def begins_next(self, known: Any, found: Readings) -> bool:
-        return bool(found[0][0] - known > self.longest_us)
+    def begins_next(self, known: Any, readings: Readings) -> bool:
+        return bool(readings[0][0] - known > self.longest_us)
 
-    def after(self, known: Any, found: Readings) -> Any:
-        return found[0][0] if known is None else known
+    def after(self, known: Any, readings: Readings) -> Any:
+        return readings[0][0] if known is None else known
 
 
 @attrs.frozen

@@ -90,16 +90,16 @@ class MaxStep(Rule):
             marked |= step > most
         return marked
 
-    def begins_next(self, known: Any, found: Readings) -> bool:
+    def begins_next(self, known: Any, readings: Readings) -> bool:
         limits = list(self.most.values())
         return any(
             abs(value - last) > most
-            for values in found
+            for values in readings
             for value, last, most in zip(values, known, limits, strict=True)
         )
 
-    def after(self, known: Any, found: Readings) -> Any:
-        for values in found:
+    def after(self, known: Any, readings: Readings) -> Any:
+        for values in readings:
             both = zip(values, known or values, strict=True)
             known = [old if np.isnan(new) else new for new, old in both]
         return known

@@ -63,12 +63,12 @@ class EventFunctions(Feature):
         answers = _Answers(spec, objects, refused)
         if callable(spec.timeout.gap):
             ends = window_end(starts, _gaps(spec, spec.timeout.gap, answers))
-        for name, held in _predicates(self, table, answers).items():
+        for name, met in _predicates(self, table, answers).items():
             if name == "extends":
                 # Others are windows of no length, as long as the event itself.
-                ends = np.where(held, ends, starts + (0 if spec.timeout.gap_inclusive else 1))
+                ends = np.where(met, ends, starts + (0 if spec.timeout.gap_inclusive else 1))
             else:
-                table = table.append_column(f"rule.{name}", pa.array(held))
+                table = table.append_column(f"rule.{name}", pa.array(met))
         rejected = [
             *Rejected.with_reasons("quarantined", answers.refused, table),
             *Rejected.with_failures("failed", answers.failed, table),
@@ -101,8 +101,8 @@ def _predicates(asked: EventFunctions, table: pa.Table, answers: "_Answers") -> 
             for place, holds in answers.of_function(name, predicate, bool):
                 holds_for[name][place] = holds
         else:
-            (held,) = conditions_met(asked.spec, table, [predicate])
-            holds_for[name] = held.fill_null(False).to_numpy(zero_copy_only=False)  # noqa: FBT003
+            (met,) = conditions_met(asked.spec, table, [predicate])
+            holds_for[name] = met.fill_null(False).to_numpy(zero_copy_only=False)  # noqa: FBT003
     return holds_for
 
 

@@ -79,7 +79,7 @@ class Revisions(Feature):
     early: Every | None
     waits_us: int | None
     fields: Sequence[pa.Field]
-    told: ClassVar = {"revision": "revision", "is_final": "is_final"}
+    session_attributes: ClassVar = {"revision": "revision", "is_final": "is_final"}
 
     @classmethod
     def of(cls, spec: AnySessionSpec) -> "Revisions | None":

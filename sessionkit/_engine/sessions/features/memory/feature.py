@@ -73,7 +73,7 @@ from sessionkit.state._collections import forms_of
 
 NUMBER: Final = "memory.number"
 NOTE: Final = "memory"
-TOLD: Final = {
+SESSION_ATTRIBUTES: Final = {
     "session_number": "number",
     "previous_session_id": "previous_id",
     "since_previous": "since_previous",
@@ -88,7 +88,7 @@ FACTS: Final = (
 
 
 @attrs.frozen
-class Recalled:
+class WithHistory:
     """What is remembered of the keys of given sessions, and these in a line after it."""
 
     before: pa.Table
@@ -118,7 +118,7 @@ class KeyMemory(Feature):
     first: Mapping[str, str]
     last: Mapping[str, str]
     remembering: Remembering | None
-    told: ClassVar = TOLD
+    session_attributes: ClassVar = SESSION_ATTRIBUTES
 
     @classmethod
     def of(cls, spec: AnySessionSpec) -> "KeyMemory | None":
@@ -212,14 +212,14 @@ class KeyMemory(Feature):
             lives_us=self.lives_us,
         )
         previous = history.before[history.owners]
-        told = (
+        columns = (
             ("number", pa.array(history.numbers[history.owners])),
             ("start", values_at(instants(history.starts), previous)),
             ("behind", values_at(pa.array(salts), previous)),
             ("closes", values_at(instants(closes), previous)),
         )
-        for name, column in told:
-            given = given.append_column(f"told.{name}", column)
+        for name, column in columns:
+            given = given.append_column(f"history.{name}", column)
         if self.remembering is not None:
             # An entry is what is known of a key, or a given session after these: of 2 known, entry
             # 1 is known itself, and entry 3 is the session at place 1.
@@ -229,36 +229,36 @@ class KeyMemory(Feature):
             given = given.append_column(BEFORE, pa.array(sessions_before))
             given = given.append_column(KNOWN, values_at(before["remembered"], known_before))
             given = given.append_column(LEAVES, pa.array(emission.is_final))
-        notes = {**emission.notes, NOTE: Recalled(before, history)}
+        notes = {**emission.notes, NOTE: WithHistory(before, history)}
         return attrs.evolve(emission, given=given, notes=notes)
 
     def row_columns(self, given: pa.Table) -> Mapping[str, pa.Array]:
         """Return the columns that result rows have; values aren't known before `finish`."""
-        there = is_there(whole(given["told.start"]))
+        there = is_there(whole(given["history.start"]))
         ids = np.full(given.num_rows, None, object)
         if there.any():
             before = given.filter(pa.array(there))
-            starts, salts = micros(before["told.start"]), numbers_in(before, "told.behind")
+            starts, salts = micros(before["history.start"]), numbers_in(before, "history.behind")
             ids[there] = session_ids(key_columns(before), starts, salts)
-        since = micros(given["start"]) - _micros_or_0(given["told.closes"])
+        since = micros(given["start"]) - _micros_or_0(given["history.closes"])
         facts = (
-            whole(given["told.number"]),
+            whole(given["history.number"]),
             pa.array(ids, pa.string()),
             pa.array(since, mask=~there).view(pa.duration("us")),
         )
         values = {name: whole(given[f"first.{name}"]) for name in self.first}
         values |= {name: whole(given[f"last.{name}"]) for name in self.last}
-        return {**dict(zip(TOLD, facts, strict=True)), **values}
+        return {**dict(zip(SESSION_ATTRIBUTES, facts, strict=True)), **values}
 
     # -- after `finish` -------------------------------------------------------------------------
 
     def emitted(self, emission: Emission, closed: Closed) -> Closed:
         """Give rows the values that their sessions carry, and store these of final ones."""
-        recalled: Recalled = emission.notes[NOTE]
-        given, before, history = emission.given, recalled.before, recalled.history
+        with_history: WithHistory = emission.notes[NOTE]
+        given, before, history = emission.given, with_history.before, with_history.history
         rows, places, owners = closed.rows, np.asarray(closed.places, np.int64), history.owners
         after: dict[str, Any] = {
-            NUMBER: given["told.number"],
+            NUMBER: given["history.number"],
             "memory.start": given["start"],
             "memory.behind": pa.array(salts_of(given)),
             "memory.closes": given[self.closes],
@@ -290,8 +290,8 @@ class KeyMemory(Feature):
         # An open session stores nothing yet.
         is_final = pa.array(emission.is_final)
         stored = {name: pc.if_else(is_final, whole(one), None) for name, one in after.items()}
-        overlaps = is_there(whole(given["told.start"])) & emission.is_final
-        overlaps &= micros(given["start"]) < _micros_or_0(given["told.closes"])
+        overlaps = is_there(whole(given["history.start"])) & emission.is_final
+        overlaps &= micros(given["start"]) < _micros_or_0(given["history.closes"])
         return attrs.evolve(
             closed,
             rows=rows,

@@ -31,7 +31,8 @@ from sessionkit.spec.session import AnySessionSpec
 from sessionkit.spec.views import Session
 from sessionkit.state._codec import ClassCodec, codec_of
 
-TURN, BEFORE, KNOWN, LEAVES = "told.turn", "told.before", "told.remembered", "told.leaves"
+TURN, BEFORE = "history.turn", "history.before"
+KNOWN, LEAVES = "history.remembered", "history.leaves"
 """
 Where in the line a session is; which session is before it, -1 for none; what is known of its key;
 and whether it leaves something itself: an early row doesn't.
