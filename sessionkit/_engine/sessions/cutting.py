@@ -215,6 +215,8 @@ def cut(rules: SessionRules, intervals: RuledIntervals, gaps: Gaps | None = None
     parts = zip(first.tolist(), sizes.tolist(), within, strict=True)
     partials = [partial for part in parts for partial in _partial_sessions(rules, intervals, *part)]
     closes, closed_by = closings_of(rules, partials)
+    # Of sessions at [0, 2, 5], the second is marked, and cut at 2 and 4: [0, 5] and [2, 4] become
+    # [0, 2, 4, 5].
     first = np.concatenate([by_gap.first[~marked], [partial.first for partial in partials]])
     order = np.argsort(first)
     first = first[order]
@@ -231,6 +233,7 @@ def cut(rules: SessionRules, intervals: RuledIntervals, gaps: Gaps | None = None
 
 def by_times(rules: SessionRules, intervals: RuledIntervals) -> Unions:
     """Join intervals by the gap, within a key and a day: no other rule joins more."""
+    # Keys [0, 0, 0, 1] on days [3, 3, 4, 4]: `new` is [no, yes, yes], and the groups [0, 0, 1, 2].
     new = np.diff(intervals.keys) != 0
     for rule in rules.in_use:
         if (days := rule.days(intervals.starts)) is not None:
@@ -291,6 +294,7 @@ def instants_of(intervals: Sequence[Interval]) -> list[list[Interval]]:
 
 def _marked(rules: SessionRules, intervals: RuledIntervals, by_gap: Unions) -> Mask:
     """Mark the sessions in which a rule may fire that depends on the order of events."""
+    # Of a session at 10:00, 10:00 and 10:05, only the last one comes later than its first instant.
     later = intervals.moments > by_gap.spread(intervals.moments[by_gap.first])
     marked: Mask = np.zeros(len(by_gap), np.bool_)
     if rules.state_gap is not None:

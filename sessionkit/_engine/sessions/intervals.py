@@ -129,11 +129,13 @@ class Unions:
 
     def reduced(self, ufunc: np.ufunc, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Fold the values of the intervals of each session into one; they are given in order."""
+        # The sum of [1, 2 | 4], with sessions that begin at [0, 2]: [3, 4].
         folded: npt.NDArray[Any] = ufunc.reduceat(values, self.first)
         return folded
 
     def spread(self, values: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
         """Return, for each interval in order, the value of its session."""
+        # Sessions of sizes [2, 1] with values [a, b]: [a, a, b].
         return np.repeat(values, self.sizes)
 
     @cached_property

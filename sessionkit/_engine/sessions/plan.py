@@ -105,6 +105,7 @@ class Plan(Members):
     @cached_property
     def owners(self) -> Numbers:
         """The number of the session of each interval, by the interval's own number."""
+        # With the order [2, 0, 1], and sessions [0, 0, 1] in order: [0, 1, 0] by their numbers.
         owners = np.empty(len(self.order), np.int64)
         owners[self.order] = self.unions.numbers
         return owners
@@ -116,6 +117,8 @@ class Plan(Members):
 
     def of_opened(self, ufunc: np.ufunc, values: Numbers, none: int = 0) -> Numbers:
         """Fold the values of the open sessions that joined each session into one."""
+        # Of three open sessions, the first two of which joined session 0, and the last session 2:
+        # the sum of [5, 6, 7] is [11, none, 7].
         folded = np.full(len(self.counts), none)
         ufunc.at(folded, self.joined, values[self.order[self.opened]])
         return folded
@@ -155,6 +158,7 @@ class Plan(Members):
 
     def key_columns_of(self, chosen: Mask) -> list[pa.Array]:
         """Return the keys of the chosen sessions, each of which has events."""
+        # Sessions with [2, 0, 1] events have their first one at [0, 2, 2] among all.
         first_event = np.cumsum(self.counts) - self.counts
         places = self.event_places[first_event[chosen]]
         columns = map(self.events.table.column, range(len(self.spec.keys)))

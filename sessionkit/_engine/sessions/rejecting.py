@@ -247,6 +247,7 @@ def rejected(plan: Plan, good: Mask, states: Sequence[pa.Array]) -> Folded:
     intervals = RuledIntervals.of(rules, plan)
     by_gap, unions = by_times(rules, intervals), plan.unions
     concerned = by_gap.reduced(np.logical_or, unions.spread(plan.active & ~good))
+    # Of sessions of two intervals and of one: the first two reach to place 2, the last one to 3.
     reach = unions.spread(unions.first + unions.sizes)
     for part in careful_folds(plan, by_gap.first[concerned], by_gap.sizes[concerned]):
         own = intervals.part(rules, part.first, len(part.numbers))
@@ -254,6 +255,7 @@ def rejected(plan: Plan, good: Mask, states: Sequence[pa.Array]) -> Folded:
     left, late = _in_time(plan, rules, intervals, refolded)
     kept = ~by_gap.spread(concerned)[unions.first]
     after = _replanned(plan, rules, kept, left)
+    # The sessions that are kept come first: with two of these and one new one, [no, no, yes].
     is_new = np.arange(len(after.unions)) >= kept.sum()
     folded = is_new & after.active
     new = [one.state for one, came in zip(left, folded[is_new], strict=True) if came]

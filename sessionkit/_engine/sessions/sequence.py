@@ -35,6 +35,8 @@ def moments_of(members: Members, sequence: str) -> Numbers:
 def numbered(members: Members, unions: Unions) -> Unions:
     """Return sessions with how many of their key begin at their instant before each."""
     keys, places = members.keys[members.order[unions.first]], np.arange(len(unions))
+    # Of sessions of one key that begin at 10:00, 10:00, 10:00 and 10:05: `same` is [no, yes, yes,
+    # no], and they're numbered [0, 1, 2, 0].
     same = np.zeros(len(unions), np.bool_)
     same[1:] = (keys[1:] == keys[:-1]) & (unions.start[1:] == unions.start[:-1])
     if not same.any():

@@ -100,6 +100,7 @@ class Revisions(Feature):
         """Return what is stored of the chosen sessions of a plan, which have taken events."""
         before, came = plan.touched, plan.counts[chosen]
         revisions, closed_before = numbers_in(before, "revision"), has_closed(before)
+        # Open sessions with 2, 0 and 1 rows out, the first two of which join: lists of 2 and 1.
         shown = whole(plan.opened_of(chosen)["shown"]).flatten()
         lengths = whole(before["shown"]).value_lengths().to_numpy()
         pending = plan.of_opened(np.add, numbers_in(before, "pending"))[chosen]
@@ -261,6 +262,9 @@ def _shown_of(sessions: pa.Table) -> tuple[Numbers, Numbers, Numbers]:
     """Return the ids of emitted rows: the places of their sessions, their starts and salts."""
     shown = whole(sessions["shown"])
     out, owners = micros(shown.flatten()), shown.value_parent_indices().to_numpy()
+    # A salt stands behind the start that it belongs to. Of two sessions, the first with a row of a
+    # start and a salt, the second with two rows: out [s0, salt, s1, s2], owners [0, 0, 1, 1], and
+    # after [salt, 0, 0, 0]; what isn't a salt is returned.
     is_salt = out >= FIRST_SALT
     after = np.append(np.where(is_salt, out, 0)[1:], np.int64(0))
     return owners[~is_salt], out[~is_salt], after[~is_salt]
@@ -270,6 +274,8 @@ def _shown(sessions: pa.Table, shows: Mask) -> pa.Array:
     """Return the starts of emitted rows: only its own for a session that has given one."""
     shown, salts = whole(sessions["shown"]), salts_of(sessions)
     owners, out = shown.value_parent_indices().to_numpy(), micros(shown.flatten())
+    # Of two sessions, the second gives a row now: what was out for the first stays, and the second
+    # has its own start, then its salt. The sort is stable, so a salt stays behind its start.
     stays, has_salt = ~shows[owners], shows & (salts > 0)
     places = [owners[stays], np.flatnonzero(shows), np.flatnonzero(has_salt)]
     values = [out[stays], micros(sessions["start"])[shows], salts[has_salt]]

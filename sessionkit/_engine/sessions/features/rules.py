@@ -80,6 +80,7 @@ class Rules(Feature):
         by_events_us, given = emission.clocks.by_events_us, emission.given
         if by_events_us is None:
             return emission
+        # Without the clock, the watermark would stand at `by_events_us`: these would still be open.
         idle = micros(given["closes"]) > by_events_us
         codes = np.where(idle, Idle.code, given["closed_by"].to_numpy())
         closed_by = pa.array(codes, pa.int8())

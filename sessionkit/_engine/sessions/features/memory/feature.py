@@ -156,6 +156,7 @@ class KeyMemory(Feature):
 
         A failed event may leave one that is over as it was.
         """
+        # The number of the open session that goes on, where it has no events; -1 for all others.
         own = plan.of_opened(np.maximum, np.arange(len(plan.places)), -1)[chosen]
         own = np.where(plan.counts[chosen] > 0, -1, own)
         stored = [values_at(plan.touched[field.name], own) for field in self._own_fields]
