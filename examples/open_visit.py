@@ -1,18 +1,13 @@
 """
 Why is this visit still open? Its events on a driver, in words and as a picture.
 
-Run it with `python -m examples.open_visit [FILE.svg]`; it needs no Spark. With a file, it writes
-the picture there.
+Run it with `python -m examples.open_visit`; it needs no Spark.
 """
-
-import sys
-from collections.abc import Sequence
-from pathlib import Path
 
 from examples.visits import View, visits
 from sessionkit.testing import Explanation, at, explain_session
 
-__all__ = ["explained", "main"]
+__all__ = ["explained"]
 
 VIEWS = {
     "10:00": View("/", 5.0),
@@ -29,13 +24,5 @@ def explained() -> Explanation:
     return explain_session(visits, "ann", [(at(time), view) for time, view in VIEWS.items()])
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Print the words and the picture in text; write the SVG where a file is named."""
-    found = explained()
-    print(found)
-    for path in arguments:
-        Path(path).write_text(found._repr_svg_() or "", encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    print(explained())

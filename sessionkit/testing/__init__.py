@@ -31,6 +31,7 @@ __all__ = [
 if TYPE_CHECKING:
     from sessionkit._engine.keys.program import StoredKey
     from sessionkit._engine.sessions.view import OpenSession
+    from sessionkit.testing.calls import run_group
     from sessionkit.testing.drivers.kinds import SessionDriver, StatefulDriver
     from sessionkit.testing.drivers.query import Snapshot
     from sessionkit.testing.drivers.results import (
@@ -46,8 +47,7 @@ if TYPE_CHECKING:
         Explanation,
         explain_session,
     )
-    from sessionkit.testing.fakes.group_state import FakeGroupState, StoredGroup
-    from sessionkit.testing.fakes.run_group import run_group
+    from sessionkit.testing.group_state import FakeGroupState, StoredGroup
     from sessionkit.testing.literals import at, hours, minutes, seconds
 else:
     # Loaded when first used: pytest imports this package in every run of its users.
@@ -55,8 +55,8 @@ else:
         __name__,
         __all__,
         "sessionkit.testing.literals",
-        "sessionkit.testing.fakes.group_state",
-        "sessionkit.testing.fakes.run_group",
+        "sessionkit.testing.group_state",
+        "sessionkit.testing.calls",
         "sessionkit.testing.drivers.query",
         "sessionkit.testing.drivers.results",
         "sessionkit.testing.drivers.kinds",

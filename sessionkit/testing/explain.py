@@ -20,8 +20,8 @@ from sessionkit.state._codec import codec_of
 from sessionkit.testing.drivers.kinds import SessionDriver
 from sessionkit.testing.drivers.query import on_clock
 from sessionkit.testing.drivers.results import Rejection
-from sessionkit.testing.pictures.literals import clock_text, literal, plain_key
-from sessionkit.testing.pictures.timeline import Event, Span, Timeline
+from sessionkit.testing.literals import clock_text, literal, plain_key
+from sessionkit.testing.timeline import Event, Span, Timeline
 from sessionkit.timeouts import ClosedBy
 
 TimedEvent: TypeAlias = tuple[datetime, Any]
@@ -89,7 +89,7 @@ class Explanation:
     """
     What became of the events of a key. All times are event time, in UTC.
 
-    `str()` says it in words, with a picture; a notebook shows both.
+    `str()` says it in words, with a picture, and so does a notebook.
 
     Attributes:
         key: The key: the value of the key column, or a tuple of values if there are several.
@@ -119,16 +119,9 @@ class Explanation:
         drawn = self._picture.as_text()
         return "\n".join([*self._words(), *([""] if drawn else []), *drawn])
 
-    def _repr_svg_(self) -> str | None:
-        """Draw it for a notebook; None where there is nothing to draw."""
-        keys = [self.key, *(key for key, _ in self.others)]
-        words = "\n".join(self._words())
-        return self._picture.as_svg(keys, f"Sessions of {literal(self.key)}", words)
-
     def _repr_html_(self) -> str:
-        """Draw it for a notebook, with the words below."""
-        words = html.escape("\n".join(self._words()))
-        return f"<div>{self._repr_svg_() or ''}<pre>{words}</pre></div>"
+        """Show the same in a notebook."""
+        return f"<pre>{html.escape(str(self))}</pre>"
 
     @property
     def _picture(self) -> Timeline:

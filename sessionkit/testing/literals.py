@@ -1,12 +1,12 @@
-"""Instants and durations as tests write them in text."""
+"""Instants, durations and keys as a test writes them: read from text, and named in pictures."""
 
 import re
-from datetime import UTC, datetime, timedelta
-from typing import Final
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, Final
 
 from sessionkit.errors import DriverError, with_hint
-from sessionkit.testing.pictures.literals import DEFAULT_DAY
 
+DEFAULT_DAY: Final = date(2026, 1, 1)
 INSTANT: Final = re.compile(
     r"(?:(?P<day>\d{4}-\d\d-\d\d)[ T])?(?P<hour>\d{1,2})(?P<rest>:\d\d(:\d\d(\.\d{1,6})?)?)",
     re.ASCII,
@@ -54,3 +54,31 @@ def _span(number: float, unit: timedelta) -> timedelta:
     except (OverflowError, ValueError):
         found = f"{number!r} times {unit} doesn't fit a timedelta"
         raise DriverError(with_hint(found, "pass a smaller number")) from None
+
+
+def plain_key(key: Any) -> Any:
+    """Return the key as `add` takes it: the value of its only column, else a plain tuple."""
+    if not isinstance(key, tuple):
+        return key
+    return key[0] if len(key) == 1 else tuple(key)
+
+
+def literal(key: Any) -> str:
+    """Return a key as a test would write it."""
+    if isinstance(key, datetime):
+        return f'at("{clock_text(key)}")'
+    if type(key) is tuple:
+        return f"({', '.join(map(literal, key))})"
+    return repr(key)
+
+
+def clock_text(instant: datetime) -> str:
+    """Return the shortest text that `at` reads as this instant."""
+    moment = instant.astimezone(UTC)
+    day = "" if moment.date() == DEFAULT_DAY else f"{moment.date()} "
+    clock = f"{moment:%H:%M}"
+    if moment.second or moment.microsecond:
+        clock = f"{moment:%H:%M:%S}"
+    if moment.microsecond:
+        clock = f"{moment:%H:%M:%S.%f}".rstrip("0")
+    return day + clock

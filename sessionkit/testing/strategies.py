@@ -50,7 +50,7 @@ from sessionkit.testing.generators import (
     objects_of,
     timelines,
 )
-from sessionkit.testing.pictures.literals import plain_key
+from sessionkit.testing.literals import plain_key
 
 __all__ = [
     "Arrival",

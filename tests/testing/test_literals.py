@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from sessionkit import DriverError
 from sessionkit.testing import at, hours, minutes, seconds
-from sessionkit.testing.pictures.literals import literal
+from sessionkit.testing.literals import literal
 
 BUILDERS = {"at": at, "hours": hours, "minutes": minutes, "seconds": seconds}
 

@@ -1,5 +1,6 @@
 """A spec on a stream, in a unit test: no JVM, no Spark, time moved by hand."""
 
+import html
 from collections import deque
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -34,8 +35,7 @@ from sessionkit.testing.drivers.results import (
     row_order,
 )
 from sessionkit.testing.drivers.rows import Erasure, event_row, read_row
-from sessionkit.testing.pictures.literals import clock_text
-from sessionkit.testing.pictures.notebook import as_html, as_lines
+from sessionkit.testing.literals import clock_text
 
 Spec = TypeVar("Spec", bound=AnySpec)
 Event = TypeVar("Event")
@@ -218,11 +218,11 @@ class Driver(Generic[Spec, Event, Row, Result]):
         """Draw its latest batches: events, clocks, and sessions or timers."""
         counts = attrs.asdict(self.counts, filter=lambda _, number: bool(number))
         shown = ", ".join(f"{name}={number}" for name, number in counts.items()) or "no event"
-        return "\n".join([f"{type(self).__name__}: {shown}", *as_lines(self._run.timeline)])
+        return "\n".join([f"{type(self).__name__}: {shown}", *self._run.timeline.as_text()])
 
     def _repr_html_(self) -> str:
         """Draw the same for a notebook."""
-        return as_html(self._run.timeline, type(self).__name__, "nothing to draw yet")
+        return f"<pre>{html.escape(str(self))}</pre>"
 
     @property
     def watermark(self) -> datetime | None:

@@ -14,8 +14,8 @@ from sessionkit.spec.stateful import StatefulSpec
 from sessionkit.spec.views import Timer
 from sessionkit.testing.drivers.query import Snapshot, memories_of
 from sessionkit.testing.drivers.results import BatchResult
-from sessionkit.testing.pictures.literals import plain_key
-from sessionkit.testing.pictures.timeline import Event, Fate, Mark, Span, Timeline
+from sessionkit.testing.literals import plain_key
+from sessionkit.testing.timeline import Event, Fate, Mark, Span, Timeline
 
 EventLine: TypeAlias = tuple[Any, datetime | None]
 """An event: key and event time."""

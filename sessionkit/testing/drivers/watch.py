@@ -21,7 +21,7 @@ from sessionkit.spec.base import set_derived
 from sessionkit.spec.functions import name_of
 from sessionkit.spec.views import KeyState, KeyTimes
 from sessionkit.testing.drivers.query import Snapshot
-from sessionkit.testing.pictures.literals import clock_text
+from sessionkit.testing.literals import clock_text
 
 PACKAGE: Final = str(Path(sessionkit.__file__).parent)
 

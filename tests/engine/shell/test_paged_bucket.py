@@ -23,7 +23,7 @@ from sessionkit._engine.shell.storage import logic_of, stored_memory
 from sessionkit._engine.shell.worker import worker_of
 from sessionkit.testing import FakeGroupState, SessionDriver, Snapshot
 from sessionkit.testing.drivers.query import PagedGroupState, stored_rows
-from sessionkit.testing.fakes.group_state import StoredGroup
+from sessionkit.testing.group_state import StoredGroup
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

@@ -24,7 +24,7 @@ from sessionkit._engine.shell.stored import MOST_BYTES, TaskRows, check_size
 from sessionkit._instants import micros_of
 from sessionkit.testing import SessionDriver, at
 from sessionkit.testing.drivers.query import QUERY_ID, PagedGroupState, stored_rows
-from sessionkit.testing.fakes.group_state import FakeGroupState
+from sessionkit.testing.group_state import FakeGroupState
 from tests.support.changed_classes import (
     SPECS,
     USERS,

@@ -1,8 +1,8 @@
-"""The picture of a driver, in a notebook and in text: its latest micro-batches, and words."""
+"""The picture of a driver: its latest micro-batches."""
 
+import html
 from datetime import timedelta
 from typing import Any
-from xml.etree import ElementTree as ET
 
 import attrs
 import pytest
@@ -17,85 +17,10 @@ from sessionkit.testing import (
     minutes,
 )
 from sessionkit.testing.drivers.picture import MOST_BATCHES
-from sessionkit.testing.pictures.notebook import MOST_BARS, MOST_LANES
+from sessionkit.testing.timeline import MOST_BARS, MOST_LANES
 from tests.support.stateful_specs import Added, Amount, Sum, report, summing
 
 PAGE = View(url="/", seconds=1.0)
-
-
-def image_of(driver: Any) -> ET.Element:
-    page = driver._repr_html_()
-    return ET.fromstring(page[: page.index("<pre>")].removeprefix("<div>"))  # noqa: S314 (our own)
-
-
-def titles(driver: Any) -> set[str | None]:
-    """Return what the events are called that are drawn."""
-    return {one.text for one in image_of(driver).iter() if one.tag.endswith("title")}
-
-
-def texts(driver: Any) -> set[str | None]:
-    return {one.text for one in image_of(driver).iter() if one.tag.endswith("text")}
-
-
-def test_a_driver_without_events_is_a_sentence() -> None:
-    """Also one whose clock was moved."""
-    driver = SessionDriver(visits)
-    assert "<p>SessionDriver: nothing to draw yet.</p>" == driver._repr_html_()
-    driver.advance_watermark_to(at("10:00"))
-    assert "<p>SessionDriver: nothing to draw yet.</p>" == driver._repr_html_()
-
-
-def test_a_driver_shows_events_sessions_and_the_watermark() -> None:
-    """What was taken out of it stays in the picture; showing it changes nothing."""
-    driver = SessionDriver(visits)
-    for time in ("10:00", "11:25", "10:20"):
-        driver.add("ann", at(time), PAGE)
-        driver.run_batch()
-    driver.add("bob", at("11:30"), PAGE)
-    before = driver.snapshot()
-    assert {"event at 10:00", "rejected event at 10:20", "waiting event at 11:30"} < titles(driver)
-    shown = {"'ann'", "'bob'", "closed 10:00 to 10:30", "open 11:25 to 11:55", "watermark 11:15"}
-    assert shown < texts(driver)
-    page = driver._repr_html_()
-    assert 1 == len(driver.take_rows())
-    assert (page, before) == (driver._repr_html_(), driver.snapshot())
-    assert "<pre>watermark at 11:15 (UTC)\n&#x27;ann&#x27;: closed 10:00 to 10:30\n" in page
-
-
-def test_a_failed_sink_draws_its_batch_once() -> None:
-    """Its events wait until the batch has run again."""
-    driver = SessionDriver(visits)
-    driver.add("ann", at("10:00"), PAGE)
-    driver.run_batch(sink_fails=True)
-    assert "waiting event at 10:00" in titles(driver)
-    driver.run_batch()
-    assert {"event at 10:00"} == {title for title in titles(driver) if "event" in str(title)}
-
-
-def test_a_driver_of_keys_shows_its_timers() -> None:
-    """The one that went off, and the one that is set; each in words too."""
-    driver = StatefulDriver(sensors(silence=minutes(5)), processing_time=at("10:00"))
-    for name, time in [("s1", "10:00"), ("s2", "10:30")]:
-        driver.add(name, at(time), Reading(4.0))
-        driver.run_batch()
-        driver.advance_processing_time(minutes(6))
-    driver.add("s1", at("10:31"), Reading(4.0))
-    shown = {"'s1'", "silence went off 10:05", "'s2'", "silence set for 10:11", "processing 10:12"}
-    assert shown < texts(driver)
-    assert "waiting event at 10:31" in titles(driver)
-    words = "&#x27;s1&#x27;: silence went off 10:05\n&#x27;s2&#x27;: silence set for 10:11</pre>"
-    assert words in driver._repr_html_()
-
-
-def test_an_early_row_closes_nothing() -> None:
-    """Its session is drawn once, as open."""
-    spec = attrs.evolve(visits, results=Results(emit="every 1 events"))
-    driver = SessionDriver(spec)
-    driver.add("ann", at("10:00"), PAGE)
-    driver.run_batch()
-    assert [False] == [row.is_final for row in driver.take_rows()]
-    bars = [text for text in texts(driver) if text and " to " in text]
-    assert ["open 10:00 to 10:30"] == bars
 
 
 def test_a_driver_is_short_as_text() -> None:
@@ -106,12 +31,55 @@ def test_a_driver_is_short_as_text() -> None:
     assert f"SessionDriver(watermark=09:50, counts={driver.counts})" == repr(driver)
 
 
-# -- as text -----------------------------------------------------------------------------------
-
-
 def picture_of(driver: Any) -> str:
     """Return what `print` shows of a driver below its first line."""
     return str(driver).partition("\n")[2]
+
+
+def bars_of(driver: Any) -> list[str]:
+    return [line[74:] for line in picture_of(driver).splitlines() if " to " in line]
+
+
+def test_a_driver_without_events_has_no_picture() -> None:
+    """Also one whose clock was moved has no lane."""
+    driver = SessionDriver(visits)
+    assert ("SessionDriver: no event", "") == (str(driver), picture_of(driver))
+    driver.advance_watermark_to(at("10:00"))
+    assert "\nwatermark   ^" in picture_of(driver)
+
+
+def test_showing_a_driver_changes_nothing() -> None:
+    """What was taken out of it stays in the picture, an event that waits too."""
+    driver = SessionDriver(visits)
+    for time in ("10:00", "11:25", "10:20"):
+        driver.add("ann", at(time), PAGE)
+        driver.run_batch()
+    driver.add("bob", at("11:30"), PAGE)
+    before, picture = driver.snapshot(), str(driver)
+    assert 1 == len(driver.take_rows())
+    assert (picture, before) == (str(driver), driver.snapshot())
+    assert ["closed 10:00 to 10:30", "open 11:25 to 11:55"] == bars_of(driver)
+    _, _, ann, _, _, bob, *_ = picture.splitlines()[1:]
+    assert ("o x o", ".") == (" ".join(ann[12:].split()), bob[12:].strip())
+
+
+def test_a_failed_sink_draws_its_batch_once() -> None:
+    """Its events wait until the batch has run again."""
+    driver = SessionDriver(visits)
+    driver.add("ann", at("10:00"), PAGE)
+    driver.run_batch(sink_fails=True)
+    assert "\n'ann'       .\n" in picture_of(driver)
+    driver.run_batch()
+    assert "\n'ann'       o\n" in picture_of(driver)
+
+
+def test_an_early_row_closes_nothing() -> None:
+    """Its session is drawn once, as open."""
+    driver = SessionDriver(attrs.evolve(visits, results=Results(emit="every 1 events")))
+    driver.add("ann", at("10:00"), PAGE)
+    driver.run_batch()
+    assert [False] == [row.is_final for row in driver.take_rows()]
+    assert ["open 10:00 to 10:30"] == bars_of(driver)
 
 
 def test_a_driver_draws_sessions_in_text() -> None:
@@ -184,29 +152,13 @@ def test_the_processing_time_has_a_lane_where_it_is_the_clock() -> None:
     assert "\nprocessing " in picture_of(driver)
 
 
-def test_text_leaves_out_what_a_notebook_does() -> None:
-    """A driver of many keys stays readable where a test fails."""
-    driver = SessionDriver(visits)
-    assert "" == picture_of(driver)
-    for number in range(MOST_LANES + 3):
-        driver.add(f"user {number:02}", at("10:00"), PAGE)
-    driver.run_batch()
-    assert picture_of(driver).endswith("\nand 3 more keys")
-    assert f"'user {MOST_LANES}'" not in picture_of(driver)
-
-
-# -- what has no end ---------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("key", ["<b>&\"'", "</pre><script>alert(1)</script>", "\x00\x1b"])
-def test_every_text_is_escaped(key: str) -> None:
+def test_a_notebook_shows_the_text_escaped(key: str) -> None:
     """Whatever the key is, nothing is loaded and nothing runs."""
     driver = SessionDriver(visits)
     driver.add(key, at("10:00"), PAGE)
     driver.run_batch()
-    page = driver._repr_html_()
-    assert "img" == image_of(driver).get("role")
-    assert [] == [part for part in ("<b>", "<script", "href", "src=", "url(") if part in page]
+    assert f"<pre>{html.escape(str(driver))}</pre>" == driver._repr_html_()
 
 
 def test_the_picture_of_many_keys_has_an_end() -> None:
@@ -215,23 +167,21 @@ def test_the_picture_of_many_keys_has_an_end() -> None:
     for number in range(MOST_LANES + 3):
         driver.add(f"user {number:02}", at("10:00"), PAGE)
     driver.run_batch()
-    assert "\nand 3 more keys</pre>" in driver._repr_html_()
-    assert f"'user {MOST_LANES - 1}'" in texts(driver)
-    assert f"'user {MOST_LANES}'" not in texts(driver)
+    assert picture_of(driver).endswith("\nand 3 more keys")
+    assert f"'user {MOST_LANES - 1}'" in picture_of(driver)
+    assert f"'user {MOST_LANES}'" not in picture_of(driver)
     for minute in range(2 * MOST_BATCHES):
         driver.add("ann", at("10:00") + timedelta(minutes=minute), PAGE)
         driver.run_batch()
-    assert "'user 00'" not in texts(driver)
+    assert "'user 00'" not in picture_of(driver)
 
 
 def test_of_many_sessions_the_latest_are_drawn() -> None:
-    """And the words say how many were left out."""
+    """And a line says how many were left out."""
     driver = SessionDriver(visits)
     for hour in range(MOST_BARS + 2):
         driver.add("ann", at("10:00") + timedelta(hours=hour), PAGE)
     driver.run_until_idle()
-    bars = [text for text in texts(driver) if text and " to " in text]
-    assert MOST_BARS == len(bars)
-    assert "open 2026-01-03 03:00 to 2026-01-03 03:30" in bars
-    words = "\nand 2 earlier sessions or timers of these keys</pre>"
-    assert words in driver._repr_html_()
+    assert MOST_BARS == len(bars_of(driver))
+    assert "open 2026-01-03 03:00 to 2026-01-03 03:30" == bars_of(driver)[-1]
+    assert picture_of(driver).endswith("\nand 2 earlier sessions or timers of these keys")

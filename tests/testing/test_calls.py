@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sessionkit.testing.fakes.group_state import FakeGroupState, StoredGroup
-from sessionkit.testing.fakes.run_group import run_group
+from sessionkit.testing.calls import run_group
+from sessionkit.testing.group_state import FakeGroupState, StoredGroup
 
 OUTPUT = ["user", "visits"]
 Returned = Any

@@ -22,9 +22,9 @@ import pytest
 from pyspark.sql.streaming.state import GroupState
 from pyspark.sql.types import Row, StructType
 
-from sessionkit.testing.fakes.group_state import FakeGroupState, StoredGroup
+from sessionkit.testing.group_state import FakeGroupState, StoredGroup
 
-REPOSITORY = Path(__file__).resolve().parents[3]
+REPOSITORY = Path(__file__).resolve().parents[2]
 EVENT_TIME = "EventTimeTimeout"
 PROCESSING_TIME = "ProcessingTimeTimeout"
 State = Any

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from sessionkit.errors import with_hint
-from sessionkit.testing.fakes.spark_values import (
+from sessionkit.testing.spark_values import (
     TimeoutConf,
     check_timeout_conf,
     epoch_ms,

@@ -9,8 +9,8 @@ import pandas as pd
 
 from sessionkit._arguments import explains
 from sessionkit.errors import with_hint
-from sessionkit.testing.fakes.group_state import FakeGroupState
-from sessionkit.testing.fakes.spark_values import spark_type_name
+from sessionkit.testing.group_state import FakeGroupState
+from sessionkit.testing.spark_values import spark_type_name
 
 # Spark takes the key from row 0 of pandas columns, which hold these as NumPy or pandas scalars.
 _COLUMN_SCALARS = (bool, int, float, dt.datetime)

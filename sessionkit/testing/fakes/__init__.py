@@ -1,1 +1,0 @@
-"""Spark's group state without Spark."""

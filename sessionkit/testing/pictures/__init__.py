@@ -1,1 +1,0 @@
-"""Pictures of sessions and timers, for terminals and notebooks; nothing here needs Spark."""

@@ -1,0 +1,193 @@
+"""A picture of one run in text, to scale: events, sessions or timers, clocks."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from operator import attrgetter
+from typing import Any, Final, Literal, TypeAlias
+
+import attrs
+
+from sessionkit._instants import instant_of, micros_of
+from sessionkit.testing.literals import clock_text, literal
+from sessionkit.timeouts import ClosedBy
+
+Fate: TypeAlias = Literal["read", "rejected", "waiting"]
+
+SECOND_US: Final = 1_000_000
+MINUTE_US: Final = 60 * SECOND_US
+DAY_US: Final = 86_400 * SECOND_US
+STEPS_US: Final = (
+    *(digit * 10**power for power in range(6) for digit in (1, 2, 5)),
+    *(seconds * SECOND_US for seconds in (1, 2, 5, 10, 15, 30)),
+    *(minutes * MINUTE_US for minutes in (1, 2, 5, 10, 15, 30)),
+    *(hours * 3_600 * SECOND_US for hours in (1, 2, 3, 6, 12)),
+    *(days * DAY_US for days in (1, 2, 7, 14, 28, 91)),
+    *(digit * 10**power * 365 * DAY_US for power in range(4) for digit in (1, 2, 5)),
+)
+BETWEEN_LABELS: Final = 3
+WIDTH: Final = 60
+NARROWEST_NAME: Final = len("2026-01-01")
+MANY: Final = 10
+SIGNS: Final = {"read": "o", "waiting": ".", "rejected": "x"}
+EDGES: Final = {0: "<", WIDTH + 1: ">"}
+LEGEND: Final = "o event (2..9, + several)  . waiting  x rejected  {bars}  ^ clock  < > outside"
+MOST_LANES: Final = 20
+"""How many keys a picture shows."""
+MOST_BARS: Final = 40
+"""How many sessions or timers of these keys it shows: the latest ones."""
+
+
+@attrs.frozen
+class Axis:
+    """The scale of a picture: the instants at which it begins and ends, in microseconds."""
+
+    first_us: int
+    last_us: int
+
+    def column(self, instant: datetime) -> int:
+        """Return the column of an instant: 0 before the first, WIDTH + 1 after the last."""
+        place = (micros_of(instant) - self.first_us) / (self.last_us - self.first_us)
+        if not 0 <= place <= 1:
+            return 0 if place < 0 else WIDTH + 1
+        return 1 + round(place * (WIDTH - 1))
+
+    def labels_and_rule(self) -> tuple[str, str]:
+        """Return the labels of round instants, as many as have room, and a line with ticks."""
+        span = self.last_us - self.first_us
+        room = {step: len(_label(instant_of(step), step)) + BETWEEN_LABELS for step in STEPS_US}
+        step = next(step for step in STEPS_US if span * room[step] <= step * WIDTH)
+        first = -(-self.first_us // step) * step
+        labels, rule = [" "] * (WIDTH + 2), [" ", *["-"] * WIDTH]
+        free = 0
+        for instant in map(instant_of, range(first, self.last_us + 1, step)):
+            column, text = self.column(instant), _label(instant, step)
+            rule[column] = "|"
+            if column >= free:
+                labels[column:] = [*text, *labels[column + len(text) :]]
+                free = column + len(text) + 1
+        return "".join(labels), "".join(rule)
+
+
+def _label(instant: datetime, step_us: int) -> str:
+    """Return the day of a tick, or its time of day where there are several ticks a day."""
+    if step_us >= DAY_US:
+        return f"{instant:%Y-%m-%d}"
+    return clock_text(instant).rpartition(" ")[2]
+
+
+@attrs.frozen
+class Event:
+    """An event to draw: whose it is, when it happened, and what became of it."""
+
+    key: Any
+    at: datetime
+    fate: Fate
+
+
+@attrs.frozen
+class Span:
+    """A session to draw; its end is exclusive, and `rule` is what ends it, where that is known."""
+
+    key: Any
+    start: datetime
+    end: datetime
+    is_open: bool
+    rule: ClosedBy | None = None
+
+    def line(self, axis: Axis) -> str:
+        first, last = axis.column(self.start), axis.column(self.end)
+        bar = f"[{('-' if self.is_open else '=') * (last - first - 1)})"
+        word, rule = "open" if self.is_open else "closed", f", {self.rule}" if self.rule else ""
+        caption = f"{word} {clock_text(self.start)} to {clock_text(self.end)}{rule}"
+        return f"{' ' * first + bar:{WIDTH + 2}} {caption}"
+
+
+@attrs.frozen
+class Mark:
+    """A timer to draw: whose it is, its name, for when it was set, and whether it still is."""
+
+    key: Any
+    name: str
+    at: datetime
+    is_set: bool
+
+    def line(self, axis: Axis) -> str:
+        sign, words = ("T", "set for") if self.is_set else ("!", "went off")
+        shown = f"{' ' * axis.column(self.at) + sign:{WIDTH + 2}}"
+        return f"{shown} {self.name} {words} {clock_text(self.at)}"
+
+
+BARS: Final = {Span: "[==) closed  [--) open", Mark: "T timer set  ! went off"}
+
+
+@attrs.frozen
+class Timeline:
+    """
+    What to draw, a lane for each key: events, sessions or timers, and where the clocks stood.
+
+    The axis spans the sessions or timers, and the events that were not rejected. A rejected event
+    may be years away, and a watermark is often moved far on to close everything: both are shown at
+    the edge, and so are events that the picture isn't about (`others`).
+    """
+
+    events: Sequence[Event]
+    bars: Sequence[Span | Mark]
+    clocks: Mapping[str, Sequence[datetime]]
+    others: Sequence[Event] = ()
+
+    def as_text(self) -> list[str]:
+        """Draw what has room, and say how much else there is; no line where there is nothing."""
+        keys = [*dict.fromkeys(one.key for one in (*self.events, *self.others, *self.bars))]
+        lanes = {key: literal(key) for key in keys[:MOST_LANES]}
+        bars = [bar for bar in self.bars if bar.key in lanes]
+        shown = bars[-MOST_BARS:]
+        axis = self._axis([event for event in self.events if event.key in lanes], shown)
+        if axis is None:
+            return []
+        labels, rule = axis.labels_and_rule()
+        rows = [(f"{instant_of(axis.first_us):%Y-%m-%d}", labels), ("", rule)]
+        for key, name in sorted(lanes.items(), key=lambda lane: lane[1]):
+            events = [event for event in (*self.events, *self.others) if event.key == key]
+            rows.append((name, _line(dict(_signs(axis, events)))))
+            rows += [("", bar.line(axis)) for bar in shown if bar.key == key]
+        for name, instants in self.clocks.items():
+            line = _line({axis.column(instant): "^" for instant in instants})
+            rows.append((name, f"{line} {clock_text(instants[-1])}"))
+        width = max([NARROWEST_NAME, *map(len, lanes.values())])
+        legend = "  ".join(dict.fromkeys(BARS[type(bar)] for bar in shown)) or BARS[Span]
+        left_out = {
+            "more keys": len(keys) - len(lanes),
+            "earlier sessions or timers of these keys": len(bars) - len(shown),
+        }
+        return [
+            *(f"{name:{width}} {line}".rstrip() for name, line in rows),
+            LEGEND.format(bars=legend),
+            *(f"and {count} {what}" for what, count in left_out.items() if count),
+        ]
+
+    def _axis(self, events: Sequence[Event], bars: Sequence[Span | Mark]) -> Axis | None:
+        """Return the scale; None where there is nothing to draw."""
+        shown = [event.at for event in events if event.fate != "rejected"]
+        for bar in bars:
+            shown += [bar.at] if isinstance(bar, Mark) else [bar.start, bar.end]
+        stood = [instant for instants in self.clocks.values() for instant in instants]
+        shown = shown or [*map(attrgetter("at"), events), *stood]
+        if not shown:
+            return None
+        first, last = micros_of(min(shown)), micros_of(max(shown))
+        return Axis(first, last if first < last else first + MINUTE_US)
+
+
+def _signs(axis: Axis, events: Sequence[Event]) -> Iterator[tuple[int, str]]:
+    for fate, sign in SIGNS.items():
+        counts = Counter(axis.column(event.at) for event in events if event.fate == fate)
+        for column, count in counts.items():
+            many = str(count) if count < MANY else "+"
+            yield column, many if fate == "read" and count > 1 else sign
+
+
+def _line(signs: Mapping[int, str]) -> str:
+    """Return signs in their columns; what lies outside is shown by its direction."""
+    shown = {column: EDGES.get(column, sign) for column, sign in signs.items()}
+    return "".join(shown.get(column, " ") for column in range(WIDTH + 2))
