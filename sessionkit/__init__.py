@@ -7,8 +7,7 @@ functions over them. The names here need no Spark; what runs on Spark is in `ses
 
 from typing import TYPE_CHECKING
 
-from sessionkit._installed import warn_of_another
-from sessionkit._lazy import lazy_names
+from sessionkit._package import lazy_names, warn_of_another
 
 __all__ = [
     "Aggregates",
@@ -58,7 +57,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from sessionkit._engine.counts import Counts
-    from sessionkit._installed import __version__ as __version__
+    from sessionkit._package import __version__ as __version__
     from sessionkit.errors import (
         BalanceError,
         DriverError,
@@ -116,7 +115,7 @@ else:
         "sessionkit.state",
         "sessionkit.spec",
         "sessionkit._engine.counts",
-        "sessionkit._installed",
+        "sessionkit._package",
     )
 
 warn_of_another()

@@ -13,8 +13,7 @@ from importlib import import_module
 from importlib.resources import files
 from typing import Any
 
-from sessionkit._printable import printable
-from sessionkit.errors import SessionkitError, with_hint
+from sessionkit.errors import SessionkitError, printable, with_hint
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -5,8 +5,174 @@ A sink, a source or a preset of your own may take durations as text, say what is
 argument is misspelt, and say which extra to install.
 """
 
-from sessionkit._arguments import explained, explains
-from sessionkit._installed import check_extra
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sized
+from difflib import get_close_matches
+from keyword import iskeyword
+from types import MappingProxyType
+from typing import Any, Final, ParamSpec, TypeVar, get_args, get_origin
+
+import attrs
+
 from sessionkit._instants import Duration, duration
+from sessionkit._package import check_extra
+from sessionkit.errors import SpecError, with_hint
 
 __all__ = ["Duration", "check_extra", "duration", "explained", "explains"]
+
+T = TypeVar("T")
+P = ParamSpec("P")
+NONE: Final[Mapping[str, str]] = MappingProxyType({})
+REST: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def explained(examples: Mapping[str, str] = NONE) -> Callable[[type[T]], type[T]]:
+    """
+    Let a class say which arguments are meant, and which are missing.
+
+    Args:
+        examples: What to write for arguments that are missing, by their names.
+    """
+
+    def explain(cls: Any) -> Any:
+        make, check = cls.__init__, _checked(cls, examples)
+
+        @functools.wraps(make)
+        def init(self: Any, *values: Any, **named: Any) -> None:
+            check(values, named)
+            make(self, *values, **named)
+
+        cls.__init__ = init
+        return cls
+
+    return explain
+
+
+def explains(function: Callable[P, T]) -> Callable[P, T]:
+    """Let a function say which arguments are meant, and which are missing."""
+    check = _checked(function, NONE)
+
+    @functools.wraps(function)
+    def call(*values: P.args, **named: P.kwargs) -> T:
+        check(values, named)
+        return function(*values, **named)
+
+    return call
+
+
+def _checked(
+    called: Any, examples: Mapping[str, str]
+) -> Callable[[Sized, Mapping[str, object]], None]:
+    """Return what raises a `SpecError` for arguments that a class or a function doesn't take."""
+    signature = inspect.signature(called).parameters
+    kinds = {one.kind for one in signature.values()}
+    known = {name: one for name, one in signature.items() if one.kind not in REST}
+    places = [one.name for one in known.values() if one.kind is not one.KEYWORD_ONLY]
+    needed = [one.name for one in known.values() if one.default is one.empty]
+
+    def check(values: Sized, named: Mapping[str, object]) -> None:
+        for name in named if inspect.Parameter.VAR_KEYWORD not in kinds else ():
+            if name not in known:
+                found = f"{called.__name__} has no argument `{name}`"
+                raise SpecError(with_hint(found, _meant(name, known)))
+        if len(values) > len(places) and inspect.Parameter.VAR_POSITIONAL not in kinds:
+            raise SpecError(_too_many(called.__name__, len(values), known, named))
+        missing = [name for name in needed if name not in {*named, *places[: len(values)]}]
+        if missing and len(values) <= len(places):
+            found = f"{called.__name__} needs {', '.join(f'`{name}`' for name in missing)}"
+            added = ", ".join(examples.get(name, f"{name}=...") for name in missing)
+            raise SpecError(with_hint(found, f"add {added}"))
+
+    return check
+
+
+def _too_many(
+    function: str, count: int, known: Mapping[str, inspect.Parameter], named: Mapping[str, object]
+) -> str:
+    """Return the text for more values without a name than there may be."""
+    places = [one.name for one in known.values() if one.kind is not one.KEYWORD_ONLY]
+    own = [f"`{name}`" for name in places if name != "self"]
+    others = [name for name in known if name not in {*places, *named}][: count - len(places)]
+    first = f"only {', '.join(own)}" if own else "nothing"
+    found = f"{function} takes {first} without a name"
+    hint = f"name the others, such as {', '.join(f'{name}=...' for name in others or ['name'])}"
+    return with_hint(f"{found}, found {count - len(places) + len(own)} values", hint)
+
+
+def _meant(name: str, known: Mapping[str, inspect.Parameter]) -> str:
+    """Return the hint for an argument that isn't known: it may be one of a group."""
+    places = {
+        field: f"{one.name}={group.__name__}({field}=...)"
+        for one in known.values()
+        for group in reversed(_groups(one))
+        for field in inspect.signature(group).parameters
+    } | {argument: f"{argument}=..." for argument in known}
+    if name in places:
+        return f"write {places[name]}"
+    near = get_close_matches(name, places, n=1)
+    return f"did you mean `{places[near[0]]}`?" if near else f"it has {', '.join(known)}"
+
+
+def _groups(argument: inspect.Parameter) -> list[type[Any]]:
+    """Return the classes of values that an argument takes: that of its default, or those named."""
+    if argument.default is not argument.empty:
+        return [type(argument.default)] if attrs.has(type(argument.default)) else []
+    named = [get_origin(one) or one for one in get_args(argument.annotation)]
+    return [one for one in named if isinstance(one, type) and attrs.has(one)]
+
+
+def spelled_out(function: Any, cls: type[Any], *, but: str) -> None:
+    """Let `help()` show the arguments of a class, but for one, in place of `**settings`."""
+    own, settings = inspect.signature(function), inspect.signature(cls).parameters.values()
+    shown = [one for one in own.parameters.values() if one.kind is not one.VAR_KEYWORD]
+    taken = [one for one in settings if one.name != but]
+    shown += sorted(taken, key=lambda one: one.default is not one.empty)
+    function.__signature__ = own.replace(parameters=shown)
+
+
+def choice(_: Any, attribute: "attrs.Attribute[Any]", value: object) -> None:
+    """Check an attribute that takes one of several texts: those of its `Literal`."""
+    options = get_args(attribute.type)
+    if value not in options:
+        found = (
+            f"`{attribute.name}` must be one of {', '.join(map(repr, options))}, found {value!r}"
+        )
+        raise SpecError(with_hint(found, f"the default is {attribute.default!r}"))
+
+
+def group(_: Any, attribute: "attrs.Attribute[Any]", value: object) -> None:
+    """Check an attribute that takes a frozen value of others, such as its default."""
+    cls = type(attribute.default)
+    if not isinstance(value, cls):
+        found = f"`{attribute.name}` must be a {cls.__name__}, found {value!r}"
+        raise SpecError(with_hint(found, f"write {attribute.name}={cls.__name__}(...)"))
+
+
+def at_least_one(_: Any, attribute: "attrs.Attribute[Any]", value: object) -> None:
+    if value is None and attribute.default is None:
+        return
+    if type(value) is not int or value < 1:
+        found = f"`{attribute.name}` must be a whole number from 1, found {value!r}"
+        default = attribute.default if type(attribute.default) in (int, type(None)) else 1
+        hint = "leave it out" if default is None else f"leave it out for the default, {default}"
+        raise SpecError(with_hint(found, hint))
+
+
+def column_name(_: Any, attribute: "attrs.Attribute[str]", value: object) -> None:
+    if not isinstance(value, str) or not value:
+        found = f"`{attribute.name}` must be the name of a column, found {value!r}"
+        raise SpecError(with_hint(found, f'write {attribute.name}="ts"'))
+
+
+def check_field(name: object, what: str, hint: str) -> None:
+    """Check a name that becomes a field: classes are made by code that is written with it."""
+    is_name = isinstance(name, str) and name.isidentifier() and not iskeyword(name)
+    if not is_name or name == "self":
+        raise SpecError(with_hint(f"{what}{name!r} can't be the name of a field", hint))
+
+
+def flag(_: Any, attribute: "attrs.Attribute[bool]", value: object) -> None:
+    if not isinstance(value, bool):
+        found = f"`{attribute.name}` must be True or False, found {value!r}"
+        raise SpecError(with_hint(found, f"leave it out for {attribute.default}"))

@@ -39,6 +39,7 @@ __all__ = [
     "TimerError",
     "UnsupportedError",
     "UserFunctionError",
+    "printable",
     "with_hint",
 ]
 
@@ -122,3 +123,16 @@ class ExpectationError(SessionkitError, AssertionError):
 def with_hint(message: str, hint: str) -> str:
     """Return the message, a blank line and the hint: the format of every message."""
     return f"{message}\n\nHint: {hint}"
+
+
+def printable(text: str, *, keep: str = "") -> str:
+    r"""
+    Return text from outside as a terminal or a log may show it: `\x1b` is written out.
+
+    Otherwise a name could move the cursor, change the title of the window or turn a line around.
+    What is in `keep` stays as it is, such as a line feed.
+    """
+    return "".join(
+        one if one.isprintable() or one in keep else one.encode("unicode_escape").decode()
+        for one in text
+    )

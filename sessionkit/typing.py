@@ -1,9 +1,15 @@
 """The public protocols and aliases: what sessionkit expects of the things it is handed."""
 
 from collections.abc import Iterable
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
-from sessionkit._classes import Record
+if TYPE_CHECKING:
+    import attrs
+    from _typeshed import DataclassInstance
+
+    Record: TypeAlias = attrs.AttrsInstance | DataclassInstance
+else:
+    Record = object
 
 __all__ = ["FinishResult", "GroupStateLike"]
 

@@ -21,7 +21,7 @@ from sessionkit import (
     Storage,
 )
 from sessionkit import aggregates as agg
-from sessionkit._arguments import explains
+from sessionkit.arguments import explains
 from sessionkit.spark import Kafka, sessions, start_query
 from sessionkit.testing import SessionDriver
 

@@ -39,7 +39,7 @@ def test_the_tree_is_the_one_drawn() -> None:
 
 def test_every_error_is_exported() -> None:
     """What can be raised can be caught by name."""
-    assert {*CLASSES, "with_hint"} == set(errors.__all__)
+    assert {*CLASSES, "printable", "with_hint"} == set(errors.__all__)
 
 
 @pytest.mark.parametrize("name", CLASSES)

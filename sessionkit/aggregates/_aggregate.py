@@ -20,8 +20,7 @@ from sessionkit.aggregates._conditions import Condition, check_condition, type_i
 from sessionkit.aggregates._rows import EventRows
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.state._collections import Field, ListType, OptionalType, inner_type
-from sessionkit.state._scalars import BoolType, DecimalType, IntType
-from sessionkit.state._times import TimedeltaType
+from sessionkit.state._scalars import BoolType, DecimalType, IntType, TimedeltaType
 from sessionkit.state._types import FieldType
 
 

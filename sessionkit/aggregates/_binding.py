@@ -6,13 +6,12 @@ from typing import Any, Final, get_args
 
 import attrs
 
-from sessionkit._arguments import check_field
-from sessionkit._classes import attributes_of
 from sessionkit.aggregates._aggregate import BoundAggregate, Kind
+from sessionkit.arguments import check_field
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import OptionalType
-from sessionkit.state._fields import fields_of
+from sessionkit.state._fields import attributes_of, fields_of
 
 RENAME: Final = "use letters, digits and underscores, and no word of Python's"
 

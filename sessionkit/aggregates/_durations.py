@@ -7,7 +7,6 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from sessionkit._arguments import explains
 from sessionkit._arrays import (
     Numbers,
     array_of,
@@ -29,9 +28,10 @@ from sessionkit.aggregates._aggregate import (
 from sessionkit.aggregates._conditions import Condition
 from sessionkit.aggregates._numbers import counted
 from sessionkit.aggregates._rows import EventRows
+from sessionkit.arguments import explains
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.state._collections import Field, ListType
-from sessionkit.state._times import DatetimeType, TimedeltaType
+from sessionkit.state._scalars import DatetimeType, TimedeltaType
 
 MOST_CAPS: Final = 100_000
 

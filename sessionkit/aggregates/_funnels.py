@@ -14,7 +14,6 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from sessionkit._arguments import explains
 from sessionkit._arrays import (
     Array,
     Mask,
@@ -36,10 +35,10 @@ from sessionkit.aggregates._aggregate import (
 )
 from sessionkit.aggregates._conditions import Condition
 from sessionkit.aggregates._rows import EventRows
+from sessionkit.arguments import explains
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.state._collections import Field, ListType
-from sessionkit.state._scalars import IntType
-from sessionkit.state._times import DatetimeType
+from sessionkit.state._scalars import DatetimeType, IntType
 
 MOST_STEPS: Final = 32
 """As in ClickHouse."""

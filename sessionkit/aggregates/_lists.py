@@ -6,7 +6,6 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from sessionkit._arguments import explains
 from sessionkit._arrays import array_of, coded, lists_of, numbers_of, owners_of, places_in
 from sessionkit._order import total_order
 from sessionkit.aggregates._aggregate import (
@@ -19,11 +18,11 @@ from sessionkit.aggregates._aggregate import (
 )
 from sessionkit.aggregates._conditions import Condition
 from sessionkit.aggregates._rows import EventRows
+from sessionkit.arguments import explains
 from sessionkit.errors import SpecError, StateValueError, with_hint
 from sessionkit.state._codec import encode_column
 from sessionkit.state._collections import Field, ListType
-from sessionkit.state._scalars import IntType
-from sessionkit.state._times import DatetimeType
+from sessionkit.state._scalars import DatetimeType, IntType
 from sessionkit.state._types import FieldType
 
 

@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit._arguments import explains
 from sessionkit._arrays import Array, Mask, Numbers, array_of, numbers_of, whole
 from sessionkit.aggregates._aggregate import (
     Aggregate,
@@ -26,10 +25,10 @@ from sessionkit.aggregates._aggregate import (
 )
 from sessionkit.aggregates._conditions import Condition
 from sessionkit.aggregates._rows import EventRows
+from sessionkit.arguments import explains
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.state._collections import Field
-from sessionkit.state._scalars import BoolType, DecimalType, FloatType, IntType
-from sessionkit.state._times import TimedeltaType
+from sessionkit.state._scalars import BoolType, DecimalType, FloatType, IntType, TimedeltaType
 from sessionkit.state._types import FieldType
 
 BITS: Final = 32

@@ -16,7 +16,6 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from sessionkit._arguments import explains
 from sessionkit._arrays import Array, Mask, Numbers, array_of, lists_of, numbers_of, places_in
 from sessionkit.aggregates._aggregate import (
     Aggregate,
@@ -27,10 +26,10 @@ from sessionkit.aggregates._aggregate import (
 )
 from sessionkit.aggregates._conditions import Condition
 from sessionkit.aggregates._rows import EventRows
+from sessionkit.arguments import explains
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.state._collections import Field, ListType
-from sessionkit.state._scalars import FloatType, IntType
-from sessionkit.state._times import TimedeltaType
+from sessionkit.state._scalars import FloatType, IntType, TimedeltaType
 from sessionkit.state._types import FieldType
 
 RELATIVE_ERRORS: Final = (0.0001, 0.5)

@@ -6,14 +6,13 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from sessionkit._arguments import explains
 from sessionkit._arrays import Array, Mask, Numbers, array_of, is_number, numbers_of, ranked, whole
 from sessionkit.aggregates._aggregate import Aggregate, BoundAggregate, Kind, field_of
 from sessionkit.aggregates._conditions import Condition
 from sessionkit.aggregates._rows import EventRows
+from sessionkit.arguments import explains
 from sessionkit.state._collections import Field, OptionalType
-from sessionkit.state._scalars import IntType
-from sessionkit.state._times import DatetimeType
+from sessionkit.state._scalars import DatetimeType, IntType
 
 LARGEST: Final = np.iinfo(np.int64).max
 SMALLEST: Final = np.iinfo(np.int64).min

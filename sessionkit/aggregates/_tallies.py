@@ -7,7 +7,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit._arguments import explains
 from sessionkit._arrays import (
     Numbers,
     coded,
@@ -28,6 +27,7 @@ from sessionkit.aggregates._aggregate import (
 )
 from sessionkit.aggregates._conditions import Condition
 from sessionkit.aggregates._rows import EventRows
+from sessionkit.arguments import explains
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.state._collections import Field, ListType, OptionalType
 from sessionkit.state._scalars import IntType

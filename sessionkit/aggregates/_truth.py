@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit._arguments import explains
 from sessionkit._arrays import mask_of
 from sessionkit._instants import Duration
 from sessionkit._instants import duration as _span
@@ -18,6 +17,7 @@ from sessionkit.aggregates._conditions import Condition, check_condition, evalua
 from sessionkit.aggregates._durations import DurationOfSession, duration
 from sessionkit.aggregates._numbers import Count, count
 from sessionkit.aggregates._rows import EventRows
+from sessionkit.arguments import explains
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.state._collections import Field
 from sessionkit.state._scalars import BoolType

@@ -1,6 +1,6 @@
 """Specs on Spark, and the tools around them: the only package of the core that imports pyspark."""
 
-from sessionkit._installed import check_extra
+from sessionkit._package import check_extra
 
 try:
     import pyspark  # noqa: F401 (what follows needs it)

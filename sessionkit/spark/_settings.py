@@ -10,7 +10,7 @@ import pyspark
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from sessionkit._arguments import explains
+from sessionkit.arguments import explains
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spark._grouping import PARTITIONS
 from sessionkit.spark._libraries import is_connect, release_of

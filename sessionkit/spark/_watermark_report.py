@@ -13,9 +13,9 @@ import attrs
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sessionkit._arguments import explains
 from sessionkit._engine.wire.packing import WATERMARK_COLUMN
 from sessionkit._instants import EPOCH, duration_text
+from sessionkit.arguments import explains
 from sessionkit.spark.progress import (
     DROPPED,
     event_times_in,

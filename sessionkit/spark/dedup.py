@@ -10,8 +10,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.window import WindowSpec
 
-from sessionkit._arguments import explains
 from sessionkit._instants import Duration, duration_text, span_us
+from sessionkit.arguments import explains
 from sessionkit.errors import SchemaError, SpecError, with_hint
 from sessionkit.spark._columns import check_columns, column, read_delay
 from sessionkit.spark.watermarks import Watermark, declare_watermark, declared_watermarks

@@ -14,10 +14,10 @@ from pyspark.errors import PySparkNotImplementedError
 from pyspark.sql import Observation
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sessionkit._arguments import explained, explains
 from sessionkit._engine.counts import COUNTED, DECLARED, Counts
 from sessionkit._engine.logic import BucketStats
 from sessionkit._instants import EPOCH, instant_of
+from sessionkit.arguments import explained, explains
 from sessionkit.errors import (
     BalanceError,
     SessionkitError,

@@ -10,8 +10,8 @@ import attrs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sessionkit._arguments import explains
 from sessionkit._instants import Duration, duration
+from sessionkit.arguments import explains
 from sessionkit.errors import SpecError, StateMismatchError, with_hint
 from sessionkit.spark._columns import A_STREAM, check_frame
 from sessionkit.spark._logs import Logs, check_logs, query_id_of

@@ -10,11 +10,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from sessionkit._arguments import check_field, explains
 from sessionkit._instants import Duration
 from sessionkit.aggregates import Aggregate
 from sessionkit.aggregates._aggregate import Kind
 from sessionkit.aggregates._conditions import fields_of_condition
+from sessionkit.arguments import check_field, explains
 from sessionkit.errors import SchemaError, SpecError, with_hint
 from sessionkit.spark._columns import ANY_FRAME, check_columns, check_frame, near
 from sessionkit.spark.jobs.run import sessionize
@@ -190,19 +190,21 @@ def sessions(
         "memory": memory,
     }
     return Sessions(
-        frame, {key: annotation_of(frame.schema[key].dataType, key) for key in keys}, settings
+        frame,
+        {key: annotation_of_column(frame.schema[key].dataType, key) for key in keys},
+        settings,
     )
 
 
-def annotation_of(kind: T.DataType, path: str) -> Any:
+def annotation_of_column(kind: T.DataType, path: str) -> Any:
     """Return what a field that is read from a column of this type is annotated with."""
     match kind:
         case T.DecimalType():
             return Annotated[Decimal, DecimalType(kind.precision, kind.scale)]
         case T.ArrayType():
-            return GenericAlias(list, annotation_of(kind.elementType, f"{path}[]") | None)
+            return GenericAlias(list, annotation_of_column(kind.elementType, f"{path}[]") | None)
         case T.MapType(keyType=T.StringType()):
-            values = annotation_of(kind.valueType, f"{path}[]") | None
+            values = annotation_of_column(kind.valueType, f"{path}[]") | None
             return GenericAlias(dict, (str, values))
         case T.StructType():
             return _class("Struct", kind.fields, f"{path}.")
@@ -220,6 +222,6 @@ def _class(name: str, columns: Iterable[T.StructField], path: str = "") -> type[
     for one in columns:
         hint = "rename it, with letters, digits and underscores, or select the columns without it"
         check_field(one.name, f"the column `{path}{one.name}`: ", hint)
-        kind = annotation_of(one.dataType, path + one.name) | None
+        kind = annotation_of_column(one.dataType, path + one.name) | None
         fields[one.name] = attrs.field(type=kind, alias=one.name)
     return attrs.make_class(name, fields, frozen=True)

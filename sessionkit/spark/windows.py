@@ -19,8 +19,8 @@ import attrs
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from sessionkit._arguments import explains
 from sessionkit._instants import Duration, duration, duration_text
+from sessionkit.arguments import explains
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spark._columns import check_columns, column, quoted
 from sessionkit.spark._window_rules import (

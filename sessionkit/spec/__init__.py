@@ -1,10 +1,9 @@
 """Specs: what a user writes of a session, or of the state of a key. Valid once they exist."""
 
 from sessionkit.spec.base import AnySpec, Spec
-from sessionkit.spec.emission import Emit, Every
 from sessionkit.spec.logic import Aggregates, Events, Functions
 from sessionkit.spec.memory import Memory
-from sessionkit.spec.options import Inputs, Lateness, Results, Storage
+from sessionkit.spec.options import Emit, Every, Inputs, Lateness, Results, Storage
 from sessionkit.spec.session import AnySessionSpec, SessionSpec
 from sessionkit.spec.stateful import (
     AnyStatefulSpec,

@@ -1,18 +1,18 @@
 """The base of both kinds of spec: the arguments, what follows from them, and their checks."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property
+from itertools import pairwise
 from keyword import iskeyword
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, TypeAlias
 
 import attrs
 import pyarrow as pa
 
-from sessionkit._arguments import choice, column_name, group
 from sessionkit._arrays import INSTANT
-from sessionkit._classes import Record
 from sessionkit._instants import LAST_INSTANT_US, Duration, duration, span_us
+from sessionkit.arguments import choice, column_name, group
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spec.columns import (
     COUNTS_COLUMN,
@@ -22,15 +22,17 @@ from sessionkit.spec.columns import (
     rejected_fields,
     typed_columns,
 )
-from sessionkit.spec.options import Inputs, Lateness, Storage, read_columns
-from sessionkit.spec.upgrades import UpgradeStep, upgrade_steps
+from sessionkit.spec.functions import name_of
+from sessionkit.spec.options import Inputs, Lateness, Storage, Upgrade, read_columns
+from sessionkit.spec.signatures import signature_of
 from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import Field, OptionalType
-from sessionkit.state._scalars import StrType
-from sessionkit.state._times import DatetimeType
+from sessionkit.state._fields import is_record
+from sessionkit.state._scalars import DatetimeType, StrType
 from sessionkit.state._types import may_be_key
 from sessionkit.timeouts import Clock, EventTimeGap, SessionRules, TimeoutPolicy
 from sessionkit.timeouts._policies import deadlines_of
+from sessionkit.typing import Record
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -66,7 +68,7 @@ def _read_keys(value: Mapping[str, Any]) -> dict[str, Any]:
     return read_columns(value, "keys")
 
 
-def read_delay(value: Duration) -> timedelta:
+def read_watermark_delay(value: Duration) -> timedelta:
     span = duration(value, "watermark_delay", zero_allowed=True)
     if span % MILLISECOND:
         found = f"`watermark_delay` must be whole milliseconds, found {span}"
@@ -83,6 +85,16 @@ def _null() -> None:
     """Return what a column passed through is in events that were stored without it."""
 
 
+@attrs.frozen
+class UpgradeStep:
+    """How a state of a version, of class `old`, becomes one of the next, of class `new`."""
+
+    version: int
+    function: Callable[[Any], Any]
+    old: type[Any]
+    new: type[Any]
+
+
 @attrs.frozen(kw_only=True)
 class Spec(Generic[E, S, R]):
     """What both kinds of spec share. Users make one of the kinds, and never inherit from this."""
@@ -96,7 +108,7 @@ class Spec(Generic[E, S, R]):
     result: type[R] = attrs.field(init=False)
     timeout: TimeoutPolicy | SessionRules
     watermark_delay: timedelta | None = attrs.field(
-        default=None, converter=attrs.converters.optional(read_delay)
+        default=None, converter=attrs.converters.optional(read_watermark_delay)
     )
     order: Order = attrs.field(default="arrival", validator=choice)
     on_error: OnError = attrs.field(default="raise", validator=choice)
@@ -195,7 +207,7 @@ class Spec(Generic[E, S, R]):
     @cached_property
     def result_schema(self) -> pa.Schema:
         """The columns of a result row, under the names that users see."""
-        return schema_of(self.result_fields)
+        return arrow_schema(self.result_fields)
 
     @cached_property
     def fields_with_rejected(self) -> tuple[Field, ...]:
@@ -206,7 +218,7 @@ class Spec(Generic[E, S, R]):
 
     @cached_property
     def schema_with_rejected(self) -> pa.Schema:
-        return schema_of(self.fields_with_rejected)
+        return arrow_schema(self.fields_with_rejected)
 
     @cached_property
     def latest_event_us(self) -> int:
@@ -235,7 +247,7 @@ AnySpec: TypeAlias = Spec[Any, Any, Any]
 """A `SessionSpec` or a `StatefulSpec` of any classes, for annotations."""
 
 
-def schema_of(fields: Sequence[Field]) -> pa.Schema:
+def arrow_schema(fields: Sequence[Field]) -> pa.Schema:
     return pa.schema([pa.field(field.name, field.type.arrow) for field in fields])
 
 
@@ -256,7 +268,7 @@ def check_shared(spec: AnySpec) -> None:
     if spec.inputs.max_jump is not None and spec.event_time is None:
         found = "`max_jump` compares event times, and the spec has none"
         raise SpecError(with_hint(found, "add event_time=..., or leave it out"))
-    steps = upgrade_steps(spec.storage.upgrade, spec.storage.version, spec.state)
+    steps = _upgrade_steps(spec.storage.upgrade, spec.storage.version, spec.state)
     set_derived(spec, upgrade_steps=steps)
 
 
@@ -323,3 +335,43 @@ def check_kind(
         hint = "pass the frame first, and the spec after it"
     name = spec.__name__ if isinstance(spec, type) else "Visit"
     raise SpecError(with_hint(f"`{argument}` must be {wanted}, found {shown}", hint.format(name)))
+
+
+# -- the steps of an upgrade --
+
+
+def _upgrade_steps(upgrade: Upgrade, version: int, state: type[Any]) -> tuple[UpgradeStep, ...]:
+    """Return the steps from the oldest version that can be read to the present one, of a class."""
+    if not upgrade:
+        return ()
+    missing = sorted({*range(min(upgrade), version)} - upgrade.keys())
+    if missing or max(upgrade) >= version:
+        found = f"`upgrade` has the versions {', '.join(map(str, upgrade))}"
+        hint = f"it needs each version from the oldest up to {version - 1}"
+        raise SpecError(with_hint(f"{found}, and `version` is {version}", hint))
+    steps = [_step(start, function) for start, function in upgrade.items()]
+    for before, after in pairwise(steps):
+        _check_follows(before, after.old, f"`upgrade[{after.version}]` takes")
+    _check_follows(steps[-1], state, "the state is")
+    return tuple(steps)
+
+
+def _step(version: int, function: Callable[[Any], Any]) -> UpgradeStep:
+    where = f"`upgrade[{version}]` ({name_of(function)})"
+    hint = "write `def from_v1(old: VisitV1) -> Visit: ...`"
+    signature = signature_of(function)
+    if len(signature.parameters) != 1:
+        raise SpecError(with_hint(f"{where} must take the old state alone", hint))
+    old, new = signature.parameters[0].annotation, signature.returned.annotation
+    for found, what in ((old, "takes"), (new, "returns")):
+        if not is_record(found):
+            text = f"{where} must say by an annotation which class it {what}"
+            raise SpecError(with_hint(f"{text}, found {found!r}", hint))
+        codec_of(found)
+    return UpgradeStep(version, function, old, new)
+
+
+def _check_follows(step: UpgradeStep, cls: type[Any], what: str) -> None:
+    if step.new is not cls:
+        found = f"`upgrade[{step.version}]` returns {step.new.__name__}, and {what} {cls.__name__}"
+        raise SpecError(with_hint(found, f"let it return a {cls.__name__}"))

@@ -3,7 +3,6 @@
 from collections.abc import Collection
 from typing import Any, TypeAlias, get_args
 
-from sessionkit._classes import is_record
 from sessionkit.aggregates._conditions import check_condition, type_in
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spec.base import Order
@@ -11,9 +10,10 @@ from sessionkit.spec.functions import name_of
 from sessionkit.spec.logic import Aggregates, Events, Functions, Logic
 from sessionkit.spec.memory import Memory
 from sessionkit.spec.options import Lateness, Results, Storage
-from sessionkit.spec.signatures import check_function, check_key
+from sessionkit.spec.signatures import check_function, check_key_annotation
 from sessionkit.spec.views import Session
 from sessionkit.state._collections import inner_type
+from sessionkit.state._fields import is_record
 from sessionkit.state._scalars import IntType
 from sessionkit.timeouts import EventTimeGap, SessionRules
 
@@ -65,7 +65,7 @@ def check_sequence(event: type[Any], name: str) -> None:
 
 def check_functions(logic: AnyFunctions, keys: Collection[str], order: Order) -> None:
     for place in logic.keyed:
-        check_key(place, keys)
+        check_key_annotation(place, keys)
     if logic.merge is None and order != "event_time":
         found = "`merge` is missing: an event may bridge two open sessions"
         hint = 'pass merge=..., or order="event_time", where no event can come between'
@@ -96,7 +96,7 @@ def _named(logic: AnyLogic) -> str:
     return f"a spec of {'aggregates' if isinstance(logic, Aggregates) else 'events'}"
 
 
-def check_rules(rules: SessionRules, logic: AnyLogic, order: Order) -> None:
+def check_session_rules(rules: SessionRules, logic: AnyLogic, order: Order) -> None:
     for name, predicate in rules.predicates.items():
         if callable(predicate):
             check_function(predicate, name, event=logic.event)
@@ -146,7 +146,7 @@ def _check_remember(memory: Memory[Any], logic: AnyLogic, keys: Collection[str])
         raise SpecError(with_hint(found, hint))
     signature = check_function(memory.remember, "remember", session=Session, state=logic.state)
     for place in signature.parameters[:1]:
-        check_key(place, keys)
+        check_key_annotation(place, keys)
     for place in (*signature.parameters[:1], *logic.keyed):
         for cls in get_args(place.annotation)[1:]:
             if is_record(cls) and cls is not remembered:

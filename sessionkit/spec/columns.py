@@ -9,8 +9,15 @@ import attrs
 
 from sessionkit.state._collections import AttrsType, Field, ListType, OptionalType, inner_type
 from sessionkit.state._fields import field_type
-from sessionkit.state._scalars import BoolType, DecimalType, EnumType, IntType, StrType
-from sessionkit.state._times import DatetimeType, TimedeltaType
+from sessionkit.state._scalars import (
+    BoolType,
+    DatetimeType,
+    DecimalType,
+    EnumType,
+    IntType,
+    StrType,
+    TimedeltaType,
+)
 from sessionkit.state._types import FieldType
 
 Role: TypeAlias = Literal["key", "event", "passthrough"]

@@ -13,8 +13,6 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import attrs
 
-from sessionkit._arguments import check_field, explained
-from sessionkit._classes import Record, attributes_of, is_frozen, is_record
 from sessionkit.aggregates._aggregate import Aggregate, BoundAggregate
 from sessionkit.aggregates._binding import (
     bound_aggregates,
@@ -22,6 +20,7 @@ from sessionkit.aggregates._binding import (
     check_result,
     class_of_results,
 )
+from sessionkit.arguments import check_field, explained
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spec.base import E, R, S, set_derived
 from sessionkit.spec.functions import FinishMethod, name_of
@@ -38,10 +37,9 @@ from sessionkit.spec.signatures import (
 )
 from sessionkit.spec.views import Session
 from sessionkit.state._codec import codec_of
-from sessionkit.state._fields import fields_of
-from sessionkit.typing import FinishResult
+from sessionkit.state._fields import FACTORY, attributes_of, fields_of, is_frozen, is_record
+from sessionkit.typing import FinishResult, Record
 
-FACTORY: Final[Any] = attrs.Factory  # a class, which its stub declares as a function
 Row = TypeVar("Row", bound=Record)
 Create: TypeAlias = Callable[[Any, E], S] | Callable[[Any, E, datetime], S]
 Update: TypeAlias = Callable[[S, E], S | None] | Callable[[S, E, datetime], S | None]

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Generic
 
 import attrs
 
-from sessionkit._arguments import explained
 from sessionkit._instants import Duration, duration
+from sessionkit.arguments import explained
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spec.base import set_derived
 from sessionkit.spec.functions import name_of

@@ -6,7 +6,6 @@ from datetime import datetime
 from types import FunctionType
 from typing import Any, Generic, Literal, Protocol, Required, TypeAlias, TypedDict, TypeVar
 
-from sessionkit._classes import Record
 from sessionkit._instants import Duration
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spec.base import OnError, Order
@@ -14,7 +13,7 @@ from sessionkit.spec.functions import FinishMethod
 from sessionkit.spec.memory import Memory
 from sessionkit.spec.options import Inputs, Lateness, Results, Storage
 from sessionkit.timeouts import EventTimeGap, SessionRules
-from sessionkit.typing import FinishResult
+from sessionkit.typing import FinishResult, Record
 
 E = TypeVar("E", bound=Record)
 S = TypeVar("S", bound=Record)

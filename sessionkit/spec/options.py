@@ -1,5 +1,6 @@
-"""The options of a spec that few need: lateness, results, inputs and storage."""
+"""The options of a spec that few need: lateness, results and `Every`, inputs and storage."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property
@@ -7,16 +8,26 @@ from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
-from sessionkit._arguments import at_least_one, choice, explained, flag
-from sessionkit._instants import Duration, duration
+from sessionkit._instants import Duration, duration, duration_text
+from sessionkit.arguments import at_least_one, choice, explained, flag
 from sessionkit.errors import SpecError, with_hint
-from sessionkit.spec.emission import Every, read_emit
+from sessionkit.timeouts import Clock
 
 Upgrade: TypeAlias = Mapping[int, Callable[[Any], Any]]
 LARGEST_BUCKET_COUNT: Final = 65_536
 BUCKETS: Final = 64
 """How many buckets there are where neither a spec nor a stream says it."""
 BUCKETS_A_PARTITION: Final = 4
+TEXT: Final = re.compile(
+    r"every\s+(?:(?P<events>\d+)\s+events?|(?P<span>.+?)(?:\s+of\s+(?P<clock>event|processing)"
+    r"\s+time)?)",
+    re.ASCII,
+)
+HINT: Final = (
+    'write "on_close", "on_update", "every 100 events", "every 5 minutes" or '
+    '"every 5 minutes of processing time"'
+)
+CLOCKS: Final[dict[str, Clock]] = {"event": "event_time", "processing": "processing_time"}
 
 
 # -- how an argument is read --------------------------------------------------------------------
@@ -47,6 +58,10 @@ def _read_jump(value: Duration | None) -> timedelta | None:
 
 def _read_repeats(value: Duration | None) -> timedelta | None:
     return None if value is None else duration(value, "drop_duplicates_for", zero_allowed=True)
+
+
+def _read_span(value: Duration | None) -> timedelta | None:
+    return None if value is None else duration(value, "duration")
 
 
 def _read_allowed(value: Duration | None) -> timedelta | None:
@@ -123,6 +138,65 @@ class Lateness:
 
 
 @explained()
+@attrs.frozen
+class Every:
+    """
+    How often a session that is open gives a row: `Every("5 minutes")`, or `Every(events=100)`.
+
+    A row comes at the end of a micro-batch, and only where the session has taken events since its
+    last row.
+
+    Attributes:
+        duration: Once its clock has moved on by so long since the session began, or gave a row.
+        events: Once the session has taken so many events since then, those of sessions that became
+            part of it included.
+        clock: That of `duration`: `"event_time"`, so the watermark, or `"processing_time"`.
+
+    Raises:
+        SpecError: Not exactly one of `duration` and `events` is given, or one can't work.
+    """
+
+    duration: timedelta | None = attrs.field(default=None, converter=_read_span)
+    events: int | None = attrs.field(default=None, kw_only=True, validator=at_least_one)
+    clock: Clock = attrs.field(default="event_time", kw_only=True, validator=choice)
+
+    def __attrs_post_init__(self) -> None:
+        if (self.duration is None) == (self.events is None):
+            found = "`Every` takes a duration or a number of events, one of the two"
+            raise SpecError(with_hint(found, 'write Every("5 minutes") or Every(events=100)'))
+        if self.duration is None and self.clock != "event_time":
+            found = "`Every` has a clock, and counts events"
+            raise SpecError(with_hint(found, "leave `clock` out, or write a duration"))
+
+    def __str__(self) -> str:
+        if self.duration is None:
+            return f"every {self.events} event{'' if self.events == 1 else 's'}"
+        of = " of processing time" if self.clock == "processing_time" else ""
+        return f"every {duration_text(self.duration)}{of}"
+
+
+Emit: TypeAlias = Every | str
+"""
+When a session gives rows: what `Results(emit=...)` takes.
+
+`"on_close"`: once, when it is over. `"on_update"`: also after each micro-batch that gave it events.
+An `Every`, or a text for one such as `"every 5 minutes"`: also so often.
+"""
+
+
+def _read_emit(value: object) -> Any:
+    if isinstance(value, Every) or value in ("on_close", "on_update"):
+        return value
+    found = TEXT.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        raise SpecError(with_hint(f"`emit` can't be {value!r}", HINT))
+    if found["events"] is not None:
+        return Every(events=int(found["events"]))
+    span = duration(found["span"], "emit")
+    return Every(span, clock=CLOCKS[found["clock"] or "event"])
+
+
+@explained()
 @attrs.frozen(kw_only=True)
 class Results:
     """
@@ -141,7 +215,7 @@ class Results:
     """
 
     emit: Literal["on_close", "on_update"] | Every = attrs.field(
-        default="on_close", converter=read_emit
+        default="on_close", converter=_read_emit
     )
     with_events: bool = attrs.field(default=False, validator=flag)
 

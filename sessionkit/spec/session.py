@@ -7,11 +7,10 @@ from typing import Any, ClassVar, TypeAlias, TypeVar, Unpack, overload
 
 import attrs
 
-from sessionkit._arguments import column_name, explained, group, spelled_out
-from sessionkit._classes import Record
 from sessionkit._instants import Duration
 from sessionkit.aggregates._aggregate import Aggregate, BoundAggregate
 from sessionkit.aggregates._conditions import Condition
+from sessionkit.arguments import column_name, explained, group, spelled_out
 from sessionkit.spec.base import (
     EXAMPLES,
     E,
@@ -19,8 +18,8 @@ from sessionkit.spec.base import (
     S,
     Spec,
     check_shared,
-    read_delay,
     read_timeout,
+    read_watermark_delay,
     set_derived,
 )
 from sessionkit.spec.checks import (
@@ -28,8 +27,8 @@ from sessionkit.spec.checks import (
     check_lateness,
     check_memory,
     check_revisions,
-    check_rules,
     check_sequence,
+    check_session_rules,
     check_without_functions,
     one_timeout,
 )
@@ -42,7 +41,6 @@ from sessionkit.spec.columns import (
     REVISION_FIELDS,
     SESSION_FIELDS,
 )
-from sessionkit.spec.emission import Every
 from sessionkit.spec.logic import Aggregates, Events, Finish, Functions, Logic, classes_of
 from sessionkit.spec.memory import Memory
 from sessionkit.spec.methods import (
@@ -55,11 +53,12 @@ from sessionkit.spec.methods import (
     SettingsInOrder,
     functions_of,
 )
-from sessionkit.spec.options import Results
+from sessionkit.spec.options import Every, Results
 from sessionkit.spec.signatures import check_function
 from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import Field, OptionalType, inner_type
 from sessionkit.timeouts import Clock, EventTimeGap, SessionRules
+from sessionkit.typing import Record
 
 # Those of `SessionSpec.of`: type checkers bind those of the class before they look at a call.
 E1 = TypeVar("E1", bound=Record)
@@ -126,7 +125,7 @@ class SessionSpec(Spec[E, S, R]):
     logic: Logic[E, S, R]
     timeout: EventTimeGap | SessionRules = attrs.field(default=None, converter=read_timeout)
     _gap: Duration | None = attrs.field(default=None, alias="gap", eq=False, repr=False)
-    watermark_delay: timedelta = attrs.field(converter=read_delay)
+    watermark_delay: timedelta = attrs.field(converter=read_watermark_delay)
     sequence: str | None = attrs.field(
         default=None, validator=attrs.validators.optional(column_name)
     )
@@ -158,7 +157,7 @@ class SessionSpec(Spec[E, S, R]):
         if callable(self.timeout.gap):
             check_function(self.timeout.gap, "gap", event=self.event)
         if rules is not None:
-            check_rules(rules, logic, order)
+            check_session_rules(rules, logic, order)
         if self.memory is not None:
             check_memory(self.memory, logic, self.keys, self.result)
         if self.revises:

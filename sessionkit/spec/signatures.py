@@ -19,9 +19,9 @@ from typing import Any, Final, Union, get_args, get_origin
 
 import attrs
 
-from sessionkit._classes import is_record
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spec.functions import is_again, name_of
+from sessionkit.state._fields import is_record
 
 MAY_TAKE_TIME: Final = ("create", "update")
 MAY_YIELD: Final = ("finish", "process", "on_timer")
@@ -262,7 +262,7 @@ def _not_inferred(
     return with_hint(f"`{name}` is left out, and no annotation says it", hint)
 
 
-def check_key(place: Place, keys: Collection[str]) -> None:
+def check_key_annotation(place: Place, keys: Collection[str]) -> None:
     """Check a named tuple that the annotation of a key, or of a session with one, names."""
     for cls in (place.annotation, *get_args(place.annotation)):
         fields = getattr(cls, "_fields", None)

@@ -8,14 +8,19 @@ from typing import Any, Final, Generic, TypeAlias, Union, get_args, get_origin
 import attrs
 import pyarrow as pa
 
-from sessionkit._arguments import explained
-from sessionkit._classes import is_record
+from sessionkit.arguments import explained
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spec.base import EXAMPLES, E, R, S, Spec, check_shared, read_timeout, set_derived
-from sessionkit.spec.signatures import Place, Signature, check_function, check_key, class_of
+from sessionkit.spec.signatures import (
+    Place,
+    Signature,
+    check_function,
+    check_key_annotation,
+    class_of,
+)
 from sessionkit.spec.views import BatchTimes, KeyState, KeyTimes, TimerRules
 from sessionkit.state._codec import codec_of
-from sessionkit.state._fields import fields_of
+from sessionkit.state._fields import fields_of, is_record
 from sessionkit.timeouts import Clock, EventTimeGap, FirstOf, TimeoutPolicy
 from sessionkit.timeouts._policies import deadlines_of
 from sessionkit.typing import FinishResult
@@ -153,7 +158,7 @@ class StatefulSpec(Spec[E, S, R]):
         check_shared(self)
         keyed = {} if self.takes_buckets else {"process": 0}
         for place in _places(signatures, **keyed, on_timer=0):
-            check_key(place, self.keys)
+            check_key_annotation(place, self.keys)
         _check_clocks(self)
         _check_order(self)
         if self.takes_buckets:

@@ -125,7 +125,9 @@ def decode_column(
     return values if kind.plain else list(map(kind.load, values))
 
 
-def unreadable(kind: FieldType, column: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, str] | None:
+def unreadable_values(
+    kind: FieldType, column: pa.Array | pa.ChunkedArray
+) -> tuple[pa.Array, str] | None:
     """Return which values of a column stand for none of Python, and why; None where all do."""
     if isinstance(kind, EnumType):
         members = pa.array([member.value for member in kind.cls], kind.arrow)

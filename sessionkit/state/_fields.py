@@ -1,16 +1,31 @@
-"""Turn an attrs class into typed fields. Ambiguous annotations are refused, never guessed."""
+"""
+Read the classes of events, states and rows: attrs classes, and dataclasses as if they were.
 
+Their fields become typed ones. Ambiguous annotations are refused, never guessed.
+"""
+
+import dataclasses
 import types
 from collections import Counter
 from collections.abc import Callable, Hashable
 from decimal import Decimal
 from enum import Enum
 from functools import lru_cache, partial
-from typing import Annotated, Any, Final, Union, cast, get_args, get_origin
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    TypeAlias,
+    TypeGuard,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import attrs
 
-from sessionkit._classes import Attributes, attributes_of, is_record
 from sessionkit.errors import FieldTypeError, with_hint
 from sessionkit.state._collections import (
     AttrsType,
@@ -24,6 +39,8 @@ from sessionkit.state._collections import (
 from sessionkit.state._scalars import SCALARS, DecimalType, EnumType, FloatType, IntType, StrType
 from sessionkit.state._types import INT64, FieldType, same
 
+Attributes: TypeAlias = tuple["attrs.Attribute[Any]", ...]
+_FROZEN_SETATTR: Final = attrs.make_class("_Frozen", [], frozen=True).__setattr__
 HINTS: Final[dict[Any, str]] = {
     Any: "name the one type of the field",
     object: "name the one type of the field",
@@ -40,6 +57,56 @@ KNOWN: Final = (
     "list, dict, tuple, or an attrs class of these"
 )
 FACTORY: Final[Any] = attrs.Factory  # a class, which its stub declares as a function
+
+
+# -- classes --
+
+
+def is_record(value: object) -> TypeGuard[type[Any]]:
+    """Return whether a value is an attrs class or a dataclass."""
+    return isinstance(value, type) and (attrs.has(value) or dataclasses.is_dataclass(value))
+
+
+def is_frozen(cls: type[Any]) -> bool:
+    """Return whether the objects of a class can't be changed in place."""
+    if dataclasses.is_dataclass(cls):
+        return bool(cls.__dataclass_params__.frozen)  # type: ignore[attr-defined]  # not in its stub
+    return cls.__setattr__ is _FROZEN_SETATTR
+
+
+def attributes_of(cls: Any) -> Attributes:
+    """Return the fields of a class with their types; those of a dataclass as attrs has them."""
+    if attrs.has(cls):
+        attrs.resolve_types(cls, include_extras=True)
+        return cast("Attributes", attrs.fields(cls))
+    return _of_dataclass(cls)
+
+
+@lru_cache(maxsize=256)
+def _of_dataclass(cls: Any) -> Attributes:
+    hints = get_type_hints(cls, include_extras=True)
+    made = {
+        one.name: attrs.field(
+            default=_dataclass_default(one),
+            init=one.init,
+            repr=one.repr,
+            eq=one.compare,
+            kw_only=bool(one.kw_only),
+            type=hints[one.name],
+            alias=one.name,
+        )
+        for one in dataclasses.fields(cls)
+    }
+    return cast("Attributes", attrs.fields(attrs.make_class(cls.__name__, made)))
+
+
+def _dataclass_default(field: "dataclasses.Field[Any]") -> Any:
+    if field.default_factory is not dataclasses.MISSING:
+        return attrs.Factory(field.default_factory)
+    return attrs.NOTHING if field.default is dataclasses.MISSING else field.default
+
+
+# -- fields --
 
 
 @attrs.frozen

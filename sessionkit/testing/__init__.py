@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from sessionkit._lazy import lazy_names
+from sessionkit._package import lazy_names
 
 __all__ = [
     "BatchResult",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from sessionkit._arguments import explains
+from sessionkit.arguments import explains
 from sessionkit.errors import with_hint
 from sessionkit.testing.group_state import FakeGroupState
 from sessionkit.testing.spark_values import spark_type_name

@@ -9,10 +9,10 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
-from sessionkit._arguments import explains
 from sessionkit._engine.sessions.features.rules import event_that_closes, rule_text
 from sessionkit._engine.sessions.view import OpenSession
 from sessionkit._instants import duration_text
+from sessionkit.arguments import explains
 from sessionkit.errors import DriverError, SpecError, with_hint
 from sessionkit.spec import Results, SessionSpec
 from sessionkit.spec.base import E, R, S

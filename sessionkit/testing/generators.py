@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-from sessionkit._arguments import explains
+from sessionkit.arguments import explains
 from sessionkit.spec.base import AnySpec
 from sessionkit.spec.session import SessionSpec
 from sessionkit.state._codec import codec_of
@@ -20,13 +20,14 @@ from sessionkit.state._collections import AttrsType, DictType, ListType, Optiona
 from sessionkit.state._scalars import (
     BoolType,
     BytesType,
+    DatetimeType,
     DecimalType,
     EnumType,
     FloatType,
     IntType,
     StrType,
+    TimedeltaType,
 )
-from sessionkit.state._times import DatetimeType, TimedeltaType
 from sessionkit.state._types import FieldType
 from sessionkit.timeouts import SessionRules, TimeoutPolicy
 from sessionkit.timeouts._policies import deadlines_of

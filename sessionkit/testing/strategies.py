@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 import pyarrow as pa
 
-from sessionkit._installed import check_extra
+from sessionkit._package import check_extra
 
 try:
     from hypothesis import strategies as st
@@ -26,17 +26,17 @@ except ModuleNotFoundError:
     check_extra("hypothesis", "hypothesis", f"`{__name__}`", "where the tests run")
     raise
 
-from sessionkit._arguments import explains
-from sessionkit._classes import attributes_of, is_record
 from sessionkit._engine.sessions.joining import join
 from sessionkit._engine.sessions.lateness import Horizon
 from sessionkit._engine.sessions.program import Program
+from sessionkit.arguments import explains
 from sessionkit.errors import ExpectationError, UserFunctionError, with_hint
 from sessionkit.spec.base import AnySpec, check_kind
 from sessionkit.spec.session import SessionSpec
 from sessionkit.spec.stateful import StatefulSpec
 from sessionkit.state._codec import codec_of, encode_column
-from sessionkit.state._times import DatetimeType
+from sessionkit.state._fields import attributes_of, is_record
+from sessionkit.state._scalars import DatetimeType
 from sessionkit.testing.drivers.kinds import SessionDriver, StatefulDriver
 from sessionkit.testing.generators import (
     START,

@@ -6,8 +6,8 @@ from typing import Any, Literal, TypeAlias
 
 import attrs
 
-from sessionkit._arguments import choice, explained
 from sessionkit._instants import Duration, duration
+from sessionkit.arguments import choice, explained
 from sessionkit.errors import SpecError, with_hint
 
 Gap: TypeAlias = Duration | Callable[[Any], timedelta]

@@ -8,8 +8,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import attrs
 
-from sessionkit._arguments import at_least_one, explained
 from sessionkit._instants import Duration, duration
+from sessionkit.arguments import at_least_one, explained
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.timeouts._policies import EventTimeGap, Gap, read_max_gap
 from sessionkit.timeouts._rules.events import ChangesOf, MaxEvents, StartsWith, Until

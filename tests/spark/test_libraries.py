@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from sessionkit import EventTimeGap, UnsupportedError, _installed
-from sessionkit._installed import check_extra
+from sessionkit import EventTimeGap, UnsupportedError, _package
+from sessionkit._package import check_extra
 from sessionkit.addons import monitor
 from sessionkit.spark import sessionize
 from sessionkit.spark._libraries import check_libraries, check_workers, is_connect
@@ -53,7 +53,7 @@ def test_other_releases_need_nothing_more(spark: str, python: tuple[int, ...]) -
 @pytest.mark.parametrize("missing", ["prometheus_client", "rich"])
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
     """With what needs it; other names of the package can still be had."""
-    monkeypatch.setattr(_installed, "find_spec", lambda name: None if name == missing else name)
+    monkeypatch.setattr(_package, "find_spec", lambda name: None if name == missing else name)
     monkeypatch.delitem(vars(monitor), "watch", raising=False)
 
     with pytest.raises(UnsupportedError, match=f"`watch` needs {missing.replace('_', '-')}") as no:

@@ -21,13 +21,16 @@ from sessionkit.state._fields import field_type, fields_of
 from sessionkit.state._scalars import (
     BoolType,
     BytesType,
+    DatetimeType,
+    DateType,
     DecimalType,
     EnumType,
     FloatType,
     IntType,
     StrType,
+    TimedeltaType,
+    TimeType,
 )
-from sessionkit.state._times import DatetimeType, DateType, TimedeltaType, TimeType
 from sessionkit.state._types import FieldType
 from tests.support.refusals import says
 from tests.support.strategies import Colour, Level, Plan, Typed, annotated

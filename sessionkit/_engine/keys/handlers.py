@@ -20,7 +20,7 @@ from sessionkit.errors import UserFunctionError, with_hint
 from sessionkit.spec.functions import Failure, call_failed
 from sessionkit.spec.stateful import AnyStatefulSpec, BucketResult
 from sessionkit.spec.views import BatchTimes
-from sessionkit.state._codec import codec_of, unreadable
+from sessionkit.state._codec import codec_of, unreadable_values
 from sessionkit.state._collections import (
     AttrsType,
     DictType,
@@ -125,7 +125,7 @@ def _check_values(what: str, kind: FieldType, values: pa.Array, path: str) -> No
     if values.null_count:
         hint = "fill it, or declare the field Optional"
         raise UserFunctionError(with_hint(f"{what} has a null in `{path}`", hint))
-    bad = unreadable(kind, values)
+    bad = unreadable_values(kind, values)
     if bad is not None and pc.any(bad[0]).as_py():
         hint = "an Enum takes the values of its members, a time the years 1 to 9999"
         raise UserFunctionError(

@@ -18,7 +18,6 @@ import numpy as np
 import pyarrow as pa
 
 from sessionkit._arrays import Numbers
-from sessionkit._classes import is_frozen
 from sessionkit._engine.rows.objects import build_events, decode_keys, decode_states
 from sessionkit._engine.sessions.intervals import Members
 from sessionkit._instants import instant_of, span_us
@@ -26,6 +25,7 @@ from sessionkit.errors import UserFunctionError, with_hint
 from sessionkit.spec.functions import Failure, call_failed, name_of, wrong_class
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.state._codec import codec_of
+from sessionkit.state._fields import is_frozen
 from sessionkit.timeouts import SessionRules
 
 

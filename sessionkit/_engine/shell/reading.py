@@ -22,10 +22,9 @@ from sessionkit._engine.rows.kept import SALT, has_state, salts_of
 from sessionkit._engine.rows.objects import decode_keys, decode_states, encode_states
 from sessionkit._instants import duration_text, instant_of
 from sessionkit.errors import StateMismatchError, UserFunctionError, with_hint
-from sessionkit.spec.base import AnySpec
+from sessionkit.spec.base import AnySpec, UpgradeStep
 from sessionkit.spec.functions import call_failed, name_of, wrong_class
 from sessionkit.spec.session import SessionSpec
-from sessionkit.spec.upgrades import UpgradeStep
 from sessionkit.state._codec import Change, Differences, change_of, changes_of, codec_of
 
 Salts: TypeAlias = npt.NDArray[np.int64]

@@ -10,6 +10,7 @@ import attrs
 from sessionkit import Counts
 from sessionkit.addons.monitor.query_status import LOG, QueryStatus, Receiver
 from sessionkit.arguments import explains
+from sessionkit.errors import printable
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import Meter
@@ -17,14 +18,6 @@ if TYPE_CHECKING:
 Kind: TypeAlias = Literal["counter", "gauge"]
 Value: TypeAlias = float | Mapping[str, float] | None
 PREFIX: Final = "sessionkit_"
-
-
-def printable(text: str, *, keep: str = "") -> str:
-    """Return text without what could move a terminal's cursor: that is written out."""
-    return "".join(
-        one if one.isprintable() or one in keep else one.encode("unicode_escape").decode()
-        for one in text
-    )
 
 
 @attrs.frozen

@@ -21,10 +21,10 @@ from rich.table import Table
 from rich.text import Text
 
 from sessionkit import Counts
-from sessionkit.addons.monitor.metrics import PREFIX, printable, reading_of
+from sessionkit.addons.monitor.metrics import PREFIX, reading_of
 from sessionkit.addons.monitor.query_status import QueryStatus, status
 from sessionkit.arguments import Duration, duration, explains
-from sessionkit.errors import SessionkitError, with_hint
+from sessionkit.errors import SessionkitError, printable, with_hint
 
 Reading: TypeAlias = Mapping[str, float]
 """The metrics of a query, by their full names; `name.part` for those with parts."""

@@ -9,7 +9,6 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F
 
-from sessionkit._arguments import explains
 from sessionkit._arrays import split, whole
 from sessionkit._engine.boundaries import watermark_in_force
 from sessionkit._engine.logic import GroupState
@@ -17,6 +16,7 @@ from sessionkit._engine.rows.kept import has_state
 from sessionkit._engine.rows.objects import decode_states
 from sessionkit._engine.sessions.features.memory.in_turn import Remembering
 from sessionkit._engine.shell.payload import BATCH_AT, BATCH_BYTES, QUERY_AT, QUERY_BYTES, Origin
+from sessionkit.arguments import explains
 from sessionkit.spark._columns import quoted
 from sessionkit.spark._grouping import for_stream
 from sessionkit.spark._logs import (

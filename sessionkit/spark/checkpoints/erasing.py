@@ -7,9 +7,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from sessionkit._arguments import explains
 from sessionkit._engine.shell.erasing import ERASED_COLUMN
 from sessionkit._engine.wire.packing import joined_packs
+from sessionkit.arguments import explains
 from sessionkit.errors import SessionkitError, with_hint
 from sessionkit.spark._columns import quoted
 from sessionkit.spark._logs import active_session, if_there

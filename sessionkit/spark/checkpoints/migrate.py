@@ -8,7 +8,6 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from sessionkit._arguments import explains
 from sessionkit._engine.boundaries import watermark_in_force
 from sessionkit._engine.logic import GroupState
 from sessionkit._engine.shell.erasing import Erased
@@ -16,6 +15,7 @@ from sessionkit._engine.shell.seed import SeedFormat, check_migration, migrated
 from sessionkit._engine.shell.storage import logic_of
 from sessionkit._engine.shell.worker import check_until, end_us
 from sessionkit._instants import BEGINNING_US, micros_of, span_us
+from sessionkit.arguments import explains
 from sessionkit.errors import SessionkitError, with_hint
 from sessionkit.spark._columns import ANY_FRAME, check_frame
 from sessionkit.spark._grouping import for_stream

@@ -10,13 +10,12 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from sessionkit._arguments import explains
-from sessionkit._classes import Record
 from sessionkit._engine.keys.program import StoredKey, stored_key_rows, stored_keys_of
 from sessionkit._engine.logic import GroupState
 from sessionkit._engine.sessions.view import OpenSession, open_session_rows, open_sessions_of
 from sessionkit._engine.shell.payload import NOBODY, Origin
 from sessionkit._engine.shell.storage import logic_of, stored_memory
+from sessionkit.arguments import explains
 from sessionkit.errors import SessionkitError, StateValueError, with_hint
 from sessionkit.spark._columns import quoted
 from sessionkit.spark._grouping import BUCKET, label_of_key
@@ -33,6 +32,7 @@ from sessionkit.spec.logic import Aggregates
 from sessionkit.spec.session import SessionSpec
 from sessionkit.spec.stateful import StatefulSpec
 from sessionkit.state._codec import codec_of
+from sessionkit.typing import Record
 
 Group: TypeAlias = Mapping[str, Any]
 """A group as the values of its columns `key`, `state` and, with pages, `pages`."""

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 from pyspark.sql import DataFrame
 
-from sessionkit._arguments import explained
+from sessionkit.arguments import explained
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spark.sinks.protocol import TableSink
 

@@ -5,9 +5,9 @@ from typing import ClassVar, Generic
 
 import attrs
 
-from sessionkit._arguments import explained
 from sessionkit._engine.keys.program import StoredKey, stored_keys_of
 from sessionkit._engine.sessions.view import OpenSession, open_sessions_of
+from sessionkit.arguments import explained
 from sessionkit.spec.base import E, R, S
 from sessionkit.spec.session import SessionSpec
 from sessionkit.spec.stateful import StatefulSpec

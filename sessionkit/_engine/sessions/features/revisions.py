@@ -50,8 +50,8 @@ from sessionkit._engine.sessions.ids import FIRST_SALT, ids_of, session_ids
 from sessionkit._engine.sessions.plan import Plan
 from sessionkit._instants import span_us
 from sessionkit.errors import UserFunctionError
-from sessionkit.spec.emission import Every
 from sessionkit.spec.functions import Failure, name_of
+from sessionkit.spec.options import Every
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.timeouts import Clock
 

@@ -1,9 +1,12 @@
-"""What is installed: which version, which libraries, and whether another project is there too."""
+"""The package itself: its version, its names as they are first used, and what is installed."""
 
 import warnings
+from collections.abc import Callable, Collection
 from functools import cache
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
+from typing import Any
 
 from sessionkit.errors import UnsupportedError, with_hint
 
@@ -26,6 +29,23 @@ def __getattr__(name: str) -> str:
         return _version()
     msg = f"module {__name__!r} has no attribute {name!r}"
     raise AttributeError(msg, name=name)
+
+
+def lazy_names(
+    package: str, names: Collection[str], *modules: str
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return the `__getattr__` and the `__dir__` of a package (PEP 562), for names of modules."""
+
+    def load(name: str) -> Any:
+        if name not in names:
+            msg = f"module {package!r} has no attribute {name!r}"
+            raise AttributeError(msg, name=name)
+        loaded = map(import_module, modules)
+        value = getattr(next(module for module in loaded if hasattr(module, name)), name)
+        setattr(import_module(package), name, value)
+        return value
+
+    return load, lambda: sorted({*vars(import_module(package)), *names})
 
 
 def check_extra(
