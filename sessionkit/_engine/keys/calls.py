@@ -3,17 +3,21 @@ The calls of `process` and `on_timer` for one key: each counts as a whole or not
 
 A call works on a copy of the key, and gives the state as an object of its own: what it does
 to them counts only once it has returned. A function that raises leaves no trace, and one that
-changes its object without `set` changes nothing that another call sees.
+changes its object without `set` changes nothing that another call sees. Someone must say that such
+a change isn't stored: on Spark a sample of the calls is looked at, and the log says it; a driver
+looks at all of them.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from typing import Any
+from functools import cache
+from itertools import count
+from typing import Any, Final
 
 import attrs
 import pyarrow as pa
 
-from sessionkit._engine.keys.lost import WatchedState
 from sessionkit._engine.keys.program import KeyProgram
 from sessionkit._engine.logic import BatchClocks
 from sessionkit._engine.rows.objects import check_fit, check_rows, collected
@@ -24,6 +28,63 @@ from sessionkit.spec.functions import Failure, call_failed, name_of
 from sessionkit.spec.stateful import AnyStatefulSpec
 from sessionkit.spec.views import MISSING, BatchTimes, KeySnapshot, KeyState, KeyTimes
 from sessionkit.state._codec import codec_of
+from sessionkit.state._collections import AttrsType
+
+FIRST: Final = 20
+EVERY: Final = 1_000
+"""Which calls of a process are looked at: the first ones, then one in so many."""
+
+LOG: Final = logging.getLogger("sessionkit")
+CALLS: Final = count()
+
+
+@attrs.define(eq=False)
+class WatchedState(KeyState[Any]):
+    """The state of a key that remembers what it has handed out, as it would have been stored."""
+
+    _handed: list[tuple[Any, str | None]] = attrs.field(factory=list)
+
+    def get(self, default: Any = MISSING) -> Any:
+        value = super().get(default)
+        if value.__class__ is self._kind.cls:
+            self._handed.append((value, _stored(value)))
+        return value
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether an object was changed, and what the call leaves isn't what it was given."""
+        snapshot = self._snapshot
+        if snapshot.is_set or snapshot.was_removed or snapshot.is_last:
+            return False
+        return any(_stored(value) != before for value, before in self._handed)
+
+
+def _stored(value: Any) -> str | None:
+    """Return what would be stored of a state as text, where NaN equals NaN; None if it can't be."""
+    try:
+        return repr([column.to_pylist() for column in codec_of(type(value)).encode([value])])
+    except StateValueError:
+        return None
+
+
+def sampled(snapshot: KeySnapshot, kind: AttrsType) -> KeyState[Any]:
+    """Return the state for a call, watched in a few calls of a process."""
+    number = next(CALLS)
+    is_chosen = number < FIRST or not number % EVERY
+    return WatchedState(snapshot, kind) if is_chosen else KeyState(snapshot, kind)
+
+
+def log_lost(role: str, function: Callable[..., Any], _key: Any) -> None:
+    """Log that a function lost what it changed, once in a process."""
+    _log_once(role, name_of(function))
+
+
+@cache
+def _log_once(role: str, name: str) -> None:
+    LOG.warning(
+        "`%s` (%s) changed the state that `get` gave it without `set`: the change isn't stored",
+        role, name,
+    )  # fmt: skip
 
 
 @attrs.define(eq=False)
@@ -93,12 +154,15 @@ class Calls:
     """
     The calls of a micro-batch, at its clocks, which `now` has as the functions see them.
 
-    It counts the timers that went off and the ends by policies, and keeps the keys whose `on_timer`
-    failed, and why.
+    `view` makes the state for a call, `lose` is told of one that was changed and not set. It counts
+    the timers that went off and the ends by policies, and keeps the keys whose `on_timer` failed,
+    and why.
     """
 
     program: KeyProgram
     clocks: BatchClocks
+    view: Callable[[KeySnapshot, AttrsType], KeyState[Any]]
+    lose: Callable[[str, Callable[..., Any], Any], None]
     now: BatchTimes = attrs.field(init=False)
     fired: int = attrs.field(default=0, init=False)
     failed_output: list[tuple[Any, Failure]] = attrs.field(factory=list, init=False)
@@ -143,8 +207,8 @@ class Calls:
         before, program = run.snapshot.value, self.program
         # A call that fails stops the query, unless failures are data: then it leaves no trace.
         snapshot = run.open(is_last=is_last, on_copy=program.rejects)
-        state = program.view(snapshot, program.state)
-        shown_us = times_us if program.has_event_time else ()
+        state = self.view(snapshot, program.state)
+        shown_us = () if program.spec.event_time is None else times_us
         times = KeyTimes(snapshot, self.now, program.timer_rules, shown_us)
         try:
             rows = self._rows(role, function, snapshot.key, given, state, times)
@@ -159,7 +223,7 @@ class Calls:
             # What the call did to the object that it was given counts for nothing.
             snapshot.value = before
         if state.__class__ is WatchedState and state.is_lost:
-            program.lose(role, function, snapshot.key)
+            self.lose(role, function, snapshot.key)
         run.snapshot = snapshot
         if rows:
             run.returned.append((role, rows))

@@ -17,7 +17,7 @@ from sessionkit._engine.rows.objects import decode_keys
 from sessionkit._engine.rows.order import in_total_order, key_numbers
 from sessionkit._instants import BEGINNING_US
 from sessionkit.errors import UserFunctionError, with_hint
-from sessionkit.spec.functions import Failure, call_failed
+from sessionkit.spec.functions import Failure, call_failed, name_of
 from sessionkit.spec.stateful import AnyStatefulSpec, BucketResult
 from sessionkit.spec.views import BatchTimes
 from sessionkit.state._codec import codec_of, unreadable_values
@@ -76,7 +76,7 @@ def _called(
         keys = f"the {touched.num_rows} stored keys and {events.num_rows} events of a bucket"
         raise UserFunctionError(*call_failed("process", function, keys, error)) from error
     if not isinstance(found, BucketResult):
-        what = f"`process` ({program.name}) must return a BucketResult"
+        what = f"`process` ({name_of(program.function)}) must return a BucketResult"
         hint = "write BucketResult(states=..., results=...)"
         raise UserFunctionError(with_hint(f"{what}, found {type(found).__name__}", hint))
     return found
@@ -102,7 +102,7 @@ def _fitted(
     schema = pa.schema([pa.field(field.name, field.type.arrow) for field in fields])
     if table is None:
         return schema.empty_table()
-    what = f"`process` ({program.name}): `{part}`"
+    what = f"`process` ({name_of(program.function)}): `{part}`"
     names = list(schema.names)
     if not isinstance(table, pa.Table) or sorted(table.column_names) != sorted(names):
         found = table.column_names if isinstance(table, pa.Table) else type(table).__name__
@@ -185,7 +185,7 @@ def _stored(
 
 
 def _check_keys(program: KeyProgram, states: pa.Table, codes: Numbers) -> None:
-    what = f"`process` ({program.name}): `states`"
+    what = f"`process` ({name_of(program.function)}): `states`"
     foreign = codes < 0
     if foreign.any():
         key = _key(program, states, int(np.flatnonzero(foreign)[0]))
@@ -199,4 +199,5 @@ def _check_keys(program: KeyProgram, states: pa.Table, codes: Numbers) -> None:
 
 def _key(program: KeyProgram, states: pa.Table, place: int) -> Any:
     row = states.slice(place, 1).select(list(program.spec.keys))
-    return decode_keys(program.spec, row.rename_columns(program.key_names))[0]
+    names = [field.name for field in program.spec.key_schema]
+    return decode_keys(program.spec, row.rename_columns(names))[0]

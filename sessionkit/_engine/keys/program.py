@@ -15,7 +15,7 @@ Numbers are timestamps of microseconds in UTC.
 """
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final, Generic
 
@@ -26,14 +26,12 @@ import pyarrow.compute as pc
 
 from sessionkit._arrays import INSTANT, Mask, Numbers, micros, prefixed_columns, whole
 from sessionkit._engine.boundaries import has_passed, is_over
-from sessionkit._engine.keys.lost import log_lost, sampled
 from sessionkit._engine.logic import NEVER_US, BatchClocks, GroupState, shared_identity
 from sessionkit._engine.rows.objects import as_struct, decode_keys, decode_states, key_struct
 from sessionkit._instants import END_OF_TIME_US, instant_of, span_us
 from sessionkit.spec.base import S
-from sessionkit.spec.functions import name_of
 from sessionkit.spec.stateful import AnyStatefulSpec, StatefulSpec
-from sessionkit.spec.views import KeySnapshot, KeyState, StoredTimer, Timer, TimerRules
+from sessionkit.spec.views import StoredTimer, Timer, TimerRules
 from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import AttrsType, Field
 from sessionkit.timeouts import Clock
@@ -85,36 +83,26 @@ class KeyProgram:
     """
     A stateful spec, compiled.
 
-    `takes_buckets` says that `function` takes all keys of a bucket at once; `rejects` that a call
-    that fails leaves no trace, instead of stopping the query. The age of a state is counted on
-    `age_clock`, if at all. `view` makes the state for a call; `lose` is told of one that was
-    changed and not set.
+    `rejects` says that a call that fails leaves no trace, instead of stopping the query. The age of
+    a state is counted on `age_clock`, if at all.
     """
 
     spec: AnyStatefulSpec
     function: Any
-    name: str
     on_timer: Any
-    takes_buckets: bool
     spans: Sequence[LiveSpan]
     age_clock: Clock | None
-    has_event_time: bool
     in_time_order: bool
-    rejects_late: bool
     rejects: bool
     timer_rules: TimerRules
     state: AttrsType
-    key_names: Sequence[str]
     state_fields: Sequence[Field]
     schema: pa.Schema
-    no_events: pa.Table
     no_rows: pa.Table
-    view: Callable[[KeySnapshot, AttrsType], KeyState[Any]] = sampled
-    lose: Callable[[str, Callable[..., Any], Any], None] = log_lost
 
     @classmethod
     def of(cls, spec: AnyStatefulSpec) -> "KeyProgram":
-        keys, codec = spec.key_schema, codec_of(spec.state)
+        codec = codec_of(spec.state)
         own = [
             pa.field("exists", pa.bool_()),
             *(pa.field(name, INSTANT) for name in STAMPS),
@@ -127,21 +115,15 @@ class KeyProgram:
         return cls(
             spec=spec,
             function=spec.function,
-            name=name_of(spec.function),
             on_timer=spec.timer_function,
-            takes_buckets=spec.takes_buckets,
             spans=[LiveSpan(d.name, d.clock, d.since, span_us(d.span)) for d in deadlines],
             age_clock=next(ages, None),
-            has_event_time=spec.event_time is not None,
             in_time_order=spec.order == "event_time",
-            rejects_late=spec.watermark_delay is not None and spec.lateness.late_events == "reject",
             rejects=spec.on_error == "reject",
             timer_rules=spec.timer_rules,
             state=codec.type,
-            key_names=[field.name for field in keys],
             state_fields=codec.type.fields,
-            schema=pa.schema([*keys, *own, *state]),
-            no_events=spec.events_schema.empty_table(),
+            schema=pa.schema([*spec.key_schema, *own, *state]),
             no_rows=spec.result_schema.empty_table(),
         )
 
@@ -154,7 +136,7 @@ class KeyProgram:
             "clock": self.spec.clock,
             "time_to_live_clock": [] if self.age_clock is None else [self.age_clock],
             # It sets no timers, and would leave those that are stored forever.
-            "by_bucket": self.takes_buckets,
+            "by_bucket": self.spec.takes_buckets,
         }
         return json.dumps(entries, sort_keys=True).encode()
 

@@ -18,44 +18,79 @@ Rules of this file:
    when its bucket happens to be looked at again.
 """
 
-from collections.abc import Collection
-from functools import cached_property
-from typing import Any
+from collections.abc import Callable, Collection
+from functools import cached_property, partial
+from itertools import repeat
+from operator import attrgetter
+from typing import Any, Final
 
 import attrs
 import numpy as np
 import pyarrow as pa
 
-from sessionkit._arrays import Numbers, concat, micros
+from sessionkit._arrays import INSTANT, Mask, Numbers, concat, key_columns, micros, split
 from sessionkit._engine.boundaries import is_late_in_order
-from sessionkit._engine.keys.active import ActiveKeys
-from sessionkit._engine.keys.calls import Calls, failed_outputs, result_rows
+from sessionkit._engine.keys.calls import (
+    Calls,
+    KeyRun,
+    Stamps,
+    failed_outputs,
+    log_lost,
+    result_rows,
+    sampled,
+)
 from sessionkit._engine.keys.handlers import fold_bucket
-from sessionkit._engine.keys.program import CLOCKS, KeyProgram
-from sessionkit._engine.keys.timers import end_overdue, fire_due, process_in_turn
+from sessionkit._engine.keys.program import (
+    CLOCKS,
+    STAMPS,
+    KeyProgram,
+    read_timers,
+    timer_columns,
+)
+from sessionkit._engine.keys.timers import end_overdue, fire_due, in_turn
 from sessionkit._engine.logic import BatchClocks, GroupState, Outcome
 from sessionkit._engine.rows.buffer import Turns, take_turns
-from sessionkit._engine.rows.objects import build_events
+from sessionkit._engine.rows.objects import (
+    build_events,
+    decode_keys,
+    decode_states,
+    encode_states,
+)
+from sessionkit._engine.rows.order import in_total_order, key_numbers
 from sessionkit._engine.rows.rejected import Rejected
 from sessionkit.spec.functions import Failure
 from sessionkit.spec.stateful import AnyStatefulSpec
+from sessionkit.spec.views import MISSING, KeySnapshot, KeyState
+from sessionkit.state._collections import AttrsType
 from sessionkit.timeouts import Clock
+
+STAMP_OF: Final = [attrgetter(name) for name in STAMPS]
 
 
 @attrs.frozen(eq=False, slots=False)
 class KeyLogic:
-    """The fold of keys, as the worker and the storage ask for it; see `Logic`."""
+    """
+    The fold of keys, as the worker and the storage ask for it; see `Logic`.
+
+    `view` makes the state for a call; `lose` is told of one that was changed and not set.
+    """
 
     spec: AnyStatefulSpec
     program: KeyProgram = attrs.field(init=False, repr=False)
     readings: dict[bytes, Any] = attrs.field(init=False, repr=False, factory=dict)
+    view: Callable[[KeySnapshot, AttrsType], KeyState[Any]] = attrs.field(
+        init=False, repr=False, default=sampled
+    )
+    lose: Callable[[str, Callable[..., Any], Any], None] = attrs.field(
+        init=False, repr=False, default=log_lost
+    )
 
     def __attrs_post_init__(self) -> None:
         object.__setattr__(self, "program", KeyProgram.of(self.spec))
 
     @cached_property
     def empty_state(self) -> GroupState:
-        return GroupState(self.program.schema.empty_table(), self.program.no_events)
+        return GroupState(self.program.schema.empty_table(), self.spec.events_schema.empty_table())
 
     @property
     def takes_portions(self) -> bool:
@@ -75,7 +110,7 @@ class KeyLogic:
     def step(self, memory: GroupState, arrived: pa.Table, clocks: BatchClocks) -> Outcome:
         turns = _turns(self.program, memory, arrived, clocks.watermark_us)
         events, objects, refused = _readable(self.program, turns.due)
-        calls = Calls(self.program, clocks)
+        calls = Calls(self.program, clocks, self.view, self.lose)
         # In time order, ends in event time take their turns between the events.
         first = CLOCKS[1:] if self.program.in_time_order else CLOCKS
         keys, rows_before = self._ended(calls, memory.kept, first)
@@ -103,7 +138,7 @@ class KeyLogic:
         over = self.program.is_over(keys, calls.clocks, by)
         if not over.any():
             return keys, self.program.no_rows
-        active = ActiveKeys.of(self.program, keys, self.program.no_events, over)
+        active = ActiveKeys.of(self.program, keys, self.empty_state.buffered, over)
         for run in active.runs:
             end_overdue(calls, run, by)
         return active.table(), result_rows(self.program, active.runs)
@@ -112,14 +147,22 @@ class KeyLogic:
         self, calls: Calls, keys: pa.Table, events: pa.Table, objects: list[Any]
     ) -> tuple[pa.Table, pa.Table, dict[int, Failure]]:
         """Call the functions; return the keys from now on, the rows, and why events failed."""
-        program = self.program
-        if program.takes_buckets:
+        program, failures = self.program, dict[int, Failure]()
+        if self.spec.takes_buckets:
             now, processing_us = calls.now, calls.clocks.processing_us
             keys, rows, why = fold_bucket(program, keys, events, now, processing_us)
             return keys, rows, {} if why is None else dict.fromkeys(range(events.num_rows), why)
         active = ActiveKeys.of(program, keys, events, program.is_due(keys, calls.clocks))
-        take = process_in_turn if program.in_time_order else _process
-        failures = take(active, calls, objects)
+        times_us = micros(active.events["time"]).tolist()
+        ordered = [objects[place] for place in active.order.tolist()]
+        for run, first, last in zip(active.runs, active.starts, active.starts[1:], strict=False):
+            at_once = [(first, last)] if first < last else []
+            in_order = program.in_time_order
+            turns = in_turn(calls, run, times_us, first, last) if in_order else at_once
+            for start, stop in turns:
+                failure = calls.process(run, ordered[start:stop], times_us[start:stop])
+                if failure is not None:
+                    failures |= dict.fromkeys(active.order[start:stop].tolist(), failure)
         for run in active.runs:
             fire_due(calls, run)
         return active.table(), result_rows(program, active.runs), failures
@@ -130,7 +173,8 @@ def _turns(program: KeyProgram, memory: GroupState, arrived: pa.Table, watermark
     if program.in_time_order:
         most = program.spec.inputs.max_buffered_per_key
         return take_turns(memory.buffered, arrived, watermark_us, most)
-    if not program.rejects_late:
+    spec = program.spec
+    if spec.watermark_delay is None or spec.lateness.late_events != "reject":
         return Turns(arrived, memory.buffered, [])
     late = is_late_in_order(micros(arrived["time"]), watermark_us)
     rejected = Rejected.chosen("late", "it is at or before the watermark", arrived, late)
@@ -139,7 +183,7 @@ def _turns(program: KeyProgram, memory: GroupState, arrived: pa.Table, watermark
 
 def _readable(program: KeyProgram, arrived: pa.Table) -> tuple[pa.Table, list[Any], list[Rejected]]:
     """Return the events as rows and as objects, and rejected those that their class refuses."""
-    if program.takes_buckets:
+    if program.spec.takes_buckets:
         return arrived, [], []
     objects, refused = build_events(program.spec, arrived)
     if not refused:
@@ -151,14 +195,130 @@ def _readable(program: KeyProgram, arrived: pa.Table) -> tuple[pa.Table, list[An
     return arrived.filter(pa.array(good)), objects, rejected
 
 
-def _process(active: ActiveKeys, calls: Calls, objects: list[Any]) -> dict[int, Failure]:
-    """Hand each key all of its events; return why events failed, by their place."""
-    failures: dict[int, Failure] = {}
-    times_us, events = micros(active.events["time"]).tolist(), active.ordered(objects)
-    for run, start, stop in active.spans():
-        if start == stop:
-            continue
-        failure = calls.process(run, events[start:stop], times_us[start:stop])
-        if failure is not None:
-            failures |= dict.fromkeys(active.order[start:stop].tolist(), failure)
-    return failures
+@attrs.frozen(eq=False)
+class ActiveKeys:
+    """
+    The keys with events or with something due, and the rows of all others.
+
+    Attributes:
+        touched: The rows of the active keys that are stored.
+        events: The events, in the order of key, time and content.
+        order: The places that they had.
+        starts: For each key, where its events begin among them; one more at the end.
+        first: For each key, its first place in `touched` or, after these, in `events`.
+        runs: The keys, ready for calls.
+    """
+
+    program: KeyProgram
+    untouched: pa.Table
+    touched: pa.Table
+    events: pa.Table
+    order: Numbers
+    starts: list[int]
+    first: Numbers
+    runs: list[KeyRun]
+
+    @classmethod
+    def of(cls, program: KeyProgram, keys: pa.Table, events: pa.Table, due: Mask) -> "ActiveKeys":
+        """Return the stored keys with events or marked as due; put the events in order."""
+        numbers, found = key_numbers(key_columns(events), key_columns(keys))
+        # Three stored keys, of which the second has no events and is due: `found` is 1 -1 0, and
+        # with the numbers 0 1 of the keys with events, `own` is 1 2 0.
+        touched, untouched = split(keys, due | (found >= 0))
+        own = _numbered(found[due | (found >= 0)], 1 + numbers.max(initial=-1))
+        order = in_total_order(numbers, micros(events["time"]), events, 0)
+        events = events.take(pa.array(order))
+        counts = np.bincount(numbers, minlength=1 + own.max(initial=-1))
+        # Two, three and no events of the keys 0, 1 and 2 start at 0, 2 and 5, and end at 5.
+        starts = np.append(0, np.cumsum(counts))
+        # A stored key has its place in `touched`, a new one that of its first event behind these.
+        first = touched.num_rows + starts[:-1]
+        first[own] = np.arange(touched.num_rows)
+        runs: list[Any] = [None] * len(counts)
+        for number, run in zip(own.tolist(), _runs_of_rows(program.spec, touched), strict=True):
+            runs[number] = run
+        fresh = np.flatnonzero(first >= touched.num_rows)
+        named = decode_keys(program.spec, events.take(pa.array(starts[fresh])))
+        for number, key in zip(fresh.tolist(), named, strict=True):
+            runs[number] = KeyRun.of_new(key)
+        return cls(program, untouched, touched, events, order, starts.tolist(), first, runs)
+
+    def table(self) -> pa.Table:
+        kept = [run.is_kept for run in self.runs]
+        if not any(kept):
+            return self.untouched
+        return concat([self.untouched, self._rows().filter(pa.array(kept, pa.bool_()))])
+
+    def _rows(self) -> pa.Table:
+        names = [field.name for field in self.program.spec.key_schema]
+        both = pa.concat_tables([self.touched.select(names), self.events.select(names)])
+        exists = [run.snapshot.value is not MISSING for run in self.runs]
+        since = [run.since for run in self.runs]
+        return pa.Table.from_arrays(
+            [
+                *both.take(pa.array(self.first)).columns,
+                pa.array(exists, pa.bool_()),
+                *(pa.array(map(stamp, since), pa.int64()).cast(INSTANT) for stamp in STAMP_OF),
+                *timer_columns([run.snapshot.timers for run in self.runs]),
+                *self._states(),
+            ],
+            schema=self.program.schema,
+        )
+
+    def _states(self) -> list[pa.ChunkedArray]:
+        """Return the columns of the state: as stored where none was set, null where none is."""
+        names = [f"state.{field.name}" for field in self.program.state_fields]
+        set_anew = [
+            run.snapshot
+            for run in self.runs
+            if run.snapshot.was_set and run.snapshot.value is not MISSING
+        ]
+        values = [one.value for one in set_anew]
+        columns = encode_states(self.program.spec.state, values, lambda place: set_anew[place].key)
+        # The places in the stored columns, and behind them those of the states that were set.
+        sources: list[int | None] = []
+        number = self.touched.num_rows
+        for place, run in zip(self.first.tolist(), self.runs, strict=True):
+            if run.snapshot.value is MISSING:
+                sources.append(None)
+            elif run.snapshot.was_set:
+                sources.append(number)
+                number += 1
+            else:
+                sources.append(place)
+        chosen = pa.array(sources, pa.int64())
+        return [
+            pa.chunked_array([*self.touched[name].chunks, column], column.type).take(chosen)
+            for name, column in zip(names, columns, strict=True)
+        ]
+
+
+def _runs_of_rows(spec: AnyStatefulSpec, rows: pa.Table) -> list[KeyRun]:
+    if not rows.num_rows:
+        return []
+    keys, timers, values = decode_keys(spec, rows), read_timers(rows["timers"]), _values(spec, rows)
+    stamps = map(Stamps, *(rows[name].cast(pa.int64()).to_pylist() for name in STAMPS))
+    read_again = partial(_stored, spec, rows)
+    snapshots = map(KeySnapshot, keys, values, timers)
+    return list(map(KeyRun, snapshots, stamps, repeat(read_again), range(rows.num_rows)))
+
+
+def _values(spec: AnyStatefulSpec, rows: pa.Table) -> list[Any]:
+    """Return the states of rows as objects, `MISSING` where there is none."""
+    exists = rows["exists"].to_numpy()
+    if exists.all():
+        return list(decode_states(spec.state, rows))
+    states = iter(decode_states(spec.state, rows.filter(pa.array(exists))))
+    return [next(states) if there else MISSING for there in exists.tolist()]
+
+
+def _stored(spec: AnyStatefulSpec, rows: pa.Table, place: int) -> Any:
+    return _values(spec, rows.slice(place, 1))[0]
+
+
+def _numbered(found: Numbers, first_free: int) -> Numbers:
+    """Give stored keys without events, which are -1, the numbers after those with events."""
+    alone = found < 0
+    numbers = found.copy()
+    numbers[alone] = np.arange(first_free, first_free + np.count_nonzero(alone))
+    return numbers

@@ -13,14 +13,12 @@ exactly one gap after the last one still belongs to the key. So no call depends 
 were cut into micro-batches.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import groupby
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from sessionkit._arrays import micros
 from sessionkit._engine.boundaries import has_passed, is_over
-from sessionkit._engine.keys.active import ActiveKeys
 from sessionkit._engine.keys.calls import Calls, KeyRun
 from sessionkit._engine.keys.program import CLOCKS, clock_times
 from sessionkit._engine.logic import BatchClocks
@@ -150,20 +148,19 @@ def _is_due(clocks: BatchClocks) -> Callable[[StoredTimer], bool]:
     return lambda timer: has_passed(timer.at_us, now[timer.clock])
 
 
-def process_in_turn(active: ActiveKeys, calls: Calls, objects: list[Any]) -> dict[int, Failure]:
-    """Call the functions of every key in time order; return why events failed, by their place."""
-    failures: dict[int, Failure] = {}
-    times_us, events = micros(active.events["time"]).tolist(), active.ordered(objects)
-    for run, start, last in active.spans():
-        for time_us, same in groupby(times_us[start:last]):
-            stop = start + len([*same])
-            _pass_time(calls, run, time_us, time_us - 1)
-            failure = calls.process(run, events[start:stop], times_us[start:stop])
-            if failure is not None:
-                failures |= dict.fromkeys(active.order[start:stop].tolist(), failure)
-            start = stop  # noqa: PLW2901 (the instants of a key follow each other)
-        _pass_time(calls, run, calls.clocks.watermark_us, calls.clocks.watermark_us)
-    return failures
+def in_turn(
+    calls: Calls, run: KeyRun, times_us: Sequence[int], first: int, last: int
+) -> Iterator[tuple[int, int]]:
+    """
+    Yield where the events of each instant of a key begin and end, from a place to another.
+
+    Before each of them, and after the last one, the time of the key passes.
+    """
+    for time_us, same in groupby(range(first, last), times_us.__getitem__):
+        places = [*same]
+        _pass_time(calls, run, time_us, time_us - 1)
+        yield places[0], places[-1] + 1
+    _pass_time(calls, run, calls.clocks.watermark_us, calls.clocks.watermark_us)
 
 
 def _pass_time(calls: Calls, run: KeyRun, timers_before_us: int, ends_until_us: int) -> None:

@@ -12,7 +12,7 @@ import attrs
 
 import sessionkit
 from sessionkit._engine.counts import Counts
-from sessionkit._engine.keys.lost import WatchedState
+from sessionkit._engine.keys.calls import WatchedState
 from sessionkit._engine.keys.step import KeyLogic
 from sessionkit._engine.rows.objects import yielded
 from sessionkit._engine.shell.worker import Worker
@@ -82,16 +82,14 @@ class Watch:
     def over(cls, worker: Worker) -> "Watch":
         """Watch the functions that a worker calls for a key."""
         watch, logic = cls(), worker.logic
-        if isinstance(logic, KeyLogic) and not logic.program.takes_buckets:
+        if isinstance(logic, KeyLogic) and not logic.spec.takes_buckets:
             on_timer = logic.program.on_timer
             program = attrs.evolve(
                 logic.program,
                 function=watch._watched("process", logic.program.function),
                 on_timer=on_timer and watch._watched("on_timer", on_timer),
-                view=WatchedState,
-                lose=watch._lose,
             )
-            set_derived(logic, program=program)
+            set_derived(logic, program=program, view=WatchedState, lose=watch._lose)
         return watch
 
     def _lose(self, role: str, function: Callable[..., Any], key: Any) -> None:

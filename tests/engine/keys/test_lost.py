@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sessionkit import KeyState, KeyTimes
-from sessionkit._engine.keys.lost import EVERY, FIRST, WatchedState, sampled
+from sessionkit._engine.keys.calls import EVERY, FIRST, WatchedState, sampled
 from sessionkit.spec.views import MISSING, KeySnapshot
 from sessionkit.state._codec import codec_of
 from sessionkit.testing import at
