@@ -32,14 +32,6 @@ GIVEN_BY_SPARK = {"spark", "stream", "views"}
 DEFINED_FIRST = ("SessionSpec.of", "StatefulSpec")
 """Whose examples define what the others use."""
 FOLDERS = re.compile(r'"/(?=(?:data|checkpoints)/)')
-CALLED_FIRST = {
-    "Delta", "EventTimeGap", "Files", "JsonLines", "KafkaTopics", "Postgres", "Routes",
-    "SessionDriver", "SessionSpec", "SessionSpec.of", "StatefulDriver", "StatefulSpec",
-    "any", "apply_with_state", "count", "drop_duplicates_by_key",
-    "drop_duplicates_by_key_and_time", "drop_duplicates_within", "first", "open_sessions",
-    "read_stream", "reconcile", "session", "sessionize", "sessions", "sliding", "start_query",
-    "tumbling",
-}  # fmt: skip
 
 
 def name_of(page: Path) -> str:
@@ -96,18 +88,6 @@ def test_blocks_with_spark_run(page: Path, spark: Any) -> None:
     assert run_blocks(page)["spark"] is spark
 
 
-def test_a_reader_may_skip_the_class_of_the_tutorial(spark: Any) -> None:
-    """Step 2 sends a reader without a class to step 5; from there, nothing needs steps 3 and 4."""
-    page = ROOT / "docs" / "tutorial" / "first-session-job.md"
-    text = page.read_text(encoding="utf-8")
-    skipped = text[text.index("\n## 3. ") : text.index("\n## 5. ")]
-
-    assert "continue with step 5" in text[: text.index("\n## 3. ")]
-    namespace = run_blocks(page, text.replace(skipped, "\n" * skipped.count("\n")))
-    assert "Landed" in namespace
-    assert "Visit" not in namespace
-
-
 def is_read(node: ast.AST) -> TypeGuard[ast.Name]:
     return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
 
@@ -147,13 +127,6 @@ def run_example(name: str, given: dict[str, Any], folder: Path) -> None:
         assert query.exception() is None
 
 
-def test_what_users_call_first_has_an_example() -> None:
-    """Each is short enough to be read at a glance."""
-    assert set() == CALLED_FIRST - EXAMPLES.keys()
-    lengths = {name: len(code.split("\n")) for name, code in EXAMPLES.items()}
-    assert {} == {name: lines for name, lines in lengths.items() if lines > 20}
-
-
 @pytest.mark.parametrize("name", sorted(EXAMPLES.keys() - {*ON_SPARK}))
 def test_an_example_without_spark_runs(name: str, tmp_path: Path) -> None:
     """It runs as it stands, with the classes and specs that other examples define."""
@@ -176,16 +149,6 @@ def test_links_lead_somewhere(page: Path) -> None:
     """A link to a file of the project has that file at its end."""
     for target in LINK.findall(page.read_text(encoding="utf-8")):
         assert (page.parent / target).exists(), target
-
-
-def test_the_readme_has_the_figures_of_the_benchmarks() -> None:
-    """Each number of seconds stands in docs/benchmarks.md, and each load."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    measured = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
-    figures = re.findall(r"\| (\d+\.\d+)(?= )", readme[readme.index("## Speed") :])
-
-    assert figures
-    assert [] == [figure for figure in figures if f"| {figure} |" not in measured]
 
 
 def test_every_test_that_a_page_names_is_there() -> None:

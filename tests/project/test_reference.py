@@ -117,12 +117,6 @@ def test_a_docstring_says_every_argument_once(cls: type[Any]) -> None:
     assert sorted(arguments(cls)) == sorted(shown)
 
 
-@pytest.mark.parametrize("cls", [SessionSpec, StatefulSpec])
-def test_a_spec_has_at_most_fourteen_arguments(cls: type[Any]) -> None:
-    """What few need is in groups."""
-    assert len(arguments(cls)) <= 14
-
-
 @pytest.mark.parametrize("name", ["of", "aggregate", "per_event"])
 def test_a_constructor_shows_every_argument(name: str) -> None:
     """With the defaults that `SessionSpec` has."""

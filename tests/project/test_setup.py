@@ -9,11 +9,6 @@ from scripts.setup_env import (
     Java,
     Which,
     choose_installer,
-    choose_java,
-    fingerprint,
-    java_candidates,
-    java_in_folders,
-    no_venv_message,
     parse_java,
     probe_java,
 )
@@ -68,31 +63,11 @@ def test_other_output_is_no_java(text: str) -> None:
     assert parse_java(text) is None
 
 
-def test_java_home_comes_before_path() -> None:
-    """The user's JAVA_HOME is looked at before the java on PATH."""
-    candidates = java_candidates({"JAVA_HOME": "/opt/mine"}, path_with("java"))
-    assert [Path("/opt/mine/bin/java"), Path("/usr/bin/java")] == list(candidates)
-
-
-def test_java_is_found_in_the_usual_folders(tmp_path: Path) -> None:
-    """Every folder that matches and holds a java program is named, and no other."""
-    old = fake_java(tmp_path / "jdk-11", version="11.0.2")
-    new = fake_java(tmp_path / "jdk-17", version="17.0.2")
-    (tmp_path / "jdk-empty").mkdir()
-    assert [old, new] == list(java_in_folders([f"{tmp_path}/jdk-*", f"{tmp_path}/none/*"]))
-
-
 def test_a_java_is_asked_for_its_home_and_version(tmp_path: Path) -> None:
     """A program that runs is asked, so a link or a shim leads to the true home."""
     program = fake_java(tmp_path / "jdk", version="21.0.1")
     (tmp_path / "java").symlink_to(program)
     assert Java(tmp_path / "jdk", 21) == probe_java(tmp_path / "java")
-
-
-def test_the_users_choice_wins() -> None:
-    """A new enough Java that the user has chosen is taken, even where an older one would do."""
-    mine, other = Java(Path("/mine"), 25), Java(Path("/other"), 17)
-    assert mine == choose_java([mine], [other])
 
 
 @pytest.mark.parametrize(
@@ -114,17 +89,3 @@ def test_installer_never_asks_for_a_password(
     """A package manager is used by root, with a sudo that asks nothing, or if it needs neither."""
     found = choose_installer(path_with(*programs), is_root=is_root, can_sudo=can_sudo)
     assert expected == found
-
-
-def test_fingerprint_follows_what_it_sums_up() -> None:
-    """The same project in the same folder is not installed again; any change of either is."""
-    same = fingerprint(b"[project]", "/a")
-    assert same == fingerprint(b"[project]", "/a")
-    assert 3 == len({same, fingerprint(b"[project] ", "/a"), fingerprint(b"[project]", "/b")})
-
-
-def test_missing_ensurepip_names_the_package() -> None:
-    """The message for a Python without ensurepip names the package of just this version."""
-    message = no_venv_message((3, 12), "/usr/bin/python3")
-    assert message.startswith("/usr/bin/python3 cannot make a virtual environment")
-    assert "\n\nHint: on Debian and Ubuntu `sudo apt-get install python3.12-venv`" in message

@@ -126,33 +126,12 @@ def open_browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
         pytest.skip(f"not run: {error}")
 
 
-def test_a_reader_searches(address: str, reader: Reader) -> None:
-    """From the start page, in which the browser lands, to a page that is about the word."""
-    reader.open(address)
-    reader.wait_for("document.querySelector('select')")
-    reader.click(".sidebar-search")
-    reader.type("watermark")
-    for page in ("how-to/watermarks.html", "reference/api/sessionkit.spark.watermarks.html"):
-        links = f"[...{FOUND}].map(link => link.getAttribute('href').split('#')[0])"
-        reader.wait_for(f"{links}.includes({page!r})")
-
-
 @pytest.mark.parametrize(
     ("word", "page"),
     [
-        ("kafka", "how-to/read-from-kafka-and-files"),
-        ("delta", "how-to/write-to-tables"),
-        ("postgres", "how-to/write-to-tables"),
-        ("late", "how-to/early-results"),
         ("watermark", "how-to/watermarks"),
-        ("delay", "how-to/watermarks"),
         ("duplicates", "how-to/deduplicate"),
-        ("gap", "how-to/cut-sessions"),
-        ("restart", "how-to/restart"),
-        ("backfill", "how-to/backfill"),
-        ("test", "how-to/test-a-spec"),
         ("timers", "how-to/state-per-key"),
-        ("report", "how-to/make-a-report"),
         ("start_query", "reference/api/sessionkit.spark"),
         ("SessionSpec", "reference/api/sessionkit.spec"),
     ],
