@@ -25,8 +25,7 @@ from benchmarks.events import FIRST_US, batch_of_events
 from benchmarks.phases import Stopwatch, bars
 from benchmarks.workloads import SPAN, WORKLOADS, Workload
 from sessionkit._engine.logic import BatchClocks
-from sessionkit._engine.shell.storage import logic_of
-from sessionkit._engine.shell.stored import GroupRow, first_due
+from sessionkit._engine.shell.storage import GroupRow, first_due, logic_of
 from sessionkit._engine.shell.worker import collector_paused
 
 __all__ = ["CASES", "main", "prepared"]

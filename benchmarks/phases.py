@@ -11,11 +11,11 @@ from typing import Any, Final
 __all__ = ["PHASES", "Stopwatch", "bars"]
 
 PHASES: Final[dict[str, tuple[str, ...]]] = {
-    "read the stored row": ("shell.stored:GroupRow.read",),
+    "read the stored row": ("shell.storage:GroupRow.read",),
     "plan from times": (
         "sessions.joining:_read",
         "sessions.joining:_accept",
-        "keys.active:ActiveKeys.of",
+        "keys.step:ActiveKeys.of",
         "keys.program:KeyProgram.is_over",
         "keys.program:KeyProgram.is_due",
     ),
@@ -23,12 +23,12 @@ PHASES: Final[dict[str, tuple[str, ...]]] = {
         "rows.objects:build_events",
         "rows.objects:decode_states",
         "rows.objects:decode_keys",
-        "keys.active:_runs_of_rows",
+        "keys.step:_runs_of_rows",
     ),
     "call your functions": (
         "sessions.by_functions:fold_all",
         "sessions.by_functions:finish_by_functions",
-        "keys.step:_process",
+        "keys.step:KeyLogic._called",
     ),
     "session ids": ("sessions.ids:session_ids",),
     "result rows": (
@@ -39,9 +39,9 @@ PHASES: Final[dict[str, tuple[str, ...]]] = {
     "states to columns": (
         "sessions.plan:Plan.encoded",
         "sessions.joining:_sessions_after",
-        "keys.active:ActiveKeys.table",
+        "keys.step:ActiveKeys.table",
     ),
-    "write the row": ("shell.stored:GroupRow.write",),
+    "write the row": ("shell.storage:GroupRow.write",),
     "all else": ("sessions.step:SessionLogic.step", "keys.step:KeyLogic.step"),
 }
 """The functions of each phase; what they call counts as another phase where that is listed too."""

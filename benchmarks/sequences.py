@@ -23,8 +23,7 @@ from benchmarks.events import FIRST_US
 from sessionkit import Session, SessionSpec
 from sessionkit import aggregates as agg
 from sessionkit._engine.logic import BatchClocks, GroupState
-from sessionkit._engine.shell.storage import logic_of
-from sessionkit._engine.shell.stored import GroupRow, first_due
+from sessionkit._engine.shell.storage import GroupRow, first_due, logic_of
 from sessionkit._engine.shell.worker import collector_paused
 
 __all__ = ["BY_AGGREGATES", "BY_FUNCTIONS", "EVENTS", "arrived", "batch", "main", "micro_batch"]

@@ -26,8 +26,7 @@ from sessionkit import (
 )
 from sessionkit._engine.keys.program import stored_key_rows
 from sessionkit._engine.sessions.view import open_session_rows
-from sessionkit._engine.shell.changes import Stored, changed_memory, changed_rows
-from sessionkit._engine.shell.storage import logic_of
+from sessionkit._engine.shell.storage import Stored, changed_memory, changed_rows, logic_of
 from sessionkit.testing import SessionDriver, Snapshot, StatefulDriver
 from sessionkit.testing.drivers.query import memories_of, stored_rows
 

@@ -23,23 +23,27 @@ from sessionkit._engine.logic import (
     idle_clock,
 )
 from sessionkit._engine.rows.kept import SALT
-from sessionkit._engine.shell.pages import Directory, SortedRows, key_hashes, marks_in, pages_of
-from sessionkit._engine.shell.payload import (
-    RESTORE,
-    Origin,
+from sessionkit._engine.shell.pages import (
+    Directory,
+    SortedRows,
+    key_hashes,
+    marks_in,
     page_checksum,
+    pages_of,
     unpack_page,
 )
-from sessionkit._engine.shell.reading import Reading
-from sessionkit._engine.shell.stored import (
+from sessionkit._engine.shell.payload import (
     MOST_BYTES,
+    RESTORE,
+    Origin,
     TaskRows,
-    arm,
     check_size,
     pack_row,
     unpack_row,
 )
+from sessionkit._engine.shell.reading import Reading
 from sessionkit.errors import StateCorruptedError, with_hint
+from sessionkit.timeouts import Clock
 from sessionkit.typing import GroupStateLike
 
 DIRECTORY_COLUMNS: Final = (
@@ -208,8 +212,8 @@ class PagedBucket:
         self._read = read_pages(Directory(directory.entries[self._places]), state.page)
         return bucket.memory(logic, self._read)
 
-    def store(self, memory: GroupState) -> BucketStats:
-        """Write the pages that have changed and the directory, and arm the timer."""
+    def store(self, memory: GroupState) -> tuple[BucketStats, Mapping[Clock, int]]:
+        """Write the pages that have changed and the directory."""
         directory, spec = self._bucket.directory, self.logic.spec
         turns = micros(memory.buffered["time"])
         pages = pages_of(
@@ -221,21 +225,18 @@ class PagedBucket:
         largest = max(map(len, stored.values()), default=0)
         if largest > MOST_BYTES:
             check_size(spec, "a page", largest, memory)
-        self._write(stored)
-        directory = directory.replaced(self._places, [page.entry for page in pages])
-        bucket, in_pages = attrs.evolve(self._bucket, directory=directory), directory.total("bytes")
-        if not (in_pages or (bucket.idle is not None and bucket.idle.holds)):
-            self.state.remove()
-            return BucketStats()
-        row = bucket.row(self.logic, self.group, self.state.getCurrentProcessingTimeMs(), self.now)
-        self.state.update(row)
-        arm(spec.clock, directory.due, self.state, self.now.watermark_ms)
-        known = directory.total("kept") if self.logic.keeps_only_open else None
-        return BucketStats(known, directory.total("buffered"), in_pages + len(row[-1]))
-
-    def _write(self, stored: Mapping[int, bytes]) -> None:
         for start in self._read.keys() - stored.keys():
             self.state.remove_page(start)
         for start, payload in stored.items():
             if payload != self._read.get(start):
                 self.state.put_page(start, payload)
+        directory = directory.replaced(self._places, [page.entry for page in pages])
+        bucket, in_pages = attrs.evolve(self._bucket, directory=directory), directory.total("bytes")
+        if not (in_pages or (bucket.idle is not None and bucket.idle.holds)):
+            self.state.remove()
+            return BucketStats(), {}
+        row = bucket.row(self.logic, self.group, self.state.getCurrentProcessingTimeMs(), self.now)
+        self.state.update(row)
+        known = directory.total("kept") if self.logic.keeps_only_open else None
+        stats = BucketStats(known, directory.total("buffered"), in_pages + len(row[-1]))
+        return stats, directory.due

@@ -10,12 +10,19 @@ kept         how many sessions or keys are in it
 buffered     how many events wait in it
 event_time, processing_time    the first instant at which something is due in it, in microseconds
 
+The bytes of a page; what its bucket has once, identity and schemas, isn't repeated in it:
+
+    4 bytes   magic `SKP1`
+    4 bytes   CRC-32 of all that follows, begun with the number of the page
+    per batch 8 bytes of length, then the rows as an Arrow IPC message
+
 The first page starts at 0, so each hash has its page. The hash must be the same on every machine
 and in every release, because a stored page contains the keys of a range of hashes. It only chooses
 the page: keys themselves are compared as they are. The mixing step is the final one of MurmurHash3
 by Austin Appleby.
 """
 
+import struct
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -29,13 +36,16 @@ import pyarrow as pa
 from sessionkit._arrays import key_columns, whole_batch
 from sessionkit._engine.logic import NEVER_US, BatchClocks
 from sessionkit._engine.rows.kept import without_salts
-from sessionkit._engine.shell.payload import pack_page, page_checksum
+from sessionkit._engine.shell.payload import LENGTH, RESTORE, parts_of
+from sessionkit.errors import StateCorruptedError, with_hint
 from sessionkit.state._codec import stored_numbers
 from sessionkit.timeouts import Clock
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 Words: TypeAlias = npt.NDArray[np.uint64]
 
+MAGIC: Final = b"SKP1"
+PAGE: Final = struct.Struct(">4sI")
 PAGE_BYTES: Final = 3_072
 """Two neighbours that fit into this become one page; a page of twice as much is split."""
 CLOCKS: Final[tuple[Clock, Clock]] = ("event_time", "processing_time")
@@ -260,6 +270,27 @@ def _pages(
         payload = pack_page(start, [*parts, salts] if salts else parts)
         sums = len(payload), page_checksum(payload)
         yield Page(start, payload, (start, *sums, last - first, number, *at_us))
+
+
+def pack_page(number: int, parts: Sequence[pa.Buffer | bytes]) -> bytes:
+    body = b"".join(part for one in parts for part in (LENGTH.pack(len(one)), one))
+    return PAGE.pack(MAGIC, zlib.crc32(body, number)) + body
+
+
+def page_checksum(payload: bytes) -> int:
+    return int.from_bytes(payload[len(MAGIC) : PAGE.size], "big")
+
+
+def unpack_page(number: int, payload: bytes) -> list[pa.Buffer]:
+    """Return the parts of a page; a StateCorruptedError if the bytes are damaged."""
+    if len(payload) < PAGE.size or payload[: len(MAGIC)] != MAGIC:
+        found = f"page {number} of the stored state isn't one: it starts with {payload[:4]!r}"
+        raise StateCorruptedError(with_hint(found, RESTORE))
+    body = memoryview(payload)[PAGE.size :]
+    if zlib.crc32(body, number) != PAGE.unpack_from(payload)[1]:
+        found = f"page {number} of the stored state is damaged: its checksum is wrong"
+        raise StateCorruptedError(with_hint(f"{found} ({len(body)} bytes)", RESTORE))
+    return list(parts_of(body))
 
 
 def marks_as_bytes(salts: Numbers) -> bytes:

@@ -1,5 +1,7 @@
 """
-The bytes of a group: a header that identifies them, then Arrow IPC streams.
+The row of a group: columns, and a payload bound to them, to the group and to the query.
+
+A payload is a header that identifies it, then Arrow IPC streams:
 
     4 bytes   magic `SKB1`
     2 bytes   format version
@@ -13,53 +15,63 @@ The bytes of a group: a header that identifies them, then Arrow IPC streams.
               after it, so that each table begins at a multiple of 8 bytes, as Arrow wants it
     per table 8 bytes of length, then the table as an Arrow IPC stream
 
-The bytes of a page: what its bucket has once, identity and schemas, isn't repeated in it.
-
-    4 bytes   magic `SKP1`
-    4 bytes   CRC-32 of all that follows, begun with the number of the page
-    per batch 8 bytes of length, then the rows as an Arrow IPC message
-
 All numbers are big-endian. Nothing is pickled. Bytes that fail a check are an error, never a
 guess.
+
+Rows of a partition also tell on each other. In a micro-batch Spark calls every group whose timer is
+below the watermark, and each call writes the row anew. So where one row was written at a watermark,
+no other one of its partition still waits for a timer below that.
 """
 
 import json
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Self
 
 import attrs
 import numpy as np
 import pyarrow as pa
 
-from sessionkit.errors import StateCorruptedError, StateMismatchError, with_hint
+from sessionkit._engine.boundaries import timer_ms
+from sessionkit._engine.logic import GroupState, Logic
+from sessionkit._engine.rows.objects import decode_keys
+from sessionkit._engine.shell.reading import Reading, reading_of
+from sessionkit.errors import StateCorruptedError, StateError, StateMismatchError, with_hint
+from sessionkit.spec.base import AnySpec
+from sessionkit.timeouts import Clock
 
 RESTORE: Final = "restore the checkpoint from a copy, or start a new one"
 WHOLE: Final = "restore the whole checkpoint from one copy, or begin a query with `migrate`"
-ID_BYTES: Final = 8
-UNKNOWN: Final = bytes(ID_BYTES)
 MAGIC: Final = b"SKB1"
-PAGE_MAGIC: Final = b"SKP1"
 FORMAT_VERSION: Final = 2
 HEADER: Final = struct.Struct(">4sH8sI")
 CHECKED: Final = slice(4, 14)
 """Of a header, what its checksum begins with: the version, and the binding."""
 BINDING: Final = struct.Struct(">II")
 CRC_BYTES: Final = 4
-IDENTITY: Final = struct.Struct(">I")
-END_OF_STREAM: Final = b"\xff\xff\xff\xff\0\0\0\0"
-TABLE: Final = struct.Struct(">Q")
-PAGE: Final = struct.Struct(">4sI")
 ORIGIN: Final = struct.Struct(">8sqq")
-ALIGNMENT: Final = 8
-PADDING: Final = b" "
 HEADER_BYTES: Final = HEADER.size + ORIGIN.size
 """How long a header is; the identity follows it."""
+IDENTITY: Final = struct.Struct(">I")
+LENGTH: Final = struct.Struct(">Q")
+END_OF_STREAM: Final = b"\xff\xff\xff\xff\0\0\0\0"
+ALIGNMENT: Final = 8
+PADDING: Final = b" "
 
 QUERY_AT, QUERY_BYTES = HEADER.size, 8
 BATCH_AT, BATCH_BYTES = QUERY_AT + QUERY_BYTES, 8
 """Where a header of this format has the query and the micro-batch."""
+
+EVENT_DUE_AT: Final = -2
+"""Where the columns next to a payload have `event_due_us`, in each layout."""
+MOST_BYTES: Final = 2**28
+"""
+Of a row, and of a page. They cross as one value of Arrow or protobuf, and lie in one array of Java:
+neither takes 2 GiB, and on the way there are several copies at once. A row of 500 MB took more
+than the 6 GB of a JVM.
+"""
 
 
 @attrs.frozen
@@ -71,23 +83,25 @@ class Origin:
     known: such a payload belongs to any query. The watermark is Spark's.
     """
 
-    query: bytes = UNKNOWN
+    query: bytes = bytes(QUERY_BYTES)
     batch: int = 0
     watermark_ms: int = 0
 
     @classmethod
     def of(cls, query_id: str, batch: int, watermark_ms: int = 0) -> Self:
         """Return the origin of what a query with this id, a UUID, stores in a micro-batch."""
-        return cls(bytes.fromhex(query_id.replace("-", "")[: 2 * ID_BYTES]), batch, watermark_ms)
+        return cls(bytes.fromhex(query_id.replace("-", "")[: 2 * QUERY_BYTES]), batch, watermark_ms)
 
     def check(self, now: "Origin", what: str) -> None:
         """Raise a StateError if a micro-batch may not read `what` this one stored."""
-        if UNKNOWN in {self.query, now.query}:
+        if NOBODY.query in {self.query, now.query}:
             return
         if self.query != now.query:
-            found = (
-                f"{what} belongs to another query: {_said(self)} stored it, this is {_said(now)}"
+            stored, own = (
+                f"{text[:8]}-{text[8:12]}-{text[12:]}-..."
+                for text in (self.query.hex(), now.query.hex())
             )
+            found = f"{what} belongs to another query: {stored} stored it, this is {own}"
             raise StateMismatchError(with_hint(found, WHOLE))
         if self.batch > now.batch:
             found = f"micro-batch {self.batch} wrote it, and this is micro-batch {now.batch}"
@@ -104,29 +118,23 @@ class Origin:
 NOBODY: Final = Origin()
 
 
-def _said(origin: Origin) -> str:
-    text = origin.query.hex()
-    return f"{text[:8]}-{text[8:12]}-{text[12:]}-..."
-
-
 def binding_checksum(group: Sequence[Any], columns: Sequence[Any]) -> bytes:
     """
     Return what binds a payload to the name of its group, and to the columns next to it.
 
     It's the same on every machine, in every release, and of the NumPy scalars that Spark may pass.
     """
-    return BINDING.pack(_crc_of(group), _crc_of(columns))
-
-
-def _crc_of(values: Sequence[Any]) -> int:
-    plain = [value.item() if isinstance(value, np.generic) else value for value in values]
-    return zlib.crc32(repr(plain).encode())
+    plain = (
+        [value.item() if isinstance(value, np.generic) else value for value in values]
+        for values in (group, columns)
+    )
+    return BINDING.pack(*(zlib.crc32(repr(values).encode()) for values in plain))
 
 
 def pack(identity: bytes, tables: Sequence[pa.Table], binding: bytes, origin: Origin) -> bytes:
     """Return the bytes of a group, which are bound to their place and to what writes them."""
     # With spaces after it, an Arrow stream is aligned.
-    begins = HEADER_BYTES + IDENTITY.size + len(identity) + TABLE.size
+    begins = HEADER_BYTES + IDENTITY.size + len(identity) + LENGTH.size
     stored = identity + PADDING * (-begins % ALIGNMENT)
     written = ORIGIN.pack(origin.query, origin.batch, origin.watermark_ms)
     parts: list[Any] = [written, IDENTITY.pack(len(stored)), stored]
@@ -134,7 +142,7 @@ def pack(identity: bytes, tables: Sequence[pa.Table], binding: bytes, origin: Or
         # A writer of streams writes the same bytes, and takes three times as long for a few rows.
         rows = map(pa.RecordBatch.serialize, table.combine_chunks().to_batches())
         stream = [table.schema.serialize(), *rows, END_OF_STREAM]
-        parts += [TABLE.pack(sum(map(len, stream))), *stream]
+        parts += [LENGTH.pack(sum(map(len, stream))), *stream]
     checksum = zlib.crc32(HEADER.pack(MAGIC, FORMAT_VERSION, binding, 0)[CHECKED])
     for part in parts:
         checksum = zlib.crc32(part, checksum)
@@ -150,15 +158,6 @@ class Unpacked:
     binding: bytes
     origin: Origin
 
-    def check(self, binding: bytes) -> None:
-        """Raise a StateCorruptedError if the payload is of another group, or of other columns."""
-        if self.binding != binding:
-            is_of_group = self.binding[:CRC_BYTES] == binding[:CRC_BYTES]
-            found = "wasn't written with the other columns of its row"
-            found = found if is_of_group else "belongs to another bucket"
-            text = f"the stored state is damaged: its payload {found}"
-            raise StateCorruptedError(with_hint(text, RESTORE))
-
 
 def unpack(payload: bytes) -> Unpacked:
     """Return what a payload contains; a StateError if it is damaged, or of another release."""
@@ -167,33 +166,24 @@ def unpack(payload: bytes) -> Unpacked:
     if zlib.crc32(body, zlib.crc32(payload[CHECKED])) != checksum:
         found = f"the stored state is damaged: its checksum is wrong ({len(body)} bytes)"
         raise StateCorruptedError(with_hint(found, RESTORE))
-    identity, streams = _identity(memoryview(payload)[HEADER_BYTES:])
+    (length,) = IDENTITY.unpack_from(payload, HEADER_BYTES)
+    begin = HEADER_BYTES + IDENTITY.size
     tables: list[pa.Table] = []
-    for stream in _parts(streams):
+    for stream in parts_of(memoryview(payload)[begin + length :]):
         with pa.ipc.open_stream(stream) as reader:
             tables.append(reader.read_all())
+    identity = payload[begin : begin + length].rstrip(PADDING)
     return Unpacked(identity, tables, binding, Origin(*ORIGIN.unpack_from(body)))
 
 
-def pack_page(number: int, parts: Sequence[pa.Buffer | bytes]) -> bytes:
-    body = b"".join(part for one in parts for part in (TABLE.pack(len(one)), one))
-    return PAGE.pack(PAGE_MAGIC, zlib.crc32(body, number)) + body
-
-
-def page_checksum(payload: bytes) -> int:
-    return int.from_bytes(payload[len(PAGE_MAGIC) : PAGE.size], "big")
-
-
-def unpack_page(number: int, payload: bytes) -> list[pa.Buffer]:
-    """Return the parts of a page; a StateCorruptedError if the bytes are damaged."""
-    if len(payload) < PAGE.size or payload[: len(PAGE_MAGIC)] != PAGE_MAGIC:
-        found = f"page {number} of the stored state isn't one: it starts with {payload[:4]!r}"
-        raise StateCorruptedError(with_hint(found, RESTORE))
-    body = memoryview(payload)[PAGE.size :]
-    if zlib.crc32(body, number) != PAGE.unpack_from(payload)[1]:
-        found = f"page {number} of the stored state is damaged: its checksum is wrong"
-        raise StateCorruptedError(with_hint(f"{found} ({len(body)} bytes)", RESTORE))
-    return list(_parts(body))
+def parts_of(body: memoryview) -> Iterator[pa.Buffer]:
+    """Yield what follows each length, without a copy."""
+    position = 0
+    while position < len(body):
+        (length,) = LENGTH.unpack_from(body, position)
+        position += LENGTH.size
+        yield pa.py_buffer(body[position : position + length])
+        position += length
 
 
 def peek_identity(head: bytes) -> dict[str, Any]:
@@ -204,24 +194,18 @@ def peek_identity(head: bytes) -> dict[str, Any]:
     StateError.
     """
     _header(head)
-    stored, _ = _identity(memoryview(head)[HEADER_BYTES:])
+    begin = HEADER_BYTES + IDENTITY.size
     try:
-        found: dict[str, Any] = json.loads(stored)
-    except ValueError as error:
+        (length,) = IDENTITY.unpack_from(head, HEADER_BYTES)
+        found: dict[str, Any] = json.loads(head[begin : begin + length])
+    except (struct.error, ValueError) as error:
         damaged = "the stored state is damaged: its identity can't be read"
         raise StateCorruptedError(with_hint(damaged, RESTORE)) from error
     return found
 
 
-def check_format(version: int) -> None:
-    """Raise a StateMismatchError for a format that this release does not read."""
-    if version != FORMAT_VERSION:
-        found = f"the stored state has format {version}, but this release reads {FORMAT_VERSION}"
-        raise StateMismatchError(with_hint(found, "use the release of sessionkit that wrote it"))
-
-
 def _header(payload: bytes) -> tuple[bytes, int]:
-    """Return what a payload is bound to, and its checksum."""
+    """Return what a payload is bound to, and its checksum; its format must be this one."""
     if len(payload) < HEADER.size:
         found = f"the stored state is truncated: {len(payload)} bytes"
         raise StateCorruptedError(with_hint(found, RESTORE))
@@ -229,25 +213,115 @@ def _header(payload: bytes) -> tuple[bytes, int]:
     if magic != MAGIC:
         found = f"the stored state was not written by sessionkit: it starts with {magic!r}"
         raise StateCorruptedError(with_hint(found, "point the query at its own checkpoint"))
-    check_format(version)
+    if version != FORMAT_VERSION:
+        found = f"the stored state has format {version}, but this release reads {FORMAT_VERSION}"
+        raise StateMismatchError(with_hint(found, "use the release of sessionkit that wrote it"))
     return binding, int(checksum)
 
 
-def _identity(body: memoryview) -> tuple[bytes, memoryview]:
-    """Return the identity, and what follows it."""
-    if len(body) < IDENTITY.size:
-        found = f"the stored state is truncated: {len(body)} bytes after its header"
-        raise StateCorruptedError(with_hint(found, RESTORE))
-    (length,) = IDENTITY.unpack_from(body)
-    end = IDENTITY.size + length
-    return bytes(body[IDENTITY.size : end]).rstrip(PADDING), body[end:]
+@attrs.define(eq=False)
+class TaskRows:
+    """
+    The rows that one task has read so far: that with the first timer, and that of the last write.
+
+    Rows of several tasks can't be compared: they may be of copies of a query, or of two operators.
+    """
+
+    _waiting: tuple[int, str, Origin] | None = attrs.field(default=None, init=False)
+    _written: tuple[str, Origin] = attrs.field(default=("", NOBODY), init=False)
+
+    def add(self, what: str, origin: Origin, due_us: int | None, now: Origin) -> None:
+        """
+        Add the row of a group that Spark wakes in event time; raise where one is an older row.
+
+        A row whose micro-batch isn't known says nothing, and neither does one of the micro-batch
+        that runs: it may still call the others.
+        """
+        if NOBODY.query in {origin.query, now.query} or origin.batch >= now.batch:
+            return
+        if origin.watermark_ms > self._written[1].watermark_ms:
+            self._written = (what, origin)
+        if due_us is not None:
+            at_ms = timer_ms(due_us, origin.watermark_ms)
+            if self._waiting is None or at_ms < self._waiting[0]:
+                self._waiting = (at_ms, what, origin)
+        # A timer is never below the watermark at which it was set, so the other row is newer.
+        if self._waiting is not None and self._waiting[0] < self._written[1].watermark_ms:
+            (_, old, before), (new, after) = self._waiting, self._written
+            found = (
+                f"the stored state is damaged: {old} is older than it may be: micro-batch "
+                f"{before.batch} wrote it, and something in it was due by micro-batch "
+                f"{after.batch}, which wrote {new}"
+            )
+            raise StateCorruptedError(with_hint(found, RESTORE))
 
 
-def _parts(body: memoryview) -> Iterator[pa.Buffer]:
-    """Yield what follows each length, without a copy."""
-    position = 0
-    while position < len(body):
-        (length,) = TABLE.unpack_from(body, position)
-        position += TABLE.size
-        yield pa.py_buffer(body[position : position + length])
-        position += length
+def pack_row(
+    logic: Logic,
+    group: tuple[Any, ...],
+    numbers: tuple[int, ...],
+    tables: Sequence[pa.Table],
+    origin: Origin,
+    *,
+    due: Mapping[Clock, int],
+) -> tuple[Any, ...]:
+    """Return the row of a group: when it was written, what it counts, what is due, the payload."""
+    first_due_us = (due.get("event_time"), due.get("processing_time"))
+    columns = (FORMAT_VERSION, logic.spec.storage.buckets, *numbers, *first_due_us)
+    binding = binding_checksum(group, columns)
+    return (*columns, pack(logic.program.identity, tables, binding, origin))
+
+
+def unpack_row(
+    logic: Logic,
+    group: tuple[Any, ...],
+    row: tuple[Any, ...],
+    now: Origin,
+    task_rows: TaskRows | None,
+) -> tuple[Reading, list[pa.Table]]:
+    """
+    Return how the row of a group is read, and the tables in it.
+
+    A row that is damaged, older than others say, or of another place, query, rules or format is a
+    StateError.
+    """
+    *columns, payload = row
+    stored = unpack(bytes(payload))
+    what = f"the stored row of [{', '.join(map(str, group))}]"
+    stored.origin.check(now, what)
+    reading = logic.readings.get(stored.identity) or reading_of(logic, stored.identity)
+    binding = binding_checksum(group, columns)
+    if stored.binding != binding:
+        is_of_group = stored.binding[:CRC_BYTES] == binding[:CRC_BYTES]
+        found = "wasn't written with the other columns of its row"
+        found = found if is_of_group else "belongs to another bucket"
+        text = f"the stored state is damaged: its payload {found}"
+        raise StateCorruptedError(with_hint(text, RESTORE))
+    if task_rows is not None and logic.spec.clock == "event_time":
+        task_rows.add(what, stored.origin, columns[EVENT_DUE_AT], now)
+    return reading, stored.tables
+
+
+def check_size(
+    spec: AnySpec, what: str, size: int, memory: GroupState, most: int = MOST_BYTES
+) -> None:
+    """
+    Check that what would be stored isn't too large: beyond that, Spark fails without a message.
+
+    The StateError names the key with the largest part of the memory, with its events that wait.
+    """
+    if size <= most:
+        return
+    sizes: Counter[Any] = Counter()
+    for table in (memory.kept, memory.buffered):
+        for place, one in enumerate(decode_keys(spec, table)):
+            sizes[one] += table.slice(place, 1).nbytes
+    ((key, own),) = sizes.most_common(1)
+    text = f"{what} would have {size:,} bytes, and at most {most:,} can be stored"
+    hint = 'raise `bucket_count` for a new checkpoint, or use Storage(layout="pages")'
+    if 2 * own > size or spec.storage.layout != "buckets":
+        hint = "keep less in its state"
+        if spec.row_kind == "session":
+            sooner = "end its sessions sooner, with max_events or max_duration of SessionRules"
+            hint = f"{sooner}, or {hint}"
+    raise StateError(with_hint(f"{text}; the largest part, {own:,} bytes, is of {key}", hint))

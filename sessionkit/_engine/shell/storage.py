@@ -4,22 +4,65 @@ Where the memory of a group is between micro-batches: the seam to what Spark sto
 `GroupRow` stores a group, a bucket of many keys, as a whole in one row.
 `PagedBucket` stores it in pages, of which it reads those only that have keys with events or
 something due: a step needs no others.
+
+Spark says which rows of its state store a micro-batch has written. Each holds many keys, most of
+which stay as they were. So to tell what has changed, what is stored before and after is compared.
 """
 
-from collections.abc import Callable
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
+import attrs
+import numpy as np
 import pyarrow as pa
 
+from sessionkit._arrays import micros
 from sessionkit._engine.keys.step import KeyLogic
-from sessionkit._engine.logic import BatchClocks, BucketStats, GroupState, Logic
+from sessionkit._engine.logic import (
+    NEVER_US,
+    BatchClocks,
+    BucketStats,
+    GroupState,
+    IdleClock,
+    Logic,
+    idle_clock,
+)
+from sessionkit._engine.rows.kept import SALT, without_salts
 from sessionkit._engine.sessions.step import SessionLogic
-from sessionkit._engine.shell.paged_bucket import DIRECTORY_COLUMNS, PagedBucket, memory_in_pages
-from sessionkit._engine.shell.payload import NOBODY, Origin
-from sessionkit._engine.shell.stored import ROW_COLUMNS, GroupRow
+from sessionkit._engine.shell.paged_bucket import (
+    DIRECTORY_COLUMNS,
+    BucketHead,
+    PagedBucket,
+    memory_in_pages,
+    read_pages,
+)
+from sessionkit._engine.shell.pages import Directory
+from sessionkit._engine.shell.payload import (
+    MOST_BYTES,
+    NOBODY,
+    Origin,
+    TaskRows,
+    check_size,
+    pack_row,
+    unpack_row,
+)
 from sessionkit.spec.base import AnySpec
 from sessionkit.spec.session import SessionSpec
 from sessionkit.spec.stateful import StatefulSpec
+from sessionkit.timeouts import Clock
+from sessionkit.typing import GroupStateLike
+
+Change: TypeAlias = Literal["new", "changed", "gone"]
+
+ROW_COLUMNS: Final = (
+    "format INT, bucket_count INT, written_ms BIGINT, kept BIGINT, buffered BIGINT, "
+    "event_due_us BIGINT, processing_due_us BIGINT, payload BINARY"
+)
+"""The row of a group: the payload, and what is worth seeing without it."""
+SALTS: Final = pa.schema([pa.field("place", pa.int32()), SALT])
+"""The salts of sessions, of which few have one: by their places in the table of sessions."""
+FEW: Final = 8
+"""So many rows are compared one by one."""
 
 
 class GroupStore(Protocol):
@@ -33,12 +76,90 @@ class GroupStore(Protocol):
         something may be due that isn't by that of Spark.
         """
 
-    def store(self, memory: GroupState) -> BucketStats:
+    def store(self, memory: GroupState) -> tuple[BucketStats, Mapping[Clock, int]]:
         """
-        Remember this in place of what was loaded, and be woken when something is due.
+        Remember this in place of what was loaded.
 
-        Returns the stats of the group, but for the watermark.
+        Returns the stats of the group, but for the watermark, and the first instant that each clock
+        must reach for a change, in microseconds.
         """
+
+
+@attrs.frozen
+class GroupRow:
+    """
+    The memory of a group, a bucket of many keys, in one row of Spark's state store.
+
+    It is read and written as a whole. Spark's group state is always updated or removed, since a
+    call that changes nothing would leave a timer that goes off in every micro-batch.
+    """
+
+    logic: Logic
+    group: tuple[Any, ...]
+    state: GroupStateLike
+    now: Origin = NOBODY
+    task_rows: TaskRows | None = None
+
+    def load(self, arrived: pa.Table, clocks: BatchClocks) -> GroupState:
+        """Return all that is remembered, whatever is asked for."""
+        del arrived
+        memory = self.read(self.state.get) if self.state.exists else self.logic.empty_state
+        if self.logic.spec.close_idle_after is None:
+            return memory
+        return attrs.evolve(memory, idle=idle_clock(self.logic.spec, memory.idle, clocks))
+
+    def store(self, memory: GroupState) -> tuple[BucketStats, Mapping[Clock, int]]:
+        """Replace the row, or remove it where nothing is left."""
+        if memory.is_empty:
+            self.state.remove()
+            return BucketStats(), {}
+        due = first_due(self.logic, memory)
+        row = self.write(memory, due, self.state.getCurrentProcessingTimeMs())
+        if len(row[-1]) > MOST_BYTES:
+            check_size(self.logic.spec, "a row of state", len(row[-1]), memory)
+        self.state.update(row)
+        open_rows, oldest_us = self.logic.open_stats(memory.kept)
+        return BucketStats(open_rows, memory.buffered.num_rows, len(row[-1]), oldest_us), due
+
+    def read(self, row: tuple[Any, ...]) -> GroupState:
+        """Return the memory in a row; see `unpack_row` for what it raises."""
+        reading, (kept, *more) = unpack_row(self.logic, self.group, row, self.now, self.task_rows)
+        waiting, *others = more or [self.logic.empty_state.buffered]
+        salts = idle = None
+        for table in others:
+            if table.column_names[0] == SALTS.names[0]:
+                salts = np.zeros(kept.num_rows, np.int64)
+                salts[table["place"].to_numpy()] = table[SALT.name].to_numpy()
+            else:
+                idle = IdleClock.of_table(table)
+        memory = reading.memory(self.logic, kept, waiting, salts)
+        return memory if idle is None else attrs.evolve(memory, idle=idle)
+
+    def write(self, memory: GroupState, due: Mapping[Clock, int], now_ms: int) -> tuple[Any, ...]:
+        """Return the row; a table of events only where some wait, or others follow."""
+        kept, salts = without_salts(memory.kept)
+        others = [] if memory.idle is None else [memory.idle.table()]
+        if salts.any():
+            places = np.flatnonzero(salts)
+            columns = [pa.array(places, pa.int32()), pa.array(salts[places])]
+            others.append(pa.Table.from_arrays(columns, schema=SALTS))
+        waiting = [memory.buffered] if memory.buffered.num_rows or others else []
+        numbers = (now_ms, kept.num_rows, memory.buffered.num_rows)
+        tables = [kept, *waiting, *others]
+        return pack_row(self.logic, self.group, numbers, tables, self.now, due=due)
+
+
+def first_due(logic: Logic, memory: GroupState) -> dict[Clock, int]:
+    """Return the first instant, in microseconds, that each clock must reach for a change."""
+    first: dict[Clock, int] = {}
+    due = [*logic.due(memory.kept).items()]
+    if memory.buffered.num_rows:
+        due.append(("event_time", micros(memory.buffered["time"])))
+    for clock, at_us in due:
+        earliest = min(first.get(clock, NEVER_US), int(at_us.min(initial=NEVER_US)))
+        if earliest < NEVER_US:
+            first[clock] = earliest
+    return first
 
 
 STORAGES: Final[dict[str, Callable[..., GroupStore]]] = {
@@ -74,3 +195,89 @@ def stored_memory(
         return memory_in_pages(logic, group, row[:-1], row[-1], now)
     nowhere: Any = None
     return GroupRow(logic, group, nowhere, now).read(row)
+
+
+@attrs.frozen(eq=False)
+class Stored:
+    """The row of a group, None where there is none; with pages, also those that were written."""
+
+    row: tuple[Any, ...] | None = None
+    pages: Mapping[int, bytes] = attrs.field(factory=dict)
+
+
+def changed_memory(
+    logic: Logic, group: tuple[Any, ...], before: Stored, after: Stored, written: Collection[int]
+) -> tuple[GroupState, GroupState]:
+    """
+    Return what a group remembered before a micro-batch, and after.
+
+    Of a bucket in pages, it's what the pages hold that the micro-batch has written or removed. A
+    key that has moved is in both parts, since both of its pages are among them.
+    """
+    if logic.spec.storage.layout != "pages":
+        memories = [
+            logic.empty_state if one.row is None else stored_memory(logic, group, one.row)
+            for one in (before, after)
+        ]
+        return memories[0], memories[1]
+    buckets = [
+        BucketHead.of(logic, Directory.empty())
+        if one.row is None
+        else BucketHead.of_row(logic, group, one.row, NOBODY)
+        for one in (before, after)
+    ]
+    both = {*buckets[0].directory.stored} & {*buckets[1].directory.stored}
+    same = [start for start, *_ in both if start not in written]
+    memories = [
+        bucket.memory(logic, read_pages(_without(bucket.directory, same), one.pages.get))
+        for bucket, one in zip(buckets, (before, after), strict=True)
+    ]
+    return memories[0], memories[1]
+
+
+def _without(directory: Directory, starts: list[int]) -> Directory:
+    return Directory(directory.entries[~np.isin(directory.entries["start"], starts)])
+
+
+def changed_rows(before: pa.Table, after: pa.Table, name: str) -> pa.Table:
+    """
+    Return the rows that are new, changed or gone, with a first column `change` that says which.
+
+    A row is the one that has the same value in the column of that name. What is gone has the row
+    from before, the others have that from after.
+    """
+    was, now = _places(before[name]), _places(after[name])
+    kept = [one for one in now if one in was]
+    old, left = _taken(before, was, kept), _taken(after, now, kept)
+    parts: dict[Change, pa.Table] = {
+        "new": _taken(after, now, [one for one in now if one not in was]),
+        "changed": left.take(pa.array(_unequal(old, left), pa.int64())),
+        "gone": _taken(before, was, [one for one in was if one not in now]),
+    }
+    kinds = [kind for kind, rows in parts.items() for _ in range(rows.num_rows)]
+    return pa.concat_tables(parts.values()).add_column(0, "change", pa.array(kinds, pa.string()))
+
+
+def _places(names: pa.ChunkedArray) -> dict[str, int]:
+    return {repr(name): place for place, name in enumerate(names.to_pylist())}
+
+
+def _taken(rows: pa.Table, places: Mapping[str, int], names: list[str]) -> pa.Table:
+    return rows.take(pa.array([places[name] for name in names], pa.int64())).combine_chunks()
+
+
+def _unequal(one: pa.Table, other: pa.Table, first: int = 0) -> Iterator[int]:
+    """
+    Yield the places at which two tables of the same length and schema differ.
+
+    Arrow compares nested columns only as a whole, and takes NaN for unequal to itself.
+    """
+    if one.equals(other):
+        return
+    if one.num_rows > FEW:
+        half = one.num_rows // 2
+        yield from _unequal(one.slice(0, half), other.slice(0, half), first)
+        yield from _unequal(one.slice(half), other.slice(half), first + half)
+        return
+    rows = zip(one.to_pylist(), other.to_pylist(), strict=True)
+    yield from (first + place for place, pair in enumerate(rows) if repr(pair[0]) != repr(pair[1]))

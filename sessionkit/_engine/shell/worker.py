@@ -8,7 +8,7 @@ the engine meet.
 
 import gc
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from operator import attrgetter
@@ -19,15 +19,14 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit._engine.boundaries import watermark_in_force
+from sessionkit._engine.boundaries import processing_timer_ms, timer_ms, watermark_in_force
 from sessionkit._engine.counts import DECLARED, Counts
 from sessionkit._engine.logic import BatchClocks, BucketStats, GroupState, Logic, Outcome
 from sessionkit._engine.rows.rejected import Rejected
 from sessionkit._engine.shell.erasing import Erased, erased_keys
-from sessionkit._engine.shell.payload import NOBODY, Origin
+from sessionkit._engine.shell.payload import NOBODY, Origin, TaskRows
 from sessionkit._engine.shell.seed import SeedFormat, started
 from sessionkit._engine.shell.storage import STORAGES, GroupStore, logic_of
-from sessionkit._engine.shell.stored import TaskRows
 from sessionkit._engine.wire.outbound import (
     BatchOutput,
     crosses_as_rows,
@@ -58,6 +57,7 @@ from sessionkit._instants import (
 )
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spec.base import AnySpec
+from sessionkit.timeouts import Clock
 from sessionkit.typing import GroupStateLike
 
 MILLISECOND_US: Final = 1_000
@@ -132,7 +132,8 @@ class Worker:
         storage = STORAGES[spec.storage.layout](self.logic, group, state, now, task_rows)
         chunks = [] if state.hasTimedOut else list(frames)
         with collector_paused():
-            output, stats = self._micro_batch(chunks, state, storage, clocks)
+            output, stats, due = self._micro_batch(chunks, state, storage, clocks)
+        _arm(spec.clock, due, state, watermark_ms)
         numbers = (int(group[0]), *STATS(stats))
         yield from row_frames(output, numbers) if self.as_rows else [packed_frame(output, numbers)]
 
@@ -142,7 +143,7 @@ class Worker:
         state: GroupStateLike,
         storage: GroupStore,
         clocks: BatchClocks,
-    ) -> tuple[BatchOutput, BucketStats]:
+    ) -> tuple[BatchOutput, BucketStats, Mapping[Clock, int]]:
         logic, seeded, erasing = self.logic, None, None
         packs = packs_in(frames, EVENTS_COLUMN, REJECTED_COLUMN)
         arrived, quarantined = unpacked(logic.empty_state.buffered, *packs)
@@ -170,13 +171,13 @@ class Worker:
             clocks = clocks.at_least(idle.floor)
         outcome = logic.step(memory, events, clocks)
         after = outcome.memory if idle is None else attrs.evolve(outcome.memory, idle=idle)
-        stats = storage.store(after)
+        stats, due = storage.store(after)
         if clocks.watermark_us != BEGINNING_US:
             stats = attrs.evolve(stats, watermark_us=clocks.watermark_us)
         outcome = outcome if erased is None else erased.of_outcome(outcome)
         waited = events.num_rows - arrived.num_rows
         output = self._output(arrived.num_rows, quarantined, outcome, waited)
-        return output if erased is None else erased.of_output(output), stats
+        return output if erased is None else erased.of_output(output), stats, due
 
     def partition(
         self,
@@ -255,6 +256,24 @@ class Worker:
         )
         shown = rejected if self.with_rejected else None
         return output_of(self.logic.spec, outcome.rows, shown, counts)
+
+
+def _arm(
+    clock: Clock | None, due: Mapping[Clock, int], state: GroupStateLike, watermark_ms: int
+) -> None:
+    """
+    Let Spark call again when a clock reaches what is due; after `update`, which clears the timer.
+
+    The clock is that by which Spark wakes the group; of each clock, `due` has the first instant.
+    """
+    if clock == "event_time" and clock in due:
+        state.setTimeoutTimestamp(timer_ms(due[clock], watermark_ms))
+    elif clock == "processing_time" and "event_time" in due:
+        # No timer of Spark's waits for the watermark under this clock: look in every micro-batch.
+        state.setTimeoutDuration(1)
+    elif clock == "processing_time" and due:
+        now_ms = state.getCurrentProcessingTimeMs()
+        state.setTimeoutDuration(processing_timer_ms(due[clock], now_ms))
 
 
 def _keys_of(tables: Sequence[pa.Table]) -> pa.Table:

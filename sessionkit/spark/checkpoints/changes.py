@@ -11,8 +11,7 @@ from pyspark.sql import functions as F
 from sessionkit._engine.keys.program import stored_key_rows
 from sessionkit._engine.logic import GroupState
 from sessionkit._engine.sessions.view import open_session_rows
-from sessionkit._engine.shell.changes import Stored, changed_memory, changed_rows
-from sessionkit._engine.shell.storage import logic_of
+from sessionkit._engine.shell.storage import Stored, changed_memory, changed_rows, logic_of
 from sessionkit.arguments import explains
 from sessionkit.errors import SessionkitError, UnsupportedError, with_hint
 from sessionkit.spark._logs import active_session

@@ -13,7 +13,8 @@ from sessionkit._engine.boundaries import is_over, watermark_in_force
 from sessionkit._engine.rows.kept import has_closed, has_state
 from sessionkit._engine.sessions.features.rules import event_that_closes, rule_text
 from sessionkit._engine.sessions.view import OpenSession
-from sessionkit._engine.shell.payload import peek_identity, unpack, unpack_page
+from sessionkit._engine.shell.pages import unpack_page
+from sessionkit._engine.shell.payload import peek_identity, unpack
 from sessionkit._instants import BEGINNING_US, instant_of, micros_of
 from sessionkit.errors import StateCorruptedError, StateError
 from sessionkit.spark._grouping import bucket_label

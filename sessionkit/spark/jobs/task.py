@@ -6,8 +6,7 @@ from typing import Final
 
 from pyspark import TaskContext
 
-from sessionkit._engine.shell.payload import NOBODY, Origin
-from sessionkit._engine.shell.stored import TaskRows
+from sessionkit._engine.shell.payload import NOBODY, Origin, TaskRows
 
 QUERY: Final = "sql.streaming.queryId"
 BATCH: Final = "streaming.sql.batchId"

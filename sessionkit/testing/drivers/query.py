@@ -13,7 +13,7 @@ from sessionkit._engine.boundaries import watermark_in_force
 from sessionkit._engine.counts import Counts
 from sessionkit._engine.logic import GroupState
 from sessionkit._engine.rows.objects import decode_keys
-from sessionkit._engine.shell.payload import Origin
+from sessionkit._engine.shell.payload import Origin, TaskRows
 from sessionkit._engine.shell.seed import (
     HELD_COLUMN,
     KEPT_COLUMN,
@@ -22,7 +22,6 @@ from sessionkit._engine.shell.seed import (
     migrated,
 )
 from sessionkit._engine.shell.storage import logic_of, stored_memory
-from sessionkit._engine.shell.stored import TaskRows
 from sessionkit._engine.shell.worker import Worker, check_until, end_us, worker_of
 from sessionkit._engine.wire.outbound import packed_frame
 from sessionkit._engine.wire.packing import EVENTS_COLUMN, REJECTED_COLUMN, packs_of, rows_of

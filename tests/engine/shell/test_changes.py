@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from examples.visits import View, visits
 from sessionkit import StateCorruptedError, Storage
-from sessionkit._engine.shell.changes import Stored, changed_memory, changed_rows
-from sessionkit._engine.shell.storage import logic_of
+from sessionkit._engine.shell.storage import Stored, changed_memory, changed_rows, logic_of
 from sessionkit.testing import SessionDriver
 from sessionkit.testing.drivers.query import stored_rows
 

@@ -162,26 +162,6 @@ def test_another_format_is_refused(version: int) -> None:
         assert expected == str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("binding", "text"),
-    [
-        (binding_checksum([8], [1, 2]), "its payload belongs to another bucket"),
-        (
-            binding_checksum([7], [1, 3]),
-            "its payload wasn't written with the other columns of its row",
-        ),
-        (binding_checksum([8], [1, 3]), "its payload belongs to another bucket"),
-    ],
-)
-def test_a_payload_in_another_place_is_refused(binding: bytes, text: str) -> None:
-    """Whole bytes are damage too where they don't belong: of another bucket, or an older batch."""
-    found = unpack(PAYLOAD)
-    found.check(BINDING)
-    with pytest.raises(StateCorruptedError) as refused:
-        found.check(binding)
-    assert f"the stored state is damaged: {text}{RESTORE}" == str(refused.value)
-
-
 def test_the_identity_is_read_from_the_first_bytes() -> None:
     """The beginning of a payload is enough to know what wrote it, damaged or not behind."""
     whole = HEADER_SIZE + 4 + len(IDENTITY)

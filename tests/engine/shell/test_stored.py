@@ -18,9 +18,8 @@ from sessionkit import (
     Storage,
 )
 from sessionkit._engine.logic import GroupState
-from sessionkit._engine.shell.payload import Origin
+from sessionkit._engine.shell.payload import MOST_BYTES, Origin, TaskRows, check_size
 from sessionkit._engine.shell.storage import logic_of, stored_memory
-from sessionkit._engine.shell.stored import MOST_BYTES, TaskRows, check_size
 from sessionkit._instants import micros_of
 from sessionkit.testing import SessionDriver, at
 from sessionkit.testing.drivers.query import QUERY_ID, PagedGroupState, stored_rows
