@@ -4,7 +4,7 @@ A query that begins with a seed: under other rules, or where a batch left off.
 What is under test is that nothing is lost or taken twice at the seam: not what the rules say.
 """
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import attrs
@@ -17,15 +17,10 @@ from sessionkit.aggregates import collect, count
 from sessionkit.testing import SessionDriver, StatefulDriver
 from tests.support.naive_sessions import Event
 from tests.support.session_specs import Reading, collecting, in_order, remembering
+from tests.support.timelines import DISTANCES, GAP, MICRO, MILLI, NOON, STORAGES, timelines
 
-NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
-MICRO, MILLI = timedelta(microseconds=1), timedelta(milliseconds=1)
-GAP, DELAY = timedelta(seconds=10), timedelta(minutes=10)
+DELAY = timedelta(minutes=10)
 END = NOON + timedelta(days=1)
-
-steps = st.sampled_from(
-    [timedelta(0), MICRO, MILLI, GAP / 2, GAP - MICRO, GAP, GAP + MICRO, 3 * GAP]
-)
 
 
 @attrs.frozen
@@ -48,27 +43,12 @@ def counting(timeout: EventTimeGap, **options: Any) -> SessionSpec[Any, Any, Any
 
 
 MAKERS: Any = st.sampled_from([collecting, in_order, counting, remembering])
-storages = st.fixed_dictionaries(
-    {
-        "storage": st.builds(
-            Storage,
-            bucket_count=st.sampled_from([1, 2, 64]),
-            layout=st.sampled_from(["buckets", "pages"]),
-        ),
-        "watermark_delay": st.sampled_from([MILLI, GAP, DELAY]),
-    }
-)
 
 
 @st.composite
-def timelines(draw: st.DrawFn) -> list[Event]:
-    """Draw the events of a few keys, by time."""
-    events, at = [], dict.fromkeys("abc", NOON)
-    for value in range(draw(st.integers(1, 14))):
-        key = draw(st.sampled_from("abc"))
-        at[key] += draw(steps)
-        events.append(Event(key, at[key], value, GAP))
-    return sorted(events, key=lambda event: event.at)
+def storages(draw: st.DrawFn) -> dict[str, Any]:
+    """Draw how a spec stores, and its delay."""
+    return {**draw(STORAGES), "watermark_delay": draw(st.sampled_from([MILLI, GAP, DELAY]))}
 
 
 def rows_of(events: list[Event]) -> list[dict[str, Any]]:
@@ -93,10 +73,10 @@ def finished(driver: Any, events: list[Event]) -> list[Any]:
 def cuts(draw: st.DrawFn) -> tuple[list[Event], datetime]:
     """Draw events and an instant: one of theirs, or near to it."""
     events = draw(timelines())
-    return events, draw(st.sampled_from(events)).at + draw(steps)
+    return events, draw(st.sampled_from(events)).at + draw(st.sampled_from(DISTANCES))
 
 
-@given(MAKERS, cuts(), storages, st.booleans())
+@given(MAKERS, cuts(), storages(), st.booleans())
 def test_a_batch_and_then_a_stream_give_the_rows_of_one_batch(
     make: Any, cut: tuple[list[Event], datetime], storage: Any, inclusive: bool
 ) -> None:
@@ -110,7 +90,7 @@ def test_a_batch_and_then_a_stream_give_the_rows_of_one_batch(
     assert once.take_rows() == finished(driver, later)
 
 
-@given(MAKERS, cuts(), storages, st.booleans())
+@given(MAKERS, cuts(), storages(), st.booleans())
 def test_a_stream_that_reads_history_again_counts_it_once(
     make: Any, cut: tuple[list[Event], datetime], storage: Any, moves_on: bool
 ) -> None:
@@ -133,7 +113,7 @@ def test_a_stream_that_reads_history_again_counts_it_once(
     assert len([event for event in events if event.at < until]) == len(late)
 
 
-@given(MAKERS, timelines(), st.integers(0, 14), storages, storages)
+@given(MAKERS, timelines(), st.integers(0, 14), storages(), storages())
 def test_another_way_to_store_does_not_show(
     make: Any, events: list[Event], place: int, before: Any, after: Any
 ) -> None:
@@ -208,17 +188,6 @@ def reporting(**options: Any) -> StatefulSpec[Any, Any, Any]:
     )
 
 
-keyed = st.fixed_dictionaries(
-    {
-        "storage": st.builds(
-            Storage,
-            bucket_count=st.sampled_from([1, 64]),
-            layout=st.sampled_from(["buckets", "pages"]),
-        )
-    }
-)
-
-
 def finished_keys(driver: Any, events: list[Event]) -> list[Any]:
     """Run events, a batch for each, until every timer has gone off; return the rows."""
     for event in events:
@@ -231,7 +200,7 @@ def finished_keys(driver: Any, events: list[Event]) -> list[Any]:
     return sorted(driver.take_rows(), key=repr)
 
 
-@given(cuts(), keyed, keyed)
+@given(cuts(), STORAGES, STORAGES)
 def test_keys_and_their_timers_go_on_after_a_batch_and_elsewhere(
     cut: tuple[list[Event], datetime], before: Any, after: Any
 ) -> None:
@@ -251,7 +220,7 @@ def test_keys_and_their_timers_go_on_after_a_batch_and_elsewhere(
     )
 
 
-@given(cuts(), keyed)
+@given(cuts(), STORAGES)
 def test_keys_count_history_once_where_the_stream_reads_it_again(
     cut: tuple[list[Event], datetime], options: Any
 ) -> None:

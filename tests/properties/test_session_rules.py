@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from sessionkit import Session, SessionRules, SessionSpec, Storage
 from sessionkit import aggregates as agg
 from sessionkit.testing import SessionDriver, SessionRow
-from tests.support.cut_timelines import batches, is_ahead
 from tests.support.naive_rules import Click, naive_cuts
+from tests.support.timelines import STORAGES, batches
 
 GAP = timedelta(seconds=10)
 MICRO = timedelta(microseconds=1)
@@ -30,15 +30,6 @@ END = START + timedelta(days=3)
 
 STEPS = [timedelta(0), MICRO, GAP / 2, GAP - MICRO, GAP, GAP + MICRO, 3 * GAP]
 sequences = st.sampled_from([None, "seq"])
-storages = st.fixed_dictionaries(
-    {
-        "storage": st.builds(
-            Storage,
-            bucket_count=st.sampled_from([1, 64]),
-            layout=st.sampled_from(["buckets", "pages"]),
-        )
-    }
-)
 
 
 @attrs.frozen
@@ -212,8 +203,7 @@ def test_rules_cut_as_the_model_does(ordered: bool, aggregated: bool, data: st.D
     rules = SessionRules(**gap, **data.draw(in_any_order), **more)
     delay = data.draw(st.sampled_from([timedelta(0), GAP, 6 * GAP]))
     cut = data.draw(batches(events, delay))
-    assume(is_ahead(cut, delay))
-    options = {"watermark_delay": delay, "sequence": sequence, **data.draw(storages)}
+    options = {"watermark_delay": delay, "sequence": sequence, **data.draw(STORAGES)}
     spec = spec_of(rules, aggregated=aggregated, **options)
 
     found = run(spec, cut, restart=data.draw(st.booleans()))
@@ -237,8 +227,7 @@ def test_failed_events_leave_no_trace(ordered: bool, data: st.DataObject) -> Non
         more |= {"state_gap": data.draw(st.sampled_from([None, gap_by_values]))}
     rules = SessionRules(GAP, **data.draw(in_any_order), **more)
     cut = data.draw(batches(events, 6 * GAP))
-    assume(is_ahead(cut, 6 * GAP))
-    options = {"on_error": "reject", "watermark_delay": 6 * GAP, **data.draw(storages)}
+    options = {"on_error": "reject", "watermark_delay": 6 * GAP, **data.draw(STORAGES)}
     options["sequence"] = sequence
     spec = spec_of(rules, aggregated=False, **options)
 
@@ -277,8 +266,7 @@ def test_whether_an_event_fails_may_depend_on_the_others(data: st.DataObject) ->
     rules = SessionRules(GAP, **data.draw(in_any_order), **more)
     assume(rules.in_order)
     cut = data.draw(batches(events, 6 * GAP))
-    assume(is_ahead(cut, 6 * GAP))
-    options = {"on_error": "reject", "watermark_delay": 6 * GAP, **data.draw(storages)}
+    options = {"on_error": "reject", "watermark_delay": 6 * GAP, **data.draw(STORAGES)}
     options["sequence"] = sequence
     spec = spec_of(rules, aggregated=False, state=Fussy, **options)
     cuts = naive_cuts(events, rules, does_not_fit)
@@ -300,7 +288,6 @@ def test_every_event_has_its_session_and_number(ordered: bool, data: st.DataObje
     more: dict[str, Any] = data.draw(in_order) if ordered else {}
     rules = SessionRules(GAP, **data.draw(in_any_order), **more)
     cut = data.draw(batches(events, 6 * GAP))
-    assume(is_ahead(cut, 6 * GAP))
     spec = SessionSpec.per_event(
         Shown,
         keys={"key": str},

@@ -14,7 +14,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sessionkit import SessionRules, SessionSpec, SpecError
@@ -36,12 +36,11 @@ from tests.properties.test_session_rules import (
     in_order,
     sequences,
     spec_of,
-    storages,
     timelines,
     told,
 )
-from tests.support.cut_timelines import batches, is_ahead
 from tests.support.naive_rules import Click, Cut, OwnRule, naive_cuts, never
+from tests.support.timelines import STORAGES, batches
 
 
 @attrs.frozen
@@ -147,8 +146,7 @@ def test_it_cuts_as_the_model_does(
     others: dict[str, Any] = {**data.draw(in_any_order), **data.draw(in_order)}
     rules = RulesWithSteps(GAP, max_step={"value": 2}, **others)
     cut = data.draw(batches(events, 6 * GAP))
-    assume(is_ahead(cut, 6 * GAP))
-    options = {"on_error": "reject", "watermark_delay": 6 * GAP, **data.draw(storages)}
+    options = {"on_error": "reject", "watermark_delay": 6 * GAP, **data.draw(STORAGES)}
     spec = spec_of(rules, aggregated=False, state=state, sequence=sequence, **options)
     cuts = naive_cuts(events, rules, fails, STEP)
 
