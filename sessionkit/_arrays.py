@@ -135,6 +135,24 @@ def places_in(sizes: Numbers, owners: Numbers) -> Numbers:
     return places
 
 
+def tallied(
+    owners: Numbers, codes: Numbers, counts: Numbers | None
+) -> tuple[Numbers, Numbers, Numbers]:
+    """
+    Return each pair of an owner and a code once, in order, and the sum of its counts.
+
+    Without counts, the sums say nothing. The owners `0 1 0`, codes `2 5 2` and counts `1 1 3`
+    become `0 1`, `2 5` and `4 1`.
+    """
+    width = int(codes.max(initial=0)) + 1
+    pairs = owners * width + codes
+    order = None if counts is None else np.argsort(pairs, kind="stable")
+    pairs = np.sort(pairs) if order is None else pairs[order]
+    first = np.flatnonzero(np.diff(pairs, prepend=-1) != 0)
+    sums = first if counts is None or not len(first) else np.add.reduceat(counts[order], first)
+    return *np.divmod(pairs[first], width), sums
+
+
 # -- tables ---------------------------------------------------------------------------------
 
 

@@ -67,7 +67,7 @@ def span_us(span: timedelta) -> int:
     return span // MICROSECOND
 
 
-def duration(value: object, name: str, *, zero_allowed: bool = False) -> timedelta:
+def duration_of(value: object, name: str, *, zero_allowed: bool = False) -> timedelta:
     """
     Read a duration; a `SpecError` says why it isn't one of at most a hundred years.
 
@@ -96,7 +96,7 @@ def duration(value: object, name: str, *, zero_allowed: bool = False) -> timedel
 
 
 def duration_text(span: timedelta) -> str:
-    """Return a duration as text that `duration` can parse: `1 hour 30 minutes`."""
+    """Return a duration as text that `duration_of` can parse: `1 hour 30 minutes`."""
     rest, words = span_us(span), []
     for unit, size in sorted(UNITS.items(), key=lambda pair: pair[1], reverse=True):
         number, rest = divmod(rest, span_us(size))

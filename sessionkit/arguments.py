@@ -15,11 +15,11 @@ from typing import Any, Final, ParamSpec, TypeVar, get_args, get_origin
 
 import attrs
 
-from sessionkit._instants import Duration, duration
+from sessionkit._instants import Duration, duration_of
 from sessionkit._package import check_extra
 from sessionkit.errors import SpecError, with_hint
 
-__all__ = ["Duration", "check_extra", "duration", "explained", "explains"]
+__all__ = ["Duration", "check_extra", "duration_of", "explained", "explains"]
 
 T = TypeVar("T")
 P = ParamSpec("P")

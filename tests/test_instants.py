@@ -11,7 +11,7 @@ from sessionkit._instants import (
     BEGINNING_US,
     END_OF_TIME_US,
     LAST_INSTANT_US,
-    duration,
+    duration_of,
     duration_text,
     instant_of,
     micros_of,
@@ -27,7 +27,7 @@ HALF_HOUR = timedelta(minutes=30)
 def refusal(value: object, *, zero_allowed: bool = False) -> str:
     """Return the text with which a duration is refused."""
     with pytest.raises(SpecError) as refused:
-        duration(value, "gap", zero_allowed=zero_allowed)
+        duration_of(value, "gap", zero_allowed=zero_allowed)
     return str(refused.value)
 
 
@@ -46,7 +46,7 @@ def refusal(value: object, *, zero_allowed: bool = False) -> str:
 def test_every_unit_is_read_in_each_of_its_spellings(unit: timedelta, spellings: list[str]) -> None:
     """A unit may be written out, in the plural, or short, with or without a blank before it."""
     texts = [f"3{blank}{spelling}" for spelling in spellings for blank in ("", " ", "  ")]
-    assert [unit * 3] * len(texts) == [duration(text, "gap") for text in texts]
+    assert [unit * 3] * len(texts) == [duration_of(text, "gap") for text in texts]
 
 
 @pytest.mark.parametrize(
@@ -72,13 +72,13 @@ def test_every_unit_is_read_in_each_of_its_spellings(unit: timedelta, spellings:
 )
 def test_words_and_short_forms_are_read(text: str, expected: timedelta) -> None:
     """Spark's interval words and the short forms mean what they say, in any case and order."""
-    assert expected == duration(text, "gap")
+    assert expected == duration_of(text, "gap")
 
 
 @pytest.mark.parametrize("value", ["0 seconds", "0m", timedelta(0), "1 minute -60 seconds"])
 def test_zero_is_a_duration_only_where_it_makes_sense(value: str | timedelta) -> None:
     """Nothing at all is accepted for a delay, and refused for a gap."""
-    assert timedelta(0) == duration(value, "gap", zero_allowed=True)
+    assert timedelta(0) == duration_of(value, "gap", zero_allowed=True)
     expected = f"`gap` must be longer than zero, found {value!r}\n\nHint: {SPELLING}"
     assert expected == refusal(value)
 
@@ -172,7 +172,7 @@ def test_the_nanoseconds_of_pandas_are_refused() -> None:
 @given(span=st.timedeltas(timedelta(microseconds=1), HUNDRED_YEARS))
 def test_the_text_of_a_duration_is_read_back(span: timedelta) -> None:
     """What `duration_text` writes, `duration` reads, to the microsecond."""
-    assert span == duration(duration_text(span), "gap")
+    assert span == duration_of(duration_text(span), "gap")
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from sessionkit import aggregates as agg
 from sessionkit.aggregates import Aggregate, Condition
-from sessionkit.arguments import Duration, duration
+from sessionkit.arguments import Duration, duration_of
 from sessionkit.timeouts import SessionRules
 
 __all__ = [
@@ -81,7 +81,7 @@ def ga4_engaged(
         SpecError: A value can't work; the message says what to change.
     """
     parts = {"lasted": agg.duration(), "page_views": agg.count(where=page_view)}
-    engaged = pc.field("lasted") > duration(longer_than, "longer_than")
+    engaged = pc.field("lasted") > duration_of(longer_than, "longer_than")
     engaged |= pc.field("page_views") >= TWO_VIEWS
     if key_event is not None:
         parts["key_events"] = agg.count(where=key_event)

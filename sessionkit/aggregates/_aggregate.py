@@ -5,23 +5,25 @@ Each kind is a subclass of `Kind` in one of the modules beside this one, togethe
 of `sessionkit.aggregates` that makes it.
 """
 
-from collections.abc import Mapping
-from datetime import timedelta
-from decimal import Decimal
-from functools import partial
-from typing import Any, ClassVar, Self
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache, partial
+from typing import Any, ClassVar, Final, Self, get_args
 
 import attrs
 import numpy as np
 import pyarrow as pa
 
-from sessionkit._arrays import Mask, mask_of, whole
-from sessionkit.aggregates._conditions import Condition, check_condition, type_in
-from sessionkit.aggregates._rows import EventRows
+from sessionkit._arrays import Mask, Numbers, mask_of, numbers_of, whole
+from sessionkit.aggregates._events import Condition, EventRows, check_condition, type_in
+from sessionkit.arguments import check_field
 from sessionkit.errors import SpecError, with_hint
+from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import Field, ListType, OptionalType, inner_type
-from sessionkit.state._scalars import BoolType, DecimalType, IntType, TimedeltaType
+from sessionkit.state._fields import attributes_of, fields_of
+from sessionkit.state._scalars import DatetimeType, IntType
 from sessionkit.state._types import FieldType
+
+RENAME: Final = "use letters, digits and underscores, and no word of Python's"
 
 
 @attrs.frozen(kw_only=True)
@@ -66,12 +68,14 @@ class Kind(Aggregate):
     Attributes:
         kind: The name of the function that makes it.
         stored_as: What the text of it in a checkpoint calls it, if not by its kind.
+        gives: The annotation of its result, where that doesn't depend on the field.
         takes_condition: Whether it's of a condition, not of a field.
         is_ordered: Whether the result depends on the order of events, and so on a `sequence`.
     """
 
     kind: ClassVar[str]
     stored_as: ClassVar[str | None] = None
+    gives: ClassVar[Any] = None
     takes_condition: ClassVar[bool] = False
     is_ordered: ClassVar[bool] = False
 
@@ -128,19 +132,18 @@ class Kind(Aggregate):
         """Return it under a name, checked against the event class."""
         for what, condition in self.conditions.items():
             check_condition(event, f"`{name}`: {what}", condition)
-        kind = self.type_in(event, name)
+        kind = self.value_type(event, name)
         missing = self.where is not None or self.is_from_now or isinstance(kind, OptionalType)
         return BoundAggregate(name, self, inner_type(kind), missing)
 
-    def type_in(self, event: type[Any], name: str) -> FieldType:
+    def value_type(self, event: type[Any], name: str) -> FieldType:
         """Return the type of the values that it is of."""
         if self.of is None:
             return IntType()
         found = f"`{name}` is `{self}`, and {event.__name__} has no field `{self.of}`"
         kind = type_in(event, str(self.of), found)
-        self.check_type(
-            inner_type(kind), f"`{name}` is `{self}`, and `{event.__name__}.{self.of}` is"
-        )
+        found = f"`{name}` is `{self}`, and `{event.__name__}.{self.of}` is"
+        self.check_type(inner_type(kind), found)
         return kind
 
     def check_type(self, kind: FieldType, found: str) -> None:
@@ -151,8 +154,9 @@ class Kind(Aggregate):
 
     def annotation(self, bound: "BoundAggregate") -> Any:
         """Return the annotation of the field of the result."""
-        value = annotation_of(bound.type)
-        return value | None if bound.may_be_missing else value
+        if self.gives is not None:
+            return self.gives
+        return bound.python_type | None if bound.may_be_missing else bound.python_type
 
     # -- how it is computed ---------------------------------------------------------------------
 
@@ -170,22 +174,13 @@ class Kind(Aggregate):
 
     def result(self, bound: "BoundAggregate", sessions: pa.Table) -> pa.Array:
         """Return the column of the result, from what is stored."""
-        return stored_column(sessions, bound.name)
+        return bound.column(sessions)
 
     def of_nothing(self, kind: FieldType) -> Any:
-        """Return what is stored of no events."""
-        match inner_type(kind):
-            case ListType():
-                return []
-            case _ if isinstance(kind, OptionalType):
-                return None
-            case BoolType():
-                return False
-            case TimedeltaType():
-                return timedelta(0)
-            case DecimalType():
-                return Decimal(0)
-        return 0
+        """Return what is stored of no events: an empty list, a null, or a zero."""
+        if isinstance(inner_type(kind), ListType):
+            return []
+        return None if kind.facts is None else kind.facts.annotation()
 
     def values(self, rows: EventRows) -> pa.Array:
         """Return what it is of: the field of each event, or its condition."""
@@ -243,6 +238,11 @@ class BoundAggregate:
         return self.aggregate.annotation(self)
 
     @property
+    def python_type(self) -> Any:
+        """The annotation of the values that it is of."""
+        return None if self.type.facts is None else self.type.facts.annotation
+
+    @property
     def stored(self) -> list[Field]:
         """What is stored of a session."""
         fields = self.aggregate.stored(self)
@@ -260,14 +260,86 @@ class BoundAggregate:
     def result(self, sessions: pa.Table) -> pa.Array:
         return self.aggregate.result(self, sessions)
 
+    def field(self, kind: FieldType, part: str = "") -> Field:
+        """Return a field of what is stored: the aggregate's own, or one with a part after it."""
+        return Field(self.name + part, kind, self.name + part)
 
-def field_of(name: str, kind: FieldType) -> Field:
-    return Field(name, kind, name)
+    def column(self, sessions: pa.Table, part: str = "") -> pa.Array:
+        """Return what is stored of sessions in such a field."""
+        return whole(sessions[f"state.{self.name}{part}"])
+
+    # -- what an ordered list stores ------------------------------------------------------------
+
+    @property
+    def moment_fields(self) -> list[Field]:
+        """The fields for when each value of a list was: its time, and its turn in a `sequence`."""
+        at = self.field(ListType(DatetimeType()), ".at")
+        turn = self.field(ListType(IntType()), ".sequence")
+        return [at] if self.sequence is None else [at, turn]
+
+    def moments(self, rows: EventRows, chosen: Mask | None) -> list[Numbers]:
+        """Return the times, and the turns, of the values in lists and of the chosen events."""
+        came = [rows.instants, *([] if self.sequence is None else [rows.field(self.sequence)])]
+        stored = [self.column(rows.opened, part) for part in (".at", ".sequence")[: len(came)]]
+        pairs = zip(stored, came, strict=True)
+        return [numbers_of(rows.flat(lists, events, chosen)) for lists, events in pairs]
 
 
-def stored_column(sessions: pa.Table, name: str) -> pa.Array:
-    return whole(sessions[f"state.{name}"])
+# -- the aggregates of a spec -------------------------------------------------------------------
 
 
-def annotation_of(kind: FieldType) -> Any:
-    return None if kind.facts is None else kind.facts.annotation
+def bound_aggregates(event: type[Any], aggregates: object) -> tuple[BoundAggregate, ...]:
+    """Return the aggregates of a spec, checked against the event class."""
+    check_event_class(event)
+    if not (isinstance(aggregates, Mapping) and aggregates):
+        found = f"`aggregates` must be a dict of names and aggregates, found {aggregates!r}"
+        raise SpecError(with_hint(found, 'write {"pages": agg.count()}'))
+    for name, aggregate in aggregates.items():
+        check_field(name, "`aggregates`: ", RENAME)
+        if not isinstance(aggregate, Kind):
+            found = f"`aggregates`: `{name}` must be an aggregate, found {aggregate!r}"
+            raise SpecError(with_hint(found, f'write {{"{name}": agg.count()}}'))
+    return tuple(aggregate.bind(event, name) for name, aggregate in aggregates.items())
+
+
+def check_event_class(event: type[Any]) -> None:
+    """Check that no event need be built to know what its class makes of it."""
+    codec_of(event)
+    hint = "use functions, which build events, or a class without it and a `where`"
+    for field in attributes_of(event):
+        for what in ("validator", "converter"):
+            if getattr(field, what) is not None:
+                found = f"`{event.__name__}.{field.name}` has a {what}, and without functions no"
+                raise SpecError(with_hint(f"{found} event is built to run it", hint))
+    for hook in ("__attrs_pre_init__", "__attrs_post_init__", "__post_init__"):
+        if hasattr(event, hook):
+            found = f"{event.__name__} has `{hook}`, and without functions no event"
+            raise SpecError(with_hint(f"{found} is built to run it", hint))
+
+
+def class_of_results(annotations: Iterable[tuple[str, Any]]) -> type[Any]:
+    """Return the class of rows with these fields; equal fields have one class."""
+    return _made(tuple(annotations))
+
+
+@lru_cache(maxsize=256)
+def _made(fields: tuple[tuple[str, Any], ...]) -> type[Any]:
+    made = {name: attrs.field(type=annotation) for name, annotation in fields}
+    return attrs.make_class("Row", made, frozen=True)
+
+
+def check_result(result: type[Any], bound: Sequence[BoundAggregate]) -> None:
+    """Check a class that is given for the result: it must have the fields, in any order."""
+    made = class_of_results((one.name, one.annotation) for one in bound)
+    wanted = {field.name: field.type for field in fields_of(made).fields}
+    found = {field.name: field.type for field in fields_of(result).fields}
+    if wanted.keys() != found.keys():
+        text = f"{result.__name__} has the fields {', '.join(found)}; the aggregates are "
+        raise SpecError(with_hint(text + ", ".join(wanted), "give both the same names"))
+    for one in bound:
+        if found[one.name] not in (wanted[one.name], OptionalType(wanted[one.name])):
+            text = f"`{result.__name__}.{one.name}` has another type than `{one.aggregate}`"
+            spelled = getattr(one.annotation, "__name__", None)
+            if get_args(one.annotation) or spelled is None:
+                spelled = str(one.annotation)
+            raise SpecError(with_hint(text, f"write `{one.name}: {spelled}`"))

@@ -25,16 +25,9 @@ from sessionkit._arrays import (
     owners_of,
     places_in,
 )
-from sessionkit._instants import Duration, duration, span_us
-from sessionkit.aggregates._aggregate import (
-    Aggregate,
-    BoundAggregate,
-    Kind,
-    field_of,
-    stored_column,
-)
-from sessionkit.aggregates._conditions import Condition
-from sessionkit.aggregates._rows import EventRows
+from sessionkit._instants import Duration, duration_of, span_us
+from sessionkit.aggregates._aggregate import Aggregate, BoundAggregate, Kind
+from sessionkit.aggregates._events import Condition, EventRows
 from sessionkit.arguments import explains
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.state._collections import Field, ListType
@@ -58,6 +51,7 @@ class Funnel(Kind):
     """
 
     kind: ClassVar = "funnel"
+    gives: ClassVar[Any] = int | None
     is_ordered: ClassVar = True
     steps: tuple[tuple[str, Condition], ...] = attrs.field(eq=repr)
     within: timedelta | None = None
@@ -86,17 +80,11 @@ class Funnel(Kind):
         steps = {f"step `{name}`": condition for name, condition in self.steps}
         return {**super().conditions, **steps}
 
-    def annotation(self, _: BoundAggregate) -> Any:
-        return int | None
-
     def identity(self, _: BoundAggregate) -> str:
         return ", ".join(self.arguments) + ("; strict" if self.strict else "")
 
     def stored(self, bound: BoundAggregate) -> list[Field]:
-        steps = field_of(bound.name, ListType(IntType()))
-        at = field_of(f"{bound.name}.at", ListType(DatetimeType()))
-        turn = field_of(f"{bound.name}.sequence", ListType(IntType()))
-        return [steps, at] if bound.sequence is None else [steps, at, turn]
+        return [bound.field(ListType(IntType())), *bound.moment_fields]
 
     def fold(self, bound: BoundAggregate, rows: EventRows) -> list[pa.Array]:
         """
@@ -104,16 +92,15 @@ class Funnel(Kind):
 
         One instant more than the limit says that there were more.
         """
-        before, (kept, bits) = rows.stored(bound.name), self._steps_of(rows)
+        before, chosen = bound.column(rows.opened), self.chosen(rows)
+        bits = np.zeros(len(rows.times), np.int64)
+        for place, (_, condition) in enumerate(self.steps):
+            bits |= mask_of(rows.met(condition)).astype(np.int64) << place
+        kept = np.ones(len(bits), np.bool_) if self.strict else bits != 0
+        kept = kept if chosen is None else kept & chosen
         owners = rows.listed(before, kept)
         steps = np.concatenate([numbers_of(before.flatten()), bits[kept]])
-        came = [(f"{bound.name}.at", rows.times)]
-        if bound.sequence is not None:
-            came.append((f"{bound.name}.sequence", numbers_of(rows.field(bound.sequence))))
-        places = [
-            np.concatenate([numbers_of(rows.stored(name).flatten()), of_events[kept]])
-            for name, of_events in came
-        ]
+        places = bound.moments(rows, kept)
         order = np.lexsort((*reversed(places), owners))
         owners, steps, places = owners[order], steps[order], [one[order] for one in places]
         new = np.ones(len(owners), np.bool_)
@@ -130,15 +117,6 @@ class Funnel(Kind):
         columns = [pa.array(steps), array_of(times, DatetimeType.arrow), *map(pa.array, turns)]
         return [lists_of(column, sizes) for column in columns]
 
-    def _steps_of(self, rows: EventRows) -> tuple[Mask, Numbers]:
-        """Return which events are kept, and the steps of each event as bits."""
-        bits = np.zeros(len(rows.times), np.int64)
-        for place, (_, condition) in enumerate(self.steps):
-            bits |= mask_of(rows.met(condition)).astype(np.int64) << place
-        chosen = self.chosen(rows)
-        kept = np.ones(len(bits), np.bool_) if self.strict else bits != 0
-        return kept if chosen is None else kept & chosen, bits
-
     def result(self, bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
         of = self.instants(bound, sessions)
         reached, unknown = self.reached(of, self.chains(of))
@@ -146,9 +124,9 @@ class Funnel(Kind):
 
     def instants(self, bound: BoundAggregate, sessions: pa.Table) -> "Instants":
         """Return what is stored of sessions, up to the limit."""
-        steps = stored_column(sessions, bound.name)
+        steps = bound.column(sessions)
         owners = owners_of(steps)
-        times = numbers_of(stored_column(sessions, f"{bound.name}.at").flatten())
+        times = numbers_of(bound.column(sessions, ".at").flatten())
         sizes = np.bincount(owners, minlength=len(steps))
         kept = places_in(sizes, owners) < self.most
         stored, cut = numbers_of(steps.flatten()), np.minimum(sizes, self.most)
@@ -248,7 +226,7 @@ def funnel(
         where=where,
         at_most=at_most,
         steps=tuple(named.items()),
-        within=None if within is None else duration(within, "within"),
+        within=None if within is None else duration_of(within, "within"),
         strict=strict,
     )
 
@@ -258,9 +236,7 @@ class FunnelTimes(Funnel):
     """When a session reached the steps."""
 
     kind: ClassVar = "funnel_times"
-
-    def annotation(self, _: BoundAggregate) -> Any:
-        return list[datetime] | None
+    gives: ClassVar[Any] = list[datetime] | None
 
     def result(self, bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
         """Return the times of the steps of the earliest chain, found from its last step on."""

@@ -1,29 +1,21 @@
 """Aggregates that list values in the order of time: all of them, the path, the steps of it."""
 
+from types import GenericAlias
 from typing import Any, ClassVar
 
 import attrs
 import numpy as np
 import pyarrow as pa
 
-from sessionkit._arrays import array_of, coded, lists_of, numbers_of, owners_of, places_in
+from sessionkit._arrays import array_of, coded, lists_of, owners_of, places_in
 from sessionkit._order import total_order
-from sessionkit.aggregates._aggregate import (
-    Aggregate,
-    BoundAggregate,
-    Kind,
-    annotation_of,
-    field_of,
-    stored_column,
-)
-from sessionkit.aggregates._conditions import Condition
-from sessionkit.aggregates._rows import EventRows
+from sessionkit.aggregates._aggregate import Aggregate, BoundAggregate, Kind
+from sessionkit.aggregates._events import Condition, EventRows
 from sessionkit.arguments import explains
 from sessionkit.errors import SpecError, StateValueError, with_hint
 from sessionkit.state._codec import encode_column
 from sessionkit.state._collections import Field, ListType
-from sessionkit.state._scalars import DatetimeType, IntType
-from sessionkit.state._types import FieldType
+from sessionkit.state._scalars import DatetimeType
 
 
 @attrs.frozen(kw_only=True)
@@ -39,36 +31,25 @@ class Collect(Kind):
         return self.most
 
     def annotation(self, bound: BoundAggregate) -> Any:
-        return list[annotation_of(bound.type)]  # type: ignore[misc]  # known when it runs
+        return self.gives or GenericAlias(list, bound.python_type)
 
     def stored(self, bound: BoundAggregate) -> list[Field]:
-        at = field_of(f"{bound.name}.at", ListType(DatetimeType()))
-        turn = field_of(f"{bound.name}.sequence", ListType(IntType()))
-        value = field_of(bound.name, ListType(bound.type))
-        return [value, at] if bound.sequence is None else [value, at, turn]
+        return [bound.field(ListType(bound.type)), *bound.moment_fields]
 
     def fold(self, bound: BoundAggregate, rows: EventRows) -> list[pa.Array]:
         """Return the values by time, those at one time by their turn, and then by value."""
-        before, chosen = rows.stored(bound.name), self.chosen(rows)
-
-        def flat(stored: pa.Array, events: pa.Array) -> pa.Array:
-            events = events if chosen is None else events.filter(pa.array(chosen))
-            return pa.concat_arrays([stored.flatten(), events])
-
-        values, turns = flat(before, self.values(rows)), []
-        if bound.sequence is not None:
-            turns = [flat(rows.stored(f"{bound.name}.sequence"), rows.field(bound.sequence))]
-        times_before = numbers_of(rows.stored(f"{bound.name}.at").flatten())
-        times = rows.times if chosen is None else rows.times[chosen]
-        times, sessions = np.concatenate([times_before, times]), rows.listed(before, chosen)
-        content = [pa.chunked_array([column]) for column in (*turns, values)]
+        before, chosen = bound.column(rows.opened), self.chosen(rows)
+        sessions = rows.listed(before, chosen)
+        values = rows.flat(before, self.values(rows), chosen)
+        times, *turns = bound.moments(rows, chosen)
+        content = [pa.chunked_array([column]) for column in (*map(pa.array, turns), values)]
         order = total_order(sessions, times, content)
         sizes = np.bincount(sessions, minlength=len(rows))
         if sizes.max() > self.kept:
             order = order[places_in(sizes, sessions[order]) < self.kept]
             sizes = np.minimum(sizes, self.kept)
-        instants, places = array_of(times[order], DatetimeType.arrow), pa.array(order)
-        columns = [values.take(places), instants, *(one.take(places) for one in turns)]
+        at = array_of(times[order], DatetimeType.arrow)
+        columns = [values.take(pa.array(order)), at, *(pa.array(one[order]) for one in turns)]
         return [lists_of(column, sizes) for column in columns]
 
 
@@ -93,7 +74,7 @@ class Path(Collect):
 
     def result(self, bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
         """Return the stored values without those that are equal to the one before."""
-        lists = stored_column(sessions, bound.name)
+        lists = bound.column(sessions)
         owners, values = owners_of(lists), lists.flatten()
         codes, _ = coded(values)
         new = (np.diff(owners, prepend=-1) != 0) | (np.diff(codes, prepend=-1) != 0)
@@ -125,6 +106,7 @@ class Steps(Collect):
     """
 
     kind: ClassVar = "steps"
+    gives: ClassVar = int | None
     between: tuple[Any, Any]
 
     def check(self) -> None:
@@ -143,16 +125,18 @@ class Steps(Collect):
 
     def bind(self, event: type[Any], name: str) -> BoundAggregate:
         bound = super().bind(event, name)
+        field = f"`{event.__name__}.{self.of}`"
         for value in self.between:
-            _check_value(f"`{event.__name__}.{self.of}`", name, bound.type, value)
+            try:
+                encode_column(bound.type, [value], field)
+            except StateValueError as error:
+                found = f"`{name}`: `steps` is of {field}, which is never {value!r}"
+                raise SpecError(with_hint(found, "write values of its type")) from error
         return bound
-
-    def annotation(self, _: BoundAggregate) -> Any:
-        return int | None
 
     def result(self, bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
         """Return how often the one value comes right after the other; null where too many."""
-        lists = stored_column(sessions, bound.name)
+        lists = bound.column(sessions)
         wanted = encode_column(bound.type, list(self.between), bound.name)
         codes, _ = coded(pa.concat_arrays([lists.flatten(), wanted]))
         codes, (before, after) = codes[:-2], codes[-2:]
@@ -162,15 +146,6 @@ class Steps(Collect):
         counts = np.bincount(owners[1:][found], minlength=len(lists))
         sizes = np.bincount(owners, minlength=len(lists))
         return pa.array(counts, mask=sizes > self.most)
-
-
-def _check_value(field: str, name: str, kind: FieldType, value: object) -> None:
-    """Check that a field may have a value."""
-    try:
-        encode_column(kind, [value], field)
-    except StateValueError as error:
-        found = f"`{name}`: `steps` is of {field}, which is never {value!r}"
-        raise SpecError(with_hint(found, "write values of its type")) from error
 
 
 @explains

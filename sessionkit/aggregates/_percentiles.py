@@ -16,16 +16,9 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from sessionkit._arrays import Array, Mask, Numbers, array_of, lists_of, numbers_of, places_in
-from sessionkit.aggregates._aggregate import (
-    Aggregate,
-    BoundAggregate,
-    Kind,
-    field_of,
-    stored_column,
-)
-from sessionkit.aggregates._conditions import Condition
-from sessionkit.aggregates._rows import EventRows
+from sessionkit._arrays import Array, Numbers, array_of, lists_of, numbers_of, places_in, tallied
+from sessionkit.aggregates._aggregate import Aggregate, BoundAggregate, Kind
+from sessionkit.aggregates._events import Condition, EventRows
 from sessionkit.arguments import explains
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.state._collections import Field, ListType
@@ -85,8 +78,7 @@ class Percentile(Kind):
         return f"{self.of}; {self.relative_error!r}"
 
     def stored(self, bound: BoundAggregate) -> list[Field]:
-        names = (bound.name, f"{bound.name}.counts")
-        return [field_of(name, ListType(IntType())) for name in names]
+        return [bound.field(ListType(IntType()), part) for part in ("", ".counts")]
 
     def fold(self, bound: BoundAggregate, rows: EventRows) -> list[pa.Array]:
         """
@@ -96,29 +88,27 @@ class Percentile(Kind):
         more. A bin that isn't among the highest never will be, so what counts there doesn't depend
         on when.
         """
-        before, chosen = rows.stored(bound.name), self.chosen(rows)
+        before, chosen = bound.column(rows.opened), self.chosen(rows)
         values = numbers_of(self.values(rows))
         values = values if chosen is None else values[chosen]
-        owners = rows.listed(before, chosen)
-        bins = np.concatenate([numbers_of(before.flatten()), self._bins(values)])
-        counts = numbers_of(rows.stored(f"{bound.name}.counts").flatten())
+        counts = numbers_of(bound.column(rows.opened, ".counts").flatten())
         counts = np.concatenate([counts, np.ones(len(values), np.int64)])
-        order = np.lexsort((bins, owners))
-        owners, bins, counts = owners[order], bins[order], counts[order]
-        new = (np.diff(owners, prepend=-1) != 0) | (np.diff(bins, prepend=-NAN) != 0)
-        owners, bins, counts = owners[new], bins[new], _added(counts, new)
-        sizes = np.bincount(owners, minlength=len(rows))
+        bins = np.concatenate([numbers_of(before.flatten()), self._bins(values)])
+        bins, codes = np.unique(bins, return_inverse=True)
+        owners, codes, counts = tallied(rows.listed(before, chosen), codes, counts)
+        bins, sizes = bins[codes], np.bincount(owners, minlength=len(rows))
         most = 1 + self.most
         if sizes.max(initial=0) > most:
             places, spare = places_in(sizes, owners), np.maximum(sizes - most, 0)
-            counts = _added(counts, (places == 0) | (places > spare[owners]))
+            begins = (places == 0) | (places > spare[owners])
+            counts = np.add.reduceat(counts, np.flatnonzero(begins))
             bins, sizes = bins[places >= spare[owners]], np.minimum(sizes, most)
         return [lists_of(pa.array(each), sizes) for each in (bins, counts)]
 
     def result(self, bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
         """Return the number of the bin that has the value at the rank; null if it isn't kept."""
-        lists = stored_column(sessions, bound.name)
-        counts = numbers_of(stored_column(sessions, f"{bound.name}.counts").flatten())
+        lists = bound.column(sessions)
+        counts = numbers_of(bound.column(sessions, ".counts").flatten())
         sizes = lists.value_lengths().to_numpy().astype(np.int64)
         first = np.cumsum(sizes) - sizes
         up_to = np.concatenate([[0], np.cumsum(counts)])
@@ -161,12 +151,6 @@ class Percentile(Kind):
         exact: Any = totals.astype(object)
         ranks: Numbers = (-(-exact * share.numerator // share.denominator)).astype(np.int64)
         return np.maximum(ranks, 1)
-
-
-def _added(counts: Numbers, begins: Mask) -> Numbers:
-    """Add up counts from each mark to the next."""
-    found: Numbers = np.add.reduceat(counts, np.flatnonzero(begins)) if len(counts) else counts
-    return found
 
 
 @explains

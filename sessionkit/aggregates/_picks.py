@@ -1,26 +1,32 @@
-"""Aggregates that are one value of a session: the least, the greatest, the first, the last."""
+"""One value of a session: the least, the greatest, the first, the last; whether any or all are."""
 
-from typing import ClassVar, Final
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import attrs
 import numpy as np
 import pyarrow as pa
 
-from sessionkit._arrays import Array, Mask, Numbers, array_of, is_number, numbers_of, ranked, whole
-from sessionkit.aggregates._aggregate import Aggregate, BoundAggregate, Kind, field_of
-from sessionkit.aggregates._conditions import Condition
-from sessionkit.aggregates._rows import EventRows
+from sessionkit._arrays import (
+    Array,
+    Numbers,
+    array_of,
+    is_number,
+    mask_of,
+    numbers_of,
+    ranked,
+    whole,
+)
+from sessionkit.aggregates._aggregate import Aggregate, BoundAggregate, Kind
+from sessionkit.aggregates._events import Condition, EventRows
 from sessionkit.arguments import explains
 from sessionkit.state._collections import Field, OptionalType
-from sessionkit.state._scalars import DatetimeType, IntType
-
-LARGEST: Final = np.iinfo(np.int64).max
-SMALLEST: Final = np.iinfo(np.int64).min
+from sessionkit.state._scalars import BoolType, DatetimeType, IntType
+from sessionkit.state._types import INT64, FieldType
 
 
 def _value_field(bound: BoundAggregate) -> Field:
-    kind = OptionalType(bound.type) if bound.may_be_missing else bound.type
-    return field_of(bound.name, kind)
+    return bound.field(OptionalType(bound.type) if bound.may_be_missing else bound.type)
 
 
 # -- the least and the greatest -----------------------------------------------------------------
@@ -30,45 +36,44 @@ class _Extreme(Kind):
     """NaN is greater than all numbers."""
 
     __slots__ = ()
-    is_least: ClassVar[bool]
+    picks: ClassVar[np.ufunc]
+    neutral: ClassVar[tuple[int, float]]
+    """The int and the float that change no result."""
 
     def stored(self, bound: BoundAggregate) -> list[Field]:
         return [_value_field(bound)]
 
     def fold(self, bound: BoundAggregate, rows: EventRows) -> list[pa.Array]:
-        before, events = rows.stored(bound.name), self.values(rows)
-        valid = missing = None
+        before, events = bound.column(rows.opened), self.values(rows)
+        missing = different = None
+        if is_number(events.type):
+            values = rows.joined(numbers_of(before), numbers_of(events))
+        else:
+            ranks, different = ranked(pa.concat_arrays([before, events]))
+            values = ranks[rows.order]
         if bound.may_be_missing:
             valid = rows.all_valid(before, self.chosen(rows))
             missing = ~rows.reduced(np.logical_or, valid)
-        if is_number(events.type):
-            values = rows.joined(numbers_of(before), numbers_of(events))
-            return [array_of(self._best(rows, values, valid), events.type, missing)]
-        ranks, values = ranked(pa.concat_arrays([before, events]))
-        best = self._best(rows, ranks[rows.order], valid)
-        return [values.take(pa.array(best, mask=missing))]
-
-    def _best(self, rows: EventRows, values: Array, valid: Mask | None) -> Array:
-        is_float = values.dtype.kind == "f"
-        if valid is not None:
-            # What changes nothing: `fmin` passes over NaN.
-            neutral = (np.nan if self.is_least else -np.inf) if is_float else SMALLEST
-            neutral = LARGEST if self.is_least and not is_float else neutral
+            neutral = self.neutral[values.dtype.kind == "f"]
             values = np.where(valid, values, values.dtype.type(neutral))
-        least = np.fmin if is_float else np.minimum
-        return rows.reduced(least if self.is_least else np.maximum, values)
+        best = rows.reduced(self.picks, values)
+        if different is None:
+            return [array_of(best, events.type, missing)]
+        return [different.take(pa.array(best, mask=missing))]
 
 
 @attrs.frozen(kw_only=True)
 class Least(_Extreme):
     kind: ClassVar = "min"
-    is_least: ClassVar = True
+    picks: ClassVar = np.fmin  # passes over NaN
+    neutral: ClassVar = (INT64[1], np.nan)
 
 
 @attrs.frozen(kw_only=True)
 class Greatest(_Extreme):
     kind: ClassVar = "max"
-    is_least: ClassVar = False
+    picks: ClassVar = np.maximum
+    neutral: ClassVar = (INT64[0], -np.inf)
 
 
 @explains
@@ -76,9 +81,7 @@ def min(field: str, *, where: Condition | None = None) -> Aggregate:  # noqa: A0
     """
     Return the least value of a field of a plain type; NaN is greater than all numbers.
 
-    Args:
-        field: The field. Text is compared by code point, members of an Enum by their values.
-        where: Whose values count.
+    Text is compared by code point, members of an Enum by their values. `where` says whose count.
     """
     return Least(of=field, where=where)
 
@@ -88,9 +91,7 @@ def max(field: str, *, where: Condition | None = None) -> Aggregate:  # noqa: A0
     """
     Return the greatest value of a field of a plain type; NaN is greater than all numbers.
 
-    Args:
-        field: The field. Text is compared by code point, members of an Enum by their values.
-        where: Whose values count.
+    Text is compared by code point, members of an Enum by their values. `where` says whose count.
     """
     return Greatest(of=field, where=where)
 
@@ -103,107 +104,72 @@ class _Edge(Kind):
 
     __slots__ = ()
     is_ordered: ClassVar = True
-    sign: ClassVar[int]
-    """That makes both ascending: the last is the first from the other end."""
+    picks: ClassVar[np.ufunc]
 
-    def _stores_time(self, bound: BoundAggregate) -> bool:
-        """Return whether the time of the value is stored with it."""
+    def _moment_fields(self, bound: BoundAggregate) -> list[Field]:
+        """Return the fields for when the value was: its time, and its turn in a `sequence`."""
+        at = bound.field(OptionalType(DatetimeType()), ".at")
+        if bound.sequence is not None:
+            return [at, bound.field(OptionalType(IntType()), ".sequence")]
         # The start of a session says when its first event was. Its end doesn't say when the last
         # one was: events may have had other gaps, and the rules may have been others.
-        return bound.may_be_missing or self.sign < 0 or bound.sequence is not None
+        return [at] if bound.may_be_missing or self.picks is np.maximum else []
 
     def stored(self, bound: BoundAggregate) -> list[Field]:
-        fields = [_value_field(bound)]
-        if self._stores_time(bound):
-            fields.append(field_of(f"{bound.name}.at", OptionalType(DatetimeType())))
-        if bound.sequence is not None:
-            fields.append(field_of(f"{bound.name}.sequence", OptionalType(IntType())))
-        return fields
+        return [_value_field(bound), *self._moment_fields(bound)]
 
     def fold(self, bound: BoundAggregate, rows: EventRows) -> list[pa.Array]:
-        if not self._stores_time(bound):
-            found, _, _ = self._picked(bound, rows, rows.joined(rows.starts, rows.times))
-            return [found]
-        times = rows.joined(numbers_of(rows.stored(f"{bound.name}.at")), rows.times)
-        if bound.sequence is None:
-            found, at, missing = self._picked(bound, rows, times)
-            return [found, array_of(times[at], DatetimeType.arrow, missing)]
-        before = numbers_of(rows.stored(f"{bound.name}.sequence"))
-        turns = rows.joined(before, numbers_of(rows.field(bound.sequence)))
-        found, at, missing = self._picked(bound, rows, _ranks(times, turns))
-        at_times = array_of(times[at], DatetimeType.arrow, missing)
-        return [found, at_times, pa.array(turns[at], mask=missing)]
-
-    def _picked(
-        self, bound: BoundAggregate, rows: EventRows, keys: Numbers
-    ) -> tuple[pa.Array, Numbers, Mask]:
-        """
-        Return the value of each session at its first key; of several there, by value.
-
-        With it come the place of its row among the keys, which are in order, and which have none.
-        """
-        before = rows.stored(bound.name)
+        before, fields = bound.column(rows.opened), self._moment_fields(bound)
+        at = bound.column(rows.opened, ".at") if fields else whole(rows.opened["start"])
+        moments = [rows.joined(numbers_of(at), rows.times)]
+        if bound.sequence is not None:
+            turns = numbers_of(bound.column(rows.opened, ".sequence"))
+            moments.append(rows.joined(turns, numbers_of(rows.field(bound.sequence))))
+        # The rows that are left of each session, by their places in order.
+        left = np.flatnonzero(rows.all_valid(before, self.chosen(rows)))
+        for moment in moments:
+            left = self._picked(rows, left, moment[left])
         values = pa.chunked_array([before, self.values(rows)])
-        valid = rows.all_valid(before, self.chosen(rows))
-        keys = np.where(valid, self.sign * keys, LARGEST)
-        first = np.repeat(rows.reduced(np.minimum, keys), rows.sizes)
-        at = np.flatnonzero(valid & (keys == first))
-        at = at[self._wins(rows, at, values)]
+        if (np.diff(rows.sessions[left]) == 0).any():
+            ranks, _ = ranked(whole(values.take(pa.array(rows.order[left]))))
+            left = self._picked(rows, left, ranks)
         places = np.full(len(rows), -1)
-        places[rows.sessions[at]] = at
+        places[rows.sessions[left]] = left
         missing = places < 0
-        return whole(values.take(pa.array(rows.order[places], mask=missing))), places, missing
+        value = whole(values.take(pa.array(rows.order[places], mask=missing)))
+        kept = zip(moments, fields, strict=False)
+        return [value, *(array_of(one[places], field.type.arrow, missing) for one, field in kept)]
 
-    def _wins(self, rows: EventRows, at: Numbers, values: pa.ChunkedArray) -> Mask:
-        """Mark the row that provides the value of each session; all of them if they're equal."""
-        sessions = rows.sessions[at]
-        if not (np.diff(sessions) == 0).any():
-            return np.ones(len(at), np.bool_)
-        ranks, _ = ranked(whole(values.take(pa.array(rows.order[at]))))
-        best = np.full(len(rows), LARGEST)
-        np.minimum.at(best, sessions, self.sign * ranks)
-        wins: Mask = self.sign * ranks == best[sessions]
-        return wins
-
-
-def _ranks(times: Numbers, turns: Numbers) -> Numbers:
-    """Return numbers that sort as times and turns do; equal ones are equal."""
-    order = np.lexsort((turns, times))
-    new = (np.diff(times[order]) != 0) | (np.diff(turns[order]) != 0)
-    ranks = np.zeros(len(order), np.int64)
-    ranks[order[1:]] = np.cumsum(new)
-    return ranks
+    def _picked(self, rows: EventRows, places: Numbers, keys: Array) -> Numbers:
+        """Return those of the places, in order, whose key is the first or last of its session."""
+        if not len(places):
+            return places
+        begins = np.flatnonzero(np.diff(rows.sessions[places], prepend=-1))
+        best = self.picks.reduceat(keys, begins)
+        found: Numbers = places[keys == np.repeat(best, np.diff(begins, append=len(places)))]
+        return found
 
 
 @attrs.frozen(kw_only=True)
 class First(_Edge):
     kind: ClassVar = "first"
-    sign: ClassVar = 1
+    picks: ClassVar = np.minimum
 
 
 @attrs.frozen(kw_only=True)
 class Last(_Edge):
     kind: ClassVar = "last"
-    sign: ClassVar = -1
+    picks: ClassVar = np.maximum
 
 
 @explains
 def first(field: str, *, where: Condition | None = None) -> Aggregate:
     """
-    Return the value of a field at the earliest event time; of several there, the least.
+    Return the value of a field of a plain type at the earliest event time; of several, the least.
 
-    Example:
-        import pyarrow.compute as pc
-        from sessionkit import aggregates as agg
+        agg.first("price", where=pc.field("kind") == "buy")
 
-        aggregates = {
-            "landing": agg.first("page"),
-            "first_price": agg.first("price", where=pc.field("kind") == "buy"),
-        }
-
-    Args:
-        field: The field, of a plain type.
-        where: Whose values count.
+    `where` says whose values count.
     """
     return First(of=field, where=where)
 
@@ -211,34 +177,89 @@ def first(field: str, *, where: Condition | None = None) -> Aggregate:
 @explains
 def last(field: str, *, where: Condition | None = None) -> Aggregate:
     """
-    Return the value of a field at the latest event time; of several there, the greatest.
+    Return the value of a field of a plain type at the latest event time; of several, the greatest.
 
-    Args:
-        field: The field, of a plain type.
-        where: Whose values count.
+    `where` says whose values count.
     """
     return Last(of=field, where=where)
 
 
 @explains
 def entry(field: str, *, where: Condition | None = None) -> Aggregate:
-    """
-    Return where a session came in: `first`, under the name that analysts use.
-
-    Args:
-        field: The field, such as the page.
-        where: Whose values count, such as page views.
-    """
+    """Return where a session came in: `first`, under the name that analysts use."""
     return first(field, where=where)
 
 
 @explains
 def exit(field: str, *, where: Condition | None = None) -> Aggregate:  # noqa: A001
-    """
-    Return where a session went out: `last`, under the name that analysts use.
-
-    Args:
-        field: The field, such as the page.
-        where: Whose values count, such as page views.
-    """
+    """Return where a session went out: `last`, under the name that analysts use."""
     return last(field, where=where)
+
+
+# -- conditions ---------------------------------------------------------------------------------
+
+
+class _OfCondition(Kind):
+    __slots__ = ()
+    gives: ClassVar = bool
+    takes_condition: ClassVar = True
+    reduced_by: ClassVar[np.ufunc]
+
+    @property
+    def conditions(self) -> Mapping[str, Condition]:
+        own = {} if self.of is None else {f"`{self.kind}`": self.of}
+        return {**super().conditions, **own}
+
+    def value_type(self, _: type[Any], __: str) -> FieldType:
+        return BoolType()
+
+    def identity(self, _: BoundAggregate) -> str:
+        return ""
+
+    def stored(self, bound: BoundAggregate) -> list[Field]:
+        return [bound.field(BoolType())]
+
+    def fold(self, bound: BoundAggregate, rows: EventRows) -> list[pa.Array]:
+        flags, chosen = mask_of(self.values(rows)), self.chosen(rows)
+        if chosen is not None:
+            # What isn't chosen changes nothing: it's false for `any`, true for `all`.
+            flags = np.where(chosen, flags, self.reduced_by.identity)
+        values = rows.joined(mask_of(bound.column(rows.opened)), flags)
+        return [pa.array(rows.reduced(self.reduced_by, values))]
+
+    def values(self, rows: EventRows) -> pa.Array:
+        return rows.met(self.of)
+
+    def of_nothing(self, _: FieldType) -> Any:
+        return self.reduced_by.identity
+
+
+@attrs.frozen(kw_only=True)
+class AnyEvent(_OfCondition):
+    kind: ClassVar = "any"
+    reduced_by: ClassVar = np.logical_or
+
+
+@attrs.frozen(kw_only=True)
+class AllEvents(_OfCondition):
+    kind: ClassVar = "all"
+    reduced_by: ClassVar = np.logical_and
+
+
+@explains
+def any(condition: Condition, *, where: Condition | None = None) -> Aggregate:  # noqa: A001
+    """
+    Return whether a condition is true for at least one event.
+
+        agg.any(pc.field("kind") == "buy")
+        agg.any("is_member")  # a bool field
+
+    `where` says which events count.
+    """
+    return AnyEvent(of=condition, where=where)
+
+
+@explains
+def all(condition: Condition, *, where: Condition | None = None) -> Aggregate:  # noqa: A001
+    """Return whether a condition is false for no event; `where` says which events count."""
+    return AllEvents(of=condition, where=where)

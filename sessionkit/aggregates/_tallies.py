@@ -1,5 +1,6 @@
 """Aggregates of how often a session has each value: how many different ones, and the top ones."""
 
+from types import GenericAlias
 from typing import Any, ClassVar
 
 import attrs
@@ -16,17 +17,10 @@ from sessionkit._arrays import (
     owners_of,
     places_in,
     ranked,
+    tallied,
 )
-from sessionkit.aggregates._aggregate import (
-    Aggregate,
-    BoundAggregate,
-    Kind,
-    annotation_of,
-    field_of,
-    stored_column,
-)
-from sessionkit.aggregates._conditions import Condition
-from sessionkit.aggregates._rows import EventRows
+from sessionkit.aggregates._aggregate import Aggregate, BoundAggregate, Kind
+from sessionkit.aggregates._events import Condition, EventRows
 from sessionkit.arguments import explains
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.state._collections import Field, ListType, OptionalType
@@ -39,7 +33,7 @@ class _Tally(Kind):
     __slots__ = ()
 
     def stored(self, bound: BoundAggregate) -> list[Field]:
-        return [field_of(bound.name, OptionalType(ListType(bound.type)))]
+        return [bound.field(OptionalType(ListType(bound.type)))]
 
     def tallied(
         self, bound: BoundAggregate, rows: EventRows, counts: Numbers | None = None
@@ -49,41 +43,30 @@ class _Tally(Kind):
 
         `counts` are those of the stored values; without them, none are returned.
         """
-        before, chosen = rows.stored(bound.name), self.chosen(rows)
-        events = self.values(rows)
-        events = events if chosen is None else events.filter(pa.array(chosen))
-        values, sessions = pa.concat_arrays([before.flatten(), events]), rows.listed(before, chosen)
-        codes, different = coded(values)
-        # One number for each session and value: those that are equal follow each other.
-        found = sessions * (len(different) + 1) + codes
-        order = None if counts is None else np.argsort(found, kind="stable")
-        found = np.sort(found) if order is None else found[order]
-        first = np.flatnonzero(np.diff(found, prepend=-1) != 0)
-        owners, codes = np.divmod(found[first], len(different) + 1)
+        before, chosen = bound.column(rows.opened), self.chosen(rows)
+        codes, different = coded(rows.flat(before, self.values(rows), chosen))
+        if counts is not None:
+            counts = np.concatenate([counts, np.ones(len(codes) - len(counts), np.int64)])
+        owners, codes, counts = tallied(rows.listed(before, chosen), codes, counts)
         sizes = np.bincount(owners, minlength=len(rows))
         full = sizes > self.most
         full[rows.owners[: len(before)][~mask_of(before.is_valid())]] = True
         stays = ~full[owners]
         kept = lists_of(different.take(pa.array(codes[stays])), np.where(full, 0, sizes), full)
-        if counts is None or not len(first):
-            return kept, first
-        ones = np.ones(len(values) - len(counts), np.int64)
-        return kept, np.add.reduceat(np.concatenate([counts, ones])[order], first)[stays]
+        return kept, counts[stays]
 
 
 @attrs.frozen(kw_only=True)
 class CountDistinct(_Tally):
     kind: ClassVar = "count_distinct"
-
-    def annotation(self, _: BoundAggregate) -> Any:
-        return int | None
+    gives: ClassVar = int | None
 
     def fold(self, bound: BoundAggregate, rows: EventRows) -> list[pa.Array]:
         return [self.tallied(bound, rows)[0]]
 
     def result(self, bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
         """Return how many different values there are: null where there are too many."""
-        return pc.list_value_length(stored_column(sessions, bound.name)).cast(pa.int64())
+        return pc.list_value_length(bound.column(sessions)).cast(pa.int64())
 
 
 @explains
@@ -125,22 +108,22 @@ class Top(_Tally):
         return [*super().arguments, str(self.n)]
 
     def annotation(self, bound: BoundAggregate) -> Any:
-        return list[annotation_of(bound.type)] | None  # type: ignore[misc]  # known when it runs
+        return GenericAlias(list, bound.python_type) | None
 
     def stored(self, bound: BoundAggregate) -> list[Field]:
-        return [*super().stored(bound), field_of(f"{bound.name}.counts", ListType(IntType()))]
+        return [*super().stored(bound), bound.field(ListType(IntType()), ".counts")]
 
     def fold(self, bound: BoundAggregate, rows: EventRows) -> list[pa.Array]:
         """Return the different values and how often each is there."""
-        before = numbers_of(rows.stored(f"{bound.name}.counts").flatten())
+        before = numbers_of(bound.column(rows.opened, ".counts").flatten())
         values, counts = self.tallied(bound, rows, before)
         sizes = values.value_lengths().fill_null(0).to_numpy()
         return [values, lists_of(pa.array(counts), sizes)]
 
     def result(self, bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
         """Return the first values, of those that are equally frequent the least."""
-        lists = stored_column(sessions, bound.name)
-        counts = numbers_of(stored_column(sessions, f"{bound.name}.counts").flatten())
+        lists = bound.column(sessions)
+        counts = numbers_of(bound.column(sessions, ".counts").flatten())
         owners, values = owners_of(lists), lists.flatten()
         ranks, _ = ranked(values)
         order = np.lexsort((ranks, -counts, owners))

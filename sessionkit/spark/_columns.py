@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from sessionkit._instants import Duration, duration, span_us
+from sessionkit._instants import Duration, duration_of, span_us
 from sessionkit.errors import SchemaError, SpecError, with_hint
 from sessionkit.spec.base import MILLISECOND
 from sessionkit.state._collections import inner_type
@@ -124,7 +124,7 @@ def near(name: str, names: Sequence[str]) -> str:
 
 def read_delay(value: Duration, *, zero_allowed: bool = False) -> timedelta:
     """Parse a watermark delay, which Spark counts in whole milliseconds."""
-    span = duration(value, "delay", zero_allowed=zero_allowed)
+    span = duration_of(value, "delay", zero_allowed=zero_allowed)
     if span % MILLISECOND:
         found = f"`delay` must be whole milliseconds, found {value!r}: Spark drops the rest"
         raise SpecError(with_hint(found, "round it up, such as '1 millisecond'"))

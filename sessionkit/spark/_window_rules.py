@@ -8,7 +8,7 @@ import attrs
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from sessionkit._instants import Duration, duration, duration_text, span_us
+from sessionkit._instants import Duration, duration_of, duration_text, span_us
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spark._columns import column, read_delay
 from sessionkit.spark._plan import analyzed_plan, plan_tree
@@ -94,7 +94,7 @@ def read_positive_delay(value: Duration) -> timedelta:
 
 def read_shift(value: Duration, period: timedelta, name: str) -> timedelta:
     """Parse the offset of windows: less than the period at which they repeat."""
-    shift = duration(value, "start_time", zero_allowed=True)
+    shift = duration_of(value, "start_time", zero_allowed=True)
     if shift >= period:
         found = f"`start_time` must be less than `{name}`, found {duration_text(shift)}"
         raise SpecError(with_hint(found, f"windows repeat every {duration_text(period)}"))

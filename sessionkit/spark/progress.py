@@ -32,11 +32,11 @@ __all__ = [
     "batch_counts",
     "bucket_stats_text",
     "dropped_in",
-    "entry",
     "has_run",
     "instant_in",
     "is_counted",
     "newest_event_in",
+    "progress_value",
     "reconcile",
     "total",
     "watermark_in",
@@ -135,7 +135,7 @@ def batch_counts(progress: Any) -> Counts:
     observed = _observed(progress)
     if observed:
         return sum((_counts_in(values) for values in observed), Counts())
-    if total(entry(progress, "sources") or [], "numInputRows"):
+    if total(progress_value(progress, "sources") or [], "numInputRows"):
         found = f"the progress has no observed metrics named {OBSERVATION!r}"
         hint = "pass the progress of a query over the frame that sessionize returned"
         raise SessionkitError(with_hint(found, hint))
@@ -162,10 +162,10 @@ def bucket_stats_text(progress: Any) -> str | None:
 
 def has_run(progress: Any) -> bool:
     """Return whether a progress is of a micro-batch; Spark also reports that a query is idle."""
-    return progress is not None and "addBatch" in (entry(progress, "durationMs") or {})
+    return progress is not None and "addBatch" in (progress_value(progress, "durationMs") or {})
 
 
-def entry(progress: Any, name: str) -> Any:
+def progress_value(progress: Any, name: str) -> Any:
     """Return an entry of a progress, which is a dict, or an object in a listener of Spark 3.5."""
     if isinstance(progress, Mapping):
         return progress.get(name)
@@ -174,17 +174,17 @@ def entry(progress: Any, name: str) -> Any:
 
 def dropped_in(progress: Any) -> int:
     """Return how many rows Spark dropped as late in a micro-batch, in any stateful operator."""
-    return total(entry(progress, "stateOperators") or [], DROPPED)
+    return total(progress_value(progress, "stateOperators") or [], DROPPED)
 
 
 def total(parts: Iterable[Any], name: str) -> int:
     """Return the sum of a number over parts of a progress, such as its stateful operators."""
-    return sum(int(entry(part, name) or 0) for part in parts)
+    return sum(int(progress_value(part, name) or 0) for part in parts)
 
 
 def _observed(progress: Any) -> Sequence[Mapping[str, Any]]:
     """Return the observed metrics of each spec by name; on Connect they are next to a schema."""
-    observed = entry(progress, "observedMetrics") or {}
+    observed = progress_value(progress, "observedMetrics") or {}
     return [_by_name(observed[name]) for name in sorted(observed) if name.startswith(OBSERVATION)]
 
 
@@ -225,7 +225,7 @@ def newest_event_in(entries: Sequence[Any]) -> datetime | None:
 def event_times_in(progress: Any) -> Mapping[str, str]:
     """Return the event times of a micro-batch, as text; none without a watermark."""
     # Without a watermark it is empty, or missing on Spark 3.5.
-    times: Mapping[str, str] = entry(progress, "eventTime") or {}
+    times: Mapping[str, str] = progress_value(progress, "eventTime") or {}
     return times
 
 
@@ -283,8 +283,8 @@ class Reconciliation:
         """
         if not has_run(progress):
             return self
-        number, following = int(entry(progress, "batchId")), self.first + self.batches
-        query_id = str(entry(progress, "id"))
+        number, following = int(progress_value(progress, "batchId")), self.first + self.batches
+        query_id = str(progress_value(progress, "id"))
         if self.query_id not in {None, query_id}:
             found = f"micro-batch {number} is one of the query {query_id}"
             hint = (
@@ -301,7 +301,7 @@ class Reconciliation:
                 f" what it returned, or begin with Reconciliation(first={number})"
             )
             raise BalanceError(with_hint(found, hint))
-        where, operators = f"micro-batch {number}", entry(progress, "stateOperators") or []
+        where, operators = f"micro-batch {number}", progress_value(progress, "stateOperators") or []
         own = own_operators(operators)
         partitions = _partitions_read_once(where, own, self.partitions)
         counts = batch_counts(progress)
@@ -362,7 +362,7 @@ def reconcile(
         raise SpecError(with_hint(found, "pass the query; Reconciliation.add takes a progress"))
     progress = getattr(counted, "recentProgress", None)
     if so_far is None:
-        ran = (int(entry(one, "batchId")) for one in progress or () if has_run(one))
+        ran = (int(progress_value(one, "batchId")) for one in progress or () if has_run(one))
         so_far = Reconciliation(first=next(ran, 0))
     if progress is None:
         counts = _observed_counts(counted)
@@ -385,7 +385,7 @@ def _observed_counts(observation: Any) -> Counts:
 
 def own_operators(operators: Iterable[Any]) -> list[Any]:
     """Return those of the stateful operators of a progress in which a spec runs."""
-    return [one for one in operators if entry(one, "operatorName") in OURS]
+    return [one for one in operators if progress_value(one, "operatorName") in OURS]
 
 
 def _partitions_read_once(
@@ -399,8 +399,8 @@ def _partitions_read_once(
     those of all runs. Either way they balance.
     """
     for operator in operators:
-        partitions = partitions or int(entry(operator, "numShufflePartitions"))
-        tasks = int(entry(operator, "numStateStoreInstances"))
+        partitions = partitions or int(progress_value(operator, "numShufflePartitions"))
+        tasks = int(progress_value(operator, "numStateStoreInstances"))
         found = f"{tasks} tasks read its {partitions} partitions of state"
         if tasks > partitions:
             hint = "in foreachBatch, persist the frame before the first action that runs over it"

@@ -10,7 +10,7 @@ import attrs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sessionkit._instants import Duration, duration
+from sessionkit._instants import Duration, duration_of
 from sessionkit.arguments import explains
 from sessionkit.errors import SpecError, StateMismatchError, with_hint
 from sessionkit.spark._columns import A_STREAM, check_frame
@@ -230,7 +230,7 @@ def _timing(trigger: Trigger) -> dict[str, Any]:
     if isinstance(trigger, str) and trigger.lower() in {"once", "available_now", "availablenow"}:
         found = f"`trigger` must be a duration or 'availableNow', found {trigger!r}"
         raise SpecError(with_hint(found, "write trigger='availableNow'"))
-    pause = duration(trigger, "trigger", zero_allowed=True)
+    pause = duration_of(trigger, "trigger", zero_allowed=True)
     if pause % MILLISECOND:
         found = f"`trigger` must be whole milliseconds, found {trigger!r}"
         raise SpecError(with_hint(found, "round it: Spark ignores the rest"))

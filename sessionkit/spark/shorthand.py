@@ -13,7 +13,7 @@ from pyspark.sql import types as T
 from sessionkit._instants import Duration
 from sessionkit.aggregates import Aggregate
 from sessionkit.aggregates._aggregate import Kind
-from sessionkit.aggregates._conditions import fields_of_condition
+from sessionkit.aggregates._events import fields_of_condition
 from sessionkit.arguments import check_field, explains
 from sessionkit.errors import SchemaError, SpecError, with_hint
 from sessionkit.spark._columns import ANY_FRAME, check_columns, check_frame, near

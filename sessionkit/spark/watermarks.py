@@ -7,7 +7,7 @@ import attrs
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from sessionkit._instants import Duration, duration, duration_text
+from sessionkit._instants import Duration, duration_of, duration_text
 from sessionkit.arguments import explains
 from sessionkit.errors import SchemaError, SpecError, with_hint
 from sessionkit.spark._columns import (
@@ -215,7 +215,7 @@ def guard_future(
             a watermark is already declared.
         SpecError: The skew isn't a duration.
     """
-    skew = duration(max_future_skew, "max_future_skew", zero_allowed=True)
+    skew = duration_of(max_future_skew, "max_future_skew", zero_allowed=True)
     check_frame(frame, "frame")
     check_event_time(frame.schema, column)
     if into in frame.columns:

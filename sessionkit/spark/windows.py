@@ -19,7 +19,7 @@ import attrs
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from sessionkit._instants import Duration, duration, duration_text
+from sessionkit._instants import Duration, duration_of, duration_text
 from sessionkit.arguments import explains
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spark._columns import check_columns, column, quoted
@@ -79,7 +79,7 @@ def tumbling(length: Duration, *, on: str, start_time: Duration = timedelta(0)) 
     Raises:
         SpecError: A duration can't be parsed, or the offset is not less than the length.
     """
-    span = duration(length, "length")
+    span = duration_of(length, "length")
     return Windows(WindowShape("tumbling", on, span, span, read_shift(start_time, span, "length")))
 
 
@@ -111,7 +111,7 @@ def sliding(
         SpecError: A duration can't be parsed, `every` is longer than the windows, or the offset
             is not less than `every`.
     """
-    span, step = duration(length, "length"), duration(every, "every")
+    span, step = duration_of(length, "length"), duration_of(every, "every")
     if step > span:
         found = (
             f"`every` must be at most the length, found {duration_text(step)} for windows of "
@@ -157,7 +157,7 @@ def session(
         hint = "write dynamic_gap=\"CASE WHEN mobile THEN '5 minutes' ELSE '30 minutes' END\""
         check_expression(dynamic_gap, "`dynamic_gap`", hint)
         return Windows(WindowShape("session", on, dynamic_gap=dynamic_gap))
-    return Windows(WindowShape("session", on, duration(gap, "gap")))
+    return Windows(WindowShape("session", on, duration_of(gap, "gap")))
 
 
 # No equality on what may hold a Column: comparing two Columns makes a third one.

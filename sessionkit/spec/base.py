@@ -11,7 +11,7 @@ import attrs
 import pyarrow as pa
 
 from sessionkit._arrays import INSTANT
-from sessionkit._instants import LAST_INSTANT_US, Duration, duration, span_us
+from sessionkit._instants import LAST_INSTANT_US, Duration, duration_of, span_us
 from sessionkit.arguments import choice, column_name, group
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spec.columns import (
@@ -69,7 +69,7 @@ def _read_keys(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_watermark_delay(value: Duration) -> timedelta:
-    span = duration(value, "watermark_delay", zero_allowed=True)
+    span = duration_of(value, "watermark_delay", zero_allowed=True)
     if span % MILLISECOND:
         found = f"`watermark_delay` must be whole milliseconds, found {span}"
         raise SpecError(with_hint(found, "Spark's watermark counts in milliseconds: round it"))
@@ -78,7 +78,7 @@ def read_watermark_delay(value: Duration) -> timedelta:
 
 def read_timeout(value: TimeoutPolicy | SessionRules | Duration | None) -> Any:
     is_duration = isinstance(value, str | timedelta | int | float)
-    return EventTimeGap(duration(value, "timeout")) if is_duration else value
+    return EventTimeGap(duration_of(value, "timeout")) if is_duration else value
 
 
 def _null() -> None:

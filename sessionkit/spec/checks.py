@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import Any, TypeAlias, get_args
 
-from sessionkit.aggregates._conditions import check_condition, type_in
+from sessionkit.aggregates._events import check_condition, type_in
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spec.base import Order
 from sessionkit.spec.functions import name_of

@@ -13,8 +13,9 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import attrs
 
-from sessionkit.aggregates._aggregate import Aggregate, BoundAggregate
-from sessionkit.aggregates._binding import (
+from sessionkit.aggregates._aggregate import (
+    Aggregate,
+    BoundAggregate,
     bound_aggregates,
     check_event_class,
     check_result,

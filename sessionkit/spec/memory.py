@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic
 
 import attrs
 
-from sessionkit._instants import Duration, duration
+from sessionkit._instants import Duration, duration_of
 from sessionkit.arguments import explained
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spec.base import set_derived
@@ -28,11 +28,11 @@ else:
 
 
 def _read_life(value: Duration) -> timedelta:
-    return duration(value, "time_to_live")
+    return duration_of(value, "time_to_live")
 
 
 def _read_lookback(value: Duration | None) -> timedelta | None:
-    return None if value is None else duration(value, "lookback")
+    return None if value is None else duration_of(value, "lookback")
 
 
 def _read_first(value: object) -> dict[str, Any]:

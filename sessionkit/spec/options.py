@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
-from sessionkit._instants import Duration, duration, duration_text
+from sessionkit._instants import Duration, duration_of, duration_text
 from sessionkit.arguments import at_least_one, choice, explained, flag
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.timeouts import Clock
@@ -49,27 +49,27 @@ def _read_id(value: str | Sequence[str] | None) -> tuple[str, ...] | None:
 
 
 def _read_skew(value: Duration | None) -> timedelta | None:
-    return None if value is None else duration(value, "max_future_skew")
+    return None if value is None else duration_of(value, "max_future_skew")
 
 
 def _read_jump(value: Duration | None) -> timedelta | None:
-    return None if value is None else duration(value, "max_jump")
+    return None if value is None else duration_of(value, "max_jump")
 
 
 def _read_repeats(value: Duration | None) -> timedelta | None:
-    return None if value is None else duration(value, "drop_duplicates_for", zero_allowed=True)
+    return None if value is None else duration_of(value, "drop_duplicates_for", zero_allowed=True)
 
 
 def _read_span(value: Duration | None) -> timedelta | None:
-    return None if value is None else duration(value, "duration")
+    return None if value is None else duration_of(value, "duration")
 
 
 def _read_allowed(value: Duration | None) -> timedelta | None:
-    return None if value is None else duration(value, "allowed")
+    return None if value is None else duration_of(value, "allowed")
 
 
 def _read_reopening(value: Duration | None) -> timedelta | None:
-    return None if value is None else duration(value, "reopen_within")
+    return None if value is None else duration_of(value, "reopen_within")
 
 
 def _last_version(storage: Any) -> int:
@@ -192,7 +192,7 @@ def _read_emit(value: object) -> Any:
         raise SpecError(with_hint(f"`emit` can't be {value!r}", HINT))
     if found["events"] is not None:
         return Every(events=int(found["events"]))
-    span = duration(found["span"], "emit")
+    span = duration_of(found["span"], "emit")
     return Every(span, clock=CLOCKS[found["clock"] or "event"])
 
 

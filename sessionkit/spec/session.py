@@ -9,7 +9,7 @@ import attrs
 
 from sessionkit._instants import Duration
 from sessionkit.aggregates._aggregate import Aggregate, BoundAggregate
-from sessionkit.aggregates._conditions import Condition
+from sessionkit.aggregates._events import Condition
 from sessionkit.arguments import column_name, explained, group, spelled_out
 from sessionkit.spec.base import (
     EXAMPLES,

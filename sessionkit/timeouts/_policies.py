@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeAlias
 
 import attrs
 
-from sessionkit._instants import Duration, duration
+from sessionkit._instants import Duration, duration_of
 from sessionkit.arguments import choice, explained
 from sessionkit.errors import SpecError, with_hint
 
@@ -21,15 +21,15 @@ which the query runs, as of the start of the micro-batch.
 
 
 def _read_gap(value: Duration) -> timedelta:
-    return duration(value, "gap")
+    return duration_of(value, "gap")
 
 
 def read_max_gap(value: Duration | None) -> timedelta | None:
-    return None if value is None else duration(value, "max_gap")
+    return None if value is None else duration_of(value, "max_gap")
 
 
 def _read_span(value: Duration) -> timedelta:
-    return duration(value, "span")
+    return duration_of(value, "span")
 
 
 class _Combinable:
@@ -141,14 +141,14 @@ class EventTimeGap(_Combinable):
             if self.max_gap is not None:
                 found = f"`max_gap` needs a gap that is a function, found {self.gap!r}"
                 raise SpecError(with_hint(found, "omit `max_gap`"))
-            object.__setattr__(self, "gap", duration(self.gap, "gap"))
+            object.__setattr__(self, "gap", duration_of(self.gap, "gap"))
 
     @property
     def longest(self) -> timedelta:
         """The longest gap that an event can have."""
         if self.max_gap is not None:
             return self.max_gap
-        return duration(self.gap, "gap")
+        return duration_of(self.gap, "gap")
 
 
 SinglePolicy: TypeAlias = NoTimeout | EventTimeGap | ProcessingTimeGap | TimeToLive

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import attrs
 
-from sessionkit._instants import Duration, duration
+from sessionkit._instants import Duration, duration_of
 from sessionkit.arguments import at_least_one, explained
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.timeouts._policies import EventTimeGap, Gap, read_max_gap
@@ -52,11 +52,11 @@ inclusive gap does. So these two fire just after their instants.
 
 
 def _read_length(value: Duration | None) -> timedelta | None:
-    return None if value is None else duration(value, "max_duration")
+    return None if value is None else duration_of(value, "max_duration")
 
 
 def _read_idle(value: Duration | None) -> timedelta | None:
-    return None if value is None else duration(value, "close_idle_after")
+    return None if value is None else duration_of(value, "close_idle_after")
 
 
 def _read_names(value: str | Sequence[str]) -> tuple[str, ...]:
@@ -149,7 +149,7 @@ class SessionRules:
     @property
     def longest(self) -> timedelta:
         """The longest gap that an event can have."""
-        return self.max_gap or duration(self.gap, "gap")
+        return self.max_gap or duration_of(self.gap, "gap")
 
     @cached_property
     def in_use(self) -> tuple[Rule, ...]:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from sessionkit._arrays import key_columns, prefixed_columns, whole
-from sessionkit.aggregates._conditions import Condition, evaluated
+from sessionkit.aggregates._events import Condition, evaluated
 from sessionkit.errors import StateMismatchError, StateValueError, UserFunctionError, with_hint
 from sessionkit.spec.base import AnySpec
 from sessionkit.spec.columns import key_class

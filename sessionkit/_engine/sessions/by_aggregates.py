@@ -9,8 +9,8 @@ from sessionkit._engine.rows.objects import conditions_met, decode_keys
 from sessionkit._engine.rows.rejected import Rejected
 from sessionkit._engine.sessions.emission import Finished, Tell
 from sessionkit._engine.sessions.plan import Folded, Plan
+from sessionkit.aggregates._events import EventRows
 from sessionkit.aggregates._numbers import SumTooLargeError
-from sessionkit.aggregates._rows import EventRows
 from sessionkit.errors import StateValueError, with_hint
 from sessionkit.spec.functions import Failure
 from sessionkit.spec.session import AnySessionSpec

@@ -19,11 +19,11 @@ from sessionkit.spark.progress import (
     batch_counts,
     bucket_stats_text,
     dropped_in,
-    entry,
     has_run,
     instant_in,
     is_counted,
     newest_event_in,
+    progress_value,
     total,
     watermark_in,
 )
@@ -210,10 +210,13 @@ class QueryStatus:
         Raises:
             SessionkitError: The progress is from a query that sessionkit didn't build.
         """
-        query_id, reported = str(entry(progress, "id")), entry(progress, "timestamp")
+        query_id, reported = (
+            str(progress_value(progress, "id")),
+            progress_value(progress, "timestamp"),
+        )
         known = attrs.evolve(
             self,
-            name=str(entry(progress, "name") or query_id),
+            name=str(progress_value(progress, "name") or query_id),
             query_id=query_id,
             reported=self.reported if reported is None else instant_in(reported),
             is_active=True,
@@ -221,14 +224,14 @@ class QueryStatus:
         )
         if not has_run(progress):
             return known
-        batch = int(entry(progress, "batchId"))
+        batch = int(progress_value(progress, "batchId"))
         if self.batch is not None and batch <= self.batch:
             return known
-        counts, began = batch_counts(progress), instant_in(entry(progress, "timestamp"))
+        counts, began = batch_counts(progress), instant_in(progress_value(progress, "timestamp"))
         is_next = self.batch is None or batch == self.batch + 1
         text = bucket_stats_text(progress)
         buckets = (self.buckets if is_next else KnownBuckets()).after(text, batch)
-        durations = entry(progress, "durationMs")
+        durations = progress_value(progress, "durationMs")
         now = attrs.evolve(
             known,
             batch=batch,
@@ -247,7 +250,7 @@ class QueryStatus:
             ),
             seconds=int(durations[WHOLE]) / 1000,
             parts={name: int(durations[name]) / 1000 for name in durations if name != WHOLE},
-            state_bytes=total(entry(progress, "stateOperators") or [], "memoryUsedBytes"),
+            state_bytes=total(progress_value(progress, "stateOperators") or [], "memoryUsedBytes"),
         )
         return attrs.evolve(now, recent=(*self._recent, _step(now, self, began))[-RECENT:])
 
@@ -301,7 +304,7 @@ def _step(now: QueryStatus, before: QueryStatus, began: datetime) -> _Step:
 
 def _is_unbalanced(progress: Any) -> bool:
     try:
-        Reconciliation(first=int(entry(progress, "batchId"))).add(progress)
+        Reconciliation(first=int(progress_value(progress, "batchId"))).add(progress)
     except BalanceError:
         return True
     return False
@@ -355,7 +358,7 @@ class _Listener(StreamingQueryListener):
         self._change(str(event.id), is_active=True, failure=None)
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802 (Spark's name)
-        query_id = str(entry(event.progress, "id"))
+        query_id = str(progress_value(event.progress, "id"))
         if query_id in self._statuses or is_counted(event.progress):
             self._notify(self._statuses.get(query_id, QueryStatus()).add(event.progress))
 

@@ -23,7 +23,7 @@ from rich.text import Text
 from sessionkit import Counts
 from sessionkit.addons.monitor.metrics import PREFIX, reading_of
 from sessionkit.addons.monitor.query_status import QueryStatus, status
-from sessionkit.arguments import Duration, duration, explains
+from sessionkit.arguments import Duration, duration_of, explains
 from sessionkit.errors import SessionkitError, printable, with_hint
 
 Reading: TypeAlias = Mapping[str, float]
@@ -244,7 +244,7 @@ def read_endpoint(url: str) -> Mapping[str, Reading]:
 def _show(
     readings: Iterator[Mapping[str, Reading]], every: Duration, console: Console | None
 ) -> None:
-    pause_s = duration(every, "every").total_seconds()
+    pause_s = duration_of(every, "every").total_seconds()
     rates: dict[str, deque[float]] = {}
     with _interrupts_end_it(), Live(console=console, auto_refresh=False) as live:
         for found in readings:

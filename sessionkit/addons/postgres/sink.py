@@ -10,7 +10,7 @@ from attrs.converters import optional
 from pyspark.sql import SparkSession
 
 from sessionkit.addons.tables import check_key, key_of, names_of, refuses_duplicate_ids
-from sessionkit.arguments import check_extra, duration, explained
+from sessionkit.arguments import check_extra, duration_of, explained
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spark.sinks import BatchWriter, Rows
 
@@ -27,7 +27,7 @@ URI: Final = re.compile(r"postgres(?:ql)?://([^?]*)")
 
 
 def _retry_for(value: object) -> timedelta:
-    return duration(value, "retry_for", zero_allowed=True)
+    return duration_of(value, "retry_for", zero_allowed=True)
 
 
 @explained()

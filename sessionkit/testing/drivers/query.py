@@ -29,7 +29,7 @@ from sessionkit._instants import (
     BEGINNING_US,
     LAST_INSTANT_US,
     Duration,
-    duration,
+    duration_of,
     instant_of,
     micros_of,
     span_us,
@@ -113,7 +113,7 @@ class Clocks:
         return self.watermark_ms > self.before_ms
 
     def after(self, span: Duration) -> "Clocks":
-        span = duration(span, "span", zero_allowed=True) if isinstance(span, str) else span
+        span = duration_of(span, "span", zero_allowed=True) if isinstance(span, str) else span
         if self.processing is None:
             found = "the driver has no processing time"
             raise DriverError(with_hint(found, "pass processing_time=... when you build it"))

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from sessionkit._arrays import Array, Mask
-from sessionkit.aggregates._conditions import type_in
+from sessionkit.aggregates._events import type_in
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.state._collections import forms_of, inner_type
 from sessionkit.state._scalars import EnumType

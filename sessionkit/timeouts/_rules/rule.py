@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from sessionkit._arrays import Array, Mask, Numbers, whole
-from sessionkit.aggregates._conditions import Condition
+from sessionkit.aggregates._events import Condition
 from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import Field
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from sessionkit import SessionRules, SessionSpec, SpecError
 from sessionkit._arrays import Array, Mask
 from sessionkit._engine.sessions.features.rules import rule_text
-from sessionkit.aggregates._conditions import type_in
+from sessionkit.aggregates._events import type_in
 from sessionkit.errors import with_hint
 from sessionkit.state._collections import forms_of, inner_type
 from sessionkit.state._scalars import FloatType, IntType

@@ -19,7 +19,7 @@ from sessionkit import (
 )
 from sessionkit import aggregates as agg
 from sessionkit.addons.presets import ga4_engaged
-from sessionkit.aggregates._conditions import evaluated
+from sessionkit.aggregates._events import evaluated
 from sessionkit.testing import SessionDriver, at, minutes
 
 LARGEST = 2**63 - 1

@@ -1,4 +1,4 @@
-"""How long sessions last, how many events there are per time, and how long they were engaged."""
+"""Of a session as a whole: its length, rate and engaged time, and whether a condition holds."""
 
 from datetime import timedelta
 from typing import Any, ClassVar, Final, Self
@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Final, Self
 import attrs
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sessionkit._arrays import (
     Numbers,
@@ -16,22 +17,14 @@ from sessionkit._arrays import (
     owners_of,
     running_maximum,
 )
-from sessionkit._instants import Duration, duration_text, span_us
-from sessionkit._instants import duration as _span
-from sessionkit.aggregates._aggregate import (
-    Aggregate,
-    BoundAggregate,
-    Kind,
-    field_of,
-    stored_column,
-)
-from sessionkit.aggregates._conditions import Condition
-from sessionkit.aggregates._numbers import counted
-from sessionkit.aggregates._rows import EventRows
+from sessionkit._instants import Duration, duration_of, duration_text, span_us
+from sessionkit.aggregates._aggregate import Aggregate, BoundAggregate, Kind, class_of_results
+from sessionkit.aggregates._events import Condition, EventRows, check_condition, evaluated
+from sessionkit.aggregates._numbers import Count, count, counted
 from sessionkit.arguments import explains
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.state._collections import Field, ListType
-from sessionkit.state._scalars import DatetimeType, TimedeltaType
+from sessionkit.state._scalars import BoolType, DatetimeType, TimedeltaType
 
 MOST_CAPS: Final = 100_000
 
@@ -49,25 +42,23 @@ class _OfWholeSession(Kind):
         raise SpecError(with_hint(found, "add it in a query with a new checkpoint"))
 
     def stored(self, bound: BoundAggregate) -> list[Field]:
-        return [field_of(bound.name, DatetimeType())]
+        return [bound.field(DatetimeType())]
 
     def fold(self, bound: BoundAggregate, rows: EventRows) -> list[pa.Array]:
         """Return when the last event was: with gaps that vary, the end doesn't say."""
-        times = rows.joined(numbers_of(rows.stored(bound.name)), rows.times)
+        times = rows.joined(numbers_of(bound.column(rows.opened)), rows.times)
         return [array_of(rows.reduced(np.maximum, times), DatetimeType.arrow)]
 
     @staticmethod
     def lengths(bound: BoundAggregate, sessions: pa.Table) -> Numbers:
         """Return the microseconds from the first to the last event."""
-        return micros(stored_column(sessions, bound.name)) - micros(sessions["start"])
+        return micros(bound.column(sessions)) - micros(sessions["start"])
 
 
 @attrs.frozen(kw_only=True)
 class DurationOfSession(_OfWholeSession):
     kind: ClassVar = "duration"
-
-    def annotation(self, _: BoundAggregate) -> Any:
-        return timedelta
+    gives: ClassVar = timedelta
 
     def result(self, bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
         return array_of(self.lengths(bound, sessions), TimedeltaType.arrow)
@@ -89,14 +80,12 @@ class Rate(_OfWholeSession):
     """
 
     kind: ClassVar = "rate"
+    gives: ClassVar = float | None
     per: timedelta
 
     @property
     def arguments(self) -> list[str]:
         return [repr(duration_text(self.per))]
-
-    def annotation(self, _: BoundAggregate) -> Any:
-        return float | None
 
     def stored(self, bound: BoundAggregate) -> list[Field]:
         return [*super().stored(bound), *counted(bound).stored]
@@ -128,7 +117,7 @@ def rate(per: Duration, *, where: Condition | None = None) -> Aggregate:
     Raises:
         SpecError: `per` isn't a duration.
     """
-    return Rate(where=where, per=_span(per, "per"))
+    return Rate(where=where, per=duration_of(per, "per"))
 
 
 # -- engaged time -------------------------------------------------------------------------------
@@ -148,6 +137,7 @@ class EngagedTime(Kind):
     """
 
     kind: ClassVar = "engaged_time"
+    gives: ClassVar = timedelta
     cap: timedelta
     within: timedelta
 
@@ -160,14 +150,11 @@ class EngagedTime(Kind):
     def arguments(self) -> list[str]:
         return [f"cap={duration_text(self.cap)!r}"]
 
-    def annotation(self, _: BoundAggregate) -> Any:
-        return timedelta
-
     def identity(self, _: BoundAggregate) -> str:
         return f"{duration_text(self.cap)}; {duration_text(self.within)}"
 
     def stored(self, bound: BoundAggregate) -> list[Field]:
-        return [field_of(name, ListType(DatetimeType())) for name in (bound.name, _to(bound))]
+        return [bound.field(ListType(DatetimeType()), part) for part in ("", ".to")]
 
     def fold(self, bound: BoundAggregate, rows: EventRows) -> list[pa.Array]:
         """
@@ -177,11 +164,10 @@ class EngagedTime(Kind):
         later than `within` after the first event becomes one event at that time, which says that
         there was more; an earlier first event moves it back.
         """
-        stored = [rows.stored(name) for name in (bound.name, _to(bound))]
         chosen = self.chosen(rows)
-        times = rows.times if chosen is None else rows.times[chosen]
+        stored = [bound.column(rows.opened, part) for part in ("", ".to")]
         owners = rows.listed(stored[0], chosen)
-        starts, ends = (np.concatenate([numbers_of(part.flatten()), times]) for part in stored)
+        starts, ends = (numbers_of(rows.flat(one, rows.instants, chosen)) for one in stored)
         if len(owners):
             order = np.lexsort((starts, owners))
             owners, starts, ends = owners[order], starts[order], ends[order]
@@ -195,17 +181,13 @@ class EngagedTime(Kind):
     def result(self, bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
         """Return how long the stretches are, and the cap for each time between two of them."""
         cap = span_us(self.cap)
-        starts, ends = (stored_column(sessions, name) for name in (bound.name, _to(bound)))
+        starts, ends = (bound.column(sessions, part) for part in ("", ".to"))
         owners = owners_of(starts)
         lengths = numbers_of(ends.flatten()) - numbers_of(starts.flatten()) + cap
         totals = np.zeros(len(starts), np.int64)
         np.add.at(totals, owners, lengths)
         has_events = np.bincount(owners, minlength=len(starts)) > 0
         return array_of(totals - np.where(has_events, cap, 0), TimedeltaType.arrow)
-
-
-def _to(bound: BoundAggregate) -> str:
-    return f"{bound.name}.to"
 
 
 def _united(
@@ -242,4 +224,131 @@ def engaged_time(
     Raises:
         SpecError: A duration can't be used.
     """
-    return EngagedTime(where=where, cap=_span(cap, "cap"), within=_span(within, "within"))
+    return EngagedTime(
+        where=where, cap=duration_of(cap, "cap"), within=duration_of(within, "within")
+    )
+
+
+# -- conditions on a session --------------------------------------------------------------------
+
+
+@attrs.frozen(kw_only=True)
+class Holds(Kind):
+    """
+    Whether a condition over other aggregates is true; these alone are stored.
+
+    Attributes:
+        parts: The other aggregates, by their names in the condition.
+    """
+
+    kind: ClassVar = "holds"
+    gives: ClassVar = bool
+    stored_as: ClassVar = "engaged"
+    takes_condition: ClassVar = True
+    parts: tuple[tuple[str, Kind], ...]
+
+    def check(self) -> None:
+        parts: tuple[tuple[str, object], ...] = self.parts
+        for name, part in parts:
+            if not isinstance(part, Kind) or isinstance(part, Holds):
+                found = f"`holds`: `{name}` must be an aggregate of events, found {part!r}"
+                raise SpecError(with_hint(found, f"write {name}=agg.count()"))
+        if not self.parts:
+            found = "`holds` takes the aggregates that its condition is over, found none"
+            raise SpecError(with_hint(found, 'write holds(pc.field("n") > 1, n=agg.count())'))
+
+    @property
+    def arguments(self) -> list[str]:
+        return [*super().arguments, *(f"{name}={part}" for name, part in self.parts)]
+
+    def from_now(self) -> Self:
+        parts = tuple((name, part.from_now()) for name, part in self.parts)
+        return attrs.evolve(self, parts=parts, is_from_now=True)
+
+    def read_by(self) -> list[Condition]:
+        return [condition for _, part in self.parts for condition in part.read_by()]
+
+    def bind(self, event: type[Any], name: str) -> BoundAggregate:
+        bound = [(part, one.bind(event, f"{name}.{part}")) for part, one in self.parts]
+        shown = class_of_results((part, one.annotation) for part, one in bound)
+        check_condition(shown, f"`{name}`: `holds`", self.of)
+        parts = tuple(one for _, one in bound)
+        return BoundAggregate(name, self, BoolType(), may_be_missing=False, parts=parts)
+
+    def identity(self, bound: BoundAggregate) -> str:
+        return ", ".join(map(_part_text, bound.parts))
+
+    def stored(self, bound: BoundAggregate) -> list[Field]:
+        return [field for part in bound.parts for field in part.stored]
+
+    def fold(self, bound: BoundAggregate, rows: EventRows) -> list[pa.Array]:
+        return [column for part in bound.parts for column in part.fold(rows)]
+
+    def result(self, bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
+        """Return for which sessions the condition is true; a null isn't."""
+        columns = [part.result(sessions) for part in bound.parts]
+        table = pa.table(columns, [name for name, _ in self.parts])
+        condition: Any = self.of
+        (found,) = evaluated(table, [condition])
+        return found.fill_null(fill_value=False)
+
+
+def _part_text(part: BoundAggregate) -> str:
+    # A count of events and a duration have a column whose type tells which it is.
+    is_known = isinstance(part.aggregate, Count | DurationOfSession) and part.aggregate.of is None
+    return part.name if is_known else f"{part.name}: {part.text}"
+
+
+@explains
+def holds(condition: Condition, **parts: Aggregate) -> Aggregate:
+    """
+    Return whether a condition over other aggregates of the session is true.
+
+    A session is engaged, for instance, if it lasts long enough or has two views:
+
+        long, views = pc.field("lasted") > timedelta(seconds=10), pc.field("views") >= 2
+        agg.holds(long | views, lasted=agg.duration(), views=agg.count(where="is_view"))
+
+    It's worked out when a row is made: an open session stores the parts alone. So the condition may
+    change while a checkpoint lives, and the parts may not. Where it is null, it doesn't hold.
+
+    Args:
+        condition: An expression over the names of the parts, or the name of one that is a bool.
+        parts: The aggregates that the condition uses, each with its name there. They aren't fields
+            of the result, and none of them is a `holds` itself.
+    """
+    named: Any = tuple(parts.items())
+    return Holds(of=condition, parts=named)
+
+
+@explains
+def is_bounce(
+    *,
+    fewer_than: int = 2,
+    shorter_than: Duration | None = None,
+    where: Condition | None = None,
+) -> Aggregate:
+    """
+    Return whether a session is a bounce: it has too few events, and is too short if that counts.
+
+        agg.is_bounce(where=pc.field("kind") == "view", shorter_than="10 seconds")
+
+    It's a `holds` over `count` and `duration`; write one yourself for another rule.
+
+    Args:
+        fewer_than: A bounce has fewer events than this.
+        shorter_than: A bounce takes less than this from its first to its last event, of any kind;
+            None if its length doesn't matter.
+        where: Which events count.
+
+    Raises:
+        SpecError: `fewer_than` isn't a whole number from 1, or `shorter_than` isn't a duration.
+    """
+    if type(fewer_than) is not int or fewer_than < 1:
+        found = f"`fewer_than` must be a whole number from 1, found {fewer_than!r}"
+        raise SpecError(with_hint(found, "leave it out for the default, 2"))
+    few = pc.field("events") < fewer_than
+    if shorter_than is None:
+        return holds(few, events=count(where=where))
+    is_short = pc.field("lasted") < duration_of(shorter_than, "shorter_than")
+    return holds(few & is_short, events=count(where=where), lasted=duration())

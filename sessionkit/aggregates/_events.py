@@ -1,0 +1,190 @@
+"""
+The events that aggregates are computed from, and conditions on them.
+
+*Conditions* are expressions of Arrow, checked against the event class and computed for all events.
+
+*Rows*: each open session and each event of a micro-batch is a row with a number: first the open
+sessions, then the events. `order` has these numbers session by session, so that NumPy's `reduceat`
+folds all of them at once. Take two open sessions (0, 1) and three events (2, 3, 4), of which the
+first joins session 0, and the others session 1:
+
+    order    0 2 1 3 4      the rows of each session follow each other
+    first    0   2          where in that order each session begins
+    sizes    2   3          how many rows it has
+    owners   0 1 0 1 1      the session of each row, by the row's own number
+"""
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from difflib import get_close_matches
+from functools import cached_property
+from typing import Any, Final, TypeAlias
+
+import attrs
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import acero
+
+from sessionkit._arrays import Array, Mask, Numbers, instants, mask_of, owners_of, whole
+from sessionkit.errors import SpecError, with_hint
+from sessionkit.state._codec import codec_of
+from sessionkit.state._types import FieldType
+
+# -- conditions ---------------------------------------------------------------------------------
+
+Condition: TypeAlias = str | pc.Expression
+"""
+The name of a bool field of the event class, or a pyarrow expression over its fields.
+
+`"is_view"`, or `pc.field("kind") == "view"`. Arrow computes it for all events of a micro-batch at
+once. Where it is null, the event isn't chosen. A spec raises a `SpecError` for a field that the
+event class doesn't have, and for an expression that isn't a bool.
+"""
+
+UNKNOWN: Final = re.compile(r"No match for FieldRef\.Name\((.*?)\)")
+
+
+def evaluated(table: pa.Table, conditions: Collection[Condition]) -> list[pa.Array]:
+    """Return the values of conditions for the rows of a table."""
+    if not conditions:
+        return []
+    expressions = [pc.field(one) if isinstance(one, str) else one for one in conditions]
+    names = [str(place) for place in range(len(expressions))]
+    steps = [
+        acero.Declaration("table_source", acero.TableSourceNodeOptions(table)),
+        acero.Declaration("project", acero.ProjectNodeOptions(expressions, names)),
+    ]
+    columns = acero.Declaration.from_sequence(steps).to_table(use_threads=False).columns
+    return list(map(whole, columns))
+
+
+def type_in(event: type[Any], name: str, found: str) -> FieldType:
+    """Return the type of a field of the event class; `found` is the error where it has none."""
+    types = {field.name: field.type for field in codec_of(event).type.fields}
+    if name not in types:
+        near = get_close_matches(name, types, n=1)
+        hint = f"write `{near[0]}`" if near else f"it has {', '.join(types) or 'none'}"
+        raise SpecError(with_hint(found, hint))
+    return types[name]
+
+
+def fields_of_condition(condition: Condition, type_of: Callable[[str], pa.DataType]) -> list[str]:
+    """Return the names of the fields that a condition reads; each is asked for its type."""
+    read: dict[str, pa.DataType] = {}
+    while True:
+        # Arrow doesn't list the fields of an expression; it names the first that a table lacks.
+        try:
+            evaluated(pa.schema(read).empty_table(), [condition])
+        except pa.ArrowException as error:
+            unknown = UNKNOWN.search(str(error))
+            if unknown is None or unknown[1] in read:
+                return list(read)
+            read[unknown[1]] = type_of(unknown[1])
+        else:
+            return list(read)
+
+
+def check_condition(event: type[Any], what: str, condition: Condition) -> None:
+    """Check that a condition is over fields of the event, and is true or false."""
+    schema = codec_of(event).schema
+    found = f"{what} is {repr(condition) if isinstance(condition, str) else condition}"
+
+    def type_of(name: str) -> pa.DataType:
+        type_in(event, name, f"{found}, and {event.__name__} has no field `{name}`")
+        return schema.field(name).type
+
+    fields_of_condition(condition, type_of)
+    try:
+        (column,) = evaluated(schema.empty_table(), [condition])
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        found = f"{found}, which does not fit the fields of {event.__name__}: {error}"
+        hint = "compare a field with a value of its type"
+        raise SpecError(with_hint(found, hint)) from error
+    if pa.types.is_boolean(column.type):
+        return
+    if isinstance(condition, str):
+        found = f"{found}, and `{event.__name__}.{condition}` is not a bool"
+        raise SpecError(with_hint(found, f'compare it: pc.field("{condition}") == ...'))
+    found = f"{found}, which is {column.type}, neither true nor false"
+    raise SpecError(with_hint(found, 'compare it, such as pc.field("kind") == "buy"'))
+
+
+# -- rows ---------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class EventRows:
+    """
+    The open sessions and the events of a micro-batch, at least one event for each session.
+
+    Attributes:
+        opened: The open sessions: `start`, and what is stored of each as `state.NAME`.
+        events: The events: their fields as `event.NAME`.
+        times: The times of the events, in microseconds.
+        order: The numbers of all rows, in order.
+        first: For each session, the place of its first row in that order.
+        sizes: For each session, how many rows it has.
+        conditions: For which events a condition holds, by its text.
+    """
+
+    opened: pa.Table
+    events: pa.Table
+    times: Numbers
+    order: Numbers
+    first: Numbers
+    sizes: Numbers
+    conditions: Mapping[str, pa.Array]
+
+    def __len__(self) -> int:
+        """Return how many sessions there are."""
+        return len(self.first)
+
+    @cached_property
+    def sessions(self) -> Numbers:
+        """The session of each row, in order."""
+        return np.repeat(np.arange(len(self)), self.sizes)
+
+    @cached_property
+    def owners(self) -> Numbers:
+        """The session of each row, by the row's own number."""
+        owners = np.empty(len(self.order), np.int64)
+        owners[self.order] = self.sessions
+        return owners
+
+    @property
+    def instants(self) -> pa.Array:
+        """The times of the events, as a column."""
+        return instants(self.times)
+
+    def field(self, name: str | None) -> pa.Array:
+        return whole(self.events[f"event.{name}"])
+
+    def met(self, condition: Condition | None) -> pa.Array:
+        return self.conditions[repr(condition)]
+
+    def joined(self, stored: Array, events: Array) -> Array:
+        """Return the values of open sessions and events, in order."""
+        both: Array = np.concatenate([stored, events])[self.order]
+        return both
+
+    def all_valid(self, stored: pa.Array, chosen: Mask | None) -> Mask:
+        """Mark, in order, the open sessions that have a value, and the events that are chosen."""
+        events = np.ones(len(self.times), np.bool_) if chosen is None else chosen
+        return self.joined(mask_of(stored.is_valid()), events)
+
+    def reduced(self, ufunc: np.ufunc, values: Array) -> Array:
+        """Fold the values of the rows of each session into one; they are given in order."""
+        found: Array = ufunc.reduceat(values, self.first)
+        return found
+
+    def listed(self, lists: pa.Array, chosen: Mask | None) -> Numbers:
+        """Return the session of each value in the lists of open sessions and each chosen event."""
+        of_opened, of_events = np.split(self.owners, [len(lists)])
+        of_events = of_events if chosen is None else of_events[chosen]
+        return np.concatenate([of_opened[owners_of(lists)], of_events])
+
+    def flat(self, lists: pa.Array, events: pa.Array, chosen: Mask | None) -> pa.Array:
+        """Return the values in the lists of open sessions, then those of the chosen events."""
+        events = events if chosen is None else events.filter(pa.array(chosen))
+        return pa.concat_arrays([lists.flatten(), events])
