@@ -27,7 +27,7 @@ from sessionkit.spark.jobs.run import apply_with_state, sessionize, sessionize_a
 from sessionkit.spark.progress import Reconciliation, batch_counts, reconcile
 from sessionkit.spark.query import Temporary, start_query
 from sessionkit.spark.shorthand import Sessions, sessions
-from sessionkit.spark.sinks.protocol import OutputMode
+from sessionkit.spark.sinks import OutputMode
 from sessionkit.spark.sinks.values import (
     Console,
     ExactlyOnce,

@@ -37,14 +37,14 @@ def check_frame(frame: object, name: str, hint: str = ANY_FRAME) -> None:
     raise SchemaError(with_hint(found, hint))
 
 
-def quoted(name: str) -> str:
+def sql_name(name: str) -> str:
     """Return a column name quoted, so that Spark reads none of its characters as syntax."""
     return f"`{name.replace('`', '``')}`"
 
 
 def column(name: str) -> Column:
     """Return a top-level column, whatever characters its name has."""
-    return F.col(quoted(name))
+    return F.col(sql_name(name))
 
 
 def to_wire(name: str, kind: FieldType) -> Column:
@@ -56,7 +56,7 @@ def to_wire(name: str, kind: FieldType) -> Column:
 
 def grouping_form(name: str, kind: FieldType) -> Column:
     """Return a key column in the form from which Spark makes the number of its bucket."""
-    return F.expr(key_form(kind).made_by.format(quoted(name)))
+    return F.expr(key_form(kind).made_by.format(sql_name(name)))
 
 
 def is_future(time: Column, skew: timedelta) -> Column:
@@ -86,16 +86,15 @@ def check_event_time(schema: T.StructType, name: str) -> None:
         raise SchemaError(with_hint(*problem))
 
 
-def check_columns(frame: DataFrame, on: str | None, keys: Sequence[str]) -> None:
+def check_key_and_time(frame: DataFrame, on: str | None, keys: Sequence[str]) -> None:
     """Check that a frame has this event time, if there is one, and these keys."""
     check_frame(frame, "frame")
-    schema = frame.schema
     if on is not None:
-        check_event_time(schema, on)
+        check_event_time(frame.schema, on)
     for key in keys:
-        if key not in schema.names:
-            found = f"the key `{key}` is missing; the frame has {', '.join(schema.names)}"
-            raise SchemaError(with_hint(found, near(key, schema.names)))
+        if key not in frame.columns:
+            found = f"the key `{key}` is missing; the frame has {', '.join(frame.columns)}"
+            raise SchemaError(with_hint(found, near(key, frame.columns)))
 
 
 def time_problem(kind: T.DataType, name: str) -> tuple[str, str] | None:
@@ -122,10 +121,10 @@ def near(name: str, names: Sequence[str]) -> str:
     return f"write `{close[0]}`" if close else "rename a column, or select it"
 
 
-def read_delay(value: Duration, *, zero_allowed: bool = False) -> timedelta:
-    """Parse a watermark delay, which Spark counts in whole milliseconds."""
-    span = duration_of(value, "delay", zero_allowed=zero_allowed)
+def whole_milliseconds(value: Duration, name: str, *, zero_allowed: bool = False) -> timedelta:
+    """Parse a duration that Spark counts in whole milliseconds."""
+    span = duration_of(value, name, zero_allowed=zero_allowed)
     if span % MILLISECOND:
-        found = f"`delay` must be whole milliseconds, found {value!r}: Spark drops the rest"
+        found = f"`{name}` must be whole milliseconds, found {value!r}: Spark drops the rest"
         raise SpecError(with_hint(found, "round it up, such as '1 millisecond'"))
     return span

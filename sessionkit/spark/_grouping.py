@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 
 from sessionkit._arrays import key_columns, whole
 from sessionkit.spark._columns import grouping_form
+from sessionkit.spark._settings import PARTITIONS
 from sessionkit.spec.base import AnySpec
 from sessionkit.spec.options import BUCKETS, buckets_for
 from sessionkit.state._codec import stored_numbers
@@ -33,7 +34,6 @@ WORD: Final = 2**32
 C1, C2, C3, C4 = 0xCC9E2D51, 0x1B873593, 0x85EBCA6B, 0xC2B2AE35
 FIVE, ADDEND = 5, 0xE6546B64
 BUCKET: Final = "bucket"
-PARTITIONS: Final = "spark.sql.shuffle.partitions"
 
 A = TypeVar("A", bound=AnySpec)
 

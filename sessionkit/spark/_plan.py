@@ -28,11 +28,7 @@ WATERMARK: Final = "EventTimeWatermark"
 DROP_LATE_ROWS: Final = frozenset({AGGREGATE, "DeduplicateWithinWatermark", "Join"})
 STATE_OF_PYTHON: Final = re.compile(r"FlatMapGroupsInPandasWithState|TransformWithState\w*")
 EVENT_TIME: Final = re.compile(r"\bEventTime(?:Timeout)?\b")
-WAITS: Final = re.compile(
-    r"^[:+\- ]*~?(?:FlatMapGroups(?:InPandas)?WithState|TransformWithState\w*)\b"
-    r".*\bProcessingTime(?:Timeout)?\b",
-    re.MULTILINE,
-)
+PROCESSING_TIME: Final = re.compile(r"\bProcessingTime(?:Timeout)?\b")
 
 
 @attrs.frozen
@@ -60,6 +56,13 @@ class PlanNode:
     @property
     def is_python_state(self) -> bool:
         return STATE_OF_PYTHON.fullmatch(self.operator) is not None
+
+    @property
+    def waits_for_clock(self) -> bool:
+        """Whether a stateful operator of Python has timers in processing time."""
+        return any(
+            node.is_python_state and PROCESSING_TIME.search(node.text) for node in self.walk()
+        )
 
     @property
     def aggregates_stream(self) -> bool:
@@ -95,18 +98,18 @@ class PlanNode:
             yield from node.walk()
 
 
-def analyzed_plan(frame: DataFrame) -> str:
-    """Return the text of the analyzed plan, without running anything; none if Spark refuses it."""
+def plan_of(frame: DataFrame) -> PlanNode | None:
+    """Return the root of the analyzed plan, without running anything; None if it can't be read."""
     # On Connect, `sql` of Spark 3.5 takes no frames.
     name, spark = f"explained_{uuid4().hex}", frame.sparkSession
     try:
         frame.createTempView(name)
         rows = spark.sql(f"{EXPLAIN} {name}").collect()
     except PySparkException:
-        return ""  # let Spark say whether it can run it
+        return None  # let Spark say whether it can run it
     finally:
         spark.catalog.dropTempView(name)
-    return str(rows[0][0]).partition(ANALYZED)[2].partition(AFTER_ANALYZED)[0]
+    return plan_tree(str(rows[0][0]).partition(ANALYZED)[2].partition(AFTER_ANALYZED)[0])
 
 
 def plan_tree(text: str) -> PlanNode | None:
@@ -123,8 +126,3 @@ def plan_tree(text: str) -> PlanNode | None:
             path[-1].inputs.append(node)
         path.append(node)
     return path[0] if path else None
-
-
-def has_processing_time_timeout(text: str) -> bool:
-    """Return whether a plan, be it readable as a tree or not, has a timer in processing time."""
-    return WAITS.search(text) is not None

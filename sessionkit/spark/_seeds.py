@@ -29,7 +29,7 @@ from sessionkit.errors import SessionkitError, SpecError, with_hint
 from sessionkit.spark._columns import A_STREAM, check_frame
 from sessionkit.spark._grouping import BUCKET, bucket_of_forms, key_forms
 from sessionkit.spark._logs import Progress, active_session, folder_texts
-from sessionkit.spark._plan import STREAMING_LEAF, PlanNode, analyzed_plan, plan_tree
+from sessionkit.spark._plan import STREAMING_LEAF, PlanNode, plan_of
 from sessionkit.spec.base import AnySpec
 from sessionkit.state._types import key_form
 
@@ -321,7 +321,7 @@ def _first(rows: DataFrame, choices: Collection[Sequence[str]], what: str) -> li
 
 def check_unread(events: DataFrame, marker: str) -> None:
     """Check that a stream leaves out what an old query has read."""
-    root = plan_tree(analyzed_plan(events))
+    root = plan_of(events)
     if root is None:
         found = "the plan of the stream can't be read, so it may have rows that the seed has too"
         raise SpecError(with_hint(found, "leave line breaks out of the literals in it"))

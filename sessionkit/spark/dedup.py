@@ -13,7 +13,7 @@ from pyspark.sql.window import WindowSpec
 from sessionkit._instants import Duration, duration_text, span_us
 from sessionkit.arguments import explains
 from sessionkit.errors import SchemaError, SpecError, with_hint
-from sessionkit.spark._columns import check_columns, column, read_delay
+from sessionkit.spark._columns import check_key_and_time, column, whole_milliseconds
 from sessionkit.spark.watermarks import Watermark, declare_watermark, declared_watermarks
 
 __all__ = [
@@ -108,7 +108,7 @@ def drop_duplicates_by_key_and_time(
         SpecError: The delay isn't a duration, is zero or not in whole milliseconds, or there is no
             key.
     """
-    return Deduplication(_keys(by), on, read_delay(delay), "event_time")
+    return Deduplication(_keys(by), on, whole_milliseconds(delay, "delay"), "event_time")
 
 
 @explains
@@ -139,7 +139,7 @@ def drop_duplicates_within(delay: Duration, *, by: str | Sequence[str], on: str)
         SpecError: The delay isn't a duration, is zero or not in whole milliseconds, or there is no
             key.
     """
-    return Deduplication(_keys(by), on, read_delay(delay), "first_event_and_delay")
+    return Deduplication(_keys(by), on, whole_milliseconds(delay, "delay"), "first_event_and_delay")
 
 
 @attrs.frozen
@@ -178,7 +178,7 @@ class Deduplication:
             SchemaError: A column is missing, a key is a float, the event time isn't a timestamp,
                 or the frame has a different watermark.
         """
-        check_columns(frame, self.on, self.by)
+        check_key_and_time(frame, self.on, self.by)
         for name in self.by:
             kind = frame.schema[name].dataType
             if isinstance(kind, FLOATS):

@@ -1,7 +1,6 @@
 """Start a query, with trigger, sink, output mode and checkpoint checked together."""
 
 import os
-import re
 from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Any, Final, Literal, TypeAlias, get_args
@@ -10,27 +9,21 @@ import attrs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sessionkit._instants import Duration, duration_of
+from sessionkit._instants import Duration
 from sessionkit.arguments import explains
 from sessionkit.errors import SpecError, StateMismatchError, with_hint
-from sessionkit.spark._columns import A_STREAM, check_frame
+from sessionkit.spark._columns import A_STREAM, check_frame, whole_milliseconds
 from sessionkit.spark._logs import Logs, check_logs, query_id_of
-from sessionkit.spark._plan import (
-    PlanNode,
-    analyzed_plan,
-    has_processing_time_timeout,
-    plan_tree,
-)
+from sessionkit.spark._plan import PlanNode, plan_of
 from sessionkit.spark._settings import log_advice, tuned
 from sessionkit.spark.checkpoints.check_state import check_deep
 from sessionkit.spark.checkpoints.state_reader import (
     check_operators,
-    check_rules,
-    may_be_read,
-    reads_state,
+    check_stored_rules,
+    is_readable,
 )
+from sessionkit.spark.sinks import OutputMode
 from sessionkit.spark.sinks.batches import Start
-from sessionkit.spark.sinks.protocol import OutputMode
 from sessionkit.spark.sinks.start import check_start, checked_parts, to_sink
 from sessionkit.spark.sinks.values import (
     BatchSink,
@@ -154,11 +147,10 @@ def start_query(
     _check_depth(check, spec)
     parts = checked_parts(frame, sink, mode)
     _check_options(options or {}, sink)
-    plan = analyzed_plan(frame)
-    tree = plan_tree(plan)
-    _check_one_state(tree)
+    plan = plan_of(frame)
+    _check_one_state(plan)
     by_spec = spec is not None and spec.clock == "processing_time"
-    if by_spec or has_processing_time_timeout(plan):
+    if by_spec or (plan is not None and plan.waits_for_clock):
         _check_waiting(timing)
     name = _query_name(sink, name)
     location = _location(frame.sparkSession, sink, checkpoint, name)
@@ -166,7 +158,7 @@ def start_query(
     if location is not None:
         query_id = _checked_query_id(frame.sparkSession, location)
         logs = _check_location(frame.sparkSession, location, spec, check)
-        _check_sources(logs, tree)
+        _check_sources(logs, plan)
         start = Start(location, logs.planned, logs.finished, sink_since)
         check_start(frame, sink, parts, query_id, start)
     writer = to_sink(frame, mode, sink, parts, start).trigger(**timing).options(**(options or {}))
@@ -220,20 +212,10 @@ def _timing(trigger: Trigger) -> dict[str, Any]:
     """Return the arguments of `DataStreamWriter.trigger`."""
     if trigger == "availableNow":
         return {"availableNow": True}
-    named = next(iter(trigger), "") if isinstance(trigger, Mapping) else trigger
-    if isinstance(named, str) and re.match(r"real[-_ ]?time", named, re.IGNORECASE):
-        found = f"`trigger` asks for Spark's real-time mode, found {trigger!r}: it doesn't run"
-        hint = (
-            'pass a duration such as "1 second"; "0 seconds" starts one micro-batch after the other'
-        )
-        raise SpecError(with_hint(f"{found} stateful operators of Python", hint))
     if isinstance(trigger, str) and trigger.lower() in {"once", "available_now", "availablenow"}:
         found = f"`trigger` must be a duration or 'availableNow', found {trigger!r}"
         raise SpecError(with_hint(found, "write trigger='availableNow'"))
-    pause = duration_of(trigger, "trigger", zero_allowed=True)
-    if pause % MILLISECOND:
-        found = f"`trigger` must be whole milliseconds, found {trigger!r}"
-        raise SpecError(with_hint(found, "round it: Spark ignores the rest"))
+    pause = whole_milliseconds(trigger, "trigger", zero_allowed=True)
     return {"processingTime": f"{pause // MILLISECOND} milliseconds"}
 
 
@@ -327,12 +309,10 @@ def _check_location(spark: SparkSession, location: str, spec: AnySpec | None, ch
     logs = check_logs(location, spark)
     if not logs.commits:
         return logs
-    # Otherwise the first micro-batch compares the spec with the checkpoint.
-    is_readable = reads_state(spark) and may_be_read(location)
-    if is_readable:
-        check_operators(location, spark)
+    check_operators(location, spark)
     if spec is not None and check == "deep":
         check_deep(logs, spec, spark)
-    elif spec is not None and is_readable:
-        check_rules(location, spec, spark)
+    # Otherwise the first micro-batch compares the spec with the checkpoint.
+    elif spec is not None and is_readable(location, spark):
+        check_stored_rules(location, spec, spark)
     return logs

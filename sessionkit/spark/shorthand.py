@@ -16,7 +16,7 @@ from sessionkit.aggregates._aggregate import Kind
 from sessionkit.aggregates._events import fields_of_condition
 from sessionkit.arguments import check_field, explains
 from sessionkit.errors import SchemaError, SpecError, with_hint
-from sessionkit.spark._columns import ANY_FRAME, check_columns, check_frame, near
+from sessionkit.spark._columns import ANY_FRAME, check_frame, check_key_and_time, near
 from sessionkit.spark.jobs.run import sessionize
 from sessionkit.spec.base import OnError
 from sessionkit.spec.memory import Memory
@@ -173,7 +173,7 @@ def sessions(
     """
     check_frame(frame, "frame", f"{ANY_FRAME}; a test passes the spec to SessionDriver")
     keys = [by] if isinstance(by, str) else list(by)
-    check_columns(frame, time, keys)
+    check_key_and_time(frame, time, keys)
     if frame.isStreaming and delay is None:
         found = "a stream needs `delay`: without a watermark no session is ever over"
         raise SpecError(with_hint(found, 'say how late an event may come, such as "10 minutes"'))

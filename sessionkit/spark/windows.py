@@ -12,33 +12,26 @@ and reads in the order in which rows flow: window, keys, watermark, aggregates, 
 """
 
 import warnings
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from typing import get_args
+from typing import Final, Literal, TypeAlias
 
 import attrs
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from sessionkit._instants import Duration, duration_of, duration_text
+from sessionkit._instants import Duration, duration_of, duration_text, span_us
 from sessionkit.arguments import explains
 from sessionkit.errors import SpecError, with_hint
-from sessionkit.spark._columns import check_columns, column, quoted
-from sessionkit.spark._window_rules import (
-    WINDOW_COLUMNS,
-    Expression,
-    WindowShape,
-    check_aggregates,
-    check_chained,
-    check_expression,
-    check_names,
-    expression,
-    growth,
-    read_positive_delay,
-    read_shift,
-    watermark_on,
+from sessionkit.spark._columns import (
+    check_key_and_time,
+    column,
+    sql_name,
+    whole_milliseconds,
 )
-from sessionkit.spark.sinks.protocol import OutputMode
-from sessionkit.spark.watermarks import declare_watermark
+from sessionkit.spark._plan import plan_of
+from sessionkit.spark.sinks import OutputMode
+from sessionkit.spark.watermarks import declare_watermark, declared_watermarks
 
 __all__ = [
     "UnboundedStateWarning",
@@ -49,9 +42,66 @@ __all__ = [
     "tumbling",
 ]
 
+Expression: TypeAlias = str | Column
+"""SQL text, which needs no Spark session, or a Column, which does."""
+NOTHING: Final = timedelta(0)
+WINDOW_COLUMNS: Final = ("window_start", "window_end", "window_time")
+RESERVED: Final = {"window", *WINDOW_COLUMNS}
+
 
 class UnboundedStateWarning(UserWarning):
     """Warned when a streaming aggregation keeps every window in its state forever."""
+
+
+# No equality on what may hold a Column: comparing two Columns makes a third one.
+@attrs.frozen(eq=False)
+class WindowShape:
+    """
+    How rows fall into windows.
+
+    Attributes:
+        length: The length of a window; for a session, the gap that ends it.
+        every: The time from the start of one window to the start of the next; not for sessions.
+        start_time: The offset of the windows from the epoch; not for sessions.
+        dynamic_gap: The gap that each row brings for its session, instead of `length`.
+    """
+
+    kind: Literal["tumbling", "sliding", "session"]
+    on: str
+    length: timedelta = NOTHING
+    every: timedelta = NOTHING
+    start_time: timedelta = NOTHING
+    dynamic_gap: Expression | None = None
+
+    def window(self) -> Column:
+        """Return the window of a row, as Spark computes it."""
+        time = column(self.on)
+        if self.dynamic_gap is not None:
+            return F.session_window(time, _expression(self.dynamic_gap))
+        if self.kind == "session":
+            return F.session_window(time, _micros(self.length))
+        return F.window(time, _micros(self.length), _micros(self.every), _micros(self.start_time))
+
+    def rejection(self) -> Column:
+        """Return why a row falls into no window, using the same test as Spark's filter."""
+        time = column(self.on)
+        reason = F.when(time.isNull(), F.lit(f"`{self.on}` is null"))
+        if self.dynamic_gap is None:
+            return reason
+        end = time + _expression(self.dynamic_gap).cast("interval")
+        unreadable = F.lit("the gap is null, or an interval that Spark can't parse")
+        return reason.when(end.isNull(), unreadable).when(
+            end <= time, F.lit("the gap is zero or negative")
+        )
+
+
+def _expression(value: Expression) -> Column:
+    return F.expr(value) if isinstance(value, str) else value
+
+
+def _micros(span: timedelta) -> str:
+    """Return a duration in the one spelling that all of Spark's parsers read alike."""
+    return f"{span_us(span)} microseconds"
 
 
 @explains
@@ -80,7 +130,7 @@ def tumbling(length: Duration, *, on: str, start_time: Duration = timedelta(0)) 
         SpecError: A duration can't be parsed, or the offset is not less than the length.
     """
     span = duration_of(length, "length")
-    return Windows(WindowShape("tumbling", on, span, span, read_shift(start_time, span, "length")))
+    return Windows(WindowShape("tumbling", on, span, span, _shift(start_time, span, "length")))
 
 
 @explains
@@ -118,7 +168,7 @@ def sliding(
             f"{duration_text(span)}: rows between two windows would fall into neither"
         )
         raise SpecError(with_hint(found, "make the windows longer, or start them more often"))
-    return Windows(WindowShape("sliding", on, span, step, read_shift(start_time, step, "every")))
+    return Windows(WindowShape("sliding", on, span, step, _shift(start_time, step, "every")))
 
 
 @explains
@@ -155,7 +205,7 @@ def session(
         raise SpecError(with_hint(found, 'write session("30 minutes", on=...) for a fixed gap'))
     if gap is None:
         hint = "write dynamic_gap=\"CASE WHEN mobile THEN '5 minutes' ELSE '30 minutes' END\""
-        check_expression(dynamic_gap, "`dynamic_gap`", hint)
+        _check_expression(dynamic_gap, "`dynamic_gap`", hint)
         return Windows(WindowShape("session", on, dynamic_gap=dynamic_gap))
     return Windows(WindowShape("session", on, duration_of(gap, "gap")))
 
@@ -189,7 +239,7 @@ class Windows:
         Raises:
             SpecError: A name isn't text, appears twice, or is one of the window's own.
         """
-        check_names((*self.keys, *columns))
+        _check_names((*self.keys, *columns))
         return attrs.evolve(self, keys=(*self.keys, *columns))
 
     def watermark(self, delay: Duration) -> "Windows":
@@ -206,7 +256,7 @@ class Windows:
             SpecError: The delay isn't a duration, is zero or finer than a millisecond, or is
                 already declared.
         """
-        span = read_positive_delay(delay)
+        span = _positive_delay(delay)
         if self.delay is not None:
             found = f"a second watermark of {delay!r}; there is one of {duration_text(self.delay)}"
             raise SpecError(with_hint(found, "declare it once"))
@@ -249,12 +299,8 @@ class WindowedAggregation:
     keeps_window_time: bool = False
 
     def __attrs_post_init__(self) -> None:
-        check_aggregates(self.aggregates)
-        check_names(self.windows.keys, [name for name, _ in self.aggregates])
-        for name in self.sorted_by:
-            if name not in self.columns:
-                found = f"`order_by`: the result has no column `{name}`"
-                raise SpecError(with_hint(found, f"use one of {', '.join(self.columns)}"))
+        _check_aggregates(self.aggregates)
+        _check_names(self.windows.keys, [name for name, _ in self.aggregates])
 
     @property
     def mode(self) -> OutputMode:
@@ -276,13 +322,7 @@ class WindowedAggregation:
         Args:
             mode: `append` writes each window once, when it closes; `update` writes every window
                 that a micro-batch has changed; `complete` writes all windows in every micro-batch.
-
-        Raises:
-            SpecError: The output mode doesn't exist.
         """
-        if mode not in get_args(OutputMode):
-            found = f"unknown output mode {mode!r}"
-            raise SpecError(with_hint(found, "write 'append', 'update' or 'complete'"))
         return attrs.evolve(self, chosen_mode=mode)
 
     def order_by(self, *columns: str, descending: bool = False) -> "WindowedAggregation":
@@ -292,9 +332,6 @@ class WindowedAggregation:
         Args:
             columns: Names of output columns.
             descending: Whether the largest values come first.
-
-        Raises:
-            SpecError: The result has no such column.
         """
         return attrs.evolve(self, sorted_by=columns, descending=descending)
 
@@ -323,18 +360,18 @@ class WindowedAggregation:
         Raises:
             SchemaError: A column is missing, the event time isn't a timestamp, or the stream has a
                 different watermark.
-            SpecError: Spark would run the query and return nothing, as after an aggregation whose
-                watermark doesn't reach these windows.
+            SpecError: A watermark is declared after an aggregation: Spark would run the query and
+                return nothing.
 
         Warns:
             UnboundedStateWarning: The stream would keep every window forever.
         """
         windows = self.windows
-        check_columns(frame, windows.shape.on, windows.keys)
+        check_key_and_time(frame, windows.shape.on, windows.keys)
         if frame.isStreaming:
             frame = self._watermarked(frame)
         groups = frame.groupBy(windows.shape.window().alias("window"), *map(column, windows.keys))
-        result = groups.agg(*(expression(value).alias(name) for name, value in self.aggregates))
+        result = groups.agg(*(_expression(value).alias(name) for name, value in self.aggregates))
         times = {
             "window_start": F.col("window.start").alias("window_start"),
             "window_end": F.col("window.end").alias("window_end"),
@@ -343,7 +380,7 @@ class WindowedAggregation:
         rows = result.select(*(times.get(name, column(name)) for name in self.columns))
         if not self.sorted_by:
             return rows
-        return rows.orderBy(*map(quoted, self.sorted_by), ascending=not self.descending)
+        return rows.orderBy(*map(sql_name, self.sorted_by), ascending=not self.descending)
 
     def rejected(self, frame: DataFrame) -> DataFrame:
         """
@@ -359,19 +396,96 @@ class WindowedAggregation:
         Raises:
             SchemaError: A column is missing, or the event time isn't a timestamp.
         """
-        check_columns(frame, self.windows.shape.on, self.windows.keys)
+        check_key_and_time(frame, self.windows.shape.on, self.windows.keys)
         reasoned = frame.select("*", self.windows.shape.rejection().alias("reason"))
         return reasoned.where("reason IS NOT NULL")
 
     def _watermarked(self, frame: DataFrame) -> DataFrame:
         """Check a stream, and return it with its watermark."""
         on, delay = self.windows.shape.on, self.windows.delay
-        check_chained(frame, on, delay, self.mode)
-        there = watermark_on(frame, on)
+        _check_first(frame, on, delay)
+        there = _watermark_on(frame, on)
         if self.mode == "complete" or (there is None and delay is None):
             hint = "use mode 'append' or 'update' with a watermark, or a source whose keys and time"
-            text = with_hint(growth(self.mode, on), f"{hint} are bounded")
+            why = f"no watermark is declared on `{on}`"
+            if self.mode == "complete":
+                why = "mode 'complete' drops no window, with or without a watermark"
+            found = f"{why}: the state grows by one row for each key and window, forever"
+            text = with_hint(found, f"{hint} are bounded")
             warnings.warn(text, UnboundedStateWarning, stacklevel=3)
         if delay is None or delay == there:
             return frame
         return declare_watermark(frame, on, delay)
+
+
+# ---------------------------------------------------------------------------------- what is checked
+
+
+def _positive_delay(value: Duration) -> timedelta:
+    """Parse a watermark delay: whole milliseconds, more than zero."""
+    span = whole_milliseconds(value, "delay", zero_allowed=True)
+    if not span:
+        found = "a watermark delay of zero: the latest event time is the watermark itself, so a"
+        reason = "window that ends there is closed (end <= watermark), and any later row is lost"
+        hint = 'say how late rows may arrive; for a source in order, "1 millisecond"'
+        raise SpecError(with_hint(f"{found} {reason}", hint))
+    return span
+
+
+def _shift(value: Duration, period: timedelta, name: str) -> timedelta:
+    """Parse the offset of windows: less than the period at which they repeat."""
+    shift = duration_of(value, "start_time", zero_allowed=True)
+    if shift >= period:
+        found = f"`start_time` must be less than `{name}`, found {duration_text(shift)}"
+        raise SpecError(with_hint(found, f"windows repeat every {duration_text(period)}"))
+    return shift
+
+
+def _check_names(keys: Iterable[object], aggregates: Iterable[str] = ()) -> None:
+    """Check that the columns of the result have distinct names."""
+    seen = set(RESERVED)
+    for name in (*keys, *aggregates):
+        if not isinstance(name, str):
+            found = f"`by` takes column names, found {name!r} ({type(name).__name__})"
+            hint = 'add a computed key first, .withColumn("day", ...), and write .by("day")'
+            raise SpecError(with_hint(found, hint))
+        if name.lower() in RESERVED:
+            found = f"`{name}` is reserved for a column of the window"
+            raise SpecError(with_hint(found, "rename the column or the aggregate"))
+        if name.lower() in seen:
+            found = f"two columns of the result would have the name `{name}`"
+            raise SpecError(with_hint(found, "name each key and each aggregate once"))
+        seen.add(name.lower())
+
+
+def _check_aggregates(aggregates: Sequence[tuple[str, object]]) -> None:
+    if not aggregates:
+        hint = 'name at least one, such as .agg(n="count(*)")'
+        raise SpecError(with_hint("`agg` has no aggregate", hint))
+    for name, value in aggregates:
+        hint = f'write {name}="count(*)", or {name}=F.count("*") where a session is active'
+        _check_expression(value, f"`agg`: `{name}`", hint)
+
+
+def _check_expression(value: object, name: str, hint: str) -> None:
+    # Not isinstance: on Spark 3.5, Spark Connect has a Column class of its own.
+    is_column = callable(getattr(value, "alias", None))
+    if not is_column and not (isinstance(value, str) and value.strip()):
+        raise SpecError(with_hint(f"{name} must be SQL text or a Column, found {value!r}", hint))
+
+
+def _watermark_on(frame: DataFrame, on: str) -> timedelta | None:
+    """Return the delay of the watermark that a stream has on a column, if any."""
+    return next((one.delay for one in declared_watermarks(frame) if one.column == on), None)
+
+
+def _check_first(frame: DataFrame, on: str, delay: timedelta | None) -> None:
+    """Refuse a watermark after an aggregation: Spark starts such a query, and closes no window."""
+    root = plan_of(frame)
+    if root is None or not root.aggregates_stream:
+        return
+    if delay not in {None, _watermark_on(frame, on)} or root.is_watermarked_late:
+        found = f"a watermark is declared after an aggregation, for the windows over `{on}`: Spark"
+        reason = "starts such a query, but its watermark stays at 1970 and no window ever closes"
+        hint = "declare it only before the first aggregation; `window_time` carries it further"
+        raise SpecError(with_hint(f"{found} {reason}", hint))

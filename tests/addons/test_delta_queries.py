@@ -22,7 +22,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from sessionkit.addons.delta import SESSION_OF_ITS_OWN, Delta
 from sessionkit.errors import UnsupportedError
 from sessionkit.spark import start_query
-from sessionkit.spark._libraries import is_connect
+from sessionkit.spark._settings import is_connect
 from tests.support.delta_job import SETTINGS
 from tests.support.ports import free_ports
 from tests.support.spark_settings import spark_release

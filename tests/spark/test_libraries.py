@@ -14,7 +14,7 @@ from sessionkit import EventTimeGap, UnsupportedError, _package
 from sessionkit._package import check_extra
 from sessionkit.addons import monitor
 from sessionkit.spark import sessionize
-from sessionkit.spark._libraries import check_libraries, check_workers, is_connect
+from sessionkit.spark._settings import check_libraries, check_workers, is_connect
 from tests.support.session_specs import collecting
 
 

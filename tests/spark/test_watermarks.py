@@ -10,10 +10,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit import SchemaError, SpecError
-from sessionkit.spark._watermark_report import POLICY_SETTING, _Record, _report
 from sessionkit.spark.watermarks import (
+    POLICY_SETTING,
     Policy,
     Watermark,
+    _Record,
+    _report,
     check_watermarks,
     declare_watermark,
     declared_watermarks,

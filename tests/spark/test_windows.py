@@ -10,7 +10,6 @@ from typing import Any, TypeAlias
 import attrs
 import pyarrow as pa
 import pytest
-from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
@@ -145,7 +144,6 @@ def counted(windows: Windows) -> WindowedAggregation:
 
 
 ONE: Any = 1
-REPLACE: Any = "replace"
 TEN = tumbling("10 minutes", on="ts")
 LATE = TEN.watermark("5 minutes")
 
@@ -223,16 +221,6 @@ class TestDefinition:
                 "once",
             ),
             (lambda: TEN.agg(window_end="max(ts)"), "`window_end` is reserved for", "rename"),
-            (
-                lambda: counted(TEN).order_by("count"),
-                "`order_by`: the result has no column `count`",
-                "use one of word, window_start, window_end, n",
-            ),
-            (
-                lambda: counted(TEN).output_mode(REPLACE),
-                "unknown output mode 'replace'",
-                "'append', 'update' or 'complete'",
-            ),
         ],
     )
     def test_refused(self, make: Callable[[], object], rule: str, hint: str) -> None:
@@ -536,27 +524,6 @@ class TestWindowsOverWindows:
 
         assert ("dog", "12:09:59.999999", "12:39:59.999999", 2) == first.rows[0]
         assert ("dog", "12:00", "12:30", 2, 1) == second.rows[0]
-
-    @pytest.mark.parametrize("mode", ["update", "complete"])
-    def test_other_modes(self, long: Source, mode: Any) -> None:
-        """Other modes than append are refused: Spark names a switch with which rows get lost."""
-        first = self.FIRST.apply(long.stream())
-        text = refused(self.SECOND.output_mode(mode), first)
-
-        assert "the second one can't take them back" in text
-        assert "Hint: use mode 'append'" in text
-        with pytest.raises(AnalysisException, match="possible 'correctness' issue"):
-            long.run(first.groupBy(F.window("window_time", "1 hour")).count(), mode)
-
-    def test_column_without_watermark(self, long: Source) -> None:
-        """A column that carries no watermark is refused; Spark refuses it at the start."""
-        first = counted(LATE).apply(long.stream())
-        text = refused(counted(tumbling("1 hour", on="window_end")), first)
-
-        assert "the frame is already an aggregation, and `window_end` carries no" in text
-        assert "Hint: declare the watermark before the first aggregation" in text
-        with pytest.raises(AnalysisException, match="without watermark"):
-            long.run(first.groupBy(F.window("window_end", "1 hour")).count())
 
     def test_watermark_after_aggregation(self, long: Source) -> None:
         """A watermark on the result of an aggregation is refused, of the frame or declared here."""

@@ -8,7 +8,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
-from sessionkit.spark._libraries import release_of
+from sessionkit.spark._settings import release_of
 from tests.support.local_files import FILE_SYSTEM, compiled_file_system
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from sessionkit.spark import (
     sessionize,
     start_query,
 )
-from sessionkit.spark._libraries import is_connect
+from sessionkit.spark._settings import is_connect
 from sessionkit.spark.jobs.pages import PROVIDER, ROCKSDB
 
 

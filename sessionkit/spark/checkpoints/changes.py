@@ -19,13 +19,13 @@ from sessionkit.spark.checkpoints.reading import (
     finished_batch,
     key_row,
     of_key,
-    schema_of,
+    view_schema,
     with_key,
 )
 from sessionkit.spark.checkpoints.state_reader import (
     changed_groups,
     changed_pages,
-    check_rules,
+    check_stored_rules,
     stored_changes,
     stored_groups,
     stored_pages,
@@ -136,9 +136,9 @@ def _changes(
     spark: SparkSession | None,
 ) -> DataFrame:
     check_picklable(spec)
-    session, schema = active_session(spark), f"{COLUMNS}, {schema_of(spec)}"
+    session, schema = active_session(spark), f"{COLUMNS}, {view_schema(spec)}"
     last = _last(path, since, until, session)
-    spec = check_rules(path, spec, session)
+    spec = check_stored_rules(path, spec, session)
     wanted, logic = None if key is None else key_row(spec, key), logic_of(spec)
 
     def changed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

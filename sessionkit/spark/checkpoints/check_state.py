@@ -17,7 +17,7 @@ from sessionkit._engine.rows.objects import decode_states
 from sessionkit._engine.sessions.features.memory.in_turn import Remembering
 from sessionkit._engine.shell.payload import BATCH_AT, BATCH_BYTES, QUERY_AT, QUERY_BYTES, Origin
 from sessionkit.arguments import explains
-from sessionkit.spark._columns import quoted
+from sessionkit.spark._columns import sql_name
 from sessionkit.spark._grouping import for_stream
 from sessionkit.spark._logs import (
     LastBatch,
@@ -32,8 +32,7 @@ from sessionkit.spark.checkpoints.reading import mapped_state
 from sessionkit.spark.checkpoints.state_reader import (
     changed_groups,
     check_operators,
-    check_rules,
-    reads_state,
+    check_stored_rules,
     stored_changes,
     stored_groups,
     stored_pages,
@@ -80,19 +79,20 @@ def check_checkpoint(
     check_kind(spec)
     session = active_session(spark)
     logs = check_logs(path, session)
-    if logs.commits and reads_state(session):
+    if logs.commits:
         check_operators(path, session)
+    spec = for_stream(spec, session)
     if deep:
-        check_deep(logs, for_stream(spec, session), session)
+        check_deep(logs, spec, session)
     else:
-        check_rules(path, for_stream(spec, session), session)
+        check_stored_rules(path, spec, session)
 
 
 def check_deep(logs: Logs, spec: AnySpec, spark: SparkSession) -> None:
     """Check the rules under which a checkpoint was stored, and all that is stored in it."""
     last = last_batch_of(logs)
     if last is None:
-        check_rules(logs.path, spec, spark)
+        check_stored_rules(logs.path, spec, spark)
         return
     found: str | None = f"Spark finds no finished micro-batch in {logs.path}"
     with with_clear_errors(logs.path, spark):
@@ -144,7 +144,7 @@ def _misplaced(spec: AnySpec, path: str, last: LastBatch, spark: SparkSession) -
     What is due at a watermark is done in the first micro-batch that has it.
     """
     groups = stored_groups(path, spark)
-    key = [F.col(f"key.{quoted(name)}") for name in groups.select("key.*").columns]
+    key = [F.col(f"key.{sql_name(name)}") for name in groups.select("key.*").columns]
     own = F.pmod(F.hash(*key), F.lit(last.partitions))
     wrong = {"belongs to another partition": own != F.col("partition_id")}
     written = F.col("state.written_ms")

@@ -11,11 +11,11 @@ from sessionkit._engine.shell.erasing import ERASED_COLUMN
 from sessionkit._engine.wire.packing import joined_packs
 from sessionkit.arguments import explains
 from sessionkit.errors import SessionkitError, with_hint
-from sessionkit.spark._columns import quoted
+from sessionkit.spark._columns import sql_name
 from sessionkit.spark._logs import active_session, if_there
 from sessionkit.spark.checkpoints.reading import finished_batch, key_row
-from sessionkit.spark.checkpoints.state_reader import check_rules, may_be_read, reads_state
-from sessionkit.spark.jobs.erasures import packed_erasures
+from sessionkit.spark.checkpoints.state_reader import check_stored_rules, is_readable
+from sessionkit.spark.jobs.rows import packed_erasures
 from sessionkit.spec.base import AnySpec, check_kind
 
 FOLDER: Final = "erasures"
@@ -77,9 +77,8 @@ def erase_key(
         found = f"the query of the checkpoint {checkpoint} reads no erasures: it has no {folder}"
         hint = "start it with sessionize(..., erase=read_erasures(checkpoint, spec))"
         raise SessionkitError(with_hint(found, f"{hint}, which needs a new checkpoint"))
-    is_readable = reads_state(session) and may_be_read(checkpoint)
-    if is_readable and finished_batch(checkpoint, None, session) is not None:
-        check_rules(checkpoint, spec, session)
+    if is_readable(checkpoint, session) and finished_batch(checkpoint, None, session) is not None:
+        check_stored_rules(checkpoint, spec, session)
     _write(session, folder, spec, row.to_batches())
 
 
@@ -107,7 +106,7 @@ def _folder(checkpoint: str) -> str:
 
 
 def _schema(spec: AnySpec) -> str:
-    return ", ".join(f"{quoted(field.name)} {field.type.sql}" for field in spec.key_fields)
+    return ", ".join(f"{sql_name(field.name)} {field.type.sql}" for field in spec.key_fields)
 
 
 def _requests(spark: SparkSession, folder: str, spec: AnySpec) -> DataFrame | None:

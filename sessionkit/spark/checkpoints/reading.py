@@ -17,11 +17,11 @@ from sessionkit._engine.shell.payload import NOBODY, Origin
 from sessionkit._engine.shell.storage import logic_of, stored_memory
 from sessionkit.arguments import explains
 from sessionkit.errors import SessionkitError, StateValueError, with_hint
-from sessionkit.spark._columns import quoted
+from sessionkit.spark._columns import sql_name
 from sessionkit.spark._grouping import BUCKET, label_of_key
 from sessionkit.spark._logs import active_session, logs_of
 from sessionkit.spark.checkpoints.state_reader import (
-    check_rules,
+    check_stored_rules,
     stored_groups,
     stored_pages,
     with_clear_errors,
@@ -102,7 +102,7 @@ def _opened(
     batch: int | None = None,
 ) -> tuple[DataFrame | None, Callable[[Group], GroupState]]:
     """Return the groups, None if no batch has finished, and the function that decodes one."""
-    spec = check_rules(path, spec, spark)
+    spec = check_stored_rules(path, spec, spark)
     if batch is not None or spec.storage.layout == "pages":
         # A query that runs may finish another micro-batch before the pages are read.
         batch = finished_batch(path, batch, spark)
@@ -266,7 +266,7 @@ def open_sessions_frame(
     """
     check_kind(spec, SessionSpec, "stored_keys_frame")
     rows_of = partial(open_session_rows, spec)
-    schema = schema_of(spec)
+    schema = view_schema(spec)
     return mapped_state(path, spec, rows_of, schema, key=key, batch=batch, spark=spark)
 
 
@@ -333,11 +333,11 @@ def stored_keys_frame(
     """
     check_kind(spec, StatefulSpec, "open_sessions_frame")
     rows_of = partial(stored_key_rows, spec)
-    schema = schema_of(spec)
+    schema = view_schema(spec)
     return mapped_state(path, spec, rows_of, schema, key=key, batch=batch, spark=spark)
 
 
-def schema_of(spec: AnySpec) -> str:
+def view_schema(spec: AnySpec) -> str:
     """Return the columns of `open_sessions_frame` and `stored_keys_frame`, as Spark's SQL."""
     if not isinstance(spec, SessionSpec):
         return ", ".join([*_structs(spec, spec.state), TIMERS])
@@ -349,7 +349,7 @@ def schema_of(spec: AnySpec) -> str:
 def _structs(spec: AnySpec, state: type[Record]) -> list[str]:
     """Return the columns `key` and `state`; a state without fields has none."""
     return [
-        f"{name} struct<{', '.join(f'{quoted(one.name)}: {one.type.sql}' for one in fields)}>"
+        f"{name} struct<{', '.join(f'{sql_name(one.name)}: {one.type.sql}' for one in fields)}>"
         for name, fields in (("key", spec.key_fields), ("state", codec_of(state).type.fields))
         if fields
     ]

@@ -21,13 +21,13 @@ from sessionkit.errors import (
     with_hint,
 )
 from sessionkit.spark._grouping import with_buckets
-from sessionkit.spark._libraries import release_of
 from sessionkit.spark._logs import (
     check_begun,
     damaged_checkpoint,
     damaged_state,
     if_there,
 )
+from sessionkit.spark._settings import release_of
 from sessionkit.spark.jobs.pages import BUCKET_STATE, PAGES_STATE
 from sessionkit.spec.base import AnySpec
 
@@ -94,8 +94,11 @@ def with_clear_errors(path: str, spark: SparkSession) -> Iterator[None]:
             raise not_ours(path) from error
         if NOTHING_YET not in text:
             raise
-        if not may_be_read(path):
-            raise _unread(path) from None
+        signs = ", ".join(map(repr, sorted(ESCAPED.intersection(path))))
+        if signs:
+            unread = f"Spark's state reader finds nothing in {path}: its path has {signs}"
+            hint = "copy the whole checkpoint to a path without, and pass that"
+            raise UnsupportedError(with_hint(unread, hint)) from None
         check_begun(path, spark)
 
 
@@ -133,7 +136,9 @@ def _named(text: str, path: str) -> SessionkitError | None:
 
 
 def check_operators(path: str, spark: SparkSession) -> None:
-    """Check that a checkpoint says which stateful operators its state is of."""
+    """Check that a checkpoint says which stateful operators its state is of, where Spark can."""
+    if not is_readable(path, spark):
+        return
     stored = spark.read.format("state-metadata")
     try:
         rows = stored.load(path).select("operatorName").collect()
@@ -214,17 +219,9 @@ def reads_state(spark: SparkSession) -> bool:
     return release_of(spark.version) >= FIRST_WITH_READER
 
 
-def may_be_read(path: str) -> bool:
-    """Return whether Spark's reader looks in the right place: it escapes some characters twice."""
-    return not ESCAPED.intersection(path)
-
-
-def _unread(path: str) -> UnsupportedError:
-    signs = ", ".join(map(repr, sorted(ESCAPED.intersection(path))))
-    found = f"Spark's state reader finds nothing in the checkpoint {path}: its path has {signs}"
-    return UnsupportedError(
-        with_hint(found, "copy the whole checkpoint to a path without, and pass that")
-    )
+def is_readable(path: str, spark: SparkSession) -> bool:
+    """Return whether Spark can read state, and would look for that of a path in the right place."""
+    return reads_state(spark) and not ESCAPED.intersection(path)
 
 
 def has_state_files(path: str, spark: SparkSession) -> bool:
@@ -249,7 +246,7 @@ def not_ours(path: str) -> StateMismatchError:
     return StateMismatchError(with_hint(found, "give each query a checkpoint of its own"))
 
 
-def check_rules(path: str, spec: AnySpec, spark: SparkSession) -> AnySpec:
+def check_stored_rules(path: str, spec: AnySpec, spark: SparkSession) -> AnySpec:
     """
     Check that what a checkpoint stores was written under the rules and classes of a spec.
 

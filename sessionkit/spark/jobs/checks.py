@@ -6,11 +6,10 @@ from typing import Any, Final
 
 import attrs
 from pyspark import cloudpickle
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from sessionkit.errors import NotPicklableError, SchemaError, UnsupportedError, with_hint
+from sessionkit.errors import NotPicklableError, SchemaError, with_hint
 from sessionkit.spark._columns import near, time_problem
 from sessionkit.spec.base import AnySpec
 from sessionkit.spec.functions import name_of
@@ -28,8 +27,6 @@ from sessionkit.state._collections import (
 from sessionkit.state._scalars import EnumType, StrType
 from sessionkit.state._types import FieldType, type_name
 
-NO_ANALYSIS: Final = "ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION"
-"""What Spark says in a query function of a declarative pipeline."""
 WATERMARK_METADATA: Final = "spark.watermarkDelayMs"
 
 
@@ -66,18 +63,6 @@ def _text(name: str, value: Any, problem: Exception) -> str:
             hint = f"create the {kind} inside the function, or pass plain values"
             break
     return with_hint(found, hint)
-
-
-def check_analysis(frame: DataFrame) -> None:
-    """Check that Spark can analyze a frame here: a query function of a pipeline can't."""
-    try:
-        _ = frame.isStreaming
-    except PySparkException as error:
-        if NO_ANALYSIS not in str(error):
-            raise
-        found = "in a query function of a pipeline, Spark doesn't say which columns a frame has"
-        hint = "make the frame at the level of the module, and return it from the query function"
-        raise UnsupportedError(with_hint(found, hint)) from error
 
 
 def check_input(frame: DataFrame, spec: AnySpec) -> None:

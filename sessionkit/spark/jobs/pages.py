@@ -10,7 +10,6 @@ Nothing here imports what Spark 3.5 doesn't have, and Spark asks for no base cla
 # ruff: noqa: N802, N803 (Spark's names)
 
 from collections.abc import Iterable, Iterator
-from importlib import import_module
 from typing import Any, Final
 
 import attrs
@@ -23,9 +22,8 @@ from sessionkit._engine.shell.storage import columns_of
 from sessionkit._engine.shell.worker import Worker
 from sessionkit.errors import SessionkitError, UnsupportedError, with_hint
 from sessionkit.spark._grouping import BUCKET
-from sessionkit.spark._libraries import is_connect, release_of
-from sessionkit.spark.jobs.rows import frame_columns
-from sessionkit.spark.jobs.task import freeze_imports, rows_of_task, run_of_task
+from sessionkit.spark._settings import is_connect, release_of
+from sessionkit.spark.jobs.rows import frame_columns, freeze_imports, rows_of_task, run_of_task
 from sessionkit.timeouts import Clock
 
 BUCKET_STATE: Final = "bucket"
@@ -34,7 +32,6 @@ TIMER: Final = "timer_ms"
 """The column that follows those of the engine: the timer that is registered."""
 PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
 ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-PROTOCOL: Final = "pyspark.sql.streaming.proto.StateMessage_pb2"
 TIME_MODES: Final[dict[Clock | None, str]] = {
     "event_time": "EventTime",
     "processing_time": "ProcessingTime",
@@ -64,12 +61,6 @@ def check_pages(spark: SparkSession) -> None:
     if "RocksDB" not in (provider or ""):
         found = f'layout="pages" needs RocksDB as the state store, found {provider}'
         raise SessionkitError(with_hint(found, f'spark.conf.set("{PROVIDER}", "{ROCKSDB}")'))
-    try:
-        import_module(PROTOCOL)
-    except Exception as error:
-        found = f'layout="pages" needs protobuf, with which Python and Spark talk: {error}'
-        hint = "install `sessionkit-spark[pages]` where the driver and the executors run Python"
-        raise SessionkitError(with_hint(found, hint)) from error
 
 
 def check_operator(spark: SparkSession) -> None:

@@ -1,16 +1,21 @@
 """The user's rows, packed for the shuffle, and the rows that Python returns, as users see them."""
 
+import gc
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache, lru_cache
 from typing import Final
 from uuid import uuid4
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from sessionkit._arrays import INSTANT
 from sessionkit._engine.counts import COUNTED
+from sessionkit._engine.shell.erasing import ERASED_COLUMN, ErasurePacker
+from sessionkit._engine.shell.payload import NOBODY, Origin, TaskRows
 from sessionkit._engine.shell.worker import Worker
 from sessionkit._engine.wire.inbound import (
     FUTURE_COLUMN,
@@ -26,9 +31,8 @@ from sessionkit._engine.wire.packing import (
     Packer,
     joined_packs,
 )
-from sessionkit.spark._columns import OF_REJECTED, column, is_future, quoted, to_wire
+from sessionkit.spark._columns import OF_REJECTED, column, is_future, sql_name, to_wire
 from sessionkit.spark._grouping import BUCKET, bucket_number
-from sessionkit.spark.jobs.task import freeze_imports
 from sessionkit.spark.progress import (
     BUCKETS,
     MOST_BUCKETS,
@@ -43,6 +47,9 @@ from sessionkit.state._scalars import FloatType
 
 COUNTS: Final = f"{COUNTS_COLUMN} array<bigint>"
 PACKED_ROWS: Final = f"{COUNTS}, {ROWS_COLUMN} binary"
+QUERY: Final = "sql.streaming.queryId"
+BATCH: Final = "streaming.sql.batchId"
+"""What Spark tells each task that the thread of a query starts."""
 
 
 def packed(
@@ -99,7 +106,7 @@ def frame_columns(worker: Worker) -> str:
     fields = output_fields(worker.logic.spec, with_rejected=worker.with_rejected)
     # Spark would shift a timestamp of pandas by the time zone of the session.
     kinds = {field.name: "bigint" if _is_instant(field) else field.type.sql for field in fields}
-    return ", ".join((COUNTS, *(f"{quoted(name)} {kind}" for name, kind in kinds.items())))
+    return ", ".join((COUNTS, *(f"{sql_name(name)} {kind}" for name, kind in kinds.items())))
 
 
 def unpacked_rows(rows: DataFrame, worker: Worker) -> DataFrame:
@@ -150,7 +157,7 @@ def counted_rows(rows: DataFrame, observation: Observation | None) -> DataFrame:
 
 def output_columns(worker: Worker) -> str:
     fields = output_fields(worker.logic.spec, with_rejected=worker.with_rejected)
-    return ", ".join(f"{quoted(field.name)} {field.type.sql}" for field in fields)
+    return ", ".join(f"{sql_name(field.name)} {field.type.sql}" for field in fields)
 
 
 def _bucket_stats(spec: AnySpec) -> list[Column]:
@@ -176,3 +183,62 @@ def _sums() -> list[Column]:
         F.coalesce(F.sum(counts.getItem(place)), F.lit(0).cast("bigint")).alias(name)
         for place, name in enumerate(COUNTED)
     ]
+
+
+def packed_erasures(erase: DataFrame, spec: AnySpec) -> DataFrame:
+    """
+    Pack the keys of a stream; the buckets are those of the events.
+
+    A packed row has no event time, so it neither moves Spark's watermark nor holds it back.
+    """
+    packer = ErasurePacker(spec, (BUCKET,))
+
+    def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        freeze_imports("pack")
+        return packer(batches)
+
+    keys = [one for one in spec.wire_columns if one.role == "key"]
+    columns = [to_wire(one.field.name, one.field.type).alias(one.name) for one in keys]
+    bucket = bucket_number(spec, spec.storage.buckets).alias(BUCKET)
+    schema = f"{BUCKET} int, {ERASED_COLUMN} binary, {REJECTED_COLUMN} binary"
+    return erase.select(bucket, *columns).mapInArrow(pack, schema)
+
+
+# ------------------------------------------------------------------------------- what a task knows
+
+
+@cache
+def freeze_imports(stage: str) -> None:
+    """
+    Freeze what this process has imported, so that the collector of cycles skips it; once a stage.
+
+    After every task Spark's worker looks at every object of pandas, pyarrow and Spark: some 50 ms.
+    Only workers may call it: a driver would keep its garbage.
+    """
+    del stage
+    gc.collect()
+    gc.freeze()
+
+
+def run_of_task() -> Origin:
+    """Return the query and the micro-batch of this task."""
+    task = TaskContext.get()
+    if task is None:
+        return NOBODY
+    query, batch = task.getLocalProperty(QUERY), task.getLocalProperty(BATCH)
+    # They aren't known where another thread than the query's has started the job, such as one that
+    # a function of `foreachBatch` uses for a write of its own.
+    return NOBODY if query is None or batch is None else Origin.of(query, int(batch))
+
+
+def rows_of_task() -> TaskRows | None:
+    """Return the rows of state that this task has read."""
+    task = TaskContext.get()
+    return None if task is None else _rows_of(task.taskAttemptId())
+
+
+@lru_cache(maxsize=1)
+def _rows_of(attempt: int) -> TaskRows:
+    # A worker runs one task after the other, and no two of them have one number.
+    del attempt
+    return TaskRows()

@@ -19,26 +19,23 @@ from sessionkit._instants import micros_of
 from sessionkit.arguments import explains
 from sessionkit.errors import SchemaError, SpecError, with_hint
 from sessionkit.spark._columns import A_STREAM, ANY_FRAME, check_frame, column
-from sessionkit.spark._grouping import (
-    BUCKET,
-    for_stream,
-    label_of,
-    with_buckets,
-)
-from sessionkit.spark._libraries import check_libraries, check_workers_of
+from sessionkit.spark._grouping import BUCKET, for_stream, label_of, with_buckets
 from sessionkit.spark._seeds import Seed, check_unread, read_seed_rows
-from sessionkit.spark.jobs.checks import check_analysis, check_input, check_picklable
-from sessionkit.spark.jobs.erasures import check_erasures, packed_erasures
+from sessionkit.spark._settings import check_libraries, check_workers, is_connect
+from sessionkit.spark.jobs.checks import check_input, check_keys, check_picklable
 from sessionkit.spark.jobs.pages import check_pages, in_pages
 from sessionkit.spark.jobs.rows import (
     COUNTS,
     counted_rows,
     frame_columns,
+    freeze_imports,
     output_columns,
     packed,
+    packed_erasures,
+    rows_of_task,
+    run_of_task,
     unpacked_rows,
 )
-from sessionkit.spark.jobs.task import freeze_imports, rows_of_task, run_of_task
 from sessionkit.spec.base import AnySpec, check_kind
 from sessionkit.spec.session import AnySessionSpec, SessionSpec
 from sessionkit.spec.stateful import AnyStatefulSpec, StatefulSpec
@@ -66,10 +63,17 @@ class RunOptions:
 
 
 def run_spec(events: DataFrame, spec: AnySpec, options: RunOptions) -> DataFrame:
-    _check_frames(events, spec, options)
-    check_analysis(events)
+    driver = "SessionDriver" if isinstance(spec, SessionSpec) else "StatefulDriver"
+    rows = 'the rows of a frame of pandas, frame.to_dict("records")'
+    way = f"in a test without Spark, add_row of a {driver} takes {rows}"
+    check_frame(events, "events", f"{ANY_FRAME}; {way}")
+    for name, frame in (("clock", options.clock), ("erase", options.erase)):
+        if frame is not None:
+            check_frame(frame, name, A_STREAM)
     check_libraries(is_streaming=events.isStreaming)
-    check_workers_of(events.sparkSession)
+    if not is_connect(events.sparkSession):  # there nobody here knows which Python it is
+        context = events.sparkSession.sparkContext
+        check_workers(context.master, context.pythonExec)
     check_input(events, spec)
     check_picklable(spec)
     _check_options(events, spec, options)
@@ -85,39 +89,38 @@ def run_spec(events: DataFrame, spec: AnySpec, options: RunOptions) -> DataFrame
     return unpacked_rows(_stream(events, worker, options), worker)
 
 
-def _check_frames(events: DataFrame, spec: AnySpec, options: RunOptions) -> None:
-    driver = "SessionDriver" if isinstance(spec, SessionSpec) else "StatefulDriver"
-    rows = 'the rows of a frame of pandas, frame.to_dict("records")'
-    way = f"in a test without Spark, add_row of a {driver} takes {rows}"
-    check_frame(events, "events", f"{ANY_FRAME}; {way}")
-    if options.clock is not None:
-        check_frame(options.clock, "clock", A_STREAM)
-
-
 def _check_options(events: DataFrame, spec: AnySpec, options: RunOptions) -> None:
     if options.until is not None:
         check_until(spec, options.until)
-    if events.isStreaming and options.until is not None:
-        found = "`until` is for a batch, and this is a stream"
-        raise SpecError(with_hint(found, "leave it out: a stream ends when you stop it"))
-    if not events.isStreaming and options.seed is not None:
-        found = "`seed` is for a stream, and this is a batch"
-        raise SpecError(with_hint(found, "read the events with readStream"))
-    if options.seed is not None and options.seed.progress is not None:
-        check_unread(events, options.seed.marker)
+        if events.isStreaming:
+            found = "`until` is for a batch, and this is a stream"
+            raise SpecError(with_hint(found, "leave it out: a stream ends when you stop it"))
+    if options.seed is not None:
+        if not events.isStreaming:
+            found = "`seed` is for a stream, and this is a batch"
+            raise SpecError(with_hint(found, "read the events with readStream"))
+        if options.seed.progress is not None:
+            check_unread(events, options.seed.marker)
+    _check_streams(events, spec, options)
+
+
+def _check_streams(events: DataFrame, spec: AnySpec, options: RunOptions) -> None:
+    """Check the streams that a stream of events may have next to it."""
+    for name, frame in (("clock", options.clock), ("erase", options.erase)):
+        if frame is not None and not (events.isStreaming and frame.isStreaming):
+            found = f"`{name if events.isStreaming else 'events'}` is a batch"
+            hint = "read both with readStream; of a batch, filter the events"
+            raise SpecError(with_hint(f"{found}, and only streams take `{name}`", hint))
     if options.erase is not None:
-        check_erasures(options.erase, spec, events)
-    clock = options.clock
-    if clock is None:
+        check_keys(options.erase, spec)
+    if options.clock is None:
         return
-    if not (events.isStreaming and clock.isStreaming):
-        found = f"`{'clock' if events.isStreaming else 'events'}` is a batch"
-        raise SpecError(with_hint(f"{found}, and only a stream has a clock", "use readStream"))
     if spec.watermark_delay is None:
         found = "`clock` moves a watermark, and the spec has none"
         raise SpecError(with_hint(found, "leave it out, or add watermark_delay=..."))
-    if [field.dataType.simpleString() for field in clock.schema.fields] != ["timestamp"]:
-        found = f"`clock` must have one column, a timestamp, found {clock.schema.simpleString()}"
+    columns = options.clock.schema
+    if [field.dataType.simpleString() for field in columns.fields] != ["timestamp"]:
+        found = f"`clock` must have one column, a timestamp, found {columns.simpleString()}"
         raise SchemaError(with_hint(found, 'write clock=frame.select("at")'))
 
 
@@ -280,21 +283,7 @@ def sessionize_all(
     over, with the columns of the session, `number`, which of its events it is, from 1, and
     `event_time`, `event_id`, `event` and the passthrough columns.
 
-    `Routes` gives each kind a sink of its own.
-
-    Args:
-        events: As for `sessionize`, like all that follows.
-        spec: The definition of a session.
-        observation: For a batch: receives the counts once an action has run.
-        seed: For a stream: what it begins with.
-        until: For a batch: where it ends.
-        clock: For a stream: another one whose times move the watermark.
-        erase: For a stream: another one, of keys of which everything is dropped.
-
-    Raises:
-        SchemaError: The columns don't fit the spec, or those of `clock` or `erase` don't.
-        NotPicklableError: A function uses something that can't be sent to the executors.
-        SpecError: As for `sessionize`.
+    `Routes` gives each kind a sink of its own. Arguments and errors are those of `sessionize`.
     """
     check_kind(spec, SessionSpec, "apply_with_state")
     options = RunOptions(observation, seed, until, clock, erase, with_rejected=True)
@@ -340,28 +329,19 @@ def apply_with_state(
         events: The input. Its columns are matched by name to the key, the event time, the fields
             of the event class and `passthrough`; other columns never reach Python.
         spec: The definition.
-        with_rejected: Whether to return rejected rows too. Then the first column, `kind`, is
-            `result`, `late`, `quarantined`, `failed`, `failed_output` or `erased`, and the last
-            columns are
-            `reason`, `event_time`, `event_id` (by what an event is known, the same in every run),
-            `event` (its fields, in a struct) and the passthrough columns.
-        observation: For a batch: receives the counts once an action has run.
-        seed: For a stream: what it begins with, from `migrate` or `bootstrap`. Pass it at each
-            start of the query, with a checkpoint that was new at the first one.
+        with_rejected: Whether to return rejected rows too. The columns are then those that
+            `sessionize` describes; the first one, `kind`, is `result` in place of `session`.
+        observation: For a batch: as for `sessionize`.
+        seed: For a stream: as for `sessionize`, like `clock` and `erase`.
         until: For a batch: take the events before this event time, with a time zone, and return
             what the functions return by then.
-        clock: For a stream: another stream, of one timestamp column, whose times move the watermark
-            as events of these times would, and do nothing else. Pass it at each start too.
-        erase: For a stream: another stream, with the key columns. In the micro-batch in which a key
-            comes, all that is remembered of it is dropped, before anything else. Pass it at each
-            start too.
+        clock: Another stream, whose times move the watermark.
+        erase: Another stream, of keys of which everything is dropped.
 
     Raises:
-        SchemaError: The columns don't fit the spec, or those of `clock` or `erase` don't.
+        SchemaError: As for `sessionize`.
         NotPicklableError: A function uses something that can't be sent to the executors.
-        SpecError: A batch is given a seed, a clock or `erase`, or a stream `until`; `until` has no
-            time zone, or the spec no event time; the seed is from `migrate`, and a source of the
-            stream hasn't gone through `seed.unread`.
+        SpecError: As for `sessionize`.
     """
     check_kind(spec, StatefulSpec, "sessionize")
     options = RunOptions(observation, seed, until, clock, erase, with_rejected)

@@ -2,16 +2,122 @@
 Where the rows of a query go: Spark's own sinks, and those that write whole micro-batches.
 
 The names here are for who writes another one: a value with the methods of `TableSink`, and a
-`BatchWriter` that says whether a place has a micro-batch, and writes one.
+`BatchWriter` that says whether a place has a micro-batch, and writes one, each exactly once.
 """
 
-from sessionkit.spark.sinks.protocol import (
-    Batch,
-    BatchWriter,
-    Ledger,
-    Rows,
-    TableSink,
-    from_last,
-)
+from collections.abc import Callable
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
+
+import attrs
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T
 
 __all__ = ["Batch", "BatchWriter", "Ledger", "Rows", "TableSink", "from_last"]
+
+OutputMode: TypeAlias = Literal["append", "update", "complete"]
+"""
+Which rows of its result a query writes after a micro-batch.
+
+`"append"`: those that will never change. `"update"`: those that this micro-batch has changed.
+`"complete"`: all of them, which only an aggregation keeps.
+"""
+
+
+@attrs.frozen
+class Ledger:
+    """
+    Which micro-batches of one query a target has: a table, a folder, a store.
+
+    Attributes:
+        place: What messages call it.
+        has_from: Whether it has a micro-batch with this number or a higher one.
+        rewind: How a user takes it back to the micro-batch of a number.
+        may_join: Whether a place that has none can join a query that has finished some.
+        identity: What tells the place from others, however they are named; None if unknown.
+    """
+
+    place: str
+    has_from: Callable[[int], bool]
+    rewind: Callable[[int], str]
+    may_join: bool = True
+    identity: object = None
+
+
+def from_last(last: int | None) -> Callable[[int], bool]:
+    """Return `has_from` of a target that records its last micro-batch."""
+    return lambda number: last is not None and last >= number
+
+
+@attrs.frozen
+class Batch:
+    """A micro-batch; one that runs again has the same number, and an id of a run of its own."""
+
+    frame: DataFrame
+    number: int
+    query_id: str
+    run_id: str
+
+
+class BatchWriter(Protocol):
+    """What writes the micro-batches of one run to one place: a class to inherit, and override."""
+
+    @property
+    def runs_all(self) -> bool:
+        """Whether `write` is one action over all rows. If not, they are computed before."""
+        return False
+
+    def ledger(self, rows: DataFrame, query_id: str | None) -> Ledger | None:
+        """Check that the place can take rows; return what it has of a query, if it knows that."""
+        del rows, query_id
+        return None
+
+    def start(self, spark: SparkSession, checkpoint: str) -> None:
+        """Check, as the query of a checkpoint starts, that it may write here."""
+        del spark, checkpoint
+
+    def is_written(self, batch: Batch) -> bool:
+        """Return whether the place has this micro-batch; then it isn't written again."""
+        del batch
+        return False
+
+    def write(self, batch: Batch) -> None:
+        """Write it."""
+        ...
+
+
+@attrs.frozen
+class Rows:
+    """
+    The rows that a sink is to take.
+
+    Attributes:
+        schema: Their columns.
+        of_results: Whether they are result rows.
+        name: What tells them from the rows that the query writes elsewhere, in every run: their
+            kind; `all` where there are no others.
+        mode: The output mode.
+    """
+
+    schema: T.StructType
+    of_results: bool = True
+    name: str = "all"
+    mode: OutputMode = "append"
+
+
+@runtime_checkable
+class TableSink(Protocol):
+    """A sink that writes micro-batches whole: `start_query` and `Routes` take any value like it."""
+
+    @property
+    def label(self) -> str:
+        """What messages call its place, such as `the table visits`."""
+        ...
+
+    @property
+    def place(self) -> object:
+        """What is equal for two sinks of one place; a `PurePath` for a folder."""
+        ...
+
+    def writer(self, rows: Rows, spark: SparkSession) -> BatchWriter:
+        """Check that the sink can take rows, before a query starts; return what writes them."""
+        ...

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 
 from sessionkit.arguments import explained
 from sessionkit.errors import SpecError, with_hint
-from sessionkit.spark.sinks.protocol import TableSink
+from sessionkit.spark.sinks import TableSink
 
 REST: Final = "rejected"
 

@@ -11,7 +11,7 @@ from pyspark.sql import types as T
 
 from sessionkit.errors import SinkError, SpecError, with_hint
 from sessionkit.spark._logs import exists
-from sessionkit.spark.sinks.protocol import Batch, BatchWriter, Ledger, from_last
+from sessionkit.spark.sinks import Batch, BatchWriter, Ledger, from_last
 from sessionkit.spark.sinks.values import ExactlyOnce, Files, ForeachBatch, Kafka, described
 from sessionkit.spec.columns import SESSION_COLUMNS
 

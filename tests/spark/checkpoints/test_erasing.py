@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from sessionkit.spark import batch_counts, erase_key
-from sessionkit.spark._libraries import is_connect, release_of
+from sessionkit.spark._settings import is_connect, release_of
 from tests.support.erased_visits import KEY, SPEC, views
 from tests.support.spark_settings import changed
 from tests.support.stored_bytes import files_with

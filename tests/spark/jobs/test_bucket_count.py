@@ -12,7 +12,8 @@ from pyspark.sql import functions as F
 
 from sessionkit import EventTimeGap, Storage
 from sessionkit.spark import Files, migrate
-from sessionkit.spark._grouping import PARTITIONS, for_stream
+from sessionkit.spark._grouping import for_stream
+from sessionkit.spark._settings import PARTITIONS
 from sessionkit.spark.checkpoints.state_reader import reads_state, stored_groups
 from tests.support.session_specs import collecting
 from tests.support.spark_settings import changed

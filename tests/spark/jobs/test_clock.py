@@ -60,9 +60,9 @@ def test_what_cannot_be_a_clock_is_refused(spark: SparkSession, tmp_path: Path) 
     batch = spark.read.parquet(str(tmp_path / "in"))
     stream = spark.readStream.schema(batch.schema).parquet(str(tmp_path / "in"))
     times = stream.select("at")
-    with pytest.raises(SpecError, match="`clock` is a batch, and only a stream has a clock"):
+    with pytest.raises(SpecError, match="`clock` is a batch, and only streams take `clock`"):
         sessionize(stream, SPEC, clock=batch.select("at"))
-    with pytest.raises(SpecError, match="`events` is a batch, and only a stream has a clock"):
+    with pytest.raises(SpecError, match="`events` is a batch, and only streams take `clock`"):
         sessionize(batch, SPEC, clock=times)
     with pytest.raises(SchemaError, match="`clock` must have one column, a timestamp"):
         sessionize(stream, SPEC, clock=stream)

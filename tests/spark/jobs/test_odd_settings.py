@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit.spark import Files, open_sessions, sessionize, start_query
-from sessionkit.spark._libraries import is_connect
+from sessionkit.spark._settings import is_connect
 from tests.support.every_type import (
     EVERYTHING,
     SINGLE,

@@ -1,7 +1,5 @@
 """Buckets in pages on Spark: when they're woken, what reads them, and what is refused."""
 
-import subprocess
-import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -200,20 +198,6 @@ def test_another_state_store_is_refused_before_the_start(spark: SparkSession) ->
     with pytest.raises(SessionkitError, match="needs RocksDB as the state store") as caught:
         sessionize(events, SUMS)
     assert f'spark.conf.set("{PROVIDER}", "{ROCKSDB}")' in str(caught.value)
-
-
-def test_a_missing_protobuf_is_refused_before_the_start() -> None:
-    """The message says what to install."""
-    code = f"""
-import sys
-sys.modules["google.protobuf"] = None
-from tests.spark.jobs.test_pages import Session, check_pages
-check_pages(Session("4.3.0", {{"{PROVIDER}": "{ROCKSDB}"}}))
-"""
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-
-    assert 'layout="pages" needs protobuf' in ran.stderr
-    assert "Hint: install `sessionkit-spark[pages]`" in ran.stderr
 
 
 def test_a_batch_needs_no_state_store(spark: SparkSession) -> None:

@@ -8,8 +8,7 @@ from pyspark.sql import types as T
 
 from sessionkit.errors import SpecError
 from sessionkit.spark.sinks import Ledger, from_last
-from sessionkit.spark.sinks.batches import Part, Start, check_places
-from sessionkit.spark.sinks.routes import Route
+from sessionkit.spark.sinks.batches import Part, Route, Start, check_places
 from sessionkit.spark.sinks.values import Kafka
 from sessionkit.spark.sinks.writers import TopicWriter
 

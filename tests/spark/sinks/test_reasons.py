@@ -16,8 +16,7 @@ from pyspark.sql import types as T
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spark import ExactlyOnce, Kafka, start_query
 from sessionkit.spark.sinks import Batch, BatchWriter
-from sessionkit.spark.sinks.batches import Part, WriteBatches
-from sessionkit.spark.sinks.routes import Route
+from sessionkit.spark.sinks.batches import Part, Route, WriteBatches
 
 BEGINS = "sessionkit.errors.SinkError: "
 

@@ -18,7 +18,7 @@ from sessionkit.spark import (
 )
 from sessionkit.spark._columns import OF_REJECTED
 from sessionkit.spark.sinks import Rows
-from sessionkit.spark.sinks.routes import routes_of
+from sessionkit.spark.sinks.batches import routes_of
 
 COLUMNS = ("kind", "user", "session_id", "pages", "reason", "event_time", "event_id", "event")
 SCHEMA = T.StructType([T.StructField(name, T.StringType()) for name in COLUMNS])

@@ -12,7 +12,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 from sessionkit.errors import SinkError, SpecError
 from sessionkit.spark.sinks import Batch
-from sessionkit.spark.sinks.start import check_columns
 from sessionkit.spark.sinks.values import Files
 from sessionkit.spark.sinks.writers import FolderWriter, check_layout
 
@@ -117,22 +116,3 @@ def test_a_folder_has_one_layout(spark: SparkSession, tmp_path: Path) -> None:
         check_layout(spark, routed, alone=True)
     with pytest.raises(SpecError, match="has written alone, and here it's as a sink of Routes"):
         check_layout(spark, alone, alone=False)
-
-
-@pytest.mark.parametrize(
-    ("kind", "columns"),
-    [
-        ("csv", "parts struct<a: int>"),
-        ("CSV", "id long, parts array<int>"),
-        ("text", "parts long"),
-        ("text", "text string, parts string"),
-    ],
-)
-def test_a_format_that_cannot_hold_a_column_is_refused(
-    spark: SparkSession, kind: str, columns: str
-) -> None:
-    """Before the query starts: Spark finds out in the first micro-batch."""
-    schema = spark.createDataFrame([], columns).schema
-    with pytest.raises(SpecError, match="can't hold `parts`"):
-        check_columns(schema, Files(kind, "/out"))
-    check_columns(schema, Files("json", "/out"))
