@@ -44,18 +44,9 @@ EARLIEST: Final[dict[Clock, str]] = {
     "event_time": "event_timer",
     "processing_time": "processing_timer",
 }
-TIMERS: Final = pa.list_(
-    pa.struct(
-        [
-            pa.field("name", pa.string()),
-            pa.field("is_event", pa.bool_()),
-            pa.field("at", pa.int64()),
-        ]
-    )
-)
-SHOWN_TIMERS: Final = pa.map_(
-    pa.string(), pa.struct([pa.field("clock", pa.string()), pa.field("at", INSTANT)])
-)
+TIMER: Final = {"name": pa.string(), "is_event": pa.bool_(), "at": pa.int64()}
+TIMERS: Final = pa.list_(pa.struct(TIMER))
+SHOWN_TIMERS: Final = pa.map_(pa.string(), pa.struct({"clock": pa.string(), "at": INSTANT}))
 
 
 def clock_times(clocks: BatchClocks) -> dict[Clock, int]:
@@ -141,14 +132,12 @@ class KeyProgram:
         return json.dumps(entries, sort_keys=True).encode()
 
     def incompatibilities(self, old: AnyStatefulSpec) -> list[str]:
-        """Return nothing: the identity has all that matters."""
         del old
-        return []
+        return []  # The identity has all that matters.
 
     def migrated(self, old: AnyStatefulSpec, kept: pa.Table) -> pa.Table:
-        """Return the keys as they are: every spec stores the same of them."""
         del old
-        return kept
+        return kept  # Every spec stores the same of a key.
 
     def due(self, keys: pa.Table) -> dict[Clock, Numbers]:
         """

@@ -15,11 +15,11 @@ import pandas as pd
 import pyarrow as pa
 
 from sessionkit._arrays import Numbers, filled, key_columns, whole
-from sessionkit._engine.logic import GroupState, Logic, Outcome
+from sessionkit._engine.counts import Counts
+from sessionkit._engine.logic import GroupState, Logic
 from sessionkit._engine.rows.order import key_numbers
 from sessionkit._engine.rows.rejected import Rejected
 from sessionkit._engine.wire.inbound import REASON, rejected_schema, valid_keys
-from sessionkit._engine.wire.outbound import BatchOutput
 from sessionkit._engine.wire.packing import (
     REJECTED_COLUMN,
     joined_packs,
@@ -90,23 +90,22 @@ class Erased:
         buffered, events = _others(keys, memory.buffered)
         return cls(keys, attrs.evolve(memory, kept=kept, buffered=buffered), states, events)
 
-    def of_outcome(self, outcome: Outcome) -> Outcome:
-        """Return what a micro-batch gives, with a row for each key that was erased."""
+    @property
+    def rejected(self) -> Rejected:
+        """A row for each key that was erased."""
         reasons = [DROPPED % counts for counts in zip(self.states, self.events, strict=True)]
-        erased = Rejected("erased", reasons, self.keys)
-        return attrs.evolve(outcome, rejected=[*outcome.rejected, erased])
+        return Rejected("erased", reasons, self.keys)
 
-    def of_output(self, output: BatchOutput) -> BatchOutput:
-        """Return the output with counts of what was erased: events that waited don't any more."""
-        events, counts = int(self.events.sum()), output.counts
-        counts = attrs.evolve(
+    def counted(self, counts: Counts) -> Counts:
+        """Return the counts with what was erased: events that waited don't any more."""
+        events = int(self.events.sum())
+        return attrs.evolve(
             counts,
             buffered=counts.buffered - events,
             erasures=self.keys.num_rows,
             erased_states=int(self.states.sum()),
             erased_events=events,
         )
-        return attrs.evolve(output, counts=counts)
 
 
 def _others(keys: pa.Table, rows: pa.Table) -> tuple[pa.Table, Numbers]:

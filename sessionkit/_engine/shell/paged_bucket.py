@@ -158,26 +158,23 @@ class PagedStateLike(GroupStateLike, Protocol):
     """
     The state of a bucket: the row that `get` and `update` mean is its directory.
 
-    A page is found by the number at which its range of hashes starts.
+    A page is found by the number at which its range of hashes starts. `has_pages` is asked where
+    the bucket has no row.
     """
 
     @property
-    def has_pages(self) -> bool:
-        """Whether a page is stored; asked where the bucket has no row."""
+    def has_pages(self) -> bool: ...
 
-    def page(self, start: int) -> bytes | None:
-        """Return a page; None where none is stored."""
+    def page(self, start: int) -> bytes | None: ...
 
-    def put_page(self, start: int, payload: bytes) -> None:
-        """Store a page, in place of the one that is there."""
+    def put_page(self, start: int, payload: bytes) -> None: ...
 
-    def remove_page(self, start: int) -> None:
-        """Remove a page that is there."""
+    def remove_page(self, start: int) -> None: ...
 
 
 @attrs.define(eq=False)
 class PagedBucket:
-    """The memory of one bucket during one micro-batch; see `Storage`."""
+    """The memory of one bucket during one micro-batch; see `storage`."""
 
     logic: Logic
     group: tuple[Any, ...]
@@ -189,7 +186,6 @@ class PagedBucket:
     _read: dict[int, bytes] = attrs.field(init=False)
 
     def load(self, arrived: pa.Table, clocks: BatchClocks) -> GroupState:
-        """Return what the pages of these events, and those with something due, remember."""
         logic, state = self.logic, self.state
         if state.exists:
             bucket = BucketHead.of_row(logic, self.group, state.get, self.now, self.task_rows)
@@ -213,7 +209,6 @@ class PagedBucket:
         return bucket.memory(logic, self._read)
 
     def store(self, memory: GroupState) -> tuple[BucketStats, Mapping[Clock, int]]:
-        """Write the pages that have changed and the directory."""
         directory, spec = self._bucket.directory, self.logic.spec
         turns = micros(memory.buffered["time"])
         pages = pages_of(
@@ -221,7 +216,7 @@ class PagedBucket:
             SortedRows.of(memory.buffered, {"event_time": turns}, self._bucket.buffered),
             directory.ranges(self._places),
         )
-        stored = {page.start: page.payload for page in pages if page.payload}
+        stored = {page.entry[0]: page.payload for page in pages if page.payload}
         largest = max(map(len, stored.values()), default=0)
         if largest > MOST_BYTES:
             check_size(spec, "a page", largest, memory)

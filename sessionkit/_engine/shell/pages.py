@@ -26,7 +26,7 @@ import struct
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import attrs
 import numpy as np
@@ -213,13 +213,11 @@ class SortedRows:
         return found
 
 
-@attrs.frozen
-class Page:
-    """A page to store: its bytes, none where it has no rows, and its entry in the directory."""
+class Page(NamedTuple):
+    """A page to store: its entry in the directory, and its bytes; none where it has no rows."""
 
-    start: int
-    payload: bytes
     entry: tuple[int, ...]
+    payload: bytes
 
 
 def pages_of(
@@ -261,7 +259,7 @@ def _pages(
     for (start, _), (first, last), waiting, *at_us in zip(ranges, *edges, *due, strict=True):
         number = waiting[1] - waiting[0]
         if first == last and not number:
-            yield Page(start, b"", (start, 0, 0, 0, 0, NEVER_US, NEVER_US))
+            yield Page((start, 0, 0, 0, 0, NEVER_US, NEVER_US), b"")
             continue
         parts = [kept.serialized(first, last)]
         salts = marks_as_bytes(kept.salts[first:last]) if has_marks else b""
@@ -269,7 +267,7 @@ def _pages(
             parts.append(buffered.serialized(*waiting) if number else b"")
         payload = pack_page(start, [*parts, salts] if salts else parts)
         sums = len(payload), page_checksum(payload)
-        yield Page(start, payload, (start, *sums, last - first, number, *at_us))
+        yield Page((start, *sums, last - first, number, *at_us), payload)
 
 
 def pack_page(number: int, parts: Sequence[pa.Buffer | bytes]) -> bytes:

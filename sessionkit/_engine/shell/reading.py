@@ -9,25 +9,22 @@ events that wait, become those of the present classes here, and nothing above kn
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from sessionkit._arrays import with_column
+from sessionkit._arrays import Numbers, with_column
 from sessionkit._engine.logic import GroupState, Logic
-from sessionkit._engine.rows.kept import SALT, has_state, salts_of
+from sessionkit._engine.rows.kept import SALT, has_state
 from sessionkit._engine.rows.objects import decode_keys, decode_states, encode_states
 from sessionkit._instants import duration_text, instant_of
 from sessionkit.errors import StateMismatchError, UserFunctionError, with_hint
-from sessionkit.spec.base import AnySpec, UpgradeStep
+from sessionkit.spec.base import UpgradeStep
 from sessionkit.spec.functions import call_failed, name_of, wrong_class
 from sessionkit.spec.session import SessionSpec
 from sessionkit.state._codec import Change, Differences, change_of, changes_of, codec_of
-
-Salts: TypeAlias = npt.NDArray[np.int64]
 
 UNITS: Final = {"_us": timedelta(microseconds=1), "_ms": timedelta(milliseconds=1)}
 """Of the entries of an identity that are durations, by the end of their names."""
@@ -62,8 +59,6 @@ CARRY: Final = (
 )
 BUCKETS: Final = frozenset({"bucket_count"})
 SAME_BUCKETS: Final = "pass storage=Storage(bucket_count={count}), as it was started, or {other}"
-DROPPING: Final = '`on_error="drop_session"`'
-NOT_READ: Final = "begin with a new checkpoint: this release has no {names}"
 NOT_CARRIED: Final = (
     "undo the change of {names}, which migrate can't carry; it can carry any other rule"
 )
@@ -94,27 +89,26 @@ class Reading:
     is_changed: bool = False
 
     def memory(
-        self, logic: Logic, kept: pa.Table, buffered: pa.Table, salts: Salts | None = None
+        self, logic: Logic, kept: pa.Table, buffered: pa.Table, salts: Numbers | None = None
     ) -> GroupState:
         """Return stored tables as those of the spec, with salts where it has any."""
-        place = logic.program.schema.get_field_index(SALT.name)
-        if place >= 0:
-            has_marks = SALT.name in kept.schema.names
-            if salts is None:
-                salts = salts_of(kept) if has_marks else np.zeros(kept.num_rows, np.int64)
+        schema, waiting = logic.program.schema, logic.empty_state.buffered.schema
+        place = schema.get_field_index(SALT.name)
+        if place >= 0 and SALT.name not in kept.schema.names:
+            salts = np.zeros(kept.num_rows, np.int64) if salts is None else salts
             if (salts < 0).any():
                 found = "the stored state remembers sessions that were dropped"
-                raise StateMismatchError(with_hint(found, NOT_READ.format(names=DROPPING)))
-            if not has_marks:
-                # At its place, so that what the rules in force have stored needn't be put in order.
-                kept = kept.add_column(min(place, kept.num_columns), SALT, pa.array(salts))
+                raise StateMismatchError(with_hint(found, "begin with a new checkpoint"))
+            # At its place, so that what the rules in force have stored needn't be put in order.
+            kept = kept.add_column(min(place, kept.num_columns), SALT, pa.array(salts))
         if self.is_changed:
-            kept, buffered = self._kept(logic, kept), self._buffered(buffered)
+            kept = self._kept(logic, kept)
+            for prefix, changes in self.events.items():
+                buffered = _with_columns(buffered, _changed(buffered, prefix, changes))
         if self.remembered is not None and not self.remembered.is_none:
             name, stored = self.remembered.field.name, {n: kept[n] for n in kept.column_names}
             column = self.remembered.column(stored, kept.num_rows)
-            kept = with_column(kept, logic.program.schema.field(name), column)
-        schema, waiting = logic.program.schema, logic.empty_state.buffered.schema
+            kept = with_column(kept, schema.field(name), column)
         # A class may have its fields reordered.
         return GroupState(
             kept if kept.schema == schema else kept.select(schema.names),
@@ -124,29 +118,20 @@ class Reading:
     def _kept(self, logic: Logic, stored: pa.Table) -> pa.Table:
         if not self.steps and all(change.is_none for change in self.state):
             return stored
-        spec, held = logic.spec, has_state(stored)
+        held = has_state(stored)
         # Rows of which the second has no state have the states 0, null, 1.
         places = pa.array(np.cumsum(held) - 1, mask=~held)
         rows = stored.filter(pa.array(held))
-        states = _changed(rows, "state", self.state)
-        states = self._upgraded(spec, rows, states) if self.steps else states
-        return _with_columns(stored, {name: found.take(places) for name, found in states.items()})
-
-    def _upgraded(
-        self, spec: AnySpec, stored: pa.Table, found: dict[str, pa.ChunkedArray]
-    ) -> dict[str, pa.ChunkedArray]:
-        keys = decode_keys(spec, stored)
-        states = decode_states(self.steps[0].old, _with_columns(stored, found))
-        for step in self.steps:
-            states = [_called(step, key, old) for key, old in zip(keys, states, strict=True)]
-        columns = encode_states(self.steps[-1].new, states, keys.__getitem__)
-        names = [f"state.{field.name}" for field in codec_of(self.steps[-1].new).type.fields]
-        return dict(zip(names, columns, strict=True))
-
-    def _buffered(self, stored: pa.Table) -> pa.Table:
-        for prefix, changes in self.events.items():
-            stored = _with_columns(stored, _changed(stored, prefix, changes))
-        return stored
+        columns = _changed(rows, "state", self.state)
+        if self.steps:
+            keys = decode_keys(logic.spec, rows)
+            states = decode_states(self.steps[0].old, _with_columns(rows, columns))
+            for step in self.steps:
+                states = [_called(step, key, old) for key, old in zip(keys, states, strict=True)]
+            names = [f"state.{field.name}" for field in codec_of(self.steps[-1].new).type.fields]
+            encoded = encode_states(self.steps[-1].new, states, keys.__getitem__)
+            columns = dict(zip(names, encoded, strict=True))
+        return _with_columns(stored, {name: found.take(places) for name, found in columns.items()})
 
 
 def reading_of(logic: Logic, identity: bytes) -> Reading:
@@ -194,7 +179,6 @@ def compared(logic: Logic, then: Mapping[str, Any]) -> Comparison:
     names = {name for name in changed if name not in CLASSES}
     rules, events, state = identity_differences(then, now, names), Differences(), Differences()
     remembered = Differences()
-    gone = _gone(then)
     fixed = [f"`{name}`" for name in sorted(names - MAY_BE_CARRIED)]
     was, own = then.get("aggregates", {}), now.get("aggregates", {})
     both = identity_differences(was, own, was.keys() & own.keys())
@@ -209,7 +193,6 @@ def compared(logic: Logic, then: Mapping[str, Any]) -> Comparison:
     if names == BUCKETS:
         carry = SAME_BUCKETS.format(count=then["bucket_count"], other=carry)
     hints = (
-        (NOT_READ.format(names=" and no ".join(gone)), gone),
         (NOT_CARRIED.format(names=", ".join(fixed)), fixed),
         (carry, rules),
         (NEW_FIELD, [*events.problems, *remembered.problems]),
@@ -223,15 +206,6 @@ def compared(logic: Logic, then: Mapping[str, Any]) -> Comparison:
     return Comparison(reading, lines, hint, {**state.stored, **remembered.stored}, version)
 
 
-def _gone(then: Mapping[str, Any]) -> list[str]:
-    """Return the options under which something was stored, and which only former checkouts had."""
-    used = {
-        "`Results(accumulate=False)`": "row_has" in then,
-        "`SessionRules(max_step=...)`": "max_step" in then.get("rules", ()),
-    }
-    return [option for option, is_used in used.items() if is_used]
-
-
 def identity_differences(
     stored: Mapping[str, Any], wanted: Mapping[str, Any], names: Iterable[str] | None = None
 ) -> list[str]:
@@ -240,17 +214,16 @@ def identity_differences(
     differing = {name for name in either if stored.get(name) != wanted.get(name)}
     if "gap_us" in differing and None not in (stored.get("gap_us"), wanted.get("gap_us")):
         differing.discard("longest_gap_us")  # it's the gap, which no function says
-    return [
-        f"`{name.removesuffix('_us').removesuffix('_ms')}` is {_entry(name, wanted)} in the spec, "
-        f"{_entry(name, stored)} in the checkpoint"
-        for name in sorted(differing)
-    ]
-
-
-def _entry(name: str, identity: Mapping[str, Any]) -> str:
-    """Return the value of an entry as a spec has it: a duration isn't a number."""
-    value, unit = identity.get(name), UNITS.get(name[-3:])
-    return repr(value) if unit is None or value is None else duration_text(value * unit)
+    lines = []
+    for name in sorted(differing):
+        unit = UNITS.get(name[-3:])
+        there, here = (
+            repr(value) if unit is None or value is None else duration_text(value * unit)
+            for value in (stored.get(name), wanted.get(name))
+        )
+        option = name if unit is None else name[:-3]
+        lines.append(f"`{option}` is {here} in the spec, {there} in the checkpoint")
+    return lines
 
 
 def _reading(

@@ -175,14 +175,10 @@ def _as_key(column: pa.ChunkedArray, old: FieldType, field: pa.Field) -> pa.Chun
         return column
     try:
         found = column.cast(field.type)
-        same = found.cast(old.arrow).equals(column)
+        if found.cast(old.arrow).equals(column):
+            return found
+        why = "a value has several forms there, such as '1' and '01'"
     except pa.ArrowInvalid as error:
-        raise _unfit(field, str(error)) from error
-    if not same:
-        raise _unfit(field, "a value has several forms there, such as '1' and '01'")
-    return found
-
-
-def _unfit(field: pa.Field, found: str) -> StateValueError:
-    text = f"the stored keys of `{field.name}` don't fit {field.type}: {found}"
-    return StateValueError(with_hint(text, "leave the type of the key as it was"))
+        why = str(error)
+    text = f"the stored keys of `{field.name}` don't fit {field.type}: {why}"
+    raise StateValueError(with_hint(text, "leave the type of the key as it was"))

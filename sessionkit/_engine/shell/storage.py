@@ -1,16 +1,19 @@
 """
 Where the memory of a group is between micro-batches: the seam to what Spark stores.
 
-`GroupRow` stores a group, a bucket of many keys, as a whole in one row.
-`PagedBucket` stores it in pages, of which it reads those only that have keys with events or
-something due: a step needs no others.
+`GroupRow` stores a group, a bucket of many keys, as a whole in one row. `PagedBucket` stores it in
+pages, of which it reads those only that have keys with events or something due: a step needs no
+others. In both, `load` returns what is remembered, with the idle clock of this micro-batch: by the
+watermark in force with it something may be due that isn't by that of Spark. `store` remembers
+something in place of that; it returns the stats of the group, but for the watermark, and the first
+instant that each clock must reach for a change, in microseconds.
 
 Spark says which rows of its state store a micro-batch has written. Each holds many keys, most of
 which stay as they were. So to tell what has changed, what is stored before and after is compared.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 import numpy as np
@@ -32,7 +35,6 @@ from sessionkit._engine.sessions.step import SessionLogic
 from sessionkit._engine.shell.paged_bucket import (
     DIRECTORY_COLUMNS,
     BucketHead,
-    PagedBucket,
     memory_in_pages,
     read_pages,
 )
@@ -47,7 +49,6 @@ from sessionkit._engine.shell.payload import (
     unpack_row,
 )
 from sessionkit.spec.base import AnySpec
-from sessionkit.spec.session import SessionSpec
 from sessionkit.spec.stateful import StatefulSpec
 from sessionkit.timeouts import Clock
 from sessionkit.typing import GroupStateLike
@@ -63,26 +64,6 @@ SALTS: Final = pa.schema([pa.field("place", pa.int32()), SALT])
 """The salts of sessions, of which few have one: by their places in the table of sessions."""
 FEW: Final = 8
 """So many rows are compared one by one."""
-
-
-class GroupStore(Protocol):
-    """The memory of one group during one micro-batch."""
-
-    def load(self, arrived: pa.Table, clocks: BatchClocks) -> GroupState:
-        """
-        Return what is remembered of the keys that have events, or for which something is due.
-
-        The idle clock in it is that of this micro-batch; by the watermark in force with it
-        something may be due that isn't by that of Spark.
-        """
-
-    def store(self, memory: GroupState) -> tuple[BucketStats, Mapping[Clock, int]]:
-        """
-        Remember this in place of what was loaded.
-
-        Returns the stats of the group, but for the watermark, and the first instant that each clock
-        must reach for a change, in microseconds.
-        """
 
 
 @attrs.frozen
@@ -101,15 +82,13 @@ class GroupRow:
     task_rows: TaskRows | None = None
 
     def load(self, arrived: pa.Table, clocks: BatchClocks) -> GroupState:
-        """Return all that is remembered, whatever is asked for."""
-        del arrived
+        del arrived  # All that is remembered is read, whatever is asked for.
         memory = self.read(self.state.get) if self.state.exists else self.logic.empty_state
         if self.logic.spec.close_idle_after is None:
             return memory
         return attrs.evolve(memory, idle=idle_clock(self.logic.spec, memory.idle, clocks))
 
     def store(self, memory: GroupState) -> tuple[BucketStats, Mapping[Clock, int]]:
-        """Replace the row, or remove it where nothing is left."""
         if memory.is_empty:
             self.state.remove()
             return BucketStats(), {}
@@ -162,19 +141,10 @@ def first_due(logic: Logic, memory: GroupState) -> dict[Clock, int]:
     return first
 
 
-STORAGES: Final[dict[str, Callable[..., GroupStore]]] = {
-    "buckets": GroupRow,
-    "pages": PagedBucket,
-}
-"""What makes the storage of a group, by the layout of its spec."""
-LOGICS: Final[dict[type[Any], Callable[[Any], Logic]]] = {
-    SessionSpec: SessionLogic,
-    StatefulSpec: KeyLogic,
-}
-
-
 def logic_of(spec: AnySpec) -> Logic:
-    return LOGICS[type(spec)](spec)
+    made: Any = KeyLogic if isinstance(spec, StatefulSpec) else SessionLogic
+    logic: Logic = made(spec)
+    return logic
 
 
 def columns_of(logic: Logic) -> str:

@@ -24,9 +24,10 @@ from sessionkit._engine.counts import DECLARED, Counts
 from sessionkit._engine.logic import BatchClocks, BucketStats, GroupState, Logic, Outcome
 from sessionkit._engine.rows.rejected import Rejected
 from sessionkit._engine.shell.erasing import Erased, erased_keys
+from sessionkit._engine.shell.paged_bucket import PagedBucket
 from sessionkit._engine.shell.payload import NOBODY, Origin, TaskRows
 from sessionkit._engine.shell.seed import SeedFormat, started
-from sessionkit._engine.shell.storage import STORAGES, GroupStore, logic_of
+from sessionkit._engine.shell.storage import GroupRow, logic_of
 from sessionkit._engine.wire.outbound import (
     BatchOutput,
     crosses_as_rows,
@@ -129,7 +130,8 @@ class Worker:
         now = Origin(run.query, run.batch, watermark_ms)
         processing_us = state.getCurrentProcessingTimeMs() * MILLISECOND_US
         clocks = BatchClocks(watermark_in_force(watermark_ms), processing_us)
-        storage = STORAGES[spec.storage.layout](self.logic, group, state, now, task_rows)
+        of_layout: Any = PagedBucket if spec.storage.layout == "pages" else GroupRow
+        storage = of_layout(self.logic, group, state, now, task_rows)
         chunks = [] if state.hasTimedOut else list(frames)
         with collector_paused():
             output, stats, due = self._micro_batch(chunks, state, storage, clocks)
@@ -141,10 +143,10 @@ class Worker:
         self,
         frames: list[pd.DataFrame],
         state: GroupStateLike,
-        storage: GroupStore,
+        storage: GroupRow | PagedBucket,
         clocks: BatchClocks,
     ) -> tuple[BatchOutput, BucketStats, Mapping[Clock, int]]:
-        logic, seeded, erasing = self.logic, None, None
+        logic, seeded, erasing, erased = self.logic, None, None, None
         packs = packs_in(frames, EVENTS_COLUMN, REJECTED_COLUMN)
         arrived, quarantined = unpacked(logic.empty_state.buffered, *packs)
         if logic.spec.inputs.max_jump is not None:
@@ -163,8 +165,9 @@ class Worker:
         memory = storage.load(keyed[0] if len(keyed) == 1 else _keys_of(keyed), clocks)
         idle, events = memory.idle, arrived
         memory = memory if seeded is None else seeded
-        erased = None if erasing is None else Erased.of(erasing, memory)
-        memory = memory if erased is None else erased.left
+        if erasing is not None:
+            erased = Erased.of(erasing, memory)
+            memory = erased.left
         if seeded is not None:
             memory, events = started(logic.spec, memory, arrived)
         if idle is not None:
@@ -174,10 +177,9 @@ class Worker:
         stats, due = storage.store(after)
         if clocks.watermark_us != BEGINNING_US:
             stats = attrs.evolve(stats, watermark_us=clocks.watermark_us)
-        outcome = outcome if erased is None else erased.of_outcome(outcome)
         waited = events.num_rows - arrived.num_rows
-        output = self._output(arrived.num_rows, quarantined, outcome, waited)
-        return output if erased is None else erased.of_output(output), stats, due
+        output = self._output(arrived.num_rows, quarantined, outcome, waited, erased)
+        return output, stats, due
 
     def partition(
         self,
@@ -204,10 +206,8 @@ class Worker:
         The processing time stands still, so what waits for it never comes. Yields what comes out of
         each portion of the rows, and what the group remembers then.
         """
-        memory, clocks = (
-            self.logic.empty_state,
-            BatchClocks(BEGINNING_US, processing_us, whole=True),
-        )
+        memory = self.logic.empty_state
+        clocks = BatchClocks(BEGINNING_US, processing_us, whole=True)
         at_once = EVENTS_AT_ONCE if self.logic.takes_portions else None
         for portion in portions(memory.buffered, rows, at_once):
             # An event at the next instant may still join a session that ends just then.
@@ -233,7 +233,12 @@ class Worker:
         return self._output(arrived.num_rows, portion.quarantined, outcome), outcome.memory
 
     def _output(
-        self, arrived: int, quarantined: list[Rejected], outcome: Outcome, waited: int = 0
+        self,
+        arrived: int,
+        quarantined: list[Rejected],
+        outcome: Outcome,
+        waited: int = 0,
+        erased: Erased | None = None,
     ) -> BatchOutput:
         """Return the output, where some of the processed events had waited."""
         rejected = quarantined + outcome.rejected
@@ -254,6 +259,9 @@ class Worker:
             out_of_order=outcome.out_of_order,
             **numbers,
         )
+        if erased is not None:
+            rejected.append(erased.rejected)
+            counts = erased.counted(counts)
         shown = rejected if self.with_rejected else None
         return output_of(self.logic.spec, outcome.rows, shown, counts)
 
