@@ -13,7 +13,6 @@ __all__ = ["PHASES", "Stopwatch", "bars"]
 PHASES: Final[dict[str, tuple[str, ...]]] = {
     "read the stored row": ("shell.storage:GroupRow.read",),
     "plan from times": (
-        "sessions.joining:_read",
         "sessions.joining:_accept",
         "keys.step:ActiveKeys.of",
         "keys.program:KeyProgram.is_over",
@@ -30,10 +29,10 @@ PHASES: Final[dict[str, tuple[str, ...]]] = {
         "sessions.by_functions:finish_by_functions",
         "keys.step:KeyLogic._called",
     ),
-    "session ids": ("sessions.ids:session_ids",),
+    "session ids": ("rows.ids:session_ids",),
     "result rows": (
         "sessions.by_functions:_encoded",
-        "sessions.closing:_finished",
+        "sessions.step:_finished",
         "keys.calls:result_rows",
     ),
     "states to columns": (

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sessionkit._engine.rows.rejected import Rejected
+from sessionkit._engine.rows.tables import Rejected
 from sessionkit._instants import BEGINNING_US, END_OF_TIME_US, span_us
 from sessionkit.spec.base import AnySpec
 from sessionkit.state._codec import codec_of
@@ -112,11 +112,6 @@ class GroupState:
     kept: pa.Table
     buffered: pa.Table
     idle: IdleClock | None = None
-
-    @property
-    def is_empty(self) -> bool:
-        holds = self.idle is not None and self.idle.holds
-        return not (self.kept.num_rows or self.buffered.num_rows or holds)
 
 
 @attrs.frozen

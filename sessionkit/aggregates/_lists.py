@@ -7,9 +7,19 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from sessionkit._arrays import array_of, coded, lists_of, owners_of, places_in
-from sessionkit._order import total_order
-from sessionkit.aggregates._aggregate import Aggregate, BoundAggregate, Kind
+from sessionkit._arrays import (
+    array_of,
+    coded,
+    lists_of,
+    owners_of,
+    places_in,
+    total_order,
+)
+from sessionkit.aggregates._aggregate import (
+    Aggregate,
+    BoundAggregate,
+    Kind,
+)
 from sessionkit.aggregates._events import Condition, EventRows
 from sessionkit.arguments import explains
 from sessionkit.errors import SpecError, StateValueError, with_hint

@@ -27,7 +27,7 @@ except ModuleNotFoundError:
     raise
 
 from sessionkit._engine.sessions.joining import join
-from sessionkit._engine.sessions.lateness import Horizon
+from sessionkit._engine.sessions.plan import Horizon
 from sessionkit._engine.sessions.program import Program
 from sessionkit.arguments import explains
 from sessionkit.errors import ExpectationError, UserFunctionError, with_hint

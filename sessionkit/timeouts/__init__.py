@@ -9,7 +9,7 @@ from sessionkit.timeouts._policies import (
     TimeoutPolicy,
     TimeToLive,
 )
-from sessionkit.timeouts._rules.rule import Predicate
+from sessionkit.timeouts._rule import Predicate
 from sessionkit.timeouts._session_rules import ClosedBy, SessionRules, StateGap
 
 __all__ = [

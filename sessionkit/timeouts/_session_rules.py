@@ -12,9 +12,17 @@ from sessionkit._instants import Duration, duration_of
 from sessionkit.arguments import at_least_one, explained
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.timeouts._policies import EventTimeGap, Gap, read_max_gap
-from sessionkit.timeouts._rules.events import ChangesOf, MaxEvents, StartsWith, Until
-from sessionkit.timeouts._rules.rule import Predicate, Rule
-from sessionkit.timeouts._rules.times import GapPassed, Idle, MaxDuration, Midnight
+from sessionkit.timeouts._rule import Predicate, Rule
+from sessionkit.timeouts._rules import (
+    ChangesOf,
+    GapPassed,
+    Idle,
+    MaxDuration,
+    MaxEvents,
+    Midnight,
+    StartsWith,
+    Until,
+)
 
 StateGap: TypeAlias = Callable[[Any], timedelta]
 """

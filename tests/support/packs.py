@@ -7,7 +7,7 @@ import attrs
 import pandas as pd
 import pyarrow as pa
 
-from sessionkit._engine.rows.rejected import Rejected
+from sessionkit._engine.rows.tables import Rejected
 from sessionkit._engine.shell.worker import worker_of
 from sessionkit._engine.wire.inbound import FUTURE_COLUMN, TIME_COLUMN
 from sessionkit._engine.wire.outbound import packed_frame

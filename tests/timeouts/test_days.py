@@ -9,7 +9,7 @@ import pytest
 from sessionkit import SessionRules
 from sessionkit._instants import instant_of, micros_of
 from sessionkit.errors import SpecError
-from sessionkit.timeouts._rules.days import days_of
+from sessionkit.timeouts._rules import days_of
 
 
 def day_of(zone: str, at: datetime) -> tuple[datetime, datetime]:

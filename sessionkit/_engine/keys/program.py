@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit._arrays import INSTANT, Mask, Numbers, micros, prefixed_columns, whole
+from sessionkit._arrays import INSTANT, Mask, Numbers, micros, whole
 from sessionkit._engine.boundaries import has_passed, is_over
 from sessionkit._engine.logic import NEVER_US, BatchClocks, GroupState, shared_identity
 from sessionkit._engine.rows.objects import as_struct, decode_keys, decode_states, key_struct
@@ -240,7 +240,8 @@ def stored_key_rows(spec: AnyStatefulSpec, memory: GroupState) -> pa.Table:
         [(name, {"clock": one.clock, "at": one.at_us}) for name, one in stored.items()]
         for stored in read_timers(rows["timers"])
     ]
-    states, fields = prefixed_columns(rows, "state."), codec_of(spec.state).type.fields
+    states = [rows[name] for name in rows.column_names if name.startswith("state.")]
+    fields = codec_of(spec.state).type.fields
     columns = {
         "key": key_struct(spec, rows),
         "state": as_struct(fields, states, pc.invert(whole(rows["exists"]))),

@@ -49,15 +49,14 @@ from sessionkit._engine.keys.program import (
 )
 from sessionkit._engine.keys.timers import end_overdue, fire_due, in_turn
 from sessionkit._engine.logic import BatchClocks, GroupState, Outcome
-from sessionkit._engine.rows.buffer import Turns, take_turns
 from sessionkit._engine.rows.objects import (
     build_events,
     decode_keys,
     decode_states,
     encode_states,
 )
-from sessionkit._engine.rows.order import in_total_order, key_numbers
-from sessionkit._engine.rows.rejected import Rejected
+from sessionkit._engine.rows.order import Turns, in_total_order, key_numbers, take_turns
+from sessionkit._engine.rows.tables import Rejected
 from sessionkit.spec.functions import Failure
 from sessionkit.spec.stateful import AnyStatefulSpec
 from sessionkit.spec.views import MISSING, KeySnapshot, KeyState

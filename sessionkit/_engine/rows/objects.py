@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from sessionkit._arrays import key_columns, prefixed_columns, whole
+from sessionkit._arrays import key_columns, whole
 from sessionkit.aggregates._events import Condition, evaluated
 from sessionkit.errors import StateMismatchError, StateValueError, UserFunctionError, with_hint
 from sessionkit.spec.base import AnySpec
@@ -36,7 +36,7 @@ def decode_states(cls: type[S], table: pa.Table, places: Places = None) -> list[
     codec = codec_of(cls)
     if not codec.type.fields:
         return [codec.type.build() for _ in range(_number(table, places))]
-    columns = prefixed_columns(table, "state.")
+    columns = [table[f"state.{field.name}"] for field in codec.type.fields]
     try:
         return codec.decode(columns, places)
     except Exception as error:

@@ -1,15 +1,24 @@
-"""The order of the events of one micro-batch in one bucket: by key, time, sequence and content."""
+"""The order of events: by key, time, sequence and content; and events that wait for their turn."""
 
 from collections.abc import Sequence
 from itertools import count, repeat
 from typing import Any, Final
 
+import attrs
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit._arrays import Numbers, prefixed_columns, whole
-from sessionkit._order import total_order
+from sessionkit._arrays import (
+    Mask,
+    Numbers,
+    key_columns,
+    micros,
+    total_order,
+    whole,
+)
+from sessionkit._engine.boundaries import is_late_in_order
+from sessionkit._engine.rows.tables import Rejected
 
 FEW: Final = 256
 """Up to so many keys, Python is done with them before Arrow has begun."""
@@ -50,13 +59,6 @@ def _numbers(
     return values.indices.to_numpy().astype(np.int64), found.to_numpy().astype(np.int64)
 
 
-def taken(column: pa.ChunkedArray, places: Numbers) -> pa.Array:
-    """Return the values of a key column at some places."""
-    if len(column) > FEW:
-        return whole(column).take(pa.array(places))
-    return pa.array(list(map(column.to_pylist().__getitem__, places.tolist())), column.type)
-
-
 def in_total_order(
     keys: Numbers,
     starts: Numbers,
@@ -73,7 +75,52 @@ def in_total_order(
     them otherwise. The first intervals, up to that of the `first_event`, are open sessions; at one
     start they go before events. Those of equal content keep the order in which they came.
     """
-    content = prefixed_columns(events, "event.")
+    content = [events[name] for name in events.column_names if name.startswith("event.")]
     if sequence is not None:
         content.insert(0, events.column(f"event.{sequence}"))
     return total_order(keys, starts, content, first_event)
+
+
+@attrs.frozen
+class Turns:
+    """The events of a group at a watermark: those whose turn has come, and others."""
+
+    due: pa.Table
+    waiting: pa.Table
+    rejected: list[Rejected]
+
+
+def take_turns(
+    buffered: pa.Table,
+    arrived: pa.Table,
+    watermark_us: int,
+    most: int,
+    sequence: str | None = None,
+) -> Turns:
+    """
+    Split the waiting and the new events of a group at a watermark.
+
+    Rejected are those that came too late, or of which more than `most` of a key would wait.
+    """
+    late = is_late_in_order(micros(arrived["time"]), watermark_us)
+    rejected = Rejected.chosen("late", "it is at or before the watermark", arrived, late)
+    turn = is_late_in_order(micros(buffered["time"]), watermark_us)
+    waiting = pa.concat_tables([buffered.filter(pa.array(~turn)), arrived.filter(pa.array(~late))])
+    crowded = _crowded(waiting, most, sequence)
+    reason = f"its key has more than max_buffered_per_key={most} events that wait"
+    rejected += Rejected.chosen("quarantined", reason, waiting, crowded)
+    return Turns(buffered.filter(pa.array(turn)), waiting.filter(pa.array(~crowded)), rejected)
+
+
+def _crowded(waiting: pa.Table, most: int, sequence: str | None) -> Mask:
+    """Mark, for each key, the events beyond the limit in time order."""
+    crowded = np.zeros(waiting.num_rows, np.bool_)
+    if waiting.num_rows <= most:
+        return crowded
+    columns = key_columns(waiting)
+    codes, _ = key_numbers(columns, columns)
+    order = in_total_order(codes, micros(waiting["time"]), waiting, 0, sequence)
+    # In order, codes 0 0 0 1 begin at places 0 0 0 3, so they're number 0 1 2 0 of their key.
+    first_of_key = np.searchsorted(codes[order], codes[order], side="left")
+    crowded[order] = np.arange(len(order)) - first_of_key >= most
+    return crowded

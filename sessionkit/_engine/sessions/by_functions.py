@@ -26,9 +26,9 @@ from sessionkit._engine.rows.objects import (
     decode_keys,
     decode_states,
 )
-from sessionkit._engine.rows.rejected import Rejected
+from sessionkit._engine.rows.tables import Rejected
 from sessionkit._engine.sessions.careful_fold import FoldError, SessionFold, careful_folds
-from sessionkit._engine.sessions.emission import Finished, Places, Tell
+from sessionkit._engine.sessions.feature import Finished, Places, Tell
 from sessionkit._engine.sessions.plan import Folded, Plan
 from sessionkit._engine.sessions.rejecting import rejected
 from sessionkit.errors import StateValueError, UserFunctionError

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from sessionkit._arrays import Numbers
 from sessionkit._engine.rows.objects import build_events, decode_keys, decode_states
-from sessionkit._engine.sessions.intervals import Members
+from sessionkit._engine.sessions.plan import Members
 from sessionkit._instants import instant_of, span_us
 from sessionkit.errors import UserFunctionError, with_hint
 from sessionkit.spec.functions import Failure, call_failed, name_of, wrong_class

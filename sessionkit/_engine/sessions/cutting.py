@@ -1,5 +1,5 @@
 """
-Where rules cut sessions, besides the gap.
+What ends the sessions of a spec: the gap alone, or rules that cut them before.
 
 The rule that fires first in event time ends a session; where several fire at one instant, their
 order in `SessionRules.in_use` decides. What each rule reads, keeps and says is its own.
@@ -10,7 +10,10 @@ order in `SessionRules.in_use` decides. What each rule reads, keeps and says is 
 
 The second kind looks only at sessions in which such a rule may fire at all, and where the gap
 depends on the state, at those with events. Events of one instant have no order, so they stay
-together; but by a `sequence`, each is an instant of its own.
+together; but by a `sequence`, each is an instant of its own. Then several sessions of a key may
+begin at one instant. All of these are known at once: such events are cut only under
+`order="event_time"`, in one micro-batch. So the first of them has the id of its key and start, as
+ever; each other one has a salt, made of how many begin there before it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,12 +26,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sessionkit._arrays import Array, Mask, Numbers
+from sessionkit._arrays import Array, Mask, Numbers, numbers_in, whole
 from sessionkit._engine.boundaries import starts_new_session
-from sessionkit._engine.sessions.intervals import Members, Unions, unite
-from sessionkit._engine.sessions.sequence import moments_of
+from sessionkit._engine.sessions.careful_fold import StateGaps
+from sessionkit._engine.sessions.plan import GapAlone, Members, Unions, WindowedEvents, unite
+from sessionkit.spec.functions import Failure
+from sessionkit.spec.session import AnySessionSpec
 from sessionkit.timeouts import SessionRules
-from sessionkit.timeouts._rules.rule import Readings, RuleInput
+from sessionkit.timeouts._rule import Readings, RuleInput
 from sessionkit.timeouts._session_rules import RULES
 
 Fired: TypeAlias = tuple[int, int]
@@ -323,3 +328,64 @@ def _partial_sessions(
         partial = partial.after(instant, gap_us)
     if partial is not None:
         yield partial
+
+
+def moments_of(members: Members, sequence: str) -> Numbers:
+    """
+    Return a number for each interval, in order: equal ones aren't parted.
+
+    An open session has no sequence. It comes before the events of its start.
+    """
+    order, number = members.order, len(members.places)
+    turns = np.zeros(len(order), np.int64)
+    turns[number:] = numbers_in(members.events.table, f"event.{sequence}")
+    is_event, new = order >= number, np.zeros(len(order), np.bool_)
+    for column in (members.keys[order], members.starts[order], turns[order], is_event):
+        new[1:] |= column[1:] != column[:-1]
+    # Of one key, events at 10:00 with sequence 1, 1, 2 and one at 10:01: [0, 0, 1, 2].
+    moments: Numbers = np.cumsum(new)
+    return moments
+
+
+def numbered(members: Members, unions: Unions) -> Unions:
+    """Return sessions with how many of their key begin at their instant before each."""
+    keys, places = members.keys[members.order[unions.first]], np.arange(len(unions))
+    # Of sessions of one key that begin at 10:00, 10:00, 10:00 and 10:05: `same` is [no, yes, yes,
+    # no], and they're numbered [0, 1, 2, 0].
+    same = np.zeros(len(unions), np.bool_)
+    same[1:] = (keys[1:] == keys[:-1]) & (unions.start[1:] == unions.start[:-1])
+    if not same.any():
+        return unions
+    return attrs.evolve(unions, nth=places - np.maximum.accumulate(np.where(same, 0, places)))
+
+
+@attrs.frozen
+class ByRules:
+    """Sessions that rules end where the gap doesn't; `features.rules` stores when and which."""
+
+    rules: SessionRules
+    column: str = "closes"
+
+    def over_at(self, events: WindowedEvents) -> Numbers:
+        return closings(self.rules, events.starts, events.ends)[0]
+
+    def united(self, members: Members) -> tuple[Unions, dict[int, Failure]]:
+        gaps = None if self.rules.state_gap is None else StateGaps(self.rules, members)
+        unions = cut(self.rules, RuledIntervals.of(self.rules, members), gaps)
+        if members.spec.sequence is not None:
+            unions = numbered(members, unions)
+        return unions, {} if gaps is None else gaps.failures
+
+    def reasons(self, sessions: pa.Table) -> pa.Array:
+        return reasons_of(self.rules, whole(sessions["closed_by"]))
+
+
+Cuts: TypeAlias = GapAlone | ByRules
+
+
+def cuts_of(spec: AnySessionSpec) -> Cuts:
+    timeout = spec.timeout
+    if isinstance(timeout, SessionRules):
+        return ByRules(timeout)
+    longest, inclusive = timeout.max_gap, timeout.gap_inclusive
+    return GapAlone(SessionRules(timeout.gap, max_gap=longest, gap_inclusive=inclusive))

@@ -1,28 +1,31 @@
-"""How events become states, and states results: by functions, by aggregates, or one by one."""
+"""
+How events become states, and states results: by functions, by aggregates, or one row for each.
+
+A session with a row for each event holds its events until it's over.
+"""
 
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import attrs
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from sessionkit._arrays import prefixed_columns
-from sessionkit._engine.rows.objects import build_events, decode_states
-from sessionkit._engine.rows.rejected import Rejected
-from sessionkit._engine.sessions.by_aggregates import (
-    finish_by_aggregates,
-    fold_by_aggregates,
-    results_by_aggregates,
-    states_by_aggregates,
-    stored_fields,
-)
-from sessionkit._engine.sessions.by_event import finish_per_event, fold_per_event
+from sessionkit._arrays import lists_of, micros, whole
+from sessionkit._engine.rows.objects import build_events, conditions_met, decode_keys, decode_states
+from sessionkit._engine.rows.order import in_total_order
+from sessionkit._engine.rows.tables import Rejected
 from sessionkit._engine.sessions.by_functions import finish_by_functions, fold_by_functions
 from sessionkit._engine.sessions.careful_fold import SessionFold
-from sessionkit._engine.sessions.emission import Finish
+from sessionkit._engine.sessions.feature import Finish, Finished, Tell
 from sessionkit._engine.sessions.plan import Folded, Plan
-from sessionkit.spec.logic import Aggregates, Functions
+from sessionkit.aggregates._events import EventRows
+from sessionkit.aggregates._numbers import SumTooLargeError
+from sessionkit.errors import StateValueError, with_hint
+from sessionkit.spec.functions import Failure
+from sessionkit.spec.logic import HELD, NUMBER, Aggregates, Functions
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import Field
@@ -88,7 +91,7 @@ def fold_of(spec: AnySessionSpec) -> Fold:
 
 
 def _stored(sessions: pa.Table) -> list[pa.Array]:
-    return prefixed_columns(sessions, "state.")
+    return [sessions[name] for name in sessions.column_names if name.startswith("state.")]
 
 
 def _as_they_are(late: Rejected) -> list[Rejected]:
@@ -105,3 +108,109 @@ def _refused_first(spec: AnySessionSpec, late: Rejected) -> list[Rejected]:
         *Rejected.with_reasons("quarantined", refused, late.rows),
         Rejected("late", reasons, late.rows.take(pa.array(others, pa.int64()))),
     ]
+
+
+COLUMN = f"state.{HELD}"
+
+
+def fold_per_event(plan: Plan) -> Folded:
+    return Folded(plan, plan.active, [_held(plan).filter(pa.array(plan.active))])
+
+
+def _held(plan: Plan) -> pa.ListArray:
+    """Return the stored events of each session, in their order."""
+    before, came = whole(plan.touched[COLUMN]), _came(plan)
+    # The session of each open one, and of each event; then of each event that one already holds.
+    of_stored, of_event = np.split(plan.owners, [len(before)])
+    events = pa.concat_arrays([before.flatten(), came])
+    owners = np.concatenate([of_stored[pc.list_parent_indices(before).to_numpy()], of_event])
+    content = pa.table(events.flatten(), [f"event.{field.name}" for field in events.type])
+    times = micros(events.field(plan.spec.event_time))
+    order = in_total_order(owners, times, content, 0, plan.spec.sequence)
+    sizes = np.bincount(owners, minlength=len(plan.counts))
+    return lists_of(events.take(pa.array(order)), sizes)
+
+
+def _came(plan: Plan) -> pa.StructArray:
+    """Return the events that arrived as they are stored."""
+    kind = plan.touched.schema.field(COLUMN).type.value_type
+    table, names = plan.events.table, set(codec_of(plan.spec.event).schema.names)
+    parts = [table[f"event.{one.name}" if one.name in names else "time"] for one in kind]
+    return pa.StructArray.from_arrays([whole(part) for part in parts], fields=list(kind))
+
+
+def finish_per_event(spec: AnySessionSpec, given: pa.Table, _: Tell) -> Finished:
+    """Return a row for each event of the sessions."""
+    lists = whole(given[COLUMN])
+    sizes, events = pc.list_value_length(lists).to_numpy(), lists.flatten()
+    # Of two sessions with 2 and 1 events, the first are at [0, 2], and the numbers [1, 2, 1].
+    first = np.cumsum(sizes) - sizes
+    numbers = pa.array(1 + np.arange(len(events)) - np.repeat(first, sizes))
+    columns = [
+        numbers if field.name == NUMBER else events.field(field.name)
+        for field in codec_of(spec.result).type.fields
+    ]
+    return Finished(columns, np.repeat(np.arange(len(sizes)), sizes))
+
+
+def stored_fields(spec: AnySessionSpec) -> Sequence[Field]:
+    return [field for bound in spec.bound for field in bound.stored]
+
+
+def results_by_aggregates(spec: AnySessionSpec, sessions: pa.Table) -> list[pa.Array]:
+    """Return the columns of the results, in the order of the fields of their class."""
+    results = {bound.name: bound.result(sessions) for bound in spec.bound}
+    return [results[field.name] for field in codec_of(spec.result).type.fields]
+
+
+def fold_by_aggregates(plan: Plan) -> Folded:
+    try:
+        return Folded(plan, plan.active, _states(plan))
+    except SumTooLargeError as error:
+        failed = plan.places_of(error.sessions).tolist()
+        failures = dict.fromkeys(failed, _too_large(plan, error))
+        rejected = Rejected.with_failures("failed", failures, plan.events.table)
+        return Folded(None, plan.active, [], rejected, failures)
+
+
+def _states(plan: Plan) -> list[pa.Array]:
+    """Return the columns of the states of the sessions that have events."""
+    active = plan.active
+    if not active.any():
+        return [pa.array([], field.type.arrow) for field in stored_fields(plan.spec)]
+    columns = _folded(plan)
+    return columns if active.all() else [column.filter(pa.array(active)) for column in columns]
+
+
+def _folded(plan: Plan) -> list[pa.Array]:
+    """Return the columns of the states, a row for each session of a plan."""
+    spec, events, unions = plan.spec, plan.events, plan.unions
+    asked = spec.conditions
+    met = dict(zip(asked, conditions_met(spec, events.table, asked.values()), strict=True))
+    rows = EventRows(
+        plan.touched, events.table, events.starts, plan.order, unions.first, unions.sizes, met
+    )
+    return [column for bound in spec.bound for column in bound.fold(rows)]
+
+
+def _too_large(plan: Plan, error: SumTooLargeError) -> Failure:
+    """Return why sessions whose sums do not fit have failed."""
+    bound = error.bound
+    key = decode_keys(plan.spec, plan.keys_of(error.sessions).slice(0, 1))[0]
+    text = f"`{bound.name}`, `{bound.aggregate}`, does not fit {bound.type.arrow} for {key!r}"
+    hint = "sum a float or a Decimal column, or count such events as failed with on_error='reject'"
+    message = with_hint(text, hint)
+    if plan.spec.on_error == "raise":
+        raise StateValueError(message) from error
+    return Failure(f"`{bound.name}`, `{bound.aggregate}`, would not fit its type")
+
+
+def finish_by_aggregates(spec: AnySessionSpec, given: pa.Table, _: Tell) -> Finished:
+    return Finished(results_by_aggregates(spec, given), range(given.num_rows))
+
+
+def states_by_aggregates(spec: AnySessionSpec, sessions: pa.Table) -> list[Any]:
+    """Return the rows that sessions would give if they were over now, as objects."""
+    if not sessions.num_rows:
+        return []
+    return codec_of(spec.result).decode(results_by_aggregates(spec, sessions))

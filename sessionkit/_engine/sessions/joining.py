@@ -12,17 +12,24 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from sessionkit._arrays import Mask, concat, instants, left_over, micros
+from sessionkit._arrays import Mask, concat, instants, left_over, micros, numbers_in
 from sessionkit._engine.boundaries import is_late, window_end
-from sessionkit._engine.rows.kept import has_state, salts_of
+from sessionkit._engine.logic import BatchClocks
 from sessionkit._engine.rows.order import in_total_order, key_numbers
-from sessionkit._engine.rows.rejected import Rejected
-from sessionkit._engine.sessions.intervals import Members, WindowedEvents
-from sessionkit._engine.sessions.lateness import Horizon
-from sessionkit._engine.sessions.plan import Folded, Plan
+from sessionkit._engine.rows.tables import SALT, Rejected, has_state
+from sessionkit._engine.sessions.plan import Folded, Horizon, Members, Plan, WindowedEvents
 from sessionkit._engine.sessions.program import Program
+from sessionkit._instants import BEGINNING_US, span_us
+from sessionkit.spec.session import AnySessionSpec
+from sessionkit.timeouts import EventTimeGap
 
 REPEATS: Final = "an event with its event_id was processed already"
+LATE_EVENT: Final = "its own window is over: event time + gap is at or before the watermark"
+LATE_DAY: Final = (
+    "its own window is over: event time + gap, or midnight, is at or before the watermark"
+)
+LATE_SESSION: Final = "the session it would join is over: its end is at or before the watermark"
+LATE_HEARTBEAT: Final = "no open session is there at its time, which is at or before the watermark"
 
 
 @attrs.frozen
@@ -49,21 +56,27 @@ class Accepted:
 
 def join(program: Program, sessions: pa.Table, arrived: pa.Table, horizon: Horizon) -> Joined:
     """Let events, in any order, join the open sessions of a group."""
-    events, rejected = _read(program, arrived)
+    starts, rejected = micros(arrived["time"]), list[Rejected]()
+    events = WindowedEvents(arrived, starts, window_end(starts, program.gap_us))
+    for feature in program.features:
+        events, refused = feature.read(events)
+        rejected += refused
     while True:
         accepted = _accept(program, sessions, events, horizon)
         for late in accepted.late:
             rejected += program.fold.refuse_first(late)
-        repeats, plan = accepted.repeats, accepted.plan
+        repeats, plan, repeated = accepted.repeats, accepted.plan, list[Rejected]()
+        if repeats is not None:
+            every = np.ones(len(repeats.starts), np.bool_)
+            repeated = Rejected.chosen("duplicate", REPEATS, repeats.table, every)
         if plan is None:
-            return Joined(sessions, 0, [*rejected, *_rejected_repeats(repeats)])
+            return Joined(sessions, 0, [*rejected, *repeated])
         folded = program.fold.fold(plan)
         # What failed was not processed, so the next event with its id counts.
-        counts_anew = folded.gone and repeats is not None and len(repeats.starts)
-        if folded.plan is not None and not counts_anew:
-            rejected += [*_rejected_repeats(repeats), *folded.rejected]
+        if folded.plan is not None and not (folded.gone and repeated):
+            rejected += [*repeated, *folded.rejected]
             if folded.late:
-                why = dict.fromkeys(folded.late, program.lateness.why_session)
+                why = dict.fromkeys(folded.late, _why_session(program.spec))
                 rejected += Rejected.with_reasons("late", why, plan.events.table)
             number = int(folded.plan.counts[folded.good].sum())
             return Joined(_sessions_after(program, folded.plan, folded), number, rejected)
@@ -71,46 +84,99 @@ def join(program: Program, sessions: pa.Table, arrived: pa.Table, horizon: Horiz
         events = plan.events.without(folded.gone).joined(repeats)
 
 
-def _rejected_repeats(repeats: WindowedEvents | None) -> list[Rejected]:
-    if repeats is None:
-        return []
-    return Rejected.chosen("duplicate", REPEATS, repeats.table, np.ones(len(repeats.starts), bool))
-
-
-def _read(program: Program, arrived: pa.Table) -> tuple[WindowedEvents, list[Rejected]]:
-    """Return the events of a table with their windows, and those that can't be processed."""
-    starts, rejected = micros(arrived["time"]), list[Rejected]()
-    events = WindowedEvents(arrived, starts, window_end(starts, program.gap_us))
-    for feature in program.features:
-        events, refused = feature.read(events)
-        rejected += refused
-    return events, rejected
-
-
 # -- which events count -------------------------------------------------------------------------
+
+
+def horizon_of(program: Program, clocks: BatchClocks) -> Horizon:
+    """Return what the watermark has passed, by the rules of a spec."""
+    spec, watermark_us, since_us = program.spec, clocks.watermark_us, clocks.since_us
+    late_us: int | None = watermark_us
+    gone_us = watermark_us - program.stays_us
+    if spec.lateness.allowed is not None:
+        late_us = watermark_us - span_us(spec.lateness.allowed)
+    if watermark_us == BEGINNING_US:
+        late_us = gone_us = BEGINNING_US
+    if program.in_time_order:
+        # Events of an instant are folded in one micro-batch, and later ones are late.
+        late_us, gone_us = None, BEGINNING_US
+    # A restart may change functions, and rules that are code.
+    is_fixed = isinstance(spec.timeout, EventTimeGap) and not callable(spec.timeout.gap)
+    lasts_us, from_us = program.gap_us if is_fixed else 0, BEGINNING_US
+    if since_us is not None:
+        # Sessions from before may have had other rules.
+        if not program.in_time_order:
+            gone_us = max(gone_us, since_us)
+        gone_us, lasts_us, from_us = max(gone_us, clocks.idle_us), 0, since_us
+    by_event = spec.lateness.judged_by == "event"
+    # The windows of events that keep no session open are over as soon as they happen.
+    by_session = not by_event or program.cuts.rules.extends is not None
+    return Horizon(
+        late_event_us=late_us if by_event else None,
+        late_session_us=late_us if by_session else None,
+        gone_us=gone_us,
+        lasts_us=lasts_us,
+        salted=(watermark_us, program.stays_us, from_us),
+    )
+
+
+def _why_event(program: Program) -> str:
+    why = LATE_EVENT if program.cuts.rules.midnight is None else LATE_DAY
+    return why + _less(program.spec)
+
+
+def _why_session(spec: AnySessionSpec) -> str:
+    why = LATE_HEARTBEAT if spec.lateness.judged_by == "event" else LATE_SESSION
+    return why + _less(spec)
+
+
+def _less(spec: AnySessionSpec) -> str:
+    return ", less `Lateness(allowed=...)`" if spec.lateness.allowed else ""
 
 
 def _accept(
     program: Program, sessions: pa.Table, events: WindowedEvents, horizon: Horizon
 ) -> Accepted:
-    """Plan for the events that are neither late nor repeat another."""
-    late = list[Rejected]()
-    if horizon.late_event_us is not None:
-        events, late = _in_time(program, events, horizon, horizon.late_event_us)
+    """
+    Plan for the events that are neither late nor repeat another.
+
+    Where both are judged, an event is judged by its session if it doesn't keep one open.
+    """
+    event_us, session_us, late = horizon.late_event_us, horizon.late_session_us, list[Rejected]()
+    inclusive = program.cuts.rules.gap_inclusive
+    if event_us is not None:
+        is_behind = is_late(program.cuts.over_at(events), event_us)
+        if session_us is not None:
+            is_behind &= events.keep_open(gap_inclusive=inclusive)
+        late += Rejected.chosen("late", _why_event(program), events.table, is_behind)
+        events = events.only(~is_behind)
     accepted = _planned(program, sessions, events, late, horizon)
-    if horizon.late_session_us is None:
+    if session_us is None:
         return accepted
     # An event that repeats another joins no session, so it's found first. Where the other one is
     # late, it isn't one.
+    why = _why_session(program.spec)
     while (plan := accepted.plan) is not None:
-        is_over = _joins_late(plan, horizon.late_session_us)
+        is_over = _joins_late(plan, session_us)
         if not is_over.any():
             break
-        why = program.lateness.why_session
         late = late + Rejected.chosen("late", why, plan.events.table, is_over)
         events = plan.events.only(~is_over).joined(accepted.repeats)
         accepted = _planned(program, sessions, events, late, horizon)
-    return _without_late_repeats(program, sessions, accepted, horizon)
+    repeats = accepted.repeats
+    if repeats is None or event_us is None:
+        return accepted
+    # A repeat is late if it were so as the first of its id. Of an event that extends no session,
+    # that depends on which sessions the others make. It makes none of them another one, so it's
+    # judged after them.
+    behind = is_late(repeats.ends, event_us) & ~repeats.keep_open(gap_inclusive=inclusive)
+    if not behind.any():
+        return accepted
+    asked, others = repeats.only(behind), plan.events if plan else None
+    united = _united(program, sessions, asked.joined(others), horizon)
+    is_behind = np.zeros(len(repeats.starts), np.bool_)
+    is_behind[behind] = _joins_late(united, session_us)[: len(asked.starts)]
+    rejected = Rejected.chosen("late", why, repeats.table, is_behind)
+    return attrs.evolve(accepted, late=accepted.late + rejected, repeats=repeats.only(~is_behind))
 
 
 def _joins_late(plan: Plan, late_us: int) -> Mask:
@@ -118,47 +184,6 @@ def _joins_late(plan: Plan, late_us: int) -> Mask:
     mask = np.zeros(len(plan.events.starts), np.bool_)
     mask[plan.places_of(is_late(plan.unions.closes, late_us))] = True
     return mask
-
-
-def _in_time(
-    program: Program, events: WindowedEvents, horizon: Horizon, late_us: int
-) -> tuple[WindowedEvents, list[Rejected]]:
-    """Return the events whose own windows aren't over, and the late ones."""
-    late = is_late(program.cuts.over_at(events), late_us)
-    if not late.any():
-        return events, []
-    if horizon.late_session_us is not None:
-        late &= events.keep_open(gap_inclusive=program.cuts.rules.gap_inclusive)
-    rejected = Rejected.chosen("late", program.lateness.why_event, events.table, late)
-    return events.only(~late), rejected
-
-
-def _without_late_repeats(
-    program: Program, sessions: pa.Table, accepted: Accepted, horizon: Horizon
-) -> Accepted:
-    """
-    Count a repeat as late if it were so as the first of its id, where events are judged alone.
-
-    Of an event that extends no session, that depends on which sessions the others make. It
-    makes none of them another one, so it's judged after them.
-    """
-    repeats, event_us, session_us = (
-        accepted.repeats,
-        horizon.late_event_us,
-        horizon.late_session_us,
-    )
-    if repeats is None or event_us is None or session_us is None:
-        return accepted
-    behind = is_late(repeats.ends, event_us)
-    behind &= ~repeats.keep_open(gap_inclusive=program.cuts.rules.gap_inclusive)
-    if not behind.any():
-        return accepted
-    asked, others = repeats.only(behind), accepted.plan.events if accepted.plan else None
-    plan = _united(program, sessions, asked.joined(others), horizon)
-    late = np.zeros(len(repeats.starts), np.bool_)
-    late[behind] = _joins_late(plan, session_us)[: len(asked.starts)]
-    rejected = Rejected.chosen("late", program.lateness.why_session, repeats.table, late)
-    return attrs.evolve(accepted, late=accepted.late + rejected, repeats=repeats.only(~late))
 
 
 def _planned(
@@ -173,9 +198,8 @@ def _planned(
     for feature in program.features:
         events, others = feature.distinct(sessions, events)
         repeats = others or repeats
-    if not len(events.starts):
-        return Accepted(None, late, repeats)
-    return Accepted(_united(program, sessions, events, horizon), late, repeats)
+    plan = _united(program, sessions, events, horizon) if len(events.starts) else None
+    return Accepted(plan, late, repeats)
 
 
 def _united(program: Program, sessions: pa.Table, events: WindowedEvents, horizon: Horizon) -> Plan:
@@ -186,15 +210,16 @@ def _united(program: Program, sessions: pa.Table, events: WindowedEvents, horizo
     # The number of each event's key, and of each session's; -1 for a session without events:
     # events of b, a, b and sessions of a, c give [0, 1, 0] and [1, -1].
     numbers, of_stored = key_numbers(list(of_events), list(of_sessions))
-    places = np.flatnonzero((of_stored >= 0) & has_state(sessions))
-    untouched, salts = left_over(sessions, places), salts_of(sessions)
+    has_events = of_stored >= 0
+    places = np.flatnonzero(has_events & has_state(sessions) if program.remembers else has_events)
+    untouched, salts = left_over(sessions, places), numbers_in(sessions, SALT.name)
     keys = np.concatenate([of_stored[places], numbers])
     starts = np.concatenate([micros(sessions["start"])[places], events.starts])
     ends = np.concatenate([micros(sessions["end"])[places], events.ends])
     order = in_total_order(keys, starts, events.table, len(places), spec.sequence)
     members = spec, events, sessions, places, order, keys, starts, ends
     unions, failures = program.cuts.united(Members(*members))
-    return Plan(*members, untouched, salts, unions, horizon, program.cuts, failures)
+    return Plan(*members, untouched, salts, unions, horizon, failures)
 
 
 # -- what is stored -----------------------------------------------------------------------------
@@ -202,23 +227,22 @@ def _united(program: Program, sessions: pa.Table, events: WindowedEvents, horizo
 
 def _sessions_after(program: Program, plan: Plan, folded: Folded) -> pa.Table:
     """Return the rows of all sessions: those without events as they were, and the folded ones."""
-    good = folded.good
-    counts = plan.counts + plan.of_opened(np.add, plan.had)
-    own = [
-        *plan.key_columns_of(good),
-        instants(plan.unions.start[good]),
-        instants(plan.unions.end[good]),
-        pa.array(counts[good]),
-        pa.array(plan.salts_of(good)),
-    ]
-    columns: dict[str, pa.Array] = dict(zip(program.schema.names, own, strict=False))
+    good, unions = folded.good, plan.unions
+    counts = plan.counts + plan.of_opened(np.add, numbers_in(plan.sessions, "events")[plan.places])
+    columns: dict[str, pa.Array] = {
+        **dict(zip(program.schema.names, plan.key_columns_of(good), strict=False)),
+        "start": instants(unions.start[good]),
+        "end": instants(unions.end[good]),
+        "events": pa.array(counts[good]),
+        SALT.name: pa.array(plan.salts_of(good)),
+    }
     for feature in program.features:
         for field, column in zip(feature.fields, feature.columns(plan, good), strict=True):
             columns[field.name] = column
     arrays = [*columns.values(), *folded.states]
     parts = [plan.untouched, pa.Table.from_arrays(arrays, schema=program.schema)]
     if not plan.active.all():
-        passed = plan.touched.take(pa.array(plan.order[plan.unions.first[~plan.active]]))
+        passed = plan.touched.take(pa.array(plan.order[unions.first[~plan.active]]))
         for feature in program.features:
             passed = feature.passed(plan, passed)
         parts.append(passed)

@@ -1,26 +1,224 @@
-"""Which sessions and events of a group go together, for all keys at once."""
+"""
+Which sessions and events of a group go together, for all keys at once.
+
+An event is an interval: from its time to its time + gap. An open session is an interval too: from
+its start to its end. Sort the intervals of a key by their start; one that begins no later than the
+furthest end so far belongs to the same session (`starts_new_session` holds the operator). So a
+session is a connected union of intervals, and can't depend on the order in which its parts came.
+One rule covers what a step per event would have to tell apart:
+
+    no open session in the union      a new session:        create, then update
+    one                               it goes on, its start may move back:  update
+    several                           events bridge them:   merge from the left, then update
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
-from itertools import repeat
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit._arrays import Mask, Numbers, lists_of, numbers_in, whole
-from sessionkit._engine.boundaries import is_over
+from sessionkit._arrays import Mask, Numbers, lists_of, running_maximum, whole
+from sessionkit._engine.boundaries import is_over, starts_new_session
+from sessionkit._engine.rows.ids import salt_of
 from sessionkit._engine.rows.objects import decode_keys, encode_states
-from sessionkit._engine.rows.order import taken
-from sessionkit._engine.rows.rejected import Rejected
-from sessionkit._engine.sessions.cuts import Cuts
-from sessionkit._engine.sessions.ids import salt_of
-from sessionkit._engine.sessions.intervals import Members, Unions
-from sessionkit._engine.sessions.lateness import Horizon
-from sessionkit._engine.sessions.sequence import salts_in_turn
+from sessionkit._engine.rows.tables import Rejected
+from sessionkit._instants import BEGINNING_US
 from sessionkit.spec.functions import Failure
+from sessionkit.spec.session import AnySessionSpec
+from sessionkit.timeouts import SessionRules
+from sessionkit.timeouts._rules import GapPassed
+
+Scalar = TypeVar("Scalar", bound=np.generic)
+
+
+@attrs.frozen
+class WindowedEvents:
+    """
+    The events of a micro-batch with their windows, all in microseconds.
+
+    They're rows here: what belongs together depends on times alone.
+    """
+
+    table: pa.Table
+    starts: Numbers
+    ends: Numbers
+
+    def only(self, chosen: Mask) -> "WindowedEvents":
+        if chosen.all():
+            return self
+        table = self.table.filter(pa.array(chosen))
+        return WindowedEvents(table, self.starts[chosen], self.ends[chosen])
+
+    def at(self, places: Numbers) -> "WindowedEvents":
+        table = self.table.take(pa.array(places))
+        return WindowedEvents(table, self.starts[places], self.ends[places])
+
+    def without(self, places: Collection[int]) -> "WindowedEvents":
+        left = np.ones(len(self.starts), np.bool_)
+        left[list(places)] = False
+        return self.only(left)
+
+    def keep_open(self, *, gap_inclusive: bool) -> Mask:
+        """Mark the events that keep a session open: the windows of others have no length."""
+        return self.ends > self.starts + (0 if gap_inclusive else 1)
+
+    def joined(self, others: "WindowedEvents | None") -> "WindowedEvents":
+        if others is None or not len(others.starts):
+            return self
+        return WindowedEvents(
+            pa.concat_tables([self.table, others.table]),
+            np.concatenate([self.starts, others.starts]),
+            np.concatenate([self.ends, others.ends]),
+        )
+
+
+@attrs.frozen
+class Members:
+    """
+    The events of a micro-batch, at least one, and the open sessions of their keys, as intervals.
+
+    They're numbered: first the open sessions, then the events. `order` has these numbers by (key,
+    start, content); the number of its key, the start and the end of each interval are by these
+    numbers. Instants are in microseconds. The open sessions are at these `places` of the rows of
+    all `sessions`, in ascending order.
+    """
+
+    spec: AnySessionSpec
+    events: WindowedEvents
+    sessions: pa.Table
+    places: Numbers
+    order: Numbers
+    keys: Numbers
+    starts: Numbers
+    ends: Numbers
+
+    @cached_property
+    def touched(self) -> pa.Table:
+        """The rows of the open sessions."""
+        if len(self.places) == self.sessions.num_rows:
+            return self.sessions
+        return self.sessions.take(pa.array(self.places))
+
+
+@attrs.frozen
+class Unions:
+    """
+    Sessions as unions of intervals, in the order of their keys and starts.
+
+    Attributes:
+        first: For each session, the place of its first interval in the sorted input.
+        sizes: For each session, how many intervals it has, at least one.
+        start: For each session, its start in microseconds.
+        end: For each session, its end in microseconds, exclusive.
+        closes: For each session, when it's over; its end, unless a rule cuts it before.
+        closed_by: For each session, the code of the rule that ends it.
+        nth: For each session, how many of its key begin at its instant before it; None where none
+            do, as without a `sequence`.
+    """
+
+    first: npt.NDArray[np.intp]
+    sizes: npt.NDArray[np.intp]
+    start: Numbers
+    end: Numbers
+    closes: Numbers
+    closed_by: npt.NDArray[np.int8]
+    nth: Numbers | None = None
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    def reduced(self, ufunc: np.ufunc, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Fold the values of the intervals of each session into one; they are given in order."""
+        # The sum of [1, 2 | 4], with sessions that begin at [0, 2]: [3, 4].
+        folded: npt.NDArray[Any] = ufunc.reduceat(values, self.first)
+        return folded
+
+    def spread(self, values: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
+        """Return, for each interval in order, the value of its session."""
+        # Sessions of sizes [2, 1] with values [a, b]: [a, a, b].
+        return np.repeat(values, self.sizes)
+
+    @cached_property
+    def numbers(self) -> Numbers:
+        """The number of the session of each interval, in order."""
+        return self.spread(np.arange(len(self)))
+
+
+def unite(keys: Numbers, starts: Numbers, ends: Numbers, *, gap_inclusive: bool) -> Unions:
+    """Join intervals, sorted by (key, start), at least one, into sessions; keys count from 0."""
+    # Of one key, with a gap of 30: intervals 0-30, 10-40, 50-80. The furthest ends so far are
+    # [30, 40, 80], so the third begins a session: `first` is [0, 2], and `sizes` is [2, 1].
+    new_key = keys[1:] != keys[:-1]
+    furthest = running_maximum(keys, ends, new_key)
+    apart = starts_new_session(starts[1:], furthest[:-1], gap_inclusive=gap_inclusive)
+    is_edge = np.ones(len(keys) + 1, np.bool_)
+    is_edge[1:-1] = new_key | apart
+    edges = np.flatnonzero(is_edge)
+    first = edges[:-1]
+    end = np.maximum.reduceat(ends, first)
+    return Unions(
+        first,
+        edges[1:] - first,
+        starts[first],
+        end,
+        end,
+        np.full(len(first), GapPassed.code, np.int8),
+    )
+
+
+@attrs.frozen
+class GapAlone:
+    """
+    What ends sessions: their gap alone; for others see `cutting.ByRules`.
+
+    `rules` say it, in full: a gap is a rule too. `column` is the stored instant at which a session
+    is over.
+    """
+
+    rules: SessionRules
+    column: str = "end"
+
+    def over_at(self, events: WindowedEvents) -> Numbers:
+        """Return when sessions of one event each would be over, in microseconds."""
+        return events.ends
+
+    def united(self, members: Members) -> tuple[Unions, dict[int, Failure]]:
+        """Join open sessions and events into sessions; also return why events failed on the way."""
+        order, inclusive = members.order, self.rules.gap_inclusive
+        keys, starts, ends = members.keys[order], members.starts[order], members.ends[order]
+        return unite(keys, starts, ends, gap_inclusive=inclusive), {}
+
+    def reasons(self, sessions: pa.Table) -> pa.Array:
+        """Return by which rules sessions are over, by the names of the rules."""
+        return pa.repeat(pa.scalar("gap"), sessions.num_rows)
+
+
+@attrs.frozen
+class Horizon:
+    """
+    What the watermark has passed in a micro-batch. All in microseconds.
+
+    Attributes:
+        late_event_us: By when the own window of an event must be over for it to be late; None
+            where events aren't judged alone.
+        late_session_us: By when the session that an event would join must be over; None where
+            events aren't judged by it.
+        gone_us: By when a session must be over for it to be forgotten, perhaps.
+        lasts_us: How long a session lasts at least.
+        salted: What the salt of a session is made of that gets its start where one may have been
+            forgotten.
+    """
+
+    late_event_us: int | None = None
+    late_session_us: int | None = None
+    gone_us: int = BEGINNING_US
+    lasts_us: int = 0
+    salted: tuple[int, ...] = (0, 0, 0)
 
 
 @attrs.frozen(slots=False)
@@ -33,7 +231,6 @@ class Plan(Members):
         marks: The salts of all sessions.
         unions: The sessions that the members make.
         horizon: What the watermark has passed.
-        cuts: What ends sessions.
         failures: Why events fail, by their places, where that showed while it was planned.
         is_event: Which members, in order, are events.
         opened: The places, in order, of the open sessions.
@@ -46,7 +243,6 @@ class Plan(Members):
     salts: Numbers
     unions: Unions
     horizon: Horizon
-    cuts: Cuts
     failures: Mapping[int, Failure] = attrs.field(factory=dict)
     is_event: Mask = attrs.field(init=False)
     opened: Numbers = attrs.field(init=False)
@@ -110,11 +306,6 @@ class Plan(Members):
         owners[self.order] = self.unions.numbers
         return owners
 
-    @cached_property
-    def had(self) -> Numbers:
-        """How many events the open sessions have, by their numbers."""
-        return numbers_in(self.sessions, "events")[self.places]
-
     def of_opened(self, ufunc: np.ufunc, values: Numbers, none: int = 0) -> Numbers:
         """Fold the values of the open sessions that joined each session into one."""
         # Of three open sessions, the first two of which joined session 0, and the last session 2:
@@ -140,7 +331,9 @@ class Plan(Members):
         if passed.any():
             salts[passed] = salt_of(*horizon.salted)
         if self.unions.nth is not None:
-            salts = salts_in_turn(self.unions.nth[chosen], salts)
+            # Others for those that aren't the first of their instant.
+            both = zip(self.unions.nth[chosen].tolist(), salts.tolist(), strict=True)
+            salts = np.array([salt_of(nth, salt) if nth else salt for nth, salt in both], np.int64)
         # At one start, an open session goes before the events.
         goes_on = ~self.is_event[first]
         salts[goes_on] = self.salts[self.places[self.order[first[goes_on]]]]
@@ -162,7 +355,7 @@ class Plan(Members):
         first_event = np.cumsum(self.counts) - self.counts
         places = self.event_places[first_event[chosen]]
         columns = map(self.events.table.column, range(len(self.spec.keys)))
-        return list(map(taken, columns, repeat(places)))
+        return [whole(column).take(pa.array(places)) for column in columns]
 
     def encoded(self, chosen: Mask, states: list[Any]) -> list[pa.Array]:
         """Return states of chosen sessions as columns; a `StateValueError` names a misfit."""

@@ -7,6 +7,7 @@ program, never the options of the spec.
 
 import json
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from functools import cached_property
 from typing import Any, Final
 
@@ -15,18 +16,16 @@ import pyarrow as pa
 
 from sessionkit._arrays import INSTANT, concat, split
 from sessionkit._engine.logic import shared_identity
-from sessionkit._engine.rows.kept import EXISTS, SALT, as_memories, has_closed, has_state
-from sessionkit._engine.sessions.cuts import Cuts, cuts_of
-from sessionkit._engine.sessions.emission import Closed, Finish
-from sessionkit._engine.sessions.feature import Feature
+from sessionkit._engine.rows.tables import EXISTS, SALT, as_memories, has_closed, has_state
+from sessionkit._engine.sessions.cutting import Cuts, cuts_of
+from sessionkit._engine.sessions.feature import Closed, Feature, Finish
 from sessionkit._engine.sessions.features.duplicates import Duplicates
 from sessionkit._engine.sessions.features.event_functions import EventFunctions
-from sessionkit._engine.sessions.features.memory.feature import KeyMemory
+from sessionkit._engine.sessions.features.memory import KeyMemory
 from sessionkit._engine.sessions.features.revisions import Revisions
 from sessionkit._engine.sessions.features.rules import Rules
 from sessionkit._engine.sessions.features.session_events import SessionEvents
 from sessionkit._engine.sessions.folds import Fold, fold_of
-from sessionkit._engine.sessions.lateness import LatenessRule
 from sessionkit._instants import BEGINNING_US, span_us
 from sessionkit.spec.logic import Aggregates
 from sessionkit.spec.session import AnySessionSpec
@@ -61,11 +60,11 @@ class Program:
         features: What the options of the spec add.
         cuts: What ends sessions.
         closes: The column that says when one is over.
-        lateness: Which events are late.
         finish: How sessions are finished.
         gap_us: The gap of each event in microseconds, unless functions of events say it.
-        gives_early: Whether a session may give a row before it closes.
-        gives_several: Whether it may give several.
+        stays_us: How long after its close a session can still become part of another.
+        in_time_order: Whether events wait for the watermark: then none is late in the fold.
+        gives_several: Whether a session may give several rows.
     """
 
     spec: AnySessionSpec
@@ -73,10 +72,10 @@ class Program:
     features: Sequence[Feature]
     cuts: Cuts
     closes: str
-    lateness: LatenessRule
     finish: Finish
     gap_us: int
-    gives_early: bool
+    stays_us: int
+    in_time_order: bool
     gives_several: bool
 
     @classmethod
@@ -92,10 +91,10 @@ class Program:
             features=features,
             cuts=cuts,
             closes=cuts.column,
-            lateness=LatenessRule.of(spec, cuts),
             finish=finish,
             gap_us=span_us(spec.timeout.longest),
-            gives_early=spec.early is not None,
+            stays_us=span_us(spec.mergeable or timedelta(0)),
+            in_time_order=spec.order == "event_time",
             gives_several=spec.revises,
         )
 
@@ -157,7 +156,7 @@ class Program:
         for feature in self.features:
             sessions = feature.migrated(sessions, old)
         forgotten = sessions.slice(0, 0)
-        if not self.lateness.stays_us:
+        if not self.stays_us:
             forgotten, sessions = split(sessions, has_closed(sessions))
         forgotten, sessions = (one.select(self.schema.names) for one in (forgotten, sessions))
         memories, parts = as_memories(memories, self.schema), [sessions]

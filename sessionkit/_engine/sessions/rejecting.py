@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from sessionkit._arrays import Mask, Numbers
 from sessionkit._engine.boundaries import is_late, starts_new_session
-from sessionkit._engine.rows.rejected import Rejected
+from sessionkit._engine.rows.tables import Rejected
 from sessionkit._engine.sessions.careful_fold import CarefulFold, FoldError, careful_folds
 from sessionkit._engine.sessions.cutting import (
     Interval,
@@ -33,12 +33,12 @@ from sessionkit._engine.sessions.cutting import (
     RuledIntervals,
     by_times,
     closings_of,
+    cuts_of,
     instant_of,
     instants_of,
+    numbered,
 )
-from sessionkit._engine.sessions.intervals import Unions
-from sessionkit._engine.sessions.plan import Folded, Plan
-from sessionkit._engine.sessions.sequence import numbered
+from sessionkit._engine.sessions.plan import Folded, Plan, Unions
 from sessionkit.spec.functions import Failure
 from sessionkit.timeouts import SessionRules
 
@@ -243,7 +243,7 @@ def rejected(plan: Plan, good: Mask, states: Sequence[pa.Array]) -> Folded:
     revisions, what rules store) holds for it.
     """
     refolded, failures = list[Refolded](), dict[int, Failure]()
-    rules = plan.cuts.rules
+    rules = cuts_of(plan.spec).rules
     intervals = RuledIntervals.of(rules, plan)
     by_gap, unions = by_times(rules, intervals), plan.unions
     concerned = by_gap.reduced(np.logical_or, unions.spread(plan.active & ~good))

@@ -1,7 +1,5 @@
 """
-One micro-batch of the sessions of a group.
-
-Rules of this file:
+One micro-batch of the sessions of a group: overdue sessions close, then events join.
 
 1. *Only what is touched is decoded.* Sessions of keys without events pass as Arrow rows.
 2. *Overdue sessions close first*, those of all keys, so that a result does not depend on whether a
@@ -11,8 +9,20 @@ Rules of this file:
 4. *Each event is counted once*: processed, late, duplicate, quarantined, failed, or buffered.
 5. *A failed event leaves no trace*: its session is folded again, from what is stored, without it.
 6. *Nothing depends on the bucket.* Which keys share one, and how many there are, changes no row.
+
+How sessions give rows, final ones when they close, early ones while they're open, and later ones:
+
+    due        which sessions give a row
+    context    what `finish` gets, and what a row says: by which rule, number and history
+    finish     the results, as columns
+    emit       the rows; and what is stored of the sessions that gave them
+    retain     the sessions that stay, and what is remembered of those that don't
+
+All take the same way. What differs is which sessions are due: before events join, those that are
+over; at the end of a micro-batch, those that give an early row too.
 """
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -20,15 +30,29 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from sessionkit._arrays import Mask, Numbers, micros
+from sessionkit._arrays import (
+    Mask,
+    Numbers,
+    concat,
+    key_columns,
+    left_over,
+    micros,
+    numbers_in,
+    replaced,
+    split,
+)
+from sessionkit._engine.boundaries import is_over
 from sessionkit._engine.logic import BatchClocks, GroupState, Outcome
-from sessionkit._engine.rows.buffer import take_turns
-from sessionkit._engine.rows.kept import has_closed, has_state
-from sessionkit._engine.sessions.closing import close_due, due_at
-from sessionkit._engine.sessions.emission import Closed
-from sessionkit._engine.sessions.joining import Joined, join
+from sessionkit._engine.rows.ids import session_ids
+from sessionkit._engine.rows.objects import decode_keys
+from sessionkit._engine.rows.order import take_turns
+from sessionkit._engine.rows.tables import SALT, Rejected, has_closed, has_state
+from sessionkit._engine.sessions.feature import Closed, Emission
+from sessionkit._engine.sessions.joining import horizon_of, join
 from sessionkit._engine.sessions.program import Program
+from sessionkit.spec.columns import SESSION_FIELDS
 from sessionkit.spec.session import AnySessionSpec
+from sessionkit.spec.views import Session, session_of
 from sessionkit.timeouts import Clock
 
 
@@ -62,52 +86,149 @@ class SessionLogic:
 
     def open_stats(self, kept: pa.Table) -> tuple[int, int | None]:
         """Return how many sessions are open, and when the oldest began."""
-        starts = micros(kept["start"])[self.are_open(kept)]
+        starts = micros(kept["start"])
+        if self.program.remembers:
+            starts = starts[self.are_open(kept)]
         return len(starts), int(starts.min()) if len(starts) else None
 
     def due(self, kept: pa.Table) -> dict[Clock, Numbers]:
-        due: dict[Clock, Numbers] = {"event_time": due_at(self.program, kept)}
+        due: dict[Clock, Numbers] = {"event_time": _due_at(self.program, kept)}
         for feature in self.program.features:
             for clock, at in feature.due_at(kept).items():
                 due[clock] = np.minimum(due[clock], at) if clock in due else at
         return due
 
     def step(self, memory: GroupState, arrived: pa.Table, clocks: BatchClocks) -> Outcome:
-        if self.program.lateness.in_time_order:
-            return self._in_time_order(memory, arrived, clocks)
-        kept, closed = close_due(self.program, memory.kept, clocks, at_end=False)
-        joined = self._join(kept, arrived, clocks)
-        kept = joined.sessions
-        if self.program.gives_several:
-            kept, later = close_due(self.program, kept, clocks, at_end=True)
+        program, kept, waiting = self.program, memory.kept, memory.buffered
+        closed, rejected, processed = program.no_rows, list[Rejected](), 0
+        if program.in_time_order:
+            most, sequence = self.spec.inputs.max_buffered_per_key, self.spec.sequence
+            turns = take_turns(waiting, arrived, clocks.watermark_us, most, sequence)
+            arrived, waiting, rejected = turns.due, turns.waiting, turns.rejected
+        else:
+            kept, closed = _close_due(program, kept, clocks, at_end=False)
+        if arrived.num_rows:
+            joined = join(program, kept, arrived, horizon_of(program, clocks))
+            kept, processed, rejected = joined.sessions, joined.events, rejected + joined.rejected
+        if program.in_time_order or program.gives_several:
+            kept, later = _close_due(program, kept, clocks, at_end=True)
             closed = closed.then(later)
-        return _outcome(GroupState(kept, memory.buffered), joined, closed)
-
-    def _in_time_order(self, memory: GroupState, arrived: pa.Table, clocks: BatchClocks) -> Outcome:
-        most, sequence = self.spec.inputs.max_buffered_per_key, self.spec.sequence
-        turns = take_turns(memory.buffered, arrived, clocks.watermark_us, most, sequence)
-        joined = self._join(memory.kept, turns.due, clocks)
-        kept, closed = close_due(self.program, joined.sessions, clocks, at_end=True)
-        outcome = _outcome(GroupState(kept, turns.waiting), joined, closed)
-        return attrs.evolve(
-            outcome,
-            rejected=turns.rejected + outcome.rejected,
-            buffered=turns.waiting.num_rows - memory.buffered.num_rows,
+        return Outcome(
+            memory=GroupState(kept, waiting),
+            rows=closed.rows,
+            rejected=[*rejected, *closed.rejected],
+            processed=processed,
+            buffered=waiting.num_rows - memory.buffered.num_rows,
+            sessions=closed.sessions,
+            revised=closed.revised,
+            out_of_order=closed.out_of_order,
         )
 
-    def _join(self, sessions: pa.Table, arrived: pa.Table, clocks: BatchClocks) -> Joined:
-        if not arrived.num_rows:
-            return Joined(sessions, 0, [])
-        return join(self.program, sessions, arrived, self.program.lateness.horizon(clocks))
+
+def _due_at(program: Program, rows: pa.Table) -> Numbers:
+    """Return when sessions close, or are forgotten, in microseconds."""
+    closes, stays_us = micros(rows[program.closes]), program.stays_us
+    return closes + has_closed(rows) * stays_us if stays_us else closes
 
 
-def _outcome(memory: GroupState, joined: Joined, closed: Closed) -> Outcome:
-    return Outcome(
-        memory=memory,
-        rows=closed.rows,
-        rejected=[*joined.rejected, *closed.failed_output, *closed.events],
-        processed=joined.events,
-        sessions=closed.sessions,
-        revised=closed.revised,
-        out_of_order=closed.out_of_order,
-    )
+def _close_due(
+    program: Program, rows: pa.Table, clocks: BatchClocks, *, at_end: bool
+) -> tuple[pa.Table, Closed]:
+    """
+    Let the sessions of a group that are due give their rows; return the rows that stay.
+
+    `at_end` says whether it's the end of the micro-batch: only then a session gives an early row.
+    """
+    emission = _due(program, rows, clocks, at_end=at_end)
+    if emission is None:
+        return rows, program.no_rows
+    closed = program.no_rows
+    if emission.given.num_rows:
+        for feature in program.features:
+            emission = feature.context(emission)
+        closed = _finished(program, emission.given)
+        for feature in program.features:
+            closed = feature.emitted(emission, closed)
+        # Of those given, the ones that close and whose `finish` didn't fail.
+        closes = emission.final[emission.gives_row]
+        closes[[*closed.failed]] = False
+        closed = attrs.evolve(closed, sessions=int(closes.sum()))
+    return _retained(program, emission, closed), closed
+
+
+def _due(program: Program, rows: pa.Table, clocks: BatchClocks, *, at_end: bool) -> Emission | None:
+    """Return which sessions give a row; None where nothing changes."""
+    # A batch has all events at once, so no row of it is early.
+    may_be_early = at_end and program.spec.early is not None and not clocks.whole
+    over = is_over(_due_at(program, rows), clocks.watermark_us)
+    if not (may_be_early or over.any()):
+        return None
+    sessions, memories, final = rows, rows.slice(0, 0), over
+    if program.remembers:
+        sessions, memories = split(rows, has_state(rows))
+        over = is_over(micros(sessions[program.closes]), clocks.watermark_us)
+        final = over & ~has_closed(sessions)
+    none = sessions.slice(0, 0)
+    emission = Emission(sessions, memories, clocks, may_be_early, over, final, final, none, over)
+    for feature in program.features:
+        emission = feature.due(emission)
+    places = np.flatnonzero(emission.gives_row)
+    given = emission.sessions.take(pa.array(places))
+    return attrs.evolve(emission, given=given, is_final=over[places])
+
+
+def _finished(program: Program, given: pa.Table) -> Closed:
+    """Return the result rows of sessions."""
+    spec, keys = program.spec, key_columns(given)
+    ids = session_ids(keys, micros(given["start"]), numbers_in(given, SALT.name))
+    columns = dict[str, pa.Array]()
+    for feature in program.features:
+        columns |= feature.row_columns(given)
+
+    def tell() -> Sequence[Session[Any]]:
+        sessions = sessions_of(program, given, ids)
+        for feature in program.features:
+            for column, attribute in feature.session_attributes.items():
+                for session, value in zip(sessions, columns[column].to_pylist(), strict=True):
+                    vars(session)[attribute] = value
+        return sessions
+
+    finished = program.finish(spec, given, tell)
+    added = [columns[field.name] for field in spec.own_fields[len(SESSION_FIELDS) :]]
+    own = [*keys, pa.array(ids, pa.string()), given["start"], given["end"], *added]
+    if not isinstance(finished.places, range):
+        places = pa.array(finished.places, pa.int64())
+        own = [column.take(places) for column in own]
+    rows = pa.Table.from_arrays([*own, *finished.columns], schema=spec.result_schema)
+    failed_output: list[Rejected] = []
+    if finished.failed:
+        named = given.append_column("session_id", pa.array(ids))
+        failed_output = Rejected.with_failures("failed_output", finished.failed, named)
+    return Closed(rows, failed_output, finished.places, finished.failed, left=finished.left)
+
+
+def sessions_of(program: Program, table: pa.Table, ids: Sequence[str]) -> list[Session[Any]]:
+    """Return the sessions of a table, without their states."""
+    starts, ends = micros(table["start"]).tolist(), micros(table["end"]).tolist()
+    events, reasons = table["events"].to_numpy().tolist(), program.cuts.reasons(table).to_pylist()
+    keys = decode_keys(program.spec, table)
+    return list(map(session_of, keys, ids, starts, ends, events, reasons))
+
+
+def _retained(program: Program, emission: Emission, closed: Closed) -> pa.Table:
+    """Return the rows that stay."""
+    sessions, over, watermark_us = emission.sessions, emission.over, emission.clocks.watermark_us
+    if not program.remembers:
+        return split(sessions, ~over)[0]
+    if closed.stored:
+        # Those that gave a row go to the end: of three, the second, [0, 2, 1].
+        gave = np.flatnonzero(emission.gives_row)
+        changed = replaced(sessions.take(pa.array(gave)), closed.stored)
+        sessions = concat([left_over(sessions, gave), changed])
+        over = np.concatenate([over[~emission.gives_row], over[gave]])
+    stays_until = micros(sessions[program.closes]) + program.stays_us
+    forgotten, kept = split(sessions, over & is_over(stays_until, watermark_us))
+    parts = [kept]
+    for feature in program.features:
+        parts += feature.remembered(emission.memories, kept, forgotten, watermark_us)
+    return concat(parts)

@@ -8,12 +8,11 @@ import pyarrow as pa
 
 from sessionkit._arrays import micros
 from sessionkit._engine.logic import GroupState
+from sessionkit._engine.rows.ids import ids_of
 from sessionkit._engine.rows.objects import as_struct, key_struct
-from sessionkit._engine.sessions.closing import sessions_of
-from sessionkit._engine.sessions.ids import ids_of
 from sessionkit._engine.sessions.joining import join
-from sessionkit._engine.sessions.lateness import Horizon
-from sessionkit._engine.sessions.step import SessionLogic
+from sessionkit._engine.sessions.plan import Horizon
+from sessionkit._engine.sessions.step import SessionLogic, sessions_of
 from sessionkit._instants import instant_of
 from sessionkit.spec.base import S
 from sessionkit.spec.logic import Aggregates

@@ -22,7 +22,7 @@ from sessionkit._engine.logic import (
     Logic,
     idle_clock,
 )
-from sessionkit._engine.rows.kept import SALT
+from sessionkit._engine.rows.tables import SALT
 from sessionkit._engine.shell.pages import (
     Directory,
     SortedRows,

@@ -33,9 +33,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sessionkit._arrays import key_columns, whole_batch
+from sessionkit._arrays import key_columns, numbers_in, whole, whole_batch
 from sessionkit._engine.logic import NEVER_US, BatchClocks
-from sessionkit._engine.rows.kept import without_salts
+from sessionkit._engine.rows.tables import SALT
 from sessionkit._engine.shell.payload import LENGTH, RESTORE, parts_of
 from sessionkit.errors import StateCorruptedError, with_hint
 from sessionkit.state._codec import stored_numbers
@@ -59,11 +59,11 @@ SHIFT: Final = np.uint64(33)
 FACTORS: Final = (np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53))
 
 
-def key_hashes(columns: Sequence[pa.ChunkedArray]) -> Numbers:
+def key_hashes(columns: Sequence[pa.Array | pa.ChunkedArray]) -> Numbers:
     """Return the hash of each row of key columns, from 0 up to `HASHES`."""
     mixed = np.zeros(len(columns[0]), np.uint64)
     for column in columns:
-        mixed = _mixed(mixed ^ _words(column.combine_chunks()))
+        mixed = _mixed(mixed ^ _words(whole(column)))
     hashes: Numbers = (mixed >> np.uint64(32)).astype(np.int64)
     return hashes
 
@@ -189,7 +189,10 @@ class SortedRows:
         batch = whole_batch(table.select(schema.names)).take(pa.array(order))
         rows = pa.StructArray.from_arrays(batch.columns, fields=list(batch.schema))
         in_order = {clock: at_us[order] for clock, at_us in due.items()}
-        return cls(rows, hashes[order], in_order, without_salts(table)[1][order])
+        salts = np.zeros(len(order), np.int64)
+        if SALT.name in table.schema.names:
+            salts = numbers_in(table, SALT.name)[order]
+        return cls(rows, hashes[order], in_order, salts)
 
     def edges(self, ranges: Sequence[tuple[int, int]]) -> Numbers:
         """Return the first place of each range of hashes, and the one after the last."""

@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from sessionkit._arrays import Numbers, with_column
 from sessionkit._engine.logic import GroupState, Logic
-from sessionkit._engine.rows.kept import SALT, has_state
 from sessionkit._engine.rows.objects import decode_keys, decode_states, encode_states
+from sessionkit._engine.rows.tables import SALT, has_state
 from sessionkit._instants import duration_text, instant_of
 from sessionkit.errors import StateMismatchError, UserFunctionError, with_hint
 from sessionkit.spec.base import UpgradeStep

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from sessionkit._arrays import micros, split
 from sessionkit._engine.logic import BatchClocks, GroupState, Logic
-from sessionkit._engine.rows.rejected import Rejected
+from sessionkit._engine.rows.tables import Rejected
 from sessionkit._engine.shell.reading import MAY_BE_CARRIED, identity_differences, reading_of
 from sessionkit._engine.shell.storage import logic_of
 from sessionkit._engine.wire.packing import joined_packs, packs_in

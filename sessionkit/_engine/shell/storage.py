@@ -19,7 +19,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from sessionkit._arrays import micros
+from sessionkit._arrays import micros, numbers_in
 from sessionkit._engine.keys.step import KeyLogic
 from sessionkit._engine.logic import (
     NEVER_US,
@@ -30,7 +30,7 @@ from sessionkit._engine.logic import (
     Logic,
     idle_clock,
 )
-from sessionkit._engine.rows.kept import SALT, without_salts
+from sessionkit._engine.rows.tables import SALT
 from sessionkit._engine.sessions.step import SessionLogic
 from sessionkit._engine.shell.paged_bucket import (
     DIRECTORY_COLUMNS,
@@ -89,7 +89,8 @@ class GroupRow:
         return attrs.evolve(memory, idle=idle_clock(self.logic.spec, memory.idle, clocks))
 
     def store(self, memory: GroupState) -> tuple[BucketStats, Mapping[Clock, int]]:
-        if memory.is_empty:
+        holds = memory.idle is not None and memory.idle.holds
+        if not (memory.kept.num_rows or memory.buffered.num_rows or holds):
             self.state.remove()
             return BucketStats(), {}
         due = first_due(self.logic, memory)
@@ -116,7 +117,9 @@ class GroupRow:
 
     def write(self, memory: GroupState, due: Mapping[Clock, int], now_ms: int) -> tuple[Any, ...]:
         """Return the row; a table of events only where some wait, or others follow."""
-        kept, salts = without_salts(memory.kept)
+        kept, salts = memory.kept, np.zeros(0, np.int64)
+        if SALT.name in kept.schema.names:
+            kept, salts = kept.drop_columns(SALT.name), numbers_in(kept, SALT.name)
         others = [] if memory.idle is None else [memory.idle.table()]
         if salts.any():
             places = np.flatnonzero(salts)

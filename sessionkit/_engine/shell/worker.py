@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from sessionkit._engine.boundaries import processing_timer_ms, timer_ms, watermark_in_force
 from sessionkit._engine.counts import DECLARED, Counts
 from sessionkit._engine.logic import BatchClocks, BucketStats, GroupState, Logic, Outcome
-from sessionkit._engine.rows.rejected import Rejected
+from sessionkit._engine.rows.tables import Rejected
 from sessionkit._engine.shell.erasing import Erased, erased_keys
 from sessionkit._engine.shell.paged_bucket import PagedBucket
 from sessionkit._engine.shell.payload import NOBODY, Origin, TaskRows
@@ -135,9 +135,10 @@ class Worker:
         chunks = [] if state.hasTimedOut else list(frames)
         with collector_paused():
             output, stats, due = self._micro_batch(chunks, state, storage, clocks)
-        _arm(spec.clock, due, state, watermark_ms)
-        numbers = (int(group[0]), *STATS(stats))
-        yield from row_frames(output, numbers) if self.as_rows else [packed_frame(output, numbers)]
+            _arm(spec.clock, due, state, watermark_ms)
+            numbers = (int(group[0]), *STATS(stats))
+            out = row_frames(output, numbers) if self.as_rows else [packed_frame(output, numbers)]
+        yield from out
 
     def _micro_batch(
         self,

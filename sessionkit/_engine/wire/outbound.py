@@ -13,10 +13,10 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from sessionkit._arrays import INSTANT, filled, whole, whole_batch
+from sessionkit._arrays import INSTANT, whole
 from sessionkit._engine.counts import NUMBERS, Counts
-from sessionkit._engine.rows.encoding import event_ids
-from sessionkit._engine.rows.rejected import Rejected
+from sessionkit._engine.rows.ids import event_ids
+from sessionkit._engine.rows.tables import Rejected
 from sessionkit._engine.wire.packing import packs_of
 from sessionkit.spec.base import AnySpec
 from sessionkit.spec.columns import COUNTS_COLUMN
@@ -74,17 +74,15 @@ def output_of(
     nothing = spec.schema_with_rejected.empty_table()
     if not (rejected or results.num_rows):
         return BatchOutput(nothing, counts)
-    parts: list[tuple[str, Mapping[str, Any], int]] = []
+    parts = [(part.kind, pa.table(_shown(spec, part))) for part in rejected]
     if results.num_rows:
-        columns = dict(zip(results.column_names, results.columns, strict=True))
-        parts.append((spec.row_kind, columns, results.num_rows))
-    if rejected:
-        parts += [(part.kind, _shown(spec, part), part.rows.num_rows) for part in rejected]
+        parts.insert(0, (spec.row_kind, results))
     tables = [
-        filled(nothing.schema, {**columns, "kind": pa.repeat(pa.scalar(kind), number)}, number)
-        for kind, columns, number in parts
+        table.append_column("kind", pa.repeat(pa.scalar(kind), table.num_rows))
+        for kind, table in parts
     ]
-    return BatchOutput(pa.concat_tables(tables), counts)
+    # Columns that a part hasn't are null.
+    return BatchOutput(pa.concat_tables([nothing, *tables], promote_options="default"), counts)
 
 
 def crosses_as_rows(spec: AnySpec, *, with_rejected: bool) -> bool:
@@ -112,8 +110,8 @@ def row_frames(output: BatchOutput, stats: Sequence[int | None] = ()) -> Iterato
 
 def packed_frame(output: BatchOutput, stats: Sequence[int | None] = ()) -> pd.DataFrame:
     """Return a frame of packed rows; a last row has the counts alone, and the stats."""
-    has_rows = bool(output.rows.num_rows)
-    packs = [pack for _, pack in packs_of(whole_batch(output.rows))] if has_rows else []
+    batches = output.rows.combine_chunks().to_batches()
+    packs = [pack for batch in batches for _, pack in packs_of(batch)]
     return _frame({ROWS_COLUMN: packs}, [*NUMBERS(output.counts), *stats])
 
 

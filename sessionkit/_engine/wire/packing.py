@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sessionkit._arrays import INSTANT, micros, split, whole, whole_batch
-from sessionkit._engine.rows.rejected import Rejected
+from sessionkit._engine.rows.tables import Rejected
 from sessionkit._engine.wire.inbound import REASON, rejected_schema, validated
 from sessionkit.spec.base import AnySpec
 

@@ -12,9 +12,9 @@ from pyspark.sql import functions as F
 from sessionkit._arrays import split, whole
 from sessionkit._engine.boundaries import watermark_in_force
 from sessionkit._engine.logic import GroupState
-from sessionkit._engine.rows.kept import has_state
 from sessionkit._engine.rows.objects import decode_states
-from sessionkit._engine.sessions.features.memory.in_turn import Remembering
+from sessionkit._engine.rows.tables import has_state
+from sessionkit._engine.sessions.features.key_history import Remembering
 from sessionkit._engine.shell.payload import BATCH_AT, BATCH_BYTES, QUERY_AT, QUERY_BYTES, Origin
 from sessionkit.arguments import explains
 from sessionkit.spark._columns import sql_name

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit._engine.boundaries import is_over, watermark_in_force
-from sessionkit._engine.rows.kept import has_closed, has_state
+from sessionkit._engine.rows.tables import has_closed, has_state
 from sessionkit._engine.sessions.features.rules import event_that_closes, rule_text
 from sessionkit._engine.sessions.view import OpenSession
 from sessionkit._engine.shell.pages import unpack_page

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from sessionkit._arrays import whole
 from sessionkit._engine.counts import COUNTED, Counts
-from sessionkit._engine.wire.outbound import ROWS_COLUMN, output_fields, output_schema
+from sessionkit._engine.wire.outbound import ROWS_COLUMN
 from sessionkit._engine.wire.packing import joined_packs, packs_in
 from sessionkit.spec.base import AnySpec
 from sessionkit.spec.columns import COUNTS_COLUMN, NUMBER_COLUMN, SESSION_COLUMNS, key_class
@@ -272,10 +272,10 @@ def _about(spec: AnySpec, row: Row) -> dict[str, Any]:
 def _output_rows(spec: AnySpec, frames: Iterable[pd.DataFrame]) -> list[Row]:
     """Return the rows in the worker's output as Python values, under the names that users see."""
     (packs,) = packs_in(frames, ROWS_COLUMN)
-    table = joined_packs(output_schema(spec, with_rejected=True), packs)
+    table = joined_packs(spec.schema_with_rejected, packs)
     if not table.num_rows:
         return []
-    fields = [f for f in output_fields(spec, with_rejected=True) if f.name != "event"]
+    fields = [field for field in spec.fields_with_rejected if field.name != "event"]
     rows = _rows(fields, [table[field.name] for field in fields])
     of_event = codec_of(spec.event).type.fields if "event" in table.column_names else ()
     if not of_event:
@@ -286,9 +286,12 @@ def _output_rows(spec: AnySpec, frames: Iterable[pd.DataFrame]) -> list[Row]:
 
 def _rows(fields: Sequence[Field], columns: Iterable[pa.Array]) -> list[Row]:
     """Return rows of Python values: null where the class of an event would refuse one."""
-    values = [
-        decode_column(OptionalType(field.type) if column.null_count else field.type, column)
-        for field, column in zip(fields, columns, strict=True)
-    ]
+    values: list[list[Any]] = []
+    for field, column in zip(fields, columns, strict=True):
+        if column.null_count == len(column):
+            values.append([None] * len(column))
+        else:
+            kind = OptionalType(field.type) if column.null_count else field.type
+            values.append(decode_column(kind, column))
     names = [field.name for field in fields]
     return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]

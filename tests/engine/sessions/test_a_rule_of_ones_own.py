@@ -25,7 +25,7 @@ from sessionkit.errors import with_hint
 from sessionkit.state._collections import forms_of, inner_type
 from sessionkit.state._scalars import FloatType, IntType
 from sessionkit.testing import SessionDriver
-from sessionkit.timeouts._rules.rule import Joined, Readings, Rule, RuleInput, event_fields
+from sessionkit.timeouts._rule import Joined, Readings, Rule, RuleInput, event_fields
 from sessionkit.timeouts._session_rules import RULES, rules_in_use
 from tests.properties.test_session_rules import (
     GAP,

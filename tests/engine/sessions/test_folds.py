@@ -13,7 +13,7 @@ import pytest
 from sessionkit import EventTimeGap, Functions, Lateness, SessionSpec
 from sessionkit._engine.logic import BatchClocks
 from sessionkit._engine.sessions.by_functions import OBJECTS_AT_ONCE
-from sessionkit._engine.sessions.joining import Joined, join
+from sessionkit._engine.sessions.joining import Joined, horizon_of, join
 from sessionkit._engine.sessions.program import Program
 from sessionkit._instants import micros_of
 from sessionkit.testing import SessionDriver, at
@@ -133,7 +133,7 @@ def joined(
     }
     arrived = pa.table(columns, schema=spec.events_schema)
     program = Program.of(spec)
-    horizon = program.lateness.horizon(BatchClocks(micros_of(at(watermark)), 0))
+    horizon = horizon_of(program, BatchClocks(micros_of(at(watermark)), 0))
     return join(program, program.schema.empty_table(), arrived, horizon)
 
 

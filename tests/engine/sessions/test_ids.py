@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sessionkit import EventTimeGap, Inputs, Lateness, Results, SessionRules, SessionSpec, Storage
-from sessionkit._engine.sessions.ids import session_ids
+from sessionkit._engine.rows.ids import session_ids
 from sessionkit._engine.shell.storage import logic_of, stored_memory
 from sessionkit.state._codec import encode_column
 from sessionkit.state._fields import field_type

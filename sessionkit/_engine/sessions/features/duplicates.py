@@ -23,13 +23,11 @@ import pyarrow.compute as pc
 
 from sessionkit._arrays import Mask, key_columns, micros, whole, with_column
 from sessionkit._engine.boundaries import is_over
-from sessionkit._engine.rows.encoding import ID, event_digests
-from sessionkit._engine.rows.kept import EXISTS, memories_until
+from sessionkit._engine.rows.ids import ID, event_digests
 from sessionkit._engine.rows.order import in_total_order, key_numbers
-from sessionkit._engine.rows.rejected import Rejected
+from sessionkit._engine.rows.tables import EXISTS, Rejected, memories_until
 from sessionkit._engine.sessions.feature import Feature
-from sessionkit._engine.sessions.intervals import WindowedEvents
-from sessionkit._engine.sessions.plan import Plan
+from sessionkit._engine.sessions.plan import Plan, WindowedEvents
 from sessionkit._instants import span_us
 from sessionkit.spec.session import AnySessionSpec
 

@@ -18,9 +18,9 @@ import pyarrow as pa
 from sessionkit._arrays import Mask, Numbers
 from sessionkit._engine.boundaries import window_end
 from sessionkit._engine.rows.objects import build_events, conditions_met
-from sessionkit._engine.rows.rejected import Rejected
+from sessionkit._engine.rows.tables import Rejected
 from sessionkit._engine.sessions.feature import Feature
-from sessionkit._engine.sessions.intervals import WindowedEvents
+from sessionkit._engine.sessions.plan import WindowedEvents
 from sessionkit._instants import span_us
 from sessionkit.errors import UserFunctionError, with_hint
 from sessionkit.spec.functions import Failure, name_of, traceback_of

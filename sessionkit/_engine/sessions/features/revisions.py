@@ -41,12 +41,10 @@ from sessionkit._arrays import (
 )
 from sessionkit._engine.boundaries import is_over
 from sessionkit._engine.logic import NEVER_US, BatchClocks
-from sessionkit._engine.rows.kept import has_closed, salts_of
+from sessionkit._engine.rows.ids import FIRST_SALT, ids_of, session_ids
 from sessionkit._engine.rows.objects import decode_keys
-from sessionkit._engine.rows.rejected import Rejected
-from sessionkit._engine.sessions.emission import Closed, Emission
-from sessionkit._engine.sessions.feature import Feature
-from sessionkit._engine.sessions.ids import FIRST_SALT, ids_of, session_ids
+from sessionkit._engine.rows.tables import SALT, Rejected, has_closed
+from sessionkit._engine.sessions.feature import Closed, Emission, Feature
 from sessionkit._engine.sessions.plan import Plan
 from sessionkit._instants import span_us
 from sessionkit.errors import UserFunctionError
@@ -211,7 +209,7 @@ class Revisions(Feature):
         return attrs.evolve(
             closed,
             failed=[*closed.failed, *vanished],
-            failed_output=[*closed.failed_output, *failures],
+            rejected=[*closed.rejected, *failures],
         )
 
     def _vanished(self, given: pa.Table, shows: Mask, closed: Closed) -> dict[int, Failure]:
@@ -249,7 +247,9 @@ def _span_us(span: timedelta | None) -> int | None:
 def _superseded(given: pa.Table) -> pa.Array:
     """Return the ids of the rows that are out, but for a session's own."""
     owners, starts, salts = _shown_of(given)
-    other = (starts != micros(given["start"])[owners]) | (salts != salts_of(given)[owners])
+    other = (starts != micros(given["start"])[owners]) | (
+        salts != numbers_in(given, SALT.name)[owners]
+    )
     ids: list[str] = []
     if other.any():
         keys = [column.take(pa.array(owners[other])) for column in key_columns(given)]
@@ -272,7 +272,7 @@ def _shown_of(sessions: pa.Table) -> tuple[Numbers, Numbers, Numbers]:
 
 def _shown(sessions: pa.Table, shows: Mask) -> pa.Array:
     """Return the starts of emitted rows: only its own for a session that has given one."""
-    shown, salts = whole(sessions["shown"]), salts_of(sessions)
+    shown, salts = whole(sessions["shown"]), numbers_in(sessions, SALT.name)
     owners, out = shown.value_parent_indices().to_numpy(), micros(shown.flatten())
     # Of two sessions, the second gives a row now: what was out for the first stays, and the second
     # has its own start, then its salt. The sort is stable, so a salt stays behind its start.

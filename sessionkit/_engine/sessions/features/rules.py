@@ -16,15 +16,13 @@ import pyarrow.compute as pc
 
 from sessionkit._arrays import INSTANT, Mask, instants, micros, whole, with_column
 from sessionkit._engine.boundaries import event_that_moves_to
-from sessionkit._engine.sessions.cuts import cuts_of
-from sessionkit._engine.sessions.cutting import closings, input_of, reasons_of
-from sessionkit._engine.sessions.emission import Emission
-from sessionkit._engine.sessions.feature import Feature
+from sessionkit._engine.sessions.cutting import closings, cuts_of, input_of, reasons_of
+from sessionkit._engine.sessions.feature import Emission, Feature
 from sessionkit._engine.sessions.plan import Plan
 from sessionkit._instants import instant_of, micros_of
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.timeouts import SessionRules
-from sessionkit.timeouts._rules.times import Idle
+from sessionkit.timeouts._rules import Idle
 
 CLOSING: Final = (pa.field("closes", INSTANT), pa.field("closed_by", pa.int8()))
 NOT_IN_USE: Final[Mapping[str, Any]] = {

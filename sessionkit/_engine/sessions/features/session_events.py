@@ -14,14 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sessionkit._arrays import Mask, micros, whole
+from sessionkit._engine.rows.ids import ids_of
 from sessionkit._engine.rows.order import in_total_order
-from sessionkit._engine.rows.rejected import Rejected
-from sessionkit._engine.sessions.cuts import cuts_of
-from sessionkit._engine.sessions.emission import Closed, Emission
-from sessionkit._engine.sessions.feature import Feature
-from sessionkit._engine.sessions.ids import ids_of
-from sessionkit._engine.sessions.intervals import WindowedEvents
-from sessionkit._engine.sessions.plan import Plan
+from sessionkit._engine.rows.tables import Rejected
+from sessionkit._engine.sessions.cutting import cuts_of
+from sessionkit._engine.sessions.feature import Closed, Emission, Feature
+from sessionkit._engine.sessions.plan import Plan, WindowedEvents
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import forms_of
@@ -80,4 +78,4 @@ class SessionEvents(Feature):
             "number": pa.array(numbers),
         }
         events = Rejected("event", [None] * len(order), pa.table(rows))
-        return attrs.evolve(closed, events=[*closed.events, events])
+        return attrs.evolve(closed, rejected=[*closed.rejected, events])

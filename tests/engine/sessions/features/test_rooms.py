@@ -25,26 +25,21 @@ SHARED: dict[str, Any] = {
 GAP: dict[str, Any] = {"gap": timedelta(minutes=10)}
 FEATURES = frozenset(
     {
-        "rows/buffer.py",
-        "rows/encoding.py",
         "shell/erasing.py",
         "shell/seed.py",
         "sessions/careful_fold.py",
         "sessions/cutting.py",
         "sessions/features/duplicates.py",
         "sessions/features/event_functions.py",
-        "sessions/features/memory/feature.py",
-        "sessions/features/memory/in_turn.py",
-        "sessions/features/memory/key_history.py",
+        "sessions/features/key_history.py",
+        "sessions/features/memory.py",
         "sessions/features/revisions.py",
         "sessions/features/rules.py",
-        "sessions/sequence.py",
         "sessions/features/session_events.py",
-        "sessions/by_event.py",
         "sessions/rejecting.py",
     }
 )
-"""Those of which a spec without options, whose sessions close, uses ids alone."""
+"""Those that a spec without options, whose sessions close, doesn't use."""
 
 
 @attrs.frozen
@@ -88,8 +83,8 @@ def entered(spec: SessionSpec[Any, Any, Any], room: Path = ENGINE) -> set[str]:
 
 
 def of_features(spec: SessionSpec[Any, Any, Any]) -> set[str]:
-    """Return the features entered, without ids, which every closed session has."""
-    return (entered(spec) & FEATURES) - {"rows/encoding.py"}
+    """Return the features entered."""
+    return entered(spec) & FEATURES
 
 
 def test_a_spec_without_options_enters_no_feature() -> None:
@@ -108,7 +103,7 @@ def test_a_funnel_enters_no_other_kind_of_aggregate() -> None:
     """Only what all of them are made of."""
     funnel = agg.funnel([pc.field("number") > 0])
     spec = SessionSpec.aggregate(Step, {"far": funnel}, **SHARED, **GAP)
-    shared = {"_aggregate.py", "_conditions.py", "_rows.py"}
+    shared = {"_aggregate.py", "_events.py"}
     assert {"_funnels.py"} == entered(spec, AGGREGATES) - shared
     assert set() == of_features(spec)
 
@@ -125,9 +120,9 @@ def test_functions_enter_no_aggregates() -> None:
         ({"revisions.py"}, {"results": Results(emit="on_update")}),
         ({"revisions.py"}, {"lateness": Lateness(allowed="1 hour")}),
         ({"session_events.py"}, {"results": Results(with_events=True)}),
-        ({"memory/feature.py", "memory/key_history.py"}, {"memory": Memory(time_to_live="1 day")}),
+        ({"memory.py", "key_history.py"}, {"memory": Memory(time_to_live="1 day")}),
         (
-            {"memory/feature.py", "memory/key_history.py", "memory/in_turn.py"},
+            {"memory.py", "key_history.py"},
             {"memory": Memory(time_to_live="1 day", remember=remember)},
         ),
     ],

@@ -10,7 +10,7 @@ import pytest
 from sessionkit import Lateness, Memory, RenamedFrom, Results, Session, SessionSpec, Storage
 from sessionkit import aggregates as agg
 from sessionkit._arrays import whole
-from sessionkit._engine.sessions.features.memory.in_turn import Remembering
+from sessionkit._engine.sessions.features.key_history import Remembering
 from sessionkit.errors import FieldTypeError, SpecError, StateMismatchError, UserFunctionError
 from sessionkit.testing import SessionDriver, at
 from sessionkit.testing.drivers.query import memories_of

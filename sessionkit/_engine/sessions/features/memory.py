@@ -45,27 +45,24 @@ from sessionkit._arrays import (
     with_column,
 )
 from sessionkit._engine.boundaries import is_over
-from sessionkit._engine.rows.kept import EXISTS, INSTANTS, has_closed, memories_until, salts_of
+from sessionkit._engine.rows.ids import session_ids
 from sessionkit._engine.rows.order import key_numbers
-from sessionkit._engine.sessions.cuts import cuts_of
-from sessionkit._engine.sessions.emission import Closed, Emission, Finish
-from sessionkit._engine.sessions.feature import Feature
-from sessionkit._engine.sessions.features.memory.in_turn import (
+from sessionkit._engine.rows.tables import EXISTS, INSTANTS, SALT, has_closed, memories_until
+from sessionkit._engine.sessions.cutting import cuts_of
+from sessionkit._engine.sessions.feature import Closed, Emission, Feature, Finish
+from sessionkit._engine.sessions.features.key_history import (
     BEFORE,
     KNOWN,
     LEAVES,
-    TURN,
-    Remembering,
-)
-from sessionkit._engine.sessions.features.memory.key_history import (
     NEVER,
+    TURN,
     KeyHistory,
+    Remembering,
     Values,
     is_there,
     own_rows,
     values_at,
 )
-from sessionkit._engine.sessions.ids import session_ids
 from sessionkit._engine.sessions.plan import Plan
 from sessionkit._instants import span_us
 from sessionkit.spec.session import AnySessionSpec
@@ -202,7 +199,7 @@ class KeyMemory(Feature):
         keys, of_known = key_numbers(key_columns(given), key_columns(known))
         latest = _latest(known, of_known, np.flatnonzero(of_known >= 0))
         before = known.take(pa.array(latest))
-        salts = np.concatenate([numbers_in(before, "memory.behind"), salts_of(given)])
+        salts = np.concatenate([numbers_in(before, "memory.behind"), numbers_in(given, SALT.name)])
         closes = np.concatenate([micros(before["memory.closes"]), micros(given[self.closes])])
         history = KeyHistory.of(
             np.concatenate([of_known[latest], keys]),
@@ -261,7 +258,7 @@ class KeyMemory(Feature):
         after: dict[str, Any] = {
             NUMBER: given["history.number"],
             "memory.start": given["start"],
-            "memory.behind": pa.array(salts_of(given)),
+            "memory.behind": pa.array(numbers_in(given, SALT.name)),
             "memory.closes": given[self.closes],
         }
         shown = dict[str, pa.Array]()

@@ -1,5 +1,5 @@
 """
-Values as bytes, from which ids are hashed: the same in every run and under every library.
+The ids of events and of sessions, hashed from values as bytes: the same in every run.
 
 The encoding is sessionkit's own, so that no library's way of printing values can change an id. A
 value is a byte for its type, the length of its body in four bytes, big-endian, and the body: text
@@ -12,8 +12,20 @@ The id of an event is that of the columns that `event_id` of the spec names, in 
 the key columns, the event time and the fields of the event, in the order of their declaration. It
 is personalised with `event/1`. A value that its type can't hold counts as null, as in the rejected
 row.
+
+The id of a session, personalised with `session/1`, is that of its key, then the start as eight
+bytes of microseconds since the epoch, then eight bytes of a salt, where it has one.
+
+Ahead of the watermark, key and start are enough: a session that began at an instant is still there
+when another event of that instant comes, which so joins it. Where the watermark has passed, it may
+have closed and be forgotten. So a session that gets its start there gets a *salt* with it.
+
+Two sessions never get the same start and the same salt: the first must have been forgotten, and for
+that the watermark had to move. So a salt is a hash of the watermark; and of how long closed
+sessions stay and where the query began, since these may change when state is carried over.
 """
 
+import struct
 from collections.abc import Callable, Sequence
 from decimal import Context, Decimal
 from hashlib import blake2b
@@ -25,7 +37,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit._arrays import whole
+from sessionkit._arrays import Numbers, key_columns, micros, numbers_in, whole
+from sessionkit._engine.rows.tables import SALT
 from sessionkit.spec.base import AnySpec
 from sessionkit.state._codec import stored_numbers
 from sessionkit.state._scalars import SCALARS
@@ -40,9 +53,9 @@ NOTHING: Final = pa.scalar(b"")
 NULL: Final = pa.scalar(b"-")
 
 
-def encoded(columns: Sequence[pa.Array | pa.ChunkedArray], *tail: pa.Array) -> pa.Array:
+def encoded(columns: Sequence[pa.Array], *tail: pa.Array) -> pa.Array:
     """Return the values of each row as bytes, one after the other, and then the tail."""
-    parts = chain.from_iterable(map(_parts, map(whole, columns)))
+    parts = chain.from_iterable(map(_parts, columns))
     return pc.binary_join_element_wise(*parts, *tail, NOTHING)
 
 
@@ -153,10 +166,40 @@ def event_ids(spec: AnySpec, rows: pa.Table) -> list[str]:
 def event_digests(spec: AnySpec, rows: pa.Table) -> list[bytes]:
     if not rows.num_rows:
         return []
-    return digests(encoded([rows[name] for name in _identifying(spec, rows)]), PERSON)
+    return digests(encoded([whole(rows[name]) for name in _identifying(spec, rows)]), PERSON)
 
 
 def _identifying(spec: AnySpec, rows: pa.Table) -> list[str]:
     if spec.inputs.event_id is not None:
         return [spec.read_columns[name] for name in spec.inputs.event_id]
     return [n for n in rows.column_names if n == "time" or n.startswith(("key.", "event."))]
+
+
+OF_SESSION: Final = b"session/1"
+OF_SALT: Final = b"mark/1"
+FIRST_SALT: Final = 2**62
+"""Salts are numbers from here on, so that none is an instant."""
+
+
+def session_ids(
+    keys: Sequence[pa.Array], starts_us: Numbers, salts: Numbers | None = None
+) -> list[str]:
+    """Return the ids of sessions from the columns of their keys, their starts and their salts."""
+    if not len(starts_us):
+        return []
+    tail = [big_endian(starts_us, ">i8")]
+    if salts is not None and salts.any():
+        tail.append(pc.if_else(pa.array(salts > 0), big_endian(salts, ">i8"), pa.scalar(b"")))
+    return hashed(encoded(keys, *tail), OF_SESSION)
+
+
+def ids_of(sessions: pa.Table) -> list[str]:
+    salts = numbers_in(sessions, SALT.name)
+    return session_ids(key_columns(sessions), micros(sessions["start"]), salts)
+
+
+def salt_of(*made_of: int) -> int:
+    """Return the salt hashed from numbers."""
+    packed = struct.pack(f">{len(made_of)}q", *made_of)
+    digest = blake2b(packed, digest_size=8, person=OF_SALT).digest()
+    return FIRST_SALT + (int.from_bytes(digest, "big") >> 2)

@@ -1,19 +1,23 @@
-"""The rules that end sessions by their events: a condition on one, how many, another value."""
+"""The rules that end sessions: by their events, or by their times."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from datetime import date, datetime, time, timedelta
+from functools import cached_property, lru_cache
+from typing import Any, ClassVar, Final, Literal
+from zoneinfo import ZoneInfo
 
 import attrs
 import numpy as np
 import pyarrow as pa
 
-from sessionkit._arrays import Array, Mask
+from sessionkit._arrays import Array, Mask, Numbers
+from sessionkit._instants import BEGINNING_US, END_OF_TIME_US, duration_text, span_us
 from sessionkit.aggregates._events import type_in
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.state._collections import forms_of, inner_type
 from sessionkit.state._scalars import EnumType
 from sessionkit.state._types import may_be_key
-from sessionkit.timeouts._rules.rule import (
+from sessionkit.timeouts._rule import (
     Joined,
     Predicate,
     Readings,
@@ -172,3 +176,142 @@ class ChangesOf(Rule):
 
 def _latest(known: Sequence[int], codes: Sequence[int]) -> list[int]:
     return [old if new < 0 else new for old, new in zip(known, codes, strict=True)]
+
+
+@attrs.frozen
+class Midnight(Rule):
+    name: ClassVar = "midnight"
+    code: ClassVar = 2
+    zone: str
+
+    @property
+    def text(self) -> str:
+        return f"midnight in {self.zone}"
+
+    def identity(self, event: type[Any]) -> dict[str, Any]:
+        return {"midnight": self.zone}
+
+    def days(self, starts: Numbers) -> Numbers:
+        return days_of(self.zone, starts)[0]
+
+    def closes(self, starts: Numbers, ends: Numbers) -> Numbers:
+        return days_of(self.zone, starts)[1]
+
+
+@attrs.frozen
+class GapPassed(Rule):
+    """
+    The gap, which every spec has: where it fires, the ends of sessions say.
+
+    Attributes:
+        longest: The longest gap that an event can have.
+        inclusive: As `gap_inclusive`.
+        is_said_by: What says the gap of an event.
+        extended_by_all: Whether every event keeps its session open.
+    """
+
+    name: ClassVar = "gap"
+    code: ClassVar = 3
+    longest: timedelta
+    inclusive: bool
+    is_said_by: Literal["spec", "event", "state"]
+    extended_by_all: bool
+
+    @property
+    def text(self) -> str:
+        event = "no event" if self.extended_by_all else "no event that extends it"
+        longest = duration_text(self.longest)
+        if self.is_said_by == "state":
+            return f"{event} within the gap by its state, of at most {longest}"
+        if self.is_said_by == "event":
+            return f"{event} within the gaps of its events"
+        return f"{event} for {longest}"
+
+    def closes(self, starts: Numbers, ends: Numbers) -> Numbers:
+        return ends
+
+
+@attrs.frozen
+class MaxDuration(Rule):
+    name: ClassVar = "max_duration"
+    code: ClassVar = 6
+    needs_order: ClassVar = True
+    longest: timedelta
+
+    @property
+    def text(self) -> str:
+        return f"it has lasted {duration_text(self.longest)}"
+
+    def identity(self, event: type[Any]) -> dict[str, Any]:
+        return {"max_duration_us": self.longest_us}
+
+    @cached_property
+    def longest_us(self) -> int:
+        return span_us(self.longest)
+
+    @property
+    def inclusive(self) -> bool:
+        return True
+
+    def closes(self, starts: Numbers, ends: Numbers) -> Numbers:
+        return starts + self.longest_us
+
+    def read(self, rows: RuleInput) -> Sequence[Array]:
+        return [rows.starts[rows.order]]
+
+    def may_fire(self, columns: Sequence[Array], later: Mask, sessions: Joined) -> Mask:
+        (starts,) = columns
+        return sessions.reduced(np.maximum, starts) - sessions.start > self.longest_us
+
+    def begins_next(self, known: Any, readings: Readings) -> bool:
+        return bool(readings[0][0] - known > self.longest_us)
+
+    def after(self, known: Any, readings: Readings) -> Any:
+        return readings[0][0] if known is None else known
+
+
+@attrs.frozen
+class Idle(Rule):
+    """No rule of events: a session that it ends is over because the watermark was moved on."""
+
+    name: ClassVar = "idle"
+    code: ClassVar = 7
+    span: timedelta
+
+    @property
+    def text(self) -> str:
+        span = duration_text(self.span)
+        return f"nothing has moved the watermark for {span} of processing time"
+
+    def identity(self, event: type[Any]) -> dict[str, Any]:
+        return {"closes_idle": True}
+
+
+DAY_US: Final = 86_400_000_000
+FIRST, EPOCH, LAST = 1, date(1970, 1, 1).toordinal(), date.max.toordinal()
+
+
+def days_of(zone: str, times_us: Numbers) -> tuple[Numbers, Numbers]:
+    """
+    Return the day of each instant in a time zone: its midnight, and the next one, exclusive.
+
+    A day lasts 23 or 25 hours where the clocks change. Where they skip midnight, the day begins at
+    the instant to which they jump; where they repeat it, at the first of the two.
+    """
+    # No zone is a whole day from UTC, so the days next to that of UTC are enough.
+    near = {int(day) + step for day in np.unique(times_us // DAY_US) for step in (-1, 0, 1, 2)}
+    midnights = np.array(sorted({_midnight_us(zone, day) for day in near}), np.int64)
+    places = np.searchsorted(midnights, times_us, side="right")
+    # Of the midnights 0 24 48, a time of 30 has two at or before it: its day is 24 to 48.
+    return midnights[places - 1], midnights[places]
+
+
+@lru_cache(maxsize=10_000)
+def _midnight_us(zone: str, day: int) -> int:
+    """Return the first instant of a day, counted from 1970-01-01, in a time zone."""
+    if not FIRST <= EPOCH + day <= LAST:
+        return BEGINNING_US if day < 0 else END_OF_TIME_US
+    # Without a `fold`, Python takes the first of two, and the offset from before a jump.
+    midnight = datetime.combine(date.fromordinal(EPOCH + day), time(), ZoneInfo(zone))
+    offset = midnight.utcoffset()
+    return day * DAY_US - (span_us(offset) if offset else 0)

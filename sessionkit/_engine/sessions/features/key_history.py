@@ -1,0 +1,298 @@
+"""
+The sessions of keys in a line, each after what is remembered of its key: numbered, and finished.
+
+The entries of a line are numbered: first what is known of keys, then sessions. A *run* is a part of
+a line in which each entry remembers those before it; it ends where a key was forgotten. A session
+that gives an early row comes after all of its key that are over, and before none.
+
+What `Memory(remember=...)` returns of a session is what the next one of its key finds. It's stored
+and read again before that sees it. So it makes no difference whether both close in one micro-batch,
+and no function can change what is stored. An early row leaves nothing.
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import Any, Final
+
+import attrs
+import numpy as np
+import pyarrow as pa
+
+from sessionkit._arrays import Mask, Numbers, numbers_in, whole
+from sessionkit._engine.rows.objects import (
+    as_struct,
+    check_rows,
+    collected,
+    decode_states,
+    does_not_fit,
+)
+from sessionkit._engine.sessions.feature import Finished, Tell
+from sessionkit.errors import StateMismatchError, StateValueError, UserFunctionError, with_hint
+from sessionkit.spec.functions import Failure, call_failed, forgotten, name_of, wrong_class
+from sessionkit.spec.session import AnySessionSpec
+from sessionkit.spec.views import Session
+from sessionkit.state._codec import ClassCodec, codec_of
+
+NEVER: Final = np.iinfo(np.int64).max
+
+
+@attrs.frozen
+class KeyHistory:
+    """
+    Entries by key and start. Instants are in microseconds.
+
+    Attributes:
+        known: How many entries are what is known of a key.
+        order: The entries in order.
+        early: Which entries in order give an early row.
+        previous: The entry before each one, of its run, both by their places in order; -1 for none.
+        runs: The first entry of the run of each one, both by their places in order.
+        numbers: The number of the session of each entry in order.
+        starts: When the session of each entry began, by its own number.
+    """
+
+    known: int
+    order: Numbers
+    early: Mask
+    previous: Numbers
+    runs: Numbers
+    numbers: Numbers
+    starts: Numbers
+
+    @classmethod
+    def of(
+        cls,
+        keys: Numbers,
+        starts: Numbers,
+        closes: Numbers,
+        counts: Numbers,
+        *,
+        early: Mask,
+        lives_us: int,
+    ) -> "KeyHistory":
+        """
+        Put entries in order. `counts` are the sessions that are known of keys; 0 for a session.
+
+        A session is remembered for so many microseconds after it was over.
+        """
+        # Of key 0, it's known that 3 sessions were over; of its new ones, the first and the last
+        # close, and the second gives an early row; key 1 is new. In order:
+        #     keys      0  0  0  0  1
+        #     counts    3  0  0  0  0
+        #     early     -  -  -  y  -
+        #     previous  -1 0  1  2  -1     an early row comes after all that are over
+        #     runs      0  0  0  0  4
+        #     numbers   3  4  5  6  1
+        # Of several that begin at one instant, each but the last was cut there.
+        order = np.lexsort((closes, starts, early, counts == 0, keys))
+        at, early, keys = np.arange(len(order)), early[order], keys[order]
+        over = np.maximum.accumulate(np.where(early, -1, at))
+        previous = np.where(early, over, at - 1)
+        begins = (previous < 0) | (keys[previous] != keys)
+        begins |= starts[order] >= closes[order][previous] + lives_us
+        runs = np.maximum.accumulate(np.where(begins & ~early, at, 0))
+        # What is known counts as the last of its sessions; where nothing is, the first has 1.
+        base = counts[order][runs]
+        numbers = base + np.where(early, over + 1, at) - runs + (base == 0)
+        runs, numbers = np.where(begins, at, runs), np.where(begins & early, 1, numbers)
+        previous[begins] = -1
+        return cls(int((counts > 0).sum()), order, early, previous, runs, numbers, starts)
+
+    @property
+    def owners(self) -> Numbers:
+        """Return where in order each session is."""
+        turns = np.empty(len(self.order), np.int64)
+        turns[self.order] = np.arange(len(self.order))
+        return turns[self.known :]
+
+    @property
+    def before(self) -> Numbers:
+        """The entry before each one in order, of its run; -1 for none."""
+        entries: Numbers = np.where(self.previous < 0, -1, self.order[self.previous])
+        return entries
+
+    def first_with(self, has: Mask) -> Numbers:
+        """Return for each entry the first of its run, up to it, that has something; or -1."""
+        if not len(has):
+            return np.zeros(0, np.int64)
+        at = np.arange(len(has))
+        begins = self.runs == at
+        own = np.where(has, at, NEVER)
+        # The first of each run, then for each entry that of its run. An early row counts for
+        # itself alone, since no other session may go by it.
+        first = np.minimum.reduceat(np.where(self.early, NEVER, own), np.flatnonzero(begins))
+        first = np.minimum(first[np.cumsum(begins) - 1], np.where(self.early, own, NEVER))
+        entries: Numbers = np.where(first <= at, first, -1)
+        return entries
+
+    def last_with(self, has: Mask) -> Numbers:
+        """Return for each entry the last of its run, up to it, that has something; or -1."""
+        own = np.where(has, np.arange(len(has)), -1)
+        # The running maximum goes on over the edge of a run: what lies before it doesn't count.
+        at = np.maximum.accumulate(np.where(self.early, -1, own))
+        at = np.maximum(at, own)
+        entries: Numbers = np.where(at >= self.runs, at, -1)
+        return entries
+
+
+@attrs.frozen
+class Values:
+    """The values of entries in order: each at a place of a column, -1 where it has none."""
+
+    column: pa.ChunkedArray
+    places: Numbers
+
+    @classmethod
+    def of(cls, history: KeyHistory, known: pa.Array, rows: pa.Array, own: Numbers) -> "Values":
+        """Return what is known of keys, and of sessions what is in their `own` rows."""
+        # Of two known values, the second null, and one session whose row 5 has one: [0, -1, 7].
+        stored = np.where(is_there(known), np.arange(len(known)), -1)
+        given = np.where(own < 0, -1, own + len(known))
+        places = np.concatenate([stored, given])[history.order]
+        return cls(pa.chunked_array([known, rows]), places)
+
+    @property
+    def there(self) -> Mask:
+        return self.places >= 0
+
+    def at(self, entries: Numbers) -> pa.Array:
+        """Return the values of some entries; null for -1."""
+        return values_at(self.column, np.where(entries < 0, -1, self.places[entries]))
+
+
+def own_rows(values: pa.Array, places: Numbers, sessions: int, *, first: bool) -> Numbers:
+    """Return the row with the first or the last value of each session; -1 for none."""
+    own = np.full(sessions, -1)
+    # Of several rows for one session, NumPy keeps the one that it sets last.
+    rows = np.flatnonzero(is_there(values))[:: -1 if first else 1]
+    own[places[rows]] = rows
+    return own
+
+
+def is_there(column: pa.Array) -> Mask:
+    mask: Mask = column.is_valid().to_numpy(zero_copy_only=False)
+    return mask
+
+
+def values_at(column: pa.Array | pa.ChunkedArray, places: Numbers) -> pa.Array:
+    """Return the values at some places; null for -1."""
+    return whole(column.take(pa.array(np.where(places < 0, 0, places), mask=places < 0)))
+
+
+TURN, BEFORE = "history.turn", "history.before"
+KNOWN, LEAVES = "history.remembered", "history.leaves"
+"""
+Where in the line a session is; which session is before it, -1 for none; what is known of its key;
+and whether it leaves something itself: an early row doesn't.
+"""
+
+
+@attrs.frozen(eq=False)
+class Remembering:
+    """What `remember` returns, and the one column in which that is stored."""
+
+    spec: AnySessionSpec
+    function: Callable[[Session[Any], Any], Any]
+    codec: ClassCodec
+
+    @classmethod
+    def of(cls, spec: AnySessionSpec) -> "Remembering | None":
+        memory = spec.memory
+        if memory is None or memory.remember is None or memory.remembered is None:
+            return None
+        return cls(spec, memory.remember, codec_of(memory.remembered))
+
+    @property
+    def field(self) -> pa.Field:
+        return pa.field("remembered", self.codec.type.arrow)
+
+    def finish(self, spec: AnySessionSpec, given: pa.Table, tell: Tell) -> Finished:
+        """Finish sessions one after the other, each with what those before it left."""
+        states, of_rows, sessions = decode_states(spec.state, given), codec_of(spec.result), tell()
+        before, known = numbers_in(given, BEFORE).tolist(), whole(given[KNOWN])
+        leaves = given[LEAVES].to_pylist()
+        rows: list[list[Any]] = [[] for _ in sessions]
+        columns: list[Sequence[pa.Array]] = [()] * len(sessions)
+        left: list[pa.Array] = [None] * len(sessions)
+        failed: dict[int, Failure] = {}
+        for place in np.argsort(numbers_in(given, TURN)).tolist():
+            session, state, at = sessions[place], states[place], before[place]
+            left[place] = known.slice(place, 1) if at < 0 else left[at]
+            vars(session)["memory"] = next(iter(self.read(left[place])), None)
+            try:
+                results = self._rows(session, state)
+                encoded = self._encoded_rows(session, results)
+                if results and leaves[place]:
+                    left[place] = self._remembered(session, state)
+            except UserFunctionError as error:
+                if spec.on_error == "raise":
+                    raise
+                failed[place] = Failure.of(error)
+            else:
+                rows[place], columns[place] = results, encoded
+        none = of_rows.encode([])
+        parts = zip(none, *filter(None, columns), strict=True)
+        places = chain.from_iterable([n] * len(one) for n, one in enumerate(rows))
+        return Finished(
+            list(map(pa.concat_arrays, parts)), list(places), failed, pa.concat_arrays(left)
+        )
+
+    def read(self, stored: pa.Array) -> list[Any]:
+        """Return new objects of what is stored, none for a null."""
+        try:
+            return self.codec.decode(stored.drop_null().flatten())
+        except Exception as error:
+            name = self.codec.type.cls.__name__
+            unreadable = (
+                f"what was remembered can't be read as {name}: {type(error).__name__}: {error}"
+            )
+            hint = "let the class take what it has taken before"
+            raise StateMismatchError(with_hint(unreadable, hint)) from error
+
+    def _rows(self, session: Session[Any], state: Any) -> list[Any]:
+        finish = self.spec.finish
+        if finish is None:
+            return [state]
+        try:
+            return collected(finish(session, state), self.spec, "finish")
+        except Exception as error:
+            raise UserFunctionError(*_failed("finish", finish, session, error)) from error
+
+    def _encoded_rows(self, session: Session[Any], rows: list[Any]) -> Sequence[pa.Array]:
+        if not rows:
+            return ()
+        cls, finish = self.spec.result, self.spec.finish
+        if finish is None:
+            return codec_of(cls).encode(rows)
+        check_rows(rows, self.spec, "finish", finish, session.key)
+        try:
+            return codec_of(cls).encode(rows)
+        except StateValueError as misfit:
+            message = does_not_fit("finish", finish, session.key, "a row that", misfit)
+            raise UserFunctionError(message) from misfit
+
+    def _remembered(self, session: Session[Any], state: Any) -> pa.Array:
+        """Return what the next session of the key finds, as it's stored."""
+        function, cls = self.function, self.codec.type.cls
+        try:
+            returned = function(session, state)
+        except Exception as error:
+            raise UserFunctionError(*_failed("remember", function, session, error)) from error
+        must_return = "remember" in self.spec.must_return
+        if returned is None and not must_return:
+            return pa.nulls(1, self.codec.type.arrow)
+        if returned.__class__ is not cls:
+            what = f"`remember` ({name_of(function)}), for {session.key!r}, must return a"
+            hint = forgotten(cls) if must_return else "build one, or return None"
+            raise UserFunctionError(wrong_class(what, cls, returned, hint))
+        try:
+            return as_struct(self.codec.type.fields, self.codec.encode([returned]))
+        except StateValueError as misfit:
+            message = does_not_fit("remember", function, session.key, "what", misfit)
+            raise UserFunctionError(message) from misfit
+
+
+def _failed(
+    role: str, function: Callable[..., Any], session: Session[Any], error: Exception
+) -> Failure:
+    return call_failed(role, function, repr(session.key), error, session.start)

@@ -1,1 +1,0 @@
-"""What is remembered of a key after its sessions: `memory`."""

@@ -1,1 +1,0 @@
-"""The rules that end sessions, each a value of one protocol."""
