@@ -1,18 +1,29 @@
-"""What is remembered of a key across its sessions, against SQL and against a loop."""
+"""What is remembered of a key, and what `remember` returns, against a loop over all events."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeAlias
+from decimal import Decimal
+from enum import Enum
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import attrs
-import duckdb
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessionkit import Inputs, Lateness, Memory, Results, Session, SessionSpec, Storage
+from sessionkit import (
+    DecimalType,
+    EventTimeGap,
+    Inputs,
+    Lateness,
+    Memory,
+    Results,
+    Session,
+    SessionSpec,
+    Storage,
+)
 from sessionkit import aggregates as agg
+from sessionkit._engine.counts import Counts
 from sessionkit.testing import SessionDriver
 
 DAY = datetime(2026, 3, 8, tzinfo=UTC)
@@ -20,15 +31,30 @@ MINUTE = timedelta(minutes=1)
 GAP = 30 * MINUTE
 LATEST = 60
 """By how many minutes an event comes late at most: never too late."""
+FAILS, FORGETS, SILENT, UNFIT = "fails", "forgets", "silent", "unfit"
+SOURCES = ["mail", "ad", "finish", "row", FAILS, FORGETS, SILENT, UNFIT]
+"""What events say; some let a function fail, by its name or in another way."""
 
-
-Event: TypeAlias = tuple[str, int, str | None]
+Event: TypeAlias = tuple[str, int, Any]
 """A key, a minute and a source."""
 Row: TypeAlias = dict[str, Any]
 
-event = st.tuples(st.sampled_from("ab"), st.integers(0, 900), st.sampled_from(["mail", "ad", None]))
-streams = st.lists(event, min_size=1, max_size=40, unique_by=lambda one: one[:2])
-lookbacks = st.sampled_from([None, timedelta(hours=1), timedelta(hours=3)])
+lives = st.sampled_from([MINUTE, timedelta(hours=1), timedelta(hours=4), timedelta(days=5)])
+
+
+OPTIONS: st.SearchStrategy[Row] = st.fixed_dictionaries(
+    {},
+    optional={
+        "storage": st.builds(Storage, layout=st.just("pages")),
+        "inputs": st.builds(Inputs, drop_duplicates_for=st.just("1 hour")),
+        "results": st.builds(Results, emit=st.just("on_update")),
+    },
+)
+
+
+class Mood(Enum):
+    NEW = "new"
+    KNOWN = "known"
 
 
 @attrs.frozen
@@ -36,23 +62,77 @@ class View:
     source: str | None
 
 
+class User(NamedTuple):
+    key: str
+
+
+@attrs.define
+class Shopper:
+    """What is remembered: of many types, and with a list that a function may change in place."""
+
+    seen: list[str]
+    since: datetime
+    paid: Annotated[Decimal, DecimalType(10, 2)] = Decimal(0)
+    mood: Mood = Mood.NEW
+    longest: timedelta | None = None
+
+
 @attrs.define
 class Visit:
-    """What the aggregate of the other spec says, and what `finish` is told."""
-
-    source: str | None = None
-    told: str = ""
+    sources: list[str] = attrs.field(factory=list)
 
     def update(self, view: View) -> None:
-        self.source = view.source or self.source
+        self.sources = sorted([*self.sources, view.source])
 
-    def finish(self, session: Session[Any]) -> "Visit":
-        return Visit(self.source, f"{session.number} {session.previous_id}")
+    def merge(self, other: "Visit") -> None:
+        self.sources = sorted(self.sources + other.sources)
+
+    def finish(self, session: Session[User, Shopper]) -> Any:
+        return finish(session, self)
+
+
+@attrs.define
+class Told:
+    known: str
+    pages: int
+
+
+def finish(session: Session[User, Shopper], visit: Visit) -> Told | None:
+    """Return what is known, and then spoil it: nobody may see that."""
+    if SILENT in visit.sources:
+        return None
+    found = Told(repr(session.memory), len(visit.sources))
+    if session.memory is not None:
+        session.memory.seen.clear()
+    if "finish" in visit.sources:
+        raise ValueError(session.key)
+    if "row" in visit.sources:
+        found.pages = 2**80
+    return found
+
+
+def remember(session: Session[User, Shopper], visit: Visit) -> Shopper | None:
+    """Return what the next session finds, without what `finish` has cleared."""
+    if FAILS in visit.sources:
+        raise ValueError(session.key)
+    if FORGETS in visit.sources:
+        return None
+    local = session.start.astimezone().replace(microsecond=1)
+    shopper = session.memory or Shopper([], local)
+    shopper.seen += visit.sources
+    shopper.paid += Decimal("1.5")
+    shopper.mood = Mood.NEW if shopper.longest is None else Mood.KNOWN
+    shopper.longest = max(shopper.longest or GAP, session.end - session.start)
+    if UNFIT in visit.sources:
+        shopper.paid = Decimal("0.001")
+    return shopper
 
 
 @st.composite
-def micro_batches(draw: st.DrawFn) -> list[list[Event]]:
+def micro_batches(draw: st.DrawFn, sources: Sequence[str | None]) -> list[list[Event]]:
     """Return a stream out of order, in micro-batches."""
+    event = st.tuples(st.sampled_from("ab"), st.integers(0, 900), st.sampled_from(sources))
+    streams = st.lists(event, min_size=1, max_size=40, unique_by=lambda one: one[:2])
     stream = sorted(draw(streams), key=lambda one: one[1])
     delays = [draw(st.integers(0, LATEST)) for _ in stream]
     order = sorted(range(len(stream)), key=lambda at: stream[at][1] + delays[at])
@@ -64,22 +144,23 @@ def micro_batches(draw: st.DrawFn) -> list[list[Event]]:
     return batches
 
 
-def spec_of(way: str, memory: Memory, **options: Any) -> SessionSpec[Any, Any, Any]:
+def spec_of(life: timedelta, **options: Any) -> SessionSpec[Any, Any, Any]:
     settings: dict[str, Any] = {
         "keys": {"key": str},
         "event_time": "ts",
         "gap": GAP,
         "watermark_delay": LATEST * MINUTE,
-        "memory": memory,
-        **options,
+        "on_error": "reject",
+        "result": Told,
+        "memory": Memory(time_to_live=life, remember=remember, first={"landed": "pages"}),
     }
-    if way == "functions":
-        return SessionSpec.of(Visit, order="event_time", **settings)
-    return SessionSpec.aggregate(View, {"source": agg.last("source")}, **settings)
+    return SessionSpec.of(Visit, **settings | options)
 
 
-def run(spec: SessionSpec[Any, Any, Any], cuts: Sequence[Sequence[Event]]) -> list[Row]:
-    """Return the rows of a stream in these micro-batches, restarted after each."""
+def run(
+    spec: SessionSpec[Any, Any, Any], cuts: Sequence[Sequence[Event]]
+) -> tuple[list[Any], Counts]:
+    """Return the rows and the counts of a stream, restarted after each micro-batch."""
     driver, rows = SessionDriver(spec), list[Any]()
     for batch in cuts:
         for key, minute, source in batch:
@@ -91,10 +172,190 @@ def run(spec: SessionSpec[Any, Any, Any], cuts: Sequence[Sequence[Event]]) -> li
     driver.run_until_idle()
     rows += driver.take_rows()
     assert not driver.snapshot().groups, "nothing is remembered for ever"
-    found: list[Row] = []
+    return rows, driver.counts
+
+
+def last_rows(spec: SessionSpec[Any, Any, Any], cuts: Sequence[Sequence[Event]]) -> dict[Any, Any]:
+    """Return the last final row of each session of a stream."""
+    return {(row.key.key, row.start): row.result for row in run(spec, cuts)[0] if row.is_final}
+
+
+def naive(cuts: Sequence[Sequence[Event]], life: timedelta) -> dict[Any, Any]:
+    """Return the rows that a loop over all events finds."""
+    found: dict[Any, Any] = {}
+    events = sorted(one for batch in cuts for one in batch)
+    for key in sorted({one[0] for one in events}):
+        visits: list[list[Event]] = []
+        for one in events:
+            if one[0] != key:
+                continue
+            if not visits or (one[1] - visits[-1][-1][1]) * MINUTE > GAP:
+                visits.append([])
+            visits[-1].append(one)
+        known: tuple[Any, ...] | None = None
+        over = DAY - timedelta(days=99)
+        for visit in visits:
+            start, end = DAY + visit[0][1] * MINUTE, DAY + visit[-1][1] * MINUTE + GAP
+            known = None if start >= over + life else known
+            sources, over = sorted(one[2] for one in visit), end
+            if {SILENT, "finish", "row"} & {*sources}:
+                continue
+            told = Told(repr(known and _shopper(*known)), len(visit))
+            if FORGETS in sources and FAILS not in sources:
+                known = None
+            elif not {FAILS, UNFIT} & {*sources}:
+                longest = max(known[2] if known else GAP, end - start)
+                since, visited = (known[0], known[1] + 1) if known else (start, 1)
+                known = since, visited, longest, sources
+            elif FAILS in sources or UNFIT in sources:
+                continue
+            found[key, start] = told
+    return found
+
+
+def _shopper(since: datetime, visits: int, longest: timedelta, sources: list[str]) -> Shopper:
+    """Return what is left after some visits that nothing forgot."""
+    mood = Mood.KNOWN if visits > 1 else Mood.NEW
+    paid = (visits * Decimal("1.5")).quantize(Decimal("0.01"))
+    return Shopper(sources, since.replace(microsecond=1), paid, mood, longest)
+
+
+@pytest.mark.parametrize("order", ["arrival", "event_time"])
+@given(
+    cuts=micro_batches(SOURCES),
+    life=lives,
+    options=OPTIONS,
+)
+def test_each_session_finds_what_the_one_before_left(
+    order: str, cuts: list[list[Event]], life: timedelta, options: Row
+) -> None:
+    """However it's cut; also where functions fail, or spoil what they are given."""
+    assert last_rows(spec_of(life, order=order, **options), cuts) == naive(cuts, life)
+
+
+@given(
+    cuts=micro_batches(SOURCES),
+    life=lives,
+    options=st.fixed_dictionaries(
+        {"storage": st.builds(Storage, layout=st.sampled_from(["buckets", "pages"]))},
+        optional={"results": st.builds(Results, emit=st.just("on_update"))},
+    ),
+)
+def test_late_events_leave_what_a_loop_finds(
+    cuts: list[list[Event]], life: timedelta, options: Row
+) -> None:
+    """The last row of each session that has one; what failed may leave an earlier row."""
+    late: Row = {"watermark_delay": MINUTE, "lateness": Lateness(allowed=LATEST * MINUTE)}
+    rows, expected = last_rows(spec_of(life, **late, **options), cuts), naive(cuts, life)
+    assert {place: rows.get(place) for place in expected} == expected
+
+
+SPANS = {"mail": 30 * MINUTE, "ad": 3 * 30 * MINUTE}
+"""The gap after an event; 5 minutes after others."""
+
+
+def span(view: View) -> timedelta:
+    return SPANS.get(view.source, 5 * MINUTE)
+
+
+@attrs.frozen
+class Ids:
+    ids: list[str]
+
+
+@attrs.frozen
+class Line:
+    """The sessions of a key, up to this one."""
+
+    ids: list[str]
+
+
+def so_far(session: Session[User, Ids], _: Visit) -> Line:
+    return Line([*(session.memory.ids if session.memory else []), session.id])
+
+
+def and_this(session: Session[User, Ids], _: Visit) -> Ids:
+    return Ids([*(session.memory.ids if session.memory else []), session.id])
+
+
+@pytest.mark.parametrize("emit", ["on_close", "on_update"])
+@given(
+    cuts=micro_batches(SOURCES),
+    gap=st.sampled_from([GAP, EventTimeGap(span, max_gap="90 minutes")]),
+)
+def test_sessions_that_lateness_has_split_are_counted(
+    emit: str, cuts: list[list[Event]], gap: Any
+) -> None:
+    """Each is told what had closed by then, and an early row nothing of others that are open."""
+    memory = Memory(time_to_live="5 days", remember=and_this)
+    own: Row = {
+        "finish": so_far,
+        "result": Line,
+        "memory": memory,
+        "results": Results(emit=emit),
+        "timeout": gap,
+    }
+    spec = spec_of(timedelta(days=5), **own, gap=None, watermark_delay=MINUTE)
+    rows, counts = run(spec, cuts)
+    closed: dict[str, list[str]] = {"a": [], "b": []}
+    for row in rows:
+        ids = [*closed[row.key.key], row.id]
+        assert (row.memory["session_number"], row.result.ids) == (len(ids), ids)
+        assert row.memory["previous_session_id"] == (ids[-2] if ids[1:] else None)
+        if row.is_final:
+            closed[row.key.key] = ids
+    final = [row.memory for row in rows if row.is_final]
+    before = [one["since_previous"] for one in final if one["since_previous"]]
+    assert sum(since < timedelta(0) for since in before) == counts.out_of_order
+
+
+# -- without a function ------------------------------------------------------------------------
+
+SEEN = ["mail", "ad", None]
+"""Sources, of which a session may have none."""
+HOUR, DAYS = timedelta(hours=1), timedelta(days=5)
+spans = st.sampled_from(
+    [(MINUTE, None), (HOUR, None), (4 * HOUR, HOUR), (DAYS, None), (DAYS, 3 * HOUR)]
+)
+"""For how long a key is remembered, and how far back the last source may be."""
+
+
+@attrs.define
+class Last:
+    """What the aggregate of the other spec says, and what `finish` is told."""
+
+    source: str | None = None
+    told: str = ""
+
+    def update(self, view: View) -> None:
+        self.source = view.source or self.source
+
+    def finish(self, session: Session[Any]) -> "Last":
+        return Last(self.source, f"{session.number} {session.previous_id}")
+
+
+def carrying(way: str, life: timedelta, lookback: timedelta | None, **options: Any) -> Any:
+    """Return a spec that remembers the first source and the last, by functions or aggregates."""
+    carried: Row = {"first": {"landed": "source"}, "last": {"credited": "source"}}
+    settings: Row = {
+        "keys": {"key": str},
+        "event_time": "ts",
+        "gap": GAP,
+        "watermark_delay": LATEST * MINUTE,
+        "memory": Memory(time_to_live=life, lookback=lookback, **carried),
+    }
+    if way == "functions":
+        return SessionSpec.of(Last, order="event_time", **settings | options)
+    return SessionSpec.aggregate(View, {"source": agg.last("source")}, **settings | options)
+
+
+def last_of_all(spec: SessionSpec[Any, Any, Any], cuts: Sequence[Sequence[Event]]) -> list[Row]:
+    """Return the last final row of each session that no other supersedes."""
+    rows, _ = run(spec, cuts)
     last = {row.id: row for row in rows if row.is_final}
     for gone in (name for row in rows for name in row.supersedes):
         last.pop(gone, None)
+    found: list[Row] = []
     for row in sorted(last.values(), key=lambda row: (row.key, row.start)):
         facts = {"key": row.key.key, "start": row.start, "end": row.end, "id": row.id}
         found.append({**facts, "source": row.result.source, **row.memory})
@@ -104,7 +365,7 @@ def run(spec: SessionSpec[Any, Any, Any], cuts: Sequence[Sequence[Event]]) -> li
     return found
 
 
-def naive(rows: Sequence[Row], memory: Memory) -> list[Row]:
+def remembered(rows: Sequence[Row], memory: Memory) -> list[Row]:
     """Return the rows with what a loop remembers of each key."""
     found: list[Row] = []
     line: list[Row] = []
@@ -116,112 +377,44 @@ def naive(rows: Sequence[Row], memory: Memory) -> list[Row]:
         known = [one for one in line if one["source"]]
         reach = memory.lookback or timedelta.max
         near = [one for one in known if row["start"] - one["start"] <= reach]
-        remembered = {
+        own = {
             "session_number": len(line),
             "previous_session_id": last and last["id"],
             "since_previous": last and row["start"] - last["end"],
             "landed": known[0]["source"] if known else None,
             "credited": near[-1]["source"] if near else None,
         }
-        found.append({**row, **remembered})
+        found.append({**row, **own})
     return found
 
 
-SQL = """
-    WITH gaps AS (
-        SELECT *, coalesce(ts - lag(ts) OVER of_key > INTERVAL 30 MINUTE, true) AS begins
-        FROM events WINDOW of_key AS (PARTITION BY key ORDER BY ts)
-    ), numbered AS (
-        SELECT *, count(*) FILTER (begins) OVER (PARTITION BY key ORDER BY ts) AS number FROM gaps
-    ), visits AS (
-        SELECT key, number AS session_number, min(ts) AS start,
-            max(ts) + INTERVAL 30 MINUTE AS end_,
-            arg_max(source, ts) FILTER (source IS NOT NULL) AS source
-        FROM numbered GROUP BY ALL
-    ), carried AS (
-        SELECT *, date_diff('second', lag(end_) OVER of_key, start) AS since,
-            lag(start) OVER of_key AS previous,
-            first_value(source IGNORE NULLS) OVER so_far AS landed,
-            last_value(source IGNORE NULLS) OVER so_far AS latest,
-            max(start) FILTER (source IS NOT NULL) OVER so_far AS begun
-        FROM visits
-        WINDOW of_key AS (PARTITION BY key ORDER BY start),
-            so_far AS (PARTITION BY key ORDER BY start
-                ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
-    )
-    SELECT key, start, session_number, previous, since, landed,
-        CASE WHEN start - begun <= ? THEN latest END AS credited
-    FROM carried ORDER BY key, start
-"""
-
-
-def by_sql(cuts: Sequence[Sequence[Event]], lookback: timedelta | None) -> list[Row]:
-    """Return what DuckDB's window functions say of all events at once."""
-    keys, minutes, sources = zip(*(one for batch in cuts for one in batch), strict=True)
-    times = pa.array([DAY + minute * MINUTE for minute in minutes])
-    columns = {"key": keys, "ts": times, "source": pa.array(sources, pa.string())}
-    connection = duckdb.connect()
-    connection.execute("SET TimeZone = 'UTC'")
-    connection.register("events", pa.table(columns))
-    found = connection.sql(SQL, params=[lookback or timedelta(days=999)])
-    rows: list[Row] = found.to_arrow_table().to_pylist()
-    return rows
-
-
 @pytest.mark.parametrize("way", ["functions", "aggregates"])
-@given(cuts=micro_batches(), lookback=lookbacks)
-def test_a_stream_remembers_what_sql_sees_in_all_events(
-    way: str, cuts: list[list[Event]], lookback: timedelta | None
+@given(cuts=micro_batches(SEEN), within=spans, options=OPTIONS)
+def test_a_key_is_remembered_and_forgotten_in_time(
+    way: str, cuts: list[list[Event]], within: Any, options: Row
 ) -> None:
-    """However it's cut into micro-batches, and restarted after each."""
-    carried: Row = {"first": {"landed": "source"}, "last": {"credited": "source"}}
-    rows = run(spec_of(way, Memory(time_to_live="5 days", lookback=lookback, **carried)), cuts)
-    starts = {row["id"]: row["start"] for row in rows}
-    for row in rows:
-        since = row["since_previous"]
-        row["since"] = since and round(since.total_seconds())
-        row["previous"] = starts.get(row["previous_session_id"])
-    expected = by_sql(cuts, lookback)
-    assert expected == [{name: row[name] for name in expected[0]} for row in rows]
+    """By the times of its sessions alone, whatever the watermark was and however it's cut."""
+    spec = carrying(way, *within, **options)
+    rows = last_of_all(spec, cuts)
+    assert remembered(rows, spec.memory) == rows
 
 
 @pytest.mark.parametrize("emit", ["on_close", "on_update"])
 @given(
-    cuts=micro_batches(),
-    life=st.sampled_from([timedelta(hours=1), timedelta(hours=4), timedelta(days=5)]),
-    lookback=st.sampled_from([None, timedelta(hours=1)]),
+    cuts=micro_batches(SEEN),
+    within=spans,
     layout=st.sampled_from(["buckets", "pages"]),
 )
 def test_late_events_leave_the_rows_that_a_loop_finds(
-    emit: str, layout: Any, cuts: list[list[Event]], life: timedelta, lookback: timedelta | None
+    emit: str, layout: Any, cuts: list[list[Event]], within: Any
 ) -> None:
     """The last row of each session, of those that no other supersedes."""
-    carried: Row = {"first": {"landed": "source"}, "last": {"credited": "source"}}
-    memory = Memory(time_to_live=life, lookback=lookback, **carried)
     late: Row = {
         "watermark_delay": MINUTE,
         "lateness": Lateness(allowed=LATEST * MINUTE),
+        "results": Results(emit=emit),
         "storage": Storage(layout=layout),
     }
-    rows = run(spec_of("aggregates", memory, results=Results(emit=emit), **late), cuts)
-    assert naive(rows, memory) == rows
-
-
-@given(
-    cuts=micro_batches(),
-    life=st.sampled_from([MINUTE, timedelta(hours=1), timedelta(hours=4)]),
-    options=st.fixed_dictionaries(
-        {},
-        optional={
-            "storage": st.builds(Storage, layout=st.just("pages")),
-            "inputs": st.builds(Inputs, drop_duplicates_for=st.just("1 hour")),
-            "results": st.builds(Results, emit=st.just("on_update")),
-        },
-    ),
-)
-def test_a_key_is_forgotten_in_time(cuts: list[list[Event]], life: timedelta, options: Row) -> None:
-    """By the times of its sessions alone, whatever the watermark was."""
-    carried: Row = {"first": {"landed": "source"}, "last": {"credited": "source"}}
-    memory = Memory(time_to_live=life, **carried)
-    rows = run(spec_of("aggregates", memory, **options), cuts)
-    assert naive(rows, memory) == rows
+    spec = carrying("aggregates", *within, **late)
+    rows = last_of_all(spec, cuts)
+    assert remembered(rows, spec.memory) == rows
