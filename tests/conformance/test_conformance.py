@@ -43,10 +43,11 @@ def _on_spark(run: AnyRun) -> pytest.MarkDecorator | tuple[()]:
     """
     Leave to the long tests what needs no stream, or has one elsewhere.
 
-    These are cases whose micro-batches don't show, a rule that is an option, and deduplication, see
-    `test_dedup`.
+    These are cases whose micro-batches don't show, and a rule that is an option.
     """
-    if isinstance(run, DedupRun) or run.dialect != "spark":
+    if isinstance(run, DedupRun):
+        return ()
+    if run.dialect != "spark":
         return pytest.mark.long
     return () if isinstance(run, KeyedRun) or _shows_its_batches(run) else pytest.mark.long
 

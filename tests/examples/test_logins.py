@@ -1,7 +1,7 @@
 """The app `logins`: sessions with an explicit end, the fraud rule, and the program."""
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import permutations
 from pathlib import Path
 
@@ -45,37 +45,11 @@ class TestLogins:
         assert [LOGGED_OUT] == _ended([records], watermark)
         assert [LOGGED_OUT] == _ended([[record] for record in records], watermark)
 
-    def test_waits_for_the_watermark(self) -> None:
-        """A period is reported once the watermark is past the log-out, and not at it."""
-        driver = StatefulDriver(LOGINS)
-        driver.add(ANN, LOG_OUT.at, LOG_OUT)
-        driver.run_batch()
-        driver.advance_watermark_to(LOG_OUT.at)
-
-        assert [] == driver.run_batch().rows
-
-        driver.advance_watermark_to(LOG_OUT.at + timedelta(milliseconds=1))
-
-        assert [Period(None, LOG_OUT.at, None, "logged out")] == [
-            row.result for row in driver.run_batch().rows
-        ]
-
     def test_lost(self) -> None:
         """Without a log-out a session ends with its last sign of life, half an hour behind it."""
         expected = [Period(LOG_IN.at, ALIVE.at, minutes(4), "lost")]
 
         assert expected == _ended([[LOG_IN], [ALIVE]], ALIVE.at + minutes(30))
-
-    def test_lost_at_both_ends(self) -> None:
-        """Where the log-in is lost too, there is no duration."""
-        assert [Period(None, ALIVE.at, None, "lost")] == _ended([[ALIVE]], ALIVE.at + minutes(30))
-
-    def test_one_period(self) -> None:
-        """Where the watermark passes log-out and gap at once, the session is reported once."""
-        apart = _ended([[LOG_IN, LOG_OUT]], at("08:10"), at("09:00"))
-
-        assert [LOGGED_OUT] == apart
-        assert apart == _ended([[LOG_IN, LOG_OUT]], at("09:00"))
 
 
 def _alerts(attempts: Sequence[tuple[int, Action, str]]) -> list[Alert]:

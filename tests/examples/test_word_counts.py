@@ -5,13 +5,11 @@ import re
 import socket
 import time
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import attrs
 import pytest
-from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from examples.word_counts import from_socket, main, running_counts, start
@@ -103,13 +101,6 @@ class TestFiles:
 
         assert [["cat 1", "dog 2"], second] == shown
 
-    def test_running_counts_never_end(self, folder: Path, capsys: Capture) -> None:
-        """Spark refuses append mode with the reason: a running count is never final."""
-        put(folder, "cat dog")
-
-        with pytest.raises(AnalysisException, match="without watermark"):
-            main(["--files", str(folder), "--mode", "append"])
-
     def test_windows_append(self, folder: Path, capsys: Capture) -> None:
         """Append mode shows each window once, when it is over, with the late dog, no donkey."""
         put(folder, *LATE)
@@ -136,27 +127,6 @@ class TestFiles:
             row for row in shown[2] if row.startswith("dog")
         ]
         assert not [row for rows in shown for row in rows if row.startswith("donkey")]
-
-    def test_windows_complete(self, folder: Path, capsys: Capture) -> None:
-        """Complete mode shows every window each time, and takes even the donkey."""
-        put(folder, *LATE)
-        shown = self.run(capsys, *_windowed(folder, "complete"))
-
-        windows_of = [{row.rpartition(" ")[0] for row in rows} for rows in shown]
-
-        assert sorted(windows_of, key=len) == windows_of
-        assert all(before <= after for before, after in pairwise(windows_of))
-        assert ["donkey 07:55 08:05 1", "donkey 08:00 08:10 1"] == [
-            row for row in shown[-1] if row.startswith("donkey")
-        ]
-
-    def test_line_without_time(self, folder: Path, capsys: Capture) -> None:
-        """A line that begins with no time falls into no window, and stops nothing."""
-        put(folder, "noon dog\n\n2024-03-10T12:07:00Z\n2024-03-10T12:07:00Z owl")
-
-        assert [["owl 08:00 08:10 1", "owl 08:05 08:15 1"]] == self.run(
-            capsys, *_windowed(folder, "complete")
-        )
 
 
 def _windowed(folder: Path, mode: str) -> list[Any]:

@@ -82,7 +82,7 @@ class Visit:
     sources: list[str] = attrs.field(factory=list)
 
     def update(self, view: View) -> None:
-        self.sources = sorted([*self.sources, view.source])
+        self.sources = sorted([*self.sources, view.source or ""])
 
     def merge(self, other: "Visit") -> None:
         self.sources = sorted(self.sources + other.sources)
@@ -255,7 +255,7 @@ SPANS = {"mail": 30 * MINUTE, "ad": 3 * 30 * MINUTE}
 
 
 def span(view: View) -> timedelta:
-    return SPANS.get(view.source, 5 * MINUTE)
+    return SPANS.get(view.source or "", 5 * MINUTE)
 
 
 @attrs.frozen

@@ -143,25 +143,10 @@ class Reader:
         except NavigatedError:
             return False  # The page that was asked leads to another one.
 
-    def click(self, selector: str) -> None:
-        """Click in the middle of an element."""
-        element = f"document.querySelector({json.dumps(selector)})"
-        self.run(f"{element}.scrollIntoView({{block: 'center', behavior: 'instant'}})")
-        box = self.run(f"{element}.getBoundingClientRect().toJSON()")
-        place = {"x": box["x"] + box["width"] / 2, "y": box["y"] + box["height"] / 2}
-        for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
-            params = {"type": kind, "button": "left", "clickCount": 1, **place}
-            self.ask("Input.dispatchMouseEvent", **params)
-
-    def type(self, text: str) -> None:
-        """Type a line where the focus is."""
-        self.ask("Input.insertText", text=text)
-        self.press("Enter", 13, text="\r")
-
-    def press(self, key: str, code: int, **what: str) -> None:
+    def press(self, key: str, code: int) -> None:
         """Press a key, which has a name and a number."""
         for kind in ("keyDown", "keyUp"):
-            given = {"type": kind, "key": key, "windowsVirtualKeyCode": code, **what}
+            given = {"type": kind, "key": key, "windowsVirtualKeyCode": code}
             self.ask("Input.dispatchKeyEvent", **given)
 
     def _next(self) -> bytes:

@@ -74,19 +74,3 @@ DAMAGES: Final[dict[str, Callable[[Path], None]]] = {
     "cut": _cut,
     "one bit": _flip,
 }
-
-
-def victims(checkpoint: Path) -> list[Path]:
-    """Return the newest file of each folder of a checkpoint; of the state, in one partition."""
-    newest: dict[Path, Path] = {}
-    for path in checkpoint.rglob("*"):
-        if path.is_file() and not path.name.startswith(".") and path.stat().st_size:
-            other = newest.get(path.parent)
-            if other is None or _age(other) < _age(path):
-                newest[path.parent] = path
-    return [path for folder, path in sorted(newest.items()) if folder.name != "1"]
-
-
-def _age(path: Path) -> tuple[int, int, str]:
-    digits = "".join(filter(str.isdigit, path.stem))
-    return path.stat().st_mtime_ns // 10**9, int(digits or 0), path.name
