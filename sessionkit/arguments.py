@@ -36,11 +36,14 @@ def explained(examples: Mapping[str, str] = NONE) -> Callable[[type[T]], type[T]
     """
 
     def explain(cls: Any) -> Any:
-        make, check = cls.__init__, _checked(cls, examples)
+        make, signature = cls.__init__, inspect.signature(cls)
 
         @functools.wraps(make)
         def init(self: Any, *values: Any, **named: Any) -> None:
-            check(values, named)
+            try:
+                signature.bind(*values, **named)
+            except TypeError:
+                raise _misfit(cls.__name__, signature, values, named, examples) from None
             make(self, *values, **named)
 
         cls.__init__ = init
@@ -51,53 +54,51 @@ def explained(examples: Mapping[str, str] = NONE) -> Callable[[type[T]], type[T]
 
 def explains(function: Callable[P, T]) -> Callable[P, T]:
     """Let a function say which arguments are meant, and which are missing."""
-    check = _checked(function, NONE)
+    signature = inspect.signature(function)
 
     @functools.wraps(function)
     def call(*values: P.args, **named: P.kwargs) -> T:
-        check(values, named)
+        try:
+            signature.bind(*values, **named)
+        except TypeError:
+            raise _misfit(function.__name__, signature, values, named, NONE) from None
         return function(*values, **named)
 
     return call
 
 
-def _checked(
-    called: Any, examples: Mapping[str, str]
-) -> Callable[[Sized, Mapping[str, object]], None]:
-    """Return what raises a `SpecError` for arguments that a class or a function doesn't take."""
-    signature = inspect.signature(called).parameters
-    kinds = {one.kind for one in signature.values()}
-    known = {name: one for name, one in signature.items() if one.kind not in REST}
-    places = [one.name for one in known.values() if one.kind is not one.KEYWORD_ONLY]
-    needed = [one.name for one in known.values() if one.default is one.empty]
-
-    def check(values: Sized, named: Mapping[str, object]) -> None:
-        for name in named if inspect.Parameter.VAR_KEYWORD not in kinds else ():
-            if name not in known:
-                found = f"{called.__name__} has no argument `{name}`"
-                raise SpecError(with_hint(found, _meant(name, known)))
-        if len(values) > len(places) and inspect.Parameter.VAR_POSITIONAL not in kinds:
-            raise SpecError(_too_many(called.__name__, len(values), known, named))
-        missing = [name for name in needed if name not in {*named, *places[: len(values)]}]
-        if missing and len(values) <= len(places):
-            found = f"{called.__name__} needs {', '.join(f'`{name}`' for name in missing)}"
-            added = ", ".join(examples.get(name, f"{name}=...") for name in missing)
-            raise SpecError(with_hint(found, f"add {added}"))
-
-    return check
-
-
-def _too_many(
-    function: str, count: int, known: Mapping[str, inspect.Parameter], named: Mapping[str, object]
-) -> str:
-    """Return the text for more values without a name than there may be."""
-    places = [one.name for one in known.values() if one.kind is not one.KEYWORD_ONLY]
-    own = [f"`{name}`" for name in places if name != "self"]
-    others = [name for name in known if name not in {*places, *named}][: count - len(places)]
-    first = f"only {', '.join(own)}" if own else "nothing"
-    found = f"{function} takes {first} without a name"
-    hint = f"name the others, such as {', '.join(f'{name}=...' for name in others or ['name'])}"
-    return with_hint(f"{found}, found {count - len(places) + len(own)} values", hint)
+def _misfit(
+    called: str,
+    signature: inspect.Signature,
+    values: Sized,
+    named: Mapping[str, object],
+    examples: Mapping[str, str],
+) -> SpecError:
+    """Return the error for arguments that a class or a function doesn't take."""
+    known = {name: one for name, one in signature.parameters.items() if one.kind not in REST}
+    places = [name for name, one in known.items() if one.kind is not one.KEYWORD_ONLY]
+    kinds = {one.kind for one in signature.parameters.values()}
+    if inspect.Parameter.VAR_KEYWORD not in kinds:
+        for name in [name for name in named if name not in known]:
+            return SpecError(with_hint(f"{called} has no argument `{name}`", _meant(name, known)))
+    if len(values) > len(places) and inspect.Parameter.VAR_POSITIONAL not in kinds:
+        own = [f"`{name}`" for name in places if name != "self"]
+        others = [name for name in known if name not in {*places, *named}]
+        others = others[: len(values) - len(places)] or ["name"]
+        found = f"{called} takes {'only ' if own else 'nothing'}{', '.join(own)} without a name"
+        hint = f"name the others, such as {', '.join(f'{name}=...' for name in others)}"
+        count = len(values) - len(places) + len(own)
+        return SpecError(with_hint(f"{found}, found {count} values", hint))
+    given = {*named, *places[: len(values)]}
+    missing = [
+        name for name, one in known.items() if one.default is one.empty and name not in given
+    ]
+    if not missing:
+        twice = next(name for name in places if name in named)
+        return SpecError(with_hint(f"{called} is given `{twice}` twice", "leave one of them out"))
+    found = f"{called} needs {', '.join(f'`{name}`' for name in missing)}"
+    added = ", ".join(examples.get(name, f"{name}=...") for name in missing)
+    return SpecError(with_hint(found, f"add {added}"))
 
 
 def _meant(name: str, known: Mapping[str, inspect.Parameter]) -> str:

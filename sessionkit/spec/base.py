@@ -1,10 +1,11 @@
 """The base of both kinds of spec: the arguments, what follows from them, and their checks."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import cached_property
-from itertools import pairwise
 from keyword import iskeyword
+from operator import attrgetter
+from types import NoneType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, TypeAlias
 
 import attrs
@@ -23,10 +24,10 @@ from sessionkit.spec.columns import (
     typed_columns,
 )
 from sessionkit.spec.functions import name_of
-from sessionkit.spec.options import Inputs, Lateness, Storage, Upgrade, read_columns
+from sessionkit.spec.options import Inputs, Lateness, Storage, read_keys
 from sessionkit.spec.signatures import signature_of
 from sessionkit.state._codec import codec_of
-from sessionkit.state._collections import Field, OptionalType
+from sessionkit.state._collections import Field, OptionalType, arrow_schema
 from sessionkit.state._fields import is_record
 from sessionkit.state._scalars import DatetimeType, StrType
 from sessionkit.state._types import may_be_key
@@ -61,13 +62,6 @@ EXAMPLES: Final = {
 """What to write for the arguments that are missing."""
 
 
-# -- attributes ---------------------------------------------------------------------------------
-
-
-def _read_keys(value: Mapping[str, Any]) -> dict[str, Any]:
-    return read_columns(value, "keys")
-
-
 def read_watermark_delay(value: Duration) -> timedelta:
     span = duration_of(value, "watermark_delay", zero_allowed=True)
     if span % MILLISECOND:
@@ -79,10 +73,6 @@ def read_watermark_delay(value: Duration) -> timedelta:
 def read_timeout(value: TimeoutPolicy | SessionRules | Duration | None) -> Any:
     is_duration = isinstance(value, str | timedelta | int | float)
     return EventTimeGap(duration_of(value, "timeout")) if is_duration else value
-
-
-def _null() -> None:
-    """Return what a column passed through is in events that were stored without it."""
 
 
 @attrs.frozen
@@ -99,7 +89,7 @@ class UpgradeStep:
 class Spec(Generic[E, S, R]):
     """What both kinds of spec share. Users make one of the kinds, and never inherit from this."""
 
-    keys: Mapping[str, Any] = attrs.field(converter=_read_keys)
+    keys: Mapping[str, Any] = attrs.field(converter=read_keys)
     event_time: str | None = attrs.field(
         default=None, validator=attrs.validators.optional(column_name)
     )
@@ -146,9 +136,9 @@ class Spec(Generic[E, S, R]):
 
     @cached_property
     def passthrough_fields(self) -> tuple[Field, ...]:
-        """The columns passed through, typed; all may be null."""
+        """The columns passed through, typed; all may be null, as in events stored without them."""
         return tuple(
-            attrs.evolve(field, type=OptionalType(field.type), default=_null)
+            attrs.evolve(field, type=OptionalType(field.type), default=NoneType)
             for field in typed_columns(self.inputs.passthrough, "passthrough")
         )
 
@@ -247,10 +237,6 @@ AnySpec: TypeAlias = Spec[Any, Any, Any]
 """A `SessionSpec` or a `StatefulSpec` of any classes, for annotations."""
 
 
-def arrow_schema(fields: Sequence[Field]) -> pa.Schema:
-    return pa.schema([pa.field(field.name, field.type.arrow) for field in fields])
-
-
 def set_derived(made: object, **values: Any) -> None:
     """Set what follows from the arguments, in a frozen value that is being made."""
     for name, value in values.items():
@@ -262,13 +248,17 @@ def set_derived(made: object, **values: Any) -> None:
 
 def check_shared(spec: AnySpec) -> None:
     _check_keys(spec)
-    _check_passthrough(spec)
-    _check_names(spec)
-    _check_event_id(spec)
-    if spec.inputs.max_jump is not None and spec.event_time is None:
-        found = "`max_jump` compares event times, and the spec has none"
-        raise SpecError(with_hint(found, "add event_time=..., or leave it out"))
-    steps = _upgrade_steps(spec.storage.upgrade, spec.storage.version, spec.state)
+    _check_inputs(spec)
+    names = [*spec.inputs.passthrough, "kind", COUNTS_COLUMN, *spec.rejected_columns]
+    names += map(attrgetter("name"), spec.result_fields)
+    # Spark's names ignore case unless it is told otherwise.
+    folded = [name.casefold() for name in names]
+    for name in reversed(names):
+        if folded.count(name.casefold()) > 1:
+            found = f"the result would have two columns named `{name}`"
+            hint = f"rename the column, or the field of {spec.result.__name__}"
+            raise SpecError(with_hint(found, hint))
+    steps = _upgrade_steps(spec.storage, spec.state) if spec.storage.upgrade else ()
     set_derived(spec, upgrade_steps=steps)
 
 
@@ -277,44 +267,33 @@ def _check_keys(spec: AnySpec) -> None:
         hint = 'write keys={"user_id": str}; for one global key add a constant column'
         raise SpecError(with_hint("`keys` must name at least one column, found none", hint))
     for field in spec.key_fields:
+        name = field.name
         if not may_be_key(field.type):
-            found = f"the key column `{field.name}` cannot be a {spec.keys[field.name]}"
+            found = f"the key column `{name}` cannot be a {spec.keys[name]}"
             types = "str, int, bool, bytes, date, datetime, time or Decimal"
             hint = f"use {types}; cast a float to Decimal"
             raise SpecError(with_hint(found, hint))
-
-
-def _check_passthrough(spec: AnySpec) -> None:
-    for field in typed_columns(spec.inputs.passthrough, "passthrough"):
-        if not (may_be_key(field.type) or field.type.plain):
-            kind = spec.inputs.passthrough[field.name]
-            found = f"the passthrough column `{field.name}` cannot be a {kind}"
-            hint = "pass plain columns through; every one may be null, so none need be Optional"
-            raise SpecError(with_hint(found, hint))
-
-
-def _check_event_id(spec: AnySpec) -> None:
-    unknown = [name for name in spec.inputs.event_id or () if name not in spec.read_columns]
-    if unknown or spec.inputs.event_id == ():
-        found = f"`event_id` names {f'`{unknown[0]}`' if unknown else 'no column'}"
-        hint = f"name some of {', '.join(sorted(spec.read_columns))}, or add it to `passthrough`"
-        raise SpecError(with_hint(f"{found}, which the spec doesn't read", hint))
-
-
-def _check_names(spec: AnySpec) -> None:
-    for name in spec.keys:
         if not name.isidentifier() or name.startswith("_") or iskeyword(name):
             found = f"the key column `{name}` cannot be a field of a named tuple"
             raise SpecError(with_hint(found, "rename the column, with letters and digits only"))
-    names = [*spec.inputs.passthrough, "kind", COUNTS_COLUMN, *spec.rejected_columns]
-    names += [field.name for field in spec.result_fields]
-    # Spark's names ignore case unless it is told otherwise.
-    folded = [name.casefold() for name in names]
-    doubled = [name for name in names if folded.count(name.casefold()) > 1]
-    if doubled:
-        found = f"the result would have two columns named `{doubled[-1]}`"
-        hint = f"rename the column, or the field of {spec.result.__name__}"
-        raise SpecError(with_hint(found, hint))
+
+
+def _check_inputs(spec: AnySpec) -> None:
+    inputs = spec.inputs
+    for field in typed_columns(inputs.passthrough, "passthrough"):
+        if not (may_be_key(field.type) or field.type.plain):
+            kind = inputs.passthrough[field.name]
+            found = f"the passthrough column `{field.name}` cannot be a {kind}"
+            hint = "pass plain columns through; every one may be null, so none need be Optional"
+            raise SpecError(with_hint(found, hint))
+    unknown = [f"`{name}`" for name in inputs.event_id or () if name not in spec.read_columns]
+    if unknown or inputs.event_id == ():
+        found = f"`event_id` names {unknown[0] if unknown else 'no column'}"
+        hint = f"name some of {', '.join(sorted(spec.read_columns))}, or add it to `passthrough`"
+        raise SpecError(with_hint(f"{found}, which the spec doesn't read", hint))
+    if inputs.max_jump is not None and spec.event_time is None:
+        found = "`max_jump` compares event times, and the spec has none"
+        raise SpecError(with_hint(found, "add event_time=..., or leave it out"))
 
 
 def check_kind(
@@ -337,22 +316,24 @@ def check_kind(
     raise SpecError(with_hint(f"`{argument}` must be {wanted}, found {shown}", hint.format(name)))
 
 
-# -- the steps of an upgrade --
+# -- the steps of an upgrade ---------------------------------------------------------------------
 
 
-def _upgrade_steps(upgrade: Upgrade, version: int, state: type[Any]) -> tuple[UpgradeStep, ...]:
+def _upgrade_steps(storage: Storage, state: type[Any]) -> tuple[UpgradeStep, ...]:
     """Return the steps from the oldest version that can be read to the present one, of a class."""
-    if not upgrade:
-        return ()
+    upgrade, version = storage.upgrade, storage.version
     missing = sorted({*range(min(upgrade), version)} - upgrade.keys())
     if missing or max(upgrade) >= version:
         found = f"`upgrade` has the versions {', '.join(map(str, upgrade))}"
         hint = f"it needs each version from the oldest up to {version - 1}"
         raise SpecError(with_hint(f"{found}, and `version` is {version}", hint))
     steps = [_step(start, function) for start, function in upgrade.items()]
-    for before, after in pairwise(steps):
-        _check_follows(before, after.old, f"`upgrade[{after.version}]` takes")
-    _check_follows(steps[-1], state, "the state is")
+    follows = [(after.old, f"`upgrade[{after.version}]` takes") for after in steps[1:]]
+    for step, (cls, what) in zip(steps, [*follows, (state, "the state is")], strict=True):
+        if step.new is not cls:
+            found = f"`upgrade[{step.version}]` returns {step.new.__name__}, and {what}"
+            hint = f"let it return a {cls.__name__}"
+            raise SpecError(with_hint(f"{found} {cls.__name__}", hint))
     return tuple(steps)
 
 
@@ -369,9 +350,3 @@ def _step(version: int, function: Callable[[Any], Any]) -> UpgradeStep:
             raise SpecError(with_hint(f"{text}, found {found!r}", hint))
         codec_of(found)
     return UpgradeStep(version, function, old, new)
-
-
-def _check_follows(step: UpgradeStep, cls: type[Any], what: str) -> None:
-    if step.new is not cls:
-        found = f"`upgrade[{step.version}]` returns {step.new.__name__}, and {what} {cls.__name__}"
-        raise SpecError(with_hint(found, f"let it return a {cls.__name__}"))

@@ -61,10 +61,10 @@ def key_class(names: tuple[str, ...]) -> Any:
 
 
 def typed_columns(columns: Mapping[str, Any], name: str) -> tuple[Field, ...]:
-    return tuple(
-        Field(column, field_type(kind, f"{name}.{column}"), column)
-        for column, kind in columns.items()
-    )
+    fields = []
+    for column, kind in columns.items():
+        fields.append(Field(column, field_type(kind, f"{name}.{column}"), column))
+    return tuple(fields)
 
 
 @attrs.frozen

@@ -5,7 +5,8 @@ A `SessionSpec` has one of the three as its `logic`. Each reads and checks what 
 """
 
 import inspect
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import datetime
 from functools import lru_cache
 from types import NoneType
@@ -24,7 +25,7 @@ from sessionkit.aggregates._aggregate import (
 from sessionkit.arguments import check_field, explained
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spec.base import E, R, S, set_derived
-from sessionkit.spec.functions import FinishMethod, name_of
+from sessionkit.spec.functions import FinishMethod
 from sessionkit.spec.signatures import (
     MAY_TAKE_TIME,
     Place,
@@ -32,7 +33,6 @@ from sessionkit.spec.signatures import (
     check_annotations,
     check_call,
     check_callable,
-    check_order,
     class_of,
     signature_of,
 )
@@ -47,14 +47,16 @@ Update: TypeAlias = Callable[[S, E], S | None] | Callable[[S, E, datetime], S | 
 Merge: TypeAlias = Callable[[S, S], S | None]
 Finish: TypeAlias = Callable[[Session[Any], S], FinishResult[R]]
 
-PARAMETERS: Final = {
+_Read: TypeAlias = list[tuple[tuple[str, ...], Signature]]
+PARAMETERS: Final[dict[str, tuple[str, ...]]] = {
     "create": ("key", "event"),
     "update": ("state", "event"),
     "merge": ("left", "right"),
     "finish": ("session", "state"),
 }
+"""The parameters of the functions."""
 METHODS: Final = {"update": ("self", "event"), "merge": ("self", "other")}
-"""The parameters of the functions, and of those that were written as methods of the state."""
+"""Those of functions that were written as methods of the state."""
 MEANS: Final = dict.fromkeys(("left", "right", "self", "other"), "state")
 """The parameters that are a state under another name."""
 RETURNS: Final = {"create": "state", "update": "state", "merge": "state", "finish": "row"}
@@ -109,27 +111,24 @@ class Functions(Generic[E, S, R]):
     """The roles of the functions that are annotated to return an object, and never None."""
 
     def __attrs_post_init__(self) -> None:
-        roles = self._roles(*PARAMETERS)
-        for role in roles:
-            check_call(role.signature, role.names)
-            check_order(role.signature, dict.fromkeys(role.names))
-        said = _places(roles, "event")
-        event = class_of("event", self._event, said, "in `update`: `event: View`")
-        said = _places(roles, "state")
-        state = class_of("state", self._state, said, "in `update`: `state: Visit`")
+        read = self._signatures(*PARAMETERS)
+        said = _places(read)
+        event = class_of("event", self._event, said["event"], "in `update`: `event: View`")
+        state = class_of("state", self._state, said["state"], "in `update`: `state: Visit`")
         result: Any = state
         if self.finish is not None or self._result is not None:
-            said = _places(roles, "row")
-            result = class_of("result", self._result, said, "what `finish` returns")
+            result = class_of("result", self._result, said["row"], "what `finish` returns")
+        classes = {"event": event, "session": Session, **dict.fromkeys(["state", *MEANS], state)}
+        timed, promised = set(), set()
         for cls in (event, state, result):
             fields_of(cls)
-        classes = {"event": event, "state": state, "session": Session}
-        for role in roles:
-            given = {name: classes.get(MEANS.get(name, name)) for name in role.names}
-            check_annotations(role.signature, given)
-        # An executor may lack the names of an annotation, so these are found on the driver.
-        timed = {role.name for role in roles if "time" in role.names}
-        promised = {role.name for role in roles if role.signature.always_returns} - {"create"}
+        for names, signature in read:
+            check_annotations(signature, dict(zip(names, map(classes.get, names), strict=True)))
+            # An executor may lack the names of an annotation, so these are found on the driver.
+            if "time" in names:
+                timed.add(signature.role)
+            if signature.role != "create" and signature.always_returns:
+                promised.add(signature.role)
         set_derived(
             self,
             event=event,
@@ -140,21 +139,35 @@ class Functions(Generic[E, S, R]):
             must_return=frozenset(promised),
         )
         _check_left_out(self)
-        _check_in_place(self, roles)
+        if is_frozen(state):
+            for _, signature in read:
+                _check_in_place(signature, state)
 
     @property
     def keyed(self) -> list[Place]:
         """The annotations of what has a key: that of `create`, and the session of `finish`."""
-        return _places(self._roles("create", "finish"), "key", "session")
+        said = _places(self._signatures("create", "finish"))
+        return [*said["key"], *said["session"]]
 
-    def _roles(self, *roles: str) -> "list[_Role]":
-        """Return the functions that are given, read once."""
-        given = [(role, getattr(self, role)) for role in roles]
-        return [
-            _role(role, function, self._state)
-            for role, function in given
-            if function is not None or role == "update"
-        ]
+    def _signatures(self, *roles: str) -> _Read:
+        """Return the functions that are given, each with the parameters that it should have."""
+        read: _Read = []
+        for role in roles:
+            function, names = getattr(self, role), PARAMETERS[role]
+            if function is None and role != "update":
+                continue
+            if isinstance(function, FinishMethod):
+                function, names = function.method, ("self", "session")
+            check_callable(function, role, names)
+            signature = signature_of(function, role, self._state)
+            if signature.parameters and signature.parameters[0].name == "self":
+                names = METHODS.get(role, names)
+            if role in MAY_TAKE_TIME and signature.takes_time:
+                names = (*names, "time")
+            check_call(signature, names)
+            check_annotations(signature, dict.fromkeys(names))
+            read.append((names, signature))
+        return read
 
 
 @explained()
@@ -235,63 +248,35 @@ def classes_of(
 # -- functions, checked -------------------------------------------------------------------------
 
 
-@attrs.frozen
-class _Role:
-    """A function of a session, and its parameters as its author would name them."""
-
-    name: str
-    signature: Signature
-    names: tuple[str, ...]
-
-
-def _role(role: str, function: Any, own: type[Any] | None) -> _Role:
-    names: tuple[str, ...] = PARAMETERS[role]
-    if isinstance(function, FinishMethod):
-        function, names = function.method, ("self", "session")
-    check_callable(function, role, names)
-    signature = signature_of(function, role, own)
-    if [one.name for one in signature.parameters[:1]] == ["self"]:
-        names = METHODS.get(role, names)
-    if role in MAY_TAKE_TIME and signature.takes_time:
-        names = (*names, "time")
-    return _Role(role, signature, names)
-
-
-def _places(roles: Iterable[_Role], *meanings: str) -> list[Place]:
-    """Return the annotations that say one thing: event, state, row, key or session."""
-    named = [
-        (name, place)
-        for role in roles
-        for name, place in (
-            *zip(role.names, role.signature.parameters, strict=False),
-            (RETURNS[role.name], role.signature.returned),
-        )
-    ]
-    return [
-        place
-        for name, place in named
-        if MEANS.get(name, name) in meanings and place.annotation not in (None, NoneType)
-    ]
+def _places(read: _Read) -> Mapping[str, list[Place]]:
+    """Return the annotations by what they say: the event, state, row, key or session."""
+    said = defaultdict(list)
+    for names, signature in read:
+        named = [*zip(names, signature.parameters, strict=False)]
+        for name, place in (*named, (RETURNS[signature.role], signature.returned)):
+            if place.annotation not in (None, NoneType):
+                said[MEANS.get(name, name)].append(place)
+    return said
 
 
 def _check_left_out(logic: Functions[Any, Any, Any]) -> None:
     """Check that `create` and `finish` can be done without, where they are left out."""
-    if logic.create is None:
-        _check_new_state(logic.state)
-    if logic.finish is None and logic.result is not logic.state:
+    state = logic.state
+    if logic.finish is None and logic.result is not state:
         found = f"`finish` is left out, so the state is the row, and {logic.result.__name__} is not"
         hint = "pass finish=..., or leave result out"
-        raise SpecError(with_hint(f"{found} {logic.state.__name__}", hint))
-
-
-def _check_new_state(state: type[Any]) -> None:
-    """Check that `State()` makes a state, and a new one each time."""
-    name = state.__name__
-    needed = _needed_fields(state)
+        raise SpecError(with_hint(f"{found} {state.__name__}", hint))
+    if logic.create is not None:
+        return
+    needed = [
+        one.name
+        for one in inspect.signature(state).parameters.values()
+        if one.default is one.empty and one.kind not in {one.VAR_POSITIONAL, one.VAR_KEYWORD}
+    ]
     if needed:
-        found = f"`create` is left out, and {name} cannot be made without {', '.join(needed)}"
-        hint = f"pass create=..., or give the fields of {name} defaults"
-        raise SpecError(with_hint(found, hint))
+        found = f"`create` is left out, and {state.__name__} cannot be made without"
+        hint = f"pass create=..., or give the fields of {state.__name__} defaults"
+        raise SpecError(with_hint(f"{found} {', '.join(needed)}", hint))
     for owner, shared in _shared_defaults(state):
         kind = type(shared.default).__name__
         found = f"`create` is left out, and all states would share one {kind}, the default of"
@@ -299,48 +284,32 @@ def _check_new_state(state: type[Any]) -> None:
         raise SpecError(with_hint(f"{found} `{owner}.{shared.name}`", hint))
 
 
-def _check_in_place(logic: Functions[Any, Any, Any], roles: Iterable[_Role]) -> None:
-    """Check that a function annotated to return nothing can change the state in place."""
-    if not is_frozen(logic.state):
-        return
-    state = logic.state.__name__
-    for role in roles:
-        if role.name in {"update", "merge"} and role.signature.returns_nothing:
-            who = f"`{role.name}` ({name_of(role.signature.function)})"
-            found = f"{who} returns None: it changes the state in place"
-            hint = f"return the new state, or make {state} with attrs.define"
-            raise SpecError(with_hint(f"{found}, and {state} is frozen", hint))
-
-
-def _needed_fields(cls: type[Any]) -> list[str]:
-    """Return what a class can't be made without."""
-    return [
-        one.name
-        for one in inspect.signature(cls).parameters.values()
-        if one.default is one.empty and one.kind not in {one.VAR_POSITIONAL, one.VAR_KEYWORD}
-    ]
+def _check_in_place(signature: Signature, state: type[Any]) -> None:
+    """Check that a function that is given a frozen state returns one."""
+    if signature.role in {"update", "merge"} and signature.returns_nothing:
+        found = f"{signature.returned} returns None: it changes the state in place"
+        hint = f"return the new state, or make {state.__name__} with attrs.define"
+        raise SpecError(with_hint(f"{found}, and {state.__name__} is frozen", hint))
 
 
 def _shared_defaults(cls: type[Any]) -> Iterator[tuple[str, "attrs.Attribute[Any]"]]:
     """Yield each field whose default can change and is one for all objects, with its class."""
     for field in attributes_of(cls):
         made = field.default.factory if isinstance(field.default, FACTORY) else None
-        if is_record(made):
+        if made is not None and is_record(made):
             yield from _shared_defaults(made)
         elif _can_change(field.default):
             yield cls.__name__, field
 
 
 def _can_change(value: object) -> bool:
-    if isinstance(value, list | dict | set | bytearray):
-        return True
     if isinstance(value, tuple):
-        return any(_can_change(item) for item in value)
+        return any(map(_can_change, value))
     cls: type[Any] = type(value)
     if not is_record(cls):
-        return False
-    names = [field.name for field in attributes_of(cls)]
-    return not is_frozen(cls) or any(_can_change(getattr(value, name)) for name in names)
+        return isinstance(value, list | dict | set | bytearray)
+    parts = [getattr(value, field.name) for field in attributes_of(cls)]
+    return not is_frozen(cls) or any(map(_can_change, parts))
 
 
 # -- a row for each event -----------------------------------------------------------------------

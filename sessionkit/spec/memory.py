@@ -11,7 +11,7 @@ from sessionkit.arguments import explained
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spec.base import set_derived
 from sessionkit.spec.functions import name_of
-from sessionkit.spec.options import read_columns
+from sessionkit.spec.options import read_first, read_last
 from sessionkit.spec.signatures import check_function, class_of
 from sessionkit.spec.views import Session
 from sessionkit.state._fields import fields_of
@@ -33,14 +33,6 @@ def _read_life(value: Duration) -> timedelta:
 
 def _read_lookback(value: Duration | None) -> timedelta | None:
     return None if value is None else duration_of(value, "lookback")
-
-
-def _read_first(value: object) -> dict[str, Any]:
-    return read_columns(value, "first")
-
-
-def _read_last(value: object) -> dict[str, Any]:
-    return read_columns(value, "last")
 
 
 @explained({"time_to_live": 'time_to_live="400 days"'})
@@ -87,8 +79,8 @@ class Memory(Generic[S_contra]):
     """
 
     time_to_live: timedelta = attrs.field(converter=_read_life)
-    first: Mapping[str, str] = attrs.field(factory=dict, converter=_read_first)
-    last: Mapping[str, str] = attrs.field(factory=dict, converter=_read_last)
+    first: Mapping[str, str] = attrs.field(factory=dict, converter=read_first)
+    last: Mapping[str, str] = attrs.field(factory=dict, converter=read_last)
     lookback: timedelta | None = attrs.field(default=None, converter=_read_lookback)
     remember: Callable[[Session[Any], S_contra], Any] | None = None
     _remembered: type[Any] | None = attrs.field(

@@ -31,18 +31,26 @@ def functions_of(cls: type[Any], **given: Callable[..., Any] | None) -> dict[str
     if not isinstance(cls, type):
         found = f"`SessionSpec.of` takes the state class, found {cls!r} ({type(cls).__name__})"
         raise SpecError(with_hint(found, "write SessionSpec.of(Visit, ...)"))
-    left = [role for role, function in given.items() if function is None]
-    methods = {role: getattr(cls, role) for role in left if callable(getattr(cls, role, None))}
-    if "finish" in methods:
-        methods["finish"] = FinishMethod(methods["finish"])
-    makes = inspect.getattr_static(cls, "create", None)
-    if "create" in methods and not isinstance(makes, classmethod | staticmethod):
-        text = f"`{cls.__name__}.create` makes a state, so there is none yet to call it on"
-        hint = "write `@classmethod` above `def create(cls, key, event): ...`"
-        raise SpecError(with_hint(text, hint))
-    functions: dict[str, Any] = {**given, **methods}
-    for role in [role for role, function in functions.items() if function is None]:
-        _check_near(cls, role)
+    functions: dict[str, Any] = given
+    for role, function in given.items():
+        method = getattr(cls, role, None)
+        if function is None and callable(method):
+            makes = inspect.getattr_static(cls, role)
+            if role == "create" and not isinstance(makes, classmethod | staticmethod):
+                found = f"`{cls.__name__}.create` makes a state, so there is none yet to call it on"
+                hint = "write `@classmethod` above `def create(cls, key, event): ...`"
+                raise SpecError(with_hint(found, hint))
+            functions[role] = FinishMethod(method) if role == "finish" else method
+    for name in dir(cls):
+        if name.startswith("_") or name in functions:
+            continue
+        method = inspect.getattr_static(cls, name)
+        for role, function in functions.items():
+            is_method = isinstance(method, FunctionType | classmethod | staticmethod)
+            if function is None and is_method and _is_slip(name, role):
+                found = f"`{cls.__name__}.{name}` would never be called, and there is no `{role}`"
+                hint = f"rename it `{role}`; or, if it's a helper of your own, `_{name}`"
+                raise SpecError(with_hint(found, hint))
     if functions["update"] is None:
         found = f"`{cls.__name__}` has no method `update`"
         hint = "write `def update(self, event: View) -> None: ...` in it"
@@ -50,30 +58,13 @@ def functions_of(cls: type[Any], **given: Callable[..., Any] | None) -> dict[str
     return functions
 
 
-def _check_near(cls: type[Any], role: str) -> None:
-    """Refuse a method that nothing would call, whose name is a role's but for a slip."""
-    for name in dir(cls):
-        method = inspect.getattr_static(cls, name)
-        is_method = isinstance(method, FunctionType | classmethod | staticmethod)
-        if is_method and not name.startswith("_") and _is_slip(name, role):
-            found = f"`{cls.__name__}.{name}` would never be called, and there is no `{role}`"
-            hint = f"rename it `{role}`; or, if it's a helper of your own, `_{name}`"
-            raise SpecError(with_hint(found, hint))
-
-
 def _is_slip(name: str, role: str) -> bool:
     """Return whether a letter is wrong, missing or too many, or two neighbours are swapped."""
-    places = range(len(role) + 1)
-    return any(
-        # As far as here both are the same; then a letter was added, left out, changed or swapped.
-        name[:at] == role[:at]
-        and (
-            name[at + 1 :] in {role[at:], role[at + 1 :]}
-            or name[at:] == role[at + 1 :]
-            or name[at:] == role[at : at + 2][::-1] + role[at + 2 :]
-        )
-        for at in places
-    )
+    same = 0
+    while name[same : same + 1] == role[same : same + 1] != "":
+        same += 1
+    rest, due = name[same:], role[same:]
+    return rest[1:] in {due, due[1:]} or rest in {due[1:], due[1::-1] + due[2:]}
 
 
 # For type checkers: what a state class looks like. They see the class, not an object of it, so the

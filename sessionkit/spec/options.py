@@ -33,15 +33,27 @@ CLOCKS: Final[dict[str, Clock]] = {"event": "event_time", "processing": "process
 # -- how an argument is read --------------------------------------------------------------------
 
 
-def read_columns(value: object, name: str) -> dict[str, Any]:
-    if not isinstance(value, Mapping) or not all(isinstance(column, str) for column in value):
-        found = f"`{name}` must be a dict of column names and types, found {value!r}"
-        raise SpecError(with_hint(found, f'write {name}={{"user_id": str}}'))
-    return dict(value)
+def _columns(value: object, name: str) -> dict[str, Any]:
+    if isinstance(value, Mapping) and all(isinstance(column, str) for column in value):
+        return dict(value)
+    found = f"`{name}` must be a dict of column names and types, found {value!r}"
+    raise SpecError(with_hint(found, f'write {name}={{"user_id": str}}'))
+
+
+def read_keys(value: Mapping[str, Any]) -> dict[str, Any]:
+    return _columns(value, "keys")
 
 
 def _read_passthrough(value: Mapping[str, Any]) -> dict[str, Any]:
-    return read_columns(value, "passthrough")
+    return _columns(value, "passthrough")
+
+
+def read_first(value: object) -> dict[str, Any]:
+    return _columns(value, "first")
+
+
+def read_last(value: object) -> dict[str, Any]:
+    return _columns(value, "last")
 
 
 def _read_id(value: str | Sequence[str] | None) -> tuple[str, ...] | None:

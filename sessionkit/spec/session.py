@@ -134,8 +134,12 @@ class SessionSpec(Spec[E, S, R]):
     row_kind: ClassVar = "session"
 
     def __attrs_post_init__(self) -> None:
-        classes = classes_of(self.logic, self.event_time, self.keys)
-        timeout, promised = one_timeout(self._gap, self.timeout), self._must_return()
+        logic, memory = self.logic, self.memory
+        classes = classes_of(logic, self.event_time, self.keys)
+        promised = logic.must_return if isinstance(logic, Functions) else frozenset[str]()
+        if isinstance(memory, Memory):
+            promised |= memory.must_return
+        timeout = one_timeout(self._gap, self.timeout)
         set_derived(self, timeout=timeout, _gap=None, must_return=promised, **classes)
         self._check()
         check_shared(self)
@@ -162,12 +166,6 @@ class SessionSpec(Spec[E, S, R]):
             check_memory(self.memory, logic, self.keys, self.result)
         if self.revises:
             check_revisions(logic, self.lateness, self.results, order)
-
-    def _must_return(self) -> frozenset[str]:
-        logic, memory = self.logic, self.memory
-        if not isinstance(logic, Functions):
-            return frozenset()
-        return logic.must_return | (memory.must_return if isinstance(memory, Memory) else set())
 
     @cached_property
     def functions(self) -> Functions[E, S, R]:
@@ -229,9 +227,10 @@ class SessionSpec(Spec[E, S, R]):
 
     @cached_property
     def rejected_columns(self) -> tuple[str, ...]:
-        shared = self.event_time if isinstance(self.logic, Events) else None
-        names = tuple(name for name in REJECTED_COLUMNS if not name == shared == "event_time")
-        return (*names, NUMBER_COLUMN) if self.results.with_events else names
+        names = [*REJECTED_COLUMNS]
+        if isinstance(self.logic, Events) and self.event_time == "event_time":
+            names.remove("event_time")
+        return (*names, NUMBER_COLUMN) if self.results.with_events else tuple(names)
 
     @cached_property
     def rules(self) -> SessionRules | None:

@@ -25,36 +25,20 @@ from sessionkit.state._fields import is_record
 
 MAY_TAKE_TIME: Final = ("create", "update")
 MAY_YIELD: Final = ("finish", "process", "on_timer")
-MISSING: Final = inspect.Parameter.empty
+NOT_SAID: Final = inspect.Parameter.empty
 POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 @attrs.frozen
 class Place:
-    """
-    A parameter that a function takes by position, or what it returns.
+    """A parameter that a function takes by position, or what it returns."""
 
-    Attributes:
-        role: What the function is to the spec, such as `update`.
-        function: The function.
-        own: The class whose method it is, if any: what `Self` is.
-        name: The name of the parameter.
-        annotation: What is said of it; None where that is nothing.
-        is_needed: Whether the parameter has no default.
-    """
-
-    role: str
+    role: str  # what the function is to the spec, such as `update`
     function: Callable[..., Any]
-    own: type[Any] | None
+    own: type[Any] | None  # the class whose method it is, if any: what `Self` is
     name: str
-    annotation: Any
-    is_needed: bool
-
-    @property
-    def classes(self) -> list[type[Any]]:
-        """The attrs classes that the annotation names, but for a `KeyState` of anything."""
-        named = _classes_in(self.annotation, self.own)
-        return [cls for cls in named if not cls.__module__.startswith("sessionkit.")]
+    annotation: Any  # None where nothing is said
+    is_needed: bool = True  # whether the parameter has no default
 
     @cached_property
     def cls(self) -> type[Any] | None:
@@ -66,7 +50,7 @@ class Place:
     @property
     def declared(self) -> str:
         """The parameter as its author wrote it, with the last parts of the names of classes."""
-        of = _classes_in(self.annotation, None) if get_args(self.annotation) else []
+        of = classes_in(self.annotation) if get_args(self.annotation) else []
         inside = f"[{', '.join(cls.__name__ for cls in of)}]" if of else ""
         return self.name if self.cls is None else f"{self.name}: {self.cls.__name__}{inside}"
 
@@ -76,34 +60,22 @@ class Place:
 
 @attrs.frozen
 class Signature:
-    """
-    A function, and what it says of itself.
-
-    Attributes:
-        role: What it is to the spec, such as `update`.
-        function: The function.
-        parameters: Those that it takes by position.
-        returned: What it returns.
-        inspected: Python's own signature; None where it can't tell.
-        plain: The function that Python runs in the end; None where that is a builtin.
-        always_returns: Whether it is annotated to return one object of a class, and never None.
-    """
+    """A function, and what it says of itself."""
 
     role: str
     function: Callable[..., Any]
     parameters: Sequence[Place]
     returned: Place
-    inspected: inspect.Signature | None
-    plain: Callable[..., Any] | None
-    always_returns: bool
+    inspected: inspect.Signature | None  # None where Python can't tell
+    plain: FunctionType | None  # what Python runs in the end; None where that is a builtin
+    always_returns: bool  # whether it's annotated to return one object of a class, and never None
 
     @property
     def takes_time(self) -> bool:
         """Whether the third parameter is `time`, or is needed and annotated `datetime`."""
-        return any(
-            one.name == "time" or (one.is_needed and one.annotation is datetime)
-            for one in self.parameters[2:3]
-        )
+        for one in self.parameters[2:3]:
+            return one.name == "time" or (one.is_needed and one.annotation is datetime)
+        return False
 
     @property
     def returns_nothing(self) -> bool:
@@ -119,52 +91,48 @@ def signature_of(function: Any, role: str = "", own: type[Any] | None = None) ->
     try:
         inspected = inspect.signature(function)
     except (TypeError, ValueError):
-        inspected = None
-    known = () if inspected is None else inspected.parameters.values()
-    positional = [one for one in known if one.kind in POSITIONAL]
-    raw = {one.name: one.annotation for one in positional}
-    if inspected is not None:
-        raw["return"] = inspected.return_annotation
-    plain = _plain(function)
-    said = _resolved({name: one for name, one in raw.items() if one is not MISSING}, plain)
-    parameters = [
-        Place(role, function, own, one.name, said.get(one.name), one.default is MISSING)
-        for one in positional
-    ]
-    returned = Place(role, function, own, "return", said.get("return"), is_needed=True)
+        returned = Place(role, function, own, "return", None)
+        return Signature(role, function, (), returned, None, None, always_returns=False)
+    plain = function
+    while isinstance(plain, functools.partial):
+        plain = plain.func
+    plain = inspect.unwrap(plain)
+    if not inspect.isroutine(plain):
+        plain = getattr(type(plain), "__call__", None)  # noqa: B004 (what a call would run)
+    plain = getattr(plain, "__func__", plain)
+    plain = plain if isinstance(plain, FunctionType) else None
+    raw, positional = {}, []
+    for one in inspected.parameters.values():
+        if one.kind in POSITIONAL:
+            raw[one.name] = one.annotation
+            positional.append(one)
+    said = _resolved({**raw, "return": inspected.return_annotation}, plain)
+    parameters = []
+    for one in positional:
+        is_needed = one.default is NOT_SAID
+        parameters.append(Place(role, function, own, one.name, said.get(one.name), is_needed))
+    returned = Place(role, function, own, "return", said.get("return"))
     promised = returned.annotation not in (None, NoneType) and _is_object(returned.annotation)
     return Signature(role, function, parameters, returned, inspected, plain, promised)
 
 
-def _plain(function: Any) -> FunctionType | None:
-    """Return the function that Python runs in the end; None where that is a builtin."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    function = inspect.unwrap(function)
-    if not inspect.isroutine(function):
-        function = getattr(type(function), "__call__", None)  # noqa: B004 (what a call would run)
-    function = getattr(function, "__func__", function)
-    return function if isinstance(function, FunctionType) else None
-
-
-def _resolved(raw: dict[str, Any], plain: FunctionType | None) -> dict[str, Any]:
-    """Return annotations with texts replaced by what they name, each where that is known."""
-    if not raw:
-        return raw
+def _resolved(raw: Mapping[str, Any], plain: FunctionType | None) -> dict[str, Any]:
+    """Return what annotations say, with texts replaced by what they name, where that is known."""
 
     def carrier() -> None: ...
 
-    carrier.__annotations__ = raw
-    try:
-        # The names that the function sees: those of its module, and of the functions around it.
-        of_module = {} if plain is None else plain.__globals__
-        around = {} if plain is None else dict(inspect.getclosurevars(plain).nonlocals)
-        return typing.get_type_hints(carrier, of_module, around)
-    except (NameError, TypeError, AttributeError, SyntaxError):
-        if len(raw) == 1:
-            return raw
-        each = [_resolved({name: annotation}, plain) for name, annotation in raw.items()]
-        return {name: annotation for one in each for name, annotation in one.items()}
+    # The names that the function sees: those of its module, and of the functions around it.
+    of_module = {} if plain is None else plain.__globals__
+    around = {} if plain is None else dict(inspect.getclosurevars(plain).nonlocals)
+    said: dict[str, Any] = {}
+    for name, annotation in raw.items():
+        if annotation is not NOT_SAID:
+            carrier.__annotations__ = said_here = {name: annotation}
+            try:
+                said |= typing.get_type_hints(carrier, of_module, around)
+            except (NameError, TypeError, AttributeError, SyntaxError):
+                said |= said_here
+    return said
 
 
 def _ends_in_none(plain: Callable[..., Any]) -> bool:
@@ -172,13 +140,6 @@ def _ends_in_none(plain: Callable[..., Any]) -> bool:
     steps = list(dis.get_instructions(plain))
     ends = [(before, end) for before, end in pairwise(steps) if end.opname.startswith("RETURN_")]
     return bool(ends) and all(_is_none(before, end) for before, end in ends)
-
-
-def _is_object(annotation: Any) -> bool:
-    origin = get_origin(annotation)
-    if origin in {Union, UnionType}:
-        return all(map(_is_object, get_args(annotation)))
-    return annotation is typing.Self or is_record(origin or annotation)
 
 
 def _is_none(before: dis.Instruction, end: dis.Instruction) -> bool:
@@ -189,26 +150,34 @@ def _is_none(before: dis.Instruction, end: dis.Instruction) -> bool:
     return end.opname == "RETURN_VALUE" and is_constant and not end.is_jump_target
 
 
+def _is_object(annotation: Any) -> bool:
+    origin = get_origin(annotation)
+    if origin in {Union, UnionType}:
+        return all(map(_is_object, get_args(annotation)))
+    return annotation is typing.Self or is_record(origin or annotation)
+
+
 # -- the classes that annotations name ----------------------------------------------------------
 
 
-def _classes_in(annotation: Any, own: type[Any] | None) -> list[type[Any]]:
-    """Return the attrs classes that an annotation names, also inside of `list[...]` or `| None`."""
+def classes_in(annotation: Any, own: type[Any] | None = None) -> list[type[Any]]:
+    """Return the users' classes in an annotation, also inside of `list[...]` or `| None`."""
     if annotation is typing.Self:
         annotation = own
     arguments = get_args(annotation)
     if not arguments:
-        return [annotation] if is_record(annotation) else []
-    if typing.get_origin(annotation) is Generator:
+        is_own = is_record(annotation) and not annotation.__module__.startswith("sessionkit.")
+        return [annotation] if is_own else []
+    if get_origin(annotation) is Generator:
         arguments = arguments[:1]
-    return [cls for argument in arguments for cls in _classes_in(argument, own)]
+    return [cls for argument in arguments for cls in classes_in(argument, own)]
 
 
 def class_of(name: str, given: type[Any] | None, places: Collection[Place], hint: str) -> type[Any]:
     """Return a class of a spec: the one that was given, or else the one that annotations say."""
     named: dict[type[Any], Place] = {}
     for place in places:
-        for cls in place.classes:
+        for cls in classes_in(place.annotation, place.own):
             named.setdefault(cls, place)
     if given is None:
         # Of those that they name, the one below all others.
@@ -216,7 +185,7 @@ def class_of(name: str, given: type[Any] | None, places: Collection[Place], hint
             if all(issubclass(cls, other) for other in named):
                 return cls
         raise SpecError(_not_inferred(name, places, named, hint))
-    if is_record(given) and named:
+    if named and given not in [*named] and is_record(given):
         _check_related(name, given, named)
     return given
 
@@ -290,17 +259,15 @@ def check_function(function: object, role: str, **parameters: Any) -> Signature:
     return signature
 
 
-def check_callable(function: object, role: str, parameters: Collection[str]) -> None:
+def check_callable(function: Any, role: str, parameters: Collection[str]) -> None:
     wanted = f"{role}({', '.join(parameters)})"
     if not callable(function):
         found = f"`{role}` must be a function, found {function!r} ({type(function).__name__})"
         raise SpecError(with_hint(found, f"write `def {wanted}: ...` and pass its name"))
-    if any(
-        inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one)
-        for one in (function, getattr(function, "__call__", None))  # noqa: B004
-    ):
-        found = f"`{role}` must be a plain function, found the async {name_of(function)}"
-        raise SpecError(with_hint(found, "write it with `def`"))
+    for one in (function, function.__call__):
+        if inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one):
+            found = f"`{role}` must be a plain function, found the async {name_of(function)}"
+            raise SpecError(with_hint(found, "write it with `def`"))
     if inspect.isgeneratorfunction(function) and role not in MAY_YIELD:
         found = f"`{role}` must return a value, found the generator {name_of(function)}"
         raise SpecError(with_hint(found, "write `return` in place of `yield`"))
@@ -308,9 +275,13 @@ def check_callable(function: object, role: str, parameters: Collection[str]) -> 
 
 def check_call(signature: Signature, parameters: Collection[str]) -> None:
     """Check that a function takes these arguments by position, and returns what it says."""
-    if signature.always_returns:
-        _check_return(signature)
-    role, function = signature.role, signature.function
+    role, function, plain = signature.role, signature.function, signature.plain
+    if plain is not None and signature.always_returns and not inspect.isgeneratorfunction(plain):
+        said = signature.returned.annotation
+        if _ends_in_none(plain):
+            shown = getattr(said, "__name__", said)
+            found = f"{signature.returned} is annotated `-> {shown}`, and returns nothing"
+            raise SpecError(with_hint(found, "end it with `return ...`"))
     if signature.inspected is None:
         return
     try:
@@ -326,44 +297,38 @@ def check_call(signature: Signature, parameters: Collection[str]) -> None:
         raise SpecError(with_hint(found, hint)) from None
 
 
-def _check_return(signature: Signature) -> None:
-    """Check that a function which is annotated to return an object has a `return` that does."""
-    plain, said = signature.plain, signature.returned.annotation
-    if plain is not None and not inspect.isgeneratorfunction(plain) and _ends_in_none(plain):
-        shown = getattr(said, "__name__", said)
-        found = f"`{signature.role}` ({name_of(signature.function)}) is annotated `-> {shown}`"
-        raise SpecError(with_hint(f"{found}, and returns nothing", "end it with `return ...`"))
-
-
 def check_annotations(signature: Signature, parameters: Mapping[str, Any]) -> None:
-    """Check the order of the parameters, and their classes where these are known."""
-    check_order(signature, parameters)
+    """
+    Check the order of the parameters, and their classes where these are known.
+
+    The order is that which their annotations say, or else their names.
+    """
+    wanted, role, function = [*parameters], signature.role, signature.function
+    places: list[int] = []
+    for one in signature.parameters[: len(wanted)]:
+        meant = [one.name] if one.name in parameters else []
+        if one.cls is not None:
+            fits = [
+                name
+                for name, given in parameters.items()
+                if given is not None and issubclass(get_origin(given) or given, one.cls)
+            ]
+            meant = fits if len(fits) == 1 else meant
+        places += map(wanted.index, meant)
+    if places != sorted(places):
+        shown = ", ".join(one.declared for one in signature.parameters)
+        call = f"{role}({', '.join(wanted)})"
+        found = f"`{role}` must take {call}, found another order: {name_of(function)}({shown})"
+        raise SpecError(with_hint(found, f"write `def {call}: ...`"))
     for one, (meaning, given) in zip(signature.parameters, parameters.items(), strict=False):
         said, cls = one.cls, get_origin(given) or given
         if given is None or said is None or issubclass(cls, said):
             continue
-        found = f"`{signature.role}` is given a {cls.__name__} as its {meaning}, but "
-        found += f"{name_of(signature.function)} declares `{one.declared}`"
-        of = _classes_in(one.annotation, None) if get_args(given) else []
+        found = f"`{role}` is given a {cls.__name__} as its {meaning}, but "
+        found += f"{name_of(function)} declares `{one.declared}`"
+        of = classes_in(one.annotation) if get_args(given) else []
         hint = f"declare `{one.name}: {cls.__name__}{f'[{of[0].__name__}]' if of else ''}`"
         if is_again(said, cls):
             found += ", as the class was before it was defined again"
             hint = "define the function again too; in a notebook, run its cell again"
         raise SpecError(with_hint(found, hint))
-
-
-def check_order(signature: Signature, parameters: Mapping[str, Any]) -> None:
-    """Refuse parameters in another order, as their annotations say it, or else their names."""
-    wanted = [*parameters]
-    classes = {name: get_origin(given) or given for name, given in parameters.items() if given}
-    meant = []
-    for one in signature.parameters[: len(wanted)]:
-        said = one.cls if classes else None
-        fits = [name for name, cls in classes.items() if issubclass(cls, said)] if said else []
-        meant += fits if len(fits) == 1 else [one.name]
-    known = [name for name in meant if name in wanted]
-    if known != sorted(known, key=wanted.index):
-        role, shown = signature.role, ", ".join(one.declared for one in signature.parameters)
-        found = f"`{role}` must take {role}({', '.join(wanted)}), found another order: "
-        hint = f"write `def {role}({', '.join(wanted)}): ...`"
-        raise SpecError(with_hint(f"{found}{name_of(signature.function)}({shown})", hint))

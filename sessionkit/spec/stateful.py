@@ -17,6 +17,7 @@ from sessionkit.spec.signatures import (
     check_function,
     check_key_annotation,
     class_of,
+    classes_in,
 )
 from sessionkit.spec.views import BatchTimes, KeyState, KeyTimes, TimerRules
 from sessionkit.state._codec import codec_of
@@ -228,7 +229,7 @@ def _places(signatures: Mapping[str, Signature], **positions: int | None) -> lis
 
 def _check_views(places: Sequence[Place], state: type[Any] | None) -> None:
     """Check that what the annotations put in a `KeyState` is a class, not a list of it."""
-    classes = [cls for place in places for cls in place.classes] + [state]
+    classes = [cls for place in places for cls in classes_in(place.annotation, place.own)] + [state]
     above = {cls for each in classes for cls in getattr(each, "__mro__", ())} | {Any, NoneType}
     for place in places:
         for held in _held(place.annotation):

@@ -14,7 +14,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sessionkit.errors import StateMismatchError, StateValueError, with_hint
-from sessionkit.state._collections import AttrsType, DictType, Field, ListType, inner_type
+from sessionkit.state._collections import (
+    AttrsType,
+    DictType,
+    Field,
+    ListType,
+    arrow_schema,
+    inner_type,
+)
 from sessionkit.state._fields import fields_of
 from sessionkit.state._scalars import EnumType
 from sessionkit.state._types import Convert, FieldType, Form, same
@@ -34,7 +41,7 @@ class ClassCodec:
     @cached_property
     def schema(self) -> pa.Schema:
         """The Arrow schema: a column for each field."""
-        return pa.schema([pa.field(field.name, field.type.arrow) for field in self.type.fields])
+        return arrow_schema(self.type.fields)
 
     def encode(self, objects: Sequence[Any]) -> list[pa.Array]:
         """Return one Arrow array for each field; a `StateValueError` names the path of a misfit."""

@@ -220,7 +220,7 @@ class AttrsType(FieldType):
 
     @property
     def arrow(self) -> pa.DataType:
-        return pa.struct([pa.field(field.name, field.type.arrow) for field in self.fields])
+        return pa.struct(list(arrow_schema(self.fields)))
 
     def coerce(self, value: Any, path: str) -> Any:
         """Accept an object of exactly this class; a subclass would lose its own fields."""
@@ -239,6 +239,10 @@ class AttrsType(FieldType):
     def load(self, value: Mapping[str, Any]) -> Any:
         # Spark's JSON omits fields that are null.
         return self.build(*(_load(field.type, value.get(field.name)) for field in self.fields))
+
+
+def arrow_schema(fields: Iterable[Field]) -> pa.Schema:
+    return pa.schema([pa.field(field.name, field.type.arrow) for field in fields])
 
 
 def forms_of(fields: Iterable[Field]) -> dict[str, Form]:

@@ -6,11 +6,11 @@ Their fields become typed ones. Ambiguous annotations are refused, never guessed
 
 import dataclasses
 import types
-from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from decimal import Decimal
 from enum import Enum
 from functools import lru_cache, partial
+from types import NoneType
 from typing import (
     Annotated,
     Any,
@@ -76,18 +76,21 @@ def is_frozen(cls: type[Any]) -> bool:
 
 def attributes_of(cls: Any) -> Attributes:
     """Return the fields of a class with their types; those of a dataclass as attrs has them."""
-    if attrs.has(cls):
-        attrs.resolve_types(cls, include_extras=True)
-        return cast("Attributes", attrs.fields(cls))
-    return _of_dataclass(cls)
+    if not attrs.has(cls):
+        return _of_dataclass(cls)
+    attrs.resolve_types(cls, include_extras=True)
+    return cast("Attributes", attrs.fields(cls))
 
 
 @lru_cache(maxsize=256)
 def _of_dataclass(cls: Any) -> Attributes:
-    hints = get_type_hints(cls, include_extras=True)
-    made = {
-        one.name: attrs.field(
-            default=_dataclass_default(one),
+    hints, made = get_type_hints(cls, include_extras=True), {}
+    for one in dataclasses.fields(cls):
+        default: Any = attrs.NOTHING if one.default is dataclasses.MISSING else one.default
+        if one.default_factory is not dataclasses.MISSING:
+            default = attrs.Factory(one.default_factory)
+        made[one.name] = attrs.field(
+            default=default,
             init=one.init,
             repr=one.repr,
             eq=one.compare,
@@ -95,15 +98,7 @@ def _of_dataclass(cls: Any) -> Attributes:
             type=hints[one.name],
             alias=one.name,
         )
-        for one in dataclasses.fields(cls)
-    }
     return cast("Attributes", attrs.fields(attrs.make_class(cls.__name__, made)))
-
-
-def _dataclass_default(field: "dataclasses.Field[Any]") -> Any:
-    if field.default_factory is not dataclasses.MISSING:
-        return attrs.Factory(field.default_factory)
-    return attrs.NOTHING if field.default is dataclasses.MISSING else field.default
 
 
 # -- fields --
@@ -121,8 +116,8 @@ class _Place:
         self.problems.append(f"`{self.path}`: {_spelled(annotation)} can't be stored; {hint}")
         return SCALARS[int]
 
-    def inside(self, part: str, *classes: type) -> "_Place":
-        return _Place(self.path + part, (*self.above, *classes), self.problems)
+    def inside(self, part: str) -> "_Place":
+        return _Place(self.path + part, self.above, self.problems)
 
 
 def fields_of(cls: type[Any]) -> AttrsType:
@@ -134,8 +129,8 @@ def fields_of(cls: type[Any]) -> AttrsType:
 
 
 @lru_cache(maxsize=256)
-def _compiled(cls: Hashable) -> AttrsType:
-    place = _Place(_spelled(cls))
+def _compiled(cls: Any) -> AttrsType:
+    place = _Place(cls.__name__)
     found = _attrs_type(cls, place)
     if place.problems:
         lines = "\n  ".join([f"`{place.path}` can't be stored:", *place.problems])
@@ -152,27 +147,6 @@ def field_type(annotation: Any, path: str) -> FieldType:
     return found
 
 
-def _attrs_type(cls: Any, place: _Place) -> AttrsType:
-    attributes = _attributes(cls, place)
-    former = {one.name: _former_names(one) for one in attributes}
-    taken = Counter([*former, *(name for names in former.values() for name in {*(names or ())})])
-    fields = []
-    for attribute in attributes:
-        at = place.inside(f".{attribute.name}", cls)
-        if not attribute.init:
-            at.refuse("a field with init=False", "make it an argument of __init__")
-        elif attribute.type is None:
-            at.refuse("a field without a type", "annotate it")
-        else:
-            kind, alias = _read(attribute.type, at), attribute.alias or attribute.name
-            names = former[attribute.name]
-            fields.append(Field(attribute.name, kind, alias, _default(attribute), names))
-            for name in [name for name in names or () if taken[name] > 1][:1]:
-                found = f"`{name}` is, or was, another field too"
-                at.problems.append(f"`{at.path}`: {found}; a former name belongs to one field")
-    return AttrsType(cls, tuple(fields), _builder(cls, attributes))
-
-
 def _attributes(cls: Any, place: _Place) -> Attributes:
     if not is_record(cls):
         place.refuse(cls, "decorate the class with @attrs.define")
@@ -187,27 +161,44 @@ def _attributes(cls: Any, place: _Place) -> Attributes:
     return ()
 
 
-def _default(attribute: "attrs.Attribute[Any]") -> Callable[[], Any] | None:
-    """Return what makes the default of a field; None where it needs the other fields."""
-    default: Any = attribute.default
-    if isinstance(default, FACTORY):
-        return None if default.takes_self else default.factory
-    return None if default is attrs.NOTHING else partial(same, default)
+def _attrs_type(cls: Any, place: _Place) -> AttrsType:
+    fields, names, is_named = [], [], False
+    for attribute in _attributes(cls, place):
+        at = _Place(f"{place.path}.{attribute.name}", (*place.above, cls), place.problems)
+        former = _former_names(attribute.type) if get_origin(attribute.type) is Annotated else None
+        names += [attribute.name, *{*(former or ())}]
+        is_named = is_named or attribute.kw_only
+        if not attribute.init:
+            at.refuse("a field with init=False", "make it an argument of __init__")
+        elif attribute.type is None:
+            at.refuse("a field without a type", "annotate it")
+        else:
+            kind, alias = _read(attribute.type, at), attribute.alias or attribute.name
+            default: Any = attribute.default
+            make: Callable[[], Any] | None = partial(same, default)
+            if isinstance(default, FACTORY):
+                # One that needs the other fields makes none for a stored object.
+                make = None if default.takes_self else default.factory
+            elif default is attrs.NOTHING:
+                make = None
+            fields.append(Field(attribute.name, kind, alias, make, former))
+    for field in fields:
+        if field.former and max(map(names.count, field.former)) > 1:
+            name = max(field.former, key=names.count)
+            found = f"`{place.path}.{field.name}`: `{name}` is, or was, another field too"
+            place.problems.append(f"{found}; a former name belongs to one field")
+    build = partial(_built, cls, [field.alias for field in fields]) if is_named else cls
+    return AttrsType(cls, tuple(fields), build)
 
 
-def _former_names(attribute: "attrs.Attribute[Any]") -> tuple[str, ...] | None:
+def _built(cls: type[Any], names: Sequence[str], *values: Any) -> Any:
+    return cls(**dict(zip(names, values, strict=True)))
+
+
+def _former_names(annotation: Any) -> tuple[str, ...] | None:
     """Return what a field was called before; None where nothing says so."""
-    notes = get_args(attribute.type)[1:] if get_origin(attribute.type) is Annotated else ()
-    said = [note.names for note in notes if isinstance(note, RenamedFrom)]
+    said = [note.names for note in get_args(annotation) if isinstance(note, RenamedFrom)]
     return tuple(name for names in said for name in names) if said else None
-
-
-def _builder(cls: type[Any], attributes: Attributes) -> Callable[..., Any]:
-    """Return a function that builds an object from the values of its fields, in order."""
-    if not any(attribute.kw_only for attribute in attributes):
-        return cls
-    names = [attribute.alias or attribute.name for attribute in attributes]
-    return lambda *values: cls(**dict(zip(names, values, strict=True)))
 
 
 def _read(annotation: Any, place: _Place) -> FieldType:
@@ -223,7 +214,11 @@ def _read(annotation: Any, place: _Place) -> FieldType:
     if origin is Annotated:
         return _annotated(*inside, place=place)
     if origin in {Union, types.UnionType}:
-        return _optional(annotation, place)
+        others = [part for part in inside if part is not NoneType]
+        if len(others) != 1 or len(others) == len(inside):
+            hint = "a union other than with None is ambiguous: use one type, or an attrs class"
+            return place.refuse(annotation, hint)
+        return OptionalType(_read(others[0], place))
     if origin in {list, dict, tuple} and (inside or annotation == tuple[()]):
         return _collection(origin, inside, place)
     return place.refuse(annotation, HINTS.get(origin or annotation, KNOWN))
@@ -231,7 +226,12 @@ def _read(annotation: Any, place: _Place) -> FieldType:
 
 def _class(cls: type[Any], place: _Place) -> FieldType:
     if issubclass(cls, Enum):
-        return _enum(cls, place)
+        values = [member.value for member in cls]
+        if values and all(type(value) is str for value in values):
+            return EnumType(cls, StrType())
+        if values and all(type(value) is int and INT64[0] <= value <= INT64[1] for value in values):
+            return EnumType(cls, IntType())
+        return place.refuse(cls, "give every member a str value, or every member a 64-bit int")
     if not is_record(cls):
         return place.refuse(cls, HINTS.get(cls, KNOWN))
     if cls in place.above:
@@ -249,14 +249,6 @@ def _annotated(inner: Any, *notes: Any, place: _Place) -> FieldType:
     return digits[0]
 
 
-def _optional(annotation: Any, place: _Place) -> FieldType:
-    others = [part for part in get_args(annotation) if part is not type(None)]
-    if len(others) != 1 or len(others) == len(get_args(annotation)):
-        hint = "a union other than with None is ambiguous: use one type, or an attrs class"
-        return place.refuse(annotation, hint)
-    return OptionalType(_read(others[0], place))
-
-
 def _collection(origin: Any, inside: tuple[Any, ...], place: _Place) -> FieldType:
     if origin is list or (origin is tuple and inside[1:] == (Ellipsis,)):
         return ListType(_read(inside[0], place.inside("[]")), origin)
@@ -270,15 +262,6 @@ def _collection(origin: Any, inside: tuple[Any, ...], place: _Place) -> FieldTyp
     if key.facts is None or isinstance(key, FloatType):
         at.refuse(inside[0], "use a key that is equal to itself, such as str")
     return DictType(key, _read(inside[1], place.inside("[]")))
-
-
-def _enum(cls: type[Enum], place: _Place) -> FieldType:
-    values = [member.value for member in cls]
-    if values and all(type(value) is str for value in values):
-        return EnumType(cls, StrType())
-    if values and all(type(value) is int and INT64[0] <= value <= INT64[1] for value in values):
-        return EnumType(cls, IntType())
-    return place.refuse(cls, "give every member a str value, or every member a 64-bit int")
 
 
 def _spelled(annotation: Any) -> str:
