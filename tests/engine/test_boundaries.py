@@ -1,5 +1,7 @@
 """The boundary rules, pinned one microsecond and one millisecond to either side of equality."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -31,6 +33,43 @@ INSTANTS_US = st.integers(1, 250_000_000_000_000_000)
 WATERMARKS_MS = st.integers(0, 250_000_000_000_000)
 
 
+RULES = {
+    "an event at the end of a session joins it": (
+        lambda us: starts_new_session(us, MOMENT_US, gap_inclusive=True),
+        [False, False, False, True, True],
+    ),
+    "under gap_inclusive=False it begins one": (
+        lambda us: starts_new_session(us, MOMENT_US, gap_inclusive=False),
+        [False, False, True, True, True],
+    ),
+    "a session is over when the watermark reaches its end": (
+        lambda us: is_over(MOMENT_US, us),
+        [False, False, True, True, True],
+    ),
+    "an event is late when a session of it alone would be over": (
+        lambda us: is_late(MOMENT_US, us),
+        [False, False, True, True, True],
+    ),
+    "in time order it is late when the watermark reaches it": (
+        lambda us: is_late_in_order(MOMENT_US, us),
+        [False, False, True, True, True],
+    ),
+    "a named timer goes off once its clock is past it": (
+        lambda us: has_passed(MOMENT_US, us),
+        [False, False, False, True, True],
+    ),
+}
+
+
+@pytest.mark.parametrize(("rule", "expected"), RULES.values(), ids=RULES)
+def test_each_rule_has_its_side_of_equality(rule: Any, expected: list[bool]) -> None:
+    """For one instant, and for many at once."""
+    instants_us = [MOMENT_US + step_us for step_us in STEPS_US]
+
+    assert expected == [rule(us) for us in instants_us]
+    assert expected == rule(np.array(instants_us)).tolist()
+
+
 def test_a_window_ends_one_gap_after_its_event() -> None:
     """The end of an event's own window is its time plus the gap, to the microsecond."""
     assert MOMENT_US + 1_800_000_001 == window_end(MOMENT_US, 1_800_000_001)
@@ -41,77 +80,6 @@ def test_each_event_may_have_a_gap_of_its_own() -> None:
     events_us = np.array([10, 20])
     assert [15, 25] == window_end(events_us, 5).tolist()
     assert [15, 22] == window_end(events_us, np.array([5, 2])).tolist()
-
-
-@pytest.mark.parametrize(
-    ("step_us", "expected"), list(zip(STEPS_US, [False, False, False, True, True], strict=True))
-)
-def test_an_event_at_the_end_of_a_session_joins_it(step_us: int, expected: bool) -> None:
-    """An event starts a session only where it lies behind the end of the one before."""
-    assert expected is starts_new_session(MOMENT_US + step_us, MOMENT_US, gap_inclusive=True)
-
-
-@pytest.mark.parametrize(
-    ("step_us", "expected"), list(zip(STEPS_US, [False, False, True, True, True], strict=True))
-)
-def test_an_event_at_the_end_of_a_session_splits_where_asked_to(
-    step_us: int, expected: bool
-) -> None:
-    """Under `gap_inclusive=False` an event exactly one gap later starts a session."""
-    assert expected is starts_new_session(MOMENT_US + step_us, MOMENT_US, gap_inclusive=False)
-
-
-@pytest.mark.parametrize(
-    ("step_us", "expected"), list(zip(STEPS_US, [False, False, True, True, True], strict=True))
-)
-def test_a_session_is_over_when_the_watermark_reaches_its_end(step_us: int, expected: bool) -> None:
-    """The end is exclusive: a watermark equal to it closes the session."""
-    assert expected is is_over(MOMENT_US, MOMENT_US + step_us)
-
-
-@pytest.mark.parametrize(
-    ("step_us", "expected"), list(zip(STEPS_US, [False, False, True, True, True], strict=True))
-)
-def test_an_event_is_late_when_the_watermark_reaches_the_end_of_its_window(
-    step_us: int, expected: bool
-) -> None:
-    """An event is late from the moment at which a session of it alone would be over."""
-    assert expected is is_late(MOMENT_US, MOMENT_US + step_us)
-
-
-@pytest.mark.parametrize(
-    ("step_us", "expected"), list(zip(STEPS_US, [False, False, True, True, True], strict=True))
-)
-def test_an_event_in_order_is_late_when_the_watermark_reaches_it(
-    step_us: int, expected: bool
-) -> None:
-    """In event-time order an event at the watermark is late, and a held one has its turn."""
-    assert expected is is_late_in_order(MOMENT_US, MOMENT_US + step_us)
-
-
-@pytest.mark.parametrize(
-    ("step_us", "expected"), list(zip(STEPS_US, [False, False, False, True, True], strict=True))
-)
-def test_a_named_timer_goes_off_once_its_clock_is_past_it(step_us: int, expected: bool) -> None:
-    """Strictly past, as Spark's own timeouts: a clock equal to it is not enough."""
-    assert expected is has_passed(MOMENT_US, MOMENT_US + step_us)
-
-
-def test_many_instants_are_judged_as_one_is() -> None:
-    """On arrays every rule gives what it gives for the single instants."""
-    steps_us = [MOMENT_US + step_us for step_us in STEPS_US]
-    instants_us, ends_us = np.array(steps_us), np.full(len(steps_us), MOMENT_US)
-    for joins in (True, False):
-        alone = [starts_new_session(us, MOMENT_US, gap_inclusive=joins) for us in steps_us]
-        together = starts_new_session(instants_us, ends_us, gap_inclusive=joins)
-        assert alone == together.tolist()
-    assert [is_over(us, MOMENT_US) for us in steps_us] == is_over(instants_us, MOMENT_US).tolist()
-    assert [is_late(us, MOMENT_US) for us in steps_us] == is_late(instants_us, MOMENT_US).tolist()
-    assert [is_late_in_order(us, MOMENT_US) for us in steps_us] == is_late_in_order(
-        instants_us, MOMENT_US
-    ).tolist()
-    alone = [has_passed(us, MOMENT_US) for us in steps_us]
-    assert alone == has_passed(instants_us, MOMENT_US).tolist()
 
 
 @pytest.mark.parametrize(

@@ -1,19 +1,16 @@
 """`KeyState`: what `get` gives, what `set` takes and refuses, and what is stored behind a call."""
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
-from enum import Enum
+from datetime import date, datetime
 from typing import Any
 
 import attrs
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given
 
 from sessionkit import KeyState, KeyTimes, StatefulSpec, Storage
-from sessionkit.testing import at, minutes
+from sessionkit.testing import at
 from tests.support.stateful_specs import (
     Added,
     Amount,
@@ -85,25 +82,19 @@ def test_removing_takes_the_timers_of_before() -> None:
 # -- set ---------------------------------------------------------------------------------------
 
 
-def test_a_state_is_of_its_own_class() -> None:
-    """Another class is refused, with both names."""
-    assert (
-        "`state.set(...)` must be given a Sum, found Amount\n\nHint: build one"
-    ) == refusal_of_set(Amount())
-
-
-def test_a_subclass_is_another_class() -> None:
-    """What a subclass adds would be lost, so it is refused."""
-    subclass = type("SumAndMore", (Sum,), {})
-    assert "must be given a Sum, found SumAndMore" in refusal_of_set(subclass(1))
-
-
-def test_none_is_not_how_a_state_is_dropped() -> None:
-    """To set None is to mean `remove`, and the error says so."""
-    assert (
-        "`state.set(...)` must be given a Sum, found NoneType\n\n"
-        "Hint: to drop the state call state.remove()"
-    ) == refusal_of_set(None)
+@pytest.mark.parametrize(
+    ("value", "found", "hint"),
+    [
+        (Amount(), "Amount", "build one"),
+        # What a subclass adds would be lost.
+        (type("SumAndMore", (Sum,), {})(1), "SumAndMore", "build one"),
+        (None, "NoneType", "to drop the state call state.remove()"),
+    ],
+)
+def test_a_state_is_of_its_own_class(value: Any, found: str, hint: str) -> None:
+    """Another class is refused, with both names; None isn't how a state is dropped."""
+    expected = f"`state.set(...)` must be given a Sum, found {found}\n\nHint: {hint}"
+    assert expected == refusal_of_set(value)
 
 
 @attrs.define
@@ -113,50 +104,23 @@ class Part:
 
 @attrs.define
 class Wide:
-    """A state with a field of every kind that can be got wrong."""
+    """A state with fields that can be got wrong at several depths."""
 
     whole: int = 0
     real: float = 0.0
     flag: bool = False
-    text: str = ""
-    raw: bytes = b""
-    when: datetime = datetime(2026, 1, 1, tzinfo=UTC)
-    day: date = date(2026, 1, 1)
-    span: timedelta = timedelta(0)
-    amount: Decimal = Decimal(0)
     maybe: int | None = None
     many: list[int] = attrs.field(factory=list)
-    pair: tuple[int, str] = (0, "")
     named: dict[str, Part] = attrs.field(factory=dict)
-    part: Part = attrs.field(factory=Part)
 
 
 @pytest.mark.parametrize(
     ("found", "change"),
     [
-        ("`Wide.whole` must be an int, found str", {"whole": "1"}),
-        ("`Wide.whole` must be an int, found float", {"whole": 1.0}),
-        ("`Wide.whole` must be an int, found bool", {"whole": True}),
         ("`Wide.whole` must be an int, found NoneType", {"whole": None}),
-        ("`Wide.real` must be a float, found str", {"real": "1"}),
-        ("`Wide.flag` must be a bool, found int", {"flag": 1}),
-        ("`Wide.text` must be a str, found bytes", {"text": b""}),
-        ("`Wide.text` must be a str, found NoneType", {"text": None}),
-        ("`Wide.raw` must be bytes, found str", {"raw": ""}),
-        ("`Wide.when` must be a datetime with a time zone", {"when": datetime(2026, 1, 1)}),  # noqa: DTZ001 (the fault)
-        ("`Wide.when` must be a datetime, found NaTType", {"when": pd.NaT}),
-        ("`Wide.day` must be a date, found datetime", {"day": at("09:00")}),
-        ("`Wide.span` must be a timedelta, found int", {"span": 1}),
-        ("`Wide.amount` must be a Decimal of 38 digits", {"amount": 1.5}),
         ("`Wide.maybe` must be an int, found str", {"maybe": ""}),
-        ("`Wide.many` must be a list, found tuple", {"many": ()}),
         ("`Wide.many[1]` must be an int, found str", {"many": [1, "2"]}),
-        ("`Wide.many[0]` must be an int, found NoneType", {"many": [None]}),
-        ("`Wide.pair` must be a tuple of 2", {"pair": (1,)}),
-        ("`Wide.pair[1]` must be a str, found int", {"pair": (1, 2)}),
         ("`Wide.named['a']` must be a Part, found int", {"named": {"a": 1}}),
-        ("`Wide.part.number` must be an int, found str", {"part": Part("1")}),  # type: ignore[arg-type]
-        ("`Wide.part` must be a Part, found NoneType", {"part": None}),
     ],
 )
 def test_a_value_that_does_not_fit_is_refused_with_its_path(
@@ -295,32 +259,6 @@ def test_the_key_is_a_named_tuple() -> None:
     adding(driver_of(spec), ("ann", date(2026, 1, 1), True), at("09:00"))
 
     assert [{"user": "ann", "day": date(2026, 1, 1), "sure": True}] == seen
-
-
-def test_a_state_that_is_kept_but_not_touched_stays_to_the_bit() -> None:
-    """A key without events keeps its stored row, whatever happens to the others of its bucket."""
-    driver = driver_of(summing(storage=Storage(bucket_count=1)))
-    adding(driver, "ann", at("09:00"), 5)
-    for number in range(3):
-        adding(driver, "bob", at("09:00") + minutes(number))
-
-    assert {"ann": Sum(5), "bob": Sum(3)} == {
-        key.key.key: key.state for key in driver.stored_keys()
-    }
-
-
-class Mood(Enum):
-    GOOD = "good"
-
-
-def test_a_bare_value_is_no_member() -> None:
-    """The value of a member may be a typing error, so only members are taken."""
-    felt = attrs.make_class("Felt", {"mood": attrs.field(type=Mood)})
-
-    assert Mood.GOOD == stored(calling(lambda state: state.set(felt(Mood.GOOD)), state=felt)).mood
-    assert refusal_of_set(felt("good"), felt).startswith(
-        "`Felt.mood` must be a member of Mood, found str"
-    )
 
 
 @pytest.mark.parametrize(("total", "found"), [(2**63, "larger"), (-(2**63) - 1, "smaller")])

@@ -136,17 +136,6 @@ def test_a_function_that_promises_a_row_and_gives_none_is_told_so(role: str) -> 
     assert "`-> Added | None`" in text
 
 
-def test_a_promise_that_is_broken_is_a_failed_event_where_failures_are_data() -> None:
-    """As any other wrong return is: the event is counted, and the other keys go on."""
-    driver = driver_of(summing(forgetful, on_error="reject"))
-    driver.add("ann", at("09:00"), Amount())
-    driver.add("bob", at("09:00"), Amount())
-    driver.run_batch()
-
-    assert [Added("a", 1)] == driver.take_results()
-    assert ["bob"] == [found.key.key for found in driver.take_rejections("failed")]
-
-
 @pytest.mark.parametrize("role", ["process", "on_timer"])
 def test_a_row_that_does_not_fit_names_the_function_that_returned_it(role: str) -> None:
     """A value of another type than its field is refused with path, key and function."""

@@ -10,7 +10,6 @@ from sessionkit import (
     EventTimeGap,
     KeyState,
     KeyTimes,
-    ProcessingTimeGap,
     StatefulSpec,
     Storage,
     TimeToLive,
@@ -76,48 +75,6 @@ def test_a_key_is_over_when_the_watermark_reaches_its_end(
 
     assert (1 if is_over else 0) == len(ended) == driver.counts.timers
     assert (0 if is_over else 1) == len(driver.stored_keys())
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize(
-    ("is_over", "step"), [(False, -MILLI), (True, timedelta(0)), (True, MILLI)]
-)
-@pytest.mark.parametrize("timeout", [ProcessingTimeGap("5m"), TimeToLive("5m")])
-def test_a_key_is_over_when_the_processing_time_reaches_its_end(
-    layout: Any, timeout: Any, is_over: bool, step: timedelta
-) -> None:
-    """The rule is the same on the engine's clock."""
-    driver = driver_of(ending(timeout, storage=Storage(layout=layout)), NOON)
-    adding(driver, "ann", at("11:30"))
-
-    ended = after(driver, minutes(5) + step)
-
-    assert (1 if is_over else 0) == len(ended)
-    assert (0 if is_over else 1) == len(driver.stored_keys())
-
-
-@pytest.mark.parametrize("step", [-MICRO, timedelta(0), MICRO])
-def test_an_end_between_two_milliseconds_waits_for_the_second(step: timedelta) -> None:
-    """Ends count microseconds, watermarks milliseconds: no key is over before its end."""
-    driver = driver_of(ending(EventTimeGap("30m")))
-    adding(driver, "ann", at("11:30") + step)
-
-    first = to_watermark(driver, NOON)
-    second = to_watermark(driver, NOON + MILLI)
-
-    assert (["event_time_gap"] if step <= timedelta(0) else []) == first
-    assert ([] if step <= timedelta(0) else ["event_time_gap"]) == second
-
-
-def test_a_gap_is_counted_from_the_latest_event() -> None:
-    """An older event that comes late does not bring the end nearer; a newer one moves it."""
-    driver = driver_of(ending(EventTimeGap("30m")))
-    adding(driver, "ann", at("11:30"))
-    adding(driver, "ann", at("11:25"))
-    adding(driver, "ann", at("11:40"))
-
-    assert [] == to_watermark(driver, at("12:09"))
-    assert ["event_time_gap"] == to_watermark(driver, at("12:10"))
 
 
 @pytest.mark.parametrize(
@@ -225,32 +182,6 @@ def test_timers_before_the_end_go_off_and_those_behind_it_never_do(
 
     assert ["minute 5", "minute 10", "event_time_gap"] == reported
     assert [] == driver.stored_keys()
-
-
-@pytest.mark.parametrize("steps", [[], [at("12:06")]])
-def test_a_key_that_its_timer_removes_is_not_ended_again(steps: Sequence[datetime]) -> None:
-    """A key of which nothing is left has no end, however far the watermark jumps."""
-
-    def on_timer(key: Any, name: str, state: KeyState[Sum], times: KeyTimes) -> Added:
-        state.remove()
-        return Added(name, 0)
-
-    driver = driver_of(ending(EventTimeGap("30m"), process=timed, on_timer=on_timer))
-    adding(driver, "ann", at("11:50"), 5)
-
-    assert ["minute 5"] == to_watermark(driver, *steps, at("13:00"))
-
-
-@pytest.mark.parametrize("steps", [[], [at("12:05")]])
-def test_the_policy_whose_end_comes_first_is_told(steps: Sequence[datetime]) -> None:
-    """Not the order in which they are joined, nor how far the watermark jumps, decides."""
-    for timeout in (
-        TimeToLive("2h", clock="event_time") | EventTimeGap("30m"),
-        EventTimeGap("30m") | TimeToLive("2h", clock="event_time"),
-    ):
-        driver = driver_of(ending(timeout))
-        adding(driver, "ann", at("11:30"))
-        assert ["event_time_gap"] == to_watermark(driver, *steps, at("16:00"))
 
 
 # -- late events -------------------------------------------------------------------------------

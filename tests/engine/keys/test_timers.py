@@ -85,57 +85,6 @@ def test_an_event_timer_goes_off_once_the_watermark_is_past_it(
     assert (1 if fires else 0) == driver.counts.timers
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize(
-    ("fires", "step"), [(False, -MILLI), (False, timedelta(0)), (True, MILLI), (True, minutes(9))]
-)
-def test_a_processing_timer_goes_off_once_the_processing_time_is_past_it(
-    layout: Any, fires: bool, step: timedelta
-) -> None:
-    """The engine's clock is that of the micro-batch, and the rule is the same."""
-    later = NOON + minutes(5)
-    spec = on_both_clocks(
-        lambda times: times.set_processing_timer("due", later), storage=Storage(layout=layout)
-    )
-    driver = driver_of(spec, NOON)
-    adding(driver, "ann", at("11:00"))
-
-    driver.advance_processing_time(minutes(5) + step)
-    driver.run_batch()
-
-    assert (["due"] if fires else []) == texts(driver.take_results())
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize(("fires", "step"), [(True, -MICRO), (False, timedelta(0)), (False, MICRO)])
-def test_timers_count_microseconds(layout: Any, fires: bool, step: timedelta) -> None:
-    """Clocks stand on whole milliseconds; an instant between two of them goes off at the second."""
-    act = lambda times: times.set_event_timer("due", NOON + step)  # noqa: E731 (one line)
-    driver = driver_of(setting(act, storage=Storage(layout=layout)))
-    adding(driver, "ann", at("11:00"))
-    driver.advance_watermark_to(NOON)
-    driver.run_batch()
-    first = texts(driver.take_results())
-    driver.advance_watermark_to(NOON + MILLI)
-    driver.run_batch()
-
-    assert (["due"] if fires else []) == first
-    assert ([] if fires else ["due"]) == texts(driver.take_results())
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_timer_set_in_the_past_goes_off_in_the_same_batch(layout: Any) -> None:
-    """What `process` sets behind the watermark is due at once, behind the data of the key."""
-    driver = driver_of(
-        setting(
-            lambda times: times.set_event_timer("past", at("08:00")), storage=Storage(layout=layout)
-        )
-    )
-    driver.advance_watermark_to(at("10:00"))
-
-    assert ["past"] == texts(adding(driver, "ann", at("11:00")))
-
-
 @pytest.mark.parametrize("bucket_count", [1, 64])
 def test_a_timer_that_on_timer_sets_in_the_past_goes_off_at_once(bucket_count: int) -> None:
     """It waits for no other batch: when its bucket is called next depends on other keys."""
@@ -161,21 +110,6 @@ def test_a_timer_that_on_timer_sets_in_the_past_goes_off_at_once(bucket_count: i
 
 
 # -- in which order ----------------------------------------------------------------------------
-
-
-def test_the_timers_of_a_key_go_off_in_the_order_of_their_instants() -> None:
-    """The order in which they were set does not show; equal instants go by name."""
-
-    def act(times: KeyTimes) -> None:
-        for name, minute in (("c", 3), ("b", 1), ("a", 3), ("d", 2)):
-            times.set_event_timer(name, NOON + minutes(minute))
-
-    driver = driver_of(setting(act))
-    adding(driver, "ann", at("11:00"))
-    driver.advance_watermark_to(NOON + minutes(5))
-    driver.run_batch()
-
-    assert ["b", "d", "a", "c"] == texts(driver.take_results())
 
 
 # -- set anew, deleted, looked at --------------------------------------------------------------

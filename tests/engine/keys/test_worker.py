@@ -89,63 +89,26 @@ def armed_at(instant: datetime, *, clock: str = "event", **changes: Any) -> Spec
 # -- what is armed -----------------------------------------------------------------------------
 
 
+STEPS = (-MILLI, -MICRO, timedelta(0), MICRO, MILLI)
+ENDING = summing(add, report, timeout=EventTimeGap("30m"))
+
+
 @pytest.mark.parametrize(
-    ("expected_ms", "step"),
+    ("steps_ms", "armed"),
     [
-        (NOON_MS - 1, -MILLI),
-        (NOON_MS - 1, -MICRO),
-        (NOON_MS, timedelta(0)),
-        (NOON_MS, MICRO),
-        (NOON_MS + 1, MILLI),
+        ([-1, -1, 0, 0, 1], lambda step: (armed_at(NOON + step), at("11:00"))),
+        ([-1, -1, 0, 0, 1], lambda step: (armed_at(NOON + step, clock="processing"), at("11:00"))),
+        ([-2, -1, -1, 0, 0], lambda step: (ENDING, NOON + step - minutes(30))),
     ],
+    ids=["event timer", "processing timer", "end"],
 )
-def test_an_event_timer_arms_the_last_millisecond_that_is_not_past_it(
-    expected_ms: int, step: timedelta
+def test_spark_is_armed_so_that_it_calls_past_a_timer_and_at_an_end(
+    steps_ms: Sequence[int], armed: Any
 ) -> None:
-    """Spark calls when its timer `<` its watermark: strictly past."""
-    state = called(armed_at(NOON + step), at("11:00"))
+    """It calls when its timer is strictly before its clock."""
+    found = [called(*armed(step), now_ms=NOON_MS - HOUR_MS).timeout_timestamp_ms for step in STEPS]
 
-    assert expected_ms == state.timeout_timestamp_ms
-
-
-@pytest.mark.parametrize(
-    ("expected_ms", "step"),
-    [
-        (NOON_MS - 2, -MILLI),
-        (NOON_MS - 1, -MICRO),
-        (NOON_MS - 1, timedelta(0)),
-        (NOON_MS, MICRO),
-        (NOON_MS, MILLI),
-    ],
-)
-def test_an_end_arms_the_millisecond_before_it(expected_ms: int, step: timedelta) -> None:
-    """A key is over when the watermark reaches its end: a millisecond before a timer there."""
-    spec = summing(add, report, timeout=EventTimeGap("30m"))
-
-    state = called(spec, NOON + step - minutes(30))
-
-    assert expected_ms == state.timeout_timestamp_ms
-
-
-@pytest.mark.parametrize(
-    ("expected_ms", "step"),
-    [
-        (NOON_MS - 1, -MILLI),
-        (NOON_MS - 1, -MICRO),
-        (NOON_MS, timedelta(0)),
-        (NOON_MS, MICRO),
-        (NOON_MS + 1, MILLI),
-    ],
-)
-def test_a_processing_timer_arms_the_last_millisecond_that_is_not_past_it(
-    expected_ms: int, step: timedelta
-) -> None:
-    """Spark calls in the first batch whose time is behind it."""
-    spec = armed_at(NOON + step, clock="processing")
-
-    state = called(spec, at("11:00"), now_ms=NOON_MS - HOUR_MS)
-
-    assert expected_ms == state.timeout_timestamp_ms
+    assert [NOON_MS + step_ms for step_ms in steps_ms] == found
 
 
 @pytest.mark.parametrize("timeout", [ProcessingTimeGap("1h"), TimeToLive("1h")])

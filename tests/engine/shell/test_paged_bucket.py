@@ -362,27 +362,6 @@ def test_a_damaged_directory_stops_the_query(place: int) -> None:
         stored_memory(logic_of(NOTES), (0,), tuple(row))
 
 
-@pytest.mark.parametrize(
-    ("changes", "text"),
-    [
-        (
-            {"storage": Storage(bucket_count=2)},
-            "`bucket_count` is 2 in the spec, 1 in the checkpoint",
-        ),
-        ({"storage": Storage(version=2)}, "`state_version` is 2 in the spec, 1 in the checkpoint"),
-        ({"watermark_delay": "2h"}, "`watermark_delay` is 2 hours in the spec"),
-    ],
-)
-def test_other_rules_stop_the_query(changes: dict[str, Any], text: str) -> None:
-    """The directory holds the rules under which all of its pages were written."""
-    spec: Any = attrs.evolve(NOTES, **changes)
-    row = stored(driver_with(range(10)))
-    state = FakeGroupState(value=row, timeout="EventTimeTimeout", watermark_ms=0)
-
-    with pytest.raises(StateMismatchError, match=text):
-        list(worker_of(spec)((0,), [], PagedGroupState.of(state)))
-
-
 def test_keys_with_one_hash_are_told_apart() -> None:
     """A hash chooses the page; keys are compared as they are."""
     one, other = "plumless", "buckeroo"

@@ -79,19 +79,6 @@ def test_every_column_beside_the_payload_is_checked(make: Any, layout: str) -> N
 
 
 @pytest.mark.parametrize(("make", "layout"), CASES)
-def test_every_byte_of_a_payload_is_checked(make: Any, layout: str) -> None:
-    """Of a key too, which had no checksum once."""
-    spec, batches = stored(make, layout)
-    group, row = next(iter(batches[-1].items()))
-    place = payload_at(row, layout)
-    for at_byte in range(0, len(row[place]), 37):
-        payload = bytearray(row[place])
-        payload[at_byte] ^= 1
-        with pytest.raises(StateError):
-            stored_memory(logic_of(spec), group, (*row[:place], bytes(payload), *row[place + 1 :]))
-
-
-@pytest.mark.parametrize(("make", "layout"), CASES)
 def test_what_belongs_to_another_group_is_not_read(make: Any, layout: str) -> None:
     """Swapped with its columns or without."""
     spec, batches = stored(make, layout)
@@ -112,22 +99,6 @@ def test_an_older_payload_in_a_newer_row_is_not_read(make: Any, layout: str) -> 
         place, older = payload_at(row, layout), batches[1][group]
         mixed = (*row[:place], *older[place:])
         fails(spec, group, mixed, "its payload wasn't written with the other columns of its row")
-
-
-@pytest.mark.parametrize("make", [make for make, layout in SPECS if layout == "pages"])
-def test_pages_of_another_bucket_or_batch_are_not_read(make: Any) -> None:
-    """The directory knows the checksum of each."""
-    spec, batches = stored(make, "pages")
-    (one, row), (_, other) = list(batches[-1].items())[:2]
-    older = batches[1][one]
-
-    fails(spec, one, (*row[:-1], other[-1]), "page 0 (isn't the one in the dir|has .* bytes)")
-    fails(spec, one, (*row[:-1], older[-1]), "page 0 (isn't the one in the dir|has .* bytes)")
-    resized = {number: page[:8] + bytes(len(page) - 8) for number, page in row[-1].items()}
-    fails(spec, one, (*row[:-1], resized), "its checksum is wrong")
-    for number in row[-1]:
-        fewer = {start: page for start, page in row[-1].items() if start != number}
-        fails(spec, one, (*row[:-1], fewer), f"page {number} is missing")
 
 
 @pytest.mark.parametrize(("make", "layout"), CASES)

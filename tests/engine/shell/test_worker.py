@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from examples.visits import View, visits
-from sessionkit import Inputs, SessionSpec, StateCorruptedError, StateMismatchError, Storage
+from sessionkit import SessionSpec, StateCorruptedError, StateMismatchError, Storage
 from sessionkit._engine.counts import COUNTED
 from sessionkit._engine.shell.worker import worker_of
 from sessionkit.testing import FakeGroupState, SessionDriver
@@ -144,24 +144,6 @@ def test_state_of_another_kind_stops_the_query(change: dict[str, Any], text: str
     """The worker is the net under the check on the driver."""
     with pytest.raises((StateCorruptedError, StateMismatchError), match=text):
         call(damaged(lambda _: change), frame_of(1))
-
-
-def test_held_events_beyond_the_limit_are_quarantined_in_time_order() -> None:
-    """Under `order="event_time"` a key holds so many events, the earliest of them."""
-    spec = attrs.evolve(
-        visits,
-        order="event_time",
-        inputs=Inputs(max_buffered_per_key=2),
-        logic=attrs.evolve(visits.functions, merge=None),
-    )
-    state = fresh()
-
-    _, rejections, counts = call(state, frame_of(3, 1, 2, spec=spec), spec=spec)
-
-    assert [NOON + timedelta(minutes=3)] == [found.event_time for found in rejections]
-    assert "max_buffered_per_key=2" in rejections[0].reason
-    assert (3, 2, 1) == (counts.events, counts.buffered, counts.quarantined)
-    assert counts.is_balanced
 
 
 # -- a partition of a batch --------------------------------------------------------------------
