@@ -13,14 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from sessionkit import KeyState, KeyTimes, StatefulSpec, TimeToLive
 from sessionkit import aggregates as agg
 from sessionkit.errors import UnsupportedError
-from sessionkit.spark import (
-    Files,
-    Sessions,
-    apply_with_state,
-    open_sessions,
-    sessions,
-    start_query,
-)
+from sessionkit.spark import Files, Sessions, apply_with_state, open_sessions, sessions, start_query
 from sessionkit.spark.dedup import drop_duplicates_within
 from sessionkit.spark.windows import tumbling
 

@@ -19,16 +19,7 @@ from examples.trips.__main__ import run as run_app
 from examples.trips.__main__ import until
 from examples.trips.demo import run
 from examples.trips.events import arriving, read_flights, smallest_lead
-from examples.trips.spec import (
-    DUTY_DAYS,
-    Duty,
-    DutyPeriod,
-    Flight,
-    create,
-    finish,
-    merge,
-    update,
-)
+from examples.trips.spec import DUTY_DAYS, Duty, DutyPeriod, Flight, create, finish, merge, update
 from sessionkit import Session
 from sessionkit.testing import SessionDriver
 
@@ -43,11 +34,7 @@ def _flight(hour: int, origin: str, dest: str, distance: int) -> Flight:
     return Flight(MORNING + timedelta(hours=hour), origin, dest, distance)
 
 
-DAY = [
-    _flight(0, "EWR", "BOS", 200),
-    _flight(5, "LGA", "ORD", 733),
-    _flight(9, "JFK", "MIA", 1089),
-]
+DAY = [_flight(0, "EWR", "BOS", 200), _flight(5, "LGA", "ORD", 733), _flight(9, "JFK", "MIA", 1089)]
 ORDERS = list(permutations(DAY))
 
 

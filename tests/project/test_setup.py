@@ -4,14 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.setup_env import (
-    Installer,
-    Java,
-    Which,
-    choose_installer,
-    parse_java,
-    probe_java,
-)
+from scripts.setup_env import Installer, Java, Which, choose_installer, parse_java, probe_java
 
 REPORT = """\
 Property settings:

@@ -103,10 +103,7 @@ def keys(options: dict[str, Any]) -> StatefulDriver[Any, Any, Any]:
 
 MAKERS: list[Any] = [
     partial(make, {**layout, **options})
-    for make, all_options, layouts in (
-        (sessions, OPTIONS, LAYOUTS),
-        (keys, OPTIONS[:2], LAYOUTS),
-    )
+    for make, all_options, layouts in ((sessions, OPTIONS, LAYOUTS), (keys, OPTIONS[:2], LAYOUTS))
     for options in all_options
     for layout in layouts
 ]

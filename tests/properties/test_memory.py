@@ -221,11 +221,7 @@ def _shopper(since: datetime, visits: int, longest: timedelta, sources: list[str
 
 
 @pytest.mark.parametrize("order", ["arrival", "event_time"])
-@given(
-    cuts=micro_batches(SOURCES),
-    life=lives,
-    options=OPTIONS,
-)
+@given(cuts=micro_batches(SOURCES), life=lives, options=OPTIONS)
 def test_each_session_finds_what_the_one_before_left(
     order: str, cuts: list[list[Event]], life: timedelta, options: Row
 ) -> None:
@@ -400,11 +396,7 @@ def test_a_key_is_remembered_and_forgotten_in_time(
 
 
 @pytest.mark.parametrize("emit", ["on_close", "on_update"])
-@given(
-    cuts=micro_batches(SEEN),
-    within=spans,
-    layout=st.sampled_from(["buckets", "pages"]),
-)
+@given(cuts=micro_batches(SEEN), within=spans, layout=st.sampled_from(["buckets", "pages"]))
 def test_late_events_leave_the_rows_that_a_loop_finds(
     emit: str, layout: Any, cuts: list[list[Event]], within: Any
 ) -> None:

@@ -14,13 +14,7 @@ from sessionkit._arrays import INSTANT
 from sessionkit._engine.shell.worker import worker_of
 from sessionkit._engine.wire.packing import rows_of
 from sessionkit._instants import END_OF_TIME_US, micros_of
-from sessionkit.state._collections import (
-    AttrsType,
-    DictType,
-    ListType,
-    OptionalType,
-    TupleType,
-)
+from sessionkit.state._collections import AttrsType, DictType, ListType, OptionalType, TupleType
 from sessionkit.state._fields import field_type
 from sessionkit.state._types import FieldType
 from sessionkit.testing import at

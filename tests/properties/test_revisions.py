@@ -16,14 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessionkit import (
-    Aggregates,
-    EventTimeGap,
-    Lateness,
-    Results,
-    SessionRules,
-    SessionSpec,
-)
+from sessionkit import Aggregates, EventTimeGap, Lateness, Results, SessionRules, SessionSpec
 from sessionkit import aggregates as agg
 from sessionkit.testing import SessionDriver
 from tests.support.naive_revisions import NaiveRows, Row, Table, Trigger, row_of

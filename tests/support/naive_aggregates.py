@@ -263,11 +263,7 @@ def _funnel(aggregate: Any, events: Sequence[Pair]) -> list[datetime] | None:
     most = aggregate.at_most or 0
     chains = _chains(aggregate, instants[:most], len(wanted))
     # The furthest, of these the one that is over first, of these the one that is late elsewhere.
-    best = max(
-        chains,
-        default=[],
-        key=lambda chain: (len(chain), -chain[-1], chain[::-1]),
-    )
+    best = max(chains, default=[], key=lambda chain: (len(chain), -chain[-1], chain[::-1]))
     if len(instants) > most and len(best) < len(wanted):
         return None
     return [instants[place][0][0] for place in best]

@@ -6,15 +6,7 @@ from typing import Any, NamedTuple, Self
 
 import attrs
 
-from sessionkit import (
-    Functions,
-    KeyState,
-    KeyTimes,
-    NoTimeout,
-    Session,
-    SessionSpec,
-    StatefulSpec,
-)
+from sessionkit import Functions, KeyState, KeyTimes, NoTimeout, Session, SessionSpec, StatefulSpec
 
 
 class User(NamedTuple):

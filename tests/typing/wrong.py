@@ -107,22 +107,13 @@ other_result = SessionSpec(  # wrong: mypy
     watermark_delay="1m",
 )
 events_disagree = StatefulSpec(  # wrong
-    keys=KEYS,
-    timeout=NoTimeout(),
-    event=View,
-    process=process_click,
+    keys=KEYS, timeout=NoTimeout(), event=View, process=process_click
 )
 states_disagree = StatefulSpec(  # wrong
-    keys=KEYS,
-    timeout=NoTimeout(),
-    state=Row,
-    process=process_view,
+    keys=KEYS, timeout=NoTimeout(), state=Row, process=process_view
 )
 results_disagree = StatefulSpec(  # wrong: mypy
-    keys=KEYS,
-    timeout=NoTimeout(),
-    result=Visit,
-    process=process_view,
+    keys=KEYS, timeout=NoTimeout(), result=Visit, process=process_view
 )
 
 
@@ -164,50 +155,24 @@ class TooMuch:
 
 
 without_merge = SessionSpec.of(  # wrong
-    WithoutMerge,
-    keys=KEYS,
-    event_time="ts",
-    gap="1m",
-    watermark_delay="1m",
+    WithoutMerge, keys=KEYS, event_time="ts", gap="1m", watermark_delay="1m"
 )
 merges_clicks = SessionSpec.of(  # wrong: pyright
-    MergesClicks,
-    keys=KEYS,
-    event_time="ts",
-    gap="1m",
-    watermark_delay="1m",
+    MergesClicks, keys=KEYS, event_time="ts", gap="1m", watermark_delay="1m"
 )
 takes_too_much = SessionSpec.of(  # wrong
-    TooMuch,
-    keys=KEYS,
-    event_time="ts",
-    gap="1m",
-    watermark_delay="1m",
+    TooMuch, keys=KEYS, event_time="ts", gap="1m", watermark_delay="1m"
 )
 without_methods = SessionSpec.of(  # wrong
-    Visit,
-    keys=KEYS,
-    event_time="ts",
-    gap="1m",
-    watermark_delay="1m",
+    Visit, keys=KEYS, event_time="ts", gap="1m", watermark_delay="1m"
 )
 
 events_of_methods_disagree = SessionSpec.of(  # wrong
-    InPlace,
-    event=Click,
-    keys=KEYS,
-    event_time="ts",
-    gap="1m",
-    watermark_delay="1m",
+    InPlace, event=Click, keys=KEYS, event_time="ts", gap="1m", watermark_delay="1m"
 )
 without_watermark_delay = SessionSpec.of(InPlace, keys=KEYS, event_time="ts", gap="1m")  # wrong
 misspelt = SessionSpec.of(  # wrong
-    InPlace,
-    keys=KEYS,
-    event_time="ts",
-    gap="1m",
-    watermark_delay="1m",
-    buckets=1,
+    InPlace, keys=KEYS, event_time="ts", gap="1m", watermark_delay="1m", buckets=1
 )
 
 
@@ -251,12 +216,7 @@ driver = SessionDriver(in_place)
 driver.add("ann", at("10:00"), Click(1))  # wrong
 
 not_aggregates = SessionSpec.aggregate(  # wrong
-    View,
-    {"pages": "count(*)"},
-    keys=KEYS,
-    event_time="ts",
-    gap="1m",
-    watermark_delay="1m",
+    View, {"pages": "count(*)"}, keys=KEYS, event_time="ts", gap="1m", watermark_delay="1m"
 )
 no_such_order = SessionSpec.aggregate(  # wrong
     View,

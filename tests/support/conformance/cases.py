@@ -276,9 +276,7 @@ def planned() -> Iterator[Run | NotRun]:
 def _policy(case: Case) -> Run:
     (rules,) = (rules for name, rules in POLICIES.items() if case["name"].startswith(name))
     spec = attrs.evolve(
-        _spec(case, Dialect()),
-        timeout=rules,
-        order="event_time" if rules.in_order else "arrival",
+        _spec(case, Dialect()), timeout=rules, order="event_time" if rules.in_order else "arrival"
     )
     steps = [*(_step(case, step, Dialect()) for step in case["steps"]), Watermark(AFTER_ALL)]
     return Run(case["name"], "policy", spec, steps, _outcome(case, case))

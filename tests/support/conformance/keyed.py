@@ -205,11 +205,7 @@ def _edges(case: Case) -> KeyedRun:
     assert step == "watermark"
     edges = {name.split("_")[1]: text.startswith("fires") for name, text in case["edges"].items()}
     spec = _spec(
-        NoTimeout(),
-        _set_event_timer,
-        _show_key,
-        event_time="at",
-        watermark_delay=LONG_DELAY,
+        NoTimeout(), _set_event_timer, _show_key, event_time="at", watermark_delay=LONG_DELAY
     )
     rows = [{**_row(key, key, number), "at": ORIGIN} for number, key in enumerate(edges)]
     # The timer of this one lies where no case moves the watermark.

@@ -31,13 +31,7 @@ from tests.support.faults.processes import (
     start_jvm,
     wait_for,
 )
-from tests.support.faults.timeline import (
-    Arrival,
-    Audit,
-    Timeline,
-    audited,
-    table_of,
-)
+from tests.support.faults.timeline import Arrival, Audit, Timeline, audited, table_of
 from tests.support.streams import write_files
 
 JOBS: Final = (
@@ -299,8 +293,7 @@ class Campaign:
                 return driver.kill() == -SIGKILL
         before = servers.last_batch(job, TABLES[-1])
         wait_for(
-            "a commit",
-            lambda: servers.last_batch(job, TABLES[-1]) > before or not driver.look(),
+            "a commit", lambda: servers.last_batch(job, TABLES[-1]) > before or not driver.look()
         )
         if kind == "JVM after the commit":
             return self._end_jvm(driver)

@@ -28,14 +28,7 @@ from pyspark.sql import functions as F
 from sessionkit import StatefulSpec
 from sessionkit.addons.postgres import Postgres
 from sessionkit.errors import SinkError
-from sessionkit.spark import (
-    ExactlyOnce,
-    Files,
-    Routes,
-    apply_with_state,
-    sessionize,
-    start_query,
-)
+from sessionkit.spark import ExactlyOnce, Files, Routes, apply_with_state, sessionize, start_query
 from sessionkit.spark._logs import query_id_of
 from sessionkit.spark.query import Trigger
 from sessionkit.spark.sinks import Batch

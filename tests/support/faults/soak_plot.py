@@ -17,11 +17,7 @@ from matplotlib import pyplot as plt
 
 PANELS = {
     "memory, MB": {"JVM": "#1f6feb", "Python workers": "#bf8700", "driver": "#9aa4b2"},
-    "checkpoint, MB": {
-        "checkpoint": "#1f6feb",
-        "state": "#9aa4b2",
-        "log of files read": "#bf8700",
-    },
+    "checkpoint, MB": {"checkpoint": "#1f6feb", "state": "#9aa4b2", "log of files read": "#bf8700"},
 }
 
 
