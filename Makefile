@@ -71,10 +71,9 @@ PARALLEL = -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 # A time zone with daylight saving, so that code that confuses local time with UTC fails.
 test quick coverage test-long suite conformance faults soak: export TZ := America/New_York
 
-# Each takes as long as a thousand others, and what it looks at seldom changes.
-NOT_QUICK := tests/examples/test_notebooks.py tests/project/test_release.py tests/project/test_site.py \
-	tests/project/test_typing.py tests/addons/report/test_page.py tests/testing/test_check_spec.py \
-	tests/testing/test_merge_law.py
+# Each takes as long as a thousand others, or looks at what seldom changes.
+NOT_QUICK := tests/examples/test_notebooks.py tests/project tests/addons/report/test_page.py \
+	tests/testing/test_check_spec.py tests/testing/test_merge_law.py
 
 # The type checker fills the moments in which the tests wait for Spark.
 test test-long: lint
@@ -108,7 +107,7 @@ faults: setup
 
 SOAK := 3600
 soak: setup
-	@$(RUN) -m tests.support.faults.soak --seconds $(SOAK)
+	@$(RUN) -m benchmarks.soak --seconds $(SOAK)
 
 # Sphinx keeps what it has read, so the second build takes seconds.
 docs: setup

@@ -34,7 +34,7 @@ SETTINGS: Final = {
 }
 MEMORY: Final = ("driver", "JVM", "Python workers")
 BYTES: Final = ("checkpoint", "state", "log of files read")
-PLOT: Final = Path(__file__).with_name("soak_plot.py")
+PLOT: Final = Path(__file__).with_name("plot.py")
 MEGABYTE: Final = 1_000_000
 
 
@@ -45,14 +45,14 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="sessionkit-soak-") as name:
         folder = Path(name)
-        campaign = Campaign(folder, quick_settings() | SETTINGS, Random(0))
+        campaign = Campaign(folder, quick_settings() | SETTINGS, Random(0))  # noqa: S311 (no secret)
         with campaign.running():
             samples, line = _soak(campaign, options.seconds)
         (folder / "soak.json").write_text(json.dumps(samples))
         python = environments.made("tables") / "bin" / "python"
         plot = [str(python), str(PLOT), str(folder / "soak.json"), str(options.plot.resolve())]
         subprocess.run(plot, check=True)
-    print(line)  # noqa: T201 (a program)
+    print(line)
 
 
 def _soak(campaign: Campaign, seconds: float) -> tuple[list[dict[str, Any]], str]:

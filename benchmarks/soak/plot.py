@@ -1,8 +1,7 @@
 """
 Draws a soak: memory above, bytes below, both over time.
 
-It runs in the environment `tables` of the benchmarks, which has matplotlib:
-`python soak_plot.py SOAK.JSON PLOT.SVG`.
+It runs in the environment `tables`, which has matplotlib: `python plot.py SOAK.JSON PLOT.SVG`.
 """
 
 import json

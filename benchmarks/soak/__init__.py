@@ -1,0 +1,1 @@
+"""Memory and bytes of a steady job, over an hour."""
