@@ -124,15 +124,13 @@ def check_memory(memory: object, logic: AnyLogic, keys: Collection[str], result:
     if both:
         found = f"`memory`: `first` and `last` both have a column `{both[0]}`"
         raise SpecError(with_hint(found, "give them two names"))
+    hint = "name a field that is a number, a text, a time or the like"
     for rule, columns in (("first", memory.first), ("last", memory.last)):
         for column, name in columns.items():
             what = f"`memory`: `{rule}` names `{name}`, and {result.__name__}"
             kind = inner_type(type_in(result, name, f"{what} has no such field"))
             if kind.facts is None:
-                found = f"{what}.{name} isn't of a plain type"
-                raise SpecError(
-                    with_hint(found, "name a field that is a number, a text, a time or the like")
-                )
+                raise SpecError(with_hint(f"{what}.{name} isn't of a plain type", hint))
             if not column.isidentifier():
                 found = f"`memory`: `{rule}` can't name a column {column!r}"
                 raise SpecError(with_hint(found, "use letters, digits and underscores"))

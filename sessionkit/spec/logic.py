@@ -324,15 +324,16 @@ NUMBER: Final = "number"
 @lru_cache(maxsize=256)
 def held_class(event: Any, event_time: str) -> type[Any]:
     """Return the class of the state: the events of a session, each with its time."""
-    each = _made("Event", _fields(event, event_time))
-    return _made("Events", {HELD: attrs.field(type=list[each])})  # type: ignore[valid-type]
+    each: Any = attrs.make_class("Event", _fields(event, event_time), frozen=True)
+    return attrs.make_class("Events", {HELD: attrs.field(type=list[each])}, frozen=True)
 
 
 @lru_cache(maxsize=256)
 def event_row_class(event: Any, event_time: str, keys: frozenset[str]) -> type[Any]:
     """Return the class of a row: the event with its number, without what the key says already."""
     fields = {NUMBER: attrs.field(type=int, kw_only=True), **_fields(event, event_time)}
-    return _made("EventRow", {name: field for name, field in fields.items() if name not in keys})
+    fields = {name: field for name, field in fields.items() if name not in keys}
+    return attrs.make_class("EventRow", fields, frozen=True)
 
 
 def _fields(event: type[Any], event_time: str) -> dict[str, Any]:
@@ -347,7 +348,3 @@ def _fields(event: type[Any], event_time: str) -> dict[str, Any]:
     check_field(event_time, "`event_time`: ", rename)
     at = attrs.field(type=datetime, kw_only=True, alias=event_time)
     return own if event_time in own else {event_time: at, **own}
-
-
-def _made(name: str, fields: Mapping[str, Any]) -> type[Any]:
-    return attrs.make_class(name, dict(fields), frozen=True)

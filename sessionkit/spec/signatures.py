@@ -121,17 +121,18 @@ def _resolved(raw: Mapping[str, Any], plain: FunctionType | None) -> dict[str, A
 
     def carrier() -> None: ...
 
-    # The names that the function sees: those of its module, and of the functions around it.
-    of_module = {} if plain is None else plain.__globals__
-    around = {} if plain is None else dict(inspect.getclosurevars(plain).nonlocals)
     said: dict[str, Any] = {}
     for name, annotation in raw.items():
-        if annotation is not NOT_SAID:
-            carrier.__annotations__ = said_here = {name: annotation}
-            try:
-                said |= typing.get_type_hints(carrier, of_module, around)
-            except (NameError, TypeError, AttributeError, SyntaxError):
-                said |= said_here
+        if annotation is NOT_SAID:
+            continue
+        carrier.__annotations__ = said_here = {name: annotation}
+        try:
+            # The names that the function sees: those of its module, and of functions around it.
+            of_module = {} if plain is None else plain.__globals__
+            around = {} if plain is None else dict(inspect.getclosurevars(plain).nonlocals)
+            said |= typing.get_type_hints(carrier, of_module, around)
+        except (NameError, TypeError, ValueError, AttributeError, SyntaxError):
+            said |= said_here
     return said
 
 

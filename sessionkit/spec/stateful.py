@@ -1,6 +1,6 @@
 """What a user writes for state per key that isn't a session: a spec, and what it may return."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from types import NoneType, UnionType
 from typing import Any, Final, Generic, TypeAlias, Union, get_args, get_origin
@@ -143,22 +143,21 @@ class StatefulSpec(Spec[E, S, R]):
 
     def __attrs_post_init__(self) -> None:
         signatures = _signatures(self)
-        events = {} if self.takes_buckets else {"process": 1}
-        places = _places(signatures, **events)
-        event = class_of("event", self._event, places, "`events: list[Payment]`")
-        views = _places(signatures, process=2, on_timer=2)
+        of_a_key = [one for one in signatures if one.role == "on_timer" or not self.takes_buckets]
+        events = [place for one in of_a_key if one.role == "process" for place in one.parameters]
+        event = class_of("event", self._event, events[1:2], "`events: list[Payment]`")
+        views = [place for one in signatures for place in one.parameters[2:3]]
         _check_views(views, self._state)
         state = class_of("state", self._state, views, "`state: KeyState[Account]`")
-        rows = _places(signatures, process=None, on_timer=None)
+        rows = [one.returned for one in signatures]
         result = class_of("result", self._result, rows, "what `process` returns")
-        promised = frozenset(role for role, one in signatures.items() if one.always_returns)
+        promised = frozenset(one.role for one in signatures if one.always_returns)
         set_derived(self, event=event, state=state, result=result, must_return=promised)
         for cls in (event, state, result):
             fields_of(cls)
         _check_meaning(self)
         check_shared(self)
-        keyed = {} if self.takes_buckets else {"process": 0}
-        for place in _places(signatures, **keyed, on_timer=0):
+        for place in [place for one in of_a_key for place in one.parameters[:1]]:
             check_key_annotation(place, self.keys)
         _check_clocks(self)
         _check_order(self)
@@ -217,38 +216,23 @@ AnyStatefulSpec: TypeAlias = StatefulSpec[Any, Any, Any]
 POLICY_NAMES: Final = frozenset({"event_time_gap", "processing_time_gap", "time_to_live"})
 
 
-def _places(signatures: Mapping[str, Signature], **positions: int | None) -> list[Place]:
-    """Return the annotations at these positions of the functions that the spec has."""
-    given = [(signatures[role], at) for role, at in positions.items() if role in signatures]
-    return [
-        place
-        for one, at in given
-        for place in ([one.returned] if at is None else one.parameters[at : at + 1])
-    ]
-
-
 def _check_views(places: Sequence[Place], state: type[Any] | None) -> None:
     """Check that what the annotations put in a `KeyState` is a class, not a list of it."""
     classes = [cls for place in places for cls in classes_in(place.annotation, place.own)] + [state]
     above = {cls for each in classes for cls in getattr(each, "__mro__", ())} | {Any, NoneType}
     for place in places:
-        for held in _held(place.annotation):
-            cls = get_origin(held) or held
+        held = get_args(place.annotation) if get_origin(place.annotation) is KeyState else ()
+        if held and get_origin(held[0]) in {Union, UnionType}:
+            held = get_args(held[0])
+        for part in held:
+            cls = get_origin(part) or part
             if isinstance(cls, type) and not is_record(cls) and cls not in above:
-                text = cls.__name__ if cls is held else str(held)
+                text = cls.__name__ if cls is part else str(part)
                 found = f"{place} says KeyState[{text}], and the state of a key is one object of"
                 hint = (
                     f"declare a class with a field `items: {text}`, and annotate KeyState with it"
                 )
                 raise SpecError(with_hint(f"{found} an attrs class or a dataclass", hint))
-
-
-def _held(annotation: Any) -> list[Any]:
-    """Return what an annotation puts in a `KeyState`, each part of a union."""
-    if get_origin(annotation) is not KeyState:
-        return []
-    (held,) = get_args(annotation)
-    return [*get_args(held)] if get_origin(held) in {Union, UnionType} else [held]
 
 
 def _check_meaning(spec: AnyStatefulSpec) -> None:
@@ -308,17 +292,16 @@ def _check_order(spec: AnyStatefulSpec) -> None:
         raise SpecError(with_hint(found, hint))
 
 
-def _signatures(spec: AnyStatefulSpec) -> dict[str, Signature]:
-    """Return the functions of the spec, read and checked, by their roles."""
+def _signatures(spec: AnyStatefulSpec) -> list[Signature]:
+    """Return the functions of the spec, read and checked."""
     keyed = {"state": KeyState[Any], "times": KeyTimes}
     given: dict[str, Any] = {"key": None, "events": list[Any], **keyed}
     if spec.takes_buckets:
         given = {"events": pa.Table, "states": pa.Table, "times": BatchTimes}
-    found = {"process": check_function(spec.function, "process", **given)}
+    read = [check_function(spec.function, "process", **given)]
     if spec.on_timer is not None:
-        named = {"key": None, "name": None, **keyed}
-        found["on_timer"] = check_function(spec.timer_function, "on_timer", **named)
-    return found
+        read += [check_function(spec.timer_function, "on_timer", key=None, name=None, **keyed)]
+    return read
 
 
 def _check_bucket(spec: AnyStatefulSpec) -> None:

@@ -346,15 +346,15 @@ class KeyTimes:
         if self._snapshot.is_last:
             found = f"timer {name!r}: the timeout policy has ended {self._snapshot.key!r}"
             raise TimerError(with_hint(found, "set no timer when `name` is that of a policy"))
+        found = f"a timer cannot have the name {name!r}"
         if name.__class__ is not str or not name or name in self._rules.reserved:
-            found = f"a timer cannot have the name {name!r}"
             taken = ", ".join(sorted(self._rules.reserved))
             raise TimerError(with_hint(found, f"choose a text other than {taken}"))
         try:
             name.encode()
         except UnicodeEncodeError:
-            found = f"a timer cannot have the name {name!r}: UTF-8 cannot encode it"
-            raise TimerError(with_hint(found, "choose a text without lone surrogates")) from None
+            hint = "choose a text without lone surrogates"
+            raise TimerError(with_hint(f"{found}: UTF-8 cannot encode it", hint)) from None
         self._snapshot.timers[name] = StoredTimer(clock, _instant_us(name, at))
         self._snapshot.newly_set.append(name)
 

@@ -188,12 +188,10 @@ BY_HAND: Final = (
 class Differences:
     """What a comparison of a class with stored values has found."""
 
-    # A line for each field that no rule covers.
-    problems: list[str] = attrs.field(factory=list)
+    problems: list[str] = attrs.field(factory=list)  # a line for each field that no rule covers
     # For each new field that may be one that is gone, a line, and what to write.
     renames: list[tuple[str, str]] = attrs.field(factory=list)
-    # For each field, by its path, whether it was stored.
-    stored: dict[str, bool] = attrs.field(factory=dict)
+    stored: dict[str, bool] = attrs.field(factory=dict)  # by the path of a field, whether it was
 
 
 @attrs.frozen
@@ -248,7 +246,14 @@ def changes_of(
         if change.source is None and field.former is None and field.default is not None:
             gone = [old for old in stored if old not in taken and _fits(stored[old], field.type)]
             if gone:
-                found.renames.append((_renamed(name, gone), _say_renamed(field.name, gone[0])))
+                names = ", ".join(f"`{old}`" for old in gone)
+                names += " isn't" if len(gone) == 1 else " aren't"
+                asked = (
+                    f"`{name}` isn't in the checkpoint, and {names} in the class: was it renamed?"
+                )
+                renamed = f'`{field.name}: Annotated[..., RenamedFrom("{gone[0]}")]`'
+                hint = f"write {renamed} if it was `{gone[0]}`, and `RenamedFrom()` if it is new"
+                found.renames.append((asked, hint))
     return changes
 
 
@@ -262,18 +267,6 @@ def _fits(stored: Form, kind: FieldType) -> bool:
     found = Differences()
     _conversion(stored, kind, "", found)
     return not (found.problems or found.renames) and all(found.stored.values())
-
-
-def _renamed(path: str, gone: Sequence[str]) -> str:
-    names, verb = ", ".join(f"`{name}`" for name in gone), "isn't" if len(gone) == 1 else "aren't"
-    return f"`{path}` isn't in the checkpoint, and {names} {verb} in the class: was it renamed?"
-
-
-def _say_renamed(name: str, old: str) -> str:
-    return (
-        f'write `{name}: Annotated[..., RenamedFrom("{old}")]` if it was `{old}`, and '
-        "`RenamedFrom()` if it is new"
-    )
 
 
 def _change(stored: Mapping[str, Form], field: Field, path: str, found: Differences) -> Change:

@@ -122,13 +122,13 @@ class TupleType(FieldType):
         match stored:
             case ["items", *items] if len(items) == len(self.items):
                 places = [f"[{n}]" for n in range(len(items))]
-                return Widening(_each_item, list(zip(places, items, self.items, strict=True)))
+                return Widening(self._each_item, list(zip(places, items, self.items, strict=True)))
         return None
 
-
-def _each_item(*converts: Convert) -> Convert:
-    named = {f"_{n}": convert for n, convert in enumerate(converts)}
-    return lambda value: {name: convert(value[name]) for name, convert in named.items()}
+    @staticmethod
+    def _each_item(*converts: Convert) -> Convert:
+        named = {f"_{n}": convert for n, convert in enumerate(converts)}
+        return lambda value: {name: convert(value[name]) for name, convert in named.items()}
 
 
 @attrs.frozen

@@ -5,20 +5,14 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import Context, Decimal
 from enum import Enum
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final, cast
 
 import attrs
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from sessionkit._instants import (
-    FIRST_INSTANT_US,
-    LAST_INSTANT_US,
-    instant_of,
-    micros_of,
-    span_us,
-)
+from sessionkit._instants import FIRST_INSTANT_US, LAST_INSTANT_US, instant_of, micros_of, span_us
 from sessionkit.errors import StateValueError, with_hint
 from sessionkit.state._types import INT64, Facts, FieldType, Form, KeyForm, Widening, refused, same
 
@@ -165,13 +159,6 @@ class BytesType(FieldType):
         raise refused(value, path, "bytes", "encode text with .encode() where you set it")
 
 
-def _without_zeros(value: Decimal) -> Decimal:
-    """Remove trailing zeros, which add nothing to a value, unless that would round it."""
-    if not value:
-        return Decimal(0)
-    return value.normalize(WIDE) if len(value.as_tuple().digits) <= WIDE.prec else value
-
-
 @attrs.frozen
 class DecimalType(FieldType):
     """`Decimal` with a fixed number of digits: by default 38, of which 18 after the point."""
@@ -206,7 +193,9 @@ class DecimalType(FieldType):
         digits = f"a Decimal of {self.precision} digits, {self.scale} of them after the point"
         if not isinstance(value, Decimal) or not value.is_finite():
             raise refused(value, path, digits, "pass Decimal('1.50'), not a float")
-        exact = _without_zeros(value)
+        exact = value or Decimal(0)
+        if len(exact.as_tuple().digits) <= WIDE.prec:
+            exact = exact.normalize(WIDE)  # zeros at the end add nothing, unless it would round
         _, places, exponent = exact.as_tuple()
         after = max(0, -int(exponent))
         before = max(0, len(places) + int(exponent)) if exact else 0
@@ -306,19 +295,16 @@ class DatetimeType(FieldType):
                 raise refused(value, path, "a datetime of whole microseconds", hint)
             value = value.to_pydatetime()
         try:
-            instant: datetime = value.astimezone(UTC)
+            return cast("datetime", value).astimezone(UTC)
         except OverflowError:
             hint = "use None in an Optional field for 'never'"
-            raise refused(value, path, "a datetime within the years 1 to 9999", hint) from None
-        return instant
+            raise refused(value, path, f"a datetime within {YEARS}", hint) from None
 
     def dump(self, value: datetime) -> int:
         return micros_of(value)
 
     def load(self, value: int | datetime) -> datetime:
-        if isinstance(value, datetime):
-            return value.astimezone(UTC)
-        return instant_of(value)
+        return value.astimezone(UTC) if isinstance(value, datetime) else instant_of(value)
 
 
 @attrs.frozen
@@ -387,7 +373,6 @@ class TimedeltaType(FieldType):
 
 
 def _micros_of_day(value: time) -> int:
-    """Return the microseconds from midnight to a time of day."""
     return ((value.hour * 60 + value.minute) * 60 + value.second) * 1_000_000 + value.microsecond
 
 
@@ -428,17 +413,15 @@ class TimeType(FieldType):
 
 
 SCALARS: Final[dict[Any, FieldType]] = {
-    kind.facts.annotation: kind
-    for kind in (
-        IntType(),
-        FloatType(),
-        BoolType(),
-        StrType(),
-        BytesType(),
-        DatetimeType(),
-        DateType(),
-        TimedeltaType(),
-        TimeType(),
-    )
-} | {Decimal: DecimalType()}
+    int: IntType(),
+    float: FloatType(),
+    bool: BoolType(),
+    str: StrType(),
+    bytes: BytesType(),
+    datetime: DatetimeType(),
+    date: DateType(),
+    timedelta: TimedeltaType(),
+    time: TimeType(),
+    Decimal: DecimalType(),
+}
 """The types without parts, by their annotations."""

@@ -34,62 +34,38 @@ Convert: TypeAlias = Callable[[Any], Any]
 
 @attrs.frozen
 class KeyForm:
-    """
-    The form of a key column of a type that is hashed to the number of a bucket.
+    """The form of a key column of a type that is hashed to the number of a bucket."""
 
-    Attributes:
-        sql: The type of the form.
-        made_by: The expression that makes it, with `{}` for the column. It turns the other types
-            that the column may have into the same form, so that equal keys are grouped together.
-        becomes: The types that a stored key may be carried over to, by name: those in which each
-            value has one form only.
-        of: Turns the storage form of a value into this form; None where they are the same.
-    """
-
-    sql: str
+    sql: str  # the type of the form
+    # The expression that makes it, with `{}` for the column. It turns the other types that the
+    # column may have into the same form, so that equal keys are grouped together.
     made_by: str
+    # The types that a stored key may be carried over to: those with one form for each value.
     becomes: frozenset[str] = frozenset()
+    # Turns the storage form of a value into this form; None where they are the same.
     of: Callable[[Any], Any] | None = None
 
 
 @attrs.frozen(kw_only=True)
 class Facts:
-    """
-    What is known of a type without parts.
+    """What is known of a type without parts."""
 
-    Attributes:
-        annotation: The annotation of a field of this type.
-        columns: The columns of Spark that it is read from: the names of their types, without the
-            `Type` at the end.
-        tag: The byte for its Arrow type in what ids are hashed from.
-        hint: What to do with a column of another type, where a cast makes another value.
-        is_cast: Whether Spark casts such a column to `sql` before it reaches Python.
-        key: The form in which it is hashed; None where it can't be the type of a key column.
-        bounds: The first and the last number in storage that stand for a value; None where all do.
-        within: What the bounds are, for errors.
-    """
-
-    annotation: Any
-    columns: frozenset[str]
-    tag: bytes
-    hint: str = ""
-    is_cast: bool = True
-    key: KeyForm | None = None
-    bounds: tuple[int, int] | None = None
-    within: str = ""
+    annotation: Any  # that of a field of this type
+    columns: frozenset[str]  # the types of Spark's columns that it's read from, without `Type`
+    tag: bytes  # stands for its Arrow type in what ids are hashed from
+    hint: str = ""  # what to do with a column of another type, where a cast makes another value
+    is_cast: bool = True  # whether Spark casts a column to `sql` before it reaches Python
+    key: KeyForm | None = None  # None where it can't be the type of a key column
+    bounds: tuple[int, int] | None = None  # the first and the last number that stand for a value
+    within: str = ""  # what the bounds are, for errors
 
 
 @attrs.frozen
 class Widening:
-    """
-    How values that were stored as another type are read as those of a type.
+    """How values that were stored as another type are read as those of a type."""
 
-    Attributes:
-        made: Takes what converts each part, and returns what converts a whole value.
-        parts: What must be converted inside: where it is, its stored form, and its type now.
-    """
-
-    made: Callable[..., Convert]
+    made: Callable[..., Convert]  # takes what converts each part, gives what converts a value
+    # What must be converted inside: where it is, its stored form, and its type now.
     parts: Sequence[tuple[str, Form, "FieldType"]] = ()
 
 
@@ -172,7 +148,6 @@ def _sql(arrow: pa.DataType) -> str:
 
 
 def may_be_key(kind: FieldType) -> bool:
-    """Return whether a key column may have a type."""
     return kind.facts is not None and kind.facts.key is not None
 
 

@@ -7,13 +7,8 @@ from typing import Any, NamedTuple
 import attrs
 import pytest
 
-from sessionkit import (
-    KeyState,
-    KeyTimes,
-    Session,
-    SessionSpec,
-)
-from sessionkit.errors import StateValueError, UserFunctionError
+from sessionkit import KeyState, KeyTimes, Session, SessionSpec
+from sessionkit.errors import UserFunctionError
 from sessionkit.spec.functions import wrong_class
 from sessionkit.spec.signatures import signature_of
 from sessionkit.testing import SessionDriver, at
@@ -391,24 +386,6 @@ def test_a_dict_in_place_of_a_row_is_shown_its_class() -> None:
     assert str(failed.value).endswith("or None; write Row(pages=..., user=...)")
 
 
-def test_none_in_a_field_that_needs_a_value_says_how_to_allow_it() -> None:
-    """To turn it into text would store the word `None`."""
-
-    def forget(state: Row, event: View) -> Row:
-        return Row(state.pages, user=None)  # type: ignore[arg-type]
-
-    create, merge = (lambda key, event: Row(1)), (lambda left, right: left)
-    driver = SessionDriver(spec_of(create=create, update=forget, merge=merge, finish=None))
-    driver.add("ann", at("10:00"), View("/"))
-    driver.add("ann", at("10:01"), View("/"))
-    with pytest.raises(StateValueError) as failed:
-        driver.run_batch()
-    assert "`Row.user` must be a str, found NoneType" in str(failed.value)
-    assert str(failed.value).endswith(
-        "Hint: declare it as `... | None` where it may be missing, or give it a default"
-    )
-
-
 # -- the event's time --------------------------------------------------------------------------
 
 
@@ -434,27 +411,6 @@ def takes_when(state: Visit, event: View, when: datetime) -> Visit:
 def test_a_third_parameter_asks_for_the_time(expected: bool, function: Any) -> None:
     """One that is named `time`, or that is needed and annotated `datetime`."""
     assert expected is signature_of(function).takes_time
-
-
-def test_functions_may_take_the_time_of_the_event() -> None:
-    """It is aware, in UTC, and needs no field in the event's class."""
-
-    def start(key: Any, event: View, time: datetime) -> Reading:
-        return Reading(1, time)
-
-    def latest(state: Reading, event: View, time: datetime) -> Reading:
-        return attrs.evolve(state, last=time)
-
-    spec = spec_of(create=start, update=latest, merge=None, order="event_time", finish=None)
-    assert (True, True) == (spec.functions.create_takes_time, spec.functions.update_takes_time)
-    driver = SessionDriver(spec)
-    for minute in ("10:00", "10:20"):
-        driver.add("ann", at(minute), View("/"))
-        driver.run_batch()
-    driver.advance_watermark_to(at("12:00"))
-    driver.run_batch()
-
-    assert [Reading(1, at("10:20"))] == driver.take_results()
 
 
 # -- the key -----------------------------------------------------------------------------------

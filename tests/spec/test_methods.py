@@ -8,12 +8,7 @@ import attrs
 import pytest
 from pyspark import cloudpickle
 
-from sessionkit import (
-    EventTimeGap,
-    Session,
-    SessionSpec,
-    Storage,
-)
+from sessionkit import EventTimeGap, Session, SessionSpec, Storage
 from sessionkit.testing import SessionDriver, at
 from tests.support.refusals import refusal, says
 from tests.support.visit_specs import SETTINGS, Reading, Row, View, Visit, finish, update

@@ -110,13 +110,6 @@ def visits(**changes: Any) -> SessionSpec[View, Visit, VisitRow]:
 # ------------------------------------------------------------------------------ what a spec holds
 
 
-def test_durations_are_read_once() -> None:
-    """A spec holds durations as `timedelta`, however they were spelled."""
-    spec = visits(watermark_delay="10m", inputs=Inputs(max_future_skew="1h"))
-    assert timedelta(minutes=10) == spec.watermark_delay
-    assert timedelta(hours=1) == spec.inputs.max_future_skew
-
-
 def test_specs_that_mean_the_same_are_equal() -> None:
     """Two specs are compared by what they mean, not by how they were spelled."""
     assert visits() == visits(watermark_delay=timedelta(minutes=10), timeout=EventTimeGap("30m"))
@@ -294,14 +287,6 @@ def test_a_class_that_cannot_be_stored_is_refused(role: str) -> None:
     assert "\n  `Unstorable.raw`: object can't be stored; " in str(refused.value)
 
 
-@pytest.mark.parametrize("role", ["event", "state", "result"])
-@pytest.mark.parametrize("wrong", ["View", Visit(), dict])
-def test_what_is_no_attrs_class_is_refused(role: str, wrong: object) -> None:
-    """An object, a name or an undecorated class has no fields to read."""
-    with pytest.raises(FieldTypeError):
-        visits(logic=folded(**{role: wrong}))
-
-
 @pytest.mark.parametrize(
     ("role", "arguments"),
     [
@@ -316,17 +301,6 @@ def test_a_function_of_other_arguments_is_refused(role: str, arguments: str) -> 
     text = refusal(lambda: visits(logic=folded(**{role: lambda one: one})))
     assert f"`{role}` must take {role}({arguments}), found {__name__}." in text
     assert text.endswith(f"\n\nHint: write `def {role}({arguments}): ...`")
-
-
-@pytest.mark.parametrize("role", ["create", "update", "merge", "finish"])
-def test_an_async_function_is_refused(role: str) -> None:
-    """No function of a spec may be asynchronous."""
-
-    async def later(one: Any, other: object) -> Any:
-        return one
-
-    del later.__annotations__["one"]
-    assert says(refusal(lambda: visits(logic=folded(**{role: later}))), f"`{role}`", "the async ")
 
 
 @pytest.mark.parametrize(
@@ -345,12 +319,6 @@ def test_functions_that_are_mixed_up_are_refused(role: str, wrong: Any, expected
         assert update is visits(logic=folded(create=wrong)).functions.create
     else:
         assert says(refusal(lambda: visits(logic=folded(**{role: wrong}))), expected)
-
-
-def test_settings_are_named() -> None:
-    """A spec is not made by position."""
-    with pytest.raises(SpecError, match=r"Hint: name the others, such as keys=\.\.\."):
-        SessionSpec({"user_id": str}, "ts")  # type: ignore[call-arg,arg-type]
 
 
 # -- what is given in place of a spec ------------------------------------------------------------

@@ -5,11 +5,7 @@ from typing import Any
 import attrs
 import pytest
 
-from sessionkit import (
-    FieldTypeError,
-    SessionSpec,
-    Storage,
-)
+from sessionkit import FieldTypeError, SessionSpec, Storage
 from sessionkit import aggregates as agg
 from tests.support.refusals import refusal, says
 

@@ -54,6 +54,10 @@ class Visit:
     last: Item | None = None
 
 
+SCALARS: Any = [int, float, bool, str, bytes, date, datetime, timedelta, time, Decimal, Plan]
+COLLECTIONS: Any = [list[int], tuple[int, ...], tuple[int, str], dict[str, int], Item]
+
+
 def stored(annotation: Any, value: object) -> Any:
     kind = field_type(annotation, "Visit.field")
     (back,) = decode_column(kind, encode_column(kind, [value], "Visit.field"))
@@ -67,33 +71,14 @@ def refusal(encode: Callable[[], object]) -> str:
     return str(refused.value)
 
 
-@given(made=classes_with_objects())
-def test_objects_come_back_as_they_were(made: tuple[type[Any], list[Any]]) -> None:
-    """Objects of any storable class come back with the same values, types and order."""
-    cls, objects = made
-    codec = codec_of(cls)
-    # The text shows what `==` does not: NaN, the types of numbers, the order of a dict.
-    assert repr(objects) == repr(codec.decode(codec.encode(objects)))
-
-
-@given(made=classes_with_objects())
-def test_columns_have_the_types_of_the_schema(made: tuple[type[Any], list[Any]]) -> None:
-    """What is encoded fits the schema, a column a field, and can be joined into a table."""
-    cls, objects = made
-    codec = codec_of(cls)
-    table = pa.table(codec.encode(objects), schema=codec.schema)
-    assert [field.name for field in attrs.fields(cls)] == table.column_names
-    assert len(objects) == table.num_rows
-
-
 @given(made=classes_with_objects(), cut=st.integers(0, 5))
-def test_a_column_in_several_chunks_is_read_as_one(
-    made: tuple[type[Any], list[Any]], cut: int
-) -> None:
-    """Where a table lies in pieces, the objects are those of the whole."""
+def test_objects_come_back_as_they_were(made: tuple[type[Any], list[Any]], cut: int) -> None:
+    """With the same values, types and order, from columns of the schema, whole or in pieces."""
     cls, objects = made
     codec = codec_of(cls)
     whole = pa.table(codec.encode(objects), schema=codec.schema)
+    # The text shows what `==` does not: NaN, the types of numbers, the order of a dict.
+    assert repr(objects) == repr(codec.decode(codec.encode(objects)))
     pieces = pa.concat_tables([whole.slice(0, cut), whole.slice(cut)])
     assert repr(objects) == repr(codec.decode(pieces.columns))
 
@@ -112,6 +97,7 @@ def test_a_column_in_several_chunks_is_read_as_one(
         (bool, np.bool_(True), True),  # noqa: FBT003 - the value under test
         (str, np.str_("a"), "a"),
         (str, Colour.RED, "red"),
+        (str, OldColour.RED, "red"),
         (bytes, bytearray(b"a"), b"a"),
         (bytes, memoryview(b"a"), b"a"),
         (
@@ -134,11 +120,6 @@ def test_what_stands_for_a_type_without_loss_becomes_that_type(
     back = stored(annotation, value)
     assert expected == back
     assert type(expected) is type(back)
-
-
-def test_a_member_that_is_a_text_is_stored_by_that_text() -> None:
-    """A member of an enumeration of texts, in a field of text, keeps its text."""
-    assert "red" == stored(str, OldColour.RED)
 
 
 @pytest.mark.parametrize(
@@ -171,10 +152,12 @@ def test_a_member_that_is_a_text_is_stored_by_that_text() -> None:
         (datetime, date(2024, 1, 1), "a datetime", "date"),
         (datetime, np.datetime64("2024-01-01"), "a datetime", "datetime64"),
         (datetime, pd.Timestamp("2024-01-01T00:00:00.000000001Z"), "microseconds", "Timestamp"),
+        (datetime, datetime.max.replace(tzinfo=NEW_YORK), "within the years", "datetime"),
         (date, datetime(2024, 1, 1, tzinfo=UTC), "a date", "datetime"),
         (date, pd.NaT, "a date", "NaTType"),
         (timedelta, pd.NaT, "a timedelta", "NaTType"),
         (timedelta, 3, "a timedelta", "int"),
+        (timedelta, timedelta.max, "64 bits of microseconds", "timedelta"),
         (timedelta, pd.Timedelta(1, "ns"), "whole microseconds", "Timedelta"),
         (time, 3, "a time", "int"),
         (time, time(9, tzinfo=UTC), "without a time zone", "time"),
@@ -250,31 +233,12 @@ def test_nan_stays_nan_and_none_stays_none(values: list[float | None]) -> None:
     assert repr(values) == repr(decode_column(kind, encode_column(kind, values, "x")))
 
 
-@pytest.mark.parametrize(
-    "annotation",
-    [
-        int,
-        float,
-        bool,
-        str,
-        bytes,
-        datetime,
-        date,
-        timedelta,
-        Decimal,
-        Plan,
-        Level,
-        list[int],
-        tuple[int, ...],
-        tuple[int, str],
-        dict[str, int],
-        Item,
-    ],
-)
+@pytest.mark.parametrize("annotation", [*SCALARS, *COLLECTIONS])
 def test_an_optional_field_holds_none_and_a_required_one_refuses_it(annotation: Any) -> None:
     """None comes back as None where it is declared, and is refused where it is not."""
     assert stored(annotation | None, None) is None
-    assert "`Visit.field` must be " in refusal(lambda: stored(annotation, None))
+    text = refusal(lambda: stored(annotation, None))
+    assert says(text, "`Visit.field` must be ", "Hint: declare it as `... | None`")
     assert "`Visit.field[0]` must be " in refusal(lambda: stored(list[annotation], [None]))
 
 
@@ -294,18 +258,6 @@ def test_both_passes_through_a_repeated_hour_are_kept_apart() -> None:
         stored(datetime, first),
         stored(datetime, first.replace(fold=1)),
     ]
-
-
-def test_an_instant_beyond_the_calendar_in_utc_is_refused() -> None:
-    """A local time whose instant lies in the year 10000 is refused with its path."""
-    beyond = datetime.max.replace(tzinfo=NEW_YORK)
-    assert "`Visit.field` must be " in refusal(lambda: stored(datetime, beyond))
-
-
-def test_a_duration_of_more_than_64_bits_is_refused() -> None:
-    """A duration that its column cannot hold is refused with its path."""
-    text = refusal(lambda: stored(timedelta, timedelta.max))
-    assert "`Visit.field` must be a timedelta that fits in 64 bits of microseconds" in text
 
 
 def test_a_converter_of_a_class_is_run_again_by_decoding() -> None:
@@ -345,19 +297,7 @@ def test_what_spark_hands_over_is_read(annotation: Any, wire: object, expected: 
 @given(value=st.text() | st.integers() | st.floats() | st.booleans() | st.none() | st.binary())
 def test_a_value_is_kept_or_refused_never_changed(value: object) -> None:
     """Whatever is put into a field of whatever type comes back equal, or is refused."""
-    for annotation in (
-        int,
-        float,
-        bool,
-        str,
-        bytes,
-        date,
-        datetime,
-        timedelta,
-        time,
-        Decimal,
-        Plan,
-    ):
+    for annotation in SCALARS:
         try:
             back = stored(annotation, value)
         except StateValueError:

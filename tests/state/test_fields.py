@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from hypothesis import given
 
 from sessionkit.errors import FieldTypeError
 from sessionkit.state._codec import codec_of
@@ -33,7 +32,7 @@ from sessionkit.state._scalars import (
 )
 from sessionkit.state._types import FieldType
 from tests.support.refusals import says
-from tests.support.strategies import Colour, Level, Plan, Typed, annotated
+from tests.support.strategies import Colour, Level, Plan
 
 KNOWN = (
     "use int, float, bool, str, bytes, datetime, date, timedelta, time, Decimal, an Enum, "
@@ -232,13 +231,6 @@ def test_fields_may_be_named_only() -> None:
     )
     objects = [cls("text", a=1, c=3)]
     assert objects == codec_of(cls).decode(codec_of(cls).encode(objects))
-
-
-@given(part=annotated())
-def test_an_annotation_always_means_the_same_column(part: Typed) -> None:
-    """Whatever is accepted has an Arrow type, and the same one when it is read again."""
-    arrow = field_type(part.annotation, "field").arrow
-    assert arrow == field_type(part.annotation, "other").arrow
 
 
 @pytest.mark.parametrize(
