@@ -59,6 +59,7 @@ CARRY: Final = (
 )
 BUCKETS: Final = frozenset({"bucket_count"})
 SAME_BUCKETS: Final = "pass storage=Storage(bucket_count={count}), as it was started, or {other}"
+NO_LAYOUT: Final = "begin with a new checkpoint: this release has no layout {layout!r}"
 NOT_CARRIED: Final = (
     "undo the change of {names}, which migrate can't carry; it can carry any other rule"
 )
@@ -192,7 +193,9 @@ def compared(logic: Logic, then: Mapping[str, Any]) -> Comparison:
     carry = CARRY.format(job=job)
     if names == BUCKETS:
         carry = SAME_BUCKETS.format(count=then["bucket_count"], other=carry)
+    layout = then.get("layout", "buckets")
     hints = (
+        (NO_LAYOUT.format(layout=layout), layout not in {"buckets", "pages"}),
         (NOT_CARRIED.format(names=", ".join(fixed)), fixed),
         (carry, rules),
         (NEW_FIELD, [*events.problems, *remembered.problems]),

@@ -298,6 +298,16 @@ def test_another_rule_names_what_carries_the_state_over(changes: Any, hint: str)
     assert hint == str(refused.value).partition("Hint: ")[2]
 
 
+def test_a_layout_that_is_gone_needs_a_new_checkpoint() -> None:
+    """Nothing can migrate such state."""
+    logic = logic_of(sessions(count, First, "buckets"))
+    stored = json.loads(logic.program.identity) | {"layout": "per_key"}
+
+    with pytest.raises(StateMismatchError, match="`layout`") as refused:
+        compared(logic, stored).check("the stored state")
+    assert str(refused.value).partition("Hint: ")[2].startswith("begin with a new checkpoint")
+
+
 def test_state_that_remembers_dropped_sessions_is_refused() -> None:
     """A session that begins where one was dropped could get its id."""
     logic = logic_of(sessions(count, First, "buckets"))
