@@ -1,7 +1,8 @@
 """The logs of a checkpoint: which micro-batches were planned and which finished; their checks."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, TypeVar
 from uuid import UUID
 
@@ -11,9 +12,14 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit._engine.shell.payload import RESTORE
-from sessionkit.errors import SessionkitError, StateCorruptedError, with_hint
+from sessionkit.errors import SessionkitError, StateCorruptedError, UnsupportedError, with_hint
 
 NO_SUCH_PATH: Final = "PATH_NOT_FOUND"
+VERSION: Final = re.compile(r"v\d+")
+FORMATS: Final = ("v1", "v2")
+NAMED: Final = re.compile(r"(\w+):(.+)")
+"""A source by its number or name, in an offset log of format 2, which has them in no order."""
+OFFSETS: Final = "spark.sql.streaming.offsetLog.formatVersion"
 COMPACT: Final = ".compact"
 """What follows the number of a file that has all entries of a source up to it."""
 Found = TypeVar("Found")
@@ -73,9 +79,42 @@ class Logs:
         """Return the watermark, the processing time and settings of a planned micro-batch."""
         return self._about("offsets", number)
 
-    def sources(self, number: int) -> tuple[str, ...]:
-        """Return up to where a planned micro-batch reads each source, as JSON."""
-        return tuple(self.offsets.get(number, [])[2:])
+    def sources(self, number: int) -> Mapping[str, str]:
+        """Return up to where a planned micro-batch reads each source, as JSON, by its number."""
+        place = f"{self.path}/offsets/{number}"
+        version, *lines = self.offsets.get(number) or [""]
+        if version == "v1":
+            return {str(source): line for source, line in enumerate(lines[1:])}
+        if version == "v2":
+            found = [named for line in lines[1:] if (named := NAMED.fullmatch(line))]
+            if len(found) == len(lines) - 1:
+                return dict(sorted(((one[1], one[2]) for one in found), key=_by_number))
+        text = f"{place} is missing or unreadable"
+        raise damaged_checkpoint(text)
+
+    def source_logs(
+        self, number: int, spark: SparkSession, readings: Sequence[int] = ()
+    ) -> list[tuple[str, str]]:
+        """
+        Return up to where a planned micro-batch reads each source, and the folder of its log.
+
+        A source that is read twice has one log. From Spark 4.3 on, it has two offsets in format 1;
+        in format 2 it has one, under the number of the last reading. `readings` has the number of
+        the log for each reading, where the query is known.
+        """
+        offsets = self.sources(number)
+        logs = [*offsets]  # a source with a name has a log of that name
+        if all(map(str.isdecimal, logs)):
+            if self.offsets[number][0] == "v2":
+                known = {str(reading): log for reading, log in enumerate(readings)}
+                logs = [str(known.get(one, place)) for place, one in enumerate(logs)]
+            elif len(readings) == len(logs):
+                logs = [*map(str, readings)]
+            elif len({*offsets.values()}) == 1 < len(logs) and not readings:
+                is_one = not exists(spark, f"{self.path}/sources/1")
+                logs = ["0"] * len(logs) if is_one else logs
+        folders = (f"{self.path}/sources/{log}" for log in logs)
+        return [*zip(offsets.values(), folders, strict=True)]
 
     def next_watermark_ms(self, number: int) -> int:
         """Return the watermark that a finished micro-batch leaves to the next one; 0 for none."""
@@ -99,6 +138,10 @@ def logs_of(path: str, spark: SparkSession) -> Logs:
         }
         for log in ("offsets", "commits")
     )
+    version = next(iter(offsets.get(max(offsets, default=0), ())), "v1")
+    if VERSION.fullmatch(version) and version not in FORMATS:
+        text = f"{path}/offsets is of format {version}, which this release can't read"
+        raise UnsupportedError(with_hint(text, f"set {OFFSETS} to 2, with a new checkpoint"))
     return Logs(path, offsets, commits)
 
 
@@ -112,7 +155,8 @@ def progress_of(path: str, spark: SparkSession) -> Progress:
         return Progress(None, planned, 0, (), ())
     batch = logs.finished
     files = files_read(logs, batch, spark)
-    return Progress(batch, planned, logs.next_watermark_ms(batch), logs.sources(batch), files)
+    offsets = tuple(logs.sources(batch).values())
+    return Progress(batch, planned, logs.next_watermark_ms(batch), offsets, files)
 
 
 def check_begun(path: str, spark: SparkSession) -> None:
@@ -128,9 +172,10 @@ def _no_checkpoint(path: str) -> SessionkitError:
 
 def files_read(logs: Logs, number: int, spark: SparkSession) -> tuple[tuple[str, ...], ...]:
     """Return for each source the files that have been read at the end of a micro-batch."""
+    if number < 0:
+        return ()
     return tuple(
-        _files(f"{logs.path}/sources/{source}", _read_up_to(offset), spark)
-        for source, offset in enumerate(logs.sources(number))
+        _files(log, _read_up_to(offset), spark) for offset, log in logs.source_logs(number, spark)
     )
 
 
@@ -189,6 +234,11 @@ def _read_up_to(offset: str) -> int | None:
     return last
 
 
+def _by_number(source: tuple[str, str]) -> tuple[int, str]:
+    name = source[0]
+    return (int(name) if name.isdecimal() else 0, name)
+
+
 def _files(log: str, last: int | None, spark: SparkSession) -> tuple[str, ...]:
     """Return the files that a file source has read up to an entry of its log."""
     if last is None:
@@ -199,19 +249,22 @@ def _files(log: str, last: int | None, spark: SparkSession) -> tuple[str, ...]:
         for line in text.splitlines()
         if line.startswith("{")
     ]
+    if not entries and last >= 0:
+        text = f"it has read up to {log}/{last}, and {log} is missing"
+        raise damaged_checkpoint(text)
     return tuple(sorted({entry["path"] for entry in entries if entry["batchId"] <= last}))
 
 
-def check_logs(path: str, spark: SparkSession) -> Logs:
-    """Check that the logs of a checkpoint are complete, and agree with each other."""
+def check_logs(path: str, spark: SparkSession, readings: Sequence[int] = ()) -> Logs:
+    """Check that the logs of a checkpoint are complete, and agree; for `readings`, see `Logs`."""
     logs = logs_of(path, spark)
-    found = next(_damage(logs, spark), None) if logs.offsets or logs.commits else None
+    found = next(_damage(logs, readings, spark), None) if logs.offsets or logs.commits else None
     if found is not None:
         raise damaged_checkpoint(found)
     return logs
 
 
-def _damage(logs: Logs, spark: SparkSession) -> Iterator[str]:
+def _damage(logs: Logs, readings: Sequence[int], spark: SparkSession) -> Iterator[str]:
     """Spark plans a micro-batch once the one before has finished, at the watermark that it left."""
     path, last, finished = logs.path, logs.planned, logs.finished
     if query_id_of(spark, path) is None:
@@ -233,8 +286,8 @@ def _damage(logs: Logs, spark: SparkSession) -> Iterator[str]:
             f"{path}/commits/{last} leaves the watermark {leaves_ms} ms, "
             f"but micro-batch {last} already had {at_ms} ms, and a watermark never falls"
         )
-    for source, offset in enumerate(logs.sources(last)):
-        yield from _source_damage(f"{path}/sources/{source}", _read_up_to(offset), spark)
+    for offset, log in logs.source_logs(last, spark, readings):
+        yield from _source_damage(log, _read_up_to(offset), spark)
 
 
 def _source_damage(log: str, last: int | None, spark: SparkSession) -> Iterator[str]:

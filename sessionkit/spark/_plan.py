@@ -47,11 +47,12 @@ class PlanNode:
         return any(node.is_streaming for node in self.inputs)
 
     @property
-    def sources(self) -> tuple[int, int]:
-        """How many sources it reads, at least and at most; one read twice may be one."""
+    def readings(self) -> tuple[int, ...]:
+        """The number of the source of each reading of a stream: one may be read twice."""
         leaves = [(node.operator, node.text) for node in self.walk() if not node.inputs]
         streams = [leaf for leaf in leaves if leaf[0].startswith(STREAMING_LEAF)]
-        return len({*streams}), len(streams)
+        numbers = {leaf: number for number, leaf in enumerate(dict.fromkeys(streams))}
+        return tuple(numbers[leaf] for leaf in streams)
 
     @property
     def is_python_state(self) -> bool:

@@ -1,7 +1,7 @@
 """Start a query, with trigger, sink, output mode and checkpoint checked together."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, Final, Literal, TypeAlias, get_args
 
@@ -157,8 +157,11 @@ def start_query(
     start = None
     if location is not None:
         query_id = _checked_query_id(frame.sparkSession, location)
-        logs = _check_location(frame.sparkSession, location, spec, check)
-        _check_sources(logs, plan)
+        readings = () if plan is None else plan.readings
+        logs = check_logs(location, frame.sparkSession, readings)
+        _check_state(logs, spec, check, frame.sparkSession)
+        if plan is not None:
+            _check_sources(logs, readings)
         start = Start(location, logs.planned, logs.finished, sink_since)
         check_start(frame, sink, parts, query_id, start)
     writer = to_sink(frame, mode, sink, parts, start).trigger(**timing).options(**(options or {}))
@@ -292,27 +295,24 @@ def _checked_query_id(spark: SparkSession, location: str) -> str | None:
     return query_id
 
 
-def _check_sources(logs: Logs, plan: PlanNode | None) -> None:
+def _check_sources(logs: Logs, readings: Sequence[int]) -> None:
     """Refuse a frame with other sources than before, of which Spark says only how many."""
-    lines = logs.offsets.get(logs.planned)
-    if not lines or lines[0] != "v1" or plan is None:
+    if not logs.offsets:
         return
-    before, (least, most) = len(logs.sources(logs.planned)), plan.sources
-    if not least <= before <= most:
+    before, most = len(logs.sources(logs.planned)), len(readings)
+    if not len({*readings}) <= before <= most:
         found = f"the checkpoint {logs.path} is of a query with {before} sources"
         hint = "a seed, a clock and erasures are sources too: pass the same ones at each start"
         hint += "; a query with other sources needs a checkpoint of its own"
         raise StateMismatchError(with_hint(f"{found}, and the frame has {most}", hint))
 
 
-def _check_location(spark: SparkSession, location: str, spec: AnySpec | None, check: Check) -> Logs:
-    logs = check_logs(location, spark)
+def _check_state(logs: Logs, spec: AnySpec | None, check: Check, spark: SparkSession) -> None:
     if not logs.commits:
-        return logs
-    check_operators(location, spark)
+        return
+    check_operators(logs.path, spark)
     if spec is not None and check == "deep":
         check_deep(logs, spec, spark)
     # Otherwise the first micro-batch compares the spec with the checkpoint.
-    elif spec is not None and is_readable(location, spark):
-        check_stored_rules(location, spec, spark)
-    return logs
+    elif spec is not None and is_readable(logs.path, spark):
+        check_stored_rules(logs.path, spec, spark)

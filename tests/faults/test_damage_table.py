@@ -6,6 +6,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sessionkit.spark import check_checkpoint, start_query
+from sessionkit.spark._logs import OFFSETS
 from sessionkit.spark.jobs.pages import PROVIDER
 from sessionkit.spark.sinks.values import ForeachBatch
 from tests.spark.checkpoints.test_origins import spec_of, views
@@ -172,12 +174,13 @@ def said(act: Callable[[], Any], root: Path) -> str:
     return ""
 
 
-@pytest.fixture(params=sorted(PROVIDERS))
+@pytest.fixture(params=[*product(sorted(PROVIDERS), "12")], ids="-".join)
 def store(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]:
-    """Let queries keep their state in one of Spark's stores."""
-    provider = f"{PACKAGE}.{PROVIDERS[request.param]}"
-    with changed(spark, {PROVIDER: provider, CHANGELOGS: "true"}):
-        yield request.param
+    """Let queries keep their state in one of Spark's stores, with an offset log of a format."""
+    store, offsets = request.param
+    provider = f"{PACKAGE}.{PROVIDERS[store]}"
+    with changed(spark, {PROVIDER: provider, CHANGELOGS: "true", OFFSETS: offsets}):
+        yield store
 
 
 def test_no_damage_is_silent(

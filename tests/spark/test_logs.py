@@ -8,17 +8,18 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from sessionkit import StateCorruptedError
-from sessionkit.spark._logs import check_logs
+from sessionkit import StateCorruptedError, UnsupportedError
+from sessionkit.spark._logs import Logs, check_logs, progress_of
 
 HOUR_MS = 3_600_000
 ID = "1b9d6bcd-bbfd-4b2d-9b5d-ab8dfbbd4bed"
 
 
-def planned(number: int, watermark_ms: int) -> str:
-    """Return the text of a planned micro-batch."""
+def planned(number: int, watermark_ms: int, version: str = "v1") -> str:
+    """Return the text of a planned micro-batch, in one of Spark's formats."""
     about = {"batchWatermarkMs": watermark_ms, "batchTimestampMs": 1, "conf": {}}
-    return "\n".join(["v1", json.dumps(about), json.dumps({"logOffset": number})])
+    name = "0:" if version == "v2" else ""
+    return "\n".join([version, json.dumps(about), name + json.dumps({"logOffset": number})])
 
 
 def finished(watermark_ms: int) -> str:
@@ -31,11 +32,11 @@ def entry(number: int) -> str:
     return "\n".join(["v1", json.dumps({"path": "file:/in/a", "timestamp": 1, "batchId": number})])
 
 
-def checkpoint(folder: Path) -> Path:
+def checkpoint(folder: Path, version: str = "v1") -> Path:
     """Write the logs of four micro-batches, each an hour of event time; the last may not finish."""
     texts = {"metadata": json.dumps({"id": ID})}
     for number in range(4):
-        texts[f"offsets/{number}"] = planned(number, number * HOUR_MS)
+        texts[f"offsets/{number}"] = planned(number, number * HOUR_MS, version)
         texts[f"commits/{number}"] = finished((number + 1) * HOUR_MS)
         texts[f"sources/0/{number}"] = entry(number)
     for name, text in texts.items():
@@ -44,10 +45,15 @@ def checkpoint(folder: Path) -> Path:
     return folder
 
 
-def test_sound_logs_pass(spark: SparkSession, tmp_path: Path) -> None:
+both = pytest.mark.parametrize("version", ["v1", "v2"])
+
+
+@both
+def test_sound_logs_pass(spark: SparkSession, tmp_path: Path, version: str) -> None:
     """With the last micro-batch finished or not, with entries deleted by Spark, and without any."""
-    root = checkpoint(tmp_path / "whole")
+    root = checkpoint(tmp_path / "whole", version)
     check_logs(str(root), spark)
+    assert ('{"logOffset": 3}',) == progress_of(str(root), spark).offsets
     (root / "commits/3").unlink()
     check_logs(str(root), spark)
     for name in ("offsets/0", "offsets/1", "commits/0", "commits/1"):
@@ -114,13 +120,61 @@ HARMS: dict[str, tuple[Callable[[Path], None], str]] = {
 }
 
 
+@both
 @pytest.mark.parametrize("name", HARMS)
-def test_logs_that_do_not_agree_are_named(spark: SparkSession, tmp_path: Path, name: str) -> None:
+def test_logs_that_do_not_agree_are_named(
+    spark: SparkSession, tmp_path: Path, name: str, version: str
+) -> None:
     """With the file that is missing, or that contradicts another, and what to do."""
-    root = checkpoint(tmp_path)
+    root = checkpoint(tmp_path, version)
     harm, text = HARMS[name]
     harm(root)
 
     with pytest.raises(StateCorruptedError, match=f"the checkpoint is damaged: .*{text}") as found:
         check_logs(str(root), spark)
     assert str(found.value).endswith("Hint: restore the checkpoint from a copy, or start a new one")
+
+
+def test_a_format_that_is_not_known_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """Rather than read as one that is."""
+    root = checkpoint(tmp_path, "v3")
+    with pytest.raises(UnsupportedError, match="/offsets is of format v3") as refused:
+        check_logs(str(root), spark)
+    assert "Hint: set spark.sql.streaming.offsetLog.formatVersion to 2" in str(refused.value)
+
+
+SOURCES = {
+    # What has which log, where some sources are read twice: readings, offsets, logs.
+    "v1, one twice": ("v1", (0, 0), ["{a}", "{a}"], "00"),
+    "v1, one twice, before Spark 4.3": ("v1", (0, 0), ["{a}"], "0"),
+    "v1, one around another": ("v1", (0, 1, 0), ["{a}", "{b}", "{a}"], "010"),
+    "v1, two": ("v1", (0, 1), ["{a}", "{a}"], "01"),
+    "v2, one twice": ("v2", (0, 0), ["1:{a}"], "0"),
+    "v2, one around another": ("v2", (0, 1, 0), ["2:{a}", "1:{b}"], "10"),
+    "v2, eleven": ("v2", (), [f"{n}:{{}}" for n in (10, *range(10))], [*map(str, range(11))]),
+    "v2, one twice, of an unknown query": ("v2", (), ["1:{a}"], "0"),
+    "v2, named": ("v2", (0, 1), ["b:{b}", "a:{a}"], "ab"),
+}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_each_source_has_its_log(spark: SparkSession, name: str) -> None:
+    """One that is read twice has one, whatever Spark writes down of it."""
+    version, readings, offsets, logs = SOURCES[name]
+    found = Logs("/cp", {0: [version, "{}", *offsets]}, {}).source_logs(0, spark, readings)
+    assert [f"/cp/sources/{log}" for log in logs] == [log for _, log in found]
+
+
+def test_without_the_query_one_log_is_of_one_source(spark: SparkSession, tmp_path: Path) -> None:
+    """Where the offsets are equal, and there is no second log; else a log is missing."""
+    root, about = checkpoint(tmp_path), planned(3, 3 * HOUR_MS)
+    (root / "offsets/3").write_text(f"{about}\n{json.dumps({'logOffset': 3})}")
+    check_logs(str(root), spark)
+    assert (("file:/in/a",), ("file:/in/a",)) == progress_of(str(root), spark).files
+    with pytest.raises(StateCorruptedError, match=r"/sources/1/3 is missing"):
+        check_logs(str(root), spark, readings=(0, 1))
+    (root / "offsets/3").write_text(f"{about}\n{json.dumps({'logOffset': 2})}")
+    with pytest.raises(StateCorruptedError, match=r"/sources/1/2 is missing"):
+        check_logs(str(root), spark)
+    with pytest.raises(StateCorruptedError, match=r"and .*/sources/1 is missing"):
+        progress_of(str(root), spark)

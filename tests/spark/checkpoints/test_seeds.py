@@ -34,10 +34,12 @@ from sessionkit.spark import (
     stored_keys,
 )
 from sessionkit.spark._grouping import bucket_number, bucket_of_forms, key_forms
+from sessionkit.spark._logs import OFFSETS
 from sessionkit.spark.checkpoints.reading import key_row
 from sessionkit.state._types import key_form
 from sessionkit.testing import SessionDriver, StatefulDriver
 from tests.support.session_specs import Reading, collecting, in_order
+from tests.support.spark_settings import changed
 from tests.support.stateful_specs import Amount, summing
 from tests.support.streams import FileStream
 
@@ -104,8 +106,10 @@ CHANGES: dict[str, tuple[Any, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", CHANGES)
-def test_sessions_go_on_under_other_rules(spark: SparkSession, tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(("name", "offsets"), [*zip(CHANGES, "12", strict=True)])
+def test_sessions_go_on_under_other_rules(
+    spark: SparkSession, tmp_path: Path, name: str, offsets: str
+) -> None:
     """
     Carried over and restarted, the new query has the rows that a driver has with the same cut.
 
@@ -116,7 +120,8 @@ def test_sessions_go_on_under_other_rules(spark: SparkSession, tmp_path: Path, n
     folder = tmp_path / "events here"
     old = FileStream(spark, before, tmp_path / "old", shape=with_gap, files=folder)
     old.put(table(FIRST))
-    old.run()
+    with changed(spark, {OFFSETS: offsets}):
+        old.run()
     seed = migrate(old.checkpoint, before, after, str(tmp_path / "seed"), spark=spark)
     old.put(table(SECOND))
     shape = partial(unread, seed=read_seed(str(tmp_path / "seed"), spark=spark))
