@@ -122,11 +122,9 @@ def declare_watermark(
     """
     Declare the watermark of a stream: `withWatermark`, checked before anything starts.
 
-    The watermark is the newest event time seen minus the delay, in whole milliseconds. Spark
-    advances it between micro-batches, so earlier batches decide which rows of a batch are late.
-    It never goes back. Stateful operators drop a row whose event time `<=` the watermark.
-
-    A batch has no watermark: its frame is checked in the same way and returned unchanged.
+    The watermark is the newest event time seen minus the delay. Spark advances it between
+    micro-batches, and never back. Stateful operators drop a row whose event time `<=` it. A batch
+    has none: its frame is checked in the same way and returned unchanged.
 
     Example:
         from sessionkit.spark.watermarks import declare_watermark
@@ -173,18 +171,15 @@ def check_watermarks(*frames: DataFrame, policy: Policy = "min") -> None:
     """
     Check the watermarks of streams that a union or a join combines in one query.
 
-    The query has one watermark. The setting `spark.sql.streaming.multipleWatermarkPolicy` decides
-    how those of its sources combine:
+    The query has one watermark. The setting `spark.sql.streaming.multipleWatermarkPolicy`, which
+    the first start pins in the checkpoint, decides how those of its sources combine:
 
-    * `min`: the slowest source decides. No row is dropped because another source is ahead. But a
-      source that has sent no rows yet counts as 1970, so a silent source blocks everything: no
-      window closes, and no state is dropped. A source that falls silent later blocks it there.
+    * `min`: the slowest source decides. No row is dropped because another source is ahead, but a
+      silent source blocks everything: one that has sent no rows yet counts as 1970.
     * `max`: the fastest source decides. A silent source blocks nothing, and rows of slower sources
       are dropped as soon as they trail the fastest one.
 
-    The first start pins the policy in the checkpoint; the setting of a later session is ignored.
-    There is a third way to keep silent sources from blocking: union the frames first, and declare
-    one watermark on the result.
+    Or union the frames first, and declare one watermark on the result: no source then blocks.
 
     Args:
         frames: The streams, before they are combined. Batches among them have no watermark and
@@ -226,14 +221,10 @@ def guard_future(
 
     One event time from the year 2999 moves the watermark there for good, and every later row is
     dropped. So call this before `declare_watermark`: if an event time is further ahead of the
-    clock than the skew, it moves to the new column `into`, and the event time becomes null. For
-    all other rows, `into` is null. A row without an event time doesn't move the watermark, and
-    stateful operators never drop it as late. `sessionize` does this by itself.
-
-    The result is one frame on purpose. Two frames would be two queries with different clocks, and
-    a row near the limit could be in both or in neither. A window drops rows without an event time,
-    so count them first: `guarded.observe("future", F.count("quarantined_time"))`. For a
-    deduplication, add `into` to the keys.
+    clock than the skew, it moves to the new column `into`, and the event time becomes null. Such a
+    row doesn't move the watermark, and stateful operators never drop it as late. A window does, so
+    count them first: `guarded.observe("future", F.count("quarantined_time"))`. For a
+    deduplication, add `into` to the keys. `sessionize` does all this by itself.
 
     Args:
         frame: A stream or a batch.
@@ -327,7 +318,6 @@ class _Record:
 
     @property
     def is_slowest_of_several(self) -> bool:
-        """Whether the watermark is that of the slowest of several sources."""
         return self.policy == "min" and len(self.operators) > 1
 
 
@@ -356,9 +346,8 @@ def watermark_lag(
     """
     Return how far the watermark trails the newest event time, or the clock.
 
-    * `"event_time"`: the newest event time in the batches that the query remembers, minus the
-      watermark. It equals the delay, or more until the next batch uses the event times of the last
-      one. If a query has several watermarks, Spark reports the event times of the first only.
+    * `"event_time"`: the newest event time that the query remembers, minus the watermark: the
+      delay, or more until the next batch. Of several watermarks, Spark reports the first only.
     * `"clock"`: processing time minus the watermark. It grows while no newer rows arrive, so it is
       the one to monitor. It is negative if the watermark is ahead of the clock.
 
@@ -384,14 +373,11 @@ def explain_watermark(query: StreamingQuery) -> WatermarkReport:
     """
     Explain where the watermark of a query stands, since when, and what holds it back.
 
-    This reads `query.recentProgress`, which covers the last hundred batches or idle reports, the
-    plan of the last batch, and the watermark policy of the active session. Their limits:
-
-    * Progress doesn't contain a watermark for each source. A source is named as holding the
-      watermark back if others have sent rows since it last moved and this one hasn't. A source
-      that sends only old rows isn't found.
-    * Spark reports the event times of one watermark operator only.
-    * A restarted query keeps the policy of its checkpoint, which may differ from the session's.
+    This reads the last hundred batches or idle reports, the plan of the last batch, and the policy
+    of the active session; a restarted query keeps that of its checkpoint. Spark reports the event
+    times of one watermark operator, and no watermark for each source: one is named as holding it
+    back if others have sent rows since it last moved and this one hasn't. One that sends only old
+    rows isn't found.
 
     Args:
         query: A query, running or stopped.
@@ -411,14 +397,11 @@ def explain_watermark(query: StreamingQuery) -> WatermarkReport:
 
 def _report(record: _Record) -> WatermarkReport:
     if not record.batches:
-        text = "No micro-batch has run yet."
-        return WatermarkReport("no_batch", None, None, (), 0, text)
+        return WatermarkReport("no_batch", None, None, (), 0, "No micro-batch has run yet.")
     if "watermark" not in event_times_in(record.last):
-        text = (
-            "The query has no watermark: state is never dropped, and no row is late.\n"
-            "Hint: declare one with declare_watermark, before the stateful operator."
-        )
-        return WatermarkReport("undeclared", None, None, (), 0, text)
+        found = "The query has no watermark: state is never dropped, and no row is late."
+        hint = "Hint: declare one with declare_watermark, before the stateful operator."
+        return WatermarkReport("undeclared", None, None, (), 0, f"{found}\n{hint}")
     state = _state(record)
     silent = record.silent if state == "held_back" else ()
     since = instant_in(record.current[0]["timestamp"])
@@ -463,23 +446,14 @@ def _reason(record: _Record, state: WatermarkState) -> str:
             return "Rows arrive, and set it for the next batch."
         # Buckets of a spec may follow the processing time.
         case "idle" if watermark_in(record.last) != spark_watermark_in(record.last):
-            return (
-                "No rows have moved it for as long as `close_idle_after` says, so it follows the "
-                "clock, at the distance of the delay."
-            )
+            return "No rows have moved it for `close_idle_after`, so it follows the clock."
         case "idle":
-            return (
-                "No rows arrive: only newer event times move it; the passing of time doesn't. "
-                "What waits for it stays open."
-            )
+            return "No rows arrive, and only newer event times move it: what waits stays open."
         case "stalled":
             rows = total(record.current, "numInputRows")
             found = f"{rows} rows have arrived since then, none with an event time that moves it"
             if record.is_slowest_of_several:
-                return (
-                    f"{found}: every source sends rows, but one sends event times that are too old "
-                    "or null. Progress doesn't say which."
-                )
+                return f"{found}: one source's are too old or null. Progress doesn't say which."
             return f"{found}: all are null, or no newer than earlier ones."
         case "held_back":
             return (

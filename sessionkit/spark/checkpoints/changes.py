@@ -103,21 +103,7 @@ def changed_keys(
     or `"gone"` with the row from before; and those of `stored_keys_frame`. A timer that is set to
     another instant is a change too. For the rest see `changed_sessions`.
 
-    Args:
-        path: The checkpoint location of the query, which may run meanwhile.
-        spec: The spec of the query.
-        since: The micro-batch before the first one whose changes are returned, by its number; -1
-            for those from the beginning.
-        until: The last one whose changes are returned; by default the last one that has finished.
-        key: Return only this key, as in `stored_keys`.
-        spark: The session to read with; by default the active one.
-
-    Raises:
-        StateError: The state was written under other rules.
-        UnsupportedError: This Spark has no state reader, or the checkpoint doesn't say what one of
-            the micro-batches has changed.
-        SessionkitError: There is no checkpoint, or it doesn't have one of the two micro-batches; no
-            session is active, or the key doesn't fit the spec.
+    Arguments and errors are those of `changed_sessions`.
     """
     check_kind(spec, StatefulSpec, "changed_sessions")
     rows_of = partial(stored_key_rows, spec)

@@ -252,17 +252,7 @@ def open_sessions_frame(
     now. A state without fields has no column. The executors decode the state when an action runs,
     so a damaged state raises only then.
 
-    Args:
-        path: The checkpoint location of the query, which may run meanwhile.
-        spec: The spec of the query.
-        key: Return only the sessions of this key, as in `open_sessions`.
-        batch: Return what there was after this micro-batch, as in `open_sessions`.
-        spark: The session to read with; by default the active one.
-
-    Raises:
-        StateError: The state was written under other rules.
-        SessionkitError: There is no checkpoint, or it doesn't have the micro-batch any more; this
-            Spark has no state reader, no session is active, or the key doesn't fit the spec.
+    Arguments and errors are those of `open_sessions`.
     """
     check_kind(spec, SessionSpec, "stored_keys_frame")
     rows_of = partial(open_session_rows, spec)
@@ -285,18 +275,7 @@ def stored_keys(
     All of them are collected on the driver; `stored_keys_frame` leaves them on the executors.
     Needs Spark 4.0 or later.
 
-    Args:
-        path: The checkpoint location of the query, which may run meanwhile.
-        spec: The spec of the query.
-        key: Return only this key: the value of the key column, or a tuple of values if there are
-            several columns. Only its bucket is decoded.
-        batch: Return what there was after this micro-batch, as in `open_sessions`.
-        spark: The session to read with; by default the active one.
-
-    Raises:
-        StateError: The state is damaged, or was written under other rules.
-        SessionkitError: There is no checkpoint, or it doesn't have the micro-batch any more; this
-            Spark has no state reader, no session is active, or the key doesn't fit the spec.
+    Arguments and errors are those of `open_sessions`.
     """
     check_kind(spec, StatefulSpec, "open_sessions")
     memories = collected_state(path, spec, key=key, batch=batch, spark=spark)
@@ -319,17 +298,7 @@ def stored_keys_frame(
     the fields of the state class, `timers` maps the name of a timer to its `clock` and instant
     `at`. The state is null where a key has only timers; a state without fields has no column.
 
-    Args:
-        path: The checkpoint location of the query, which may run meanwhile.
-        spec: The spec of the query.
-        key: Return only this key, as in `stored_keys`.
-        batch: Return what there was after this micro-batch, as in `open_sessions`.
-        spark: The session to read with; by default the active one.
-
-    Raises:
-        StateError: The state was written under other rules.
-        SessionkitError: There is no checkpoint, or it doesn't have the micro-batch any more; this
-            Spark has no state reader, no session is active, or the key doesn't fit the spec.
+    Arguments and errors are those of `open_sessions`.
     """
     check_kind(spec, StatefulSpec, "open_sessions_frame")
     rows_of = partial(stored_key_rows, spec)
