@@ -24,6 +24,7 @@ from sessionkit import aggregates as agg
 from sessionkit.arguments import explains
 from sessionkit.spark import Kafka, sessions, start_query
 from sessionkit.testing import SessionDriver
+from tests.support.refusals import refusal
 
 
 @attrs.frozen
@@ -51,9 +52,7 @@ DELAY = "`watermark_delay`\n\nHint: add "
 
 def hint_for(cls: Any, name: str) -> str:
     """Return what to write in place of an argument that a class hasn't."""
-    with pytest.raises(SpecError) as refused:
-        cls(**{name: "anything"})
-    found, _, hint = str(refused.value).partition("\n\nHint: ")
+    found, _, hint = refusal(cls, **{name: "anything"}).partition("\n\nHint: ")
     assert found == f"{cls.__name__} has no argument `{name}`"
     return hint
 
@@ -116,20 +115,16 @@ def test_a_missing_argument_says_what_to_add(
     make: Any, values: list[Any], named: dict[str, Any], text: str
 ) -> None:
     """All that are missing are named at once, with an example of each."""
-    with pytest.raises(SpecError) as refused:
-        make(*values, **named)
-    assert str(refused.value).startswith(text)
+    assert refusal(make, *values, **named).startswith(text)
 
 
 def test_a_first_spec_is_told_of_the_constructor_that_it_needs() -> None:
     """Whoever passes nothing but a gap has a class with methods, and not yet its `logic`."""
-    with pytest.raises(SpecError) as refused:
-        SessionSpec(gap="30 minutes")  # type: ignore[call-arg]
     expected = (
         'Hint: add keys={"user_id": str}, event_time="ts", logic=Functions(update=...) '
         '(or call SessionSpec.of(Visit, ...)), watermark_delay="10 minutes"'
     )
-    assert str(refused.value).endswith(expected)
+    assert refusal(SessionSpec, gap="30 minutes").endswith(expected)
 
 
 @pytest.mark.parametrize(
@@ -170,6 +165,7 @@ def test_a_function_says_which_argument_is_meant() -> None:
     assert "add time=..." == hint_of(began, 1, by="user")
     assert "name the others, such as by=..., time=..." == hint_of(began, 1, "user", "ts")
     assert "name the others, such as time=..." == hint_of(began, 1, "ts", by="user")
+    assert "leave one of them out" == hint_of(began, 1, events=1, by="user", time="ts")
     assert 1 == began(1, by="user", time="ts")
 
 
@@ -191,9 +187,7 @@ def test_a_function_of_any_names_or_values_takes_them() -> None:
 
 def hint_of(function: Any, *values: Any, **named: Any) -> str:
     """Return what to write in place of a call that can't be."""
-    with pytest.raises(SpecError) as refused:
-        function(*values, **named)
-    return str(refused.value).partition("\n\nHint: ")[2]
+    return refusal(function, *values, **named).partition("\n\nHint: ")[2]
 
 
 PUBLIC = (

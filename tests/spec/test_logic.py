@@ -31,6 +31,10 @@ from tests.support.visit_specs import (
     untyped,
 )
 
+SILENT: dict[str, Any] = dict.fromkeys(("create", "update", "merge", "finish"), untyped)
+TYPED: dict[str, Any] = {"event": View, "state": Visit, "result": Row}
+STARTED: dict[str, Any] = SILENT | {"event": View, "create": None, "finish": None}
+
 # -- classes from annotations ------------------------------------------------------------------
 
 
@@ -95,13 +99,6 @@ def test_annotations_that_disagree_are_refused() -> None:
     assert says(text, f"{__name__}.update_click) says Click")
 
 
-def test_an_explicit_class_that_a_function_cannot_take_is_refused() -> None:
-    """The parameter and its annotation are named."""
-    text = refusal(spec_of, event=Click)
-
-    assert says(text, "`event` is Click", f"`create` ({create.__module__}.create) says View")
-
-
 @attrs.define
 class OddVisit(Visit):
     """A kind of visit."""
@@ -118,18 +115,7 @@ def create_click(key: Any, event: View) -> Click:
         ("state", lambda: stateful(process, state=Click)),
         ("result", lambda: stateful(process, result=Click)),
         ("result", lambda: spec_of(result=Click)),
-        (
-            "state",
-            lambda: spec_of(
-                state=Visit,
-                event=View,
-                create=create_click,
-                update=untyped,
-                merge=untyped,
-                finish=untyped,
-                result=Row,
-            ),
-        ),
+        ("state", lambda: spec_of(**SILENT | TYPED | {"create": create_click})),
     ],
 )
 def test_an_explicit_class_that_contradicts_the_annotations_is_refused(
@@ -146,19 +132,8 @@ def test_an_explicit_class_may_be_above_or_below_that_of_an_annotation() -> None
     def odd(key: Any, event: View) -> OddVisit:
         return OddVisit()
 
-    spec = spec_of(
-        state=Visit,
-        event=View,
-        create=odd,
-        update=untyped,
-        merge=untyped,
-        finish=untyped,
-        result=Row,
-    )
+    spec = spec_of(**SILENT | TYPED | {"create": odd})
     assert (Visit, OddVisit) == (spec.state, spec_of(state=OddVisit).state)
-
-
-SILENT: dict[str, Any] = dict.fromkeys(("create", "update", "merge", "finish"), untyped)
 
 
 @pytest.mark.parametrize(
@@ -283,9 +258,7 @@ def test_a_default_that_all_states_would_share_is_refused(default: Any, kind: st
     field = attrs.field(default=default, type=annotations.get(kind, type(default)))
     shared = attrs.make_class("Shared", {"urls": field})
 
-    text = refusal(
-        spec_of, event=View, state=shared, create=None, update=untyped, merge=untyped, finish=None
-    )
+    text = refusal(spec_of, state=shared, **STARTED)
 
     assert says(text, f"share one {kind}", "`Shared.urls`", f"factory={kind}")
 
@@ -295,22 +268,17 @@ def test_a_shared_default_of_a_part_is_refused() -> None:
     part = attrs.make_class("Part", {"urls": attrs.field(default=[], type=list[str])})
     whole = attrs.make_class("Whole", {"part": attrs.field(factory=part, type=part)})
 
-    text = refusal(
-        spec_of, event=View, state=whole, create=None, update=untyped, merge=untyped, finish=None
-    )
+    text = refusal(spec_of, state=whole, **STARTED)
 
     assert "would share one list, the default of `Part.urls`\n\n" in text
 
 
 def test_a_default_that_is_new_for_each_state_is_accepted() -> None:
     """So is one that can't change, and any default where `create` makes the state."""
-    functions = {"event": View, "update": untyped, "merge": untyped, "finish": None}
     shared = attrs.make_class("Shared", {"urls": attrs.field(default=[], type=list[str])})
 
-    spec = spec_of(state=NewDefaults, create=None, **functions)
-
-    assert NewDefaults is spec.state
-    assert shared is spec_of(state=shared, create=untyped, **functions).state
+    assert NewDefaults is spec_of(state=NewDefaults, **STARTED).state
+    assert shared is spec_of(state=shared, **STARTED | {"create": untyped}).state
 
 
 def test_a_row_of_another_class_needs_finish() -> None:
