@@ -166,6 +166,14 @@ def column_name(_: Any, attribute: "attrs.Attribute[str]", value: object) -> Non
         raise SpecError(with_hint(found, f'write {attribute.name}="ts"'))
 
 
+def columns(_: Any, attribute: "attrs.Attribute[Any]", value: object) -> None:
+    """Check an attribute that takes a dict by the names of columns."""
+    if not isinstance(value, dict) or not all(isinstance(column, str) for column in value):
+        name = attribute.name
+        found = f"`{name}` must be a dict of column names and types, found {value!r}"
+        raise SpecError(with_hint(found, f'write {name}={{"user_id": str}}'))
+
+
 def check_field(name: object, what: str, hint: str) -> None:
     """Check a name that becomes a field: classes are made by code that is written with it."""
     is_name = isinstance(name, str) and name.isidentifier() and not iskeyword(name)

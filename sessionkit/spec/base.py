@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from sessionkit._arrays import INSTANT
 from sessionkit._instants import LAST_INSTANT_US, Duration, duration_of, span_us
-from sessionkit.arguments import choice, column_name, group
+from sessionkit.arguments import choice, column_name, columns, group
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spec.columns import (
     COUNTS_COLUMN,
@@ -24,7 +24,7 @@ from sessionkit.spec.columns import (
     typed_columns,
 )
 from sessionkit.spec.functions import name_of
-from sessionkit.spec.options import Inputs, Lateness, Storage, read_keys
+from sessionkit.spec.options import Inputs, Lateness, Storage, copied
 from sessionkit.spec.signatures import signature_of
 from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import Field, OptionalType, arrow_schema
@@ -89,7 +89,7 @@ class UpgradeStep:
 class Spec(Generic[E, S, R]):
     """What both kinds of spec share. Users make one of the kinds, and never inherit from this."""
 
-    keys: Mapping[str, Any] = attrs.field(converter=read_keys)
+    keys: Mapping[str, Any] = attrs.field(converter=copied, validator=columns)
     event_time: str | None = attrs.field(
         default=None, validator=attrs.validators.optional(column_name)
     )

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Generic
 import attrs
 
 from sessionkit._instants import Duration, duration_of
-from sessionkit.arguments import explained
+from sessionkit.arguments import columns, explained
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spec.base import set_derived
 from sessionkit.spec.functions import name_of
-from sessionkit.spec.options import read_first, read_last
+from sessionkit.spec.options import copied
 from sessionkit.spec.signatures import check_function, class_of
 from sessionkit.spec.views import Session
 from sessionkit.state._fields import fields_of
@@ -79,8 +79,8 @@ class Memory(Generic[S_contra]):
     """
 
     time_to_live: timedelta = attrs.field(converter=_read_life)
-    first: Mapping[str, str] = attrs.field(factory=dict, converter=read_first)
-    last: Mapping[str, str] = attrs.field(factory=dict, converter=read_last)
+    first: Mapping[str, str] = attrs.field(factory=dict, converter=copied, validator=columns)
+    last: Mapping[str, str] = attrs.field(factory=dict, converter=copied, validator=columns)
     lookback: timedelta | None = attrs.field(default=None, converter=_read_lookback)
     remember: Callable[[Session[Any], S_contra], Any] | None = None
     _remembered: type[Any] | None = attrs.field(

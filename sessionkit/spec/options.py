@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, TypeAlias
 import attrs
 
 from sessionkit._instants import Duration, duration_of, duration_text
-from sessionkit.arguments import at_least_one, choice, explained, flag
+from sessionkit.arguments import at_least_one, choice, columns, explained, flag
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.timeouts import Clock
 
@@ -33,27 +33,9 @@ CLOCKS: Final[dict[str, Clock]] = {"event": "event_time", "processing": "process
 # -- how an argument is read --------------------------------------------------------------------
 
 
-def _columns(value: object, name: str) -> dict[str, Any]:
-    if isinstance(value, Mapping) and all(isinstance(column, str) for column in value):
-        return dict(value)
-    found = f"`{name}` must be a dict of column names and types, found {value!r}"
-    raise SpecError(with_hint(found, f'write {name}={{"user_id": str}}'))
-
-
-def read_keys(value: Mapping[str, Any]) -> dict[str, Any]:
-    return _columns(value, "keys")
-
-
-def _read_passthrough(value: Mapping[str, Any]) -> dict[str, Any]:
-    return _columns(value, "passthrough")
-
-
-def read_first(value: object) -> dict[str, Any]:
-    return _columns(value, "first")
-
-
-def read_last(value: object) -> dict[str, Any]:
-    return _columns(value, "last")
+def copied(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    given: object = value  # as users pass it; what is no dict is refused by `columns`
+    return dict(value) if isinstance(given, Mapping) else value
 
 
 def _read_id(value: str | Sequence[str] | None) -> tuple[str, ...] | None:
@@ -273,7 +255,7 @@ class Inputs:
     max_buffered_per_key: int = attrs.field(default=100_000, validator=at_least_one)
     event_id: tuple[str, ...] | None = attrs.field(default=None, converter=_read_id)
     drop_duplicates_for: timedelta | None = attrs.field(default=None, converter=_read_repeats)
-    passthrough: Mapping[str, Any] = attrs.field(factory=dict, converter=_read_passthrough)
+    passthrough: Mapping[str, Any] = attrs.field(factory=dict, converter=copied, validator=columns)
 
 
 @explained()

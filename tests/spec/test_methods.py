@@ -36,24 +36,11 @@ def test_every_method_is_read() -> None:
 
 def test_what_is_given_wins_over_a_method() -> None:
     """All that `SessionSpec` takes may be given."""
-    spec = SessionSpec.of(
-        Visit,
-        gap="30m",
-        update=update,
-        finish=finish,
-        storage=Storage(bucket_count=2),
-        order="arrival",
-        **SETTINGS,
-    )
+    given: dict[str, Any] = {"update": update, "finish": finish, "storage": Storage(bucket_count=2)}
+    spec = SessionSpec.of(Visit, gap="30m", order="arrival", **given, **SETTINGS)
 
-    given: tuple[Any, ...] = (
-        spec.functions.update,
-        spec.finish,
-        spec.result,
-        spec.storage.bucket_count,
-    )
-    assert (update, finish, Row, 2) == given
-    assert timedelta(minutes=30) == spec.timeout.gap
+    assert (update, finish, Row) == (spec.functions.update, spec.finish, spec.result)
+    assert (2, timedelta(minutes=30)) == (spec.storage.bucket_count, spec.timeout.gap)
 
 
 @attrs.define

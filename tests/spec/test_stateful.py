@@ -94,6 +94,7 @@ def test_the_spec_says_how_its_function_takes_events(
     [
         ("event_time", {}),
         ("event_time", {"timeout": EventTimeGap("1m")}),
+        ("event_time", {"timeout": FirstOf((EventTimeGap("1m"),))}),
         ("event_time", {"timeout": TimeToLive("1m", clock="event_time")}),
         ("processing_time", {"timeout": ProcessingTimeGap("1m")}),
         ("processing_time", {"timeout": TimeToLive("1m")}),
@@ -111,9 +112,11 @@ def test_the_clock_is_the_one_that_wakes_keys(
     assert expected == summing(**changes).clock
 
 
-@pytest.mark.parametrize(("expected", "delay"), [(600_000, "10m"), (0, "0s"), (None, None)])
+@pytest.mark.parametrize(
+    ("expected", "delay"), [(600_000, "10m"), (0, "0s"), (1, "1 ms"), (None, None)]
+)
 def test_the_delay_is_counted_in_milliseconds(expected: int | None, delay: str | None) -> None:
-    """The watermark delay may be nothing, and there may be no watermark at all."""
+    """In whole ones; it may be nothing, and there may be no watermark at all."""
     assert expected == summing(watermark_delay=delay).delay_ms
 
 
@@ -222,24 +225,6 @@ def test_a_function_of_other_arguments_is_refused(role: str, wrap: Any, argument
     text = refusal(summing, **{role: function if wrap is None else wrap(function)})
 
     assert says(text, f"{role}({arguments}), found {__name__}.", f"def {role}({arguments})")
-
-
-def test_a_timeout_may_be_a_choice_of_one() -> None:
-    """A `FirstOf` of one policy counts as that policy does."""
-    assert "event_time" == summing(timeout=FirstOf((EventTimeGap("1m"),))).clock
-
-
-def takes_everything(*given: object) -> None:
-    """Take whatever comes."""
-
-
-def test_a_function_may_take_whatever_comes() -> None:
-    """A wrapper that passes its arguments on is a function like any other."""
-    assert takes_everything is summing(takes_everything, takes_everything).on_timer
-
-
-def annotated(key: Any, events: list[Amount], state: KeyState[Any], times: KeyTimes) -> Added:
-    return Added("annotated", len(events))
 
 
 def holding(annotation: Any, **settings: Any) -> StatefulSpec[Any, Any, Any]:
