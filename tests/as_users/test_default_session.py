@@ -38,6 +38,8 @@ WARNS_OF_PANDAS: Final = "PySpark does not yet fully support pandas"
 
 Run: TypeAlias = Callable[..., subprocess.CompletedProcess[str]]
 
+pytestmark = pytest.mark.spark
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
