@@ -220,27 +220,6 @@ def test_keys_and_their_timers_go_on_after_a_batch_and_elsewhere(
     )
 
 
-@given(cuts(), STORAGES)
-def test_keys_count_history_once_where_the_stream_reads_it_again(
-    cut: tuple[list[Event], datetime], options: Any
-) -> None:
-    """Events of before the cut are late for keys too."""
-    events, until = cut
-    history = [{"key": e.key, "at": e.at, "value": e.value} for e in events]
-
-    driver = StatefulDriver.backfill(reporting(**options), history, until=until)
-    closed = driver.take_rows()
-    for row in history:
-        driver.add_row(row)
-    driver.run_batch()
-    late = driver.take_rejections("late")
-
-    once = StatefulDriver.backfill(reporting(), history, until=END)
-    found = [*closed, *finished_keys(driver, [])]
-    assert sorted(once.take_rows(), key=repr) == sorted(found, key=repr)
-    assert len([event for event in events if event.at < until]) == len(late)
-
-
 @pytest.mark.parametrize("layout", ["buckets", "pages"])
 def test_events_that_waited_are_taken_once_they_need_not(layout: Any) -> None:
     """From time order to arrival order: what was held is folded in the first micro-batch."""

@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sessionkit import EventTimeGap, Lateness, SessionSpec
@@ -112,19 +112,6 @@ def test_functions_that_depend_on_order_see_time_order(data: st.DataObject) -> N
 
 
 @given(data=st.data())
-def test_a_gap_that_splits_exactly_follows_the_model(data: st.DataObject) -> None:
-    """Under `gap_inclusive=False` an event exactly one gap later starts a session of its own."""
-    events = data.draw(timelines())
-    cut = data.draw(batches(events, 6 * GAP))
-    spec = collecting(EventTimeGap(GAP, gap_inclusive=False), watermark_delay=6 * GAP)
-
-    closed, opened = run(spec, cut)
-
-    expected = naive_sessions(events, gap_inclusive=False)
-    assert in_value_order(expected) == in_value_order([*closed, *opened])
-
-
-@given(data=st.data())
 def test_ids_are_equal_for_every_cut(data: st.DataObject) -> None:
     """A session has the same id however its events came, and no two of a run share one."""
     events = data.draw(timelines())
@@ -185,35 +172,3 @@ def test_a_session_never_closes_before_the_watermark_reaches_its_end(data: st.Da
             assert all(session.end <= result.watermark for session in result.rows)
             ahead = [s for s in driver.open_sessions() if s.key.key != event.key]
             assert all(session.end > result.watermark for session in ahead)
-
-
-@example(order=[0, 1, 2])
-@given(order=st.permutations(range(3)))
-def test_a_failed_event_leaves_no_trace(order: list[int]) -> None:
-    """Under `on_error="reject"` a session is as if the event that failed had never come."""
-    events = [Event("a", NOON, 1, GAP), Event("a", NOON + GAP, 13, GAP)]
-    events.append(Event("a", NOON + 2 * GAP, 2, GAP))
-    spec = collecting(fixed_gap(), watermark_delay=6 * GAP, on_error="reject", update=spoil)
-    driver = SessionDriver(spec)
-    for place in order:
-        event = events[place]
-        driver.add(event.key, event.at, Reading(event.value, event.gap))
-        driver.run_batch()
-
-    kept = [event for event in events if event.value != 13]
-    found = [Found("a", s.start, s.end, tuple(s.state.values)) for s in driver.open_sessions()]
-
-    if order[0] == 1:
-        # The first event is created, not updated: it does not fail.
-        assert in_value_order(naive_sessions(events)) == in_value_order(found)
-    else:
-        assert in_value_order(naive_sessions(kept)) == in_value_order(found)
-        assert len(driver.take_rejections("failed")) == 1
-
-
-def spoil(state: Any, event: Reading) -> Any:
-    state.values = sorted([*state.values, event.value])
-    if event.value == 13:
-        message = "unlucky"
-        raise ValueError(message)
-    return state
