@@ -91,7 +91,7 @@ def test_an_argument_that_is_in_a_group_says_in_which(spec: Any, name: str, plac
         (start_query, "tigger", "did you mean `trigger=...`?"),
         (Kafka, "server", "did you mean `servers=...`?"),
         (SessionDriver, "procesing_time", "did you mean `processing_time=...`?"),
-        (agg.funnel, "in_order", "it has steps, within, strict, at_most, where"),
+        (agg.funnel, "in_order", "it has steps, within, strict, allow_reentry, "),
     ],
 )
 def test_an_argument_that_is_misspelt_says_what_is_meant(cls: Any, name: str, hint: str) -> None:

@@ -2,13 +2,16 @@
 Funnels: how far sessions got through some steps, and when.
 
 A session stores its instants that have an event of a step, with their times and, as bits, the steps
-there: 0b101 for the first and the third. So neither the order in which events come nor their cut
-into micro-batches matters: one that comes late finds its place.
+there: 0b101 for the first and the third; where single events matter, it stores these. So neither
+the order in which events come nor their cut into micro-batches matters: one that comes late finds
+its place. The rules are those of ClickHouse's `windowFunnel`, mode by mode.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, ClassVar, Final, TypeAlias
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, ClassVar, Final, Literal, TypeAlias, get_args
 
 import attrs
 import numpy as np
@@ -33,10 +36,13 @@ from sessionkit.errors import SpecError, with_hint
 from sessionkit.state._collections import Field, ListType
 from sessionkit.state._scalars import DatetimeType, IntType
 
+Strict: TypeAlias = Literal["order", "deduplication", "increase", "once"]
 MOST_STEPS: Final = 32
 """As in ClickHouse."""
-
-Chain: TypeAlias = tuple[Numbers, Numbers]
+NONE: Final = -1
+"""The step of an event that has none."""
+Times: TypeAlias = tuple[int, ...]
+"""When a chain reached its steps, in microseconds."""
 
 
 @attrs.frozen(kw_only=True)
@@ -47,7 +53,9 @@ class Funnel(Kind):
     Attributes:
         steps: The conditions, by the names of the steps.
         within: How long after its first step a funnel goes on; None for as long as the session.
-        strict: Whether no other event may come between two steps.
+        strict: What is strict.
+        allow_reentry: Whether a step that is too early is passed over where the order is strict.
+        not_between: Which events end all chains that have begun.
     """
 
     kind: ClassVar = "funnel"
@@ -55,7 +63,9 @@ class Funnel(Kind):
     is_ordered: ClassVar = True
     steps: tuple[tuple[str, Condition], ...] = attrs.field(eq=repr)
     within: timedelta | None = None
-    strict: bool = False
+    strict: frozenset[Strict] = frozenset()
+    allow_reentry: bool = False
+    not_between: Condition | None = attrs.field(default=None, eq=repr)
 
     def check(self) -> None:
         steps: tuple[tuple[object, object], ...] = self.steps
@@ -67,9 +77,12 @@ class Funnel(Kind):
             if not (isinstance(name, str) and isinstance(condition, Condition)):
                 found = f"`{self.kind}`: step {name!r} must be a condition, found {condition!r}"
                 raise SpecError(with_hint(found, hint))
-        if type(self.strict) is not bool:
-            found = f"`strict` must be True or False, found {self.strict!r}"
-            raise SpecError(with_hint(found, "leave it out for events in between"))
+        if not isinstance(self.not_between, Condition | None):
+            found = f"`not_between` must be a condition, found {self.not_between!r}"
+            raise SpecError(with_hint(found, 'write not_between=pc.field("kind") == "error"'))
+        if self.allow_reentry and "order" not in self.strict:
+            found = "`allow_reentry` has no effect, since the order isn't strict"
+            raise SpecError(with_hint(found, 'write strict="order", or leave it out'))
 
     @property
     def arguments(self) -> list[str]:
@@ -78,10 +91,19 @@ class Funnel(Kind):
     @property
     def conditions(self) -> Mapping[str, Condition]:
         steps = {f"step `{name}`": condition for name, condition in self.steps}
-        return {**super().conditions, **steps}
+        ends = {} if self.not_between is None else {"`not_between`": self.not_between}
+        return {**super().conditions, **steps, **ends}
+
+    @property
+    def _keeps_events(self) -> bool:
+        """Whether single events are stored, not the steps of all events at an instant."""
+        return not self.strict <= {"increase"}
 
     def identity(self, _: BoundAggregate) -> str:
-        return ", ".join(self.arguments) + ("; strict" if self.strict else "")
+        what = "; each event" if self._keeps_events else ""
+        what = "; strict" if "order" in self.strict else what
+        ends = "" if self.not_between is None else "; not between"
+        return ", ".join(self.arguments) + what + ends
 
     def stored(self, bound: BoundAggregate) -> list[Field]:
         return [bound.field(ListType(IntType())), *bound.moment_fields]
@@ -90,22 +112,23 @@ class Funnel(Kind):
         """
         Return the steps at each instant, and at each of its turns where there is a `sequence`.
 
-        One instant more than the limit says that there were more.
+        One instant or event more than the limit says that there were more.
         """
         before, chosen = bound.column(rows.opened), self.chosen(rows)
+        asked = [condition for _, condition in self.steps]
+        asked += [] if self.not_between is None else [self.not_between]
         bits = np.zeros(len(rows.times), np.int64)
-        for place, (_, condition) in enumerate(self.steps):
+        for place, condition in enumerate(asked):
             bits |= mask_of(rows.met(condition)).astype(np.int64) << place
-        kept = np.ones(len(bits), np.bool_) if self.strict else bits != 0
+        kept = np.ones(len(bits), np.bool_) if "order" in self.strict else bits != 0
         kept = kept if chosen is None else kept & chosen
         owners = rows.listed(before, kept)
         steps = np.concatenate([numbers_of(before.flatten()), bits[kept]])
         places = bound.moments(rows, kept)
-        order = np.lexsort((*reversed(places), owners))
+        order = np.lexsort((steps, *reversed(places), owners))
         owners, steps, places = owners[order], steps[order], [one[order] for one in places]
-        new = np.ones(len(owners), np.bool_)
-        new[1:] = np.logical_or.reduce([np.diff(one) != 0 for one in (owners, *places)])
-        if not new.all():
+        new = _begins(owners, *places)
+        if not (self._keeps_events or new.all()):
             steps = np.bitwise_or.reduceat(steps, np.flatnonzero(new))
             owners, places = owners[new], [one[new] for one in places]
         sizes = np.bincount(owners, minlength=len(rows))
@@ -118,71 +141,178 @@ class Funnel(Kind):
         return [lists_of(column, sizes) for column in columns]
 
     def result(self, bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
-        of = self.instants(bound, sessions)
-        reached, unknown = self.reached(of, self.chains(of))
+        reached, unknown, _ = self.reached(bound, sessions)
         return pa.array(reached, mask=unknown)
 
-    def instants(self, bound: BoundAggregate, sessions: pa.Table) -> "Instants":
-        """Return what is stored of sessions, up to the limit."""
+    def reached(self, bound: BoundAggregate, sessions: pa.Table) -> tuple[Numbers, Mask, Numbers]:
+        """Return how many steps sessions reached, where that isn't known, and when."""
         steps = bound.column(sessions)
-        owners = owners_of(steps)
-        times = numbers_of(bound.column(sessions, ".at").flatten())
-        sizes = np.bincount(owners, minlength=len(steps))
+        owners, sizes = owners_of(steps), steps.value_lengths().to_numpy().astype(np.int64)
         kept = places_in(sizes, owners) < self.most
-        stored, cut = numbers_of(steps.flatten()), np.minimum(sizes, self.most)
-        first = np.cumsum(cut) - cut
-        return Instants(stored[kept], times[kept], owners[kept], first, sizes > self.most)
+        stored = [
+            bound.column(sessions, part)
+            for part in ("", ".at", ".sequence")[: len(self.stored(bound))]
+        ]
+        hits = _hits(
+            len(self.steps), owners[kept], *(numbers_of(one.flatten())[kept] for one in stored)
+        )
+        walked = _walked_once if "once" in self.strict else _walked
+        reached, times = walked(self, hits, len(sizes))
+        return reached, (sizes > self.most) & (reached < len(self.steps)), times
 
-    def chains(self, of: "Instants") -> Iterator[Chain]:
-        """
-        Yield, for each step, where a chain that reaches it at an instant began; -1 for none.
 
-        It's the latest such place, which leaves the most time. With it comes the place of the step
-        before, the last one. Both are places of one session, since a chain is.
-        """
-        places = np.arange(len(of.steps))
-        begun = np.where(of.steps & 1, places, -1)
-        yield begun, begun
-        for step in range(1, len(self.steps)):
-            last = np.maximum.accumulate(np.where(begun >= 0, places, -1))
-            fits = (of.steps >> step & 1 == 1) & (last >= of.first[of.owners])
-            if self.strict:
-                # Only instants of the step before may be between it and this one.
-                other = np.maximum.accumulate(np.where(of.steps >> (step - 1) & 1, -1, places))
-                fits[1:] &= last[1:] > other[:-1]
-            if self.within is not None:
-                fits &= of.times - of.times[begun[last]] <= span_us(self.within)
-            begun = np.where(fits, begun[last], -1)
-            yield begun, last
-
-    def reached(self, of: "Instants", chains: Iterable[Chain]) -> tuple[Numbers, Mask]:
-        """Return how many steps each session has reached, and where that isn't known."""
-        reached = np.zeros(len(of.first), np.int64)
-        for begun, _ in chains:
-            has_step = np.zeros(len(reached), np.int64)
-            has_step[of.owners[begun >= 0]] = 1
-            reached += has_step
-        return reached, of.is_cut & (reached < len(self.steps))
+# -- the walk -----------------------------------------------------------------------------------
 
 
 @attrs.frozen
-class Instants:
+class Hits:
     """
-    What sessions have stored of a funnel, in the order of sessions and time.
+    The steps that the events of sessions hit, in the order of sessions, instants and steps.
+
+    An event or an instant with the steps 0b101 has two: of step 0, and of step 2.
 
     Attributes:
-        steps: The steps at each instant, as bits.
+        owners: The number of the session.
+        instants: The number of the instant: equal ones have no order but that of the steps.
         times: When it was, in microseconds.
-        owners: The number of its session.
-        first: For each session, the place where its instants begin.
-        is_cut: For each session, whether it had more instants.
+        steps: The step, from 0; `NONE` for an event that has none, and the number of steps for one
+            that ends chains.
+        events: The number of the event if it has other steps too; otherwise -1.
     """
 
-    steps: Numbers
-    times: Numbers
     owners: Numbers
-    first: Numbers
-    is_cut: Mask
+    instants: Numbers
+    times: Numbers
+    steps: Numbers
+    events: Numbers
+
+
+def _hits(number: int, owners: Numbers, bits: Numbers, *moments: Numbers) -> Hits:
+    instants = np.cumsum(_begins(owners, *moments), dtype=np.int64)
+    events, steps = np.nonzero(bits[:, np.newaxis] >> np.arange(number + 1) & 1)
+    of_none = np.flatnonzero(bits == 0)
+    events = np.concatenate([of_none, events])
+    steps = np.concatenate([np.full(len(of_none), NONE), steps])
+    order = np.lexsort((steps, instants[events]))
+    events, steps = events[order], steps[order]
+    is_shared = np.bincount(events, minlength=len(bits))[events] > 1
+    return Hits(
+        owners[events],
+        instants[events],
+        moments[0][events],
+        steps,
+        np.where(is_shared, events, -1),
+    )
+
+
+def _begins(*columns: Numbers) -> Mask:
+    """Mark the rows that differ from the one before."""
+    begins = np.ones(len(columns[0]), np.bool_)
+    begins[1:] = np.logical_or.reduce([np.diff(one) != 0 for one in columns])
+    return begins
+
+
+def _walked(funnel: Funnel, hits: Hits, sessions: int) -> tuple[Numbers, Array]:
+    """
+    Return how many steps sessions reached, and the times of these, a row for each session.
+
+    All sessions take a turn at once, each with its next hit. Of the chains that reached a step, the
+    latest is known: it began last, so it has the most time left.
+    """
+    number, is_order = len(funnel.steps), "order" in funnel.strict
+    sizes = np.bincount(hits.owners, minlength=sessions)
+    first, by_size = np.cumsum(sizes) - sizes, np.argsort(-sizes, kind="stable")
+    # For each session and step, the hit with which its latest chain reached it; -1 for none.
+    latest = np.full((sessions, number), -1)
+    # For each hit, the one of the step before it in its chain, and the first one.
+    before, begun = np.arange(len(hits.steps)), np.arange(len(hits.steps))
+    reached, ends = np.zeros(sessions, np.int64), np.zeros(sessions, np.int64)
+    is_over = np.zeros(sessions, np.bool_)
+    for turn in range(sizes.max(initial=0)):
+        who = by_size[: np.searchsorted(-sizes[by_size], -turn)]
+        who = who[~is_over[who]]
+        hit = first[who] + turn
+        step = hits.steps[hit]
+        has_begun = latest[who, 0] >= 0
+        if is_order:
+            is_over[who] |= (step == NONE) & has_begun
+        if funnel.not_between is not None:
+            ended, at = who[step == number], hits.instants[hit[step == number], np.newaxis]
+            latest[ended] = np.where(hits.instants[latest[ended]] < at, -1, latest[ended])
+        is_step = (step >= 0) & (step < number)
+        who, hit, step, has_begun = (one[is_step] for one in (who, hit, step, has_begun))
+        last = np.where(step > 0, latest[who, step - 1], hit)
+        fits = last >= 0
+        if is_order and not funnel.allow_reentry:
+            is_over[who] |= ~fits & has_begun
+        if "deduplication" in funnel.strict:
+            repeats = (step > 0) & (latest[who, step] >= 0)
+            is_over[who] |= repeats
+            fits &= ~repeats
+        if "increase" in funnel.strict:
+            fits &= (step == 0) | (hits.instants[last] < hits.instants[hit])
+        if funnel.within is not None:
+            fits &= hits.times[hit] - hits.times[begun[last]] <= span_us(funnel.within)
+        who, hit, step, last = (one[fits] for one in (who, hit, step, last))
+        latest[who, step], before[hit], begun[hit] = hit, last, begun[last]
+        is_best = step >= reached[who]
+        reached[who[is_best]], ends[who[is_best]] = step[is_best] + 1, hit[is_best]
+        is_over[who] |= step + 1 == number
+    times = np.zeros((sessions, number), np.int64)
+    for step in reversed(range(number)):
+        has = reached > step
+        times[has, step] = hits.times[ends[has]]
+        ends[has] = before[ends[has]]
+    return reached, times
+
+
+def _walked_once(funnel: Funnel, hits: Hits, sessions: int) -> tuple[Numbers, Array]:
+    """Return the same where an event is at most one step of a chain; Python runs for each hit."""
+    reached = np.zeros(sessions, np.int64)
+    times = np.zeros((sessions, len(funnel.steps)), np.int64)
+    columns = (hits.owners, hits.instants, hits.times, hits.steps, hits.events)
+    rows = zip(*(one.tolist() for one in columns), strict=True)
+    for owner, own in groupby(rows, itemgetter(0)):
+        chain = _longest(funnel, own)
+        reached[owner], times[owner, : len(chain)] = len(chain), chain
+    return reached, times
+
+
+def _longest(funnel: Funnel, rows: Iterable[tuple[int, int, int, int, int]]) -> Times:
+    """Return the times of the longest chain of a session, from the columns of its hits."""
+    number, strict = len(funnel.steps), funnel.strict
+    within = None if funnel.within is None else span_us(funnel.within)
+    best: Times = ()
+    # The latest chain that reached each step before this instant.
+    earlier = [best] * number
+    for _, instant in groupby(rows, itemgetter(1)):
+        # Those that reached it at this instant, by the events that they have used there.
+        here: list[dict[frozenset[int], Times]] = [{} for _ in range(number)]
+        for _, _, time, step, event in instant:
+            if step == number:
+                earlier = [()] * number
+                continue
+            if step != 0 and (step == NONE or not (earlier[step - 1] or here[step - 1])):
+                is_passed = funnel.allow_reentry and step != NONE
+                if "order" in strict and not is_passed and (earlier[0] or here[0]):
+                    return best
+                continue
+            if step > 0 and "deduplication" in strict and (earlier[step] or here[step]):
+                return best
+            before = [(frozenset[int](), earlier[step - 1] if step else ())]
+            before += here[step - 1].items() if step and "increase" not in strict else ()
+            longest: Times = ()
+            for used, chain in before if step == 0 else filter(itemgetter(1), before):
+                grown = (*chain, time)
+                if event not in used and (within is None or time - grown[0] <= within):
+                    using = used if event < 0 else used | {event}
+                    here[step][using] = max(grown, here[step].get(using, ()))
+                    longest = max(longest, grown)
+            best = max(best, longest, key=len)
+        earlier = [
+            max(there.values(), default=chain) for there, chain in zip(here, earlier, strict=True)
+        ]
+    return best
 
 
 @explains
@@ -190,7 +320,9 @@ def funnel(
     steps: Mapping[str, Condition] | Sequence[Condition],
     *,
     within: Duration | None = None,
-    strict: bool = False,
+    strict: bool | Strict | Collection[Strict] = False,
+    allow_reentry: bool = False,
+    not_between: Condition | None = None,
     at_most: int = 1_000,
     where: Condition | None = None,
 ) -> Aggregate:
@@ -201,18 +333,25 @@ def funnel(
 
     It's the most steps of any chain: an event of the first step, one of the second at the same time
     or later, and so on, the last at most `within` after the first. Events of other steps, or of
-    none, may come in between. ClickHouse's `windowFunnel` gives the same. Events at one instant
-    have no order: together they may be several steps, and so may one event.
+    none, may come in between. Events at one instant have no order: together they may be several
+    steps, and so may one event. ClickHouse's `windowFunnel` gives the same, in each of its modes.
 
     Args:
         steps: The condition of each step, by its name. Without names, they are numbered.
         within: How much later the last step may be than the first, inclusive; None for any time.
             It may change while a checkpoint lives.
-        strict: Whether another event ends a chain. Between two steps there may then be events of
-            the earlier step alone, so use `where` to leave out what doesn't matter.
-        at_most: How many instants with an event of a step are kept, or, if `strict`, with any
-            event: the earliest. Where there are more, the result is None unless these alone reach
-            the last step.
+        strict: What is strict, one or several. `"order"`, or True: counting ends at an event of no
+            step, and at one whose step before isn't reached yet; repeats and earlier steps may come
+            in between, so use `where` to leave out what doesn't matter. `"deduplication"`: counting
+            ends at a step, but for the first one, that is reached already. `"increase"`: each step
+            is later than the one before, of which the last event counts. `"once"`: an event is at
+            most one step of a chain.
+        allow_reentry: Whether, where the order is strict, a step that is too early is passed over.
+        not_between: Events that must not come between two steps: none of the chains that have begun
+            before such an event goes on after it. What they have reached stays reached.
+        at_most: How many instants with an event of a step are kept, or events, if anything but
+            "increase" is strict: the earliest. Under a strict order, these are events of any kind.
+            Where there are more, the result is None unless these alone reach the last step.
         where: Which events count.
 
     Raises:
@@ -227,8 +366,23 @@ def funnel(
         at_most=at_most,
         steps=tuple(named.items()),
         within=None if within is None else duration_of(within, "within"),
-        strict=strict,
+        strict=_strict_of(strict),
+        allow_reentry=allow_reentry,
+        not_between=not_between,
     )
+
+
+def _strict_of(value: Any) -> frozenset[Any]:
+    """Read what is strict; True is short for the order."""
+    if isinstance(value, bool):
+        return frozenset({"order"} if value else ())
+    is_one = isinstance(value, str) or not isinstance(value, Collection)
+    named, known = (value,) if is_one else tuple(value), get_args(Strict)
+    if not all(one in known for one in named):
+        found = f"`strict` must be True or False, or of {', '.join(map(repr, known))}"
+        hint = "leave it out for events in between"
+        raise SpecError(with_hint(f"{found}, found {value!r}", hint))
+    return frozenset(named)
 
 
 @attrs.frozen(kw_only=True)
@@ -239,23 +393,10 @@ class FunnelTimes(Funnel):
     gives: ClassVar[Any] = list[datetime] | None
 
     def result(self, bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
-        """Return the times of the steps of the earliest chain, found from its last step on."""
-        of = self.instants(bound, sessions)
-        chains = list(self.chains(of))
-        reached, unknown = self.reached(of, chains)
+        """Return the times of the steps of the chain that came furthest first."""
+        reached, unknown, times = self.reached(bound, sessions)
         reached[unknown] = 0
-        places = np.zeros(len(reached), np.int64)
-        times = np.zeros((len(reached), len(chains)), np.int64)
-        for step in reversed(range(len(chains))):
-            # Written from the last to the first: the first stays.
-            ends = np.flatnonzero(chains[step][0] >= 0)[::-1]
-            earliest = np.zeros(len(reached), np.int64)
-            earliest[of.owners[ends]] = ends
-            is_last, has = reached == step + 1, reached > step
-            places[is_last] = earliest[is_last]
-            times[has, step] = of.times[places[has]]
-            places[has] = chains[step][1][places[has]]
-        found: Array = times[np.arange(len(chains)) < reached[:, np.newaxis]]
+        found = times[np.arange(len(self.steps)) < reached[:, np.newaxis]]
         return lists_of(array_of(found, DatetimeType.arrow), reached, unknown)
 
 

@@ -53,6 +53,13 @@ FUNNELS: Final = {
     "far_of_bad": agg.funnel([IS_BUY, "is_good", IS_BUY], where="is_bad", strict=True),
     "far_in_two": agg.funnel(STEPS, at_most=2, within="10 seconds"),
     "far_in_two_strictly": agg.funnel(["is_bad", "is_good"], at_most=2, strict=True),
+    "far_again": agg.funnel(STEPS, strict=["order", "increase"], allow_reentry=True),
+    "far_without_repeats": agg.funnel(STEPS, strict="deduplication"),
+    "far_without_bad": agg.funnel(STEPS, not_between="is_bad", strict="increase", at_most=3),
+    "far_once": agg.funnel(STEPS, strict="once", within="10 seconds"),
+    "far_once_strictly": agg.funnel(
+        ["is_good", IS_BUY, "is_good"], strict=["once", "order"], not_between="is_bad"
+    ),
 }
 AGGREGATES: Final[dict[str, Any]] = {
     "events": agg.count(),
@@ -250,42 +257,69 @@ def _percentile(values: list[Any], aggregate: Any) -> Any:
 
 
 def _funnel(aggregate: Any, events: Sequence[Pair]) -> list[datetime] | None:
-    """Return the times of the steps that are reached, by trying all chains."""
-    wanted = [CONDITIONS[repr(condition)] for _, condition in aggregate.steps]
-    found: dict[Moment, set[int]] = {}
+    """Return the times of the steps that are reached, by the rules of `windowFunnel`."""
+    asked = [condition for _, condition in aggregate.steps]
+    asked += [] if aggregate.not_between is None else [aggregate.not_between]
+    found = []
     for at, act in events:
-        if not CONDITIONS[repr(aggregate.where)](act):
-            continue
-        reached = {number for number, holds in enumerate(wanted) if holds(act)}
-        if reached or aggregate.strict:
-            found.setdefault(at, set()).update(reached)
-    instants = sorted(found.items())
-    most = aggregate.at_most or 0
-    chains = _chains(aggregate, instants[:most], len(wanted))
-    # The furthest, of these the one that is over first, of these the one that is late elsewhere.
-    best = max(chains, default=[], key=lambda chain: (len(chain), -chain[-1], chain[::-1]))
-    if len(instants) > most and len(best) < len(wanted):
+        if CONDITIONS[repr(aggregate.where)](act):
+            hit = [n for n, condition in enumerate(asked) if CONDITIONS[repr(condition)](act)]
+            if hit or "order" in aggregate.strict:
+                found.append((at, hit))
+    # Where no single event matters, all of an instant are one.
+    if aggregate.strict <= {"increase"}:
+        found = [
+            (at, sorted({n for when, hit in found if when == at for n in hit}))
+            for at in sorted({at for at, _ in found})
+        ]
+    found.sort(key=lambda pair: (pair[0], sum(2**step for step in pair[1])))
+    most = aggregate.at_most
+    hits = sorted(
+        (at, step, number) for number, (at, hit) in enumerate(found[:most]) for step in hit or [-1]
+    )
+    best = _best_chain(aggregate, hits)
+    if len(found) > most and len(best) < len(aggregate.steps):
         return None
-    return [instants[place][0][0] for place in best]
+    return [at[0] for at, _, _ in best]
 
 
-def _chains(
-    aggregate: Any, instants: Sequence[tuple[Moment, set[int]]], steps: int
-) -> list[list[int]]:
-    chains = [[place] for place, (_, reached) in enumerate(instants) if 0 in reached]
-    for chain in chains:  # grows
-        step, last = len(chain), chain[-1]
-        for place in range(last, len(instants)):
-            between = [reached for _, reached in instants[last + 1 : place]]
-            fits = step < steps and step in instants[place][1]
-            if aggregate.within is not None:
-                (first, _), (at, _) = instants[chain[0]][0], instants[place][0]
-                fits = fits and at - first <= aggregate.within
-            if aggregate.strict:
-                fits = fits and all(step - 1 in reached for reached in between)
-            if fits:
-                chains.append([*chain, place])
-    return chains
+def _best_chain(aggregate: Any, hits: Sequence[Any]) -> list[Any]:
+    strict, steps = aggregate.strict, len(aggregate.steps)
+    # The chains that have reached each step: all of them, or the latest alone.
+    chains: list[list[list[Any]]] = [[] for _ in range(steps)]
+    best: list[Any] = []
+    for hit in hits:
+        at, step, _ = hit
+        if step == steps:
+            chains = [[one for one in each if one[-1][0] == at] for each in chains]
+            continue
+        is_early = step == -1 or (step and not chains[step - 1])
+        is_passed = "order" not in strict or (aggregate.allow_reentry and step >= 0)
+        is_repeat = step > 0 and "deduplication" in strict and chains[step]
+        if is_repeat or (is_early and chains[0] and not is_passed):
+            break
+        if grown := [] if is_early else _grown(aggregate, chains[step - 1] if step else [[]], hit):
+            chains[step] = chains[step] + grown if "once" in strict else grown
+            # Of several that come as far, the one that began last.
+            best = max(grown) if step >= len(best) else best
+        if len(best) == steps:
+            break
+    return best
+
+
+def _grown(aggregate: Any, chains: list[list[Any]], hit: Any) -> list[list[Any]]:
+    """Return the chains that may go on with a hit."""
+    at, _, number = hit
+    return [
+        [*chain, hit]
+        for chain in chains
+        if not chain
+        or (
+            (aggregate.within is None or at[0] - chain[0][0][0] <= aggregate.within)
+            and ("increase" not in aggregate.strict or chain[-1][0] < at)
+            and ("once" not in aggregate.strict or number not in [of for _, _, of in chain])
+        )
+    ]
 
 
 def _naive(aggregate: Any, events: Sequence[Pair]) -> Any:

@@ -44,74 +44,104 @@ def found_of(aggregate: agg.Aggregate, *batches: Batch) -> Any:
     return session.state.found
 
 
-@pytest.mark.parametrize(
-    ("kinds", "loosely", "strictly"),
-    [
-        ({0: "b", 1: "c"}, 0, 0),
-        ({0: "a", 1: "b", 2: "c"}, 3, 3),
-        ({0: "a", 1: "c", 2: "b"}, 2, 1),
-        ({0: "a", 1: "b", 2: "d", 3: "c"}, 3, 2),
-        ({0: "a", 1: "a", 2: "b", 3: "b", 4: "c"}, 3, 3),
-        ({0: "a", 1: "b", 2: "a", 3: "c"}, 3, 2),
-        ({0: "cba"}, 3, 3),
-        ({0: "a", 1: "d", 2: "a", 3: "b"}, 2, 2),
-    ],
-)
-def test_a_funnel_says_how_far_a_session_came(kinds: Any, loosely: int, strictly: int) -> None:
-    """Other events may come in between, unless it's strict; those of an instant go together."""
-    assert loosely == found_of(agg.funnel(STEPS), kinds)
-    assert strictly == found_of(agg.funnel(STEPS, strict=True), kinds)
+def funnel_of(steps: str, **options: Any) -> agg.Aggregate:
+    """Return a funnel whose steps are kinds, a letter each."""
+    return agg.funnel([pc.field("kind") == step for step in steps], **options)
 
 
 @pytest.mark.parametrize(
-    ("steps", "kinds", "within", "reached"),
+    ("kinds", "plain", "order", "reentry", "deduplication", "both"),
     [
-        # Tests of ClickHouse's windowFunnel; a letter for each number there, a minute a second.
-        ("a", "abcdefghi", None, 1),
-        ("abc", "abcdefghi", None, 3),
-        ("abci", "abcdefghi", None, 4),
-        ("defgh", "abcdefghi", "2m", 3),
-        ("defgh", "abcdefghi", "3m", 4),
-        ("defgh", "abcdefghi", "4m", 5),
-        ("ah", "abcdefghi", None, 2),
-        ("ha", "abcdefghi", None, 1),
-        ("eee", "abcde", None, 3),
-        ("abc", "adbc", None, 3),
-        ("abc", "ccbbaa", None, 1),
+        ("abc", 3, 3, 3, 3, 3),
+        ("adbc", 3, 1, 1, 3, 1),
+        ("aabbcc", 3, 3, 3, 2, 2),
+        ("aaaabbcc", 3, 3, 3, 2, 2),
+        ("aabbdcc", 3, 2, 2, 2, 2),
+        ("ccbbaa", 1, 1, 1, 1, 1),
+        ("acb", 2, 1, 2, 2, 1),
+        ("ababc", 3, 3, 3, 2, 2),
+        ("acbc", 3, 1, 3, 3, 1),
+        ("dabc", 3, 3, 3, 3, 3),
     ],
 )
-def test_a_funnel_is_that_of_clickhouse(
-    steps: str, kinds: str, within: str | None, reached: int
+def test_a_funnel_of_three_steps_is_that_of_clickhouse(  # noqa: PLR0917 (a table's columns)
+    kinds: str, plain: int, order: int, reentry: int, deduplication: int, both: int
 ) -> None:
-    """One event may be several steps; the last one may be exactly `within` after the first."""
-    asked = [pc.field("kind") == step for step in steps]
+    """In each mode of `windowFunnel`; a letter is an event, a minute after the one before."""
     visit: Batch = dict(enumerate(kinds))
+    found = [
+        found_of(funnel_of("abc", **options), visit)
+        for options in (
+            {},
+            {"strict": True},
+            {"strict": "order", "allow_reentry": True},
+            {"strict": "deduplication"},
+            {"strict": ["order", "deduplication"]},
+        )
+    ]
 
-    assert reached == found_of(agg.funnel(asked, within=within), visit)
+    assert [plain, order, reentry, deduplication, both] == found
 
 
 @pytest.mark.parametrize(
-    ("kinds", "theirs", "ours"),
+    ("steps", "visit", "options", "reached"),
     [
-        ("abc", 3, 3),
-        ("adbc", 1, 1),
-        ("aabbcc", 3, 3),
-        ("aaaabbcc", 3, 3),
-        ("aabbdcc", 2, 2),
-        ("ccbbaa", 1, 1),
-        ("acb", 1, 1),
-        ("abac", 2, 2),
-        ("ababc", 2, 3),  # there, no chain is looked for after one that is broken
+        ("a", "abcdefghi", {}, 1),
+        ("abci", "abcdefghi", {}, 4),
+        ("defgh", "abcdefghi", {"within": "2m"}, 3),
+        ("defgh", "abcdefghi", {"within": "3m"}, 4),
+        ("defgh", "abcdefghi", {"within": "4m"}, 5),
+        ("ah", "abcdefghi", {}, 2),
+        ("ha", "abcdefghi", {}, 1),
+        # A step is gone back to: what is reached stays reached.
+        ("abcd", "abcad", {"strict": True}, 4),
+        ("abcd", "abcacd", {"strict": True}, 4),
+        ("abcd", "abcacd", {"strict": "deduplication"}, 3),
+        ("abcdefg", "abcdeffg", {"strict": "deduplication"}, 6),
+        # Events of one instant.
+        ("abcde", {0: "a", 1: "bcd", 2: "e"}, {}, 5),
+        ("abcde", {0: "a", 1: "bcd", 2: "e"}, {"strict": "increase"}, 2),
+        ("abb", {0: "a", 1: "bb"}, {"strict": "once"}, 3),
+        ("abcdef", {0: "a", 1: "b", 2: "c", 3: "ff", 4: "d"}, {"strict": "deduplication"}, 4),
+        ("ab", {0: "a", 1: "bd"}, {"strict": True}, 1),
+        # One event is several steps.
+        ("eee", "e", {}, 3),
+        ("eee", "e", {"strict": "increase"}, 1),
+        ("eee", "e", {"strict": "once"}, 1),
+        ("ffs", {0: "f", 4: "f", 7: "s"}, {"strict": "once"}, 3),
+        ("ffs", {0: "f", 4: "f", 7: "s"}, {"strict": ["once", "increase"]}, 3),
+        ("ffs", {0: "f", 4: "f", 7: "s"}, {"strict": ["once", "deduplication"]}, 3),
+        ("ffs", {0: "f", 9: "f"}, {"strict": "once"}, 2),
+        ("ffs", {0: "s", 1: "f", 3: "s"}, {"strict": "once"}, 1),
     ],
 )
-def test_a_strict_funnel_is_that_of_clickhouse_or_the_longest(
-    kinds: str, theirs: int, ours: int
-) -> None:
-    """Its tests of `strict_order`."""
-    visit: Batch = dict(enumerate(kinds))
+def test_a_funnel_is_that_of_clickhouse(steps: str, visit: Any, options: Any, reached: int) -> None:
+    """The last step may be exactly `within` after the first."""
+    kinds: Batch = dict(enumerate(visit)) if isinstance(visit, str) else visit
 
-    assert ours == found_of(agg.funnel(STEPS, strict=True), visit)
-    assert theirs <= ours
+    assert reached == found_of(funnel_of(steps, **options), kinds)
+
+
+@pytest.mark.parametrize("strict", [(), "increase", "order", "once"])
+@pytest.mark.parametrize(
+    ("visit", "times"),
+    [
+        ({0: "a", 1: "x", 2: "b", 3: "c"}, [0]),
+        ({0: "a", 1: "b", 2: "x", 3: "c"}, [0, 1]),
+        ({0: "a", 1: "x", 2: "a", 3: "b"}, [2, 3]),
+        ({0: "x", 1: "a", 2: "b", 3: "c", 4: "x"}, [1, 2, 3]),
+        # What is at the instant of a step isn't between two.
+        ({0: "ax", 1: "bx", 2: "cx"}, [0, 1, 2]),
+    ],
+)
+def test_no_chain_goes_on_after_what_must_not_come_between(
+    strict: Any, visit: Batch, times: list[int]
+) -> None:
+    """What it has reached stays reached, and another chain may begin."""
+    funnel = funnel_of("abc", strict=strict, not_between=pc.field("kind") == "x")
+
+    assert len(times) == found_of(funnel, visit)
+    assert [at("10:00") + minutes(n) for n in times] == found_of(agg.funnel_times(funnel), visit)
 
 
 @pytest.mark.parametrize(("within", "reached"), [("2m", 3), ("119s", 2), ("59s", 1)])
@@ -167,10 +197,15 @@ def test_a_checkpoint_keeps_the_steps_of_a_funnel_but_not_its_time() -> None:
     """The time may change; the names of steps and what is kept may not."""
     driver = driven(agg.funnel(STEPS), {0: "a", 1: "b", 3: "c"})
 
-    shorter = spec_of(found=agg.funnel(STEPS, within="1m"))
+    shorter = spec_of(found=agg.funnel(STEPS, within="1m", strict="increase"))
     (session,) = SessionDriver.restore(shorter, driver.snapshot()).open_sessions()
     assert 2 == session.state.found
-    for other in (agg.funnel({"c": "is_shown"}), agg.funnel(STEPS, strict=True)):
+    for other in (
+        agg.funnel({"c": "is_shown"}),
+        agg.funnel(STEPS, strict=True),
+        agg.funnel(STEPS, strict="once"),
+        agg.funnel(STEPS, not_between="is_shown"),
+    ):
         with pytest.raises(StateMismatchError, match=r"'funnel\(a, b, c\), 1000' in the ch"):
             SessionDriver.restore(spec_of(found=other), driver.snapshot()).open_sessions()
 
@@ -183,6 +218,9 @@ def test_a_checkpoint_keeps_the_steps_of_a_funnel_but_not_its_time() -> None:
         (lambda: agg.funnel("is_shown"), "`funnel` takes steps, found 'is_shown'"),
         (lambda: agg.funnel({"a": 1}), "step 'a' must be a condition, found 1"),
         (lambda: agg.funnel(["is_shown"], strict=1), "`strict` must be True or False"),  # type: ignore[arg-type]
+        (lambda: agg.funnel(["is_shown"], strict="ordr"), "'once', found 'ordr'"),  # type: ignore[arg-type]
+        (lambda: agg.funnel(["is_shown"], allow_reentry=True), "the order isn't strict"),
+        (lambda: agg.funnel(["is_shown"], not_between=1), "`not_between` must be a condition"),
         (lambda: agg.funnel(["is_shown"], within="-1s"), "`within`"),
         (lambda: agg.funnel(["is_shown"], within=timedelta(0)), "`within` must be longer"),
         (lambda: agg.funnel(["is_shown"], at_most=0), "`at_most` must be a whole number from 1"),
