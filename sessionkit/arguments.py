@@ -2,7 +2,7 @@
 The arguments of functions and classes, checked as sessionkit checks its own: for who extends it.
 
 A sink, a source or a preset of your own may take durations as text, say what is meant where an
-argument is misspelt, and say which extra to install.
+argument is misspelt, say which extra to install, and quote the names of columns.
 """
 
 import functools
@@ -19,12 +19,17 @@ from sessionkit._instants import Duration, duration_of
 from sessionkit._package import check_extra
 from sessionkit.errors import SpecError, with_hint
 
-__all__ = ["Duration", "check_extra", "duration_of", "explained", "explains"]
+__all__ = ["Duration", "check_extra", "duration_of", "explained", "explains", "quoted"]
 
 T = TypeVar("T")
 P = ParamSpec("P")
 NONE: Final[Mapping[str, str]] = MappingProxyType({})
 REST: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def quoted(name: str) -> str:
+    """Return a column name quoted, so that Spark reads none of its characters as syntax."""
+    return f"`{name.replace('`', '``')}`"
 
 
 def explained(examples: Mapping[str, str] = NONE) -> Callable[[type[T]], type[T]]:

@@ -4,8 +4,6 @@ import json
 import logging
 import os
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import PurePosixPath
 from typing import Any, Final, cast
 
@@ -16,23 +14,9 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from sessionkit.addons.tables import (
-    NESTED,
-    REVISION,
-    SESSION_COLUMNS,
-    SESSION_ID,
-    SUPERSEDES,
-    check_has_columns,
-    check_key,
-    duplicate_id_error,
-    key_of,
-    names_of,
-    refuses_duplicate_ids,
-    same_key_error,
-    unfit_error,
-)
-from sessionkit.arguments import explained
-from sessionkit.errors import SinkError, SpecError, UnsupportedError, with_hint
+from sessionkit.addons.tables import NESTED, REVISION, SESSION_ID, SUPERSEDES, Upsert, names_of
+from sessionkit.arguments import explained, quoted
+from sessionkit.errors import SpecError, UnsupportedError, with_hint
 from sessionkit.spark.sinks import Batch, BatchWriter, Ledger, Rows, from_last
 
 __all__ = ["Delta"]
@@ -110,9 +94,7 @@ class Delta:
     def identifier(self) -> str:
         """What SQL calls the table."""
         place = os.fspath(self.table)
-        if not self.is_path:
-            return place
-        return f"delta.{quoted(place)}"
+        return f"delta.{quoted(place)}" if self.is_path else place
 
     @property
     def label(self) -> str:
@@ -129,10 +111,10 @@ class Delta:
 
     def writer(self, rows: Rows, spark: SparkSession) -> BatchWriter:
         """Check that Delta is there and the rows fit; return what writes them."""
-        check_key(self, rows)
-        check_columns(rows.schema)
+        upsert = Upsert.of(self, rows)
+        check_types(rows.schema)
         check_delta(spark)
-        return TableWriter(self, key_of(self, rows), rows.name, refuses_duplicate_ids(self, rows))
+        return DeltaWriter(self, upsert, rows.name)
 
 
 def _last_written(spark: SparkSession, table: str, transaction: str) -> tuple[int | None, bool]:
@@ -221,10 +203,6 @@ def check_alone(spark: SparkSession, checkpoint: str) -> None:
     spark.conf.set(MERGES, checkpoint)
 
 
-def quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"
-
-
 def _is_connect(spark: SparkSession) -> bool:
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
@@ -237,7 +215,7 @@ def _query_id_of(spark: SparkSession, checkpoint: str) -> str | None:
         return None  # its query hasn't begun
 
 
-def check_columns(schema: T.StructType) -> None:
+def check_types(schema: T.StructType) -> None:
     """Check that Delta has a type for each column, and that no name is one of the sink's own."""
     for field in schema.fields:
         if field.name.lower().startswith(PREFIX):
@@ -249,39 +227,24 @@ def check_columns(schema: T.StructType) -> None:
             raise SpecError(with_hint(found, hint))
 
 
-def _check_table(sink: Delta, rows: DataFrame) -> None:
-    """Check that a table has a column for each of the rows, if there is one."""
-    try:
-        schema = rows.sparkSession.table(sink.identifier).schema
-    except PySparkException:
-        return  # there is none: the first micro-batch makes it
-    check_has_columns(sink.table, rows.columns, schema.names)
-    for field in rows.schema.fields:
-        own, new = schema[field.name].dataType, field.dataType
-        if type(own) is not type(new) and isinstance(own, NESTED) | isinstance(new, NESTED):
-            raise unfit_error(sink.table, field, own.simpleString(), new.simpleString())
-
-
 @attrs.frozen
-class TableWriter(BatchWriter):
+class DeltaWriter(BatchWriter):
     """Writes micro-batches, of which Delta leaves out those that the table has."""
 
     sink: Delta
-    key: tuple[str, ...]
+    upsert: Upsert
     route: str
-    refuses_duplicates: bool = False
 
     def start(self, spark: SparkSession, checkpoint: str) -> None:
-        if self.key:
+        if self.upsert.key:
             check_alone(spark, checkpoint)
 
     def ledger(self, rows: DataFrame, query_id: str | None) -> Ledger | None:
-        _check_table(self.sink, rows)
+        self._check_table(rows)
         if query_id is None:
             return None
-        table = self.sink.identifier
+        table, transaction = self.sink.identifier, self._transaction(query_id)
         try:
-            transaction = self._transaction(query_id)
             last, is_restored = _last_written(rows.sparkSession, table, transaction)
         except PySparkException as error:
             # A catalog may let nobody read the files of its tables.
@@ -305,70 +268,76 @@ class TableWriter(BatchWriter):
             ),
         )
 
-    def write(self, batch: Batch) -> None:
-        rows, table = batch.frame, self.sink.identifier
-        spark = rows.sparkSession
-        empty = spark.createDataFrame([], rows.schema)
-        empty.write.format("delta").mode("ignore").saveAsTable(table)
-        if not self.key:
-            writer = rows.write.format("delta").mode("append")
-            writer = writer.option("txnAppId", self._transaction(batch.query_id))
-            writer.option("txnVersion", batch.number).saveAsTable(table)
-            return
-        revises, gone = SESSION_ID in self.key and REVISION in rows.columns, None
-        if revises:
-            if SUPERSEDES in rows.columns:
-                gone = rows.select(F.explode(SUPERSEDES).alias(SESSION_ID)).distinct()
-            rows = _latest(rows, gone, None if self.refuses_duplicates else spark.table(table))
-        self._check_unique(rows)
-        same = (SESSION_ID,) if revises else self.key
-        revision = [F.col(REVISION).alias(NEW_REVISION)] if revises else []
-        replaced = rows.select(*map(quoted, same), *revision).distinct()
-        if gone is not None:
-            replaced = replaced.unionByName(gone, allowMissingColumns=True)
-        matched = _when_matched(same, revises, self.refuses_duplicates)
+    def _check_table(self, rows: DataFrame) -> None:
+        """Check that the table has a column for each of the rows, if there is one."""
         try:
-            with self._once(batch):
-                _replace(table, same, replaced, rows, matched)
-        except Exception as error:
-            # PySpark has no class of its own for every error of a task.
-            if SECOND not in str(error):
-                raise
-            raise self._second(spark.table(table), rows) from None
-
-    def _check_unique(self, rows: DataFrame) -> None:
-        counted = rows.groupBy(*map(quoted, self.key)).agg(F.count("*").alias(ROWS))
-        if counted.where(f"{ROWS} > 1").limit(1).collect():
-            raise same_key_error(self.sink.table, self.key)
+            schema = rows.sparkSession.table(self.sink.identifier).schema
+        except PySparkException:
+            return  # there is none: the first micro-batch makes it
+        self.upsert.check_columns_of(schema.names)
+        for field in rows.schema.fields:
+            own, new = schema[field.name].dataType, field.dataType
+            if type(own) is not type(new) and isinstance(own, NESTED) | isinstance(new, NESTED):
+                raise self.upsert.unfit(field, own.simpleString(), new.simpleString())
 
     def _transaction(self, query_id: str) -> str:
         return f"{query_id}/{self.route}"
 
-    @contextmanager
-    def _once(self, batch: Batch) -> Iterator[None]:
-        """
-        Let Delta leave out a `MERGE` of a micro-batch that the table has.
+    def write(self, batch: Batch) -> None:
+        rows, table = batch.frame, self.sink.identifier
+        empty = rows.sparkSession.createDataFrame([], rows.schema)
+        empty.write.format("delta").mode("ignore").saveAsTable(table)
+        if self.upsert.key:
+            self._merge(batch)
+            return
+        writer = rows.write.format("delta").mode("append")
+        writer = writer.option("txnAppId", self._transaction(batch.query_id))
+        writer.option("txnVersion", batch.number).saveAsTable(table)
 
-        The statement has no options, so the session has them meanwhile; see `check_alone`.
-        """
-        conf = batch.frame.sparkSession.conf
-        conf.set(TRANSACTION, self._transaction(batch.query_id))
-        conf.set(VERSION, str(batch.number))
+    def _merge(self, batch: Batch) -> None:
+        """Delete what is replaced and add the rows, in one statement."""
+        upsert, rows, spark = self.upsert, batch.frame, batch.frame.sparkSession
+        table = spark.table(self.sink.identifier)
+        same, revision, gone = upsert.key, [], None
+        if upsert.revises:
+            same, revision = (SESSION_ID,), [F.col(REVISION).alias(NEW_REVISION)]
+            if upsert.supersedes:
+                gone = rows.select(F.explode(SUPERSEDES).alias(SESSION_ID)).distinct()
+            rows = _latest(rows, gone, None if upsert.refuses_duplicates else table)
+        counted = rows.groupBy(*map(quoted, upsert.key)).agg(F.count("*").alias(ROWS))
+        if counted.where(f"{ROWS} > 1").limit(1).collect():
+            raise upsert.same_key()
+        replaced = rows.select(*map(quoted, same), *revision).distinct()
+        if gone is not None:
+            replaced = replaced.unionByName(gone, allowMissingColumns=True)
+        added = rows.withColumn(DELETES, F.lit(False))  # noqa: FBT003
+        deleted = replaced.withColumn(DELETES, F.lit(True))  # noqa: FBT003
+        columns = [*map(quoted, rows.columns)]
+        matches = " AND ".join(f"old.{name} <=> new.{name}" for name in map(quoted, same))
+        into = f"{self.sink.identifier} AS old".replace("{", "{{").replace("}", "}}")
+        merge = (
+            f"MERGE INTO {into} USING {{new}} AS new ON new.{DELETES} AND {matches}"  # noqa: S608
+            f" {_when_matched(upsert)} WHEN NOT MATCHED AND NOT new.{DELETES} THEN"
+            f" INSERT ({', '.join(columns)}) VALUES ({', '.join(f'new.{one}' for one in columns)})"
+        )
+        # The statement has no options, so the session has them meanwhile; see `check_alone`.
+        spark.conf.set(TRANSACTION, self._transaction(batch.query_id))
+        spark.conf.set(VERSION, str(batch.number))
         try:
-            yield
+            spark.sql(merge, new=added.unionByName(deleted, allowMissingColumns=True))
+        except Exception as error:
+            # PySpark has no class of its own for every error of a task.
+            if SECOND not in str(error):
+                raise
+            sides = [
+                F.struct(*(F.col(f"{side}.{quoted(name)}") for name in upsert.shown))
+                for side in ("present", "new")
+            ]
+            both = table.alias("present").join(rows.alias("new"), [*upsert.key]).select(*sides)
+            raise upsert.second_session(*both.limit(1).collect()[0]) from None
         finally:
-            conf.unset(TRANSACTION)
-            conf.unset(VERSION)
-
-    def _second(self, table: DataFrame, rows: DataFrame) -> SinkError:
-        """Return the error for a session with the id of another session."""
-        shown = [name for name in rows.columns if name in {*SESSION_COLUMNS, REVISION}]
-        both = table.alias("present").join(rows.alias("new"), [*self.key])
-        sides = [
-            F.struct(*(F.col(f"{side}.{name}") for name in shown)) for side in ("present", "new")
-        ]
-        (present, new) = both.select(*sides).limit(1).collect()[0]
-        return duplicate_id_error(self.sink.table, present.asDict(), new.asDict())
+            spark.conf.unset(TRANSACTION)
+            spark.conf.unset(VERSION)
 
 
 def _latest(rows: DataFrame, gone: DataFrame | None, table: DataFrame | None) -> DataFrame:
@@ -386,30 +355,13 @@ def _latest(rows: DataFrame, gone: DataFrame | None, table: DataFrame | None) ->
     return latest.join(higher, SESSION_ID, "left_anti")
 
 
-def _when_matched(same: Sequence[str], revises: bool, refuses: bool) -> str:  # noqa: FBT001
+def _when_matched(upsert: Upsert) -> str:
     """Return what to do with a row of the table that a new one replaces."""
-    if not refuses:
+    if not upsert.refuses_duplicates:
         return "WHEN MATCHED THEN DELETE"
-    stop = f"WHEN MATCHED THEN UPDATE SET {quoted(same[0])} = raise_error('{SECOND}')"
-    if not revises:
+    stop = f"WHEN MATCHED THEN UPDATE SET {quoted(SESSION_ID)} = raise_error('{SECOND}')"
+    if not upsert.revises:
         return stop
     # What is superseded has no new revision.
     earlier = f"new.{NEW_REVISION} IS NULL OR old.{REVISION} < new.{NEW_REVISION}"
     return f"WHEN MATCHED AND ({earlier}) THEN DELETE {stop}"
-
-
-def _replace(
-    table: str, same: Sequence[str], replaced: DataFrame, rows: DataFrame, matched: str
-) -> None:
-    """Delete what is replaced and add the rows, in one statement."""
-    added = rows.withColumn(DELETES, F.lit(False))  # noqa: FBT003
-    deleted = replaced.withColumn(DELETES, F.lit(True))  # noqa: FBT003
-    columns = [*map(quoted, rows.columns)]
-    matches = " AND ".join(f"old.{name} <=> new.{name}" for name in map(quoted, same))
-    into = f"{table} AS old".replace("{", "{{").replace("}", "}}")
-    rows.sparkSession.sql(
-        f"MERGE INTO {into} USING {{new}} AS new ON new.{DELETES} AND {matches}"  # noqa: S608
-        f" {matched} WHEN NOT MATCHED AND NOT new.{DELETES} THEN"
-        f" INSERT ({', '.join(columns)}) VALUES ({', '.join(f'new.{name}' for name in columns)})",
-        new=added.unionByName(deleted, allowMissingColumns=True),
-    )

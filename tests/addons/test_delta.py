@@ -12,11 +12,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from sessionkit import Inputs, SessionSpec, Storage
-from sessionkit.addons.delta import Delta, TableWriter, check_columns, check_delta
+from sessionkit.addons.delta import Delta, check_delta, check_types
 from sessionkit.errors import SinkError, SpecError, UnsupportedError
 from sessionkit.spark import Routes, start_query
 from sessionkit.spark.sinks import Batch
 from tests.support.streams import FileStream
+from tests.support.table_sinks import writer_of
 
 START = datetime(2026, 3, 8, 6, 50, tzinfo=UTC)
 REVISED = "session_id string, n int, revision long, supersedes array<string>"
@@ -128,7 +129,8 @@ def test_a_replayed_batch_changes_nothing(delta: SparkSession, tmp_path: Path) -
 def test_the_highest_revision_stays(delta: SparkSession, tmp_path: Path) -> None:
     """Within a micro-batch and over several, in any order, and without what is superseded."""
     table = tmp_path / "revised"
-    writer = TableWriter(Delta(table), ("session_id", "n"), "session")
+    schema = delta.createDataFrame([], REVISED).schema
+    writer = writer_of(Delta(table, ("session_id", "n")), schema)
 
     def write(number: int, *rows: tuple[str, int, int, list[str]]) -> list[Any]:
         writer.write(Batch(delta.createDataFrame([*rows], REVISED), number, "query", "run"))
@@ -149,7 +151,8 @@ def test_a_second_session_with_one_id_is_refused(
 ) -> None:
     """It would take the place of the first one; a micro-batch that comes again changes nothing."""
     table, schema = tmp_path / "sessions", f"session_id string, session_start int{columns}"
-    writer = TableWriter(Delta(table), ("session_id",), "session", refuses_duplicates=True)
+    rows = delta.createDataFrame([], schema).schema
+    writer = writer_of(Delta(table), rows, of_results=True)
     more: Any = (1, True) if columns else ()
 
     def batch(number: int, *rows: Any) -> Batch:
@@ -225,10 +228,11 @@ def test_rows_with_one_key_replace_each_other_or_are_refused(
 ) -> None:
     """Without revisions, neither of two rows in a micro-batch is the right one."""
     table = tmp_path / "keyed"
-    writer = TableWriter(Delta(table), ("id",), "all")
+    columns = "id long, text string"
+    writer = writer_of(Delta(table, "id"), delta.createDataFrame([], columns).schema)
 
     def batch(number: int, *rows: tuple[int, str]) -> Batch:
-        return Batch(delta.createDataFrame([*rows], "id long, text string"), number, "q", "r")
+        return Batch(delta.createDataFrame([*rows], columns), number, "q", "r")
 
     writer.write(batch(0, (1, "a"), (2, "b")))
     writer.write(batch(1, (2, "c"), (3, "d")))
@@ -293,9 +297,9 @@ def test_a_table_has_a_name() -> None:
 def test_an_interval_is_refused(kind: T.DataType) -> None:
     """Also inside of a column, but not where only a name says so."""
     fine = T.StructField("interval ", T.StructType([T.StructField("interval day", T.LongType())]))
-    check_columns(T.StructType([fine]))
+    check_types(T.StructType([fine]))
     with pytest.raises(SpecError, match="Delta has no type for `took`"):
-        check_columns(T.StructType([fine, T.StructField("took", kind)]))
+        check_types(T.StructType([fine, T.StructField("took", kind)]))
 
 
 def test_a_table_has_one_place() -> None:

@@ -9,7 +9,7 @@ import attrs
 from attrs.converters import optional
 from pyspark.sql import SparkSession
 
-from sessionkit.addons.tables import check_key, key_of, names_of, refuses_duplicate_ids
+from sessionkit.addons.tables import Upsert, names_of
 from sessionkit.arguments import check_extra, duration_of, explained
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spark.sinks import BatchWriter, Rows
@@ -112,13 +112,12 @@ class Postgres:
     def writer(self, rows: Rows, spark: SparkSession) -> BatchWriter:
         """Check that psycopg is there and the rows fit; return what writes them."""
         del spark
-        check_key(self, rows)
+        upsert = Upsert.of(self, rows)
         check_extra("postgres", "psycopg", "the sink Postgres")
         from sessionkit.addons.postgres import writer  # noqa: PLC0415 (an extra)
 
         writer.check_columns(self, rows.schema)
-        refuses = refuses_duplicate_ids(self, rows)
-        return writer.TableWriter(self, key_of(self, rows), rows.name, refuses)
+        return writer.PostgresWriter(self, upsert, rows.name)
 
 
 def _unquoted(part: str) -> str:

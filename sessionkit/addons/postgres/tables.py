@@ -12,7 +12,7 @@ from psycopg.sql import SQL, Composed, Identifier
 from pyspark.sql import types as T
 
 from sessionkit.addons.postgres.sink import LEDGER, STAGING, Postgres
-from sessionkit.addons.tables import SUPERSEDES, check_has_columns, unfit_error
+from sessionkit.addons.tables import SUPERSEDES, Upsert
 from sessionkit.errors import SpecError, with_hint
 
 ATTEMPT: Final = "sessionkit_attempt"
@@ -149,20 +149,19 @@ def is_json(kind: str) -> bool:
 
 
 @attrs.frozen
-class Table:
+class Target:
     """
     A table, for one route of one run of a query.
 
     Attributes:
-        key: The columns by which a row replaces an earlier one; none where rows are added.
+        upsert: How rows enter it.
         query_id: The id of the query; None for a new one.
         route: What tells the rows from those that the query writes elsewhere.
     """
 
     schema: str
     name: str
-    columns: tuple[str, ...] = ()
-    key: tuple[str, ...] = ()
+    upsert: Upsert
     query_id: str | None = None
     run_id: str = ""
     route: str = ""
@@ -198,8 +197,8 @@ class Table:
             ledger_mark=LEDGER_MARK,
             staging_mark=self.staging_mark,
             attempt=Identifier(ATTEMPT),
-            columns=listed(self.columns),
-            key=listed(self.key),
+            columns=listed(self.upsert.columns),
+            key=listed(self.upsert.key),
             name=self.name,
             query=self.query_id,
             run=self.run_id,
@@ -212,7 +211,7 @@ class Table:
             SQL(f"{{}} {postgres_type(field.dataType, field.name)}").format(Identifier(field.name))
             for field in schema.fields
         ]
-        if self.key:
+        if self.upsert.key:
             parts.append(self.sql("PRIMARY KEY ({key})"))
         return self.sql("CREATE TABLE {table} ({parts})", parts=SQL(", ").join(parts))
 
@@ -256,11 +255,11 @@ class Relation:
         missing = [one for one in wanted if one not in self.may]
         if missing:
             found = f"the role {self.role} may not {missing[0]} in the table {self.name}"
-            grant = f"GRANT {', '.join(wanted)} ON {self.name} TO {quoted(self.role)}"
+            grant = f"GRANT {', '.join(wanted)} ON {self.name} TO {in_sql(self.role)}"
             raise SpecError(with_hint(found, grant))
 
 
-def quoted(*names: str) -> str:
+def in_sql(*names: str) -> str:
     return Identifier(*names).as_string(None)
 
 
@@ -272,29 +271,29 @@ def relation(connection: Connection[Any], name: Identifier) -> Relation | None:
 def place(connection: Connection[Any], sink: Postgres) -> tuple[str, str]:
     """Return the schema and the name of a table, which can be made if there is none."""
     *named, name = sink.names
-    asked = (*named, None) if named else (None, quoted(name))
+    asked = (*named, None) if named else (None, in_sql(name))
     ((schema, may, role),) = connection.execute(PLACE, asked)
     if schema is None:
         found = f"no schema of the search path exists, so there is none for the table {name}"
         raise SpecError(with_hint(found, f'name one: table="schema.{name}"'))
-    shown = quoted(schema)
+    shown = in_sql(schema)
     if may is None:
         found = f"there is no schema {shown} for the table {name}"
         raise SpecError(with_hint(found, f"make it: CREATE SCHEMA {shown}"))
     if not may:
         found = f"the role {role} may not make tables in the schema {shown}, as the sink has to"
-        grant = f"GRANT USAGE, CREATE ON SCHEMA {shown} TO {quoted(role)}"
+        grant = f"GRANT USAGE, CREATE ON SCHEMA {shown} TO {in_sql(role)}"
         raise SpecError(with_hint(found, grant))
     return schema, name
 
 
-def identity_of(connection: Connection[Any], table: Table) -> tuple[object, ...]:
+def identity_of(connection: Connection[Any], table: Target) -> tuple[object, ...]:
     """Return what tells a table from others, whatever the name of its host."""
     return (*(connection.execute(SERVER).fetchone() or ()), table.schema, table.name)
 
 
 def check(
-    connection: Connection[Any], table: Table, schema: T.StructType
+    connection: Connection[Any], table: Target, schema: T.StructType
 ) -> tuple[Relation | None, Relation | None, int | None]:
     """
     Check that a table and those that sessionkit keeps for it are ours, and that rows fit.
@@ -309,7 +308,7 @@ def check(
     return ledger, there, last
 
 
-def _own_ledger(connection: Connection[Any], table: Table) -> Relation | None:
+def _own_ledger(connection: Connection[Any], table: Target) -> Relation | None:
     """Return the ledger, if there is one; it and the staging table have to be ours."""
     ledger = relation(connection, table.ledger)
     if ledger is not None:
@@ -327,7 +326,7 @@ def _own_ledger(connection: Connection[Any], table: Table) -> Relation | None:
     return ledger
 
 
-def _last_batch(connection: Connection[Any], table: Table, there: Relation | None) -> int | None:
+def _last_batch(connection: Connection[Any], table: Target, there: Relation | None) -> int | None:
     """Return the last micro-batch of a table, None for none; no other query may own it."""
     owner = connection.execute(table.sql(OWNER)).fetchone()
     if owner is None:
@@ -351,24 +350,25 @@ def _last_batch(connection: Connection[Any], table: Table, there: Relation | Non
     return int(last)
 
 
-def _check_fits(found: Relation, table: Table, schema: T.StructType) -> None:
-    check_has_columns(table.label, table.columns, found.types)
-    for name in [name for name in found.needed if name not in table.columns]:
+def _check_fits(found: Relation, table: Target, schema: T.StructType) -> None:
+    columns, key = table.upsert.columns, table.upsert.key
+    table.upsert.check_columns_of(found.types)
+    for name in [name for name in found.needed if name not in columns]:
         lacks = f"the rows have no column `{name}`, of which the table {table.label} needs a value"
-        optional = f"ALTER TABLE {found.name} ALTER COLUMN {quoted(name)} DROP NOT NULL"
+        optional = f"ALTER TABLE {found.name} ALTER COLUMN {in_sql(name)} DROP NOT NULL"
         hint = f"add it to the frame, or let the table do without: {optional}"
-        raise SpecError(with_hint(f"{lacks}; they have {', '.join(table.columns)}", hint))
+        raise SpecError(with_hint(f"{lacks}; they have {', '.join(columns)}", hint))
     for field in schema.fields:
         made, there = postgres_type(field.dataType, field.name), found.types[field.name]
         if not (_takes_parts(field.name, made, there) and _holds_all(made, there)):
-            raise unfit_error(table.label, field, there, made)
-    if table.key and {*table.key} not in map(set, found.unique_by):
-        lacks = f"the table {table.label} has no unique index of exactly ({', '.join(table.key)})"
+            raise table.upsert.unfit(field, there, made)
+    if key and {*key} not in map(set, found.unique_by):
+        lacks = f"the table {table.label} has no unique index of exactly ({', '.join(key)})"
         lacks += "; one that is partial, deferrable, unfinished or has an expression doesn't count"
-        key = table.sql("{key}").as_string(None)
-        hint = f"add one: ALTER TABLE {found.name} ADD PRIMARY KEY ({key})"
+        named = listed(key).as_string(None)
+        hint = f"add one: ALTER TABLE {found.name} ADD PRIMARY KEY ({named})"
         raise SpecError(with_hint(lacks, hint))
-    found.check_may("INSERT", "SELECT", *(("UPDATE", "DELETE") if table.key else ()))
+    found.check_may("INSERT", "SELECT", *(("UPDATE", "DELETE") if key else ()))
 
 
 def _takes_parts(name: str, made: str, kind: str) -> bool:

@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import date, timedelta
 from decimal import Decimal
@@ -24,16 +24,8 @@ from pyspark.sql import types as T
 from sessionkit.addons.postgres import tables
 from sessionkit.addons.postgres.connections import Connections, connected
 from sessionkit.addons.postgres.sink import Postgres, fits
-from sessionkit.addons.postgres.tables import RANK, Table, is_json, listed, postgres_type
-from sessionkit.addons.tables import (
-    REVISION,
-    SESSION_COLUMNS,
-    SESSION_ID,
-    SUPERSEDES,
-    check_has_columns,
-    duplicate_id_error,
-    same_key_error,
-)
+from sessionkit.addons.postgres.tables import RANK, Target, is_json, listed, postgres_type
+from sessionkit.addons.tables import Upsert
 from sessionkit.errors import SinkError, SpecError, with_hint
 from sessionkit.spark.sinks import Batch, BatchWriter, Ledger, from_last
 
@@ -43,10 +35,11 @@ DUMPS: Final = partial(json.dumps, ensure_ascii=False)
 REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
 COUNTS: Final = "attempt string, rows bigint"
 """What a part returns to the driver: by which attempts how many rows were copied."""
-DELETE_SUPERSEDED: Final = "DELETE FROM {table} WHERE session_id IN {superseded}"
-DELETE_EARLIER: Final = """\
-DELETE FROM {table} AS present USING {copied}
-WHERE present.session_id = copied.session_id AND present.revision < copied.revision"""
+IS_SUPERSEDED: Final = "session_id IN {superseded}"
+IS_EARLIER: Final = """\
+EXISTS (SELECT FROM {copied}
+        WHERE present.session_id = copied.session_id AND present.revision < copied.revision)"""
+"""Which rows of the table, as `present`, go."""
 SUPERSEDED: Final = "(SELECT unnest(supersedes) FROM {copied})"
 LATEST: Final = """\
 (SELECT *, rank() OVER (PARTITION BY session_id ORDER BY revision DESC) AS {rank} FROM {copied})
@@ -55,7 +48,7 @@ NO_LATER: Final = """
 AND NOT EXISTS (SELECT FROM {table} AS present WHERE present.session_id = copied.session_id
                 AND present.revision > copied.revision)"""
 NOT_SUPERSEDED: Final = "\nAND session_id NOT IN {superseded}"
-INSERT: Final = "INSERT INTO {table} ({columns}) SELECT {columns} FROM {moved} {conflict}"
+INSERT: Final = "INSERT INTO {table} ({columns}) SELECT {columns} FROM {moved}"
 MISSING: Final = """\
 SELECT count(*) FROM (SELECT {key} FROM {moved}) AS moved
 LEFT JOIN {table} AS present USING ({key}) WHERE present IS NULL AND ({key}) IS NOT NULL"""
@@ -78,21 +71,20 @@ def check_columns(sink: Postgres, schema: T.StructType) -> None:
 
 
 @attrs.define
-class TableWriter(BatchWriter):
+class PostgresWriter(BatchWriter):
     """Writes micro-batches to a table, which the first one takes for this run."""
 
     sink: Postgres
-    key: tuple[str, ...]
+    upsert: Upsert
     route: str = "all"
-    refuses_duplicates: bool = False
-    table: Table | None = None
+    table: Target | None = None
     last: int = -1
     runs_all = True
 
     def ledger(self, rows: DataFrame, query_id: str | None) -> Ledger:
         """Return what the table has of a query; nothing is made or tried again."""
         with connected(self.sink.dsn) as connection:
-            table = self._found(connection, rows.schema, query_id)
+            table = self._target(connection, query_id)
             *_, last = tables.check(connection, table, rows.schema)
             identity = tables.identity_of(connection, table)
 
@@ -103,15 +95,12 @@ class TableWriter(BatchWriter):
 
         return Ledger(f"the table {table.label}", from_last(last), rewind, identity=identity)
 
-    def _found(
-        self,
-        connection: Connection[Any],
-        schema: T.StructType,
-        query_id: str | None,
-        run_id: str = "",
-    ) -> Table:
-        place = tables.place(connection, self.sink)
-        return Table(*place, tuple(schema.names), self.key, query_id, run_id, self.route)
+    def _target(
+        self, connection: Connection[Any], query_id: str | None, run_id: str = ""
+    ) -> Target:
+        schema, name = tables.place(connection, self.sink)
+        upsert = attrs.evolve(self.upsert, table=f"{schema}.{name}")
+        return Target(schema, name, upsert, query_id, run_id, self.route)
 
     def is_written(self, batch: Batch) -> bool:
         self._taken(batch)
@@ -121,7 +110,7 @@ class TableWriter(BatchWriter):
         """Copy the rows from the executors, then move them in one transaction."""
         table = self._taken(batch)
         types = self._run(partial(_prepare, table=table))
-        as_json = tuple(is_json(types[name]) for name in table.columns)
+        as_json = tuple(is_json(types[name]) for name in table.upsert.columns)
         copying = Copying(self.sink, table.sql(tables.COPY).as_string(None), as_json)
         parts = batch.frame.mapInArrow(copying.copy, COUNTS).collect()
         self._run(lambda connection: self._finish(connection, table, batch.number, parts))
@@ -131,16 +120,16 @@ class TableWriter(BatchWriter):
         with closing(Connections(self.sink)) as connections:
             return connections.run(transaction)
 
-    def _taken(self, batch: Batch) -> Table:
+    def _taken(self, batch: Batch) -> Target:
         if self.table is None:
             self.table, self.last = self._run(partial(self._take, batch=batch))
         return self.table
 
-    def _take(self, connection: Connection[Any], batch: Batch) -> tuple[Table, int]:
+    def _take(self, connection: Connection[Any], batch: Batch) -> tuple[Target, int]:
         """Make what isn't there, take the table for this run, and return its last micro-batch."""
         schema = batch.frame.schema
         connection.execute(tables.LOCK)
-        table = self._found(connection, schema, batch.query_id, batch.run_id)
+        table = self._target(connection, batch.query_id, batch.run_id)
         ledger, there, _ = tables.check(connection, table, schema)
         if ledger is None or ledger.comment is None:
             connection.execute(table.sql(tables.CREATE_LEDGER))
@@ -154,7 +143,7 @@ class TableWriter(BatchWriter):
         return table, int(last[0])
 
     def _finish(
-        self, connection: Connection[Any], table: Table, number: int, parts: Sequence[Any]
+        self, connection: Connection[Any], table: Target, number: int, parts: Sequence[Any]
     ) -> None:
         """Move the rows and note the micro-batch, unless a lost connection has done so."""
         if _hold(connection, table) >= number:
@@ -162,11 +151,11 @@ class TableWriter(BatchWriter):
         if parts:
             copied = table.sql(tables.COPIED, attempts=[part.attempt for part in parts])
             rows = sum(part["rows"] for part in parts)
-            Moving(table, copied, self.refuses_duplicates).move(connection, rows)
+            Moving(table, copied).move(connection, rows)
         connection.execute(table.sql(tables.NOTE, number=number))
 
 
-def _prepare(connection: Connection[Any], table: Table) -> dict[str, str]:
+def _prepare(connection: Connection[Any], table: Target) -> dict[str, str]:
     """Empty the staging table, and return the types of the columns, which are all still there."""
     _hold(connection, table)
     connection.execute(table.sql(tables.EMPTY_STAGING))
@@ -174,11 +163,11 @@ def _prepare(connection: Connection[Any], table: Table) -> dict[str, str]:
     if there is None:
         found = f"the table {table.label} is gone, to which this query was writing"
         raise SinkError(with_hint(found, "restore it, and start the query again"))
-    check_has_columns(table.label, table.columns, there.types)
+    table.upsert.check_columns_of(there.types)
     return there.types
 
 
-def _hold(connection: Connection[Any], table: Table) -> int:
+def _hold(connection: Connection[Any], table: Target) -> int:
     """Hold the row of the ledger to the end of the transaction; return its micro-batch."""
     held = connection.execute(table.sql(tables.HOLD)).fetchone()
     if held is None:
@@ -298,9 +287,8 @@ def _name(key: Any) -> str:
 class Moving:
     """Moves rows from the staging table."""
 
-    table: Table
+    table: Target
     copied: Composed
-    refuses_duplicates: bool
 
     def move(self, connection: Connection[Any], rows: int) -> None:
         """
@@ -309,40 +297,50 @@ class Moving:
         Of a session that gives several revisions, the rows of the highest one are, and none that
         another row supersedes.
         """
-        (there,) = connection.execute(self._sql("SELECT count(*) FROM {copied}")).fetchone() or (0,)
+        upsert = self.table.upsert
+        there = self._count(connection, "SELECT count(*) FROM {copied}")
         if there != rows:
             found = (
                 f"{rows} rows were copied for the table {self.table.label}, of which {there} are "
                 "there: the server has lost them, or one that is behind has taken its place"
             )
             raise SinkError(with_hint(found, "start the query again: it repeats the micro-batch"))
-        if self._revises:
-            if SUPERSEDES in self.table.columns:
-                connection.execute(self._sql(DELETE_SUPERSEDED))
-            connection.execute(self._sql(DELETE_EARLIER))
+        if upsert.supersedes:
+            self._delete(connection, IS_SUPERSEDED)
+        if upsert.revises:
+            self._delete(connection, IS_EARLIER)
         # Where the id alone is the key, the index finds a second row as it is written.
-        if self.refuses_duplicates and len(self.table.key) > 1:
+        if upsert.refuses_duplicates and len(upsert.key) > 1:
             self._check_new(connection)
         try:
             with connection.transaction():
                 taken = connection.execute(self.insert()).rowcount
         except UniqueViolation:
-            if not self.refuses_duplicates:
-                raise
-            self._check_new(connection)
-            self._check_unique(connection)
+            if upsert.refuses_duplicates:
+                self._check_new(connection)
+                self._check_unique(connection)
             raise
         except CardinalityViolation:
-            raise same_key_error(self.table.label, self.table.key) from None
+            raise upsert.same_key() from None
         if taken != rows:
             self._check_taken(connection, rows, taken)
+
+    def _delete(self, connection: Connection[Any], which: LiteralString) -> None:
+        """Delete rows of the table, and check that none of them has stayed."""
+        of_them: LiteralString = " FROM {table} AS present WHERE " + which
+        connection.execute(self._sql("DELETE" + of_them))
+        kept = self._count(connection, "SELECT count(*)" + of_them)
+        if kept:
+            found = f"{kept} rows of the table {self.table.label} are replaced by a micro-batch, "
+            found += "and stay there: a trigger or a rule of the table keeps them"
+            raise SinkError(with_hint(found, "let a trigger before DELETE return OLD"))
 
     def _check_taken(self, connection: Connection[Any], rows: int, taken: int) -> None:
         """Check that the table has taken each row that was to be moved, of those copied."""
         if self._replaces and not self._others:
             # A row may be there already, and nulls in a key never meet.
             rows = taken + self._count(connection, MISSING)
-        elif self._revises:
+        elif self.table.upsert.revises:
             rows = self._count(connection, "SELECT count(*) FROM {moved}")
         if taken != rows:
             found = f"{rows} rows of a micro-batch go to the table {self.table.label}, and it has "
@@ -351,71 +349,56 @@ class Moving:
             raise SinkError(with_hint(found, hint))
 
     def _count(self, connection: Connection[Any], text: LiteralString) -> int:
-        counted = connection.execute(self._sql(text, moved=self._moved())).fetchone()
-        return int((counted or (0,))[0])
-
-    @property
-    def _revises(self) -> bool:
-        return SESSION_ID in self.table.key and REVISION in self.table.columns
+        ((count,),) = connection.execute(self._sql(text))
+        return int(count)
 
     @property
     def _replaces(self) -> bool:
-        return bool(self.table.key) and not self.refuses_duplicates
+        return bool(self.table.upsert.key) and not self.table.upsert.refuses_duplicates
 
     @property
     def _others(self) -> list[str]:
-        return [name for name in self.table.columns if name not in self.table.key]
+        return [name for name in self.table.upsert.columns if name not in self.table.upsert.key]
 
     def _sql(self, text: LiteralString, **more: object) -> Composed:
         superseded = SQL(SUPERSEDED).format(copied=self.copied)
-        rank = Identifier(RANK)
-        return self.table.sql(text, copied=self.copied, superseded=superseded, rank=rank, **more)
+        filled = {"copied": self.copied, "superseded": superseded, "rank": Identifier(RANK)}
+        return self.table.sql(text, **filled, moved=self._moved(filled), **more)
 
-    def _moved(self) -> Composed:
-        if not self._revises:
+    def _moved(self, filled: Mapping[str, Any]) -> Composed:
+        """Return the rows that go into the table, of those copied."""
+        upsert = self.table.upsert
+        if not upsert.revises:
             return self.copied
-        supersedes = SUPERSEDES in self.table.columns
-        later = "" if self.refuses_duplicates else NO_LATER
-        return self._sql(LATEST + later + (NOT_SUPERSEDED if supersedes else ""))
+        later = "" if upsert.refuses_duplicates else NO_LATER
+        text = LATEST + later + (NOT_SUPERSEDED if upsert.supersedes else "")
+        return self.table.sql(text, **filled)
 
     def insert(self) -> Composed:
         """Return what adds the rows, in place of those with their keys."""
-        return self._sql(INSERT, moved=self._moved(), conflict=self._conflict())
-
-    def _conflict(self) -> Composed:
         if not self._replaces:
-            return SQL("").format()
+            return self._sql(INSERT)
         if not self._others:
-            return self._sql("ON CONFLICT ({key}) DO NOTHING")
+            return self._sql(INSERT + " ON CONFLICT ({key}) DO NOTHING")
         same = SQL("{0} = excluded.{0}")
         changes = SQL(", ").join(same.format(Identifier(name)) for name in self._others)
-        return self._sql("ON CONFLICT ({key}) DO UPDATE SET {changes}", changes=changes)
+        return self._sql(INSERT + " ON CONFLICT ({key}) DO UPDATE SET {changes}", changes=changes)
 
     # -------------------------------------------------------------------- two sessions with one id
 
     def _check_new(self, connection: Connection[Any]) -> None:
         """Check that the table has no session of the rows: earlier revisions are deleted."""
-        shown = self._shown()
+        shown = self.table.upsert.shown
         present, new = (
             SQL(", ").join(Identifier(table, name) for name in shown)
             for table in ("present", "copied")
         )
         found = connection.execute(self._sql(SAME_IDS, present=present, new=new)).fetchone()
         if found is not None:
-            rows = found[: len(shown)], found[len(shown) :]
-            raise duplicate_id_error(
-                self.table.label, *(dict(zip(shown, row, strict=True)) for row in rows)
-            )
+            raise self.table.upsert.second_session(found[: len(shown)], found[len(shown) :])
 
     def _check_unique(self, connection: Connection[Any]) -> None:
-        shown = self._shown()
-        counted = self._sql(SAME_KEYS, shown=listed(shown), moved=self._moved())
-        rows = [dict(zip(shown, row, strict=True)) for row in connection.execute(counted)]
+        counted = self._sql(SAME_KEYS, shown=listed(self.table.upsert.shown))
+        rows = connection.execute(counted).fetchall()
         if rows:
-            raise same_key_error(self.table.label, self.table.key, rows)
-
-    def _shown(self) -> Sequence[str]:
-        """Return the columns that identify a row: the session's key, up to its id."""
-        columns = self.table.columns
-        named = {*columns[: columns.index(SESSION_ID)], *SESSION_COLUMNS, REVISION}
-        return [name for name in columns if name in named]
+            raise self.table.upsert.same_key(rows)

@@ -16,10 +16,11 @@ from pyspark.sql import Row, SparkSession
 from examples import embedded_postgres as server
 from sessionkit.addons.postgres import Postgres
 from sessionkit.addons.postgres.connections import Connections
-from sessionkit.addons.postgres.writer import Copying, TableWriter
+from sessionkit.addons.postgres.writer import Copying
 from sessionkit.spark import start_query
 from sessionkit.spark.sinks import Batch
 from tests.support.streams import write_files
+from tests.support.table_sinks import writer_of
 
 AWAY_S = 0.5
 WAITS_AT_THE_END = """
@@ -107,11 +108,10 @@ def test_a_transaction_of_which_nobody_knows_is_looked_up(
     postgres: server.Postgres, spark: SparkSession
 ) -> None:
     """The connection is lost after the commit: the ledger has the micro-batch, so all is done."""
-    writer = TableWriter(Postgres(postgres.dsn, "unknown"), ())
     batch = Batch(spark.createDataFrame([(1,)], "id long"), 0, "query", "run")
+    writer = writer_of(Postgres(postgres.dsn, "unknown"), batch.frame.schema)
     writer.is_written(batch)
     table = writer.table
-    assert table is not None
     attempt = "11111111-1111-1111-1111-111111111111"
     staging = table.staging.as_string(None)
     postgres.run(f"INSERT INTO {staging} VALUES ('{attempt}', 1)")  # noqa: S608

@@ -12,12 +12,13 @@ from pyspark.sql import types as T
 
 from examples import embedded_postgres as server
 from sessionkit.addons.postgres import Postgres
-from sessionkit.addons.postgres.tables import LEDGER_MARK, Table
-from sessionkit.addons.postgres.writer import TableWriter, check_columns
+from sessionkit.addons.postgres.tables import LEDGER_MARK, Target
+from sessionkit.addons.tables import Upsert
 from sessionkit.errors import SinkError, SpecError
 from sessionkit.spark import Routes
 from sessionkit.spark.sinks import Batch, Ledger
 from tests.support.streams import FileStream
+from tests.support.table_sinks import write, writer_of
 from tests.support.visits import SESSIONS, views
 
 ID = T.StructType([T.StructField("id", T.LongType())])
@@ -28,15 +29,10 @@ FORGET = 'DROP TABLE "We%b"."{}"; DELETE FROM "We%b".sessionkit_batches'
 COUNT = "SELECT count(*) FROM {}"
 
 
-def checked(
-    sink: Postgres,
-    query_id: str | None = None,
-    schema: T.StructType = ID,
-    key: tuple[str, ...] = (),
-) -> Ledger:
+def checked(sink: Postgres, query_id: str | None = None, schema: T.StructType = ID) -> Ledger:
     """Check a table for rows of a schema, as `start_query` does."""
-    rows: Any = SimpleNamespace(schema=schema)
-    return TableWriter(sink, key).ledger(rows, query_id)
+    found: Ledger = writer_of(sink, schema).ledger(SimpleNamespace(schema=schema), query_id)
+    return found
 
 
 def batch_of(
@@ -46,8 +42,8 @@ def batch_of(
     return Batch(spark.createDataFrame([(one,) for one in ids], ID), number, query, run)
 
 
-def written(sink: Postgres, batch: Batch) -> TableWriter:
-    writer = TableWriter(sink, ())
+def written(sink: Postgres, batch: Batch) -> Any:
+    writer = writer_of(sink, ID)
     assert not writer.is_written(batch)
     writer.write(batch)
     return writer
@@ -100,13 +96,13 @@ def test_a_unique_index_is_one_by_which_a_row_replaces_another(
     name, schema = f"by_{kind}", T.StructType([T.StructField(one, T.StringType()) for one in "ab"])
     postgres.run(f"CREATE TABLE {name} (a text, b text, c text)")
     postgres.run({**UNIQUE, **OTHER}[kind].format(name))
-    sink, key = Postgres(postgres.dsn, name), ("a", "b")
+    sink = Postgres(postgres.dsn, name, ("a", "b"))
     if kind in UNIQUE:
-        checked(sink, schema=schema, key=key)
+        checked(sink, schema=schema)
         postgres.run(UPSERT.format(name))
         return
     with pytest.raises(SpecError, match=r"no unique index of exactly \(a, b\)") as refused:
-        checked(sink, schema=schema, key=key)
+        checked(sink, schema=schema)
     assert f'ALTER TABLE "public"."{name}" ADD PRIMARY KEY ("a", "b")' in str(refused.value)
     with pytest.raises(psycopg.Error):
         postgres.run(UPSERT.format(name))
@@ -118,7 +114,7 @@ def test_an_index_that_was_not_finished_does_not_count(postgres: server.Postgres
     with psycopg.connect(postgres.dsn, autocommit=True) as connection, pytest.raises(psycopg.Error):
         connection.execute("CREATE UNIQUE INDEX CONCURRENTLY ON unfinished (id)")
     with pytest.raises(SpecError, match=r"no unique index of exactly \(id\)"):
-        checked(Postgres(postgres.dsn, "unfinished"), key=("id",))
+        checked(Postgres(postgres.dsn, "unfinished", "id"))
 
 
 @pytest.mark.parametrize(
@@ -142,13 +138,13 @@ def test_a_table_is_dropped_only_by_its_mark(
     postgres: server.Postgres, spark: SparkSession
 ) -> None:
     """One of the name of a staging table, and without its comment, is refused and stays."""
-    name = Table("public", "marked", query_id="query").staging.as_string(None)
+    name = Target("public", "marked", Upsert("marked", ()), "query").staging.as_string(None)
     postgres.run(f"CREATE TABLE {name} AS SELECT 1 AS mine")
     sink = Postgres(postgres.dsn, "marked")
     with pytest.raises(SpecError, match="isn't one that sessionkit has made"):
         checked(sink, "query")
     with pytest.raises(SpecError, match="isn't one that sessionkit has made"):
-        TableWriter(sink, ()).is_written(batch_of(spark, 1))
+        writer_of(sink, ID).is_written(batch_of(spark, 1))
 
     assert [(1,)] == postgres.rows(MINE.format(name))
     assert [(None,)] == postgres.rows("SELECT to_regclass('marked')::text")
@@ -161,13 +157,12 @@ def test_what_an_earlier_run_has_copied_is_cleaned_up(
     copied = {}
     for query in ("first", "second"):
         sink = Postgres(postgres.dsn, f"left_by_{query}")
-        writer = TableWriter(sink, ())
+        writer = writer_of(sink, ID)
         writer.is_written(batch_of(spark, query=query))
-        assert writer.table is not None
         copied[query] = writer.table.staging.as_string(None)
         postgres.run(ADD.format(copied[query]))
     later = batch_of(spark, query="first", run="later")
-    TableWriter(Postgres(postgres.dsn, "left_by_first"), ()).is_written(later)
+    writer_of(Postgres(postgres.dsn, "left_by_first"), ID).is_written(later)
 
     assert [(0,)] == postgres.rows(COUNT.format(copied["first"]))
     assert [(1,)] == postgres.rows(COUNT.format(copied["second"]))
@@ -187,8 +182,8 @@ def test_a_ledger_from_before_there_were_marks_is_taken_over(
 
     ledger = checked(sink, "query")
     assert (True, False) == (ledger.has_from(5), ledger.has_from(6))
-    assert TableWriter(sink, ()).is_written(batch_of(spark, number=5))
-    assert not TableWriter(sink, ()).is_written(batch_of(spark, number=6))
+    assert writer_of(sink, ID).is_written(batch_of(spark, number=5))
+    assert not writer_of(sink, ID).is_written(batch_of(spark, number=6))
     marked = "SELECT obj_description('older.sessionkit_batches'::regclass)"
     assert [(LEDGER_MARK,)] == postgres.rows(marked)
 
@@ -200,7 +195,7 @@ def test_the_ledger_is_where_the_table_is(postgres: server.Postgres, spark: Spar
     written(Postgres(path, "numbers"), batch_of(spark, 1))
     postgres.run("CREATE SCHEMA path_first")
 
-    assert TableWriter(Postgres(path, "numbers"), ()).is_written(batch_of(spark, run="later"))
+    assert writer_of(Postgres(path, "numbers"), ID).is_written(batch_of(spark, run="later"))
     assert [(1,)] == postgres.rows("SELECT id FROM path_second.numbers")
     ledger = checked(Postgres(path, "numbers"), "query")
     assert (True, False) == (ledger.has_from(0), ledger.has_from(1))
@@ -253,10 +248,8 @@ def test_names_may_have_any_character(postgres: server.Postgres, spark: SparkSes
     frame = spark.sql("SELECT 1 AS `a%s`, 'x' AS `b%(c)s\"`, 1L AS session_id, 1L AS `revision`")
     name = "V%" + "v" * 61
     for key in ((), ("a%s",), ("session_id", "a%s")):
-        sink = Postgres(postgres.dsn, f'"We%b".{name}')
-        writer = TableWriter(sink, key, refuses_duplicates="session_id" in key)
-        writer.is_written(Batch(frame, 0, "query%s", f"run%{len(key)}"))
-        writer.write(Batch(frame, 0, "query%s", f"run%{len(key)}"))
+        sink = Postgres(postgres.dsn, f'"We%b".{name}', key)
+        write(writer_of(sink, frame.schema), frame, query="query%s", run=f"run%{len(key)}")
         assert [(1, "x", 1, 1)] == postgres.rows(ALL.format(name))
         postgres.run(FORGET.format(name))
 
@@ -267,7 +260,7 @@ def test_a_column_needs_a_name_that_the_table_can_have(name: str) -> None:
     sink = Postgres("postgresql://", "t")
     schema = T.StructType([T.StructField(name, T.LongType())])
     with pytest.raises(SpecError, match=f"can have the name `{name}`"):
-        check_columns(sink, schema)
+        writer_of(sink, schema)
 
 
 def test_two_routes_to_one_table_are_refused_whatever_they_call_it(
@@ -282,7 +275,7 @@ def test_two_routes_to_one_table_are_refused_whatever_they_call_it(
     with pytest.raises(SpecError, match="`rejected` of Routes write to the table shared.t"):
         stream.run_to(sink)
 
-    first, second = (TableWriter(Postgres(path, "u"), (), route=name) for name in "ab")
+    first, second = (writer_of(Postgres(path, "u"), ID, name=name) for name in "ab")
     assert not first.is_written(batch_of(spark))
     with pytest.raises(SinkError, match="another kind of row of this query goes to"):
         second.is_written(batch_of(spark))
@@ -326,7 +319,7 @@ def test_a_table_that_is_gone_is_not_made_again(
     with pytest.raises(SpecError, match="the table public.gone is gone") as refused:
         checked(sink, "query")
     with pytest.raises(SpecError, match="the table public.gone is gone"):
-        TableWriter(sink, ()).is_written(batch_of(spark, 2, number=1, run="later"))
+        writer_of(sink, ID).is_written(batch_of(spark, 2, number=1, run="later"))
     _, _, statement = str(refused.value).rpartition("an empty one: ")
     postgres.run(statement)
     written(sink, batch_of(spark, 2, number=1, run="later"))

@@ -12,11 +12,11 @@ from pyspark.sql import types as T
 
 from examples import embedded_postgres as server
 from sessionkit.addons.postgres import Postgres
-from sessionkit.addons.postgres.writer import TableWriter
-from sessionkit.addons.tables import refuses_duplicate_ids
+from sessionkit.addons.tables import Upsert
 from sessionkit.errors import SinkError
-from sessionkit.spark.sinks import Batch, Rows
+from sessionkit.spark.sinks import Rows
 from tests.support.streams import FileStream
+from tests.support.table_sinks import write, writer_of
 from tests.support.visits import SESSIONS, views
 
 COLUMNS = ("user", "session_id", "session_start", "session_end", "n", "revision", "supersedes")
@@ -52,10 +52,8 @@ class Sessions:
         frame = self.spark.sql(" UNION ALL ".join(rows)).select(*COLUMNS)
         frame = frame if self.revises else frame.drop("revision", "supersedes")
         sink = Postgres(self.postgres.dsn, self.name, self.key)
-        writer = TableWriter(sink, self.key, refuses_duplicates=True)
-        batch = Batch(frame, self.number, "query", f"run {self.number}")
-        assert not writer.is_written(batch)
-        writer.write(batch)
+        writer = writer_of(sink, frame.schema, of_results=True)
+        write(writer, frame, self.number, run=f"run {self.number}")
         self.number += 1
         return self.there()
 
@@ -160,13 +158,16 @@ def test_only_sessions_are_refused() -> None:
     own = of("session_id", "total")
     default, named = Postgres("d", "t"), Postgres("d", "t", "session_id")
 
-    assert refuses_duplicate_ids(default, Rows(sessions))
-    assert refuses_duplicate_ids(default, Rows(own))
-    assert refuses_duplicate_ids(named, Rows(sessions))
-    assert not refuses_duplicate_ids(named, Rows(own))
-    assert not refuses_duplicate_ids(named, Rows(sessions, mode="update"))
-    assert not refuses_duplicate_ids(named, Rows(sessions, of_results=False))
-    assert not refuses_duplicate_ids(Postgres("d", "t", ()), Rows(sessions))
+    def refuses(sink: Postgres, rows: Rows) -> bool:
+        return Upsert.of(sink, rows).refuses_duplicates
+
+    assert refuses(default, Rows(sessions))
+    assert refuses(default, Rows(own))
+    assert refuses(named, Rows(sessions))
+    assert not refuses(named, Rows(own))
+    assert not refuses(named, Rows(sessions, mode="update"))
+    assert not refuses(named, Rows(sessions, of_results=False))
+    assert not refuses(Postgres("d", "t", ()), Rows(sessions))
 
 
 def of(*names: str) -> T.StructType:

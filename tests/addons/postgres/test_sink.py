@@ -5,7 +5,7 @@ import pytest
 from pyspark.sql import types as T
 
 from sessionkit.addons.postgres import Postgres
-from sessionkit.addons.tables import check_key
+from sessionkit.addons.tables import Upsert
 from sessionkit.errors import SpecError
 from sessionkit.spark.sinks import Rows, TableSink
 
@@ -73,8 +73,8 @@ def test_revisions_without_their_id_are_refused() -> None:
     schema = T.StructType([T.StructField(name, T.StringType()) for name in ("user", "revision")])
     sink = Postgres("postgresql://", "visits")
     with pytest.raises(SpecError, match="lack `session_id`.*\n\nHint: keep `session_id`, or pass"):
-        check_key(sink, Rows(schema))
+        Upsert.of(sink, Rows(schema))
 
-    check_key(sink, Rows(schema, of_results=False))
+    Upsert.of(sink, Rows(schema, of_results=False))
     added = attrs.evolve(sink, key=())
-    check_key(added, Rows(schema))
+    Upsert.of(added, Rows(schema))

@@ -12,13 +12,14 @@ from sessionkit.addons.postgres.tables import (
     COPY,
     RELEASE,
     Relation,
-    Table,
+    Target,
     postgres_type,
 )
 from sessionkit.addons.postgres.writer import Moving
+from sessionkit.addons.tables import Upsert
 from sessionkit.errors import SpecError
 
-VISITS = Table("web", "visits", ("session_id", 'pa"ges'), ("session_id",), "q")
+VISITS = Target("web", "visits", Upsert("visits", ("session_id", 'pa"ges'), ("session_id",)), "q")
 
 
 @pytest.mark.parametrize(
@@ -70,7 +71,7 @@ def test_names_are_quoted() -> None:
 def test_staging_tables_never_meet() -> None:
     """Each query and each table has its own, in the table's schema and of a name that fits."""
     names = [
-        Table("web", name, query_id=query).staging.as_string(None)
+        Target("web", name, VISITS.upsert, query).staging.as_string(None)
         for name in ("visits", "v" * 63)
         for query in ("first", "second")
     ]
@@ -84,9 +85,10 @@ def test_staging_tables_never_meet() -> None:
 
 def test_a_key_is_found_in_whatever_order_the_server_has_its_columns() -> None:
     """Many collations sort `a` before `B`, and Python doesn't."""
-    table = Table("web", "visits", ("a", "B"), ("B", "a"), "q")
-    schema = T.StructType([T.StructField(name, T.LongType()) for name in table.columns])
-    types = dict.fromkeys(table.columns, "bigint")
+    columns = ("a", "B")
+    table = Target("web", "visits", Upsert("visits", columns, ("B", "a")), "q")
+    schema = T.StructType([T.StructField(name, T.LongType()) for name in columns])
+    types = dict.fromkeys(columns, "bigint")
     everything = ["INSERT", "SELECT", "UPDATE", "DELETE"]
     unique = [["a"], ["a", "B"]]
     there = Relation("web.visits", None, True, "me", everything, types, [], unique)  # noqa: FBT003
@@ -109,6 +111,5 @@ def test_a_row_replaces_the_earlier_one_by_its_key() -> None:
 
 def moved(columns: tuple[str, ...], key: tuple[str, ...]) -> str:
     """Return the SQL that moves rows without revisions."""
-    table = Table("s", "t", columns, key, "q")
-    copied = table.sql(COPIED, attempts=[])
-    return Moving(table, copied, refuses_duplicates=False).insert().as_string(None)
+    table = Target("s", "t", Upsert("t", columns, key), "q")
+    return Moving(table, table.sql(COPIED, attempts=[])).insert().as_string(None)

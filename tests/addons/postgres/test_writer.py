@@ -17,12 +17,12 @@ from examples import embedded_postgres as server
 from sessionkit import EventTimeGap, Inputs, Storage
 from sessionkit.addons.postgres import Postgres
 from sessionkit.addons.postgres.connections import connected
-from sessionkit.addons.postgres.writer import TableWriter
 from sessionkit.errors import SinkError, SpecError
 from sessionkit.spark import Files, Routes, reconcile, start_query
 from sessionkit.spark.sinks import Batch
 from tests.support.session_specs import collecting
 from tests.support.streams import FileStream
+from tests.support.table_sinks import write, writer_of
 
 START = datetime(2026, 3, 8, 6, 50, tzinfo=UTC)
 SPEC = collecting(
@@ -126,7 +126,9 @@ class TestAQuery:
 def test_only_the_last_run_writes(postgres: server.Postgres, spark: SparkSession) -> None:
     """A run that is still alive when the next one has begun writes nothing more."""
     frame = spark.createDataFrame([(1, "a")], "id long, text string")
-    earlier, later = (TableWriter(Postgres(postgres.dsn, "runs"), ("id",)) for _ in range(2))
+    earlier, later = (
+        writer_of(Postgres(postgres.dsn, "runs", "id"), frame.schema) for _ in range(2)
+    )
     batches = [Batch(frame, number, "query", run) for number, run in ((0, "earlier"), (0, "later"))]
     assert not earlier.is_written(batches[0])
     assert not later.is_written(batches[1])
@@ -144,10 +146,9 @@ def test_rows_that_the_server_has_lost_stop_the_query(
     postgres: server.Postgres, spark: SparkSession
 ) -> None:
     """Fewer rows than the tasks have copied are never taken for all of them."""
-    writer = TableWriter(Postgres(postgres.dsn, "lost"), ())
     batch = Batch(spark.createDataFrame([(1,)], "id long"), 0, "query", "run")
+    writer = writer_of(Postgres(postgres.dsn, "lost"), batch.frame.schema)
     writer.is_written(batch)
-    assert writer.table is not None
     told = [Row(attempt="11111111-1111-1111-1111-111111111111", rows=2)]
     with (
         connected(postgres.dsn) as connection,
@@ -182,8 +183,8 @@ def test_rows_that_a_trigger_keeps_out_stop_the_query(
 ) -> None:
     """The micro-batch isn't noted as written, and none of its rows is there."""
     key, columns, rows = KEPT_OUT[kind]
-    writer = TableWriter(Postgres(postgres.dsn, f"hooked_{kind}"), key)
     batch = Batch(spark.createDataFrame(rows, columns), 0, "query", "run")
+    writer = writer_of(Postgres(postgres.dsn, f"hooked_{kind}", key), batch.frame.schema)
     assert not writer.is_written(batch)
     postgres.run(DROPPING.format(f"hooked_{kind}", "session_id"))
 
@@ -205,11 +206,12 @@ def test_rows_that_are_there_already_are_not_missed(
     postgres: server.Postgres, spark: SparkSession
 ) -> None:
     """A row of nothing but its key, twice in a micro-batch or in the table; and old revisions."""
-    writer = TableWriter(Postgres(postgres.dsn, "only_keys"), ("id",))
-    for number, ids in enumerate(([1, 1, 2], [2, 3])):
-        batch = Batch(spark.createDataFrame([(one,) for one in ids], "id long"), number, "q", "r")
-        assert not writer.is_written(batch)
-        writer.write(batch)
+    frames = [
+        spark.createDataFrame([(one,) for one in ids], "id long") for ids in ([1, 1, 2], [2, 3])
+    ]
+    writer = writer_of(Postgres(postgres.dsn, "only_keys", "id"), frames[0].schema)
+    for number, frame in enumerate(frames):
+        write(writer, frame, number)
     assert [(1,), (2,), (3,)] == postgres.rows("SELECT * FROM only_keys")
 
 
@@ -225,39 +227,64 @@ def test_a_table_of_partitions_takes_its_rows(
         """
     )
     postgres.run(DROPPING.format("parted", "session_id").replace("RETURN NULL", "NEW.n := 0"))
-    writer = TableWriter(Postgres(postgres.dsn, "parted"), ("session_id",))
-    rows = [("a", 1), ("b", 1), ("drop", 2)]
-    batch = Batch(spark.createDataFrame(rows, ID_AND_N), 0, "query", "run")
-    writer.is_written(batch)
-    writer.write(batch)
+    frame = spark.createDataFrame([("a", 1), ("b", 1), ("drop", 2)], ID_AND_N)
+    write(writer_of(Postgres(postgres.dsn, "parted", "session_id"), frame.schema), frame)
 
     assert [("a", 1), ("b", 1), ("drop", 0)] == postgres.rows("SELECT * FROM parted")
 
 
 def test_the_highest_revision_stays(postgres: server.Postgres, spark: SparkSession) -> None:
     """Within a micro-batch and over several, in any order, and without what is superseded."""
-    writer = TableWriter(Postgres(postgres.dsn, "revised"), ("session_id", "n"))
-    columns = "session_id string, n int, revision long, supersedes array<string>"
+    writer = writer_of(
+        Postgres(postgres.dsn, "revised", ("session_id", "n")),
+        spark.createDataFrame([], REVISED).schema,
+    )
 
-    def write(number: int, *rows: tuple[str, int, int, list[str]]) -> list[Any]:
-        batch = Batch(spark.createDataFrame([*rows], columns), number, "query", "run")
-        assert not writer.is_written(batch)
-        writer.write(batch)
+    def after(number: int, *rows: tuple[str, int, int, list[str]]) -> list[Any]:
+        write(writer, spark.createDataFrame([*rows], REVISED), number)
         return postgres.rows("SELECT session_id, n, revision FROM revised")
 
-    assert [("a", 0, 2), ("b", 0, 1), ("b", 1, 1)] == write(
+    assert [("a", 0, 2), ("b", 0, 1), ("b", 1, 1)] == after(
         0, ("a", 0, 2, []), ("a", 0, 1, []), ("a", 1, 1, []), ("b", 0, 1, []), ("b", 1, 1, [])
     )
-    assert [("a", 0, 2), ("b", 0, 2), ("c", 0, 3)] == write(
+    assert [("a", 0, 2), ("b", 0, 2), ("c", 0, 3)] == after(
         1, ("a", 0, 1, []), ("b", 0, 2, []), ("c", 0, 3, [])
     )
-    assert [("d", 0, 3)] == write(2, ("d", 0, 3, ["a", "b", "e"]), ("e", 0, 1, ["c"]))
+    assert [("d", 0, 3)] == after(2, ("d", 0, 3, ["a", "b", "e"]), ("e", 0, 1, ["c"]))
+
+
+@pytest.mark.parametrize("gone", ["earlier", "superseded"])
+def test_rows_that_a_trigger_does_not_let_go_stop_the_query(
+    postgres: server.Postgres, spark: SparkSession, gone: str
+) -> None:
+    """A row stays that another one replaces: so nothing of the micro-batch is there."""
+    table, there = f"kept_{gone}", f"SELECT session_id, n FROM kept_{gone}"  # noqa: S608
+    first = spark.createDataFrame([("a", 1, 1, []), ("b", 1, 1, [])], REVISED)
+    new: Any = ("a", 2, 2, []) if gone == "earlier" else ("c", 2, 2, ["a"])
+    second = spark.createDataFrame([new], REVISED)
+    writer = writer_of(Postgres(postgres.dsn, table, "session_id"), first.schema)
+    write(writer, first)
+    postgres.run(
+        DROPPING.format(table, "session_id")
+        .replace("INSERT", "DELETE")
+        .replace("LIKE 'drop%'", "IS NULL")
+    )
+    with pytest.raises(
+        SinkError, match=f"1 rows of the table public.{table} .* a trigger"
+    ) as refused:
+        write(writer, second, 1)
+
+    assert "Hint: let a trigger before DELETE return OLD" in str(refused.value)
+    assert [("a", 1), ("b", 1)] == postgres.rows(there)
+    postgres.run(f"DROP TRIGGER hook ON {table}")
+    write(writer, second, 1)
+    assert sorted([(new[0], 2), ("b", 1)]) == postgres.rows(there)
 
 
 def test_two_rows_with_one_key_are_refused(postgres: server.Postgres, spark: SparkSession) -> None:
     """Without revisions neither of them is the right one, so the query stops."""
-    writer = TableWriter(Postgres(postgres.dsn, "doubled"), ("id",))
     batch = Batch(spark.createDataFrame([(1, "a"), (1, "b")], "id long, t string"), 0, "q", "r")
+    writer = writer_of(Postgres(postgres.dsn, "doubled", "id"), batch.frame.schema)
     writer.is_written(batch)
     with pytest.raises(SinkError, match=r"two rows of a micro-batch have the same \(id\)"):
         writer.write(batch)
@@ -278,7 +305,7 @@ def test_a_column_of_your_own_must_take_what_has_parts(
     frame = spark.sql(
         "SELECT named_struct('page', '/') AS event, array('a') AS items, array('b') AS supersedes"
     )
-    writer = TableWriter(Postgres(postgres.dsn, f"owned_{column}"), ())
+    writer = writer_of(Postgres(postgres.dsn, f"owned_{column}"), frame.schema)
     with pytest.raises(SpecError, match=f"column `{column}` of the table public.owned_") as refused:
         writer.is_written(Batch(frame, 0, "query", "run"))
     assert f"Hint: make it {made}, or" in str(refused.value)
@@ -339,9 +366,9 @@ def test_a_column_that_would_cut_values_is_refused_at_the_start(
         table = f"cutting_{number}"
         postgres.run(f"CREATE TABLE {table} (id bigint PRIMARY KEY, v {column})")
         schema = spark.createDataFrame([], f"id bigint, v {kind}").schema
-        writer = TableWriter(Postgres(postgres.dsn, table), ("id",))
+        writer = writer_of(Postgres(postgres.dsn, table, "id"), schema)
         with pytest.raises(SpecError) as refused:
-            writer.ledger(SimpleNamespace(schema=schema), None)  # type: ignore[arg-type]
+            writer.ledger(SimpleNamespace(schema=schema), None)
         found, _, hint = str(refused.value).partition("\n\nHint: ")
         assert f"the column `v` of the table public.{table} is " in found
         assert f"and the rows have {kind} for it" in found
@@ -355,10 +382,8 @@ def test_a_column_that_holds_every_value_is_taken(
     columns = ", ".join(f"c{n} {column}" for n, (_, column, _) in enumerate(HOLD))
     postgres.run(f"CREATE TABLE holding ({columns})")
     values = [f"CAST({value} AS {kind}) AS c{n}" for n, (kind, _, value) in enumerate(HOLD)]
-    writer = TableWriter(Postgres(postgres.dsn, "holding"), ())
-    batch = Batch(spark.sql(f"SELECT {', '.join(values)}"), 0, "query", "run")
-    writer.is_written(batch)
-    writer.write(batch)
+    frame = spark.sql(f"SELECT {', '.join(values)}")
+    write(writer_of(Postgres(postgres.dsn, "holding"), frame.schema), frame)
 
     at = datetime(2026, 3, 8, 12, 0, 0, 1)  # noqa: DTZ001 (a column without a zone)
     assert [
@@ -397,10 +422,8 @@ def test_values_arrive_as_they_are(postgres: server.Postgres, spark: SparkSessio
         named_struct('a', TIMESTAMP '2026-11-01 05:30:00Z', 'b', X'00FF') AS parts,
         CAST(NULL AS string) AS nothing, CAST(NULL AS map<string,int>) AS no_entries
     """
-    writer = TableWriter(Postgres(postgres.dsn, "public.typed"), ())
-    batch = Batch(spark.sql(query), 0, "query", "run")
-    writer.is_written(batch)
-    writer.write(batch)
+    frame = spark.sql(query)
+    write(writer_of(Postgres(postgres.dsn, "public.typed"), frame.schema), frame)
 
     assert [
         (
@@ -429,10 +452,8 @@ def test_a_text_arrives_without_the_nul_that_a_column_cannot_hold(
     query = (
         r"SELECT 'a\u0000b' AS text, array('\u0000') AS list, map('k\u0000', '\u0000') AS entries"
     )
-    writer = TableWriter(Postgres(postgres.dsn, "nuls"), ())
-    batch = Batch(spark.sql(query), 0, "query", "run")
-    writer.is_written(batch)
-    writer.write(batch)
+    frame = spark.sql(query)
+    write(writer_of(Postgres(postgres.dsn, "nuls"), frame.schema), frame)
 
     found = [("a\ufffdb", ["\ufffd"], {"k\ufffd": "\ufffd"})]
     assert found == postgres.rows("SELECT * FROM nuls")
@@ -447,9 +468,9 @@ def test_no_password_is_shown(postgres: server.Postgres, spark: SparkSession) ->
     said = [repr(Postgres(wrong, "t"))]
     for dsn in (wrong, unreadable):
         with pytest.raises(Exception) as failed:  # noqa: PT011 (of any kind)
-            TableWriter(Postgres(dsn, "t"), ()).is_written(batch)
+            writer_of(Postgres(dsn, "t"), frame.schema).is_written(batch)
         said.append(str(failed.value))
-    writer = TableWriter(Postgres(postgres.dsn, "t"), ())
+    writer = writer_of(Postgres(postgres.dsn, "t"), frame.schema)
     writer.is_written(batch)
     on_driver = iter([postgres.dsn])
     writer.sink = Postgres(lambda: next(on_driver, wrong), "t")
