@@ -6,13 +6,18 @@ Watch a query: how it stands, its metrics for Prometheus, OpenTelemetry and the 
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from sessionkit.arguments import check_extra
 
 if TYPE_CHECKING:
-    from sessionkit.addons.monitor.metrics import METRICS, Metric, to_log, to_opentelemetry
-    from sessionkit.addons.monitor.prometheus import PrometheusEndpoint
+    from sessionkit.addons.monitor.metrics import (
+        METRICS,
+        Metric,
+        PrometheusEndpoint,
+        to_log,
+        to_opentelemetry,
+    )
     from sessionkit.addons.monitor.query_status import (
         Bucket,
         QueryStatus,
@@ -37,24 +42,16 @@ __all__ = [
     "watch_endpoint",
 ]
 
-ELSEWHERE: Final = dict.fromkeys(["METRICS", "Metric", "to_log", "to_opentelemetry"], "metrics") | {
-    "PrometheusEndpoint": "prometheus",
-    "watch": "watching",
-    "watch_endpoint": "watching",
-}
-"""The modules of the names that aren't in `query_status`."""
-NEEDED: Final = {
-    "prometheus": ["prometheus_client"],
-    "watching": ["prometheus_client", "rich"],
-}
-
 
 def __getattr__(name: str) -> Any:
-    """Load what is used: each part needs other libraries, and `--help` needs none."""
+    """Load what is used: the live view needs other libraries, and `--help` needs no Spark."""
     if name not in __all__:
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg, name=name)
-    module = ELSEWHERE.get(name, "query_status")
-    for library in NEEDED.get(module, ()):
-        check_extra("monitor", library, f"`{name}`", "where it runs")
-    return getattr(import_module(f"{__name__}.{module}"), name)
+    modules = ["query_status", "metrics"]
+    if name in {"watch", "watch_endpoint"}:
+        modules = ["watching"]
+        for library in ("prometheus_client", "rich"):
+            check_extra("monitor", library, f"`{name}`", "where it runs")
+    loaded = (import_module(f"{__name__}.{module}") for module in modules)
+    return next(getattr(module, name) for module in loaded if hasattr(module, name))

@@ -1,19 +1,21 @@
-"""The metrics of a query: one table, and its way to the log and to OpenTelemetry."""
+"""The metrics of a query: one table, and its way to the log, Prometheus and OpenTelemetry."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
 import attrs
 
 from sessionkit import Counts
 from sessionkit.addons.monitor.query_status import LOG, QueryStatus, Receiver
-from sessionkit.arguments import explains
+from sessionkit.arguments import check_extra, explained, explains
 from sessionkit.errors import printable
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import Meter
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.registry import Collector
 
 Kind: TypeAlias = Literal["counter", "gauge"]
 Value: TypeAlias = float | Mapping[str, float] | None
@@ -116,7 +118,7 @@ since 1970 (UTC), and sizes in bytes; their names end in the unit.
 """
 
 
-def samples(metric: Metric, status: QueryStatus) -> Iterator[tuple[str | None, float]]:
+def _samples(metric: Metric, status: QueryStatus) -> Iterator[tuple[str | None, float]]:
     """Yield each known value of a metric, with the part of a micro-batch that it is of, if any."""
     value = metric.read(status)
     if isinstance(value, Mapping):
@@ -125,12 +127,12 @@ def samples(metric: Metric, status: QueryStatus) -> Iterator[tuple[str | None, f
         yield None, float(value)
 
 
-def reading_of(status: QueryStatus) -> dict[str, float]:
+def known_metrics(status: QueryStatus) -> dict[str, float]:
     """Return all that is known of a query by the full names of metrics, or `name.part`."""
     return {
         metric.full_name if part is None else f"{metric.full_name}.{part}": value
         for metric in METRICS
-        for part, value in samples(metric, status)
+        for part, value in _samples(metric, status)
     }
 
 
@@ -158,11 +160,85 @@ def to_log(logger: logging.Logger = LOG, level: int = logging.INFO) -> Receiver:
         unbalanced[status.name] = status.unbalanced
         severity = max(level, logging.WARNING) if grew else level
         if logger.isEnabledFor(severity):
-            known = {name.removeprefix(PREFIX): n for name, n in reading_of(status).items()}
+            known = {name.removeprefix(PREFIX): n for name, n in known_metrics(status).items()}
             fields = " ".join(f"{name}={number:.10g}" for name, number in known.items())
             logger.log(severity, "%s batch=%s %s", name, status.batch, fields)
 
     return write
+
+
+@explained()
+class PrometheusEndpoint:
+    """
+    A receiver that shows how queries stand where Prometheus fetches it.
+
+    Pass it to `monitor`, or call it with a `QueryStatus`. What isn't known of a query isn't there.
+    """
+
+    def __init__(
+        self,
+        port: int | None = None,
+        *,
+        address: str = "127.0.0.1",
+        registry: "CollectorRegistry | None" = None,
+    ) -> None:
+        """
+        Serve the metrics, or let a server that already exists serve them.
+
+        Args:
+            port: Where to listen; 0 for any that is free. None starts no server: then something
+                else must show the registry.
+            address: On which address; `"0.0.0.0"` for all of this machine's.
+            registry: Where to register; by default a new one, in which nothing else is.
+        """
+        check_extra("monitor", "prometheus_client", "`PrometheusEndpoint`", "where it runs")
+        import prometheus_client  # noqa: PLC0415 (an extra)
+
+        self._collector = _Collector()
+        self._registry = registry or prometheus_client.CollectorRegistry()
+        self._registry.register(cast("Collector", self._collector))
+        self._server: Any = None
+        if port is not None:
+            serve = prometheus_client.start_http_server
+            self._server, _ = serve(port, address, self._registry)
+
+    def __call__(self, status: QueryStatus) -> None:
+        """Show how a query stands from now on."""
+        self._collector.statuses[status.name] = status
+
+    @property
+    def url(self) -> str:
+        """Where the metrics are; empty without a server."""
+        if self._server is None:
+            return ""
+        host, port = self._server.server_address[:2]
+        return f"http://{host}:{port}/metrics"
+
+    def close(self) -> None:
+        """Stop serving, and leave the registry."""
+        self._registry.unregister(cast("Collector", self._collector))
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+
+
+@attrs.define(eq=False)
+class _Collector:
+    statuses: dict[str, QueryStatus] = attrs.field(factory=dict)
+
+    def collect(self) -> Iterator[Any]:
+        from prometheus_client import core  # noqa: PLC0415 (an extra)
+
+        families = {"counter": core.CounterMetricFamily, "gauge": core.GaugeMetricFamily}
+        statuses = list(self.statuses.items())
+        for metric in METRICS:
+            labels = ["query", "part"] if metric.name == "batch_part_seconds" else ["query"]
+            name = metric.full_name.removesuffix("_total")
+            family = families[metric.kind](name, metric.meaning, labels=labels)
+            for query, status in statuses:
+                for part, value in _samples(metric, status):
+                    family.add_metric([query] if part is None else [query, part], value)
+            yield family
 
 
 @explains
@@ -196,7 +272,7 @@ def _reader(metric: Metric, statuses: dict[str, QueryStatus]) -> Callable[[Any],
     def read(options: Any) -> Iterable[Any]:
         del options
         for name, status in list(statuses.items()):
-            for part, value in samples(metric, status):
+            for part, value in _samples(metric, status):
                 yield Observation(value, {"query": name, **({"part": part} if part else {})})
 
     return read

@@ -14,6 +14,7 @@ from urllib.request import urlopen
 from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console, Group, RenderableType
+from rich.filesize import decimal
 from rich.live import Live
 from rich.markup import escape
 from rich.panel import Panel
@@ -21,7 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sessionkit import Counts
-from sessionkit.addons.monitor.metrics import PREFIX, reading_of
+from sessionkit.addons.monitor.metrics import PREFIX, known_metrics
 from sessionkit.addons.monitor.query_status import QueryStatus, status
 from sessionkit.arguments import Duration, duration_of, explains
 from sessionkit.errors import SessionkitError, printable, with_hint
@@ -30,7 +31,6 @@ Reading: TypeAlias = Mapping[str, float]
 """The metrics of a query, by their full names; `name.part` for those with parts."""
 UNKNOWN: Final = "unknown"
 BLOCKS: Final = " ▁▂▃▄▅▆▇█"
-KILO: Final = 1_000
 BAR: Final = 24
 LONGEST_PARTS: Final = 4
 PARTS: Final = f"{PREFIX}batch_part_seconds."
@@ -48,13 +48,7 @@ def _span(seconds: float) -> str:
 
 
 def _bytes(size: float) -> str:
-    if size < KILO:
-        return f"{size:,.0f} bytes"
-    for unit in ("kB", "MB"):
-        size /= KILO
-        if size < KILO:
-            return f"{size:,.1f} {unit}"
-    return f"{size / KILO:,.1f} GB"
+    return decimal(int(size))
 
 
 _count: Final = "{:,.0f}".format
@@ -192,7 +186,7 @@ def watch(
         while running:
             running = query.isActive
             found = status(query, found)
-            yield {found.name: reading_of(found)}
+            yield {found.name: known_metrics(found)}
 
     _show(readings(), every, console)
     return found

@@ -28,7 +28,7 @@ from rich.console import Console
 
 from sessionkit.__main__ import main
 from sessionkit.addons.monitor import PrometheusEndpoint, watch
-from sessionkit.addons.monitor.metrics import reading_of
+from sessionkit.addons.monitor.metrics import known_metrics
 from sessionkit.addons.monitor.watching import picture, read_endpoint
 
 KNOWS_LESS = pyspark.__version__.startswith("3.")
@@ -107,7 +107,7 @@ def test_a_listener_says_what_a_look_at_the_query_says(watched: Watched) -> None
 
 def test_the_endpoint_and_open_telemetry_have_all_that_is_known(watched: Watched) -> None:
     """The same numbers under the same names, with the query as a label."""
-    expected = reading_of(watched.statuses[-1])
+    expected = known_metrics(watched.statuses[-1])
     found: dict[str, float] = {}
     for resource in watched.metrics.get_metrics_data().resource_metrics:
         for metric in resource.scope_metrics[0].metrics:
@@ -176,7 +176,7 @@ def test_any_name_and_any_instant_can_be_drawn() -> None:
     far = QueryStatus(newest_event=instant_in("+57153-11-19T19:00:00.000Z"))
     console = Console(width=100, file=StringIO())
     with console.capture() as captured:
-        console.print(picture({"visits [/] [red]": reading_of(far)}, {}))
+        console.print(picture({"visits [/] [red]": known_metrics(far)}, {}))
 
     for text in ("visits [/] [red]", "9999-12-31 23:59:59Z"):
         assert text in captured.get()
