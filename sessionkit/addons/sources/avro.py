@@ -23,7 +23,8 @@ import fastavro
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from sessionkit.addons.sources.values import PAYLOAD, SHOWN, UNREADABLE, Avro, ddl, quoted, shown
+from sessionkit.addons.sources.values import PAYLOAD, SHOWN, UNREADABLE, Avro, ddl, shown
+from sessionkit.arguments import quoted
 from sessionkit.errors import SpecError, with_hint
 
 Kind: TypeAlias = Literal["fixed", "number", "bytes", "union", "record", "pair", "array", "map"]

@@ -25,10 +25,9 @@ from sessionkit.addons.sources.values import (
     PayloadFormat,
     Source,
     ddl,
-    quoted,
     sql,
 )
-from sessionkit.arguments import check_extra, explains
+from sessionkit.arguments import check_extra, explains, quoted
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spec import AnySpec, Spec
 

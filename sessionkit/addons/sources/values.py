@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 import pyarrow as pa
 
-from sessionkit.arguments import explained
+from sessionkit.arguments import explained, quoted
 from sessionkit.errors import SpecError, with_hint
 
 SHOWN: Final = 100
@@ -74,10 +74,6 @@ def shown(kind: pa.DataType) -> str:
 def ddl(fields: Iterable[pa.Field]) -> str:
     """Return the columns as Spark's SQL has them."""
     return ", ".join(f"{quoted(field.name)} {sql(field.type)}" for field in fields)
-
-
-def quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"
 
 
 def _at_least_one(_: object, field: "attrs.Attribute[int]", value: int) -> None:
