@@ -53,6 +53,7 @@ TEST_TOOLS: Final = tuple(need for need in DEV if need.startswith(TOOLS))
 AS_USERS: Final = "tests/as_users"
 EVERYWHERE: Final = (
     AS_USERS,
+    "tests/testing/test_group_state.py",
     "tests/spark/jobs/test_balance.py",
     "tests/spark/jobs/test_bad_input.py",
     "tests/spark/jobs/test_nested.py",

@@ -34,26 +34,14 @@ def _count_visits(
     state.setTimeoutTimestamp(state.getCurrentWatermarkMs() + 100)
 
 
-def _no_output(
-    key: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: FakeGroupState
-) -> list[pd.DataFrame]:
-    return []
-
-
-def _returning(result: Returned) -> Callable[..., Any]:
-    """Make a function under test that ignores its input and returns `result`."""
+def _call(result: Returned, output_columns: list[str] | None = OUTPUT) -> pd.DataFrame:
+    """Run a function under test that ignores its input and returns `result`."""
 
     def function_under_test(key: object, frames: object, state: object) -> Returned:
         return result
 
-    return function_under_test
-
-
-def _call(result: Returned, output_columns: list[str] | None = OUTPUT) -> pd.DataFrame:
-    """Run a function under test that returns `result`."""
-    function = _returning(result)
-    state = FakeGroupState()
-    return run_group(function, ("ann",), [_visits(1)], state, output_columns=output_columns)
+    call = (function_under_test, ("ann",), [_visits(1)], FakeGroupState())
+    return run_group(*call, output_columns=output_columns)
 
 
 def _counts(*numbers: int) -> pd.DataFrame:
@@ -126,7 +114,7 @@ class TestKey:
         key: Any = "ann"
 
         with pytest.raises(TypeError, match=r"`key`(.|\n)*found str(.|\n)*Hint: pass `\('ann',\)`"):
-            run_group(_no_output, key, [_visits(1)], state)
+            run_group(_count_visits, key, [_visits(1)], state)
 
 
 class TestInput:
@@ -166,23 +154,32 @@ class TestInput:
 
         assert [2, 0] == lengths
 
-    def test_no_rows(self, state: FakeGroupState) -> None:
-        """Without rows and without a timeout Spark does not call."""
-        with pytest.raises(ValueError, match=r"no frame(.|\n)*Hint: "):
-            run_group(_no_output, ("ann",), [], state)
 
-    def test_empty_frame(self, state: FakeGroupState) -> None:
-        """A frame without rows comes on a timeout only."""
-        with pytest.raises(ValueError, match=r"without rows(.|\n)*Hint: "):
-            run_group(_count_visits, ("ann",), [_visits(1), _visits()], state)
-
-    @pytest.mark.parametrize("columns", [None, ["user", "seconds"]])
-    def test_other_columns(self, state: FakeGroupState, columns: list[str] | None) -> None:
-        """A frame with other columns than the first one, or than `columns`, is refused."""
-        frames = [_visits(1), _visits(2)[["seconds", "user"]]]
-
-        with pytest.raises(ValueError, match=r"\['user', 'seconds'\] are expected(.|\n)*Hint: "):
-            run_group(_count_visits, ("ann",), frames, state, columns=columns)
+@pytest.mark.parametrize(
+    ("frames", "columns", "timed_out", "text"),
+    [
+        ([], None, False, "no frame"),
+        ([_visits(1), _visits()], None, False, "without rows"),
+        ([_visits(1), _visits(2)[["seconds", "user"]]], None, False, r"\['user', 'seconds'\] are"),
+        (
+            [_visits(2)[["seconds", "user"]]],
+            ["user", "seconds"],
+            False,
+            r"\['user', 'seconds'\] are",
+        ),
+        ([_visits(1)], None, True, "has timed out"),
+        ([], None, True, "`columns`: missing"),
+    ],
+)
+def test_frames_that_spark_never_passes_are_refused(
+    frames: list[pd.DataFrame], columns: list[str] | None, timed_out: bool, text: str
+) -> None:
+    """None without a timeout, rows on one, one without rows, and other columns."""
+    state = FakeGroupState(
+        value=(3,), timeout="EventTimeTimeout", watermark_ms=500, has_timed_out=timed_out
+    )
+    with pytest.raises(ValueError, match=rf"{text}(.|\n)*Hint: "):
+        run_group(_count_visits, ("ann",), frames, state, columns=columns)
 
 
 class TestTimeoutInput:
@@ -210,16 +207,6 @@ class TestTimeoutInput:
         assert list is type(seen[0])
         assert 0 == len(frame)
         assert {"user": np.dtype(object), "seconds": np.dtype(object)} == frame.dtypes.to_dict()
-
-    def test_rows(self, timed_out: FakeGroupState) -> None:
-        """Rows on a timeout are refused: Spark passes none."""
-        with pytest.raises(ValueError, match=r"has timed out(.|\n)*Hint: "):
-            run_group(_count_visits, ("ann",), [_visits(1)], timed_out)
-
-    def test_no_columns(self, timed_out: FakeGroupState) -> None:
-        """The columns must be known from somewhere."""
-        with pytest.raises(ValueError, match=r"`columns`: missing(.|\n)*Hint: "):
-            run_group(_count_visits, ("ann",), [], timed_out)
 
 
 class TestOutput:
@@ -319,7 +306,7 @@ class TestState:
         use(state)
 
         with pytest.raises(ValueError, match=r"already changed(.|\n)*Hint: pass `state.next_call"):
-            run_group(_no_output, ("ann",), [_visits(1)], state)
+            run_group(_count_visits, ("ann",), [_visits(1)], state)
 
     def test_errors_pass(self, state: FakeGroupState) -> None:
         """What the function raises arrives unchanged."""

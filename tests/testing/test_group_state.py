@@ -1,19 +1,14 @@
 """
 `FakeGroupState` against PySpark's `GroupState`.
 
-The tests of the first part run on both classes: they are the contract. They need neither a JVM
-nor the project's pytest settings, so that the last test can run them on another PySpark.
+The tests of the first part run on both classes: they are the contract, for each PySpark of the
+matrix.
 """
 
 import datetime as dt
 import decimal
 import json
-import os
-import subprocess
-import sys
-import venv
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +19,6 @@ from pyspark.sql.types import Row, StructType
 
 from sessionkit.testing.group_state import FakeGroupState, StoredGroup
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 EVENT_TIME = "EventTimeTimeout"
 PROCESSING_TIME = "ProcessingTimeTimeout"
 State = Any
@@ -466,35 +460,6 @@ class TestConstruction:
             assert part in repr(state)
 
 
-@pytest.mark.parametrize(
-    ("call", "text"),
-    [
-        (lambda state: state.get, "no state value"),
-        (lambda state: state.getCurrentWatermarkMs(), "no watermark"),
-        (lambda state: state.update(None), "found NoneType"),
-        (lambda state: state.update(7), "found int"),
-        (lambda state: state.setTimeoutDuration("10 s"), r"found '10 s' \(str\)"),
-        (lambda state: state.setTimeoutDuration(0), "found 0"),
-        (lambda state: state.setTimeoutDuration(np.int64(1)), "numpy.int64"),
-        (lambda state: state.setTimeoutTimestamp(1), "has ProcessingTimeTimeout"),
-        (
-            lambda _: FakeGroupState(
-                timeout="EventTimeTimeout", watermark_ms=500
-            ).setTimeoutTimestamp(499),
-            r"499 is before(.|\n)* 500",
-        ),
-    ],
-)
-def test_what_the_contract_refuses_has_a_hint(
-    call: Callable[[FakeGroupState], object], text: str
-) -> None:
-    """The text says what was found."""
-    state = FakeGroupState(timeout="ProcessingTimeTimeout")
-
-    with pytest.raises((ValueError, TypeError, RuntimeError), match=rf"{text}(.|\n)*\n\nHint: "):
-        call(state)
-
-
 class TestStoredAfter:
     """The row that Spark keeps after a call."""
 
@@ -599,34 +564,3 @@ class TestNextCall:
 
         with pytest.raises(ValueError, match=rf"{name}=499(.|\n)*never goes back(.|\n)*Hint: "):
             state.next_call(**earlier)
-
-
-@pytest.mark.long
-def test_contract_on_spark_35(tmp_path: Path) -> None:
-    """The file passes unchanged on PySpark 3.5, in an environment of its own."""
-    venv.create(tmp_path / "venv", with_pip=True)
-    python = tmp_path / "venv" / ("Scripts" if os.name == "nt" else "bin") / "python"
-    packages = ["pyspark==3.5.*", "pandas==2.2.*", "numpy<2", "pyarrow==18.*", "attrs", "pytest"]
-    # What is importable already pip would not install, and the Spark session exports a path.
-    alone = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    install = [str(python), "-m", "pip", "install", "--quiet", *packages]
-    subprocess.run(install, check=True, env=alone)
-    version = _output([python, "-c", "import pyspark; print(pyspark.__version__)"], tmp_path)
-    options = ["-c", os.devnull, "--rootdir", tmp_path, "--noconftest", "-p", "no:cacheprovider"]
-    selected = ["--import-mode=importlib", "-k", "not test_contract_on_spark_35", __file__]
-    closing = _output([python, "-m", "pytest", "-q", *options, *selected], tmp_path)
-
-    assert version.startswith("3.5.")
-    assert "passed" in closing
-    assert "failed" not in closing
-
-
-def _output(command: list[Any], folder: Path) -> str:
-    """Run a command that has to succeed, with the project importable, and give what it prints."""
-    environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
-    done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
-    sys.stdout.write(done.stdout + done.stderr)
-    assert 0 == done.returncode
-    return done.stdout

@@ -11,16 +11,13 @@ from sessionkit import (
     Counts,
     DriverError,
     EventTimeGap,
-    Inputs,
     KeyState,
     KeyTimes,
     Lateness,
     ProcessingTimeGap,
     SpecError,
-    StateMismatchError,
     Storage,
     Timer,
-    TimeToLive,
     by_processing_time,
 )
 from sessionkit.testing import (
@@ -79,16 +76,6 @@ def test_a_batch_gives_its_rows_rejections_and_counts() -> None:
         == result
     )
     assert [StoredKey(key, Sum(5), {})] == driver.stored_keys()
-
-
-def test_results_are_the_rows_without_their_keys() -> None:
-    """A test that knows its key need not look at it."""
-    driver = driver_of(gapped)
-    driver.add("ann", at("12:00"), Amount(5))
-    driver.run_batch()
-
-    assert [Added("process", 5)] == driver.take_results()
-    assert [] == driver.take_results()
 
 
 def test_a_frame_has_the_columns_that_spark_would_give() -> None:
@@ -277,44 +264,6 @@ def test_after_a_restart_an_event_timer_waits_for_data() -> None:
 
     assert None is again.run_batch().batch_id
     assert ["event_time_gap", "process"] == texts(adding(again, "ann", at("12:45")))
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"storage": Storage(bucket_count=32)},
-        {"storage": Storage(version=2)},
-        {"watermark_delay": "11 minutes"},
-        {"timeout": TimeToLive("1h", clock="event_time")},
-        {"keys": {"key": bytes}},
-        {"state": attrs.make_class("Sum", {"total": attrs.field(type=str)})},
-    ],
-)
-def test_other_rules_than_those_of_the_stored_state_are_refused(changes: dict[str, Any]) -> None:
-    """A restart under rules that do not fit what is stored is refused, with a hint."""
-    driver = StatefulDriver.restore(attrs.evolve(gapped, **changes), driver_after_noon().snapshot())
-
-    with pytest.raises(StateMismatchError, match=r"under other rules(.|\n)*\n\nHint: "):
-        driver.stored_keys()
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"timeout": EventTimeGap("2h")},
-        {"lateness": Lateness(late_events="process")},
-        {"on_error": "reject"},
-        {"inputs": Inputs(passthrough={"offset": int})},
-        {"event": attrs.make_class("Other", {"number": attrs.field(type=float)})},
-    ],
-)
-def test_rules_that_do_not_touch_the_stored_state_may_change(changes: dict[str, Any]) -> None:
-    """Functions, gaps and what is read may change from one start to the next."""
-    driver = driver_after_noon()
-
-    again = StatefulDriver.restore(attrs.evolve(gapped, **changes), driver.snapshot())
-
-    assert driver.stored_keys() == again.stored_keys()
 
 
 def test_fields_of_the_state_may_stand_in_another_order() -> None:
