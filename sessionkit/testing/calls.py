@@ -2,7 +2,7 @@
 
 import datetime as dt
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pandas as pd
@@ -64,16 +64,12 @@ def run_group(
         found = f"`key`: Spark passes the key as a tuple, found {spark_type_name(key)}."
         raise TypeError(with_hint(found, f"pass `({key!r},)` for one grouping column."))
     if state.is_updated or state.is_removed or state.timeout_timestamp_ms is not None:
-        found = (
-            f"`state`: already changed by another call, found {state!r}; Spark makes a new one "
-            "for each call."
-        )
+        found = f"`state`: already changed by another call, found {state!r}."
         hint = "pass `state.next_call(...)`, which carries over what Spark stores."
         raise ValueError(with_hint(found, hint))
-    timed_out = state.hasTimedOut
-    chunks = _timeout_chunks(frames, columns) if timed_out else _data_chunks(frames, columns)
+    source = _chunks(frames, columns, timed_out=state.hasTimedOut)
     parts = [pd.Series([part])[0] if isinstance(part, _COLUMN_SCALARS) else part for part in key]
-    result = func(tuple(parts), chunks, state)
+    result = func(tuple(parts), source, state)
     name = getattr(func, "__qualname__", repr(func))
     kept = _checked_frames(name, result, output_columns)
     if not kept:
@@ -82,17 +78,26 @@ def run_group(
     return pd.concat([frame[names] for frame in kept], ignore_index=True)
 
 
-def _data_chunks(
-    frames: Iterable[pd.DataFrame], columns: Sequence[str] | None
-) -> Iterator[pd.DataFrame]:
+def _chunks(
+    frames: Iterable[pd.DataFrame], columns: Sequence[str] | None, *, timed_out: bool
+) -> Iterable[pd.DataFrame]:
     """Peek at the first frame, as the worker does for the key; the others stay unread."""
     source = iter(frames)
     first = next(source, None)
+    if timed_out:
+        if any(len(frame) for frame in itertools.chain([] if first is None else [first], source)):
+            found = "`frames`: rows, and the state has timed out; Spark passes none on a timeout."
+            hint = "pass `[]` and name the input's `columns=`, or leave out `has_timed_out=True`."
+            raise ValueError(with_hint(found, hint))
+        if columns is None:
+            columns = None if first is None else list(first.columns)
+        if columns is None:
+            found = "`columns`: missing; on a timeout Spark passes one frame without rows."
+            hint = 'pass `columns=["ts", "url"]`, the names of the input columns.'
+            raise ValueError(with_hint(found, hint))
+        return [pd.DataFrame(columns=list(columns))]
     if first is None:
-        found = (
-            "`frames`: no frame, and the state has not timed out; Spark calls only for rows or "
-            "for a timeout."
-        )
+        found = "`frames`: no frame, and the state has not timed out: Spark makes no such call."
         raise ValueError(with_hint(found, "pass a frame, or a state with `has_timed_out=True`."))
     expected = list(first.columns) if columns is None else list(columns)
     return (_checked_chunk(frame, expected) for frame in itertools.chain([first], source))
@@ -104,35 +109,16 @@ def _checked_chunk(frame: pd.DataFrame, expected: list[Any]) -> pd.DataFrame:
         hint = "leave it out, or pass a state with `has_timed_out=True`."
         raise ValueError(with_hint(found, hint))
     if list(frame.columns) != expected:
-        found = (
-            f"`frames`: columns {expected} are expected in this order, found "
-            f"{list(frame.columns)}; all frames of a query have the same."
-        )
-        raise ValueError(with_hint(found, "select the columns of the query's input in each frame."))
+        found = f"`frames`: columns {expected} are expected in this order, found "
+        hint = "select the columns of the query's input in each frame."
+        raise ValueError(with_hint(f"{found}{list(frame.columns)}.", hint))
     return frame
-
-
-def _timeout_chunks(
-    frames: Iterable[pd.DataFrame], columns: Sequence[str] | None
-) -> list[pd.DataFrame]:
-    given = list(frames)
-    if any(len(frame) for frame in given):
-        found = "`frames`: rows, and the state has timed out; Spark passes none on a timeout."
-        hint = "pass `[]` and name the input's `columns=`, or a state without `has_timed_out=True`."
-        raise ValueError(with_hint(found, hint))
-    if columns is None and not given:
-        found = (
-            "`columns`: missing; on a timeout Spark passes one frame without rows, with the "
-            "columns of the input."
-        )
-        hint = 'pass `columns=["ts", "url"]`, the names of the input columns.'
-        raise ValueError(with_hint(found, hint))
-    return [pd.DataFrame(columns=list(given[0].columns if columns is None else columns))]
 
 
 def _checked_frames(
     name: str, result: object, output_columns: Sequence[str] | None
 ) -> list[pd.DataFrame]:
+    """Refuse what Spark refuses, and the names for which it stores NULL."""
     if isinstance(result, pd.DataFrame) or not isinstance(result, Iterable):
         kind = spark_type_name(result)
         found = f"`{name}` must return an iterable of pandas DataFrames, found {kind}."
@@ -141,32 +127,22 @@ def _checked_frames(
     expected = None if output_columns is None else list(output_columns)
     kept: list[pd.DataFrame] = []
     for frame in result:
-        _check_frame(name, frame, expected)
-        if len(frame):
-            expected = list(frame.columns) if expected is None else expected
-            kept.append(frame)
+        if not isinstance(frame, pd.DataFrame):
+            kind = spark_type_name(frame)
+            found = f"`{name}` must return pandas DataFrames, found {kind} among them."
+            raise TypeError(with_hint(found, "wrap the row, as in `pd.DataFrame([row])`."))
+        names = list(frame.columns)
+        if expected is not None and (names or len(frame)) and len(names) != len(expected):
+            found = f"`{name}` returned a frame with {len(names)} columns, {names}; the output has "
+            hint = "yield all columns of the output schema and no other."
+            raise RuntimeError(with_hint(f"{found}{len(expected)}, {expected}.", hint))
+        if not len(frame):
+            continue
+        if expected is not None and set(names) != set(expected):
+            found = f"`{name}` returned a frame with the columns {names}; the output has "
+            found += f"{expected}. Spark fills a column that it does not find with NULL."
+            hint = "name the columns of the frame as in the output schema."
+            raise ValueError(with_hint(found, hint))
+        expected = names if expected is None else expected
+        kept.append(frame)
     return kept
-
-
-def _check_frame(name: str, frame: object, expected: list[str] | None) -> None:
-    """Refuse what Spark refuses, and the names for which it stores NULL."""
-    if not isinstance(frame, pd.DataFrame):
-        found = (
-            f"`{name}` must return pandas DataFrames, found {spark_type_name(frame)} among them."
-        )
-        raise TypeError(with_hint(found, "wrap the row, as in `pd.DataFrame([row])`."))
-    names = list(frame.columns)
-    if expected is None or not (names or len(frame)):
-        return
-    if len(names) != len(expected):
-        found = (
-            f"`{name}` returned a frame with {len(names)} columns, {names}; the output has "
-            f"{len(expected)}, {expected}."
-        )
-        raise RuntimeError(with_hint(found, "yield all columns of the output schema and no other."))
-    if len(frame) and set(names) != set(expected):
-        found = (
-            f"`{name}` returned a frame with the columns {names}; the output has {expected}. "
-            "Spark goes by name, and fills a column it does not find with NULL."
-        )
-        raise ValueError(with_hint(found, "name the columns of the frame as in the output schema."))

@@ -3,14 +3,13 @@
 import copy
 import datetime as dt
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, get_args
 
 import attrs
 
 from sessionkit.errors import with_hint
 from sessionkit.testing.spark_values import (
     TimeoutConf,
-    check_timeout_conf,
     epoch_ms,
     later,
     not_a_number,
@@ -95,7 +94,15 @@ class FakeGroupState:
         if self._watermark_ms is not None:
             self._watermark_ms = whole_ms("watermark_ms", self._watermark_ms)
         self._processing_time_ms = whole_ms("processing_time_ms", self._processing_time_ms)
-        check_timeout_conf(self._timeout, self._watermark_ms)
+        if self._timeout not in get_args(TimeoutConf):
+            known = ", ".join(get_args(TimeoutConf))
+            found = f"`timeout`: one of {known} is needed, found {self._timeout!r}."
+            hint = "the names are those of PySpark's `GroupStateTimeout`."
+            raise ValueError(with_hint(found, hint))
+        if self._timeout == "EventTimeTimeout" and self._watermark_ms is None:
+            found = '`timeout="EventTimeTimeout"` without a watermark: Spark refuses such a query.'
+            hint = "pass `watermark_ms=...`; it is 0 in the first batch of a query."
+            raise ValueError(with_hint(found, hint))
         self._stored_timeout_ms = self._checked_stored_timeout()
         self._stored = _row(self._value, self._stored_timeout_ms)
 
@@ -168,10 +175,8 @@ class FakeGroupState:
         stored = self._stored.value if self._stored else None
         before = stored if self._value is None else self._value
         if before is not None and len(before) != len(value):
-            found = (
-                f"`update(newValue)`: the state value has {len(before)} fields, the new one has "
-                f"{len(value)}; Spark fails the task on a tuple that does not fit the schema."
-            )
+            found = f"`update(newValue)`: the state value has {len(before)} fields, the new one "
+            found += f"has {len(value)}; Spark fails the task on it."
             hint = "give one element for each field of the state schema, in its order."
             raise ValueError(with_hint(found, hint))
         self._value = value
@@ -224,15 +229,10 @@ class FakeGroupState:
         raw = epoch_ms(timestampMs) if isinstance(timestampMs, dt.datetime) else timestampMs
         timestamp = positive_ms("setTimeoutTimestamp(timestampMs)", raw)
         if self._watermark_ms is not None and timestamp < self._watermark_ms:
-            found = (
-                f"`setTimeoutTimestamp(timestampMs)`: {timestamp} is before the current watermark, "
-                f"{self._watermark_ms}."
-            )
-            hint = (
-                "pass `max(timestamp_ms, state.getCurrentWatermarkMs())`; a row that is "
-                "only just on time can be before the watermark of its own batch."
-            )
-            raise ValueError(with_hint(found, hint))
+            found = f"`setTimeoutTimestamp(timestampMs)`: {timestamp} is before the current "
+            hint = "pass `max(timestamp_ms, state.getCurrentWatermarkMs())`; a row that is only "
+            hint += "just on time can be before the watermark of its own batch."
+            raise ValueError(with_hint(f"{found}watermark, {self._watermark_ms}.", hint))
         self._armed_ms = int(timestamp)
 
     def getCurrentWatermarkMs(self) -> int:  # noqa: N802 - PySpark's name
@@ -244,10 +244,7 @@ class FakeGroupState:
         """
         if self._watermark_ms is None:
             found = "`state.getCurrentWatermarkMs()`: the query has no watermark."
-            hint = (
-                "build the state with `watermark_ms=...`, and the query with "
-                "`withWatermark` before `applyInPandasWithState`."
-            )
+            hint = "build the state with `watermark_ms=...`, and the query with `withWatermark`."
             raise RuntimeError(with_hint(found, hint))
         return self._watermark_ms
 
@@ -291,10 +288,7 @@ class FakeGroupState:
         now_ms = later("processing_time_ms", self._processing_time_ms, processing_time_ms)
         row = self.stored_after() or StoredGroup(None, None)
         if has_timed_out and row.timeout_timestamp_ms is None:
-            found = (
-                "`next_call(has_timed_out=True)`: no timer is stored for the key, so Spark does "
-                "not call on timeout."
-            )
+            found = "`next_call(has_timed_out=True)`: no timer is stored for the key."
             hint = "the function has to set the timer again in every call that updates."
             raise ValueError(with_hint(found, hint))
         return FakeGroupState(
@@ -320,13 +314,8 @@ class FakeGroupState:
 
     def _require_timeout_conf(self, method: str, needed: TimeoutConf) -> None:
         if self._timeout != needed:
-            found = (
-                f"`state.{method}` needs the timeout mode {needed}; this state has {self._timeout}."
-            )
-            hint = (
-                f'build the state with `timeout="{needed}"`, and the query with '
-                f"`GroupStateTimeout.{needed}`."
-            )
+            found = f"`state.{method}` needs {needed}; this state has {self._timeout}."
+            hint = f'build the state with `timeout="{needed}"`, and the query with it.'
             raise RuntimeError(with_hint(found, hint))
 
     def _checked_stored_timeout(self) -> int | None:
@@ -335,9 +324,7 @@ class FakeGroupState:
             stored = whole_ms("stored_timeout_ms", stored)
         if self._timeout == "NoTimeout":
             if stored is not None or self._has_timed_out:
-                found = (
-                    "`has_timed_out` and `stored_timeout_ms` need a timeout mode; found NoTimeout."
-                )
+                found = "`has_timed_out` and `stored_timeout_ms` need a timeout mode."
                 hint = 'pass `timeout="EventTimeTimeout"` or `timeout="ProcessingTimeTimeout"`.'
                 raise ValueError(with_hint(found, hint))
             return None
@@ -348,10 +335,8 @@ class FakeGroupState:
             name, now = "watermark_ms", self._watermark_ms or 0
         timer = now - 1 if stored is None else stored
         if not 0 < timer < now:
-            found = (
-                f"`has_timed_out=True`: a timer at {timer} does not fire at {name}={now}; Spark "
-                "fires positive timers strictly before the clock."
-            )
+            found = f"`has_timed_out=True`: a timer at {timer} does not fire at {name}={now}; "
+            found += "Spark fires positive timers strictly before the clock."
             raise ValueError(with_hint(found, f"pass a `{name}` later than the timer."))
         return timer
 

@@ -10,7 +10,7 @@ import decimal
 import operator
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from typing import Any, Literal, SupportsIndex, get_args
+from typing import Any, Literal, SupportsIndex
 
 import numpy as np
 import pandas as pd
@@ -33,12 +33,9 @@ _PLAIN_TYPES = frozenset(
 
 def state_value(where: str, value: object) -> tuple[Any, ...]:
     """Convert the fields of a state value as PySpark does; refuse what Spark cannot store."""
-    unordered = isinstance(value, str | bytes | bytearray | Mapping | AbstractSet)
-    if unordered or not isinstance(value, Iterable):
-        found = (
-            f"`{where}`: a state value is a tuple with one element a field; found "
-            f"{spark_type_name(value)}."
-        )
+    taken_apart = isinstance(value, str | bytes | bytearray | Mapping | AbstractSet)
+    if taken_apart or not isinstance(value, Iterable):
+        found = f"`{where}`: a state value is a tuple of fields, found {spark_type_name(value)}."
         hint = "pass a tuple, `(count,)` for a single field; to drop the state call `remove()`."
         raise TypeError(with_hint(found, hint))
     fields = tuple(_converted(field) for field in value)
@@ -65,10 +62,8 @@ def _check_plain(where: str, path: str, field: object) -> None:
         for position, item in enumerate(field):
             _check_plain(where, f"{path}[{position}]", item)
     elif type(field) not in _PLAIN_TYPES:
-        found = (
-            f"`{where}`: {path} of the state value is {spark_type_name(field)}, which Spark cannot "
-            "store: the task fails, or the field becomes NULL."
-        )
+        found = f"`{where}`: {path} of the state value is {spark_type_name(field)}, which Spark "
+        found += "cannot store: the task fails, or the field becomes NULL."
         hint = "convert it to a plain Python value first, `None` for a missing one."
         raise TypeError(with_hint(found, hint))
 
@@ -90,22 +85,19 @@ def positive_ms(where: str, value: object) -> float:
         raise not_a_number(where, value)
     if value <= 0:
         found = f"`{where}`: a positive number of milliseconds is needed, found {value!r}."
-        hint = "to leave the key without a timer, set none in this call."
-        raise ValueError(with_hint(found, hint))
+        raise ValueError(with_hint(found, "to leave the key without a timer, set none."))
     if not value <= _MAX_LONG:
         found = f"`{where}`: {value!r} does not fit a 64-bit number of milliseconds."
-        hint = "check the arithmetic before the call, and that its unit is milliseconds."
-        raise ValueError(with_hint(found, hint))
+        raise ValueError(with_hint(found, "check that the unit is milliseconds."))
     return value
 
 
 def not_a_number(where: str, value: object) -> TypeError:
     """Make the error for a timeout of a type that Spark's worker cannot send back."""
-    return TypeError(
-        f"`{where}`: a number of milliseconds is needed, found {value!r} "
-        f"({spark_type_name(value)}).\n\n"
-        "Hint: pass `int(...)`; a NumPy integer passes Spark's setter and then fails the task."
-    )
+    kind = spark_type_name(value)
+    found = f"`{where}`: a number of milliseconds is needed, found {value!r} ({kind})."
+    hint = "pass `int(...)`; a NumPy integer passes Spark's setter and then fails the task."
+    return TypeError(with_hint(found, hint))
 
 
 def whole_ms(name: str, value: SupportsIndex) -> int:
@@ -113,10 +105,8 @@ def whole_ms(name: str, value: SupportsIndex) -> int:
     try:
         moment = operator.index(value)
     except TypeError:
-        found = (
-            f"`{name}`: epoch milliseconds as an `int` are needed, found {value!r} "
-            f"({spark_type_name(value)})."
-        )
+        kind = spark_type_name(value)
+        found = f"`{name}`: epoch milliseconds as an `int` are needed, found {value!r} ({kind})."
         hint = "pass `int(when.timestamp() * 1000)` of an aware datetime."
         raise TypeError(with_hint(found, hint)) from None
     if moment < 0:
@@ -124,19 +114,6 @@ def whole_ms(name: str, value: SupportsIndex) -> int:
         hint = "pass 0 for the watermark of a first batch, None for no watermark."
         raise ValueError(with_hint(found, hint))
     return moment
-
-
-def check_timeout_conf(timeout: str, watermark_ms: int | None) -> None:
-    """Refuse an unknown timeout mode, and event time without a watermark."""
-    if timeout not in get_args(TimeoutConf):
-        found = (
-            f"`timeout`: one of {', '.join(get_args(TimeoutConf))} is needed, found {timeout!r}."
-        )
-        raise ValueError(with_hint(found, "the names are those of PySpark's `GroupStateTimeout`."))
-    if timeout == "EventTimeTimeout" and watermark_ms is None:
-        found = '`timeout="EventTimeTimeout"` without a watermark: Spark refuses such a query.'
-        hint = "pass `watermark_ms=...`; it is 0 in the first batch of a query."
-        raise ValueError(with_hint(found, hint))
 
 
 def later(name: str, before: int | None, after: int | None) -> int | None:

@@ -15,7 +15,6 @@ from sessionkit._instants import Duration
 from sessionkit.errors import DriverError, with_hint
 from sessionkit.spec.base import AnySpec, check_kind
 from sessionkit.testing.drivers import watch
-from sessionkit.testing.drivers.picture import MOST_BATCHES, Run
 from sessionkit.testing.drivers.query import (
     Clocks,
     MicroBatch,
@@ -36,6 +35,7 @@ from sessionkit.testing.drivers.results import (
 )
 from sessionkit.testing.drivers.rows import Erasure, event_row, read_row
 from sessionkit.testing.literals import clock_text
+from sessionkit.testing.timeline import MOST_BATCHES, Run
 
 Spec = TypeVar("Spec", bound=AnySpec)
 Event = TypeVar("Event")

@@ -16,8 +16,7 @@ from sessionkit.testing import (
     at,
     minutes,
 )
-from sessionkit.testing.drivers.picture import MOST_BATCHES
-from sessionkit.testing.timeline import MOST_BARS, MOST_LANES
+from sessionkit.testing.timeline import MOST_BARS, MOST_BATCHES, MOST_LANES
 from tests.support.stateful_specs import Added, Amount, Sum, report, summing
 
 PAGE = View(url="/", seconds=1.0)
