@@ -8,7 +8,6 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from random import Random
-from statistics import mean, median
 from typing import Any, Final
 
 import attrs
@@ -125,17 +124,6 @@ def test_the_events_of_a_shop_share_the_sessions_that_are_known() -> None:
     pairs = {(row["session_id"], row["known"]) for row in found}
     assert len(found) == 31_106
     assert 3_605 == len(pairs) == len({ours for ours, _ in pairs}) == len({own for _, own in pairs})
-
-
-@needs_shop
-def test_the_sessions_of_a_shop_come_to_the_figures_that_are_known() -> None:
-    """How long they are, and how many events they have; tests/examples has what was sold."""
-    aggregates = {"events": agg.count(), "lasted": agg.duration()}
-    found = rows_of(spec_of_shop(aggregates), [shop()])
-
-    seconds = [row["lasted"].total_seconds() for row in found]
-    assert (1039.55, 869) == (round(mean(seconds), 2), median(seconds))
-    assert 8.629 == round(mean(row["events"] for row in found), 3)
 
 
 @needs_shop

@@ -2,16 +2,12 @@
 
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
 
 from sessionkit import SessionSpec
 from sessionkit.testing import SessionDriver, StatefulDriver
-from tests.support.faults import ledger
-from tests.support.faults.campaign import KINDS, deck
 from tests.support.faults.ledger import Row
 from tests.support.faults.specs import SPECS, spec_of
 from tests.support.faults.timeline import Audit, Timeline, audited
@@ -81,31 +77,3 @@ def test_a_fault_is_found(fault: Callable[[list[Row]], list[Row]], found: str) -
     seen = audit(fault(list(rows_of_engine("sessions"))))._asdict()
 
     assert [found] == [name for name in ("lost", "doubled", "wrong", "shared") if seen[name]]
-
-
-def test_nothing_is_not_sound() -> None:
-    """Where no event was expected, nothing was shown."""
-    assert not audited({}, []).is_sound
-
-
-def test_a_batch_is_written_once(tmp_path: Path) -> None:
-    """A batch that comes again changes nothing, and one that fails leaves nothing."""
-    path = tmp_path / "ledger.db"
-    ledger.begin(path)
-
-    def fail() -> None:
-        raise InterruptedError
-
-    first, second = Row("session", "a", (1, 2), "id"), Row("late", None, (3,))
-    ledger.write_batch(path, 0, [first], before_commit=lambda: None)
-    ledger.write_batch(path, 0, [first], before_commit=lambda: None)
-    with pytest.raises(InterruptedError):
-        ledger.write_batch(path, 1, [second], before_commit=fail)
-
-    assert [first] == ledger.rows_of(path)
-    assert 0 == ledger.last_batch(path)
-
-
-def test_kills_are_of_all_kinds() -> None:
-    """A campaign of some length kills everything that can be killed."""
-    assert set(KINDS) == set(deck(Random(1), sum(KINDS.values())))

@@ -184,39 +184,19 @@ bucket_counts = st.sampled_from([1, 2, 64])
 
 
 @pytest.mark.parametrize("layout", ["buckets", "pages"])
+@pytest.mark.parametrize("by_watermark", [False, True])
 @given(data=st.data())
-def test_every_batch_is_that_of_the_model(layout: Any, data: st.DataObject) -> None:
-    """Rows, counts and stored keys are those of the naive model, batch by batch."""
+def test_every_batch_is_that_of_the_model(
+    by_watermark: bool, layout: Any, data: st.DataObject
+) -> None:
+    """Rows, counts and stored keys; also where Spark wakes groups by the watermark only."""
     timeout, on_timer, late = data.draw(cases())
-    buckets = data.draw(bucket_counts)
-    spec = spec_of(
-        timeout,
-        on_timer,
-        lateness=Lateness(late_events=late),
-        storage=Storage(layout=layout, bucket_count=buckets),
-    )
-    script = data.draw(scripts())
-
-    done, stored = run(spec, script)
-
-    expected, expected_stored = run_naively(spec, script, have_run(done))
-    assert expected == without_ids(done)
-    assert expected_stored == stored
-
-
-@given(data=st.data())
-def test_every_batch_is_that_of_the_model_under_a_clock_in_event_time(data: st.DataObject) -> None:
-    """The same where Spark wakes groups by the watermark only, and drops rows behind it."""
-    timeout = data.draw(st.sampled_from(EVENT_POLICIES))
-    on_timer = data.draw(on_timers())
-    layout: Any = data.draw(st.sampled_from(["buckets", "pages"]))
-    buckets = data.draw(bucket_counts)
-    spec = spec_of(
-        timeout,
-        on_timer,
-        processing_timers=False,
-        storage=Storage(layout=layout, bucket_count=buckets),
-    )
+    options: dict[str, Any] = {"lateness": Lateness(late_events=late)}
+    if by_watermark:
+        # Spark drops the rows behind it.
+        timeout, options = data.draw(st.sampled_from(EVENT_POLICIES)), {"processing_timers": False}
+    storage = Storage(layout=layout, bucket_count=data.draw(bucket_counts))
+    spec = spec_of(timeout, on_timer, storage=storage, **options)
     script = data.draw(scripts())
 
     done, stored = run(spec, script)

@@ -57,28 +57,6 @@ class Kept:
     event: Everything
 
 
-@attrs.frozen
-class Shown:
-    whole: int
-    real: float
-    yes: bool
-    text: str
-    raw: bytes
-    at: datetime
-    day: date
-    span: timedelta
-    money: Annotated[Decimal, DecimalType(12, 2)]
-    device: Device
-    maybe: int | None
-    items: list[Item]
-    tags: dict[str, int]
-    days: dict[date, timedelta]
-    item: Item
-    numbers: tuple[int | None, ...]
-    opens: time
-    hours: list[time]
-
-
 def create(key: Any, event: Everything) -> Kept:
     return Kept(event)
 
@@ -87,8 +65,8 @@ def update(state: Kept, event: Everything) -> Kept:
     return state
 
 
-def finish(session: Any, state: Kept) -> Shown:
-    return Shown(*(getattr(state.event, field.name) for field in attrs.fields(Everything)))
+def finish(session: Any, state: Kept) -> Everything:
+    return state.event
 
 
 EVERYTHING = SessionSpec(
@@ -102,7 +80,7 @@ EVERYTHING = SessionSpec(
     },
     event_time="ts",
     logic=Functions(
-        event=Everything, state=Kept, result=Shown, create=create, update=update, finish=finish
+        event=Everything, state=Kept, result=Everything, create=create, update=update, finish=finish
     ),
     timeout=EventTimeGap("10 minutes"),
     watermark_delay="0 seconds",
@@ -138,21 +116,11 @@ def finish_single(session: Any, state: Kept) -> Single:
     return Single(**{**own, "texts": list(event.tags), "later": event.item.seen})
 
 
-SINGLE: AnySessionSpec = SessionSpec(
+LOGIC: Any = EVERYTHING.logic
+SINGLE: AnySessionSpec = attrs.evolve(
+    EVERYTHING,
     keys={name: kind for name, kind in EVERYTHING.keys.items() if name != "amount"},
-    event_time="ts",
-    logic=Functions(
-        event=Everything,
-        state=Kept,
-        result=Single,
-        create=create,
-        update=update,
-        finish=finish_single,
-    ),
-    timeout=EVERYTHING.timeout,
-    watermark_delay="0 seconds",
-    order="event_time",
-    storage=EVERYTHING.storage,
+    logic=attrs.evolve(LOGIC, result=Single, finish=finish_single),
 )
 
 ROWS = """
@@ -177,33 +145,23 @@ AS t(user, ts, whole, real, yes, text, raw, at, day, span, money, device, maybe,
 
 def events(spark: SparkSession) -> DataFrame:
     """Return two events, with every type and its hard cases."""
-    return spark.sql(ROWS).selectExpr(
-        "cast(user as bigint) user",
-        "date'2026-03-08' day_of",
-        "timestamp'2026-03-08 07:00:00.000001Z' since",
-        "cast(1.5 as decimal(5,2)) amount",
-        "true ok",
-        "34200000000 shift",
-        "ts",
-        "cast(whole as bigint) whole",
-        "cast(real as double) real",
-        "yes",
-        "text",
-        "raw",
-        "at",
-        "day",
-        "span",
-        "cast(money as decimal(12,2)) money",
-        "device",
-        "cast(maybe as int) maybe",
-        "items",
-        "cast(tags as map<string,bigint>) tags",
-        "cast(days as map<date,interval day to second>) days",
-        "item",
-        "numbers",
-        "cast(opens as bigint) opens",
-        "cast(hours as array<bigint>) hours",
-    )
+    columns = {
+        "user": "cast(user as bigint)",
+        "day_of": "date'2026-03-08'",
+        "since": "timestamp'2026-03-08 07:00:00.000001Z'",
+        "amount": "cast(1.5 as decimal(5,2))",
+        "ok": "true",
+        "shift": "34200000000",
+        "whole": "cast(whole as bigint)",
+        "real": "cast(real as double)",
+        "money": "cast(money as decimal(12,2))",
+        "maybe": "cast(maybe as int)",
+        "tags": "cast(tags as map<string,bigint>)",
+        "days": "cast(days as map<date,interval day to second>)",
+        "opens": "cast(opens as bigint)",
+        "hours": "cast(hours as array<bigint>)",
+    }
+    return spark.sql(ROWS).withColumns({name: F.expr(text) for name, text in columns.items()})
 
 
 def expected() -> list[tuple[Any, ...]]:
@@ -270,7 +228,7 @@ def in_utc(value: Any) -> Any:
 
 def expected_single() -> list[tuple[Any, ...]]:
     """Return the same as rows of `Single`."""
-    names = [field.name for field in attrs.fields(Shown)]
+    names = [field.name for field in attrs.fields(Everything)]
     single = [field.name for field in attrs.fields(Single)]
     rows = [dict(zip(names, row, strict=True)) for row in expected()]
     others = [{"texts": [*row["tags"]], "later": row["item"][2], "nothing": None} for row in rows]
@@ -280,7 +238,7 @@ def expected_single() -> list[tuple[Any, ...]]:
     ]
 
 
-def shown(rows: list[Any], result: type[Any] = Shown) -> list[tuple[Any, ...]]:
+def shown(rows: list[Any], result: type[Any] = Everything) -> list[tuple[Any, ...]]:
     names = [field.name for field in attrs.fields(result)]
     rows = sorted(rows, key=lambda row: -row.user)
     return [tuple(in_utc(row[name]) for name in names) for row in rows]
