@@ -3,12 +3,11 @@
 import inspect
 import pickle
 import re
-from typing import Any
 
 import pytest
 
 from sessionkit import errors
-from sessionkit.errors import SessionkitError, with_hint
+from sessionkit.errors import with_hint
 
 CLASSES: dict[str, type[Exception]] = {
     name: value
@@ -48,29 +47,6 @@ def test_an_error_pickles_and_keeps_its_text(name: str) -> None:
     error = CLASSES[name](with_hint("`Visit.pages` must be an int, found str", "convert it"))
     back = pickle.loads(pickle.dumps(error))  # noqa: S301 - made one line above
     assert (type(error), str(error), error.args) == (type(back), str(back), back.args)
-
-
-@pytest.mark.parametrize("name", CLASSES)
-def test_one_root_catches_every_error(name: str) -> None:
-    """A user who wants to catch all of them needs one name, and every one has a docstring."""
-    assert issubclass(CLASSES[name], SessionkitError)
-    assert CLASSES[name].__doc__
-
-
-@pytest.mark.parametrize(
-    ("name", "builtin"),
-    [
-        ("SpecError", ValueError),
-        ("FieldTypeError", TypeError),
-        ("FieldTypeError", ValueError),
-        ("StateValueError", ValueError),
-        ("DriverError", ValueError),
-        ("ExpectationError", AssertionError),
-    ],
-)
-def test_an_error_is_also_the_fitting_builtin(name: str, builtin: Any) -> None:
-    """Code that catches the ordinary error of Python catches these too."""
-    assert issubclass(CLASSES[name], builtin)
 
 
 def test_a_hint_stands_apart() -> None:

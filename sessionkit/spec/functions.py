@@ -3,7 +3,6 @@
 import traceback
 from collections.abc import Callable
 from datetime import datetime
-from types import FrameType
 from typing import Any, Final, NamedTuple
 
 import attrs
@@ -68,17 +67,15 @@ def call_failed(
 def traceback_of(error: Exception) -> str | None:
     """Return the traceback of an error from the user's first frame on; None where there is none."""
     trace = error.__traceback__
-    while trace is not None and _is_own(trace.tb_frame):
+    while trace is not None:
+        module: str = trace.tb_frame.f_globals.get("__name__", "")
+        if module.partition(".")[0] != "sessionkit":
+            break
         trace = trace.tb_next
     if trace is None:
         return None
     lines = traceback.format_exception(type(error), error, trace, limit=-MOST_FRAMES)
     return "".join(lines).rstrip()
-
-
-def _is_own(frame: FrameType) -> bool:
-    module: str = frame.f_globals.get("__name__", "")
-    return module.partition(".")[0] == "sessionkit"
 
 
 def is_again(cls: type[Any], other: type[Any]) -> bool:

@@ -339,10 +339,8 @@ def event_row_class(event: Any, event_time: str, keys: frozenset[str]) -> type[A
 def _fields(event: type[Any], event_time: str) -> dict[str, Any]:
     codec_of(event)  # resolves the annotations
     own = {
-        field.name: attrs.field(
-            type=field.type, default=field.default, kw_only=True, alias=field.name
-        )
-        for field in attributes_of(event)
+        one.name: attrs.field(type=one.type, default=one.default, kw_only=True, alias=one.name)
+        for one in attributes_of(event)
     }
     rename = "rename the column, with letters, digits and underscores: each row has it as a field"
     check_field(event_time, "`event_time`: ", rename)

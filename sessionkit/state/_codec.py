@@ -1,11 +1,11 @@
 """Convert objects to Arrow columns and back, also where their class has changed since."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from functools import cached_property, lru_cache
 from itertools import repeat
 from operator import attrgetter
-from typing import Any, Final, TypeAlias, TypeVar, cast
+from typing import Any, Final, TypeAlias
 
 import attrs
 import numpy as np
@@ -26,7 +26,6 @@ from sessionkit.state._fields import fields_of
 from sessionkit.state._scalars import EnumType
 from sessionkit.state._types import Convert, FieldType, Form, same
 
-T = TypeVar("T")
 Places: TypeAlias = npt.NDArray[np.int64] | None
 HALF_WORD: Final = 32
 MISFITS: Final = (pa.ArrowException, TypeError, ValueError, OverflowError)
@@ -100,14 +99,13 @@ def _is_flat(kind: FieldType) -> bool:
     return isinstance(kind, ListType) and inner_type(kind.item).facts is not None
 
 
-def _made_once(make: Callable[[type[Any]], T]) -> Callable[[type[Any]], T]:
-    # mypy holds that a class may not be hashable.
-    return cast("Callable[[type[Any]], T]", lru_cache(maxsize=256)(make))
-
-
-@_made_once
-def codec_of(cls: type[Any]) -> ClassCodec:
+def codec_of(cls: Any) -> ClassCodec:
     """Return the codec of an attrs class, made once; a `FieldTypeError` names what has no type."""
+    return _codec(cls)
+
+
+@lru_cache(maxsize=256)
+def _codec(cls: Any) -> ClassCodec:
     return ClassCodec(fields_of(cls))
 
 
