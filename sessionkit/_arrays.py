@@ -213,17 +213,18 @@ def replaced(table: pa.Table, columns: Mapping[str, pa.Array]) -> pa.Table:
     return pa.Table.from_arrays(list(arrays.values()), schema=table.schema)
 
 
-def whole_batch(rows: pa.Table) -> pa.RecordBatch:
-    """Return rows, at most some hundred megabytes, as one record batch."""
-    batches = rows.combine_chunks().to_batches()
-    return batches[0] if batches else pa.RecordBatch.from_pylist([], rows.schema)
-
-
 def numbers_in(table: pa.Table, name: str) -> Numbers:
     """Return a column of whole numbers; 0 for a null."""
     column = whole(table[name])
     numbers: Numbers = (column.fill_null(0) if column.null_count else column).to_numpy()
     return numbers
+
+
+def flags_in(table: pa.Table, name: str) -> Mask:
+    """Return a column of flags; a null is false, and so is each one where there's no column."""
+    if name not in table.schema.names:
+        return np.zeros(table.num_rows, np.bool_)
+    return mask_of(whole(table[name]))
 
 
 def instants(instants_us: Numbers) -> pa.Array:

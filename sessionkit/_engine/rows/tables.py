@@ -35,17 +35,6 @@ def has_state(rows: pa.Table) -> Mask:
     return mask
 
 
-def has_closed(sessions: pa.Table) -> Mask:
-    """Mark the sessions that are over, and only wait for late events."""
-    if "closed" not in sessions.schema.names:
-        return np.zeros(sessions.num_rows, np.bool_)
-    closed = whole(sessions["closed"])
-    if closed.null_count:
-        closed = closed.fill_null(fill_value=False)
-    mask: Mask = closed.to_numpy(zero_copy_only=False)
-    return mask
-
-
 def memories_until(
     sessions: pa.Table, until: Numbers, remembered: Mapping[str, pa.Array]
 ) -> pa.Table:

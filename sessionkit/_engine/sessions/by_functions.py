@@ -92,7 +92,8 @@ def _objects(
     for first in range(0, len(plan.event_places), OBJECTS_AT_ONCE):
         places = plan.event_places[first : first + OBJECTS_AT_ONCE]
         objects, reasons = build_events(plan.spec, plan.events.table, places)
-        refused |= {int(places[place]): why for place, why in reasons.items()}
+        for place, why in reasons.items():
+            refused[int(places[place])] = why
         if functions.takes_time:
             objects = functions.timed(objects, plan.events.starts[places])
         if not refused:
@@ -129,7 +130,8 @@ def fold_all(
     many of the open sessions, whose states may be changed, and of the events are whose.
     """
     cls, create = functions.spec.state, functions.create
-    merge_may, update_may = (role in functions.may_return_nothing for role in ("merge", "update"))
+    merge_may = "merge" in functions.may_return_nothing
+    update_may = "update" in functions.may_return_nothing
     states: list[Any] = []
     failed: list[int] = []
     old = 0

@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sessionkit._arrays import Mask, Numbers, concat
+from sessionkit._arrays import Mask, Numbers
 from sessionkit._engine.logic import BatchClocks
 from sessionkit._engine.rows.tables import Rejected
 from sessionkit._engine.sessions.plan import Plan, WindowedEvents
@@ -53,6 +53,7 @@ class Emission:
         ends at     10:20   10:50   10:55
         over        yes     no      no        the watermark has reached its end
         final       yes     no      no        it's over, and wasn't before: it closes
+        gone        yes     no      no        it's over, and needn't wait for late events
         gives_row   yes     yes     no        a final row, and an early one
 
     Attributes:
@@ -61,7 +62,7 @@ class Emission:
             history.
         clocks: The clocks of the micro-batch.
         may_be_early: Whether sessions that are open may give a row.
-        over, final, gives_row: See above.
+        over, final, gone, gives_row: See above.
         given: The rows of the sessions that give one, in order. Features add columns.
         is_final: Which of these give a final row: their sessions are over.
         notes: What a feature works out before `finish`, and needs again after it, by its name.
@@ -73,6 +74,7 @@ class Emission:
     may_be_early: bool
     over: Mask
     final: Mask
+    gone: Mask
     gives_row: Mask
     given: pa.Table
     is_final: Mask
@@ -127,16 +129,6 @@ class Closed:
     left: pa.Array | None = None
     revised: int = 0
     out_of_order: int = 0
-
-    def then(self, later: "Closed") -> "Closed":
-        """Return what goes out of these and of later ones."""
-        return Closed(
-            rows=concat([self.rows, later.rows]),
-            rejected=[*self.rejected, *later.rejected],
-            sessions=self.sessions + later.sessions,
-            revised=self.revised + later.revised,
-            out_of_order=self.out_of_order + later.out_of_order,
-        )
 
 
 class Feature:

@@ -58,7 +58,7 @@ def join(program: Program, sessions: pa.Table, arrived: pa.Table, horizon: Horiz
     """Let events, in any order, join the open sessions of a group."""
     starts, rejected = micros(arrived["time"]), list[Rejected]()
     events = WindowedEvents(arrived, starts, window_end(starts, program.gap_us))
-    for feature in program.features:
+    for feature in program.at["read"]:
         events, refused = feature.read(events)
         rejected += refused
     while True:
@@ -147,8 +147,9 @@ def _accept(
         is_behind = is_late(program.cuts.over_at(events), event_us)
         if session_us is not None:
             is_behind &= events.keep_open(gap_inclusive=inclusive)
-        late += Rejected.chosen("late", _why_event(program), events.table, is_behind)
-        events = events.only(~is_behind)
+        if is_behind.any():
+            late += Rejected.chosen("late", _why_event(program), events.table, is_behind)
+            events = events.only(~is_behind)
     accepted = _planned(program, sessions, events, late, horizon)
     if session_us is None:
         return accepted
@@ -195,7 +196,7 @@ def _planned(
 ) -> Accepted:
     """Plan for the events that don't repeat another."""
     repeats: WindowedEvents | None = None
-    for feature in program.features:
+    for feature in program.at["distinct"]:
         events, others = feature.distinct(sessions, events)
         repeats = others or repeats
     plan = _united(program, sessions, events, horizon) if len(events.starts) else None
@@ -211,7 +212,9 @@ def _united(program: Program, sessions: pa.Table, events: WindowedEvents, horizo
     # events of b, a, b and sessions of a, c give [0, 1, 0] and [1, -1].
     numbers, of_stored = key_numbers(list(of_events), list(of_sessions))
     has_events = of_stored >= 0
-    places = np.flatnonzero(has_events & has_state(sessions) if program.remembers else has_events)
+    places = np.flatnonzero(
+        has_events & has_state(sessions) if program.has_memories else has_events
+    )
     untouched, salts = left_over(sessions, places), numbers_in(sessions, SALT.name)
     keys = np.concatenate([of_stored[places], numbers])
     starts = np.concatenate([micros(sessions["start"])[places], events.starts])
@@ -243,7 +246,7 @@ def _sessions_after(program: Program, plan: Plan, folded: Folded) -> pa.Table:
     parts = [plan.untouched, pa.Table.from_arrays(arrays, schema=program.schema)]
     if not plan.active.all():
         passed = plan.touched.take(pa.array(plan.order[unions.first[~plan.active]]))
-        for feature in program.features:
+        for feature in program.at["passed"]:
             passed = feature.passed(plan, passed)
         parts.append(passed)
     return concat(parts)

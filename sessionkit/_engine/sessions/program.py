@@ -6,7 +6,7 @@ program, never the options of the spec.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property
 from typing import Any, Final
@@ -14,11 +14,11 @@ from typing import Any, Final
 import attrs
 import pyarrow as pa
 
-from sessionkit._arrays import INSTANT, concat, split
+from sessionkit._arrays import INSTANT, concat, flags_in, split
 from sessionkit._engine.logic import shared_identity
-from sessionkit._engine.rows.tables import EXISTS, SALT, as_memories, has_closed, has_state
+from sessionkit._engine.rows.tables import EXISTS, SALT, as_memories, has_state
 from sessionkit._engine.sessions.cutting import Cuts, cuts_of
-from sessionkit._engine.sessions.feature import Closed, Feature, Finish
+from sessionkit._engine.sessions.feature import Feature, Finish
 from sessionkit._engine.sessions.features.duplicates import Duplicates
 from sessionkit._engine.sessions.features.event_functions import EventFunctions
 from sessionkit._engine.sessions.features.memory import KeyMemory
@@ -111,13 +111,27 @@ class Program:
         return pa.schema([*self.spec.key_schema, *OF_ALL, *stored.values(), *state])
 
     @cached_property
-    def no_rows(self) -> Closed:
-        return Closed(self.spec.result_schema.empty_table())
+    def no_rows(self) -> pa.Table:
+        return self.spec.result_schema.empty_table()
 
     @cached_property
-    def remembers(self) -> bool:
-        """Whether rows stay that aren't open sessions."""
-        return self.gives_several or EXISTS.name in self.schema.names
+    def has_memories(self) -> bool:
+        """Whether rows stay that only remember sessions."""
+        return EXISTS.name in self.schema.names
+
+    @property
+    def keeps_only_open(self) -> bool:
+        """Whether each row that stays is an open session."""
+        return not (self.gives_several or self.has_memories)
+
+    @cached_property
+    def at(self) -> Mapping[str, Sequence[Feature]]:
+        """The features that add something to a stage, by the name of their method for it."""
+        return {
+            name: [one for one in self.features if getattr(type(one), name) is not method]
+            for name, method in vars(Feature).items()
+            if callable(method)
+        }
 
     @cached_property
     def identity(self) -> bytes:
@@ -157,7 +171,7 @@ class Program:
             sessions = feature.migrated(sessions, old)
         forgotten = sessions.slice(0, 0)
         if not self.stays_us:
-            forgotten, sessions = split(sessions, has_closed(sessions))
+            forgotten, sessions = split(sessions, flags_in(sessions, "closed"))
         forgotten, sessions = (one.select(self.schema.names) for one in (forgotten, sessions))
         memories, parts = as_memories(memories, self.schema), [sessions]
         for feature in self.features:

@@ -34,6 +34,7 @@ from sessionkit._arrays import (
     Mask,
     Numbers,
     concat,
+    flags_in,
     key_columns,
     left_over,
     micros,
@@ -46,7 +47,7 @@ from sessionkit._engine.logic import BatchClocks, GroupState, Outcome
 from sessionkit._engine.rows.ids import session_ids
 from sessionkit._engine.rows.objects import decode_keys
 from sessionkit._engine.rows.order import take_turns
-from sessionkit._engine.rows.tables import SALT, Rejected, has_closed, has_state
+from sessionkit._engine.rows.tables import SALT, Rejected, has_state
 from sessionkit._engine.sessions.feature import Closed, Emission
 from sessionkit._engine.sessions.joining import horizon_of, join
 from sessionkit._engine.sessions.program import Program
@@ -73,104 +74,115 @@ class SessionLogic:
 
     @property
     def keeps_only_open(self) -> bool:
-        return not self.program.remembers
+        return self.program.keeps_only_open
 
     @property
     def takes_portions(self) -> bool:
         # What is remembered of a session ends by the watermark.
-        return not self.program.remembers
+        return self.program.keeps_only_open
 
     def are_open(self, kept: pa.Table) -> Mask:
         """Mark the open sessions, not closed ones that wait or are only remembered."""
-        return has_state(kept) & ~has_closed(kept)
+        is_open = ~flags_in(kept, "closed")
+        return is_open & has_state(kept) if self.program.has_memories else is_open
 
     def open_stats(self, kept: pa.Table) -> tuple[int, int | None]:
         """Return how many sessions are open, and when the oldest began."""
-        starts = micros(kept["start"])
-        if self.program.remembers:
-            starts = starts[self.are_open(kept)]
+        starts = micros(kept["start"])[self.are_open(kept)]
         return len(starts), int(starts.min()) if len(starts) else None
 
     def due(self, kept: pa.Table) -> dict[Clock, Numbers]:
-        due: dict[Clock, Numbers] = {"event_time": _due_at(self.program, kept)}
-        for feature in self.program.features:
+        """Return when sessions close or are forgotten, and when they give early rows."""
+        closes, stays_us = micros(kept[self.program.closes]), self.program.stays_us
+        due: dict[Clock, Numbers] = {
+            "event_time": closes + flags_in(kept, "closed") * stays_us if stays_us else closes
+        }
+        for feature in self.program.at["due_at"]:
             for clock, at in feature.due_at(kept).items():
                 due[clock] = np.minimum(due[clock], at) if clock in due else at
         return due
 
     def step(self, memory: GroupState, arrived: pa.Table, clocks: BatchClocks) -> Outcome:
         program, kept, waiting = self.program, memory.kept, memory.buffered
-        closed, rejected, processed = program.no_rows, list[Rejected](), 0
+        rejected, closed, processed = list[Rejected](), list[Closed](), 0
         if program.in_time_order:
             most, sequence = self.spec.inputs.max_buffered_per_key, self.spec.sequence
             turns = take_turns(waiting, arrived, clocks.watermark_us, most, sequence)
             arrived, waiting, rejected = turns.due, turns.waiting, turns.rejected
         else:
-            kept, closed = _close_due(program, kept, clocks, at_end=False)
+            kept = _close_due(program, kept, clocks, closed, at_end=False)
         if arrived.num_rows:
             joined = join(program, kept, arrived, horizon_of(program, clocks))
             kept, processed, rejected = joined.sessions, joined.events, rejected + joined.rejected
         if program.in_time_order or program.gives_several:
-            kept, later = _close_due(program, kept, clocks, at_end=True)
-            closed = closed.then(later)
+            kept = _close_due(program, kept, clocks, closed, at_end=True)
         return Outcome(
             memory=GroupState(kept, waiting),
-            rows=closed.rows,
-            rejected=[*rejected, *closed.rejected],
+            rows=concat([program.no_rows, *(one.rows for one in closed)]),
+            rejected=[*rejected, *(part for one in closed for part in one.rejected)],
             processed=processed,
             buffered=waiting.num_rows - memory.buffered.num_rows,
-            sessions=closed.sessions,
-            revised=closed.revised,
-            out_of_order=closed.out_of_order,
+            sessions=sum(one.sessions for one in closed),
+            revised=sum(one.revised for one in closed),
+            out_of_order=sum(one.out_of_order for one in closed),
         )
 
 
-def _due_at(program: Program, rows: pa.Table) -> Numbers:
-    """Return when sessions close, or are forgotten, in microseconds."""
-    closes, stays_us = micros(rows[program.closes]), program.stays_us
-    return closes + has_closed(rows) * stays_us if stays_us else closes
-
-
 def _close_due(
-    program: Program, rows: pa.Table, clocks: BatchClocks, *, at_end: bool
-) -> tuple[pa.Table, Closed]:
+    program: Program, rows: pa.Table, clocks: BatchClocks, closed: list[Closed], *, at_end: bool
+) -> pa.Table:
     """
-    Let the sessions of a group that are due give their rows; return the rows that stay.
+    Let the sessions of a group that are due give their rows, which are added to what has closed.
 
-    `at_end` says whether it's the end of the micro-batch: only then a session gives an early row.
+    Returns the rows that stay. `at_end` says whether it's the end of the micro-batch: only then a
+    session gives an early row.
     """
     emission = _due(program, rows, clocks, at_end=at_end)
     if emission is None:
-        return rows, program.no_rows
-    closed = program.no_rows
+        return rows
+    now = Closed(program.no_rows)
     if emission.given.num_rows:
-        for feature in program.features:
+        for feature in program.at["context"]:
             emission = feature.context(emission)
-        closed = _finished(program, emission.given)
-        for feature in program.features:
-            closed = feature.emitted(emission, closed)
+        now = _finished(program, emission.given)
+        for feature in program.at["emitted"]:
+            now = feature.emitted(emission, now)
         # Of those given, the ones that close and whose `finish` didn't fail.
         closes = emission.final[emission.gives_row]
-        closes[[*closed.failed]] = False
-        closed = attrs.evolve(closed, sessions=int(closes.sum()))
-    return _retained(program, emission, closed), closed
+        closes[[*now.failed]] = False
+        closed.append(attrs.evolve(now, sessions=int(closes.sum())))
+    return _retained(program, emission, now)
 
 
 def _due(program: Program, rows: pa.Table, clocks: BatchClocks, *, at_end: bool) -> Emission | None:
     """Return which sessions give a row; None where nothing changes."""
     # A batch has all events at once, so no row of it is early.
     may_be_early = at_end and program.spec.early is not None and not clocks.whole
-    over = is_over(_due_at(program, rows), clocks.watermark_us)
-    if not (may_be_early or over.any()):
+    closes, closed = micros(rows[program.closes]), flags_in(rows, "closed")
+    over = is_over(closes, clocks.watermark_us)
+    gone = is_over(closes + program.stays_us, clocks.watermark_us)
+    # A session that is over, and waits for late events, changes when it's forgotten.
+    if not (may_be_early or (over & ~closed).any() or (gone & closed).any()):
         return None
-    sessions, memories, final = rows, rows.slice(0, 0), over
-    if program.remembers:
-        sessions, memories = split(rows, has_state(rows))
-        over = is_over(micros(sessions[program.closes]), clocks.watermark_us)
-        final = over & ~has_closed(sessions)
-    none = sessions.slice(0, 0)
-    emission = Emission(sessions, memories, clocks, may_be_early, over, final, final, none, over)
-    for feature in program.features:
+    sessions, memories = rows, rows.slice(0, 0)
+    if program.has_memories:
+        chosen = has_state(rows)
+        sessions, memories = split(rows, chosen)
+        over, gone, closed = over[chosen], gone[chosen], closed[chosen]
+    final, none = over & ~closed, sessions.slice(0, 0)
+    emission = Emission(
+        sessions=sessions,
+        memories=memories,
+        clocks=clocks,
+        may_be_early=may_be_early,
+        over=over,
+        final=final,
+        gone=gone,
+        gives_row=final,
+        given=none,
+        is_final=over,
+    )
+    for feature in program.at["due"]:
         emission = feature.due(emission)
     places = np.flatnonzero(emission.gives_row)
     given = emission.sessions.take(pa.array(places))
@@ -182,7 +194,7 @@ def _finished(program: Program, given: pa.Table) -> Closed:
     spec, keys = program.spec, key_columns(given)
     ids = session_ids(keys, micros(given["start"]), numbers_in(given, SALT.name))
     columns = dict[str, pa.Array]()
-    for feature in program.features:
+    for feature in program.at["row_columns"]:
         columns |= feature.row_columns(given)
 
     def tell() -> Sequence[Session[Any]]:
@@ -217,18 +229,16 @@ def sessions_of(program: Program, table: pa.Table, ids: Sequence[str]) -> list[S
 
 def _retained(program: Program, emission: Emission, closed: Closed) -> pa.Table:
     """Return the rows that stay."""
-    sessions, over, watermark_us = emission.sessions, emission.over, emission.clocks.watermark_us
-    if not program.remembers:
-        return split(sessions, ~over)[0]
+    sessions, gone = emission.sessions, emission.gone
     if closed.stored:
         # Those that gave a row go to the end: of three, the second, [0, 2, 1].
         gave = np.flatnonzero(emission.gives_row)
         changed = replaced(sessions.take(pa.array(gave)), closed.stored)
         sessions = concat([left_over(sessions, gave), changed])
-        over = np.concatenate([over[~emission.gives_row], over[gave]])
-    stays_until = micros(sessions[program.closes]) + program.stays_us
-    forgotten, kept = split(sessions, over & is_over(stays_until, watermark_us))
+        gone = np.concatenate([gone[~emission.gives_row], gone[gave]])
+    forgotten, kept = split(sessions, gone)
     parts = [kept]
-    for feature in program.features:
+    for feature in program.at["remembered"]:
+        watermark_us = emission.clocks.watermark_us
         parts += feature.remembered(emission.memories, kept, forgotten, watermark_us)
     return concat(parts)

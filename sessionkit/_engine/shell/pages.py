@@ -33,10 +33,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sessionkit._arrays import key_columns, numbers_in, whole, whole_batch
+from sessionkit._arrays import key_columns, numbers_in, whole
 from sessionkit._engine.logic import NEVER_US, BatchClocks
 from sessionkit._engine.rows.tables import SALT
 from sessionkit._engine.shell.payload import LENGTH, RESTORE, parts_of
+from sessionkit._engine.wire.packing import whole_batch
 from sessionkit.errors import StateCorruptedError, with_hint
 from sessionkit.state._codec import stored_numbers
 from sessionkit.timeouts import Clock

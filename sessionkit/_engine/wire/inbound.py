@@ -106,7 +106,7 @@ def _time(spec: AnySpec, rows: pa.RecordBatch, reasons: _Reasons) -> pa.Array:
     if spec.event_time is None:
         return pa.array(np.zeros(rows.num_rows, np.int64)).cast(INSTANT)
     times = rows[TIME_COLUMN]
-    missing = mask_of(times.is_null())
+    missing = times.is_null().to_numpy(zero_copy_only=False)
     times_us = times.cast(pa.int64()).fill_null(0).to_numpy()
     before, after = times_us < FIRST_INSTANT_US, times_us > spec.latest_event_us
     bad = missing | before | after

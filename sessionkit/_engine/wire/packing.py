@@ -25,7 +25,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit._arrays import INSTANT, micros, split, whole, whole_batch
+from sessionkit._arrays import INSTANT, micros, split
 from sessionkit._engine.rows.tables import Rejected
 from sessionkit._engine.wire.inbound import REASON, rejected_schema, validated
 from sessionkit.spec.base import AnySpec
@@ -96,9 +96,9 @@ def packed_rows(
     groups: pa.Table, kinds: Mapping[str, pa.DataType], columns: Mapping[str, pa.Array]
 ) -> pa.RecordBatch:
     """Return rows of groups with columns of some of these kinds, and nulls in the others."""
-    own = dict(zip(groups.column_names, map(whole, groups.columns), strict=True))
-    nulls = {name: pa.nulls(groups.num_rows, kind) for name, kind in kinds.items()}
-    return pa.RecordBatch.from_pydict({**own, **nulls, **columns})
+    rows = {name: groups[name].combine_chunks() for name in groups.column_names}
+    rows |= {name: pa.nulls(groups.num_rows, kind) for name, kind in kinds.items()}
+    return pa.RecordBatch.from_pydict(rows | {**columns})
 
 
 def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -118,6 +118,12 @@ def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             joined, rows, size = [], 0, 0
     if rows:
         yield whole_batch(pa.Table.from_batches(joined))
+
+
+def whole_batch(rows: pa.Table) -> pa.RecordBatch:
+    """Return rows, at most some hundred megabytes, as one record batch."""
+    batches = rows.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], rows.schema)
 
 
 def packed_by_group(

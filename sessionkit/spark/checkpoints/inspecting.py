@@ -9,8 +9,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
+from sessionkit._arrays import flags_in
 from sessionkit._engine.boundaries import is_over, watermark_in_force
-from sessionkit._engine.rows.tables import has_closed, has_state
+from sessionkit._engine.rows.tables import has_state
 from sessionkit._engine.sessions.features.rules import event_that_closes, rule_text
 from sessionkit._engine.sessions.view import OpenSession
 from sessionkit._engine.shell.pages import unpack_page
@@ -120,7 +121,7 @@ def _open_in(payload: bytes, start: int, page: bytes | None) -> int:
         rows = pa.ipc.read_record_batch(unpack_page(start, page)[0], tables[1].schema)
         kept = pa.Table.from_batches([rows])
     sessions = kept.filter(pa.array(has_state(kept)))
-    return int((~has_closed(sessions)).sum())
+    return int((~flags_in(sessions, "closed")).sum())
 
 
 def _buckets(path: str, groups: DataFrame, spark: SparkSession, *, in_pages: bool) -> list[Row]:

@@ -8,7 +8,6 @@ import attrs
 import pandas as pd
 import pyarrow as pa
 
-from sessionkit._arrays import whole_batch
 from sessionkit._engine.boundaries import watermark_in_force
 from sessionkit._engine.counts import Counts
 from sessionkit._engine.logic import GroupState
@@ -24,7 +23,13 @@ from sessionkit._engine.shell.seed import (
 from sessionkit._engine.shell.storage import logic_of, stored_memory
 from sessionkit._engine.shell.worker import Worker, check_until, end_us, worker_of
 from sessionkit._engine.wire.outbound import packed_frame
-from sessionkit._engine.wire.packing import EVENTS_COLUMN, REJECTED_COLUMN, packs_of, rows_of
+from sessionkit._engine.wire.packing import (
+    EVENTS_COLUMN,
+    REJECTED_COLUMN,
+    packs_of,
+    rows_of,
+    whole_batch,
+)
 from sessionkit._instants import (
     BEGINNING_US,
     LAST_INSTANT_US,

@@ -214,6 +214,7 @@ def _wire_value(column: WireColumn, row: Mapping[str, Any]) -> Any:
         return None
     kind = _nullable(column.kind)
     try:
-        return kind.dump(kind.coerce(row[name], name))
+        value = kind.coerce(row[name], name)
+        return value if kind.plain else kind.dump(value)
     except StateValueError as error:
         raise DriverError(str(error)) from error

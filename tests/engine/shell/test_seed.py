@@ -16,9 +16,9 @@ from sessionkit import (
     StateMismatchError,
     StateValueError,
 )
-from sessionkit._arrays import whole_batch
 from sessionkit._engine.shell.seed import HELD_COLUMN, KEPT_COLUMN, SeedFormat
 from sessionkit._engine.shell.storage import logic_of
+from sessionkit._engine.wire.packing import whole_batch
 from sessionkit._instants import BEGINNING_US
 from sessionkit.testing import SessionDriver
 from tests.support.session_specs import Open, Reading, collecting, in_order

@@ -34,6 +34,7 @@ from sessionkit._arrays import (
     Mask,
     Numbers,
     concat,
+    flags_in,
     instants,
     key_columns,
     left_over,
@@ -47,7 +48,7 @@ from sessionkit._arrays import (
 from sessionkit._engine.boundaries import is_over
 from sessionkit._engine.rows.ids import session_ids
 from sessionkit._engine.rows.order import key_numbers
-from sessionkit._engine.rows.tables import EXISTS, INSTANTS, SALT, has_closed, memories_until
+from sessionkit._engine.rows.tables import EXISTS, INSTANTS, SALT, memories_until
 from sessionkit._engine.sessions.cutting import cuts_of
 from sessionkit._engine.sessions.feature import Closed, Emission, Feature, Finish
 from sessionkit._engine.sessions.features.key_history import (
@@ -329,7 +330,7 @@ class KeyMemory(Feature):
         lives_until = micros(due["memory.closes"]) + self.lives_us
         # Which sessions began while their key was remembered: it stays until they're gone.
         needs = (of_kept >= 0) & (micros(kept["start"]) < lives_until[of_kept])
-        gone = micros(kept[self.closes]) + has_closed(kept) * self.stays_us
+        gone = micros(kept[self.closes]) + flags_in(kept, "closed") * self.stays_us
         until = np.full(due.num_rows, watermark_us)
         np.maximum.at(until, of_kept[needs], gone[needs])
         at = instants(until)

@@ -30,6 +30,7 @@ from sessionkit._arrays import (
     INSTANT,
     Mask,
     Numbers,
+    flags_in,
     instants,
     key_columns,
     lists_of,
@@ -43,7 +44,7 @@ from sessionkit._engine.boundaries import is_over
 from sessionkit._engine.logic import NEVER_US, BatchClocks
 from sessionkit._engine.rows.ids import FIRST_SALT, ids_of, session_ids
 from sessionkit._engine.rows.objects import decode_keys
-from sessionkit._engine.rows.tables import SALT, Rejected, has_closed
+from sessionkit._engine.rows.tables import SALT, Rejected
 from sessionkit._engine.sessions.feature import Closed, Emission, Feature
 from sessionkit._engine.sessions.plan import Plan
 from sessionkit._instants import span_us
@@ -97,7 +98,7 @@ class Revisions(Feature):
     def columns(self, plan: Plan, chosen: Mask) -> list[pa.Array]:
         """Return what is stored of the chosen sessions of a plan, which have taken events."""
         before, came = plan.touched, plan.counts[chosen]
-        revisions, closed_before = numbers_in(before, "revision"), has_closed(before)
+        revisions, closed_before = numbers_in(before, "revision"), flags_in(before, "closed")
         # Open sessions with 2, 0 and 1 rows out, the first two of which join: lists of 2 and 1.
         shown = whole(plan.opened_of(chosen)["shown"]).flatten()
         lengths = whole(before["shown"]).value_lengths().to_numpy()
@@ -141,7 +142,7 @@ class Revisions(Feature):
     def due_at(self, sessions: pa.Table) -> dict[Clock, Numbers]:
         if self.waits_us is None or self.early is None:
             return {}
-        waits = ~has_closed(sessions) & (numbers_in(sessions, "pending") > 0)
+        waits = ~flags_in(sessions, "closed") & (numbers_in(sessions, "pending") > 0)
         return {self.early.clock: np.where(waits, numbers_in(sessions, "next_row"), NEVER_US)}
 
     # -- at the end of a micro-batch ------------------------------------------------------------
@@ -151,7 +152,7 @@ class Revisions(Feature):
         if self.early is None or not emission.may_be_early:
             return emission
         sessions, clocks = emission.sessions, emission.clocks
-        is_open = ~emission.over & ~has_closed(sessions)
+        is_open = ~emission.over & ~flags_in(sessions, "closed")
         pending = numbers_in(sessions, "pending")
         if self.waits_us is None:
             is_due = is_open & (pending >= (self.early.events or 0))
