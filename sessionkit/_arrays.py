@@ -251,7 +251,16 @@ def total_order(
     """
     if not len(groups):
         return np.zeros(0, np.int64)
-    order, same = _by_group_and_start(groups, starts, first)
+    packed = None if len(groups) <= FEW else _packed(groups, starts, first)
+    # `same` are the places in order of rows whose content decides about the next.
+    if packed is not None:
+        order = _stable_order(packed)
+        packed = packed[order]
+        same = (packed[1:] == packed[:-1]) & (packed[1:] & 1 == 1)
+    else:
+        order = np.lexsort((starts, groups))
+        groups, starts = groups[order], starts[order]
+        same = (groups[1:] == groups[:-1]) & (starts[1:] == starts[:-1]) & (order[:-1] >= first)
     if content and same.any():
         for start, end in pairwise(_cuts(same)):
             _order_ties(order[start:end], same[start : end - 1], content, first)
@@ -283,19 +292,6 @@ def _order_ties(order: Numbers, same: Mask, columns: Sequence[pa.ChunkedArray], 
         order[tied] = numbers[within]
         values = values[within]
         same[tied[:-1]] = values[1:] == values[:-1]
-
-
-def _by_group_and_start(groups: Numbers, starts: Numbers, first: int) -> tuple[Numbers, Mask]:
-    """Return the order, and which places of it hold a row whose content decides about the next."""
-    packed = None if len(groups) <= FEW else _packed(groups, starts, first)
-    if packed is not None:
-        order = _stable_order(packed)
-        packed = packed[order]
-        return order, (packed[1:] == packed[:-1]) & (packed[1:] & 1 == 1)
-    order = np.lexsort((starts, groups))
-    groups, starts = groups[order], starts[order]
-    same = (groups[1:] == groups[:-1]) & (starts[1:] == starts[:-1])
-    return order, same & (order[:-1] >= first)
 
 
 def _packed(groups: Numbers, starts: Numbers, first: int) -> Numbers | None:

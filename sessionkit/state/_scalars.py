@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from sessionkit._instants import FIRST_INSTANT_US, LAST_INSTANT_US, instant_of, micros_of, span_us
+from sessionkit._instants import EPOCH, FIRST_INSTANT_US, LAST_INSTANT_US, micros_of, span_us
 from sessionkit.errors import StateValueError, with_hint
 from sessionkit.state._types import INT64, Facts, FieldType, Form, KeyForm, Widening, refused, same
 
@@ -304,7 +304,11 @@ class DatetimeType(FieldType):
         return micros_of(value)
 
     def load(self, value: int | datetime) -> datetime:
-        return value.astimezone(UTC) if isinstance(value, datetime) else instant_of(value)
+        return (
+            value.astimezone(UTC)
+            if isinstance(value, datetime)
+            else EPOCH + timedelta(microseconds=value)
+        )
 
 
 @attrs.frozen

@@ -49,8 +49,21 @@ def fold_by_functions(functions: SessionFold, plan: Plan) -> Folded:
     """
     spec, active = plan.spec, plan.active
     refused = dict[int, str]()
-    objects = chain.from_iterable(_objects(functions, plan, refused))
-    states, failed = _folded(functions, plan, objects)
+    keys: list[Any] = []
+    # Which open sessions joined those with events, by their places, and how many each of these.
+    opened = plan.places[plan.order[plan.opened[active[plan.joined]]]]
+    opened_counts = (plan.unions.sizes - plan.counts)[active]
+    if functions.create is not None:
+        new = active.copy()
+        new[active] = opened_counts == 0
+        keys = decode_keys(spec, plan.keys_of(new))
+    states, failed = fold_all(
+        functions,
+        iter(keys),
+        decode_states(spec.state, plan.sessions, opened),
+        chain.from_iterable(_objects(functions, plan, refused)),
+        zip(opened_counts.tolist(), plan.counts[active].tolist(), strict=True),
+    )
     if refused:
         # What belongs together depends on the other events alone.
         quarantined = Rejected.with_reasons("quarantined", refused, plan.events.table)
@@ -98,22 +111,6 @@ def _objects(
             objects = functions.timed(objects, plan.events.starts[places])
         if not refused:
             yield objects
-
-
-def _folded(
-    functions: SessionFold, plan: Plan, events: Iterator[Any]
-) -> tuple[list[Any], list[int]]:
-    """Return the state of each session that has events, and the places of those that fail."""
-    spec, active = plan.spec, plan.active
-    keys: list[Any] = []
-    places, counts_stored = plan.states_of(active)
-    if functions.create is not None:
-        new = active.copy()
-        new[active] = counts_stored == 0
-        keys = decode_keys(spec, plan.keys_of(new))
-    opened = decode_states(spec.state, plan.sessions, places)
-    counts = zip(counts_stored.tolist(), plan.counts[active].tolist(), strict=True)
-    return fold_all(functions, iter(keys), opened, events, counts)
 
 
 def fold_all(

@@ -4,7 +4,7 @@ How events become states, and states results: by functions, by aggregates, or on
 A session with a row for each event holds its events until it's over.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,7 +21,7 @@ from sessionkit._engine.sessions.by_functions import finish_by_functions, fold_b
 from sessionkit._engine.sessions.careful_fold import SessionFold
 from sessionkit._engine.sessions.feature import Finish, Finished, Tell
 from sessionkit._engine.sessions.plan import Folded, Plan
-from sessionkit.aggregates._events import EventRows
+from sessionkit.aggregates._events import Condition, EventRows
 from sessionkit.aggregates._numbers import SumTooLargeError
 from sessionkit.errors import StateValueError, with_hint
 from sessionkit.spec.functions import Failure
@@ -164,33 +164,29 @@ def results_by_aggregates(spec: AnySessionSpec, sessions: pa.Table) -> list[pa.A
 
 
 def fold_by_aggregates(plan: Plan) -> Folded:
-    try:
-        return Folded(plan, plan.active, _states(plan))
-    except SumTooLargeError as error:
-        failed = plan.places_of(error.sessions).tolist()
-        failures = dict.fromkeys(failed, _too_large(plan, error))
-        rejected = Rejected.with_failures("failed", failures, plan.events.table)
-        return Folded(None, plan.active, [], rejected, failures)
-
-
-def _states(plan: Plan) -> list[pa.Array]:
-    """Return the columns of the states of the sessions that have events."""
-    active = plan.active
+    """Fold the sessions of a plan that have events."""
+    spec, events, unions, active = plan.spec, plan.events, plan.unions, plan.active
     if not active.any():
-        return [pa.array([], field.type.arrow) for field in stored_fields(plan.spec)]
-    columns = _folded(plan)
-    return columns if active.all() else [column.filter(pa.array(active)) for column in columns]
-
-
-def _folded(plan: Plan) -> list[pa.Array]:
-    """Return the columns of the states, a row for each session of a plan."""
-    spec, events, unions = plan.spec, plan.events, plan.unions
-    asked = spec.conditions
-    met = dict(zip(asked, conditions_met(spec, events.table, asked.values()), strict=True))
+        none = [pa.array([], field.type.arrow) for field in stored_fields(spec)]
+        return Folded(plan, active, none)
+    met: Mapping[Condition, pa.Array] = {}
+    if asked := spec.conditions:
+        met = dict(zip(asked, conditions_met(spec, events.table, asked.values()), strict=True))
     rows = EventRows(
         plan.touched, events.table, events.starts, plan.order, unions.first, unions.sizes, met
     )
-    return [column for bound in spec.bound for column in bound.fold(rows)]
+    columns = list[pa.Array]()
+    try:
+        for bound in spec.bound:
+            columns += bound.fold(rows)
+    except SumTooLargeError as error:
+        failed = plan.places_of(error.sessions).tolist()
+        failures = dict.fromkeys(failed, _too_large(plan, error))
+        rejected = Rejected.with_failures("failed", failures, events.table)
+        return Folded(None, active, [], rejected, failures)
+    if not active.all():
+        columns = [column.filter(pa.array(active)) for column in columns]
+    return Folded(plan, active, columns)
 
 
 def _too_large(plan: Plan, error: SumTooLargeError) -> Failure:

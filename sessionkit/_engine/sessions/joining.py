@@ -150,21 +150,24 @@ def _accept(
         if is_behind.any():
             late += Rejected.chosen("late", _why_event(program), events.table, is_behind)
             events = events.only(~is_behind)
-    accepted = _planned(program, sessions, events, late, horizon)
-    if session_us is None:
-        return accepted
-    # An event that repeats another joins no session, so it's found first. Where the other one is
-    # late, it isn't one.
     why = _why_session(program.spec)
-    while (plan := accepted.plan) is not None:
+    while True:
+        repeats: WindowedEvents | None = None
+        for feature in program.at["distinct"]:
+            events, others = feature.distinct(sessions, events)
+            repeats = others or repeats
+        plan = _united(program, sessions, events, horizon) if len(events.starts) else None
+        if plan is None or session_us is None:
+            break
+        # An event that repeats another joins no session, so it's found first. Where the other one
+        # is late, it isn't one.
         is_over = _joins_late(plan, session_us)
         if not is_over.any():
             break
-        late = late + Rejected.chosen("late", why, plan.events.table, is_over)
-        events = plan.events.only(~is_over).joined(accepted.repeats)
-        accepted = _planned(program, sessions, events, late, horizon)
-    repeats = accepted.repeats
-    if repeats is None or event_us is None:
+        late += Rejected.chosen("late", why, plan.events.table, is_over)
+        events = plan.events.only(~is_over).joined(repeats)
+    accepted = Accepted(plan, late, repeats)
+    if repeats is None or event_us is None or session_us is None:
         return accepted
     # A repeat is late if it were so as the first of its id. Of an event that extends no session,
     # that depends on which sessions the others make. It makes none of them another one, so it's
@@ -177,7 +180,7 @@ def _accept(
     is_behind = np.zeros(len(repeats.starts), np.bool_)
     is_behind[behind] = _joins_late(united, session_us)[: len(asked.starts)]
     rejected = Rejected.chosen("late", why, repeats.table, is_behind)
-    return attrs.evolve(accepted, late=accepted.late + rejected, repeats=repeats.only(~is_behind))
+    return Accepted(plan, late + rejected, repeats.only(~is_behind))
 
 
 def _joins_late(plan: Plan, late_us: int) -> Mask:
@@ -185,22 +188,6 @@ def _joins_late(plan: Plan, late_us: int) -> Mask:
     mask = np.zeros(len(plan.events.starts), np.bool_)
     mask[plan.places_of(is_late(plan.unions.closes, late_us))] = True
     return mask
-
-
-def _planned(
-    program: Program,
-    sessions: pa.Table,
-    events: WindowedEvents,
-    late: list[Rejected],
-    horizon: Horizon,
-) -> Accepted:
-    """Plan for the events that don't repeat another."""
-    repeats: WindowedEvents | None = None
-    for feature in program.at["distinct"]:
-        events, others = feature.distinct(sessions, events)
-        repeats = others or repeats
-    plan = _united(program, sessions, events, horizon) if len(events.starts) else None
-    return Accepted(plan, late, repeats)
 
 
 def _united(program: Program, sessions: pa.Table, events: WindowedEvents, horizon: Horizon) -> Plan:
@@ -233,7 +220,7 @@ def _sessions_after(program: Program, plan: Plan, folded: Folded) -> pa.Table:
     good, unions = folded.good, plan.unions
     counts = plan.counts + plan.of_opened(np.add, numbers_in(plan.sessions, "events")[plan.places])
     columns: dict[str, pa.Array] = {
-        **dict(zip(program.schema.names, plan.key_columns_of(good), strict=False)),
+        **dict(zip(program.schema.names, plan.keys_of(good).columns, strict=False)),
         "start": instants(unions.start[good]),
         "end": instants(unions.end[good]),
         "events": pa.array(counts[good]),

@@ -233,6 +233,7 @@ class Plan(Members):
         horizon: What the watermark has passed.
         failures: Why events fail, by their places, where that showed while it was planned.
         is_event: Which members, in order, are events.
+        event_places: The places of all events, by session, time and content.
         opened: The places, in order, of the open sessions.
         joined: The number of the session that each open one joined, in order.
         counts: How many events each session has.
@@ -245,6 +246,7 @@ class Plan(Members):
     horizon: Horizon
     failures: Mapping[int, Failure] = attrs.field(factory=dict)
     is_event: Mask = attrs.field(init=False)
+    event_places: Numbers = attrs.field(init=False)
     opened: Numbers = attrs.field(init=False)
     joined: Numbers = attrs.field(init=False)
     counts: Numbers = attrs.field(init=False)
@@ -289,14 +291,14 @@ class Plan(Members):
         opened = np.flatnonzero(~is_event)
         joined = np.searchsorted(self.unions.first, opened, side="right") - 1
         counts = self.unions.sizes - np.bincount(joined, minlength=len(self.unions.first))
-        vars(self).update(is_event=is_event, opened=opened, joined=joined)
-        vars(self).update(counts=counts, active=counts > 0)
-
-    @cached_property
-    def event_places(self) -> Numbers:
-        """The places of all events, by session, time and content."""
-        places: Numbers = self.order[self.is_event] - len(self.places)
-        return places
+        vars(self).update(
+            is_event=is_event,
+            event_places=self.order[is_event] - len(self.places),
+            opened=opened,
+            joined=joined,
+            counts=counts,
+            active=counts > 0,
+        )
 
     @cached_property
     def owners(self) -> Numbers:
@@ -320,7 +322,7 @@ class Plan(Members):
 
     def opened_of(self, chosen: Mask) -> pa.Table:
         """Return the rows of the open sessions that joined the chosen ones, in order."""
-        members = self.order[self.unions.spread(chosen) & ~self.is_event]
+        members = self.order[self.opened[chosen[self.joined]]]
         return self.touched.take(pa.array(members))
 
     def salts_of(self, chosen: Mask) -> Numbers:
@@ -339,23 +341,12 @@ class Plan(Members):
         salts[goes_on] = self.salts[self.places[self.order[first[goes_on]]]]
         return salts
 
-    def states_of(self, chosen: Mask) -> tuple[Numbers, Numbers]:
-        """Return which sessions joined the chosen ones, by their places, and how many each."""
-        joined = self.unions.spread(chosen) & ~self.is_event
-        return self.places[self.order[joined]], (self.unions.sizes - self.counts)[chosen]
-
     def keys_of(self, chosen: Mask) -> pa.Table:
-        """Return the keys of the chosen sessions as a table."""
-        names = self.events.table.column_names[: len(self.spec.keys)]
-        return pa.Table.from_arrays(self.key_columns_of(chosen), names)
-
-    def key_columns_of(self, chosen: Mask) -> list[pa.Array]:
-        """Return the keys of the chosen sessions, each of which has events."""
+        """Return the keys of the chosen sessions, each of which has events, as a table."""
         # Sessions with [2, 0, 1] events have their first one at [0, 2, 2] among all.
         first_event = np.cumsum(self.counts) - self.counts
         places = self.event_places[first_event[chosen]]
-        columns = map(self.events.table.column, range(len(self.spec.keys)))
-        return [whole(column).take(pa.array(places)) for column in columns]
+        return self.events.table.select(range(len(self.spec.keys))).take(pa.array(places))
 
     def encoded(self, chosen: Mask, states: list[Any]) -> list[pa.Array]:
         """Return states of chosen sessions as columns; a `StateValueError` names a misfit."""

@@ -18,7 +18,7 @@ from sessionkit._arrays import INSTANT, concat, flags_in, split
 from sessionkit._engine.logic import shared_identity
 from sessionkit._engine.rows.tables import EXISTS, SALT, as_memories, has_state
 from sessionkit._engine.sessions.cutting import Cuts, cuts_of
-from sessionkit._engine.sessions.feature import Feature, Finish
+from sessionkit._engine.sessions.feature import Closed, Feature, Finish
 from sessionkit._engine.sessions.features.duplicates import Duplicates
 from sessionkit._engine.sessions.features.event_functions import EventFunctions
 from sessionkit._engine.sessions.features.memory import KeyMemory
@@ -111,15 +111,15 @@ class Program:
         return pa.schema([*self.spec.key_schema, *OF_ALL, *stored.values(), *state])
 
     @cached_property
-    def no_rows(self) -> pa.Table:
-        return self.spec.result_schema.empty_table()
+    def none_closed(self) -> Closed:
+        return Closed(self.spec.result_schema.empty_table())
 
     @cached_property
     def has_memories(self) -> bool:
         """Whether rows stay that only remember sessions."""
         return EXISTS.name in self.schema.names
 
-    @property
+    @cached_property
     def keeps_only_open(self) -> bool:
         """Whether each row that stays is an open session."""
         return not (self.gives_several or self.has_memories)

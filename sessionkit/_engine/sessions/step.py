@@ -88,7 +88,9 @@ class SessionLogic:
 
     def open_stats(self, kept: pa.Table) -> tuple[int, int | None]:
         """Return how many sessions are open, and when the oldest began."""
-        starts = micros(kept["start"])[self.are_open(kept)]
+        starts = micros(kept["start"])
+        if not self.program.keeps_only_open:
+            starts = starts[self.are_open(kept)]
         return len(starts), int(starts.min()) if len(starts) else None
 
     def due(self, kept: pa.Table) -> dict[Clock, Numbers]:
@@ -104,54 +106,64 @@ class SessionLogic:
 
     def step(self, memory: GroupState, arrived: pa.Table, clocks: BatchClocks) -> Outcome:
         program, kept, waiting = self.program, memory.kept, memory.buffered
-        rejected, closed, processed = list[Rejected](), list[Closed](), 0
+        rejected, closed, processed = list[Rejected](), program.none_closed, 0
         if program.in_time_order:
             most, sequence = self.spec.inputs.max_buffered_per_key, self.spec.sequence
             turns = take_turns(waiting, arrived, clocks.watermark_us, most, sequence)
             arrived, waiting, rejected = turns.due, turns.waiting, turns.rejected
         else:
-            kept = _close_due(program, kept, clocks, closed, at_end=False)
+            kept, closed = _close_due(program, kept, clocks, at_end=False)
         if arrived.num_rows:
             joined = join(program, kept, arrived, horizon_of(program, clocks))
             kept, processed, rejected = joined.sessions, joined.events, rejected + joined.rejected
         if program.in_time_order or program.gives_several:
-            kept = _close_due(program, kept, clocks, closed, at_end=True)
+            kept, later = _close_due(program, kept, clocks, at_end=True)
+            closed = later if program.in_time_order else _both(closed, later)
         return Outcome(
             memory=GroupState(kept, waiting),
-            rows=concat([program.no_rows, *(one.rows for one in closed)]),
-            rejected=[*rejected, *(part for one in closed for part in one.rejected)],
+            rows=closed.rows,
+            rejected=[*rejected, *closed.rejected],
             processed=processed,
             buffered=waiting.num_rows - memory.buffered.num_rows,
-            sessions=sum(one.sessions for one in closed),
-            revised=sum(one.revised for one in closed),
-            out_of_order=sum(one.out_of_order for one in closed),
+            sessions=closed.sessions,
+            revised=closed.revised,
+            out_of_order=closed.out_of_order,
         )
 
 
-def _close_due(
-    program: Program, rows: pa.Table, clocks: BatchClocks, closed: list[Closed], *, at_end: bool
-) -> pa.Table:
-    """
-    Let the sessions of a group that are due give their rows, which are added to what has closed.
+def _both(first: Closed, then: Closed) -> Closed:
+    """Return what goes out of sessions before events join, and at the end of the micro-batch."""
+    return Closed(
+        rows=concat([first.rows, then.rows]),
+        rejected=[*first.rejected, *then.rejected],
+        sessions=first.sessions + then.sessions,
+        revised=first.revised + then.revised,
+        out_of_order=first.out_of_order + then.out_of_order,
+    )
 
-    Returns the rows that stay. `at_end` says whether it's the end of the micro-batch: only then a
-    session gives an early row.
+
+def _close_due(
+    program: Program, rows: pa.Table, clocks: BatchClocks, *, at_end: bool
+) -> tuple[pa.Table, Closed]:
     """
-    emission = _due(program, rows, clocks, at_end=at_end)
+    Let the sessions of a group that are due give their rows; return the rows that stay.
+
+    `at_end` says whether it's the end of the micro-batch: only then a session gives an early row.
+    """
+    emission, closed = _due(program, rows, clocks, at_end=at_end), program.none_closed
     if emission is None:
-        return rows
-    now = Closed(program.no_rows)
+        return rows, closed
     if emission.given.num_rows:
         for feature in program.at["context"]:
             emission = feature.context(emission)
-        now = _finished(program, emission.given)
+        closed = _finished(program, emission.given)
         for feature in program.at["emitted"]:
-            now = feature.emitted(emission, now)
+            closed = feature.emitted(emission, closed)
         # Of those given, the ones that close and whose `finish` didn't fail.
         closes = emission.final[emission.gives_row]
-        closes[[*now.failed]] = False
-        closed.append(attrs.evolve(now, sessions=int(closes.sum())))
-    return _retained(program, emission, now)
+        closes[[*closed.failed]] = False
+        closed = attrs.evolve(closed, sessions=int(closes.sum()))
+    return _retained(program, emission, closed), closed
 
 
 def _due(program: Program, rows: pa.Table, clocks: BatchClocks, *, at_end: bool) -> Emission | None:

@@ -134,8 +134,7 @@ class Worker:
         storage = of_layout(self.logic, group, state, now, task_rows)
         chunks = [] if state.hasTimedOut else list(frames)
         with collector_paused():
-            output, stats, due = self._micro_batch(chunks, state, storage, clocks)
-            _arm(spec.clock, due, state, watermark_ms)
+            output, stats = self._micro_batch(chunks, state, storage, clocks)
             numbers = (int(group[0]), *STATS(stats))
             out = row_frames(output, numbers) if self.as_rows else [packed_frame(output, numbers)]
         yield from out
@@ -146,7 +145,7 @@ class Worker:
         state: GroupStateLike,
         storage: GroupRow | PagedBucket,
         clocks: BatchClocks,
-    ) -> tuple[BatchOutput, BucketStats, Mapping[Clock, int]]:
+    ) -> tuple[BatchOutput, BucketStats]:
         logic, seeded, erasing, erased = self.logic, None, None, None
         packs = packs_in(frames, EVENTS_COLUMN, REJECTED_COLUMN)
         arrived, quarantined = unpacked(logic.empty_state.buffered, *packs)
@@ -176,11 +175,12 @@ class Worker:
         outcome = logic.step(memory, events, clocks)
         after = outcome.memory if idle is None else attrs.evolve(outcome.memory, idle=idle)
         stats, due = storage.store(after)
+        _arm(logic.spec.clock, due, state, storage.now.watermark_ms)
         if clocks.watermark_us != BEGINNING_US:
             stats = attrs.evolve(stats, watermark_us=clocks.watermark_us)
         waited = events.num_rows - arrived.num_rows
         output = self._output(arrived.num_rows, quarantined, outcome, waited, erased)
-        return output, stats, due
+        return output, stats
 
     def partition(
         self,

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Final
 
+import attrs
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -31,7 +32,7 @@ def rejected_schema(events: pa.Schema) -> pa.Schema:
     return events.append(pa.field(REASON, pa.string()))
 
 
-def validated(spec: AnySpec, rows: pa.RecordBatch) -> tuple[Mask, pa.Table]:
+def validated(spec: AnySpec, rows: pa.RecordBatch) -> tuple[Mask, pa.Table, pa.Array]:
     """
     Find out which of some rows, named as on the wire, can be events.
 
@@ -40,10 +41,9 @@ def validated(spec: AnySpec, rows: pa.RecordBatch) -> tuple[Mask, pa.Table]:
     its type can't hold. Of the others, those after a silence longer than `max_jump`.
 
     Returns:
-        Which rows can be events, and all rows under `rejected_schema`, with a null for the reason
-        where a row can.
+        Which rows can be events, all rows as events, and the reasons, null where a row can be one.
     """
-    reasons = _Reasons(rows.num_rows)
+    reasons = _Reasons(np.full(rows.num_rows, None), np.ones(rows.num_rows, np.bool_))
     if UNREADABLE_COLUMN in rows.schema.names:
         reasons.take(rows[UNREADABLE_COLUMN])
     time = _time(spec, rows, reasons)
@@ -51,14 +51,14 @@ def validated(spec: AnySpec, rows: pa.RecordBatch) -> tuple[Mask, pa.Table]:
     if spec.inputs.max_jump is not None and reasons.good.any():
         _look_for_jumps(time, spec.inputs.max_jump, reasons)
     arrays.insert(len(spec.key_fields), time)
-    arrays.append(pa.array(reasons.texts, pa.string()))
-    return reasons.good, pa.Table.from_arrays(arrays, schema=rejected_schema(spec.events_schema))
+    events = pa.Table.from_arrays(arrays, schema=spec.events_schema)
+    return reasons.good, events, pa.array(reasons.texts, pa.string())
 
 
 def valid_keys(spec: AnySpec, rows: pa.RecordBatch) -> tuple[Mask, pa.Table, Sequence[str | None]]:
     """Find out which of some rows have a key, as `validated`; return why others have none."""
     columns = [one for one in spec.wire_columns if one.role == "key"]
-    reasons = _Reasons(rows.num_rows)
+    reasons = _Reasons(np.full(rows.num_rows, None), np.ones(rows.num_rows, np.bool_))
     keys = pa.Table.from_arrays(_values(columns, rows, reasons), schema=pa.schema(spec.key_schema))
     return reasons.good, keys, reasons.texts.tolist()
 
@@ -82,12 +82,12 @@ def _path(column: WireColumn) -> str:
     return column.field.name if column.role != "event" else f"event.{column.field.name}"
 
 
+@attrs.define
 class _Reasons:
-    """Why rows are quarantined: the first reason found for each."""
+    """Why rows are quarantined, the first reason found for each; and which aren't."""
 
-    def __init__(self, rows: int) -> None:
-        self.texts: npt.NDArray[np.object_] = np.full(rows, None, np.object_)
-        self.good: Mask = np.ones(rows, np.bool_)
+    texts: npt.NDArray[np.object_]
+    good: Mask
 
     def add(self, rows: Mask, text: str) -> None:
         if rows.any():
@@ -114,7 +114,7 @@ def _time(spec: AnySpec, rows: pa.RecordBatch, reasons: _Reasons) -> pa.Array:
     reasons.add(before, "its event time is before the year 1")
     reasons.add(after, "its event time, or an end counted from it, is after the year 9999")
     if FUTURE_COLUMN in rows.schema.names:
-        future = mask_of(rows[FUTURE_COLUMN])
+        future = rows[FUTURE_COLUMN].fill_null(fill_value=False).to_numpy(zero_copy_only=False)
         reasons.add(future, "its event time is too far in the future")
     return pa.array(times_us, mask=bad).cast(INSTANT)
 

@@ -110,8 +110,9 @@ def row_frames(output: BatchOutput, stats: Sequence[int | None] = ()) -> Iterato
 
 def packed_frame(output: BatchOutput, stats: Sequence[int | None] = ()) -> pd.DataFrame:
     """Return a frame of packed rows; a last row has the counts alone, and the stats."""
-    batches = output.rows.combine_chunks().to_batches()
-    packs = [pack for batch in batches for _, pack in packs_of(batch)]
+    packs = list[bytes]()
+    for batch in output.rows.combine_chunks().to_batches():
+        packs += [pack for _, pack in packs_of(batch)]
     return _frame({ROWS_COLUMN: packs}, [*NUMBERS(output.counts), *stats])
 
 

@@ -74,11 +74,12 @@ class Packer:
         first = {FIRST_COLUMN: pa.int64()} if self.in_time else {}
         kinds = watermark | first | {EVENTS_COLUMN: pa.binary(), REJECTED_COLUMN: pa.binary()}
         for rows in _joined(batches):
-            good, everything = validated(self.spec, rows)
-            groups, events = pa.table(rows.select(self.group)), everything.drop_columns([REASON])
+            good, events, reasons = validated(self.spec, rows)
+            groups = pa.table(rows.select(self.group))
             if not good.all():
                 bad = pa.array(~good)
-                of_packs, packs, _ = packed_by_group(groups.filter(bad), everything.filter(bad))
+                rejected = events.append_column(REASON, reasons).filter(bad)
+                of_packs, packs, _ = packed_by_group(groups.filter(bad), rejected)
                 yield packed_rows(of_packs, kinds, {REJECTED_COLUMN: packs})
                 groups, events = groups.filter(pa.array(good)), events.filter(pa.array(good))
             if not events.num_rows:
@@ -96,9 +97,11 @@ def packed_rows(
     groups: pa.Table, kinds: Mapping[str, pa.DataType], columns: Mapping[str, pa.Array]
 ) -> pa.RecordBatch:
     """Return rows of groups with columns of some of these kinds, and nulls in the others."""
-    rows = {name: groups[name].combine_chunks() for name in groups.column_names}
-    rows |= {name: pa.nulls(groups.num_rows, kind) for name, kind in kinds.items()}
-    return pa.RecordBatch.from_pydict(rows | {**columns})
+    rows = groups
+    for name, kind in kinds.items():
+        column = columns[name] if name in columns else pa.nulls(groups.num_rows, kind)
+        rows = rows.append_column(name, column)
+    return whole_batch(rows)
 
 
 def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -186,8 +189,9 @@ def packs_in(frames: Iterable[pd.DataFrame], *names: str) -> list[list[Pack]]:
         # pandas takes longer to find a column by its name than to return a few rows as they are.
         values, columns = frame.to_numpy(object), list(frame.columns)
         for found, name in zip(packs, names, strict=True):
-            column = values[:, columns.index(name)]
-            found += [pack for pack in column if isinstance(pack, bytes)]
+            for pack in values[:, columns.index(name)]:
+                if isinstance(pack, bytes):
+                    found.append(pack)
     return packs
 
 

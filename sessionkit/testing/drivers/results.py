@@ -9,7 +9,6 @@ import attrs
 import pandas as pd
 import pyarrow as pa
 
-from sessionkit._arrays import whole
 from sessionkit._engine.counts import COUNTED, Counts
 from sessionkit._engine.wire.outbound import ROWS_COLUMN
 from sessionkit._engine.wire.packing import joined_packs, packs_in
@@ -209,9 +208,10 @@ class Output(NamedTuple):
 def read_output(spec: AnySpec, frames: Iterable[pd.DataFrame]) -> Output:
     """Return the frames of a worker as typed objects, and the sum of their counts."""
     frames = list(frames)
-    counts = Counts()
-    for counted in [found for frame in frames for found in frame[COUNTS_COLUMN].dropna()]:
-        counts += Counts(**dict(zip(COUNTED, counted, strict=False)))
+    found = [numbers for frame in frames for numbers in frame[COUNTS_COLUMN].dropna()]
+    # Of two groups with [1, 5, ..] and [2, 0, ..]: [3, 5, ..]; the stats after them don't count.
+    sums: dict[str, Any] = dict(zip(COUNTED, map(sum, zip(*found, strict=False)), strict=False))
+    counts = Counts(**sums)
     output = Output([], [], counts, [])
     keys = key_class(tuple(spec.keys))
     for row in _output_rows(spec, frames):
@@ -280,7 +280,7 @@ def _output_rows(spec: AnySpec, frames: Iterable[pd.DataFrame]) -> list[Row]:
     of_event = codec_of(spec.event).type.fields if "event" in table.column_names else ()
     if not of_event:
         return [{**row, "event": {}} for row in rows]
-    events = _rows(of_event, whole(table["event"]).flatten())
+    events = _rows(of_event, table["event"].combine_chunks().flatten())
     return [{**row, "event": event} for row, event in zip(rows, events, strict=True)]
 
 

@@ -18,7 +18,7 @@ from then on, and its next row supersedes the one that is out, as it does those 
 it has swallowed.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, ClassVar, Final
 
@@ -178,51 +178,76 @@ class Revisions(Feature):
     def context(self, emission: Emission) -> Emission:
         """Add the number of each row, whether it's final, and which ids it replaces."""
         given = emission.given
-        given = replaced(given, {"revision": pa.array(numbers_in(given, "revision") + 1)})
-        is_final = pa.array(emission.is_final)
-        given = given.append_column("is_final", is_final)
-        return attrs.evolve(emission, given=given.append_column("supersedes", _superseded(given)))
+        revisions, shown = numbers_in(given, "revision") + 1, whole(given["shown"])
+        starts, salts = micros(given["start"]), numbers_in(given, SALT.name)
+        # A salt stands behind the start that it belongs to. Of two sessions, the first with a row
+        # of a start and a salt, the second with two rows: out [s0, salt, s1, s2], owners [0, 0, 1,
+        # 1], and after [salt, 0, 0, 0].
+        out, owners = micros(shown.flatten()), shown.value_parent_indices().to_numpy()
+        is_salt = out >= FIRST_SALT
+        after = np.append(np.where(is_salt, out, 0)[1:], np.int64(0))
+        owners, out, out_salts = owners[~is_salt], out[~is_salt], after[~is_salt]
+        # Rows of other ids than the session's own.
+        other = (out != starts[owners]) | (out_salts != salts[owners])
+        ids: list[str] = []
+        if other.any():
+            keys = [column.take(pa.array(owners[other])) for column in key_columns(given)]
+            ids = session_ids(keys, out[other], out_salts[other])
+        sizes = np.bincount(owners[other], minlength=given.num_rows)
+        given = given.drop_columns("revision").append_column("revision", pa.array(revisions))
+        given = given.append_column("is_final", pa.array(emission.is_final))
+        supersedes = lists_of(pa.array(ids, pa.string()), sizes)
+        return attrs.evolve(emission, given=given.append_column("supersedes", supersedes))
 
     def row_columns(self, given: pa.Table) -> Mapping[str, pa.Array]:
-        return {name: whole(given[name]) for name in ("revision", "is_final", "supersedes")}
+        return {name: given[name] for name in ("revision", "is_final", "supersedes")}
 
     def emitted(self, emission: Emission, closed: Closed) -> Closed:
         """Note which rows are out; a session that has some can't take them back."""
-        given = emission.given
-        shows = np.zeros(given.num_rows, np.bool_)
-        shows[np.asarray(closed.places, np.int64)] = True
+        given, number = emission.given, emission.given.num_rows
+        shown, starts = whole(given["shown"]), micros(given["start"])
+        salts, owners = numbers_in(given, SALT.name), shown.value_parent_indices().to_numpy()
+        replaces = numbers_in(given, "revision") > 1
+        replaces |= whole(given["supersedes"]).value_lengths().to_numpy(zero_copy_only=False) > 0
+        places = np.asarray(closed.places, np.int64)
+        shows = np.zeros(number, np.bool_)
+        shows[places] = True
+        # Of two sessions, the second gives a row now: what was out for the first stays, and the
+        # second has its own start, then its salt. The sort is stable, so a salt stays behind its
+        # start.
+        stays, has_salt = ~shows[owners], shows & (salts > 0)
+        out = [micros(shown.flatten())[stays], starts[shows], salts[has_salt]]
+        owned = np.concatenate([owners[stays], np.flatnonzero(shows), np.flatnonzero(has_salt)])
+        order, sizes = np.argsort(owned, kind="stable"), np.bincount(owned, minlength=number)
         stored = {
             "closed": pa.array(emission.is_final),
-            "shown": _shown(given, shows),
-            "revision": whole(given["revision"]),
-            "pending": pa.array(np.zeros(given.num_rows, np.int64)),
+            "shown": lists_of(instants(np.concatenate(out)[order]), sizes),
+            "revision": given["revision"],
+            "pending": pa.array(np.zeros(number, np.int64)),
         }
         if self.waits_us is not None:
             next_us = self._now_us(emission.clocks) + self.waits_us
-            stored["next_row"] = pa.array(np.full(given.num_rows, next_us))
-        closed = attrs.evolve(closed, stored={**closed.stored, **stored})
-        closed = attrs.evolve(closed, revised=_revised(closed.rows))
-        vanished = self._vanished(given, shows, closed)
-        if not vanished:
+            stored["next_row"] = pa.array(np.full(number, next_us))
+        revised, stored = int(replaces[places].sum()), {**closed.stored, **stored}
+        closed = attrs.evolve(closed, stored=stored, revised=revised)
+        had_rows = np.bincount(owners, minlength=number) > 0
+        had_rows[[*closed.failed]] = False
+        vanished = had_rows & ~shows
+        if not vanished.any() or self.spec.finish is None:
             return closed
+        failures = self._vanished(self.spec.finish, given, np.flatnonzero(vanished))
         named = given.append_column("session_id", pa.array(ids_of(given)))
-        failures = Rejected.with_failures("failed_output", vanished, named)
+        failed_output = Rejected.with_failures("failed_output", failures, named)
         return attrs.evolve(
             closed,
-            failed=[*closed.failed, *vanished],
-            rejected=[*closed.rejected, *failures],
+            failed=[*closed.failed, *failures],
+            rejected=[*closed.rejected, *failed_output],
         )
 
-    def _vanished(self, given: pa.Table, shows: Mask, closed: Closed) -> dict[int, Failure]:
+    def _vanished(
+        self, finish: Callable[..., Any], given: pa.Table, places: Numbers
+    ) -> dict[int, Failure]:
         """Return why sessions fail that have emitted rows, but whose `finish` returned none now."""
-        if (finish := self.spec.finish) is None:
-            return {}
-        out = whole(given["shown"]).value_lengths().to_numpy(zero_copy_only=False) > 0
-        out &= ~shows
-        out[[*closed.failed]] = False
-        if not out.any():
-            return {}
-        places = np.flatnonzero(out)
         what = f"`finish` ({name_of(finish)}) returned no row for a session that has rows"
         hint = "return a row for it too, with a field that says so"
         keys = decode_keys(self.spec, given.take(pa.array(places)))
@@ -235,52 +260,5 @@ class Revisions(Feature):
         return failures
 
 
-def _revised(rows: pa.Table) -> int:
-    """Count the rows that replace earlier ones."""
-    others = whole(rows["supersedes"]).value_lengths().to_numpy(zero_copy_only=False)
-    return int(((numbers_in(rows, "revision") > 1) | (others > 0)).sum())
-
-
 def _span_us(span: timedelta | None) -> int | None:
     return None if span is None else span_us(span)
-
-
-def _superseded(given: pa.Table) -> pa.Array:
-    """Return the ids of the rows that are out, but for a session's own."""
-    owners, starts, salts = _shown_of(given)
-    other = (starts != micros(given["start"])[owners]) | (
-        salts != numbers_in(given, SALT.name)[owners]
-    )
-    ids: list[str] = []
-    if other.any():
-        keys = [column.take(pa.array(owners[other])) for column in key_columns(given)]
-        ids = session_ids(keys, starts[other], salts[other])
-    sizes = np.bincount(owners[other], minlength=given.num_rows)
-    return lists_of(pa.array(ids, pa.string()), sizes)
-
-
-def _shown_of(sessions: pa.Table) -> tuple[Numbers, Numbers, Numbers]:
-    """Return the ids of emitted rows: the places of their sessions, their starts and salts."""
-    shown = whole(sessions["shown"])
-    out, owners = micros(shown.flatten()), shown.value_parent_indices().to_numpy()
-    # A salt stands behind the start that it belongs to. Of two sessions, the first with a row of a
-    # start and a salt, the second with two rows: out [s0, salt, s1, s2], owners [0, 0, 1, 1], and
-    # after [salt, 0, 0, 0]; what isn't a salt is returned.
-    is_salt = out >= FIRST_SALT
-    after = np.append(np.where(is_salt, out, 0)[1:], np.int64(0))
-    return owners[~is_salt], out[~is_salt], after[~is_salt]
-
-
-def _shown(sessions: pa.Table, shows: Mask) -> pa.Array:
-    """Return the starts of emitted rows: only its own for a session that has given one."""
-    shown, salts = whole(sessions["shown"]), numbers_in(sessions, SALT.name)
-    owners, out = shown.value_parent_indices().to_numpy(), micros(shown.flatten())
-    # Of two sessions, the second gives a row now: what was out for the first stays, and the second
-    # has its own start, then its salt. The sort is stable, so a salt stays behind its start.
-    stays, has_salt = ~shows[owners], shows & (salts > 0)
-    places = [owners[stays], np.flatnonzero(shows), np.flatnonzero(has_salt)]
-    values = [out[stays], micros(sessions["start"])[shows], salts[has_salt]]
-    owned = np.concatenate(places)
-    order = np.argsort(owned, kind="stable")
-    sizes = np.bincount(owned, minlength=len(shows))
-    return lists_of(instants(np.concatenate(values)[order]), sizes)
