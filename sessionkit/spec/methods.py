@@ -8,16 +8,13 @@ from typing import Any, Generic, Literal, Protocol, Required, TypeAlias, TypedDi
 
 from sessionkit._instants import Duration
 from sessionkit.errors import SpecError, with_hint
-from sessionkit.spec.base import OnError, Order
+from sessionkit.spec.base import E, OnError, Order, R, S
 from sessionkit.spec.functions import FinishMethod
 from sessionkit.spec.memory import Memory
 from sessionkit.spec.options import Inputs, Lateness, Results, Storage
 from sessionkit.timeouts import EventTimeGap, SessionRules
 from sessionkit.typing import FinishResult, Record
 
-E = TypeVar("E", bound=Record)
-S = TypeVar("S", bound=Record)
-R = TypeVar("R", bound=Record)
 E_contra = TypeVar("E_contra", bound=Record, contravariant=True)
 S_contra = TypeVar("S_contra", bound=Record, contravariant=True)
 R_co = TypeVar("R_co", bound=Record, covariant=True)

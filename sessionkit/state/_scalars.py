@@ -348,11 +348,7 @@ class TimedeltaType(FieldType):
     arrow: ClassVar = pa.duration("us")
     exact: ClassVar = frozenset({timedelta})
     form: ClassVar = "timedelta"
-    facts: ClassVar = Facts(
-        annotation=timedelta,
-        columns=frozenset({"DayTimeInterval"}),
-        tag=b"u",
-    )
+    facts: ClassVar = Facts(annotation=timedelta, columns=frozenset({"DayTimeInterval"}), tag=b"u")
 
     def coerce(self, value: Any, path: str) -> timedelta:
         """Accept timedeltas, and those of pandas in whole microseconds."""

@@ -10,11 +10,7 @@ from sessionkit import SessionRules, SessionSpec, SpecError
 from sessionkit.testing import SessionDriver
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
-RULES: dict[str, Any] = {
-    "keys": {"user": str},
-    "event_time": "ts",
-    "watermark_delay": "10 minutes",
-}
+RULES: dict[str, Any] = {"keys": {"user": str}, "event_time": "ts", "watermark_delay": "10 minutes"}
 
 
 @attrs.frozen

@@ -228,10 +228,7 @@ def test_a_session_of_the_engine_is_the_same_value() -> None:
         ({"gap": gap_of, "timeout": None}, ["gap_of", 'max_gap="1 hour"']),
         ({"timeout": EventTimeGap(lambda: HALF_HOUR, max_gap="1h")}, ["`gap`", "gap(event)"]),  # type: ignore[misc,arg-type]
         ({"logic": folded(merge=None)}, ["`merge` is missing", 'order="event_time"']),
-        (
-            {"inputs": {"nulls": "refuse"}},
-            ["`inputs`", "{'nulls': 'refuse'}", "Inputs("],
-        ),
+        ({"inputs": {"nulls": "refuse"}}, ["`inputs`", "{'nulls': 'refuse'}", "Inputs("]),
         ({"lateness": Lateness(late_events="process")}, ["`late_events`", "StatefulSpec"]),
         (
             {"lateness": Lateness(judged_by="session"), "order": "event_time"},

@@ -114,8 +114,7 @@ def test_what_cannot_be_called_is_refused(value: object, kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "function",
-    [update_later, functools.partial(update_later), updates_later, AsyncCounter()],
+    "function", [update_later, functools.partial(update_later), updates_later, AsyncCounter()]
 )
 def test_whatever_is_asynchronous_is_refused(function: Any) -> None:
     """The engine calls functions plainly, so a coroutine would never run."""
@@ -184,8 +183,7 @@ def by_name(event, state):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN2
 
 
 @pytest.mark.parametrize(
-    ("swapped", "shown"),
-    [(by_class, "(first: View, second: Visit)"), (by_name, "(event, state)")],
+    ("swapped", "shown"), [(by_class, "(first: View, second: Visit)"), (by_name, "(event, state)")]
 )
 def test_parameters_in_another_order_are_refused(swapped: Any, shown: str) -> None:
     """Annotations say the order; where there are none, the names do."""
