@@ -9,9 +9,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from sessionkit._instants import Duration, duration_of, span_us
-from sessionkit.errors import SchemaError, SpecError, with_hint
-from sessionkit.spec.base import MILLISECOND
+from sessionkit._instants import span_us
+from sessionkit.errors import SchemaError, with_hint
 from sessionkit.state._collections import inner_type
 from sessionkit.state._types import FieldType, key_form
 
@@ -119,12 +118,3 @@ def near(name: str, names: Sequence[str]) -> str:
         return f'move it to the top level first: withColumn("{child}", col("{name}"))'
     close = get_close_matches(name, names, n=1)
     return f"write `{close[0]}`" if close else "rename a column, or select it"
-
-
-def whole_milliseconds(value: Duration, name: str, *, zero_allowed: bool = False) -> timedelta:
-    """Parse a duration that Spark counts in whole milliseconds."""
-    span = duration_of(value, name, zero_allowed=zero_allowed)
-    if span % MILLISECOND:
-        found = f"`{name}` must be whole milliseconds, found {value!r}: Spark drops the rest"
-        raise SpecError(with_hint(found, "round it up, such as '1 millisecond'"))
-    return span

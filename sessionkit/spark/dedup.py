@@ -13,8 +13,9 @@ from pyspark.sql.window import WindowSpec
 from sessionkit._instants import Duration, duration_text, span_us
 from sessionkit.arguments import explains
 from sessionkit.errors import SchemaError, SpecError, with_hint
-from sessionkit.spark._columns import check_key_and_time, column, whole_milliseconds
+from sessionkit.spark._columns import check_key_and_time, column
 from sessionkit.spark.watermarks import Watermark, declare_watermark, declared_watermarks
+from sessionkit.spec.base import whole_milliseconds
 
 __all__ = [
     "Deduplication",

@@ -12,7 +12,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from sessionkit._instants import Duration
 from sessionkit.arguments import explains
 from sessionkit.errors import SpecError, StateMismatchError, with_hint
-from sessionkit.spark._columns import A_STREAM, check_frame, whole_milliseconds
+from sessionkit.spark._columns import A_STREAM, check_frame
 from sessionkit.spark._logs import Logs, check_logs, query_id_of
 from sessionkit.spark._plan import PlanNode, plan_of
 from sessionkit.spark._settings import log_advice, tuned
@@ -35,7 +35,7 @@ from sessionkit.spark.sinks.values import (
     MemoryTable,
     StreamSink,
 )
-from sessionkit.spec.base import MILLISECOND, AnySpec, check_kind
+from sessionkit.spec.base import MILLISECOND, AnySpec, check_kind, whole_milliseconds
 
 Trigger: TypeAlias = Duration | Literal["availableNow"]
 Option: TypeAlias = str | int | float | bool

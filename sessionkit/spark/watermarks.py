@@ -23,7 +23,6 @@ from sessionkit.spark._columns import (
     check_frame,
     is_future,
     sql_name,
-    whole_milliseconds,
 )
 from sessionkit.spark.jobs.checks import WATERMARK_METADATA
 from sessionkit.spark.progress import (
@@ -36,7 +35,7 @@ from sessionkit.spark.progress import (
     total,
     watermark_in,
 )
-from sessionkit.spec.base import MILLISECOND
+from sessionkit.spec.base import MILLISECOND, whole_milliseconds
 
 __all__ = [
     "Policy",

@@ -27,11 +27,11 @@ from sessionkit.spark._columns import (
     check_key_and_time,
     column,
     sql_name,
-    whole_milliseconds,
 )
 from sessionkit.spark._plan import plan_of
 from sessionkit.spark.sinks import OutputMode
 from sessionkit.spark.watermarks import declare_watermark, declared_watermarks
+from sessionkit.spec.base import whole_milliseconds
 
 __all__ = [
     "UnboundedStateWarning",

@@ -62,12 +62,17 @@ EXAMPLES: Final = {
 """What to write for the arguments that are missing."""
 
 
-def read_watermark_delay(value: Duration) -> timedelta:
-    span = duration_of(value, "watermark_delay", zero_allowed=True)
+def whole_milliseconds(value: Duration, name: str, *, zero_allowed: bool = False) -> timedelta:
+    """Parse a duration that Spark counts in whole milliseconds."""
+    span = duration_of(value, name, zero_allowed=zero_allowed)
     if span % MILLISECOND:
-        found = f"`watermark_delay` must be whole milliseconds, found {span}"
-        raise SpecError(with_hint(found, "Spark's watermark counts in milliseconds: round it"))
+        found = f"`{name}` must be whole milliseconds, found {value!r}: Spark drops the rest"
+        raise SpecError(with_hint(found, "round it up, such as '1 millisecond'"))
     return span
+
+
+def read_watermark_delay(value: Duration) -> timedelta:
+    return whole_milliseconds(value, "watermark_delay", zero_allowed=True)
 
 
 def read_timeout(value: TimeoutPolicy | SessionRules | Duration | None) -> Any:
