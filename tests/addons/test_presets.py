@@ -1,7 +1,6 @@
 """The presets: which sessions each makes, and GA4's engaged ones."""
 
 import inspect
-import json
 from datetime import datetime, timedelta
 from random import Random
 from typing import Any
@@ -10,9 +9,8 @@ import attrs
 import pyarrow.compute as pc
 import pytest
 
-from sessionkit import Session, SessionRules, SessionSpec, SpecError, StateMismatchError
+from sessionkit import SessionRules, SessionSpec, SpecError, StateMismatchError
 from sessionkit import aggregates as agg
-from sessionkit._engine.shell.storage import logic_of
 from sessionkit.addons import presets
 from sessionkit.testing import SessionDriver, at, minutes, seconds
 
@@ -282,38 +280,6 @@ def test_a_preset_may_be_changed_field_by_field() -> None:
         attrs.evolve(presets.posthog(), midnight="Mars/Olympus")
 
 
-@attrs.define
-class Visit:
-    """A state by functions that knows what makes a session engaged."""
-
-    views: int = 0
-    buys: int = 0
-    events: int = 0
-
-    def update(self, event: View) -> None:
-        self.events += 1
-        self.views += event.kind == "view"
-        self.buys += event.kind == "buy"
-
-    def merge(self, other: "Visit") -> None:
-        self.events += other.events
-        self.views += other.views
-        self.buys += other.buys
-
-    def finish(self, session: Session) -> "Engaged":
-        lasted = session.end - session.start - HALF
-        engaged = lasted > seconds(10) or self.views >= 2 or self.buys > 0
-        return Engaged(self.events, engaged)
-
-
-@attrs.frozen
-class Engaged:
-    """The row of a session by functions."""
-
-    events: int
-    engaged: bool
-
-
 @pytest.mark.parametrize(
     ("events", "expected"),
     [
@@ -326,16 +292,11 @@ class Engaged:
     ],
 )
 def test_engaged_sessions(events: list[tuple[int, str]], expected: bool) -> None:
-    """By the aggregate and by functions: longer than ten seconds, a key event, or two views."""
+    """Longer than ten seconds, a key event, or two views."""
     engaged = presets.ga4_engaged(page_view=IS_VIEW, key_event=IS_KEY)
-    functions = SessionSpec.of(
-        Visit, keys={"user": str}, event_time="ts", timeout=presets.ga4(), watermark_delay="1m"
-    )
     views = [(seconds(time), View(kind)) for time, kind in events]
-
-    for spec in (spec_of(presets.ga4(), engaged=engaged), functions):
-        (row,) = rows_of(spec, views)
-        assert expected == row.result.engaged
+    (row,) = rows_of(spec_of(presets.ga4(), engaged=engaged), views)
+    assert expected == row.result.engaged
 
 
 def test_what_makes_a_session_engaged_may_be_set() -> None:
@@ -373,18 +334,6 @@ def test_the_time_may_change_over_a_checkpoint_and_the_parts_may_not() -> None:
             (session,) = again.open_sessions()
             shown.append(session.state.engaged)
     assert [True, False] == shown
-
-
-def test_what_a_checkpoint_remembers_of_engaged_sessions() -> None:
-    """Checkpoints written before `holds` was public have the same columns and the same text."""
-    engaged = presets.ga4_engaged(page_view=IS_VIEW, key_event=IS_KEY)
-    spec = spec_of(presets.ga4(), engaged=engaged)
-
-    identity = json.loads(logic_of(spec).program.identity)
-
-    parts = ["engaged.lasted", "engaged.page_views", "engaged.key_events"]
-    assert f"engaged({', '.join(parts)}), None" == identity["aggregates"]["engaged"]
-    assert set(parts) == identity["state"].keys()
 
 
 def test_every_preset_names_its_source() -> None:

@@ -101,12 +101,6 @@ def test_a_closed_session_has_nothing_to_go() -> None:
     assert at("10:35") == session.closes == session.end == found.watermark
 
 
-def test_an_event_joins_two_open_sessions() -> None:
-    """What was two sessions is one, with the events of both."""
-    (session,) = explain_session(visits, "ann", pages("10:00", "10:35", "10:20")).sessions
-    assert [at("10:00"), at("10:20"), at("10:35")] == [time for time, _ in session.events]
-
-
 @pytest.mark.parametrize(
     ("expected", "rules", "events"),
     [
@@ -245,32 +239,6 @@ def test_what_is_rejected_of_other_keys_is_not_told() -> None:
 
 
 # -- words and the picture in text -------------------------------------------------------------
-
-
-def test_the_whole_text() -> None:
-    """The sessions, what came late, and the run to scale."""
-    arrived = pages("10:00", "10:12", "10:05", "11:05", "10:20", "11:25")
-    assert TEXT == str(explain_session(visits, "ann", arrived))
-
-
-TEXT = """\
-2 sessions of 'ann', 1 of them open; the watermark is at 11:15 (times in UTC)
-closed  from 10:00, over at 10:42, by `gap`: no event for 30 minutes
-        3 events: 10:00, 10:05, 10:12
-open    from 11:05, would be over at 11:55, by `gap`: no event for 30 minutes
-        2 events: 11:05, 11:25
-        it closes once the watermark gets there, which has 40 minutes to go
-        an event at 12:05, of any key, moves it there: the watermark delay is 10 minutes
-late    10:20, its own window is over: event time + gap is at or before the watermark
-        the watermark was at 10:55 when it came
-
-2026-01-01  10:00          10:30           11:00          11:30
-            |--------------|---------------|--------------|-------------
-'ann'       o  o  o   x                      o          o
-            [=====================)                                       closed 10:00 to 10:42, gap
-                                             [-------------------------)  open 11:05 to 11:55, gap
-watermark  < ^                          ^         ^                       11:15
-o event (2..9, + several)  . waiting  x rejected  [==) closed  [--) open  ^ clock  < > outside"""
 
 
 def test_without_events_there_is_only_a_sentence() -> None:

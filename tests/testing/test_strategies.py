@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from math import isnan
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 import attrs
 import pytest
@@ -14,7 +14,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject, SearchStrategy
 
-from sessionkit import DecimalType, EventTimeGap, FieldTypeError, Functions, Session, SessionSpec
+from sessionkit import DecimalType, FieldTypeError, SessionSpec
 from sessionkit.state._codec import codec_of
 from sessionkit.testing import SessionDriver
 from sessionkit.testing.strategies import Arrival, cuts, objects_of, timelines
@@ -37,39 +37,17 @@ class Reading:
 
 @attrs.define
 class Sum:
-    total: float
+    total: float = 0.0
+
+    def update(self, event: Reading) -> None:
+        self.total += event.value
+
+    def merge(self, other: "Sum") -> None:
+        self.total += other.total
 
 
-def create(key: Any, event: Reading) -> Sum:
-    return Sum(event.value)
-
-
-def update(state: Sum, event: Reading) -> Sum:
-    return Sum(state.total + event.value)
-
-
-def merge(left: Sum, right: Sum) -> Sum:
-    return Sum(left.total + right.total)
-
-
-def finish(session: Session, state: Sum) -> Sum:
-    return state
-
-
-SPEC = SessionSpec(
-    keys={"site": int, "sensor": str},
-    event_time="at",
-    logic=Functions(
-        event=Reading,
-        state=Sum,
-        result=Sum,
-        create=create,
-        update=update,
-        merge=merge,
-        finish=finish,
-    ),
-    timeout=EventTimeGap(GAP),
-    watermark_delay=DELAY,
+SPEC = SessionSpec.of(
+    Sum, keys={"site": int, "sensor": str}, event_time="at", gap=GAP, watermark_delay=DELAY
 )
 
 

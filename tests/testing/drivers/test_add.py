@@ -163,18 +163,6 @@ def test_a_duration_that_no_column_can_hold_is_refused(span: timedelta) -> None:
         driver.add("ann", at("10:00"), Pause(LONGEST, [LONGEST, span]))
 
 
-def test_the_longest_duration_comes_back() -> None:
-    """All 64 bits of microseconds are there."""
-    driver = SessionDriver(pauses)
-    driver.add("ann", at("10:00"), Pause(LONGEST, [-LONGEST]))
-    driver.run_batch()
-    driver.advance_watermark_to(at("12:00"))
-    driver.run_batch()
-
-    (found,) = driver.take_results()
-    assert (LONGEST, [-LONGEST]) == (found.took, found.others)
-
-
 @pytest.mark.parametrize("span", [timedelta.max, timedelta(days=2_921_940)])
 def test_a_processing_time_after_the_year_9999_is_refused(span: timedelta) -> None:
     """The clock stays where it was."""
