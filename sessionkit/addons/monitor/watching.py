@@ -47,12 +47,13 @@ def _span(seconds: float) -> str:
     return f"{'-' if seconds < 0 else ''}{timedelta(seconds=round(abs(seconds)))}"
 
 
-def _bytes(size: float) -> str:
-    return decimal(int(size))
-
-
 _count: Final = "{:,.0f}".format
 _rate: Final = "{:,.1f} /s".format
+
+
+def _size(size: float) -> str:
+    return decimal(int(size))
+
 
 SHOWN: Final[dict[str, list[tuple[str, str, Callable[[float], str]]]]] = {
     "rates": [
@@ -80,10 +81,10 @@ SHOWN: Final[dict[str, list[tuple[str, str, Callable[[float], str]]]]] = {
         ("dropped by Spark", "dropped_total", _count),
     ],
     "state": [
-        ("stored", "stored_bytes", _bytes),
-        ("largest bucket", "largest_bucket_bytes", _bytes),
+        ("stored", "stored_bytes", _size),
+        ("largest bucket", "largest_bucket_bytes", _size),
         ("largest to mean", "bucket_skew_ratio", "{:.2f}".format),
-        ("memory of Spark", "state_bytes", _bytes),
+        ("memory of Spark", "state_bytes", _size),
     ],
     "last batch": [("took", "batch_seconds", "{:.2f} s".format)],
 }
@@ -106,11 +107,11 @@ def _panel(name: str, reading: Reading, rates: Sequence[float]) -> Panel:
     sections = [_section(title, reading, more.get(title, ())) for title in SHOWN]
     for left, right in zip(sections[::2], sections[1::2], strict=True):
         grid.add_row(left, right)
-    state, color = (
-        ("running", "green") if reading.get(f"{PREFIX}query_active") else ("stopped", "dim")
-    )
+    state, color = "stopped", "dim"
     if reading.get(f"{PREFIX}query_failed"):
         state, color = "failed", "red"
+    elif reading.get(f"{PREFIX}query_active"):
+        state, color = "running", "green"
     batches = _shown(reading, "batches_total", _count)
     title = f"[bold]{escape(printable(name))}[/]  [{color}]{state}[/]  {batches} micro-batches"
     return Panel(grid, title=title, title_align="left", border_style=color)
@@ -122,10 +123,12 @@ def _section(title: str, reading: Reading, more: Iterable[tuple[str, str]]) -> T
     table = Table(box=None, expand=True, padding=(0, 1, 0, 0), header_style=style)
     table.add_column(title, no_wrap=True)
     table.add_column("", justify="right", no_wrap=True)
+    events = reading.get(f"{PREFIX}events_total")
     for label, metric, form in SHOWN[title]:
-        value = _shown(reading, metric, form)
-        share = _share(reading, metric) if is_rejected else ""
-        table.add_row(Text(label), Text(value + share, "dim" if value == UNKNOWN else ""))
+        value, found = _shown(reading, metric, form), reading.get(PREFIX + metric)
+        if is_rejected and found and events:
+            value += f"  {100 * found / events:.2f} %"
+        table.add_row(Text(label), Text(value, "dim" if value == UNKNOWN else ""))
     for label, text in more:
         table.add_row(Text(label), Text(text))
     return table
@@ -134,11 +137,6 @@ def _section(title: str, reading: Reading, more: Iterable[tuple[str, str]]) -> T
 def _shown(reading: Reading, metric: str, form: Callable[[float], str]) -> str:
     found = reading.get(PREFIX + metric)
     return UNKNOWN if found is None else form(found)
-
-
-def _share(reading: Reading, metric: str) -> str:
-    events, found = reading.get(f"{PREFIX}events_total"), reading.get(PREFIX + metric)
-    return f"  {found / events:.2%}".replace("%", " %") if found and events else ""
 
 
 def _parts(reading: Reading) -> Iterator[tuple[str, str]]:

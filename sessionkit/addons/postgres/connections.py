@@ -10,7 +10,7 @@ import psycopg
 from psycopg import Connection
 from psycopg.conninfo import conninfo_to_dict
 
-from sessionkit.addons.postgres.sink import Postgres, check_readable, unreadable
+from sessionkit.addons.postgres.sink import Postgres, check_readable, dsn_error
 
 Result = TypeVar("Result")
 
@@ -40,9 +40,9 @@ def connected(dsn: str | Callable[[], str]) -> Connection[Any]:
     try:
         settings = conninfo_to_dict(text)
     except psycopg.ProgrammingError:
-        raise unreadable() from None
+        raise dsn_error() from None
     if not str(settings.get("port") or 0).replace(",", "").isdigit():
-        raise unreadable()
+        raise dsn_error()
     others: Any = {name: value for name, value in SETTINGS.items() if name not in settings}
     return psycopg.connect(text, **others)
 

@@ -116,7 +116,7 @@ class Postgres:
         check_extra("postgres", "psycopg", "the sink Postgres")
         from sessionkit.addons.postgres import writer  # noqa: PLC0415 (an extra)
 
-        writer.check_columns(self, rows.schema)
+        writer.check_storable(self, rows.schema)
         return writer.PostgresWriter(self, upsert, rows.name)
 
 
@@ -133,10 +133,10 @@ def check_readable(dsn: str) -> None:
     """Check that PostgreSQL doesn't take a part of the password for something else, and show it."""
     uri = URI.match(dsn)
     if uri and (uri[1].count("@") > 1 or "@" in uri[1].partition("/")[2]):
-        raise unreadable()
+        raise dsn_error()
 
 
-def unreadable() -> SpecError:
+def dsn_error() -> SpecError:
     """Return the error for a text by which nobody can connect, without the text."""
     found = "PostgreSQL can't read `dsn`, which isn't shown here: it may have a password"
     hint = (

@@ -19,7 +19,6 @@ ATTEMPT: Final = "sessionkit_attempt"
 """The column of a staging table that says which attempt of which task has copied a row."""
 RANK: Final = "sessionkit_rank"
 LEDGER_MARK: Final = "sessionkit: the last micro-batch of each table of this schema"
-LEDGER_COLUMNS: Final = ("table_name", "query_id", "run_id", "batch_id", "written_at")
 
 SCALARS: Final[dict[type[T.DataType], str]] = {
     T.StringType: "text",
@@ -129,6 +128,7 @@ FROM pg_class WHERE oid = to_regclass(%(name)s)"""
 """`types` has what is below a domain; `unique_by` has what ON CONFLICT takes, where columns of
 INCLUDE follow the `indnkeyatts` of a key."""
 SERVER: Final = "SELECT pg_postmaster_start_time(), current_database()"
+"""What tells a server from others, whatever the name of its host."""
 
 
 def postgres_type(kind: T.DataType, name: str) -> str:
@@ -244,13 +244,6 @@ class Relation:
         found = f"the table {self.name} isn't one that sessionkit has made, and it needs the name"
         raise SpecError(with_hint(found, hint))
 
-    def check_owner(self, statement: str) -> None:
-        """Check that the role may run a statement that changes the table."""
-        if not self.is_ours:
-            found = f"the table {self.name} belongs to another role than {self.role}, which has to"
-            hint = f"let its owner run: {statement.format(self.name)}"
-            raise SpecError(with_hint(f"{found} change it", hint))
-
     def check_may(self, *wanted: str) -> None:
         missing = [one for one in wanted if one not in self.may]
         if missing:
@@ -287,11 +280,6 @@ def place(connection: Connection[Any], sink: Postgres) -> tuple[str, str]:
     return schema, name
 
 
-def identity_of(connection: Connection[Any], table: Target) -> tuple[object, ...]:
-    """Return what tells a table from others, whatever the name of its host."""
-    return (*(connection.execute(SERVER).fetchone() or ()), table.schema, table.name)
-
-
 def check(
     connection: Connection[Any], table: Target, schema: T.StructType
 ) -> tuple[Relation | None, Relation | None, int | None]:
@@ -312,17 +300,17 @@ def _own_ledger(connection: Connection[Any], table: Target) -> Relation | None:
     """Return the ledger, if there is one; it and the staging table have to be ours."""
     ledger = relation(connection, table.ledger)
     if ledger is not None:
-        # A ledger from before there were marks is known by its columns.
-        if {*ledger.types} != {*LEDGER_COLUMNS} or ledger.comment not in {None, LEDGER_MARK}:
+        if ledger.comment != LEDGER_MARK:
             ledger.refuse("give it another name, or take a table in another schema")
-        if ledger.comment is None:
-            ledger.check_owner(f"COMMENT ON TABLE {{}} IS '{LEDGER_MARK}'")
         ledger.check_may("SELECT", "INSERT", "UPDATE")
     staging = None if table.query_id is None else relation(connection, table.staging)
     if staging is not None:
         if staging.comment != table.staging_mark:
             staging.refuse("drop it if nobody needs it, or give it another name")
-        staging.check_owner("DROP TABLE {}")
+        if not staging.is_ours:
+            found = f"the table {staging.name} belongs to another role than {staging.role}, which "
+            hint = f"let its owner run: DROP TABLE {staging.name}"
+            raise SpecError(with_hint(f"{found}has to make it anew", hint))
     return ledger
 
 

@@ -61,7 +61,7 @@ SELECT {shown} FROM (SELECT *, count(*) OVER (PARTITION BY {key}) AS sessionkit_
 WHERE sessionkit_same > 1 ORDER BY {key} LIMIT 2"""
 
 
-def check_columns(sink: Postgres, schema: T.StructType) -> None:
+def check_storable(sink: Postgres, schema: T.StructType) -> None:
     """Check that PostgreSQL has a type for each column, and that no name is the sink's own."""
     for field in schema.fields:
         postgres_type(field.dataType, field.name)
@@ -86,7 +86,8 @@ class PostgresWriter(BatchWriter):
         with connected(self.sink.dsn) as connection:
             table = self._target(connection, query_id)
             *_, last = tables.check(connection, table, rows.schema)
-            identity = tables.identity_of(connection, table)
+            (server,) = connection.execute(tables.SERVER)
+            identity = (*server, table.schema, table.name)
 
         def rewind(number: int) -> str:
             statement = table.sql(tables.REWIND, number=number).as_string(None)
@@ -131,7 +132,7 @@ class PostgresWriter(BatchWriter):
         connection.execute(tables.LOCK)
         table = self._target(connection, batch.query_id, batch.run_id)
         ledger, there, _ = tables.check(connection, table, schema)
-        if ledger is None or ledger.comment is None:
+        if ledger is None:
             connection.execute(table.sql(tables.CREATE_LEDGER))
         if there is None:
             connection.execute(table.create(schema))
@@ -217,13 +218,15 @@ class Copying:
 
 
 def _values(column: pa.Array, as_json: bool) -> Iterator[Any]:  # noqa: FBT001 (mapped)
-    values: list[Any] = column.cast(in_utc(column.type)).to_pylist(maps_as_pydicts="strict")
+    values: list[Any] = column.cast(nullable_in_utc(column.type)).to_pylist(
+        maps_as_pydicts="strict"
+    )
     if not as_json:
         return iter(values)
     return (None if one is None else Jsonb(_plain(one), dumps=DUMPS) for one in values)
 
 
-def in_utc(kind: pa.DataType) -> pa.DataType:
+def nullable_in_utc(kind: pa.DataType) -> pa.DataType:
     """
     Return a type with its instants in UTC, and in which each part may be null.
 
@@ -233,11 +236,11 @@ def in_utc(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_timestamp(kind):
         return pa.timestamp(kind.unit, "UTC")
     if pa.types.is_struct(kind):
-        return pa.struct([pa.field(field.name, in_utc(field.type)) for field in kind])
+        return pa.struct([pa.field(field.name, nullable_in_utc(field.type)) for field in kind])
     if pa.types.is_map(kind):
-        return pa.map_(in_utc(kind.key_type), in_utc(kind.item_type))
+        return pa.map_(nullable_in_utc(kind.key_type), nullable_in_utc(kind.item_type))
     if pa.types.is_list(kind):
-        return pa.list_(pa.field(kind.value_field.name, in_utc(kind.value_type)))
+        return pa.list_(pa.field(kind.value_field.name, nullable_in_utc(kind.value_type)))
     return kind
 
 

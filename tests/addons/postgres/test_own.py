@@ -12,7 +12,7 @@ from pyspark.sql import types as T
 
 from examples import embedded_postgres as server
 from sessionkit.addons.postgres import Postgres
-from sessionkit.addons.postgres.tables import LEDGER_MARK, Target
+from sessionkit.addons.postgres.tables import Target
 from sessionkit.addons.tables import Upsert
 from sessionkit.errors import SinkError, SpecError
 from sessionkit.spark import Routes
@@ -166,26 +166,6 @@ def test_what_an_earlier_run_has_copied_is_cleaned_up(
 
     assert [(0,)] == postgres.rows(COUNT.format(copied["first"]))
     assert [(1,)] == postgres.rows(COUNT.format(copied["second"]))
-
-
-def test_a_ledger_from_before_there_were_marks_is_taken_over(
-    postgres: server.Postgres, spark: SparkSession
-) -> None:
-    """It's known by its columns, and what it says holds."""
-    postgres.run(
-        "CREATE SCHEMA older; CREATE TABLE older.numbers (id bigint);"
-        " CREATE TABLE older.sessionkit_batches (table_name text PRIMARY KEY, query_id text NOT"
-        " NULL, run_id text NOT NULL, batch_id bigint NOT NULL, written_at timestamptz NOT NULL"
-        " DEFAULT now()); INSERT INTO older.sessionkit_batches VALUES ('numbers', 'query', 'r', 5)"
-    )
-    sink = Postgres(postgres.dsn, "older.numbers")
-
-    ledger = checked(sink, "query")
-    assert (True, False) == (ledger.has_from(5), ledger.has_from(6))
-    assert writer_of(sink, ID).is_written(batch_of(spark, number=5))
-    assert not writer_of(sink, ID).is_written(batch_of(spark, number=6))
-    marked = "SELECT obj_description('older.sessionkit_batches'::regclass)"
-    assert [(LEDGER_MARK,)] == postgres.rows(marked)
 
 
 def test_the_ledger_is_where_the_table_is(postgres: server.Postgres, spark: SparkSession) -> None:
