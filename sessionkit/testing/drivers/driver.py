@@ -25,10 +25,11 @@ from sessionkit.testing.drivers.query import (
 )
 from sessionkit.testing.drivers.results import (
     BatchResult,
+    KeyRow,
     Output,
     Rejection,
-    ResultRow,
     SessionEvent,
+    SessionRow,
     frame_of,
     read_output,
     row_order,
@@ -39,7 +40,7 @@ from sessionkit.testing.timeline import MOST_BATCHES, Run
 
 Spec = TypeVar("Spec", bound=AnySpec)
 Event = TypeVar("Event")
-Row = TypeVar("Row", bound=ResultRow)
+Row = TypeVar("Row", bound=SessionRow[Any] | KeyRow[Any])
 Result = TypeVar("Result")
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import attrs
 import pandas as pd
@@ -24,18 +24,6 @@ NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 R_co = TypeVar("R_co", covariant=True)
 AnyRow = TypeVar("AnyRow")
-
-
-class ResultRow(Protocol):
-    """What the rows of both kinds of spec have."""
-
-    @property
-    def key(self) -> Any:
-        """The key."""
-
-    @property
-    def result(self) -> Any:
-        """The row that a function returned."""
 
 
 @attrs.frozen(repr=False)
