@@ -12,7 +12,7 @@ from pyspark.sql import types as T
 from sessionkit._instants import span_us
 from sessionkit.errors import SchemaError, with_hint
 from sessionkit.state._collections import inner_type
-from sessionkit.state._types import FieldType, key_form
+from sessionkit.state._types import FieldType
 
 OF_REJECTED: Final = "sessionkit.of_rejected"
 """What the metadata of a column says that result rows don't have, where its name doesn't."""
@@ -42,7 +42,6 @@ def sql_name(name: str) -> str:
 
 
 def column(name: str) -> Column:
-    """Return a top-level column, whatever characters its name has."""
     return F.col(sql_name(name))
 
 
@@ -51,11 +50,6 @@ def to_wire(name: str, kind: FieldType) -> Column:
     kind = inner_type(kind)
     is_cast = kind.facts is not None and kind.facts.is_cast
     return column(name).cast(kind.sql) if is_cast else column(name)
-
-
-def grouping_form(name: str, kind: FieldType) -> Column:
-    """Return a key column in the form from which Spark makes the number of its bucket."""
-    return F.expr(key_form(kind).made_by.format(sql_name(name)))
 
 
 def is_future(time: Column, skew: timedelta) -> Column:

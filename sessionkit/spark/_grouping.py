@@ -20,7 +20,7 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit._arrays import key_columns, whole
-from sessionkit.spark._columns import grouping_form
+from sessionkit.spark._columns import sql_name
 from sessionkit.spark._settings import PARTITIONS
 from sessionkit.spec.base import AnySpec
 from sessionkit.spec.options import BUCKETS, buckets_for
@@ -47,7 +47,6 @@ def bucket_label(bucket: int) -> int:
 
 
 def label_of(bucket: Column, bucket_count: int) -> Column:
-    """Return the label of each bucket number in a column."""
     labels = F.array(*(F.lit(bucket_label(number)) for number in range(bucket_count)))
     return F.element_at(labels, bucket + F.lit(1))
 
@@ -83,12 +82,14 @@ def with_buckets(spec: A, count: int) -> A:
 
 def bucket_number(spec: AnySpec, bucket_count: int) -> Column:
     """Return the number of the bucket of each row; equal keys of any type of column share one."""
-    forms = [grouping_form(field.name, field.type) for field in spec.key_fields]
+    forms = [
+        F.expr(key_form(field.type).made_by.format(sql_name(field.name)))
+        for field in spec.key_fields
+    ]
     return bucket_of_forms(spec, forms, bucket_count)
 
 
 def bucket_of_forms(spec: AnySpec, forms: Sequence[Column], bucket_count: int) -> Column:
-    """Return the number of the bucket of a key, from the forms of its columns."""
     # Equal decimals of any scale, as numbers or as text, have the same nearest double.
     hashed = [
         form.cast("double") if isinstance(field.type, DecimalType) else form
@@ -98,7 +99,6 @@ def bucket_of_forms(spec: AnySpec, forms: Sequence[Column], bucket_count: int) -
 
 
 def key_forms(spec: AnySpec, rows: pa.Table) -> list[pa.Array]:
-    """Return the key columns of some rows in the forms that are hashed."""
     return [
         _form(field.type, column)
         for field, column in zip(spec.key_fields, key_columns(rows), strict=True)
@@ -113,7 +113,6 @@ def _form(kind: FieldType, column: pa.ChunkedArray) -> pa.Array:
 
 
 def label_of_key(spec: AnySpec, key: pa.Table) -> Column:
-    """Return the label of the bucket of a key, a table of one row."""
     values = [form[0].as_py() for form in key_forms(spec, key)]
     kinds = [key_form(field.type) for field in spec.key_fields]
     forms = [

@@ -146,7 +146,6 @@ def logs_of(path: str, spark: SparkSession) -> Logs:
 
 
 def progress_of(path: str, spark: SparkSession) -> Progress:
-    """Return how far the query of a checkpoint has come."""
     logs = logs_of(path, spark)
     if not logs.offsets:
         raise _no_checkpoint(path)
@@ -160,7 +159,6 @@ def progress_of(path: str, spark: SparkSession) -> Progress:
 
 
 def check_begun(path: str, spark: SparkSession) -> None:
-    """Check that a query has begun at a checkpoint; it needn't have planned a micro-batch."""
     if query_id_of(spark, path) is None and not logs_of(path, spark).offsets:
         raise _no_checkpoint(path)
 
@@ -171,7 +169,6 @@ def _no_checkpoint(path: str) -> SessionkitError:
 
 
 def files_read(logs: Logs, number: int, spark: SparkSession) -> tuple[tuple[str, ...], ...]:
-    """Return for each source the files that have been read at the end of a micro-batch."""
     if number < 0:
         return ()
     return tuple(
@@ -240,7 +237,6 @@ def _by_number(source: tuple[str, str]) -> tuple[int, str]:
 
 
 def _files(log: str, last: int | None, spark: SparkSession) -> tuple[str, ...]:
-    """Return the files that a file source has read up to an entry of its log."""
     if last is None:
         return ()
     entries = [
@@ -332,7 +328,6 @@ def damaged_state(found: str) -> StateCorruptedError:
 
 
 def active_session(spark: SparkSession | None) -> SparkSession:
-    """Return a session that is given, or the active one."""
     session = spark or SparkSession.getActiveSession()
     if session is None:
         raise SessionkitError(with_hint("no Spark session is active", "pass spark=..."))

@@ -72,7 +72,6 @@ class PlanNode:
 
     @property
     def is_watermarked_late(self) -> bool:
-        """Whether a watermark is declared after an aggregation."""
         return any(node.operator == WATERMARK and node.aggregates_stream for node in self.walk())
 
     @property

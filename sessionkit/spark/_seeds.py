@@ -195,7 +195,6 @@ def read_seed(path: str, *, spark: SparkSession | None = None) -> Seed:
 
 
 def chunks_schema(spec: AnySpec) -> str:
-    """Return the columns of `chunks_of`, as Spark's SQL has them."""
     forms = [f"k{place}: {key_form(f.type).sql}" for place, f in enumerate(spec.key_fields)]
     return f"keys array<struct<{', '.join(forms)}>>, kept binary, held binary"
 
@@ -239,7 +238,6 @@ def _seed_rows(chunks: DataFrame, spec: AnySpec, form: SeedFormat) -> DataFrame:
 
 
 def _in_groups(chunks: DataFrame, spec: AnySpec, form: SeedFormat) -> DataFrame:
-    """Return what groups remember, packed by the buckets of the new query."""
     schemas = {KEPT_COLUMN: form.kept, HELD_COLUMN: form.held}
 
     def bucket(key: Column) -> Column:
@@ -266,7 +264,6 @@ def _portions(buckets: pa.Array, packs: pa.Array) -> Iterator[tuple[pa.Array, li
 
 
 def _batch(buckets: pa.Array, packs: list[bytes], own: str, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the rows of some chunks, packed by bucket."""
     by_bucket = pa.table({BUCKET: buckets.flatten()})
     of_packs, found, _ = packed_by_group(by_bucket, joined_packs(schema, packs))
     kinds = {KEPT_COLUMN: pa.binary(), HELD_COLUMN: pa.binary()}
@@ -307,7 +304,6 @@ def _without_messages(rows: DataFrame, topics: Mapping[str, Mapping[str, int]]) 
 
 
 def _first(rows: DataFrame, choices: Collection[Sequence[str]], what: str) -> list[Column]:
-    """Return the first choice of columns that the rows have."""
     for names in choices:
         columns = [F.col(name) for name in names]
         try:
@@ -320,7 +316,6 @@ def _first(rows: DataFrame, choices: Collection[Sequence[str]], what: str) -> li
 
 
 def check_unread(events: DataFrame, marker: str) -> None:
-    """Check that a stream leaves out what an old query has read."""
     root = plan_of(events)
     if root is None:
         found = "the plan of the stream can't be read, so it may have rows that the seed has too"

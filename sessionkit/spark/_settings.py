@@ -54,7 +54,6 @@ def check_libraries(
     *,
     is_streaming: bool = True,
 ) -> None:
-    """Check that this Spark can run a query with Python functions and these libraries."""
     if spark.startswith("3.") and python >= (3, 12) and find_spec("distutils") is None:
         found = f"Spark {spark} imports `distutils`, which Python has no longer since 3.12"
         hint = 'pip install "setuptools<81", which brings it, where the driver and executors run'

@@ -117,10 +117,9 @@ def drop_duplicates_within(delay: Duration, *, by: str | Sequence[str], on: str)
     """
     Define rows that are unique by key for at least this long, in event time.
 
-    Use it for repeats whose event times differ, such as those with a new timestamp. A stream
-    keeps a key until the watermark reaches the event time of its first row + delay, so no second
-    row up to that time is kept. A row after that time is new once the key has expired; until the
-    watermark gets there, it counts as a repeat. `on` may be a key too.
+    Use it for repeats whose event times differ. A stream keeps a key until the watermark reaches
+    the event time of its first row + delay; until then, a later row is a repeat too. `on` may be a
+    key.
 
     Example:
         from sessionkit.spark.dedup import drop_duplicates_within
@@ -169,11 +168,10 @@ class Deduplication:
         same column and delay. With a watermark, rows whose event time `<=` it are dropped as late.
 
         Among equal rows, a batch keeps the one with the earliest event time, and of several the
-        smallest by content: the same row in every run. Under `drop_duplicates_within`, it keeps the
-        first row of each key, and each row more than the delay after the last one kept. So if all
-        rows of a key lie within the delay, batch and stream keep the same number of rows, and the
-        same rows if repeats are equal or arrive later. If a key comes back after that, a stream may
-        keep fewer. Rows without an event time form a group of their own.
+        smallest by content. Under `drop_duplicates_within`, it keeps the first row of each key, and
+        each row more than the delay after the last one kept. So if all rows of a key lie within the
+        delay, batch and stream keep as many rows; if a key comes back after that, a stream may keep
+        fewer. Rows without an event time form a group of their own.
 
         Raises:
             SchemaError: A column is missing, a key is a float, the event time isn't a timestamp,

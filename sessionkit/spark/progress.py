@@ -244,22 +244,19 @@ class Reconciliation:
     What became of the events of consecutive micro-batches, each of which balances.
 
     So the sums balance: `events` is the sum of `counts.ends`, among them `buffered`, the events
-    that still wait. It's a value: `add` returns another one.
-    Keep it as you keep other values, to go on with it after a restart.
+    that still wait. It's a value: `add` returns another one, and you may keep it over a restart.
 
     Attributes:
         first: The number of the first micro-batch.
         batches: How many micro-batches have been added.
         counts: Their counts, added up. `counts.unknown` names those that aren't exact, since Spark
             3.5 reports none of a micro-batch without data.
-        dropped: Rows that Spark itself dropped as late, in any stateful operator of
-            the query, such as a `dropDuplicates` before the spec. The operator of a spec drops
-            none.
+        dropped: Rows that Spark itself dropped as late, in any other stateful operator of the
+            query, such as a `dropDuplicates` before the spec.
         query_id: The id of the query, which it keeps over restarts; None where nothing was added.
         partitions: In how many partitions the state is; None where nothing was added. Spark 3.5
-            doesn't say: there, pass the `spark.sql.shuffle.partitions` with which the query was
-            first started, or a query that counts every micro-batch twice can't be told from one
-            with twice as many partitions.
+            doesn't say: there, pass the `spark.sql.shuffle.partitions` of the first start, or a
+            query that counts every micro-batch twice can't be told from one with twice as many.
     """
 
     first: int = 0
@@ -302,7 +299,7 @@ class Reconciliation:
             )
             raise BalanceError(with_hint(found, hint))
         where, operators = f"micro-batch {number}", progress_value(progress, "stateOperators") or []
-        own = own_operators(operators)
+        own = [one for one in operators if progress_value(one, "operatorName") in OURS]
         partitions = _partitions_read_once(where, own, self.partitions)
         counts = batch_counts(progress)
         _check_balance(where, counts, total(own, DROPPED))
@@ -323,10 +320,10 @@ def reconcile(
     """
     Add up what became of every event of a query, or of a batch, and check that none is missing.
 
-    Spark keeps the progress of the last micro-batches only: 100 of them, or as many as
-    `spark.sql.streaming.numRecentProgressUpdates` says, and none of an earlier run. Those are
-    added up: `first` and `batches` say which. For the whole life of a query, call it again in time,
-    and pass what it returned before; or call `Reconciliation.add` in a `StreamingQueryListener`.
+    Spark keeps the progress of the last 100 micro-batches of a run, or of as many as
+    `spark.sql.streaming.numRecentProgressUpdates` says. For the whole life of a query, call it
+    again in time, and pass what it returned before; or call `Reconciliation.add` in a
+    `StreamingQueryListener`.
 
     Example:
         from sessionkit.spark import Files, reconcile, sessionize, start_query
@@ -381,11 +378,6 @@ def _observed_counts(observation: Any) -> Counts:
         hint = "count the rows of `with_rejected=True`, or run the batch without Connect"
         raise UnsupportedError(with_hint(problem, hint)) from error
     return _counts_in(found)
-
-
-def own_operators(operators: Iterable[Any]) -> list[Any]:
-    """Return those of the stateful operators of a progress in which a spec runs."""
-    return [one for one in operators if progress_value(one, "operatorName") in OURS]
 
 
 def _partitions_read_once(

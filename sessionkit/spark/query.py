@@ -83,9 +83,8 @@ def start_query(
     """
     Start a query on a stream, after every check that can be made before it runs.
 
-    If something doesn't fit, nothing starts. A query started with `writeStream` skips these
-    checks: Spark finds some of the same mistakes when the query starts, some when a micro-batch
-    fails, and some never.
+    Of these mistakes, Spark finds some when the query starts, some when a micro-batch fails, and
+    some never; `writeStream` skips the checks.
 
     Example:
         from sessionkit.spark import Files, sessionize, start_query
@@ -104,28 +103,24 @@ def start_query(
         frame: A streaming DataFrame.
         sink: Where the rows go.
         trigger: `"availableNow"` processes the available data and stops. A duration is the
-            processing time between the starts of two micro-batches; zero starts each one as soon
-            as the previous one is done.
+            processing time from the start of one micro-batch to that of the next.
         mode: The output mode.
-        checkpoint: The checkpoint location, which every sink but `Console` and `MemoryTable` needs
-            to continue after a restart. You may omit it if the setting
-            `spark.sql.streaming.checkpointLocation` is set: the location is then the subfolder
-            `name`. With `Temporary()`, every start of a `ForeachBatch` or a `Foreach` starts
-            over, as `Console` and `MemoryTable` do without a checkpoint.
+        checkpoint: The checkpoint location, which every sink but `Console` and `MemoryTable`
+            needs. Left out, it's the subfolder `name` of the setting
+            `spark.sql.streaming.checkpointLocation`. With `Temporary()`, every start of a
+            `ForeachBatch` or a `Foreach` starts over.
         name: The name of the query, unique among the active ones.
         spec: The spec that produced the frame; the checkpoint is then checked against it too.
-        check: How much of the checkpoint to check before the start. `"rules"` reads Spark's logs
-            and the rules of the spec. `"deep"` also reads all stored state, as `check_checkpoint`
-            does with `deep=True`: it needs `spec`, and Spark 4.0 or later.
+        check: `"rules"` checks Spark's logs in the checkpoint, and the rules of the spec.
+            `"deep"` also reads all stored state, as `check_checkpoint` does with `deep=True`: it
+            needs `spec`, and Spark 4.0 or later.
         options: More options of the sink, under Spark's names; none for those that write
             whole micro-batches, such as `Routes` and `ExactlyOnce`.
         sink_since: The number of the first micro-batch for a table, folder or store that joins the
-            query later, and so has none of its micro-batches. Such a place is refused where the
-            query has finished this micro-batch already: it may be the wrong place, or an old copy.
-            Leave the argument as it is from then on.
-        tune: Whether to set what a query reads at its start as recommended, for this query alone;
-            the page "Start a query" lists it. The other settings that differ are logged, once for
-            each session, by the logger `sessionkit.settings` at the level INFO.
+            query later. A place that has none of the query's micro-batches is refused where the
+            query has finished this one already. Leave the argument as it is from then on.
+        tune: Whether to set what a query reads at its start as recommended, for this query alone.
+            The logger `sessionkit.settings` says once, at the level INFO, which others differ.
 
     Returns:
         The running query.
@@ -134,10 +129,9 @@ def start_query(
         SpecError: Sink, trigger, mode, checkpoint and frame don't fit together; a table or a folder
             belongs to another query, or is older or newer than the checkpoint; an aggregation, a
             join of streams or another spec reads the rows of a spec.
-        StateMismatchError: The checkpoint was written under a spec with other rules. Needs Spark
-            4.0 or later; with 3.5, the running query fails instead.
-        StateCorruptedError: The checkpoint is damaged: files of its logs are missing or contradict
-            each other, or the stored state is damaged, as far as `check` reads it.
+        StateMismatchError: The checkpoint was written under a spec with other rules. With Spark
+            3.5, the running query fails instead.
+        StateCorruptedError: The checkpoint is damaged, as far as `check` reads it.
         UnsupportedError: `check="deep"` on Spark 3.5, which can't read state.
     """
     check_frame(frame, "frame", A_STREAM)
@@ -212,7 +206,6 @@ def _check_one_state(plan: PlanNode | None) -> None:
 
 
 def _timing(trigger: Trigger) -> dict[str, Any]:
-    """Return the arguments of `DataStreamWriter.trigger`."""
     if trigger == "availableNow":
         return {"availableNow": True}
     if isinstance(trigger, str) and trigger.lower() in {"once", "available_now", "availablenow"}:

@@ -109,8 +109,7 @@ def tumbling(length: Duration, *, on: str, start_time: Duration = timedelta(0)) 
     """
     Return windows of one length that don't overlap: each row falls into exactly one.
 
-    Windows are aligned to 1970-01-01 00:00 UTC, event time, so one-day windows start at midnight
-    UTC, whatever the session's time zone is.
+    They are aligned to 1970-01-01 00:00 UTC, event time, whatever the session's time zone is.
 
     Example:
         from sessionkit.spark.windows import tumbling
@@ -141,7 +140,7 @@ def sliding(
     Return windows of one length that overlap: a row falls into every window that covers it.
 
     Each row counts `length / every` times, and the state is that many times larger than with
-    `tumbling`. Windows are aligned to 1970-01-01 00:00 UTC, event time.
+    `tumbling`, to which they are aligned alike.
 
     Example:
         from sessionkit.spark.windows import sliding
@@ -193,8 +192,7 @@ def session(
         gap: One gap for all rows.
         on: The event-time column, a timestamp.
         dynamic_gap: Instead of `gap`, a gap for each row: SQL text or a Column that gives an
-            interval, such as `make_interval(0, 0, 0, 0, 0, minutes)`, or text, such as
-            `'5 minutes'`. Spark parses the text, and reads `'5m'` as null. Rows whose gap is
+            interval, or text such as `'5 minutes'`; Spark reads `'5m'` as null. Rows whose gap is
             null, zero or negative belong to no session: `rejected` returns them.
 
     Raises:
@@ -268,8 +266,7 @@ class Windows:
 
         Args:
             aggregates: One aggregate for each output column: SQL text, such as `"count(*)"`, or a
-                Column, such as `F.count("*")`. Classic PySpark can create a Column only while a
-                session is active; use text in a definition that is created earlier.
+                Column, such as `F.count("*")`, which classic PySpark makes only in a session.
 
         Raises:
             SpecError: No aggregate is given, one is neither text nor a Column, or a name is taken.
@@ -386,9 +383,8 @@ class WindowedAggregation:
         """
         Return the rows of a stream or a batch that fall into no window, with a column `reason`.
 
-        Spark drops these rows silently and doesn't count them: rows without an event time, and
-        rows whose dynamic gap is null, unreadable, zero or negative. Late rows are not included:
-        which rows are late depends on the progress of a query.
+        Spark drops these rows silently: rows without an event time, and rows whose dynamic gap is
+        null, unreadable, zero or negative. Late rows, which a query decides, are not included.
 
         Args:
             frame: The frame that you pass to `apply`.
@@ -422,7 +418,6 @@ class WindowedAggregation:
 
 
 def _positive_delay(value: Duration) -> timedelta:
-    """Parse a watermark delay: whole milliseconds, more than zero."""
     span = whole_milliseconds(value, "delay", zero_allowed=True)
     if not span:
         found = "a watermark delay of zero: the latest event time is the watermark itself, so a"
@@ -475,7 +470,6 @@ def _check_expression(value: object, name: str, hint: str) -> None:
 
 
 def _watermark_on(frame: DataFrame, on: str) -> timedelta | None:
-    """Return the delay of the watermark that a stream has on a column, if any."""
     return next((one.delay for one in declared_watermarks(frame) if one.column == on), None)
 
 

@@ -101,14 +101,3 @@ def test_the_hint_names_what_takes_rows_without_spark(taker: str, driver: Any) -
     assert f"add_row of a {driver.__name__} takes the rows of a frame of pandas" in str(
         refused.value
     )
-
-
-def test_a_driver_takes_the_records_of_a_frame_of_pandas() -> None:
-    """As the hint says: a session of the rows of the frame."""
-    driver = SessionDriver(SESSIONS)
-    for row in VIEWS.to_dict("records"):
-        driver.add_row(row)
-    driver.run_batch()
-
-    (session,) = driver.open_sessions()
-    assert (2, NOON) == (driver.counts.processed, session.start)

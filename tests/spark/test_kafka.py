@@ -1,6 +1,5 @@
 """Kafka as a source and as a sink, on a real broker with Spark's real connector."""
 
-import ast
 import io
 import json
 from collections.abc import Iterator
@@ -200,22 +199,6 @@ def test_rows_are_messages_with_their_ids_as_keys(
         (value["kind"], value["event"]["value"])  # type: ignore[index]
         for value in dict(rejected).values()
     ]
-
-
-def test_the_example_is_short() -> None:
-    """It has at most 12 lines besides its imports, exports and classes."""
-    text = Path(job.__file__).read_text(encoding="utf-8")
-    lines = text.splitlines()
-    left_out = (ast.Import, ast.ImportFrom, ast.ClassDef)
-    shown = [
-        line
-        for node in ast.parse(text).body[1:]
-        if not isinstance(node, left_out) and "__all__" not in ast.unparse(node)
-        for line in lines[node.lineno - 1 : node.end_lineno]
-        if line.strip() and not line.strip().startswith('"""')
-    ]
-
-    assert len(shown) <= 12
 
 
 def test_a_query_is_started_to_a_topic(kafka: Kafka, spark: SparkSession, tmp_path: Path) -> None:

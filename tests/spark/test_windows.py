@@ -26,7 +26,6 @@ from tests.support.kept import Kept
 from tests.support.streams import write_files
 
 DAY = datetime(2024, 3, 10, tzinfo=UTC)
-MINUTE = timedelta(minutes=1)
 Event: TypeAlias = tuple[Any, ...]
 Files: TypeAlias = Sequence[Sequence[Event]]
 
@@ -169,10 +168,7 @@ class TestDefinition:
         ("make", "rule", "hint"),
         [
             (lambda: tumbling("1 month", on="ts"), "`length` must have a fixed length", "in days"),
-            (lambda: session("1 year", on="ts"), "`gap` must have a fixed length", "in days"),
-            (lambda: TEN.watermark("1 month"), "`delay` must have a fixed length", "in days"),
             (lambda: session("0s", on="ts"), "`gap` must be longer than zero", "30 minutes"),
-            (lambda: session("-5 minutes", on="ts"), "must be longer than zero", "30 minutes"),
             (
                 lambda: sliding("5 minutes", every="10 minutes", on="ts"),
                 "`every` must be at most the length, found 10 minutes for windows of 5 minutes",
@@ -294,14 +290,6 @@ class TestStreamEqualsBatch:
 
         assert batch == run.batches[-1]
         assert batch == sorted(batch, key=lambda row: (row[1], row[0]), reverse=True)
-
-    def test_mode_has_no_effect_on_a_batch(self, events: Source) -> None:
-        """A batch gives the same in every mode, sorted in each, and without a warning."""
-        counts = counted(TEN)
-        expected = plain(counts.apply(events.batch()).collect())
-
-        for mode in ("append", "update", "complete"):
-            assert expected == plain(counts.output_mode(mode).apply(events.batch()).collect())
 
     def test_columns(self, events: Source) -> None:
         """Keys, window and aggregates are columns of the top level, in both."""
@@ -442,39 +430,8 @@ class TestState:
         assert [2, 3, 2, 1] == events.run(frame, mode).of_operator("numRowsTotal")
 
 
-class TestDurations:
-    """What a definition makes of a duration."""
-
-    def test_short_gap(self, events: Source) -> None:
-        """Here `30m` is half an hour, and finds the sessions; a batch of them needs no key."""
-        counts = session("30m", on="ts").agg(n="count(*)")
-
-        assert [("12:01", "12:37", 4), ("12:41", "13:11", 1), ("13:30", "14:00", 1)] == plain(
-            counts.apply(events.batch()).collect()
-        )
-
-
 class TestColumns:
     """The time column must be a timestamp, and what is named must be there."""
-
-    @pytest.mark.parametrize("streaming", [False, True], ids=["batch", "stream"])
-    @pytest.mark.parametrize(
-        ("change", "rule", "hint"),
-        [
-            ("CAST(ts AS timestamp_ntz)", "is a timestamp_ntz, which has no time zone", "cast it"),
-            ("CAST(ts AS string)", "must be a timestamp, found string", "to_timestamp"),
-            ("CAST(ts AS date)", "must be a timestamp, found date", "to_timestamp"),
-        ],
-    )
-    def test_type(self, events: Source, change: str, rule: str, hint: str, streaming: bool) -> None:
-        """Any other type is refused, on a batch as on a stream."""
-        frame = events.stream() if streaming else events.batch()
-        with pytest.raises(SchemaError) as caught:
-            counted(LATE).apply(frame.withColumn("ts", F.expr(change)))
-        found, _, hinted = str(caught.value).partition("\n\nHint: ")
-
-        assert rule in found
-        assert hint in hinted
 
     def test_missing(self, events: Source) -> None:
         """A column that is missing is named, with those that are there."""

@@ -59,11 +59,8 @@ def changed_sessions(
     `open_sessions_frame`. A session is the one with its `id`. The change is `"new"`, `"changed"`,
     or `"gone"`, which has the row from before: the session has closed, has become part of another
     one, has got an earlier start and so another id, or its key was erased. A session that the same
-    micro-batch opens and closes isn't there.
-
-    With the changes of micro-batch after micro-batch, the sessions after `since` become those after
-    `until`. Only groups and pages that were written are decoded, when an action runs. Needs Spark
-    4.0 or later and, with RocksDB, its changelogs.
+    micro-batch opens and closes isn't there. Needs Spark 4.0 or later and, with RocksDB, its
+    changelogs.
 
     Args:
         path: The checkpoint location of the query, which may run meanwhile.
@@ -99,10 +96,8 @@ def changed_keys(
     """
     Return which stored keys each of some micro-batches has changed.
 
-    The columns are `batch`, the number of the micro-batch; `change`, which is `"new"`, `"changed"`,
-    or `"gone"` with the row from before; and those of `stored_keys_frame`. A timer that is set to
-    another instant is a change too. For the rest see `changed_sessions`.
-
+    The columns are `batch`, `change` and those of `stored_keys_frame`. A timer that is set to
+    another instant is a change too.
     Arguments and errors are those of `changed_sessions`.
     """
     check_kind(spec, StatefulSpec, "changed_sessions")
@@ -205,11 +200,10 @@ def _no_changes(path: str, place: str, number: int, last: int) -> UnsupportedErr
 
 def _written(path: str, spec: AnySpec, since: int, last: int, spark: SparkSession) -> DataFrame:
     """
-    Return the groups as micro-batches left them: the columns `key`, `batch` and `state`.
+    Return the groups as each micro-batch that wrote one left it, and as they were after `since`.
 
-    There is a row for each micro-batch that has written a group, and one as it was after `since`.
-    Under `layout="pages"`, the column `pages` has the pages that the micro-batch has written, or
-    those of `since` that were written later.
+    The columns are `key`, `batch` and `state`; under `layout="pages"` also `pages`, those that the
+    micro-batch has written, or those of `since` that were written later.
     """
     groups = changed_groups(path, since + 1, spark, last).withColumnRenamed("batch_id", "batch")
     rows = groups.select("key", "batch", "state")

@@ -38,7 +38,6 @@ REMEMBERING: Final = frozenset({"drop_duplicates_for_us", "memory", "revisions"}
 
 
 def inspected(path: str, spec: AnySpec | None, *, spark: SparkSession) -> Iterator[str]:
-    """Yield the lines of a report on a checkpoint."""
     try:
         check_logs(path, spark)
     except StateCorruptedError as error:
@@ -138,7 +137,6 @@ def _buckets(path: str, groups: DataFrame, spark: SparkSession, *, in_pages: boo
 def sessions_of_key(
     path: str, spec: AnySpec, key: Sequence[str], *, spark: SparkSession
 ) -> Iterator[str]:
-    """Yield the lines of a report on what is stored of a key."""
     progress = progress_of(path, spark)
     found = key_of_texts(spec, key)
     yield _line("watermark", _watermark_text(progress))

@@ -179,7 +179,6 @@ def key_of_texts(spec: AnySpec, texts: Sequence[str]) -> tuple[Any, ...]:
 
 
 def with_key(memory: GroupState, key: pa.Table) -> GroupState:
-    """Return what is remembered of one key."""
     parts = [memory.kept, memory.buffered]
     for name in key.column_names:
         parts = [rows.filter(pc.equal(rows[name], key[name][0])) for rows in parts]
@@ -199,8 +198,7 @@ def open_sessions(
     Return the sessions that were open when a query finished its last micro-batch.
 
     All of them are collected on the driver; `open_sessions_frame` leaves them on the executors.
-    Under `order="event_time"`, this view includes the buffered events. Needs Spark 4.0 or
-    later.
+    Under `order="event_time"`, they include the buffered events. Needs Spark 4.0 or later.
 
     Example:
         from sessionkit.spark import Files, open_sessions, sessionize, start_query

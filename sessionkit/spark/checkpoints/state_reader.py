@@ -225,7 +225,6 @@ def is_readable(path: str, spark: SparkSession) -> bool:
 
 
 def has_state_files(path: str, spark: SparkSession) -> bool:
-    """Return whether a checkpoint has the files of a stateful operator."""
     files = spark.read.format("binaryFile")
     return bool(
         if_there(lambda: files.load(f"{path}/state/0/*/*").select("path").limit(1).collect())

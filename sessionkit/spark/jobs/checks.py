@@ -31,7 +31,6 @@ WATERMARK_METADATA: Final = "spark.watermarkDelayMs"
 
 
 def check_picklable(spec: Any) -> None:
-    """Check that a spec can be sent to the executors."""
     if _problem(spec) is None:
         return
     for owner in [spec.logic, spec] if isinstance(spec, SessionSpec) else [spec]:

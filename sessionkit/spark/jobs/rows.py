@@ -100,7 +100,6 @@ def _columns_read(spec: AnySpec, events: DataFrame) -> Iterator[Column]:
 
 
 def frame_columns(worker: Worker) -> str:
-    """Return what a group of a stream hands to Spark."""
     if not worker.as_rows:
         return PACKED_ROWS
     fields = output_fields(worker.logic.spec, with_rejected=worker.with_rejected)
@@ -149,7 +148,6 @@ def _as_users_see_it(field: Field) -> Column:
 
 
 def counted_rows(rows: DataFrame, observation: Observation | None) -> DataFrame:
-    """Return the output of the partitions of a batch without the rows of counts."""
     if observation is not None:
         rows = rows.observe(observation, *_sums())
     return rows.where(F.col(COUNTS_COLUMN).isNull()).drop(COUNTS_COLUMN)
@@ -221,7 +219,6 @@ def freeze_imports(stage: str) -> None:
 
 
 def run_of_task() -> Origin:
-    """Return the query and the micro-batch of this task."""
     task = TaskContext.get()
     if task is None:
         return NOBODY
@@ -232,7 +229,6 @@ def run_of_task() -> Origin:
 
 
 def rows_of_task() -> TaskRows | None:
-    """Return the rows of state that this task has read."""
     task = TaskContext.get()
     return None if task is None else _rows_of(task.taskAttemptId())
 

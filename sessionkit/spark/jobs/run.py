@@ -105,7 +105,6 @@ def _check_options(events: DataFrame, spec: AnySpec, options: RunOptions) -> Non
 
 
 def _check_streams(events: DataFrame, spec: AnySpec, options: RunOptions) -> None:
-    """Check the streams that a stream of events may have next to it."""
     for name, frame in (("clock", options.clock), ("erase", options.erase)):
         if frame is not None and not (events.isStreaming and frame.isStreaming):
             found = f"`{name if events.isStreaming else 'events'}` is a batch"

@@ -7,7 +7,6 @@ import attrs
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
 from sessionkit.errors import SinkError, SpecError, with_hint
 from sessionkit.spark._logs import exists
@@ -140,14 +139,9 @@ def numbers_from(least: int, width: int = 1) -> str:
     return f"{{{','.join([digits, *higher, longer])}}}*"
 
 
-def message_id(schema: T.StructType) -> tuple[str, ...]:
-    """Return the columns that name a row for a consumer; none where the rows are messages."""
-    return tuple(name for name in MESSAGE_IDS if name in schema.names)
-
-
 def messages(frame: DataFrame) -> DataFrame:
     """Return rows as messages, unless they are: JSON, with the id of the row as the key."""
-    named = message_id(frame.schema)
+    named = [name for name in MESSAGE_IDS if name in frame.columns]
     if not named:
         return frame
     topic = [F.col("topic")] if "topic" in frame.columns else []

@@ -213,19 +213,6 @@ def test_a_session_before_1970_closes_once_the_watermark_is_after_it(
     assert 1 == sum(one.sessions for one in rest)
 
 
-def test_a_batch_quarantines_the_same_and_reports_it(spark: SparkSession, tmp_path: Path) -> None:
-    """The counts of a batch are in its observation."""
-    frame = read(spark, tmp_path, BAD)
-    observation = Observation()
-
-    rows = sessionize(frame, SUMS, observation=observation).collect()
-
-    assert ["a", "b"] == sorted(row.key for row in rows)
-    assert 9 == observed(observation)["events"]
-    assert 7 == observed(observation)["quarantined"]
-    assert 2 == observed(observation)["processed"]
-
-
 def read(spark: SparkSession, folder: Path, table: pa.Table) -> DataFrame:
     """Read a table through a file, as a user would."""
     stream = FileStream(spark, SUMS, folder)
@@ -269,23 +256,6 @@ def test_a_row_that_finish_promises_and_forgets_stops_the_query(
         with pytest.raises((StreamingQueryException, PythonException)) as caught:
             run()
         assert "for Key(key='b'), must return Sum, found NoneType" in str(caught.value)
-
-
-def test_failed_events_are_data_where_the_spec_says_so(spark: SparkSession, tmp_path: Path) -> None:
-    """The event is counted and handed out, and its session is as if it had never come."""
-    spec = attrs.evolve(sums(update=fail_on_unlucky), on_error="reject")
-    rows = ticks(("a", NOON, 1.0), ("a", NOON + MINUTE, 13.0), ("a", NOON + 2 * MINUTE, 4.0))
-    frame = read(spark, tmp_path, rows)
-
-    found = sessionize(frame, spec, with_rejected=True).collect()
-
-    by_kind = {row.kind: row for row in found}
-    assert {"session", "failed"} == by_kind.keys()
-    assert 5.0 == by_kind["session"].amount
-    assert 1 == by_kind["failed"].offset
-    assert by_kind["failed"].reason.endswith("raised ValueError: unlucky, for Key(key='a')")
-    assert "raise ValueError(message)" in by_kind["failed"].traceback
-    assert by_kind["session"].traceback is None
 
 
 def test_the_output_can_be_shuffled(spark: SparkSession, tmp_path: Path) -> None:
@@ -369,15 +339,6 @@ def test_all_misfits_are_named_at_once(spark: SparkSession, tmp_path: Path) -> N
     assert "3 columns don't fit" in str(caught.value)
 
 
-def test_a_watermark_declared_before_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    """Two watermarks would be one too many, at run time."""
-    stream = FileStream(spark, SUMS, tmp_path)
-    stream.put(BAD)
-
-    with pytest.raises(SchemaError, match="a watermark is already declared, on `at`"):
-        sessionize(stream.events().withWatermark("at", "1 hour"), SUMS)
-
-
 @pytest.mark.parametrize(
     ("spec", "hint"),
     [
@@ -418,37 +379,6 @@ def test_what_does_not_pickle_is_named(spark: SparkSession, tmp_path: Path) -> N
 
     assert "`finish`" in str(caught.value)
     assert "`connection`, a TextIOWrapper" in str(caught.value)
-
-
-CHANGES: list[tuple[dict[str, Any], str]] = [
-    (
-        {"storage": Storage(bucket_count=2, version=2)},
-        "`state_version` is 2 in the spec, 1 in the checkpoint",
-    ),
-    ({"storage": Storage(bucket_count=4)}, "`bucket_count` is 4 in the spec, 2 in the checkpoint"),
-    ({"timeout": EventTimeGap("9 minutes")}, "`gap` is 9 minutes in the spec, 10 minutes in the"),
-    ({"watermark_delay": "6 minutes"}, "`watermark_delay` is 6 minutes in the spec, 5 minutes in"),
-]
-
-
-def test_a_checkpoint_under_other_rules_is_found_before_the_start(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    """Each change is named on the driver; and without that check by the first batch's error."""
-    stream = FileStream(spark, SUMS, tmp_path)
-    stream.put(ticks(("a", NOON, 1.0)))
-    stream.run()
-    check_checkpoint(stream.checkpoint, SUMS, spark=spark)
-    stream.put(ticks(("a", NOON + MINUTE, 1.0)))
-    for change, text in CHANGES:
-        with pytest.raises(Exception, match="under other rules") as caught:
-            check_checkpoint(stream.checkpoint, attrs.evolve(SUMS, **change), spark=spark)
-        assert text in str(caught.value)
-
-    with pytest.raises((StreamingQueryException, PythonException)) as stopped:
-        attrs.evolve(stream, spec=attrs.evolve(SUMS, **CHANGES[0][0])).run()
-
-    assert CHANGES[0][1] in str(stopped.value)
 
 
 @pytest.mark.since_spark("4.0", "Spark 3.5 can't read state")

@@ -198,12 +198,3 @@ def test_another_state_store_is_refused_before_the_start(spark: SparkSession) ->
     with pytest.raises(SessionkitError, match="needs RocksDB as the state store") as caught:
         sessionize(events, SUMS)
     assert f'spark.conf.set("{PROVIDER}", "{ROCKSDB}")' in str(caught.value)
-
-
-def test_a_batch_needs_no_state_store(spark: SparkSession) -> None:
-    """On a batch nothing is stored, so any Spark runs it."""
-    events = spark.createDataFrame(
-        [("a", NOON, 1), ("a", NOON, 2)], "key string, at timestamp, value long"
-    )
-
-    assert [3] == [row["total"] for row in sessionize(events, SUMS).collect()]

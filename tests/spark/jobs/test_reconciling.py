@@ -78,11 +78,6 @@ def test_the_counts_of_all_micro_batches_are_added_up() -> None:
     assert Reconciliation(0, 3, expected, 0, "one", 2) == reconcile(query)
 
 
-def test_a_query_without_a_micro_batch_is_reconciled() -> None:
-    """There is nothing to add."""
-    assert Reconciliation() == reconcile(query_of())
-
-
 def test_an_earlier_reconciliation_goes_on() -> None:
     """What it has is not added again, although the progress still has it."""
     so_far = reconcile(query_of(progress_of(0), progress_of(1)))
@@ -91,14 +86,6 @@ def test_an_earlier_reconciliation_goes_on() -> None:
 
     assert Reconciliation(0, 3, COUNTS + COUNTS + COUNTS, 0, "one", 2) == both
     assert both == reconcile(query_of(progress_of(2)), both)
-
-
-def test_the_progress_of_a_listener_of_spark_3_5_is_added_too() -> None:
-    """Its progress has attributes instead of entries, and so have its operators."""
-    progress = progress_of(0)
-    progress["stateOperators"] = [SimpleNamespace(**progress["stateOperators"][0])]
-
-    assert COUNTS == Reconciliation().add(SimpleNamespace(**progress)).counts
 
 
 def test_counts_that_spark_3_5_does_not_report_are_named() -> None:

@@ -1,12 +1,10 @@
 """Specs for any state per key on real Spark: what is refused, counted, ended, and given back."""
 
 from collections.abc import Iterable
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
 import attrs
-import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -207,54 +205,6 @@ def _check_refused(stream: FileStream, changed: StatefulSpec[Any, Any, Any]) -> 
 def _unchanged(stream: FileStream) -> dict[str, Any]:
     spec = stream.spec
     return {"watermark_delay": spec.watermark_delay, "storage": spec.storage}
-
-
-# -- instants that are none --------------------------------------------------------------------
-
-
-def set_numpy(key: Any, events: Any, state: Any, times: Any) -> None:
-    """Set a timer to a number of milliseconds, as Spark wants them."""
-    times.set_event_timer("soon", np.int64(1_772_971_200_000))
-
-
-def set_naive(key: Any, events: Any, state: Any, times: Any) -> None:
-    """Set a timer to a time without a zone."""
-    times.set_event_timer("soon", datetime(2026, 3, 8, 12))  # noqa: DTZ001 (what is tested)
-
-
-@pytest.mark.parametrize(
-    ("process", "found", "hint"),
-    [
-        pytest.param(
-            set_numpy,
-            "timer 'soon': the instant must be a datetime, "
-            f"found {np.int64(1_772_971_200_000)!r} (int64)",
-            "Hint: write times.processing_time + timedelta(...), or the event time plus one",
-            id="numpy",
-        ),
-        pytest.param(
-            set_naive,
-            "timer 'soon': the instant has no time zone, found datetime.datetime(2026, 3, 8, 12, 0",
-            "Hint: write datetime(..., tzinfo=UTC)",
-            id="naive",
-        ),
-    ],
-)
-def test_a_timer_at_no_instant_stops_the_query_with_the_reason(
-    spark: SparkSession, tmp_path: Path, process: Any, found: str, hint: str
-) -> None:
-    """The text crosses from Spark's worker whole: what was found, for which key, and the hint."""
-    spec = attrs.evolve(commanded(processing_timers=False), process=process)
-    stream = FileStream(spark, spec, tmp_path)
-    stream.put(commands(command("a", 1, "look")))
-
-    with pytest.raises(StreamingQueryException) as stopped:
-        stream.run()
-
-    text = str(stopped.value)
-    assert found in text
-    assert hint in text
-    assert f"Raised in `process` ({__name__}.{process.__name__}), for Key(key='a')" in text
 
 
 # -- a batch and a stream, however the events are handed over ----------------------------------

@@ -1,15 +1,25 @@
-"""A table and a checkpoint are of one moment, or nothing starts; nothing here needs Spark."""
+"""Which rows go to which sink, and which places may take the micro-batches of a query."""
 
+from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
 
+import attrs
 import pytest
 from pyspark.sql import types as T
 
 from sessionkit.errors import SpecError
-from sessionkit.spark.sinks import Ledger, from_last
-from sessionkit.spark.sinks.batches import Part, Route, Start, check_places
-from sessionkit.spark.sinks.values import Kafka
+from sessionkit.spark import (
+    Console,
+    ExactlyOnce,
+    Files,
+    ForeachBatch,
+    Kafka,
+    Routes,
+)
+from sessionkit.spark._columns import OF_REJECTED
+from sessionkit.spark.sinks import Ledger, Rows, from_last
+from sessionkit.spark.sinks.batches import Part, Route, Start, check_places, routes_of
 from sessionkit.spark.sinks.writers import TopicWriter
 
 
@@ -76,3 +86,154 @@ def test_what_knows_no_micro_batches_is_not_checked() -> None:
     nothing: Any = MagicMock()
     route = Route(Kafka("h:1", "t"), T.StructType())
     check_places(nothing, [Part(route, TopicWriter(Kafka("h:1", "t")))], "q", Start("/c", 7, 7))
+
+
+COLUMNS = ("kind", "user", "session_id", "pages", "reason", "event_time", "event_id", "event")
+SCHEMA = T.StructType([T.StructField(name, T.StringType()) for name in COLUMNS])
+WRITE: Any = repr
+LAST: Any = max
+VISITS, REJECTED = Files("json", "/visits"), Files("json", "/rejected")
+
+
+@attrs.frozen
+class Table:
+    """A sink that isn't Spark's own."""
+
+    place: object
+
+    @property
+    def label(self) -> str:
+        return f"the table {self.place}"
+
+    def writer(self, rows: Rows, spark: object) -> Any:
+        raise NotImplementedError
+
+
+def without(*names: str) -> T.StructType:
+    return T.StructType([field for field in SCHEMA.fields if field.name not in names])
+
+
+def test_rejected_rows_are_those_of_no_named_kind() -> None:
+    """A kind that nobody has named yet goes there too; results have their own columns."""
+    late = ForeachBatch(lambda frame, batch_id: None)
+    session, other, rest = routes_of(SCHEMA, Routes(session=VISITS, late=late, rejected=REJECTED))
+
+    assert (VISITS, "session") == (session.sink, session.name)
+    assert ["user", "session_id", "pages"] == session.schema.names
+    assert (late, "late", SCHEMA) == (other.sink, other.name, other.schema)
+    assert (REJECTED, "rejected", ("session", "late")) == (rest.sink, rest.name, rest.others)
+    assert [True, False, False] == [one.of_results for one in (session, other, rest)]
+
+
+def test_rejected_rows_may_be_left_out_by_saying_so() -> None:
+    """None is an answer; no answer isn't."""
+    assert [VISITS] == [
+        one.sink for one in routes_of(SCHEMA, Routes(session=VISITS, rejected=None))
+    ]
+    with pytest.raises(SpecError, match=r"Routes needs `rejected`\n\nHint: add rejected=None, or"):
+        Routes(session=VISITS)  # type: ignore[call-arg]
+
+
+def test_a_sink_alone_takes_all_rows() -> None:
+    """With every column, also where the frame has kinds of rows."""
+    (route,) = routes_of(SCHEMA, VISITS)
+
+    assert (VISITS, SCHEMA, "all") == (route.sink, route.schema, route.name)
+
+
+@pytest.mark.parametrize(
+    ("schema", "sink", "found", "hint"),
+    [
+        (
+            without("kind", "reason"),
+            Routes(session=VISITS, rejected=None),
+            "the frame has one kind",
+            "with_rejected=True",
+        ),
+        (
+            without("reason"),
+            Routes(session=VISITS, rejected=None),
+            "the frame has `kind` alone",
+            "keep both of them",
+        ),
+        (SCHEMA, Routes(rejected=VISITS), "no sink for them", "Routes(session="),
+        (SCHEMA, Routes(result=VISITS, rejected=None), "no sink for them", "Routes(session="),
+        (
+            without("session_id"),
+            Routes(result=VISITS, session=VISITS, rejected=None),
+            "a sink for `session`",
+            "Routes(result=",
+        ),
+        (
+            SCHEMA,
+            Routes(session=VISITS, rejected=Console()),  # type: ignore[arg-type]
+            "`rejected` of Routes must be a sink that takes micro-batches",
+            "pass one of TableSink",
+        ),
+    ],
+)
+def test_what_cannot_be_routed_is_refused(
+    schema: T.StructType, sink: Any, found: str, hint: str
+) -> None:
+    """Before Spark starts anything."""
+    with pytest.raises(SpecError) as refused:
+        routes_of(schema, sink)
+
+    message, _, advice = str(refused.value).partition("\n\nHint: ")
+    assert found in message
+    assert hint in advice
+
+
+@pytest.mark.parametrize(
+    ("sink", "same", "place"),
+    [
+        (Files("json", "/rejected"), Files("csv", "/rejected/"), "the folder /rejected"),
+        (Files("json", "/rejected"), Files("csv", "file:///rejected"), "the folder /rejected"),
+        (Files("json", "/rejected"), Table(Path("/rejected")), "the folder /rejected"),
+        (Table("late"), Table("late"), "the table late"),
+        (Kafka("h:1,i:2", "t"), Kafka("i:2,j:3", "t"), "the topic t"),
+        (ExactlyOnce(WRITE, LAST), ExactlyOnce(print, LAST), "the store"),
+    ],
+)
+def test_two_sinks_of_one_place_are_refused(sink: Any, same: Any, place: str) -> None:
+    """After the rows of the first, the place would have the micro-batch, and not those of both."""
+    with pytest.raises(SpecError, match=f"`late` and `rejected` of Routes write to {place}"):
+        routes_of(SCHEMA, Routes(session=VISITS, late=sink, rejected=same))
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner"),
+    [
+        (Files("json", "/data"), Files("json", "/data/late")),
+        (Files("json", "/data"), Table(Path("/data/tables/late"))),
+        (Files("json", "s3://b/data/"), Files("json", "s3://b/data/late")),
+    ],
+)
+def test_a_place_within_another_one_is_refused(outer: Any, inner: Any) -> None:
+    """Who reads the outer folder would find the rows of both, in either order of the routes."""
+    for late, rejected in ((outer, inner), (inner, outer)):
+        with pytest.raises(SpecError, match="and, within it, to"):
+            routes_of(SCHEMA, Routes(session=VISITS, late=late, rejected=rejected))
+
+
+def test_places_that_only_look_alike_are_two() -> None:
+    """A name that begins with another one isn't within it; a topic has its brokers."""
+    for late, rejected in (
+        (Files("json", "/data"), Files("json", "/data-late")),
+        (Table("late"), Table("Late")),
+        (Kafka("h:1", "t"), Kafka("j:3", "t")),
+        (Kafka("h:1", "t"), Kafka("h:1", "u")),
+        (ForeachBatch(print), ForeachBatch(print)),
+    ):
+        assert 3 == len(routes_of(SCHEMA, Routes(session=VISITS, late=late, rejected=rejected)))
+
+
+def test_a_result_row_has_the_columns_that_a_user_adds() -> None:
+    """Wherever they are in the frame; those of rejected rows are known by name, or marked."""
+    passed = T.StructField("line", T.LongType(), metadata={OF_REJECTED: True})
+    first, last = (T.StructField(name, T.DateType()) for name in ("day", "hour"))
+    frame = T.StructType([first, *SCHEMA.fields, passed, last])
+    results, rest = routes_of(frame, Routes(session=VISITS, rejected=REJECTED))
+
+    assert ["day", "user", "session_id", "pages", "hour"] == results.schema.names
+    assert frame == rest.schema
