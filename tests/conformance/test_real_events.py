@@ -1,13 +1,11 @@
-"""A shop's events with their known sessions, and a server's log, half of it out of order."""
+"""A shop's events with their known sessions; tests/examples has a server's log."""
 
 import csv
 import gzip
-import re
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from random import Random
 from typing import Any, Final
 
 import attrs
@@ -22,17 +20,10 @@ from tests.support.in_sql import FUNNEL, PATH, PERCENTILE, TOP, in_sql
 
 DATA: Final = Path(__file__).parents[3] / "shared" / "data"
 SHOP: Final = DATA / "ecom" / "ecom.csv.gz"
-LOGS: Final = DATA / "apache_logs" / "apache_logs.gz"
 REASON: Final = "the data of third parties is beside the project, not in it"
-LINE: Final = re.compile(
-    r'(\S+) \S+ \S+ \[([^]]+)\] "(?:[^"\\]|\\.)*" \d+ \S+ "(?:[^"\\]|\\.)*" "((?:[^"\\]|\\.)*)"'
-)
 GAP: Final = timedelta(minutes=30)
-# So far are the lines of the log behind those before them: the minute is the same in each hour.
-DELAY: Final = timedelta(minutes=1)
 
 needs_shop = pytest.mark.skipif(not SHOP.exists(), reason=REASON)
-needs_logs = pytest.mark.skipif(not LOGS.exists(), reason=REASON)
 
 
 @attrs.frozen
@@ -44,13 +35,6 @@ class Action:
     known: str
     hour: float
     """When it was in the day: the only number that the data has."""
-
-
-@attrs.frozen
-class Line:
-    """A line of the log; only that it's there counts."""
-
-    line: int
 
 
 @cache
@@ -68,21 +52,6 @@ def shop() -> list[dict[str, Any]]:
             for row in csv.DictReader(file)
             for ts in [datetime.fromisoformat(row["timestamp"]).replace(tzinfo=UTC)]
         ]
-
-
-def logs() -> list[dict[str, Any]]:
-    """Return the lines of the log as they were written, but for one that was cut off."""
-    with gzip.open(LOGS, "rt", encoding="utf-8", errors="replace") as file:
-        found = [LINE.match(line) for line in file]
-    return [
-        {
-            "address": line[1],
-            "agent": line[3],
-            "ts": datetime.strptime(line[2], "%d/%b/%Y:%H:%M:%S %z").astimezone(UTC),
-            "line": number,
-        }
-        for number, line in enumerate(line for line in found if line is not None)
-    ]
 
 
 def rows_of(
@@ -158,35 +127,3 @@ def test_funnels_and_paths_of_a_shop_equal_a_query() -> None:
     assert by_query(TOP) == [(list(row["top"]),) for row in found]
     hours = [hour for (hour,) in by_query(PERCENTILE, of="hour")]
     assert [row["hour"] for row in found] == pytest.approx(hours, rel=0.01)
-
-
-@needs_logs
-@pytest.mark.long
-def test_a_log_out_of_order_loses_nothing_however_it_is_cut() -> None:
-    """As streams of random micro-batches: every line once, and the sessions of one batch."""
-    spec: SessionSpec[Any, Any, Any] = SessionSpec.per_event(
-        Line, keys={"address": str, "agent": str}, event_time="ts", gap=GAP, watermark_delay=DELAY
-    )
-    lines = logs()
-    whole = by_line(rows_of(spec, [lines]))
-    assert list(range(9_999)) == [line for line, *_ in whole]
-    assert 1_861 == len({(row["address"], row["agent"]) for row in lines})
-    assert 3_223 == len(naive_starts(lines)) == len({session for _, session, _ in whole})
-
-    for seed in range(3):
-        cuts = sorted(Random(seed).sample(range(len(lines)), 20))
-        batches = [lines[start:stop] for start, stop in pairwise([0, *cuts, len(lines)])]
-        assert whole == by_line(rows_of(spec, batches))
-
-
-def by_line(rows: list[dict[str, Any]]) -> list[tuple[int, str, int]]:
-    """Return, for each line, its session and which of its events it is."""
-    return sorted((row["line"], row["session_id"], row["number"]) for row in rows)
-
-
-def naive_starts(lines: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    """Return the lines that come longer than a gap after the last one of their visitor."""
-    visits = sorted((row["address"], row["agent"], row["ts"]) for row in lines)
-    return visits[:1] + [
-        new for old, new in pairwise(visits) if old[:2] != new[:2] or new[2] - old[2] > GAP
-    ]
