@@ -193,7 +193,7 @@ class Differences:
 
 
 @attrs.frozen
-class Change:
+class FieldChange:
     """How the stored values of a class become those of one field; new ones have no source."""
 
     field: Field
@@ -234,7 +234,7 @@ class Change:
 
 def changes_of(
     stored: Mapping[str, Form], fields: Sequence[Field], path: str, found: Differences
-) -> list[Change]:
+) -> list[FieldChange]:
     """Return how values that were stored under some forms become those of each field."""
     changes = [_change(stored, field, f"{path}.{field.name}", found) for field in fields]
     taken = {change.source for change in changes}
@@ -255,10 +255,12 @@ def changes_of(
     return changes
 
 
-def change_of(name: str, stored: Mapping[str, Form], kind: AttrsType, found: Differences) -> Change:
+def change_of(
+    name: str, stored: Mapping[str, Form], kind: AttrsType, found: Differences
+) -> FieldChange:
     """Return how a column of objects that were stored under some forms becomes one of a class."""
     changes = changes_of(stored, kind.fields, kind.cls.__name__, found)
-    return Change(Field(name, kind, name), name, _of_class(changes, stored))
+    return FieldChange(Field(name, kind, name), name, _of_class(changes, stored))
 
 
 def _fits(stored: Form, kind: FieldType) -> bool:
@@ -267,20 +269,20 @@ def _fits(stored: Form, kind: FieldType) -> bool:
     return not (found.problems or found.renames) and all(found.stored.values())
 
 
-def _change(stored: Mapping[str, Form], field: Field, path: str, found: Differences) -> Change:
+def _change(stored: Mapping[str, Form], field: Field, path: str, found: Differences) -> FieldChange:
     names = (field.name, *(field.former or ()))
     source = next((name for name in names if name in stored), None)
     if source is not None:
-        return Change(field, source, _conversion(stored[source], field.type, path, found))
+        return FieldChange(field, source, _conversion(stored[source], field.type, path, found))
     if field.default is None:
         found.problems.append(f"`{path}` isn't in the checkpoint, and has no default")
-        return Change(field, None, None)
+        return FieldChange(field, None, None)
     try:
         field.type.coerce(field.default(), path)
     except ValueError as error:
         line = f"`{path}` isn't in the checkpoint; its default: {error}".split("\n")[0]
         found.problems.append(line)
-    return Change(field, None, None)
+    return FieldChange(field, None, None)
 
 
 def _conversion(stored: Form, kind: FieldType, path: str, found: Differences) -> Convert | None:
@@ -301,7 +303,7 @@ def _conversion(stored: Form, kind: FieldType, path: str, found: Differences) ->
     return widening.made(*(_unless_null(convert or same) for convert in parts))
 
 
-def _of_class(changes: Sequence[Change], stored: Mapping[str, Form]) -> Convert | None:
+def _of_class(changes: Sequence[FieldChange], stored: Mapping[str, Form]) -> Convert | None:
     if all(change.is_none for change in changes) and len(changes) == len(stored):
         return None
     return lambda value: {change.field.name: change.value(value) for change in changes}

@@ -24,7 +24,7 @@ from sessionkit.errors import StateMismatchError, UserFunctionError, with_hint
 from sessionkit.spec.base import UpgradeStep
 from sessionkit.spec.functions import call_failed, name_of, wrong_class
 from sessionkit.spec.session import SessionSpec
-from sessionkit.state._codec import Change, Differences, change_of, changes_of, codec_of
+from sessionkit.state._codec import Differences, FieldChange, change_of, changes_of, codec_of
 
 UNITS: Final = {"_us": timedelta(microseconds=1), "_ms": timedelta(milliseconds=1)}
 """Of the entries of an identity that are durations, by the end of their names."""
@@ -83,10 +83,10 @@ class Reading:
     the present one; the columns of events that wait become those of the present class.
     """
 
-    state: Sequence[Change] = ()
+    state: Sequence[FieldChange] = ()
     steps: Sequence[UpgradeStep] = ()
-    events: Mapping[str, Sequence[Change]] = attrs.field(factory=dict)
-    remembered: Change | None = None
+    events: Mapping[str, Sequence[FieldChange]] = attrs.field(factory=dict)
+    remembered: FieldChange | None = None
     is_changed: bool = False
 
     def memory(
@@ -286,7 +286,7 @@ def check_events_order(found: Iterable[tuple[Comparison, int, int]], what: str) 
 
 
 def _changed(
-    stored: pa.Table, prefix: str, changes: Sequence[Change]
+    stored: pa.Table, prefix: str, changes: Sequence[FieldChange]
 ) -> dict[str, pa.ChunkedArray]:
     named = {
         name.removeprefix(f"{prefix}."): stored[name]
