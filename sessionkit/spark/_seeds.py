@@ -105,8 +105,8 @@ class Seed:
         Args:
             rows: What a source reads, right from `readStream`, or from `read_stream` with its
                 position.
-            source: The number of the source in the old query, from 0. None says that the old query
-                has read none of these rows, and leaves nothing out.
+            source: The number of the source in the old query, from 0; those with a name are in the
+                order of their names. None says that the old query has read none of these rows.
 
         Raises:
             SessionkitError: There is no such source, or its rows don't say where they come from.

@@ -175,8 +175,7 @@ ALONE: Final[dict[str, dict[str, Any]]] = {
 }
 RULES: Final = {**ALONE, "all": reduce(lambda one, other: one | other, ALONE.values())}
 
-# What a spec takes besides rules. A row that's shown as it failed belongs to the micro-batch alone,
-# where a session is dropped; and of a session with several rows the last one is compared.
+# What a spec takes besides rules. Of a session with several rows, the last one is compared.
 OPTIONS: Final[dict[str, dict[str, Any]]] = {
     "both": {
         "results": Results(with_events=True),
@@ -330,8 +329,6 @@ def together(events: DataFrame, names: Sequence[str]) -> DataFrame:
 def shown(frame: DataFrame, name: str) -> DataFrame:
     """Return the rows of a case with the columns of all."""
     there = set(frame.columns)
-    if name == "dropped":
-        frame = frame.where("kind <> 'failed'")
     if "is_final" in there:
         frame = frame.where("is_final IS NULL OR is_final")
     if "numbers" not in there:
@@ -368,11 +365,10 @@ def on_driver(name: str) -> list[tuple[Any, ...]]:
             )
         driver.run_until_idle()
     assert driver.counts.is_balanced
-    kinds = [one for one in driver.take_rejections() if (name, one.kind) != ("dropped", "failed")]
     rows = [
         *(row_of_session(one, spec) for one in driver.take_rows() if one.is_final),
         *map(row_of_event, driver.take_events()),
-        *map(row_of_rejection, kinds),
+        *map(row_of_rejection, driver.take_rejections()),
     ]
     return sorted((row for row in rows if row[1] != LAST["user"]), key=repr)
 
