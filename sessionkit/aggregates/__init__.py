@@ -39,7 +39,7 @@ from sessionkit.aggregates._numbers import count, mean, sum
 from sessionkit.aggregates._percentiles import percentile
 from sessionkit.aggregates._picks import all, any, entry, exit, first, last, max, min
 from sessionkit.aggregates._sessions import duration, engaged_time, holds, is_bounce, rate
-from sessionkit.aggregates._tallies import count_distinct, top
+from sessionkit.aggregates._tallies import count_by, count_distinct, top
 
 __all__ = [
     "Aggregate",
@@ -48,6 +48,7 @@ __all__ = [
     "any",
     "collect",
     "count",
+    "count_by",
     "count_distinct",
     "duration",
     "engaged_time",

@@ -16,8 +16,8 @@ import pyarrow as pa
 from sessionkit._arrays import Mask, Numbers, mask_of, numbers_of, whole
 from sessionkit.aggregates._events import Condition, EventRows, check_condition, type_in
 from sessionkit.arguments import check_field
-from sessionkit.errors import SpecError, with_hint
-from sessionkit.state._codec import codec_of
+from sessionkit.errors import SpecError, StateValueError, with_hint
+from sessionkit.state._codec import codec_of, encode_column
 from sessionkit.state._collections import Field, ListType, OptionalType, inner_type
 from sessionkit.state._fields import attributes_of, fields_of
 from sessionkit.state._scalars import DatetimeType, IntType
@@ -151,6 +151,18 @@ class Kind(Aggregate):
         if kind.facts is None:
             hint = "use a field of a plain type, such as a column that Spark computes from it"
             raise SpecError(with_hint(f"{found} a collection or a class", hint))
+
+    def check_values(self, event: type[Any], bound: "BoundAggregate", *values: Any) -> None:
+        """Check that the field may have the values of an argument."""
+        for value in values:
+            try:
+                encode_column(bound.type, [value], bound.name)
+            except StateValueError as error:
+                found = (
+                    f"`{bound.name}`: `{self.kind}` is of `{event.__name__}.{self.of}`, which is"
+                )
+                hint = "write values of its type"
+                raise SpecError(with_hint(f"{found} never {value!r}", hint)) from error
 
     def annotation(self, bound: "BoundAggregate") -> Any:
         """Return the annotation of the field of the result."""

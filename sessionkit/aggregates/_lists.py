@@ -22,7 +22,7 @@ from sessionkit.aggregates._aggregate import (
 )
 from sessionkit.aggregates._events import Condition, EventRows
 from sessionkit.arguments import explains
-from sessionkit.errors import SpecError, StateValueError, with_hint
+from sessionkit.errors import SpecError, with_hint
 from sessionkit.state._codec import encode_column
 from sessionkit.state._collections import Field, ListType
 from sessionkit.state._scalars import DatetimeType
@@ -135,13 +135,7 @@ class Steps(Collect):
 
     def bind(self, event: type[Any], name: str) -> BoundAggregate:
         bound = super().bind(event, name)
-        field = f"`{event.__name__}.{self.of}`"
-        for value in self.between:
-            try:
-                encode_column(bound.type, [value], field)
-            except StateValueError as error:
-                found = f"`{name}`: `steps` is of {field}, which is never {value!r}"
-                raise SpecError(with_hint(found, "write values of its type")) from error
+        self.check_values(event, bound, *self.between)
         return bound
 
     def result(self, bound: BoundAggregate, sessions: pa.Table) -> pa.Array:

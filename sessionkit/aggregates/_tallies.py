@@ -1,4 +1,4 @@
-"""Aggregates of how often a session has each value: how many different ones, and the top ones."""
+"""How often a session has each value: the counts, how many different ones, the top ones."""
 
 from types import GenericAlias
 from typing import Any, ClassVar
@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sessionkit._arrays import (
+    Mask,
     Numbers,
     coded,
     lists_of,
@@ -21,8 +22,9 @@ from sessionkit._arrays import (
 )
 from sessionkit.aggregates._aggregate import Aggregate, BoundAggregate, Kind
 from sessionkit.aggregates._events import Condition, EventRows
-from sessionkit.arguments import explains
+from sessionkit.arguments import explains, flag
 from sessionkit.errors import SpecError, with_hint
+from sessionkit.state._codec import encode_column
 from sessionkit.state._collections import Field, ListType, OptionalType
 from sessionkit.state._scalars import IntType
 
@@ -93,10 +95,12 @@ class Top(_Tally):
 
     Attributes:
         n: How many of them are listed.
+        counts: Whether they come with their counts, as a dict.
     """
 
     kind: ClassVar = "top"
     n: int
+    counts: bool = attrs.field(default=False, validator=flag)
 
     def check(self) -> None:
         if not (type(self.n) is int and 1 <= self.n <= self.most):
@@ -108,7 +112,8 @@ class Top(_Tally):
         return [*super().arguments, str(self.n)]
 
     def annotation(self, bound: BoundAggregate) -> Any:
-        return GenericAlias(list, bound.python_type) | None
+        one = bound.python_type
+        return (GenericAlias(dict, (one, int)) if self.counts else GenericAlias(list, one)) | None
 
     def stored(self, bound: BoundAggregate) -> list[Field]:
         return [*super().stored(bound), bound.field(ListType(IntType()), ".counts")]
@@ -129,14 +134,38 @@ class Top(_Tally):
         order = np.lexsort((ranks, -counts, owners))
         sizes = np.bincount(owners, minlength=len(lists))
         kept = order[places_in(sizes, owners) < self.n]
-        full = ~mask_of(lists.is_valid())
-        return lists_of(values.take(pa.array(kept)), np.minimum(sizes, self.n), full)
+        sizes, full = np.minimum(sizes, self.n), ~mask_of(lists.is_valid())
+        values = values.take(pa.array(kept))
+        return (
+            _maps_of(values, counts[kept], sizes, full)
+            if self.counts
+            else lists_of(values, sizes, full)
+        )
+
+
+def _maps_of(
+    keys: pa.Array, counts: Numbers, sizes: Numbers, missing: Mask | None = None
+) -> pa.Array:
+    """Return keys and counts as maps of these sizes, null where marked."""
+    ends = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
+    mask = None if missing is None else np.append(missing, False)
+    return pa.MapArray.from_arrays(pa.array(ends, mask=mask), keys, pa.array(counts))
 
 
 @explains
-def top(field: str, n: int, *, at_most: int = 1_000, where: Condition | None = None) -> Aggregate:
+def top(
+    field: str,
+    n: int,
+    *,
+    counts: bool = False,
+    at_most: int = 1_000,
+    where: Condition | None = None,
+) -> Aggregate:
     """
     List the most frequent values of a field, the most frequent first; None beyond a limit.
+
+        agg.top("page", 3)  # ["/", "/shoes", "/cart"]
+        agg.top("page", 3, counts=True)  # {"/": 9, "/shoes": 4, "/cart": 4}
 
     Of values that are equally frequent, the lesser one comes first. The values and their counts are
     part of the state until there are more than the limit; then none is.
@@ -144,10 +173,91 @@ def top(field: str, n: int, *, at_most: int = 1_000, where: Condition | None = N
     Args:
         field: The field, of a plain type.
         n: How many values are listed. It may change while a checkpoint lives.
+        counts: Whether the result is a dict of the values and their counts, in the same order: a
+            map column.
         at_most: With more different values, the result is None.
         where: Whose values count.
 
     Raises:
         SpecError: `n` isn't a whole number from 1 to `at_most`.
     """
-    return Top(of=field, where=where, at_most=at_most, n=n)
+    return Top(of=field, where=where, at_most=at_most, n=n, counts=counts)
+
+
+@attrs.frozen(kw_only=True)
+class CountBy(Kind):
+    """
+    How often each value is there. The least values are kept: one that isn't among them never is.
+
+    Attributes:
+        rest: The value under which the others count; None for nowhere.
+    """
+
+    kind: ClassVar = "count_by"
+    rest: Any = None
+
+    def bind(self, event: type[Any], name: str) -> BoundAggregate:
+        bound = super().bind(event, name)
+        self.check_values(event, bound, *([] if self.rest is None else [self.rest]))
+        return bound
+
+    def annotation(self, bound: BoundAggregate) -> Any:
+        return GenericAlias(dict, (bound.python_type, int))
+
+    def stored(self, bound: BoundAggregate) -> list[Field]:
+        lists = [bound.field(ListType(bound.type)), bound.field(ListType(IntType()), ".counts")]
+        return [*lists, bound.field(IntType(), ".rest")]
+
+    def fold(self, bound: BoundAggregate, rows: EventRows) -> list[pa.Array]:
+        """Return the least values in order, how often each is there, and how often the others."""
+        before, chosen = bound.column(rows.opened), self.chosen(rows)
+        ranks, different = ranked(rows.flat(before, self.values(rows), chosen))
+        counts = numbers_of(bound.column(rows.opened, ".counts").flatten())
+        counts = np.concatenate([counts, np.ones(len(ranks) - len(counts), np.int64)])
+        owners, ranks, counts = tallied(rows.listed(before, chosen), ranks, counts)
+        sizes = np.bincount(owners, minlength=len(rows))
+        stays = places_in(sizes, owners) < self.most
+        rest = np.zeros(len(rows), np.int64)
+        np.add.at(rest, rows.owners[: len(before)], numbers_of(bound.column(rows.opened, ".rest")))
+        np.add.at(rest, owners[~stays], counts[~stays])
+        sizes = np.minimum(sizes, self.most)
+        values = different.take(pa.array(ranks[stays]))
+        return [lists_of(values, sizes), lists_of(pa.array(counts[stays]), sizes), pa.array(rest)]
+
+    def result(self, bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
+        lists, rest = bound.column(sessions), numbers_of(bound.column(sessions, ".rest"))
+        owners, values = owners_of(lists), lists.flatten()
+        counts = numbers_of(bound.column(sessions, ".counts").flatten())
+        if self.rest is not None:
+            others = np.flatnonzero(rest)
+            added = encode_column(bound.type, [self.rest] * len(others), bound.name)
+            values = pa.concat_arrays([values, added])
+            owners = np.concatenate([owners, others])
+            ranks, values = ranked(values)
+            owners, ranks, counts = tallied(owners, ranks, np.concatenate([counts, rest[others]]))
+            values = values.take(pa.array(ranks))
+        return _maps_of(values, counts, np.bincount(owners, minlength=len(lists)))
+
+
+@explains
+def count_by(
+    field: str, *, at_most: int = 20, rest: Any = None, where: Condition | None = None
+) -> Aggregate:
+    """
+    Count the events of a session by the values of a field: a dict, so a map column.
+
+        agg.count_by("page", at_most=20, rest="(other)")  # {"(other)": 7, "/": 9, "/cart": 2}
+
+    All counts are exact. Where there are more values than the limit, the first ones in ascending
+    order are kept, so that neither the order of events nor their cut into micro-batches matters: of
+    the earliest or the most frequent values, a late event could make another one.
+
+    Args:
+        field: The field, of a plain type.
+        at_most: How many values are kept.
+        rest: A value of the field's type, under which all that aren't kept are counted, together
+            with events that have this very value. It may change while a checkpoint lives. None
+            leaves them out: `count(field)` less the sum of the counts says how many there were.
+        where: Which events count.
+    """
+    return CountBy(of=field, where=where, at_most=at_most, rest=rest)

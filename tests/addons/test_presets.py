@@ -340,3 +340,35 @@ def test_every_preset_names_its_source() -> None:
     """The docstring has its address."""
     documented = {name: inspect.getdoc(getattr(presets, name)) or "" for name in presets.__all__}
     assert [] == [name for name, text in documented.items() if "Source" not in text]
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "seconds"),
+    [
+        # Sessions that dbt-snowplow-unified expects in its integration tests.
+        ("2021-03-01 18:01:08.687", "2021-03-01 18:01:11.023", 3),
+        ("2021-03-01 20:39:52.944", "2021-03-01 20:59:19.860", 1_167),
+        ("2021-03-01 21:39:43.815", "2021-03-03 21:39:50.989", 172_807),
+        ("2021-03-01 23:57:04.705", "2021-03-01 23:57:07.554", 3),
+        ("2021-03-02 15:55:18.539", "2021-03-02 15:59:29.752", 251),
+        ("2021-03-02 15:55:18.539", "2021-03-04 15:55:27.084", 172_809),
+        ("2021-03-02 02:01:19.675", "2021-03-02 02:01:28.297", 9),
+        ("2021-03-02 07:23:19.675", "2021-03-02 07:23:24.741", 5),
+        ("2021-03-02 19:25:22.488", "2021-03-02 20:08:24.465", 2_582),
+        ("2021-03-02 23:57:04.705", "2021-03-03 00:47:49.409", 3_045),
+        ("2021-03-03 21:27:22.334", "2021-03-03 21:27:35.176", 13),
+    ],
+)
+def test_the_absolute_time_of_snowplow_is_between_seconds_of_the_clock(
+    first: str, last: str, seconds: int
+) -> None:
+    """It's that of the last event's second less the first one's; the duration is exact."""
+    spec, midnight = (
+        spec_of(presets.snowplow_unified(), lasted=agg.duration()),
+        at("2026-03-08 00:00"),
+    )
+    began, ended = at(first), at(last)
+    (row,) = rows_of(spec, [(one - midnight, View()) for one in (began, ended)])
+
+    assert ended - began == row.result.lasted
+    assert seconds == int((began + row.result.lasted).timestamp()) - int(began.timestamp())

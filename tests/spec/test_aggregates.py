@@ -135,6 +135,8 @@ def test_the_result_has_the_types_of_the_event() -> None:
         "kind_path": (agg.path("kind"), list[str]),
         "steps": (agg.steps("kind", "view", "buy"), int | None),
         "top": (agg.top("clicks", 3), list[int] | None),
+        "counts": (agg.top("clicks", 3, counts=True), dict[int, int] | None),
+        "by_kind": (agg.count_by("kind"), dict[str, int]),
         "rate": (agg.rate("1m"), float | None),
         "median": (agg.percentile("clicks", 0.5), float | None),
         "engaged": (agg.engaged_time(cap="10s"), timedelta),

@@ -115,6 +115,11 @@ AGGREGATES: Final[dict[str, Any]] = {
     "top_weights": agg.top("weight", 2, where=IS_BUY),
     "top_colours": agg.top("colour", 9),
     "top_few": agg.top("maybe", 2, at_most=2),
+    "top_counts": agg.top("day", 2, counts=True, at_most=3),
+    "by_kind": agg.count_by("kind"),
+    "by_number": agg.count_by("number", at_most=2, rest=2, where="is_good"),
+    "by_maybe": agg.count_by("maybe", at_most=1),
+    "by_colour": agg.count_by("colour", at_most=1, rest=Colour.BLUE, where=IS_BUY),
     "median": agg.percentile("number", 0.5),
     "upper": agg.percentile("light", 0.8, where="is_good"),
     "median_in_two": agg.percentile("weight", 0.5, relative_error=0.5, at_most=2),
@@ -221,15 +226,32 @@ def _steps(values: list[Any], aggregate: Any) -> int | None:
     return None if len(values) > (aggregate.at_most or 0) else pairs.count([0, 0])
 
 
-def _top(values: list[Any], number: int, most: int) -> list[Any] | None:
+def _grouped(values: list[Any]) -> list[list[Any]]:
+    """Return the lists of values that are equal, the least first."""
     found: list[list[Any]] = []
     for value in sorted(values, key=by_value):
         if found and _compared(found[-1][0], value) == 0:
             found[-1].append(value)
         else:
             found.append([value])
-    listed = [equal[0] for equal in sorted(found, key=len, reverse=True)]
-    return listed[:number] if len(found) <= most else None
+    return found
+
+
+def _top(values: list[Any], aggregate: Any) -> Any:
+    found = sorted(_grouped(values), key=len, reverse=True)
+    if len(found) > aggregate.at_most:
+        return None
+    listed = {equal[0]: len(equal) for equal in found[: aggregate.n]}
+    return listed if aggregate.counts else list(listed)
+
+
+def _count_by(values: list[Any], aggregate: Any) -> dict[Any, int]:
+    found = _grouped(values)
+    counts = {equal[0]: len(equal) for equal in found[: aggregate.at_most]}
+    others = sum(map(len, found[aggregate.at_most :]))
+    if others and aggregate.rest is not None:
+        counts[aggregate.rest] = counts.get(aggregate.rest, 0) + others
+    return counts
 
 
 def middle(value: float, relative_error: float) -> float:
@@ -358,8 +380,8 @@ def _of_values(aggregate: Any, values: list[Any]) -> Any:
             return values[0 if aggregate.kind == "first" else -1] if values else None
         case "count_distinct":
             return _distinct(values, aggregate.at_most or 0)
-        case "top":
-            return _top(values, aggregate.n or 0, aggregate.at_most or 0)
+        case "top" | "count_by":
+            return (_top if aggregate.kind == "top" else _count_by)(values, aggregate)
         case "steps":
             return _steps(values, aggregate)
         case "percentile":

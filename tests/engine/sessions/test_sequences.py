@@ -271,6 +271,31 @@ def test_the_most_frequent_values_are_first() -> None:
     assert [["c", "a"], ["b", "c"], None, None] == found
 
 
+def test_counts_of_the_most_frequent_values_are_in_their_order() -> None:
+    """None beyond the limit, as the values alone."""
+    top = agg.top("kind", 2, counts=True, at_most=3)
+    batches: list[Batch] = [{0: "ccba"}, {1: "bbd"}]
+
+    assert [("c", 2), ("a", 1)] == list(found_of(top, *batches[:1]).items())
+    assert found_of(top, *batches) is None
+
+
+def test_counts_by_value_are_of_the_least_values_whatever_comes_first() -> None:
+    """The others count under one that may be a value itself, or nowhere."""
+    batches: list[Batch] = [{0: "dc"}, {1: "baad"}, {2: "~c"}]
+    counts = agg.count_by("kind", at_most=2)
+    with_rest = agg.count_by("kind", at_most=2, rest="~")
+
+    found = [found_of(counts, *batches[:number]) for number in (1, 2, 3)]
+
+    assert [{"c": 1, "d": 1}, {"a": 2, "b": 1}, {"a": 2, "b": 1}] == found
+    assert {"a": 2, "b": 1, "~": 5} == found_of(with_rest, *batches)
+    assert {"a": 5, "b": 1} == found_of(agg.count_by("kind", at_most=2, rest="a"), *batches[:2])
+    driver = driven(counts, *batches)
+    (session,) = SessionDriver.restore(spec_of(found=with_rest), driver.snapshot()).open_sessions()
+    assert {"a": 2, "b": 1, "~": 5} == session.state.found
+
+
 def test_a_rate_is_by_the_length_of_the_session() -> None:
     """One instant has none; events that don't count are part of the length."""
     rate = agg.rate("1 minute", where=pc.field("kind") == "a")
@@ -314,6 +339,8 @@ def test_a_checkpoint_keeps_no_question_that_its_values_answer_anyway() -> None:
     [
         (lambda: agg.steps("kind", "a", "a"), "takes two different values, found 'a' twice"),
         (lambda: spec_of(x=agg.steps("kind", 1, "a")), "of `Act.kind`, which is never 1"),
+        (lambda: spec_of(x=agg.count_by("kind", rest=1)), "of `Act.kind`, which is never 1"),
+        (lambda: agg.top("kind", 1, counts=1), "`counts` must be True or False"),  # type: ignore[arg-type]
         (lambda: agg.top("kind", 0), "`n` must be a whole number from 1 to `at_most`, found 0"),
         (lambda: agg.top("kind", 3, at_most=2), "from 1 to `at_most`, found 3"),
         (lambda: agg.rate("0s"), "`per` must be longer than zero"),
