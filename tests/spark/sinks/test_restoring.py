@@ -140,24 +140,6 @@ class TestAStoreOfOnesOwn:
         query.start(sink)
         assert rows == store.rows()
 
-    def test_an_older_store_is_refused(
-        self, spark: SparkSession, tmp_path: Path, store: Store
-    ) -> None:
-        """The rows between would be missing for good."""
-        query, sink = (
-            Query(spark, tmp_path),
-            ExactlyOnce(store.write, store.last_batch),
-        )
-        query.run(sink)
-        query.copy("store", to="store copy")
-        query.run(sink)
-        query.copy("store copy", to="store")
-        message, hint = query.refusal(sink)
-
-        assert "which the checkpoint" in message
-        assert "older than the checkpoint" in message
-        assert "restore both" in hint
-
 
 def places(
     kind: str, spark: SparkSession, folder: Path, running: server.Postgres
