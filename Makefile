@@ -72,7 +72,7 @@ PARALLEL = -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 test quick coverage test-long suite conformance faults soak: export TZ := America/New_York
 
 # Each takes as long as a thousand others, or looks at what seldom changes.
-NOT_QUICK := tests/examples/test_notebooks.py tests/project tests/addons/report/test_page.py \
+NOT_QUICK := tests/examples tests/project tests/addons/report/test_page.py \
 	tests/testing/test_check_spec.py tests/testing/test_merge_law.py
 
 # The type checker fills the moments in which the tests wait for Spark.
