@@ -69,7 +69,7 @@ def _called(
     spec, function = program.spec, program.function
     stored = touched.filter(touched["exists"])
     states = {f.name: stored[f"state.{f.name}"] for f in program.state_fields}
-    shown = pa.table({**_keys_shown(spec, stored), **states})
+    shown = pa.table({**dict(zip(spec.keys, key_columns(stored), strict=True)), **states})
     try:
         found = function(_events_shown(spec, events), shown, now)
     except Exception as error:
@@ -86,13 +86,9 @@ def _events_shown(spec: AnyStatefulSpec, events: pa.Table) -> pa.Table:
     time = {} if spec.event_time is None else {spec.event_time: events["time"]}
     fields = codec_of(spec.event).type.fields
     columns = {field.name: events[f"event.{field.name}"] for field in fields}
-    return pa.table({**columns, **time, **_keys_shown(spec, events)}).select(
-        [*dict.fromkeys([*spec.keys, *time, *columns])]
-    )
-
-
-def _keys_shown(spec: AnyStatefulSpec, rows: pa.Table) -> dict[str, pa.ChunkedArray]:
-    return dict(zip(spec.keys, key_columns(rows), strict=True))
+    keys = dict(zip(spec.keys, key_columns(events), strict=True))
+    # Where a name is that of several, the key goes before the time, and the time before a field.
+    return pa.table({**keys, **time, **columns, **time, **keys})
 
 
 def _fitted(

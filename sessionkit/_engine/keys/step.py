@@ -224,7 +224,8 @@ class ActiveKeys:
         # Three stored keys, of which the second has no events and is due: `found` is 1 -1 0, and
         # with the numbers 0 1 of the keys with events, `own` is 1 2 0.
         touched, untouched = split(keys, due | (found >= 0))
-        own = _numbered(found[due | (found >= 0)], 1 + numbers.max(initial=-1))
+        own = found[due | (found >= 0)]
+        own[own < 0] = 1 + numbers.max(initial=-1) + np.arange(np.count_nonzero(own < 0))
         order = in_total_order(numbers, micros(events["time"]), events, 0)
         events = events.take(pa.array(order))
         counts = np.bincount(numbers, minlength=1 + own.max(initial=-1))
@@ -243,17 +244,15 @@ class ActiveKeys:
         return cls(program, untouched, touched, events, order, starts.tolist(), first, runs)
 
     def table(self) -> pa.Table:
+        """Return the rows of all keys from now on."""
         kept = [run.is_kept for run in self.runs]
         if not any(kept):
             return self.untouched
-        return concat([self.untouched, self._rows().filter(pa.array(kept, pa.bool_()))])
-
-    def _rows(self) -> pa.Table:
         names = [field.name for field in self.program.spec.key_schema]
         both = pa.concat_tables([self.touched.select(names), self.events.select(names)])
         exists = [run.snapshot.value is not MISSING for run in self.runs]
         since = [run.since for run in self.runs]
-        return pa.Table.from_arrays(
+        rows = pa.Table.from_arrays(
             [
                 *both.take(pa.array(self.first)).columns,
                 pa.array(exists, pa.bool_()),
@@ -263,6 +262,7 @@ class ActiveKeys:
             ],
             schema=self.program.schema,
         )
+        return concat([self.untouched, rows.filter(pa.array(kept, pa.bool_()))])
 
     def _states(self) -> list[pa.ChunkedArray]:
         """Return the columns of the state: as stored where none was set, null where none is."""
@@ -313,11 +313,3 @@ def _values(spec: AnyStatefulSpec, rows: pa.Table) -> list[Any]:
 
 def _stored(spec: AnyStatefulSpec, rows: pa.Table, place: int) -> Any:
     return _values(spec, rows.slice(place, 1))[0]
-
-
-def _numbered(found: Numbers, first_free: int) -> Numbers:
-    """Give stored keys without events, which are -1, the numbers after those with events."""
-    alone = found < 0
-    numbers = found.copy()
-    numbers[alone] = np.arange(first_free, first_free + np.count_nonzero(alone))
-    return numbers

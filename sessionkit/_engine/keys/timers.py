@@ -138,7 +138,6 @@ def _give_up(calls: Calls, run: KeyRun, due: Callable[[StoredTimer], bool]) -> N
 
 
 def _place(name: str, timer: StoredTimer) -> tuple[int, Clock, str]:
-    """Return the sort key of the timers of a key."""
     return timer.at_us, timer.clock, name
 
 

@@ -93,17 +93,6 @@ class BucketHead:
             events = logic.spec.events_schema
         return cls(directory, kept.schema, events, reading, idle)
 
-    def row(
-        self, logic: Logic, group: tuple[Any, ...], now_ms: int, now: Origin
-    ) -> tuple[Any, ...]:
-        """Return the row that describes this bucket, as of a processing time and a micro-batch."""
-        directory = self.directory
-        tables = [directory.table(), self.kept.empty_table(), self.buffered.empty_table()]
-        tables += [] if self.idle is None else [self.idle.table()]
-        pages, kept = len(directory.stored), directory.total("kept")
-        numbers = (now_ms, pages, kept, directory.total("buffered"))
-        return pack_row(logic, group, numbers, tables, now, due=directory.due)
-
     def memory(self, logic: Logic, pages: Mapping[int, bytes]) -> GroupState:
         """Return the memory that some pages contain; an error if one is damaged."""
         kept, waiting, salts = list[pa.RecordBatch](), list[pa.RecordBatch](), list[Any]()
@@ -230,8 +219,11 @@ class PagedBucket:
         if not (in_pages or (bucket.idle is not None and bucket.idle.holds)):
             self.state.remove()
             return BucketStats(), {}
-        row = bucket.row(self.logic, self.group, self.state.getCurrentProcessingTimeMs(), self.now)
+        counts = len(directory.stored), directory.total("kept"), directory.total("buffered")
+        numbers = (self.state.getCurrentProcessingTimeMs(), *counts)
+        tables = [directory.table(), bucket.kept.empty_table(), bucket.buffered.empty_table()]
+        tables += [] if bucket.idle is None else [bucket.idle.table()]
+        row = pack_row(self.logic, self.group, numbers, tables, self.now, due=directory.due)
         self.state.update(row)
-        known = directory.total("kept") if self.logic.keeps_only_open else None
-        stats = BucketStats(known, directory.total("buffered"), in_pages + len(row[-1]))
-        return stats, directory.due
+        known = counts[1] if self.logic.keeps_only_open else None
+        return BucketStats(known, counts[2], in_pages + len(row[-1])), directory.due

@@ -63,7 +63,6 @@ class SeedFormat:
 
     @property
     def buckets(self) -> int:
-        """Into how many groups its keys are hashed."""
         return int(json.loads(self.identity)["bucket_count"])
 
     def in_force(self, clocks: BatchClocks) -> BatchClocks:
@@ -119,36 +118,29 @@ def check_migration(old: AnySpec, new: AnySpec) -> None:
     before, after = logic_of(old).program, logic_of(new).program
     was, now = json.loads(before.identity), json.loads(after.identity)
     lines = identity_differences(was, now, (was.keys() | now.keys()) - MAY_BE_CARRIED)
-    lines += [*_keys(old, new), *_waiting(old, new)]
+    if sorted(old.keys) != sorted(new.keys):
+        was_keys, now_keys = ", ".join(old.keys), ", ".join(new.keys)
+        lines.append(f"the key columns were {was_keys}, and are {now_keys}")
+    else:
+        keys = {field.name: field.type for field in old.key_fields}
+        lines += [
+            f"the key column `{field.name}` can't become {field.type.arrow}"
+            for field in new.key_fields
+            if keys[field.name].arrow != field.type.arrow
+            and type_name(field.type) not in key_form(keys[field.name]).becomes
+        ]
+    if old.order == "event_time":
+        there = {field.name: field.type for field in old.events_schema}
+        lines += [
+            f"the column `{field.name}` of the events that wait isn't {field.type}"
+            for field in new.events_schema
+            if not field.name.startswith("key.") and there.get(field.name) != field.type
+        ]
     # A program of another kind is a difference already, and knows no rules of this one.
     lines += after.incompatibilities(old) if type(before) is type(after) else []
     if lines:
         text = "the state can't be migrated:\n  " + "\n  ".join(lines)
         raise StateMismatchError(with_hint(text, "undo the change, or start without a seed"))
-
-
-def _keys(old: AnySpec, new: AnySpec) -> list[str]:
-    if sorted(old.keys) != sorted(new.keys):
-        return [f"the key columns were {', '.join(old.keys)}, and are {', '.join(new.keys)}"]
-    before = {field.name: field.type for field in old.key_fields}
-    return [
-        f"the key column `{field.name}` can't become {field.type.arrow}"
-        for field in new.key_fields
-        if before[field.name].arrow != field.type.arrow
-        and type_name(field.type) not in key_form(before[field.name]).becomes
-    ]
-
-
-def _waiting(old: AnySpec, new: AnySpec) -> list[str]:
-    """Report a column that the new spec needs of waiting events and that isn't stored like that."""
-    if old.order != "event_time":
-        return []
-    there = {field.name: field.type for field in old.events_schema}
-    return [
-        f"the column `{field.name}` of the events that wait isn't {field.type}"
-        for field in new.events_schema
-        if not field.name.startswith("key.") and there.get(field.name) != field.type
-    ]
 
 
 def migrated(old: AnySpec, new: AnySpec, memory: GroupState) -> GroupState:
