@@ -40,21 +40,10 @@ from sessionkit._engine.keys.calls import (
     sampled,
 )
 from sessionkit._engine.keys.handlers import fold_bucket
-from sessionkit._engine.keys.program import (
-    CLOCKS,
-    STAMPS,
-    KeyProgram,
-    read_timers,
-    timer_columns,
-)
+from sessionkit._engine.keys.program import CLOCKS, STAMPS, KeyProgram, read_timers, timer_columns
 from sessionkit._engine.keys.timers import end_overdue, fire_due, in_turn
 from sessionkit._engine.logic import BatchClocks, GroupState, Outcome
-from sessionkit._engine.rows.objects import (
-    build_events,
-    decode_keys,
-    decode_states,
-    encode_states,
-)
+from sessionkit._engine.rows.objects import build_events, decode_keys, decode_states, encode_states
 from sessionkit._engine.rows.order import Turns, in_total_order, key_numbers, take_turns
 from sessionkit._engine.rows.tables import Rejected
 from sessionkit.spec.functions import Failure

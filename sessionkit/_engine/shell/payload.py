@@ -124,11 +124,12 @@ def binding_checksum(group: Sequence[Any], columns: Sequence[Any]) -> bytes:
 
     It's the same on every machine, in every release, and of the NumPy scalars that Spark may pass.
     """
-    plain = (
+    of_group, of_columns = [
         [value.item() if isinstance(value, np.generic) else value for value in values]
         for values in (group, columns)
-    )
-    return BINDING.pack(*(zlib.crc32(repr(values).encode()) for values in plain))
+    ]
+    sums = zlib.crc32(repr(of_group).encode()), zlib.crc32(repr(of_columns).encode())
+    return BINDING.pack(*sums)
 
 
 def pack(identity: bytes, tables: Sequence[pa.Table], binding: bytes, origin: Origin) -> bytes:

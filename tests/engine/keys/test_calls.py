@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 
 from sessionkit import KeyState, KeyTimes, StatefulSpec, Storage
-from sessionkit.testing import at
+from sessionkit.testing import at, minutes
 from tests.support.stateful_specs import (
     Added,
     Amount,
@@ -198,37 +198,22 @@ def test_an_object_changed_in_place_is_not_stored() -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_timer_does_not_see_what_was_not_set(layout: Any) -> None:
-    """A timer of the same micro-batch is given the stored state, not the object that changed."""
+@pytest.mark.parametrize("batches", [[1, 13], [1]], ids=["stored before", "set just now"])
+def test_a_timer_does_not_see_what_was_not_set(layout: Any, batches: list[int]) -> None:
+    """Each is given the state as it was set, not the object that a call before it has changed."""
 
     def act(key: Any, events: list[Amount], state: KeyState[Numbers], times: KeyTimes) -> None:
         keep(key, events, state, times)
-        times.set_event_timer("one", at("08:00"))
-        times.set_event_timer("two", at("08:30"))
+        if len(batches) == 1 or events[-1].number == 13:
+            times.set_event_timer("one", at("08:00"))
+            times.set_event_timer("two", at("08:30"))
 
     driver = unwatched(
         driver_of(summing(act, spoil, state=Numbers, storage=Storage(layout=layout)))
     )
-    adding(driver, "ann", at("09:30"), 1)
-
-    rows = adding(driver, "ann", at("09:31"), 13)
-
-    assert [Added("one [1]", 1), Added("two [1]", 1)] == rows
-    assert [Numbers([1])] == [key.state for key in driver.stored_keys()]
-
-
-def test_a_timer_that_spoils_its_object_spoils_no_state() -> None:
-    """A state that was set in this micro-batch is given to each timer as an object of its own."""
-
-    def act(key: Any, events: list[Amount], state: KeyState[Numbers], times: KeyTimes) -> None:
-        keep(key, events, state, times)
-        times.set_event_timer("one", at("08:00"))
-        times.set_event_timer("two", at("08:30"))
-
-    driver = unwatched(driver_of(summing(act, spoil, state=Numbers)))
     driver.advance_watermark_to(at("09:00"))
-
-    rows = adding(driver, "ann", at("09:30"), 1)
+    for minute, number in enumerate(batches):
+        rows = adding(driver, "ann", at("09:30") + minutes(minute), number)
 
     assert [Added("one [1]", 1), Added("two [1]", 1)] == rows
     assert [Numbers([1])] == [key.state for key in driver.stored_keys()]

@@ -4,13 +4,7 @@ from typing import Any
 
 import pytest
 
-from sessionkit import (
-    EventTimeGap,
-    KeyState,
-    KeyTimes,
-    Storage,
-    Timer,
-)
+from sessionkit import EventTimeGap, KeyState, KeyTimes, Storage, Timer
 from sessionkit.testing import at, minutes
 from tests.support.stateful_specs import (
     Added,

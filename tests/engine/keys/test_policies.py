@@ -6,18 +6,10 @@ from typing import Any
 
 import pytest
 
-from sessionkit import (
-    EventTimeGap,
-    KeyState,
-    KeyTimes,
-    StatefulSpec,
-    Storage,
-    TimeToLive,
-)
-from sessionkit.testing import StatefulDriver, at, hours, minutes
+from sessionkit import EventTimeGap, KeyState, KeyTimes, StatefulSpec, Storage, TimeToLive
+from sessionkit.testing import StatefulDriver, at, minutes
 from tests.support.stateful_specs import (
     Added,
-    Amount,
     Driver,
     Sum,
     adding,
@@ -160,55 +152,12 @@ def test_removing_what_is_over_anyway_is_allowed() -> None:
     assert ["event_time_gap"] == to_watermark(driver, NOON)
 
 
-# -- ends, events and timers of one batch ------------------------------------------------------
-
-
-def timed(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
-    """Set a state, and a timer so many minutes after noon for each event."""
-    state.set(Sum(1))
-    for event in events:
-        times.set_event_timer(f"minute {event.number}", NOON + minutes(event.number))
-
-
-@pytest.mark.parametrize("steps", [[], [at("12:06")], [at("12:06"), at("12:11"), at("12:25")]])
-def test_timers_before_the_end_go_off_and_those_behind_it_never_do(
-    steps: Sequence[datetime],
-) -> None:
-    """However far the watermark jumps, a key hears what it would have heard step by step."""
-    driver = driver_of(ending(EventTimeGap("30m"), process=timed))
-    adding(driver, "ann", at("11:50"), 5, 10, 20, 30)
-
-    reported = to_watermark(driver, *steps, at("13:00"))
-
-    assert ["minute 5", "minute 10", "event_time_gap"] == reported
-    assert [] == driver.stored_keys()
-
-
-# -- late events -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("late", "step"), [(True, -MICRO), (True, timedelta(0)), (False, MICRO)])
-def test_an_event_at_or_behind_the_watermark_is_late(late: bool, step: timedelta) -> None:
-    """It is counted and shown, no function is given it, and no gap is counted from it."""
+def test_a_gap_is_counted_from_the_latest_event() -> None:
+    """An older event that comes late does not bring the end nearer; a newer one moves it."""
     driver = driver_of(ending(EventTimeGap("30m")))
-    adding(driver, "ann", at("11:50"))
-    driver.advance_watermark_to(NOON)
-
-    adding(driver, "ann", NOON + step, 5)
-
-    rejected = driver.take_rejections("late")
-    assert (1 if late else 0) == driver.counts.late == len(rejected)
-    assert [NOON + step] * late == [found.event_time for found in rejected]
-    assert [Sum(1 if late else 6)] == [key.state for key in driver.stored_keys()]
-    assert (["event_time_gap"] if late else []) == to_watermark(driver, at("12:20"))
-    assert driver.counts.is_balanced
-
-
-def test_ends_far_ahead_are_kept_to_the_microsecond() -> None:
-    """A key that lives a hundred years is woken at its end, not before."""
-    driver = driver_of(ending(EventTimeGap(timedelta(days=36_500))))
     adding(driver, "ann", at("11:30"))
-    end = at("11:30") + timedelta(days=36_500)
+    adding(driver, "ann", at("11:25"))
+    adding(driver, "ann", at("11:40"))
 
-    assert [] == to_watermark(driver, end - hours(1), end - MILLI)
-    assert ["event_time_gap"] == to_watermark(driver, end)
+    assert [] == to_watermark(driver, at("12:09"))
+    assert ["event_time_gap"] == to_watermark(driver, at("12:10"))

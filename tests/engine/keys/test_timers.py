@@ -35,6 +35,7 @@ from tests.support.stateful_specs import (
 LAYOUTS = ["buckets", "pages"]
 MILLI, MICRO = timedelta(milliseconds=1), timedelta(microseconds=1)
 NOON = at("12:00")
+CALENDAR = (datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC))
 
 
 def setting(act: Callable[[KeyTimes], Any], **changes: Any) -> StatefulSpec[Any, Any, Any]:
@@ -85,71 +86,10 @@ def test_an_event_timer_goes_off_once_the_watermark_is_past_it(
     assert (1 if fires else 0) == driver.counts.timers
 
 
-@pytest.mark.parametrize("bucket_count", [1, 64])
-def test_a_timer_that_on_timer_sets_in_the_past_goes_off_at_once(bucket_count: int) -> None:
-    """It waits for no other batch: when its bucket is called next depends on other keys."""
-
-    def again(key: Any, name: str, state: KeyState[Sum], times: KeyTimes) -> Added:
-        if name == "a":
-            times.set_event_timer("past", at("09:00"))
-            times.set_event_timer("c", at("12:10"))
-        return Added(name, 0)
-
-    def act(times: KeyTimes) -> None:
-        times.set_event_timer("a", NOON)
-        times.set_event_timer("b", NOON)
-        times.set_event_timer("c", at("12:05"))
-
-    driver = driver_of(setting(act, on_timer=again, storage=Storage(bucket_count=bucket_count)))
-    adding(driver, "ann", at("11:00"))
-    driver.advance_watermark_to(at("12:30"))
-    driver.run_batch()
-
-    assert ["a", "past", "b", "c"] == texts(driver.take_results())
-    assert (4, []) == (driver.counts.timers, driver.stored_keys())
-
-
 # -- in which order ----------------------------------------------------------------------------
 
 
 # -- set anew, deleted, looked at --------------------------------------------------------------
-
-
-def test_a_name_has_one_timer() -> None:
-    """A timer set under the name of another takes its place, on whichever clock it is."""
-    seen: list[dict[str, Timer]] = []
-
-    def act(times: KeyTimes) -> None:
-        times.set_event_timer("due", at("09:30"))
-        times.set_processing_timer("due", at("12:30"))
-        seen.append(dict(times.timers))
-
-    driver = driver_of(on_both_clocks(act), NOON)
-    adding(driver, "ann", at("11:00"))
-
-    assert [{"due": Timer("processing_time", at("12:30"))}] == seen
-    assert seen[0] == armed(driver)
-
-
-def test_a_due_timer_that_another_timer_deletes_or_moves_does_not_go_off() -> None:
-    """The timers of one key see what those before them did."""
-
-    def act(times: KeyTimes) -> None:
-        for name, minute in (("first", 1), ("deleted", 2), ("moved", 3), ("last", 4)):
-            times.set_event_timer(name, NOON + minutes(minute))
-
-    def on_timer(key: Any, name: str, state: KeyState[Sum], times: KeyTimes) -> Added:
-        if name == "first":
-            times.delete_timer("deleted")
-            times.set_event_timer("moved", at("15:00"))
-        return Added(f"{name}: {', '.join(sorted(times.timers))}", 0)
-
-    driver = driver_of(setting(act, on_timer=on_timer))
-    adding(driver, "ann", at("11:00"))
-    driver.advance_watermark_to(at("12:30"))
-    driver.run_batch()
-
-    assert ["first: last, moved", "last: moved"] == texts(driver.take_results())
 
 
 def test_the_clocks_are_those_of_the_batch() -> None:
@@ -177,39 +117,22 @@ def test_the_clocks_are_those_of_the_batch() -> None:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(
-    "instant",
+    ("instant", "expected"),
     [
-        NOON,
-        NOON.astimezone(ZoneInfo("America/New_York")),
-        NOON.astimezone(timezone(timedelta(hours=5, minutes=45))),
-        pd.Timestamp(NOON),
-        pd.Timestamp(NOON) + pd.Timedelta(999, "ns"),
+        (NOON.astimezone(ZoneInfo("America/New_York")), NOON),
+        (pd.Timestamp(NOON) + pd.Timedelta(999, "ns"), NOON),
+        *((one, one) for one in (NOON + MICRO, *CALENDAR)),
     ],
 )
-def test_an_instant_is_the_same_in_every_zone(layout: Any, instant: datetime) -> None:
-    """A timer stands on an instant, kept in UTC to the microsecond; pandas' kind is one too."""
+def test_a_timer_stands_on_an_instant(layout: Any, instant: datetime, expected: datetime) -> None:
+    """Of the years 1 to 9999, kept in UTC to the microsecond; pandas' kind is one too."""
     driver = driver_of(
         setting(lambda times: times.set_event_timer("due", instant), storage=Storage(layout=layout))
     )
     adding(driver, "ann", at("11:00"))
 
-    assert {"due": Timer("event_time", NOON)} == armed(driver)
+    assert {"due": Timer("event_time", expected)} == armed(driver)
     assert datetime is type(armed(driver)["due"].at)
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize(
-    "instant",
-    [datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC), at("11:00:00.000001")],
-)
-def test_every_instant_of_the_calendar_can_be_a_timer(layout: Any, instant: datetime) -> None:
-    """From the first microsecond of the year 1 to the last one of the year 9999."""
-    driver = driver_of(
-        setting(lambda times: times.set_event_timer("due", instant), storage=Storage(layout=layout))
-    )
-    adding(driver, "ann", at("11:00"))
-
-    assert instant == armed(driver)["due"].at
 
 
 # -- what is refused ---------------------------------------------------------------------------
@@ -277,37 +200,38 @@ def test_a_name_is_a_text_that_no_policy_has(setter: str, name: Any) -> None:
     ) == text
 
 
-def test_an_event_timer_needs_a_watermark() -> None:
-    """Without one the timer would never go off."""
-    text = refusal(lambda times: times.set_event_timer("due", NOON), watermark_delay=None)
-
-    assert (
-        "timer 'due': the spec has no watermark that could pass an event time\n\n"
-        'Hint: add event_time="ts" and watermark_delay="10 minutes" to the spec'
-    ) == text
-
-
-def test_a_processing_timer_must_be_asked_for() -> None:
-    """It costs a micro-batch at every trigger, so that no call can switch it on by itself."""
-    act = lambda times: times.set_processing_timer("due", NOON)  # noqa: E731 (one line)
-
-    text = refusal(act, on_timer=report)
-
-    assert (
-        "timer 'due': the spec does not ask for processing-time timers\n\n"
-        "Hint: pass on_timer=by_processing_time(...); docs/explanation/timers.md says the cost"
-    ) == text
-
-
-def test_a_timer_needs_a_function_to_call() -> None:
-    """Without `on_timer` nobody would learn of it."""
-    driver = driver_of(setting(lambda times: times.set_event_timer("due", NOON), on_timer=None))
-    driver.add("ann", at("11:00"), Amount())
-
-    assert failure(driver).startswith(
-        "timer 'due': the spec has no function to call when it goes off\n\n"
-        "Hint: add on_timer=... to the spec\n\nRaised in `process` ("
-    )
+@pytest.mark.parametrize(
+    ("setter", "changes", "found", "hint"),
+    [
+        (
+            # It would never go off.
+            "set_event_timer",
+            {"watermark_delay": None},
+            "the spec has no watermark that could pass an event time",
+            'add event_time="ts" and watermark_delay="10 minutes" to the spec',
+        ),
+        (
+            # It costs a micro-batch at every trigger, so no call can switch it on by itself.
+            "set_processing_timer",
+            {"on_timer": report},
+            "the spec does not ask for processing-time timers",
+            "pass on_timer=by_processing_time(...); docs/explanation/timers.md says the cost",
+        ),
+        (
+            # Nobody would learn of it.
+            "set_event_timer",
+            {"on_timer": None},
+            "the spec has no function to call when it goes off",
+            "add on_timer=... to the spec",
+        ),
+    ],
+)
+def test_a_timer_needs_what_makes_it_go_off(
+    setter: str, changes: dict[str, Any], found: str, hint: str
+) -> None:
+    """A watermark, the clock that was asked for, and a function to call."""
+    text = refusal(lambda times: getattr(times, setter)("due", NOON), **changes)
+    assert f"timer 'due': {found}\n\nHint: {hint}" == text
 
 
 def test_a_refused_timer_is_a_timer_error() -> None:
@@ -326,3 +250,39 @@ def test_a_refused_timer_is_a_timer_error() -> None:
 
     assert [TimerError] == [type(error) for error in seen]
     assert {"due": Timer("event_time", NOON)} == armed(driver)
+
+
+def test_the_timers_of_a_key_go_off_in_the_order_of_their_instants() -> None:
+    """The order in which they were set does not show; equal instants go by name."""
+
+    def act(times: KeyTimes) -> None:
+        for name, minute in (("c", 3), ("b", 1), ("a", 3), ("d", 2)):
+            times.set_event_timer(name, NOON + minutes(minute))
+
+    driver = driver_of(setting(act))
+    adding(driver, "ann", at("11:00"))
+    driver.advance_watermark_to(NOON + minutes(5))
+    driver.run_batch()
+
+    assert ["b", "d", "a", "c"] == texts(driver.take_results())
+
+
+def test_a_due_timer_that_another_timer_deletes_or_moves_does_not_go_off() -> None:
+    """The timers of one key see what those before them did."""
+
+    def act(times: KeyTimes) -> None:
+        for name, minute in (("first", 1), ("deleted", 2), ("moved", 3), ("last", 4)):
+            times.set_event_timer(name, NOON + minutes(minute))
+
+    def on_timer(key: Any, name: str, state: KeyState[Sum], times: KeyTimes) -> Added:
+        if name == "first":
+            times.delete_timer("deleted")
+            times.set_event_timer("moved", at("15:00"))
+        return Added(f"{name}: {', '.join(sorted(times.timers))}", 0)
+
+    driver = driver_of(setting(act, on_timer=on_timer))
+    adding(driver, "ann", at("11:00"))
+    driver.advance_watermark_to(at("12:30"))
+    driver.run_batch()
+
+    assert ["first: last, moved", "last: moved"] == texts(driver.take_results())

@@ -16,8 +16,6 @@ from sessionkit import (
     NoTimeout,
     ProcessingTimeGap,
     StatefulSpec,
-    StateMismatchError,
-    Storage,
     TimeToLive,
     UserFunctionError,
     by_processing_time,
@@ -182,44 +180,6 @@ def test_the_row_of_a_bucket_says_what_it_holds() -> None:
     assert stored.value is not None
     assert (2, 64, 0, 2, 0, NOON_MS * 1000, None) == stored.value[:-1]
     assert stored.value[-1].startswith(b"SKB1")
-
-
-# -- damaged, or written under other rules -----------------------------------------------------
-
-
-def changed(spec: Spec, change: dict[int, Any]) -> FakeGroupState:
-    """Return a stored state with some of its values changed."""
-    value = list(called(spec, at("11:30")).get)
-    for place, new in change.items():
-        value[place] = new
-    return FakeGroupState(value=tuple(value), timeout="EventTimeTimeout", watermark_ms=1)
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"storage": Storage(version=2)}, "`state_version` is 2 in the spec, 1 in the checkpoint"),
-        ({"watermark_delay": "1m"}, "`watermark_delay` is 1 minute in the spec, 10 minutes in the"),
-        ({"keys": {"key": bytes}}, "`keys`"),
-        ({"state": attrs.make_class("Sum", {"total": attrs.field(type=str)})}, "`Sum.total`"),
-    ],
-)
-def test_other_rules_are_named(changes: dict[str, Any], said: str) -> None:
-    """The difference between the spec and the stored state is in the message."""
-    state = called(summing(), at("11:30")).next_call(watermark_ms=1)
-    spec = summing(**changes)
-
-    with pytest.raises(StateMismatchError, match="written under other rules") as caught:
-        call(
-            spec,
-            state,
-            frame_of(spec, at("11:31"))
-            if "keys" not in changes
-            else frame_of(summing(), at("11:31")),
-        )
-
-    assert said in str(caught.value)
-    assert "\n\nHint: " in str(caught.value)
 
 
 # -- a whole bucket ----------------------------------------------------------------------------

@@ -121,9 +121,7 @@ def test_a_bucket_of_an_idle_source_says_by_which_watermark_it_went_on() -> None
     silent = state
     for minutes in (3, 6):
         silent = silent.next_call(
-            watermark_ms=1,
-            processing_time_ms=NOON_MS + minutes * MINUTE_MS,
-            has_timed_out=True,
+            watermark_ms=1, processing_time_ms=NOON_MS + minutes * MINUTE_MS, has_timed_out=True
         )
         last = said(spec, silent)
 

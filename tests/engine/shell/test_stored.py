@@ -24,15 +24,7 @@ from sessionkit._instants import micros_of
 from sessionkit.testing import SessionDriver, at
 from sessionkit.testing.drivers.query import QUERY_ID, PagedGroupState, stored_rows
 from sessionkit.testing.group_state import FakeGroupState
-from tests.support.changed_classes import (
-    SPECS,
-    USERS,
-    First,
-    View,
-    add,
-    count,
-    driver_of,
-)
+from tests.support.changed_classes import SPECS, USERS, First, View, add, count, driver_of
 from tests.support.stateful_specs import taking
 
 CASES = [pytest.param(make, layout, id=f"{make.__name__}-{layout}") for make, layout in SPECS]
@@ -155,21 +147,12 @@ def test_a_row_of_another_query_is_not_read(make: Any, layout: str) -> None:
 
 
 @pytest.mark.parametrize(("make", "layout"), CASES)
-def test_a_row_of_a_later_micro_batch_is_not_read(make: Any, layout: str) -> None:
-    """A micro-batch that runs again reads what it has stored itself, as Spark may let it."""
-    spec, group, row = bound(make, layout, Origin.of(QUERY, 4))
-
-    assert is_read(spec, group, row, Origin.of(QUERY, 4))
-    with pytest.raises(StateCorruptedError, match="micro-batch 4 wrote it, and this is .* 3"):
-        is_read(spec, group, row, Origin.of(QUERY, 3))
-
-
-@pytest.mark.parametrize(("make", "layout"), CASES)
-def test_a_watermark_that_falls_is_refused(make: Any, layout: str) -> None:
-    """Each row keeps the watermark at which it was written, as the log of Spark must."""
+def test_a_row_of_a_later_micro_batch_or_watermark_is_not_read(make: Any, layout: str) -> None:
+    """A micro-batch that runs again reads what it has stored; a watermark never falls."""
     spec, group, row = bound(make, layout, Origin.of(QUERY, 4, NOON_MS))
-
-    assert is_read(spec, group, row, Origin.of(QUERY, 5, NOON_MS))
+    assert is_read(spec, group, row, Origin.of(QUERY, 4, NOON_MS))
+    with pytest.raises(StateCorruptedError, match="micro-batch 4 wrote it, and this is .* 3"):
+        is_read(spec, group, row, Origin.of(QUERY, 3, NOON_MS))
     with pytest.raises(StateCorruptedError, match="a watermark never falls"):
         is_read(spec, group, row, Origin.of(QUERY, 5, NOON_MS - 1))
 

@@ -112,11 +112,7 @@ RULED: Final[SessionSpec[View, First, First]] = SessionSpec(
     order="event_time",
     timeout=SessionRules("30 minutes", max_duration="35 minutes", midnight="Asia/Kolkata"),
 )
-TIMES: Final = {
-    "gap": ["17:50"],
-    "max_duration": ["17:45", "18:00"],
-    "midnight": ["18:05"],
-}
+TIMES: Final = {"gap": ["17:50"], "max_duration": ["17:45", "18:00"], "midnight": ["18:05"]}
 """For each rule that may end a session that's open in a checkpoint, the events of one user."""
 
 

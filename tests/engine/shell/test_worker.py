@@ -39,9 +39,7 @@ def fresh(watermark_ms: int = 0) -> FakeGroupState:
 
 
 def call(
-    state: FakeGroupState,
-    *frames: pd.DataFrame,
-    spec: SessionSpec[Any, Any, Any] = visits,
+    state: FakeGroupState, *frames: pd.DataFrame, spec: SessionSpec[Any, Any, Any] = visits
 ) -> Sequence[Any]:
     """Run one micro-batch; return sessions, rejections and counts."""
     worker = worker_of(spec, with_rejected=True)
@@ -58,20 +56,6 @@ def stored() -> FakeGroupState:
 def test_a_session_arms_the_timer_for_its_end() -> None:
     """Spark's timer is the end, less one millisecond."""
     assert NOON_MS + 30 * MINUTE_MS - 1 == stored().timeout_timestamp_ms
-
-
-def test_sessions_before_1970_arm_the_first_timer_there_is() -> None:
-    """Spark refuses a timer at 0 or before, so the first watermark after 1970 closes them."""
-    before = int((datetime(1969, 7, 20, tzinfo=UTC) - NOON) / timedelta(minutes=1))
-    state = fresh()
-    call(state, frame_of(before, 0))
-    assert 1 == state.timeout_timestamp_ms
-
-    timed_out = state.next_call(watermark_ms=2, has_timed_out=True)
-    sessions, _, _ = call(timed_out)
-
-    assert [datetime(1969, 7, 20, tzinfo=UTC)] == [session.start for session in sessions]
-    assert NOON_MS + 30 * MINUTE_MS - 1 == timed_out.timeout_timestamp_ms
 
 
 def test_a_timeout_closes_and_leaves_nothing() -> None:
