@@ -1,5 +1,148 @@
 """A table of PostgreSQL as a sink: each row exactly once. Needs the extra `postgres`."""
 
-from sessionkit.addons.postgres.sink import Postgres
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Final
+
+import attrs
+from attrs.converters import optional
+from pyspark.sql import SparkSession
+
+from sessionkit.addons.tables import Upsert, names_of
+from sessionkit.arguments import check_extra, duration_of, explained
+from sessionkit.errors import SpecError, with_hint
+from sessionkit.spark.sinks import BatchWriter, Rows
 
 __all__ = ["Postgres"]
+
+LEDGER: Final = "sessionkit_batches"
+"""The table with the last micro-batch of each table of its schema."""
+STAGING: Final = "sessionkit_staging_"
+"""What the name of a staging table begins with."""
+PUBLIC: Final = "public"
+"""Where PostgreSQL looks for a table without a schema, by default."""
+LONGEST_NAME: Final = 63
+PART: Final = r'"(?:[^"]|"")+"|[^".]+'
+NAME: Final = re.compile(rf"(?:({PART})\.)?({PART})")
+URI: Final = re.compile(r"postgres(?:ql)?://([^?]*)")
+
+
+def _retry_for(value: object) -> timedelta:
+    return duration_of(value, "retry_for", zero_allowed=True)
+
+
+@explained()
+@attrs.frozen
+class Postgres:
+    """
+    A table of PostgreSQL, to which each row is written exactly once. Needs the extra `postgres`.
+
+    The table is made if there is none. The executors copy the rows of a micro-batch into a staging
+    table of this query; then one transaction moves them, and notes the number of the micro-batch
+    in the table `sessionkit_batches`. So a micro-batch that runs again changes nothing. One query
+    owns the table: another one is refused, and so is an earlier run of the same query that is still
+    alive.
+
+    Example:
+        import os
+        from sessionkit.addons.postgres import Postgres
+
+        visits = Postgres("postgresql://etl@db.example/shop", "web.visits")
+        with_password = Postgres(lambda: os.environ["SHOP_DSN"], "web.visits")
+
+    Attributes:
+        dsn: How to connect, as `postgresql://user@host/database` or `host=... dbname=...`; or a
+            function that returns it, called where the connection is made, on the driver and on
+            the executors. No message and no plan shows it.
+        table: The name of the table, with or without its schema: `visits`, `web.visits`. Case
+            counts. A part with a dot is written in double quotes: `web."visits.v2"`.
+        key: The columns by which a row replaces an earlier one. By default it is `session_id` for
+            sessions; other rows are added. Of a session that gives several revisions, the rows of
+            the highest one stay, and none that another row `supersedes`. A second session with the
+            `session_id` of another one is refused.
+        retry_for: How long a running query tries to reach the server again, in processing time
+            since it was lost; zero gives up at once. When a query starts, nothing is repeated.
+
+    Raises:
+        SpecError: The table's name is too long, isn't one, or is that of a table which sessionkit
+            keeps for itself; `dsn` can be misread; or `retry_for` isn't a duration.
+    """
+
+    dsn: str | Callable[[], str] = attrs.field(repr=False)
+    table: str = attrs.field()
+    key: tuple[str, ...] | None = attrs.field(default=None, converter=optional(names_of))
+    retry_for: timedelta = attrs.field(
+        default=timedelta(minutes=2), converter=_retry_for, kw_only=True
+    )
+
+    @dsn.validator
+    def _check_dsn(self, _: object, value: str | Callable[[], str]) -> None:
+        if isinstance(value, str):
+            check_readable(value)
+
+    @table.validator
+    def _check_table(self, _: object, value: str) -> None:
+        if NAME.fullmatch(value) is None or "\0" in value:
+            found = f"`table` must be a name such as visits or web.visits, found {value!r}"
+            hint = 'write table="visits"; put a part that has a dot in double quotes'
+            raise SpecError(with_hint(found, hint))
+        for name in self.names:
+            if not fits(name):
+                found = f"a table's name may have {LONGEST_NAME} bytes, and `{name}` has more"
+                raise SpecError(with_hint(found, "PostgreSQL would cut it; take a shorter one"))
+        if self.names[-1] == LEDGER or self.names[-1].startswith(STAGING):
+            found = f"sessionkit keeps its own notes in tables such as {self.names[-1]}"
+            raise SpecError(with_hint(found, "give the rows a table of another name"))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The schema, where there is one, and the name."""
+        found = NAME.fullmatch(self.table)
+        return tuple(_unquoted(part) for part in found.groups() if part) if found else ()
+
+    @property
+    def label(self) -> str:
+        """What messages call it."""
+        return f"the table {self.table}"
+
+    @property
+    def place(self) -> object:
+        """What two sinks of one table share, as far as it shows without a connection."""
+        return (self.dsn, (PUBLIC, *self.names)[-2:])
+
+    def writer(self, rows: Rows, spark: SparkSession) -> BatchWriter:
+        """Check that psycopg is there and the rows fit; return what writes them."""
+        del spark
+        upsert = Upsert.of(self, rows)
+        check_extra("postgres", "psycopg", "the sink Postgres")
+        from sessionkit.addons.postgres import writer  # noqa: PLC0415 (an extra)
+
+        writer.check_storable(self, rows.schema)
+        return writer.PostgresWriter(self, upsert, rows.name)
+
+
+def _unquoted(part: str) -> str:
+    return part[1:-1].replace('""', '"') if part.startswith('"') else part
+
+
+def fits(name: str) -> bool:
+    """Return whether PostgreSQL keeps a name whole."""
+    return len(name.encode()) <= LONGEST_NAME
+
+
+def check_readable(dsn: str) -> None:
+    """Check that PostgreSQL doesn't take a part of the password for something else, and show it."""
+    uri = URI.match(dsn)
+    if uri and (uri[1].count("@") > 1 or "@" in uri[1].partition("/")[2]):
+        raise dsn_error()
+
+
+def dsn_error() -> SpecError:
+    """Return the error for a text by which nobody can connect, without the text."""
+    found = "PostgreSQL can't read `dsn`, which isn't shown here: it may have a password"
+    hint = (
+        "write it as postgresql://user@host/database, with %40 for an @ in the password and %2F "
+        "for a /, or as host=... dbname=... user=..."
+    )
+    return SpecError(with_hint(found, hint))

@@ -10,7 +10,7 @@ import psycopg
 from psycopg import Connection
 from psycopg.conninfo import conninfo_to_dict
 
-from sessionkit.addons.postgres.sink import Postgres, check_readable, dsn_error
+from sessionkit.addons.postgres import Postgres, check_readable, dsn_error
 
 Result = TypeVar("Result")
 

@@ -11,7 +11,7 @@ from psycopg.rows import class_row
 from psycopg.sql import SQL, Composed, Identifier
 from pyspark.sql import types as T
 
-from sessionkit.addons.postgres.sink import LEDGER, STAGING, Postgres
+from sessionkit.addons.postgres import LEDGER, STAGING, Postgres
 from sessionkit.addons.tables import SUPERSEDES, Upsert
 from sessionkit.errors import SpecError, with_hint
 

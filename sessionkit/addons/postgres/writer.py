@@ -21,9 +21,8 @@ from psycopg.types.string import StrDumper
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from sessionkit.addons.postgres import tables
+from sessionkit.addons.postgres import Postgres, fits, tables
 from sessionkit.addons.postgres.connections import Connections, connected
-from sessionkit.addons.postgres.sink import Postgres, fits
 from sessionkit.addons.postgres.tables import RANK, Target, is_json, listed, postgres_type
 from sessionkit.addons.tables import Upsert
 from sessionkit.errors import SinkError, SpecError, with_hint
