@@ -16,9 +16,10 @@ from sessionkit.testing import SessionDriver
 from tests.support.browser import browser_in
 
 PICTURE: Final = Path(__file__).resolve().parents[1] / "docs" / "report.png"
-PLACE: Final = (0, 0, 1200, 1120)
+PLACE: Final = (0, 0, 1280, 1400)
 USERS: Final = 2_000
-DRAWN: Final = "[...document.querySelectorAll('figure')].every(one => one.querySelector('svg g g'))"
+CHOICE: Final = "from=2026-02-01&to=2026-02-28"
+"""Days in the middle: made-up users begin in the first ones, and go away at the end."""
 
 
 def main() -> None:
@@ -31,11 +32,11 @@ def main() -> None:
     driver.run_until_idle()
     with TemporaryDirectory(prefix="report-") as folder, browser_in(Path(folder)) as reader:
         page = Path(folder, "report.html")
-        columns = Columns(dimension="credit", funnel=FUNNEL)
+        columns = Columns(dimension="credit", second_dimension="channel", funnel=FUNNEL)
         report(driver.take_frame(), out=page, title="A shop", columns=columns)
-        reader.show(width=1200)
-        reader.open(f"file://{page}")
-        reader.wait_for(f"document.querySelector('figure') && {DRAWN}")
+        reader.show(width=1280)
+        reader.open(f"file://{page}#{CHOICE}")
+        reader.wait_for("document.body.dataset.drawn")
         PICTURE.write_bytes(reader.picture(PLACE))
 
 

@@ -10,14 +10,14 @@ or of pandas, or an Arrow table. DuckDB aggregates the rows, so the page stays s
 extra `report`.
 """
 
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from sessionkit.addons.report.columns import Columns
 from sessionkit.addons.report.engine import engine_of
+from sessionkit.addons.report.page import page_of
 from sessionkit.addons.report.summary import summarized
-from sessionkit.arguments import check_extra, explains
+from sessionkit.arguments import explains
 
 __all__ = ["Columns", "report"]
 
@@ -54,10 +54,7 @@ def report(
         SchemaError: The rows lack a column, or there is no session.
         UnsupportedError: A library is missing, or a DataFrame is one of Spark 3.5.
     """
-    for library in ("altair", "vl_convert"):
-        check_extra("report", library, "the report", "where it is made")
-    summary = summarized(engine_of(rows, table), columns)
-    page: str = import_module("sessionkit.addons.report.page").page_of(summary, title)
+    page = page_of(summarized(engine_of(rows, table), columns), title)
     if out is not None:
         Path(out).write_text(page, encoding="utf-8")
     return page

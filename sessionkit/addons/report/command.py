@@ -19,7 +19,8 @@ def add_to(commands: Any) -> None:
     command.add_argument("--table", help="the table of the database")
     command.add_argument("--title", default="Sessions", help="the title of the page")
     for role in ROLES:
-        command.add_argument(f"--{role}", help="the column of it, where its name doesn't say so")
+        option = f"--{role.replace('_', '-')}"
+        command.add_argument(option, help="the column of it, where its name doesn't say so")
     command.add_argument("--keys", nargs="+", default=(), help="the columns that tell users apart")
     command.add_argument("--funnel", nargs="+", default=(), help="the bool columns of its steps")
 

@@ -26,6 +26,11 @@ POSTGRES: Final = frozenset(
 NUMBERS: Final = ("INT", "BIG", "SMALL", "TINY", "HUGE", "U", "FLOAT", "DOUBLE", "DECIMAL", "LONG")
 
 
+def quoted(column: str) -> str:
+    """Return the name of a column as SQL has it, whatever it is."""
+    return '"' + column.replace('"', '""') + '"'
+
+
 @attrs.frozen
 class Engine:
     """DuckDB, and the rows as a view of it."""
@@ -39,14 +44,24 @@ class Engine:
             name: _kind(str(kind)) for name, kind in zip(found.columns, found.types, strict=True)
         }
 
-    def define(self, name: str, query: str) -> None:
+    def view(self, name: str, query: str) -> None:
         """Name a query, so that others can be asked of it."""
         self.connection.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS {query}")
+
+    def keep(self, name: str, query: str) -> None:
+        """Name the rows of a query, and keep them: others are asked of them several times."""
+        self.connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {query}")
 
     def ask(self, query: str) -> list[dict[str, Any]]:
         """Return the rows of a query, which are few."""
         found = self.connection.sql(query)
         return [dict(zip(found.columns, row, strict=True)) for row in found.fetchall()]
+
+    def columns(self, query: str) -> dict[str, list[Any]]:
+        """Return the columns of a query, by their names."""
+        found = self.connection.sql(query)
+        rows = found.fetchall()
+        return {name: [row[n] for row in rows] for n, name in enumerate(found.columns)}
 
 
 def _kind(sql: str) -> Kind:
@@ -56,6 +71,8 @@ def _kind(sql: str) -> Kind:
         return "bool" if sql == "BOOLEAN" else "text"
     if sql.startswith(("TIMESTAMP", "DATE")):
         return "time"
+    if sql == "INTERVAL":
+        return "interval"
     return "number" if sql.startswith(NUMBERS) else "other"
 
 
@@ -108,10 +125,25 @@ def _read(connection: Any, place: str, table: str | None) -> None:
         found = f"there are no Parquet files in {place}"
         raise SchemaError(with_hint(found, "pass the folder or the table that the query writes"))
     try:
-        connection.read_parquet(files, hive_partitioning=folder.is_dir()).create_view(ROWS)
+        connection.read_parquet(files, hive_partitioning=folder.is_dir()).create_view("written")
+        replaced = ", ".join(_intervals(connection, files[0]))
+        rest = f" REPLACE ({replaced})" if replaced else ""
+        connection.execute(f"CREATE TEMP VIEW {ROWS} AS SELECT *{rest} FROM written")
     except import_module("duckdb").Error as error:
         found = f"{place} can't be read as Parquet: {error}"
         raise SchemaError(with_hint(found, "pass the folder that the query writes")) from error
+
+
+def _intervals(connection: Any, file: str) -> Iterator[str]:
+    """Yield what makes intervals of numbers: Parquet has none, and Spark notes what it meant."""
+    found = connection.execute(
+        "SELECT decode(value) FROM parquet_kv_metadata(?) WHERE decode(key) = ?",
+        [file, "org.apache.spark.sql.parquet.row.metadata"],
+    ).fetchone()
+    for field in json.loads(found[0])["fields"] if found else ():
+        if str(field["type"]).startswith("interval") and "month" not in field["type"]:
+            name = quoted(field["name"])
+            yield f"to_microseconds({name}) AS {name}"
 
 
 def _files(folder: Path) -> list[Path]:

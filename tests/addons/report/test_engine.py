@@ -116,3 +116,13 @@ def test_a_missing_library_is_named_with_what_installs_it(tmp_path: Path) -> Non
     (tmp_path / "_delta_log").mkdir()
     with pytest.raises(UnsupportedError, match=r"needs deltalake.*\s+Hint: pip install deltalake$"):
         engine_of(tmp_path, None)
+
+
+@pytest.mark.spark
+def test_intervals_in_files_of_spark_are_intervals(spark: Any, tmp_path: Path) -> None:
+    """Parquet has whole numbers for them, and Spark notes what they mean."""
+    path = str(tmp_path / "rows.parquet")
+    spark.sql("SELECT INTERVAL '1.5' SECOND AS active, 7 AS events").write.parquet(path)
+    engine = engine_of(path, None)
+    assert engine.kinds() == {"active": "interval", "events": "number"}
+    assert engine.ask(f"SELECT epoch_ms(active) AS ms FROM {ROWS}") == [{"ms": 1_500}]

@@ -1,37 +1,44 @@
-"""The page of a report in a browser: marks in each chart, choices, and nothing from outside."""
+"""The page of a report in a browser: every number against SQL on the rows, whatever is chosen."""
 
+import csv
 import io
 import re
-from collections.abc import Iterator
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+from urllib.parse import urlencode
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from PIL import Image, ImageChops, ImageStat
 
 from sessionkit.__main__ import main
-from sessionkit.addons.report import Columns, report
-from tests.addons.report.test_summary import COLUMNS, SCHEMA, SESSIONS, rows, value
+from sessionkit.addons.report import report
+from sessionkit.addons.report.page import Page
+from tests.addons.report.visits import (
+    COLUMNS,
+    FUNNEL,
+    HOSTILE,
+    PAGES,
+    asked,
+    rejected,
+    table_of,
+    visits,
+)
 from tests.support.browser import BrowserMissingError, Reader, browser_in
+from tests.support.cache import cached
 
-FIGURES = [
-    *("sessions", "users", "new", "engaged", "bounced", "lengths", "counts", "reasons"),
-    *("funnel", "entry", "exit", "kinds", "longest"),
-]
-MARK = r'aria-roledescription="(?:bar|line mark|area mark|rect|point|area|text mark)"'
-
-
-PLACES = """[...document.querySelectorAll('figure svg.marks, figure svg')].map(one => {
-    const at = one.getBoundingClientRect()
-    return [at.left + scrollX, at.top + scrollY, at.width, at.height]
+ROWS: Final = table_of(visits(), rejected())
+ALL: Final = {"from": "2026-01-01", "to": "2030-01-01"}
+"""More days than there are."""
+DASH: Final = "\N{EN DASH}"
+LENGTH: Final = "epoch_ms(last_event_time) - epoch_ms(session_start)"
+TAKE: Final = """new Promise((done) => {
+    URL.createObjectURL = (blob) => { blob.text().then(done); return "blob:none"; }
+    document.querySelector('%s .csv').click()
 })"""
-"""Where the charts are."""
-SIZE = (24, 12)
-FAINT = 8.0
-"""How much the colors of a picture may differ on average, of 255."""
-DRAWN = "[...document.querySelectorAll('figure')].every(one => one.querySelector('svg g g'))"
+"""What a download of a table would hold."""
 
 
 @pytest.fixture(scope="module")
@@ -43,123 +50,411 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
         pytest.skip(f"not run: {error}")
 
 
-def look(reader: Reader, page: Path, choice: str = "", **screen: Any) -> str:
-    """Open a page, with a part of the address after `#`; return its DOM once it's drawn."""
-    reader.show(**screen)
-    reader.open(f"file://{page}#{choice}")
-    reader.wait_for(f"document.querySelector('figure') && {DRAWN}")
-    return str(reader.run("document.documentElement.outerHTML"))
-
-
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("report") / "report.html"
-    report(pa.Table.from_pylist(rows(), SCHEMA), out=path, title="Visits & more", columns=COLUMNS)
+    report(ROWS, out=path, title="Visits & more", columns=COLUMNS)
     return path
 
 
-def parts(dom: str) -> dict[str, str]:
-    """Return the part of the page of each figure."""
-    found = re.split(r'<figure id="figure-(\w+)"', dom)[1:]
-    return dict(zip(found[::2], found[1::2], strict=True))
-
-
-def test_every_chart_has_marks_and_a_description(reader: Reader, page: Path) -> None:
-    dom = look(reader, page)
-    assert [] == reader.said
-    figures = parts(dom)
-    assert sorted(figures) == sorted(FIGURES)
-    for name, part in figures.items():
-        assert re.search(MARK, part), name
-        assert 'aria-label="' in part
-        assert part.count("<tr>") > 1, name
-    assert "<title>Visits &amp; more</title>" in dom
-    assert f"<b>{len(SESSIONS)}</b>sessions" in dom
-
-
-def test_a_reader_chooses_a_value_and_a_time(reader: Reader, page: Path) -> None:
-    of_value = [row for row in SESSIONS if value(row) == "channel 0"]
-    assert f"<b>{len(of_value)}</b>sessions" in look(reader, page, "value=channel+0")
-    first = min(row["session_start"] for row in SESSIONS).date()
-    on_day = [row for row in of_value if row["session_start"].date() == first]
-    dom = look(reader, page, f"value=channel+0&from={first}&to={first}")
-    assert f"<b>{len(on_day)}</b>sessions" in dom
+def look(reader: Reader, page: Path, choice: str = urlencode(ALL), **screen: Any) -> None:
+    """Open a page, with a part of the address after `#`, and wait until it's drawn."""
+    reader.show(**screen)
+    reader.open(f"file://{page}#{choice}")
+    reader.wait_for("document.body.dataset.drawn")
     assert [] == reader.said
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_chart_looks_as_its_picture(scheme: str, reader: Reader, page: Path) -> None:
-    """
-    The pictures have so few pixels that fonts don't show, but marks, their sizes and colors do.
-
-    To take one anew, delete it and run this test; then look at it.
-    """
-    look(reader, page, dark=scheme == "dark")
-    pictures = map(Image.open, map(io.BytesIO, map(reader.picture, reader.run(PLACES))))
-    charts = [one.convert("RGB").resize(SIZE, Image.Resampling.BOX) for one in pictures]
-    stored = Path(__file__).with_name(f"{scheme}.png")
-    if not stored.exists():
-        strip = Image.new("RGB", (SIZE[0], SIZE[1] * len(charts)))
-        for number, chart in enumerate(charts):
-            strip.paste(chart, (0, SIZE[1] * number))
-        strip.save(stored)
-        pytest.fail(f"there was no {stored.name}: it's taken now")
-    strip = Image.open(stored)
-    assert strip.size == (SIZE[0], SIZE[1] * len(FIGURES))
-    for number, (name, chart) in enumerate(zip(FIGURES, charts, strict=True)):
-        before = strip.crop((0, SIZE[1] * number, SIZE[0], SIZE[1] * (number + 1)))
-        differs = ImageStat.Stat(ImageChops.difference(before, chart)).mean
-        assert max(differs) < FAINT, (name, differs)
+def table(reader: Reader, name: str) -> list[list[str]]:
+    """Return the lines of a table as its CSV has them, without the heads."""
+    text = reader.run(TAKE % f"#{name}")
+    return list(csv.reader(io.StringIO(text, newline="")))[1:]
 
 
-def test_it_fits_a_telephone(reader: Reader, page: Path) -> None:
-    widths = re.findall(r'<svg[^>]*? width="([\d.]+)"', look(reader, page, width=500))
-    assert len(widths) == len(FIGURES)
-    assert max(map(float, widths)) <= 500
+def cards(reader: Reader) -> dict[str, str]:
+    found = reader.run(
+        "[...document.querySelectorAll('#cards button')].map(one => "
+        "[one.firstChild.textContent, one.querySelector('b').textContent])"
+    )
+    return dict(found)
+
+
+# -- every number against SQL ---------------------------------------------------------------------
+
+CHOICES: Final[Mapping[str, tuple[dict[str, str], str]]] = {
+    "all": ({}, "TRUE"),
+    "a day": ({"from": "2026-06-01", "to": "2026-06-01"}, "day = '2026-06-01'"),
+    "a day without sessions": ({"from": "2026-06-03", "to": "2026-06-03"}, "day = '2026-06-03'"),
+    "days and a value": (
+        {"from": "2026-06-10", "to": "2026-08-20", "first": "=search"},
+        "day BETWEEN '2026-06-10' AND '2026-08-20' AND channel = 'search'",
+    ),
+    "a real `other`": ({"first": "=other"}, "channel = 'other'"),
+    "our other": (
+        {"first": "other", "from": "2026-05-20"},
+        "channel IN (SELECT value FROM rare) AND day >= '2026-05-20'",
+    ),
+    "a real `(none)` of a device": (
+        {"first": "=(none)", "second": "=phone"},
+        "channel = '(none)' AND device = 'phone'",
+    ),
+    "no value of both": ({"first": "none", "second": "none"}, "channel IS NULL AND device IS NULL"),
+    "what would like to be a comment": ({"first": f"={HOSTILE}"}, f"channel = '{HOSTILE}'"),
+}
+SESSIONS: Final = f"""
+    (SELECT *, CAST(CAST(session_start AS DATE) AS VARCHAR) AS day, row(site, "user") AS who,
+        {LENGTH} AS length, epoch_ms(engaged_time) AS active,
+        viewed AND carted AND bought AS converted
+     FROM rows WHERE kind = 'session') AS sessions
+"""
+
+
+def sql(query: str, where: str) -> list[tuple[Any, ...]]:
+    """Return what SQL says of the sessions that are chosen: the table `chosen`."""
+    rare = (
+        "rare AS (SELECT channel AS value FROM rows WHERE channel IS NOT NULL "
+        "GROUP BY 1 ORDER BY count(*) DESC, 1 OFFSET 12)"
+    )
+    chosen = f"chosen AS (SELECT * FROM {SESSIONS} WHERE {where})"
+    return asked(ROWS, f"WITH {rare}, {chosen} {query}")
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_every_number_is_that_of_sql(name: str, reader: Reader, page: Path) -> None:
+    """In the days and of the values that are chosen, on 200 days of which some are empty."""
+    choice, where = CHOICES[name]
+    look(reader, page, urlencode({**ALL, **choice}))
+    check_cards(reader, where)
+    if name == "a day without sessions":
+        hidden = reader.run("[...document.querySelectorAll('article[hidden]')].map(one => one.id)")
+        assert {"ways", "entry", "exit", "lengths", "longest"} <= {*hidden}
+        return
+    check_lengths(reader, where)
+    check_days_and_values(reader, where)
+    check_paths(reader, where)
+
+
+def check_cards(reader: Reader, where: str) -> None:
+    ((sessions, people, new, events, engaged, bounced, converted, length, active),) = sql(
+        """SELECT count(*), count(DISTINCT who), count(*) FILTER (WHERE (who, session_start) IN
+            (SELECT who, min(session_start) FROM """
+        + SESSIONS
+        + """ GROUP BY who)), avg(events), count(*) FILTER (WHERE engaged),
+            count(*) FILTER (WHERE events = 1), count(*) FILTER (WHERE converted),
+            avg(length), avg(active) FROM chosen""",
+        where,
+    )
+    shown = cards(reader)
+    assert f"{sessions:,}" == shown["Sessions"]
+    assert f"{people:,}" == shown["Users"]
+    assert f"{new:,}" == shown["New users"]
+    assert share(engaged, sessions) == shown["Engaged sessions"]
+    assert share(bounced, sessions) == shown["Bounces"]
+    assert share(converted, sessions) == shown["Conversion"]
+    assert (f"{events:.2f}".rstrip("0").rstrip(".") if events else DASH) == shown[
+        "Events a session"
+    ]
+    assert span(length) == shown["Length"]
+    assert span(active) == shown["Engaged time"]
+
+
+def check_lengths(reader: Reader, where: str) -> None:
+    wanted = sql(
+        """SELECT quantile_disc(length, [0.1, 0.25, 0.5, 0.75, 0.9, 0.99]), max(length),
+            quantile_disc(events, [0.1, 0.25, 0.5, 0.75, 0.9, 0.99]), max(events) FROM chosen""",
+        where,
+    )[0]
+    found = table(reader, "quantiles")
+    assert [n / 1000 for n in (*wanted[0], wanted[1])] == [float(line[1]) for line in found]
+    assert [*wanted[2], wanted[3]] == [int(line[2]) for line in found]
+    reasons = sql("SELECT closed_by, count(*) FROM chosen GROUP BY 1", where)
+    assert {a: str(b) for a, b in reasons} == {a: b for a, b, _ in table(reader, "closings")}
+    ((under,),) = sql("SELECT count(*) FROM chosen WHERE length < 1000", where)
+    lengths = {line[0]: int(line[1]) for line in table(reader, "lengths")}
+    assert under == lengths.get("0s to 1s", 0)
+    assert [(sum(lengths.values()),)] == sql("SELECT count(*) FROM chosen", where)
+    longest = sql(
+        "SELECT session_id FROM chosen ORDER BY length DESC, session_start LIMIT 3", where
+    )
+    assert [row[0] for row in longest] == [line[0] for line in table(reader, "longest")][:3]
+
+
+def share(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.1f}%" if whole else DASH
+
+
+def span(ms: float | None) -> str:
+    """Return a length as the page shows it."""
+    if ms is None:
+        return DASH
+    seconds = int(ms / 1000 + 0.5)
+    if ms < 10_000:
+        return f"{ms / 1000:.1f}".removesuffix(".0") + "s"
+    if seconds < 60:
+        return f"{seconds}s"
+    if seconds < 3600:
+        return f"{seconds // 60}m {seconds % 60:02}s"
+    return f"{seconds // 3600}h {seconds % 3600 // 60:02}m"
+
+
+def check_days_and_values(reader: Reader, where: str) -> None:
+    days = {line[0]: line[1] for line in table(reader, "time")}
+    counted = dict(sql("SELECT day, count(*) FROM chosen GROUP BY 1", where))
+    assert counted == {day: int(n) for day, n in days.items() if n != "0"}
+
+    by = sql(
+        """SELECT CASE WHEN channel IS NULL THEN 'no value' WHEN channel = '' THEN 'empty text'
+            WHEN channel IN (SELECT value FROM rare) THEN '26 other values'
+            WHEN channel = '=1+1' THEN '''=1+1' ELSE channel END,
+            count(*), count(DISTINCT who), avg(converted::INT) FROM chosen GROUP BY 1""",
+        where,
+    )
+    heads = reader.run("[...document.querySelectorAll('#by th')].map(one => one.textContent)")
+    lines = table(reader, "by")
+    places = [heads.index(name) for name in ("channel", "Sessions", "Users", "Conversion")]
+    found = sorted(tuple(line[n] for n in places) for line in lines if line[places[1]] != "0")
+    assert [row[:3] for row in found] == sorted((a, str(b), str(c)) for a, b, c, _ in by)
+    shares = {row[0]: row[3] for row in by}
+    assert all(abs(float(row[3]) - shares[row[0]]) < 1e-9 for row in found)
+
+
+def check_paths(reader: Reader, where: str) -> None:
+    steps = sql(
+        "SELECT count(*), count(*) FILTER (WHERE viewed), count(*) FILTER (WHERE viewed AND "
+        "carted), count(*) FILTER (WHERE converted) FROM chosen",
+        where,
+    )[0]
+    assert [str(n) for n in steps] == [line[1] for line in table(reader, "funnel")]
+
+    for role, place in (("entry", 1), ("exit", -1)):
+        pages = sql(
+            f"SELECT path[{place}], count(*) FROM chosen WHERE len(path) > 0 GROUP BY 1", where
+        )
+        assert {p: str(n) for p, n in pages} == {a: b for a, b, _ in table(reader, role)}
+
+    ways = {line[0]: line for line in table(reader, "ways")}
+    for way in [way for way in ways if "all other pages" not in way]:
+        so = way.removeprefix("'").split(" → ")
+        ((count, left),) = sql(
+            f"SELECT count(*), count(*) FILTER (WHERE len(path) = {len(so)}) FROM chosen "
+            f"WHERE path[1:{len(so)}] = {so}",
+            where,
+        )
+        assert (count, left) == (int(ways[way][1]), int(ways[way][4])), way
+
+
+# -- other days, and those who come back ----------------------------------------------------------
+
+
+def test_figures_stand_next_to_the_period_before(reader: Reader, page: Path) -> None:
+    """As many days before the first of them; where the rows don't reach back so far, none."""
+    look(reader, page, "from=2026-07-01&to=2026-07-10&first=%3Dsearch")
+    where = "day BETWEEN '{}' AND '{}' AND channel = 'search'"
+    ((then,),) = sql("SELECT count(*) FROM chosen", where.format("2026-06-21", "2026-06-30"))
+    ((now,),) = sql("SELECT count(*) FROM chosen", where.format("2026-07-01", "2026-07-10"))
+    card = reader.run("document.querySelector('[data-measure=sessions]').innerText")
+    moved = abs(100 * (now - then) / then)
+    assert f"before: {then}" in card
+    assert f"{moved:.0f}%" in card or f"{moved:.1f}%" in card
+    lines = table(reader, "time")
+    assert (now, then) == (sum(int(line[1]) for line in lines), sum(int(line[2]) for line in lines))
+
+    look(reader, page, "from=2026-05-14&to=2026-07-10")
+    assert "before" not in reader.run("document.querySelector('#cards').innerText")
+    assert "no period before" in reader.run("document.querySelector('#period').innerText")
+
+
+@pytest.mark.parametrize("each", ["week", "month"])
+def test_users_of_longer_times_count_once_in_each(each: str, reader: Reader, page: Path) -> None:
+    choice = {"from": "2026-06-10", "to": "2026-09-20", "measure": "users", "each": each}
+    look(reader, page, urlencode(choice))
+    wanted = sql(
+        f"SELECT count(DISTINCT who) FROM chosen GROUP BY date_trunc('{each}', session_start) "
+        f"ORDER BY date_trunc('{each}', min(session_start))",
+        "day BETWEEN '2026-06-10' AND '2026-09-20'",
+    )
+    assert [str(n) for (n,) in wanted] == [line[1] for line in table(reader, "time")]
+
+
+@pytest.mark.parametrize(
+    ("choice", "where"), [({}, "TRUE"), ({"first": "=search"}, "channel = 'search'")]
+)
+def test_who_comes_back_is_counted_by_the_week_of_the_first_session(
+    choice: dict[str, str], where: str, reader: Reader, page: Path
+) -> None:
+    look(reader, page, urlencode({"from": "2026-05-01", "to": "2026-07-05", **choice}))
+    wanted = sql(
+        """, weeks AS (SELECT DISTINCT who, date_trunc('week', session_start) AS week FROM chosen),
+        firsts AS (SELECT *, min(week) OVER (PARTITION BY who) AS first FROM weeks)
+        SELECT strftime(first, '%Y-%m-%d'), date_diff('week', first, week), count(*) FROM firsts
+        WHERE week <= '2026-07-05' GROUP BY 1, 2 ORDER BY 1, 2""",
+        where,
+    )
+    counts = {(first, after): count for first, after, count in wanted}
+    lines = table(reader, "cohorts")
+    assert len(lines) == 8
+    for week, size, *later in lines:
+        assert counts[week, 0] == int(size)
+        for after, share in enumerate(later, 1):
+            count = counts.get((week, after), 0)
+            assert share == "" or abs(float(share) - count / int(size)) < 1e-9
+
+
+def test_rejected_rows_answer_to_days_and_say_so(reader: Reader, page: Path) -> None:
+    look(reader, page, "from=2026-06-01&to=2026-06-30&first=%3Dsearch")
+    assert table(reader, "rejected") == [
+        ["late", f"reason {n}", when, "1"]
+        for when in ("in the chosen days", "outside the days of the sessions")
+        for n in range(3)
+    ]
+    note = reader.run("document.querySelector('#rejected .note').innerText")
+    assert "not to channel or device" in note
+
+
+def test_a_reader_chooses_by_clicks(reader: Reader, page: Path) -> None:
+    """A measure, a value in the table, and days; the address shows it again."""
+    look(reader, page)
+    reader.run("document.querySelector('[data-measure=users]').click()")
+    reader.run("document.querySelector('#by tbody button').click()")
+    reader.run("document.querySelector('.presets button').click()")
+    address = reader.run("location.hash.slice(1)")
+    assert "measure=users" in address
+    shown = cards(reader)
+    ((sessions,),) = sql(
+        "SELECT count(*) FROM chosen",
+        "day > '2026-11-21' AND channel IN (SELECT value FROM rare)",
+    )
+    assert f"{sessions}" == shown["Sessions"]
+    look(reader, page, address)
+    assert shown == cards(reader)
+
+
+# -- what a page must not do ----------------------------------------------------------------------
+
+
+def test_what_rows_say_is_text(reader: Reader, page: Path) -> None:
+    """A page of a visitor's choice can't run, nor blank the page; nor get into a spreadsheet."""
+    text = page.read_text(encoding="utf-8")
+    given = text[text.index('id="given">') + 11 : text.index('</script>\n<script type="module">')]
+    assert not set("<>&") & set(given)
+    look(reader, page)
+    dom = reader.run("document.querySelector('#by').innerText")
+    assert HOSTILE in dom
+    assert "</script><b>" in dom
+    assert PAGES[-1] in reader.run("document.querySelector('#entry').innerText")
+    assert ["'=1+1"] == [line[0] for line in table(reader, "by") if "1+1" in line[0]]
+
+
+def test_no_key_of_a_user_is_in_the_page(page: Path) -> None:
+    """It may be sent by mail."""
+    text = page.read_text(encoding="utf-8")
+    assert not re.search(r'"(?:u\d+|a b|b c|s[012])"', text)
 
 
 def test_it_asks_no_network(page: Path) -> None:
-    """A policy in the page forbids it, and its scripts and styles are in it."""
-    text = page.read_text()
-    assert "default-src 'none'" in text
-    before_scripts = text[: text.index('<script type="application/json"')]
-    assert not re.search(r"<(?:script|link|img)[^>]*(?:src|href)=", before_scripts)
-    assert len(text) < 2_000_000
+    """A policy in the page forbids it, and allows its own script alone."""
+    text = page.read_text(encoding="utf-8")
+    assert "default-src 'none'; script-src 'sha256-" in text
+    assert not re.search(r"<(?:script|link|img|iframe)[^>]*(?:src|href)=", text)
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_nothing_is_cut(width: int, reader: Reader, page: Path) -> None:
+    """Wide tables scroll in themselves, and on paper they fit."""
+    look(reader, page, width=width)
+    assert reader.run("document.documentElement.scrollWidth") <= width
+    if width == 390:
+        return
+    paper = 698  # pixels: A4 without the margins of the page
+    reader.ask("Emulation.setEmulatedMedia", media="print")
+    size = {"width": paper, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    reader.ask("Emulation.setDeviceMetricsOverride", **size)
+    edges = reader.run(
+        "[...document.querySelectorAll('h1, p, article, table, td, svg')]"
+        ".filter(one => one.checkVisibility()).map(one => one.getBoundingClientRect().right)"
+    )
+    reader.ask("Emulation.setEmulatedMedia", media="")
+    assert max(edges) <= paper
+
+
+def test_axe_finds_nothing(reader: Reader, page: Path) -> None:
+    """In both schemes, on a wide and a narrow screen."""
+    for dark, width in ((False, 1280), (True, 390)):
+        look(reader, page, dark=dark, width=width)
+        reader.run(axe())
+        found = reader.run(
+            "axe.run().then(found => found.violations.map(one => "
+            "[one.id, one.help, one.nodes.slice(0, 3).map(node => node.html)]))"
+        )
+        assert [] == found
+
+
+def axe() -> str:
+    """Return the script of axe-core, which npm brings."""
+    npm = shutil.which("npm")
+    if npm is None:
+        pytest.skip("not run: there's no npm, which brings axe-core")
+
+    def fill(folder: Path) -> None:
+        command = [npm, "pack", "axe-core@4.10.2", "--silent", "--pack-destination", str(folder)]
+        subprocess.run(command, check=True, cwd=folder, capture_output=True, timeout=120)
+        (archive,) = folder.glob("*.tgz")
+        shutil.unpack_archive(archive, folder, filter="data")
+
+    try:
+        folder = cached("axe-core-4.10.2", fill)
+    except (subprocess.SubprocessError, ValueError) as error:
+        pytest.skip(f"not run: npm can't bring axe-core: {error}")
+    return (folder / "package" / "axe.min.js").read_text(encoding="utf-8")
+
+
+# -- other rows -----------------------------------------------------------------------------------
 
 
 def test_rows_of_few_columns_have_a_page_too(reader: Reader, tmp_path: Path) -> None:
+    """Without `last_event_time`, it says that lengths contain the gap."""
     names = ["user", "session_id", "session_start", "session_end"]
-    table = pa.Table.from_pylist(rows(20)[:20], SCHEMA).select(names)
-    report(table, out=tmp_path / "few.html", columns=Columns())
-    assert sorted(parts(look(reader, tmp_path / "few.html"))) == [
-        "lengths",
-        "longest",
-        "new",
-        "sessions",
-        "users",
-    ]
-    assert [] == reader.said
+    report(table_of(visits(20)).select(names), out=tmp_path / "few.html")
+    look(reader, tmp_path / "few.html")
+    assert {"Sessions": "20"}.items() <= cards(reader).items()
+    assert "contains the gap" in reader.run("document.querySelector('#lengths').innerText")
+    hidden = reader.run("[...document.querySelectorAll('main [hidden]')].map(one => one.id)")
+    assert {"paths", "by", "closings"} <= {*hidden}
 
 
-def test_what_rows_say_is_text(reader: Reader, tmp_path: Path) -> None:
-    """A page of a visitor's choice can't run in the reader's browser."""
-    bad = "</script><script>console.error('run')</script>"
-    made = [{**row, "path": [bad], "channel": bad} for row in rows(20)[:20]]
-    report(
-        pa.Table.from_pylist(made, SCHEMA),
-        out=tmp_path / "bad.html",
-        columns=Columns(dimension="channel"),
+def test_few_days_are_shown_by_the_hour(reader: Reader, tmp_path: Path) -> None:
+    rows = table_of(visits(100, days=2))
+    report(rows, out=tmp_path / "hours.html", columns=COLUMNS)
+    look(reader, tmp_path / "hours.html", "from=2026-05-14&to=2026-05-14&measure=users")
+    wanted = asked(
+        rows,
+        "SELECT date_part('hour', session_start), count(DISTINCT (site, \"user\")) FROM rows "
+        "WHERE CAST(session_start AS DATE) = '2026-05-14' GROUP BY 1 ORDER BY 1",
     )
-    look(reader, tmp_path / "bad.html")
-    assert [] == reader.said
+    lines = table(reader, "time")
+    assert len(lines) == 24
+    assert wanted == [(n, int(line[1])) for n, line in enumerate(lines) if line[1] != "0"]
 
 
 def test_the_command_writes_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pq.write_table(pa.Table.from_pylist(rows(), SCHEMA), tmp_path / "rows.parquet")
+    pq.write_table(ROWS, tmp_path / "rows.parquet")
     out = tmp_path / "report.html"
     arguments = [str(tmp_path / "rows.parquet"), "--out", str(out), "--dimension", "channel"]
-    assert main(["report", *arguments, "--funnel", "viewed", "carted"]) == 0
-    assert re.search(r"report\.html: 1\.\d MB", capsys.readouterr().out)
-    assert "chart-funnel" in out.read_text()
+    arguments += ["--second-dimension", "device", "--funnel", *FUNNEL]
+    assert main(["report", *arguments]) == 0
+    assert re.search(r"report\.html: \d\.\d MB", capsys.readouterr().out)
+    assert '"second_dimension":"device"' in out.read_text(encoding="utf-8")
     assert main(["report", str(tmp_path / "none"), "--out", str(out)]) == 1
     assert "there are no Parquet files" in capsys.readouterr().err
+
+
+def test_a_notebook_shows_it_in_a_frame() -> None:
+    """Whose scripts can't reach the notebook; the page is the text it was before."""
+    page = report(table_of(visits(20)), title='A "title"')
+    assert page.startswith("<!doctype html>")
+    assert isinstance(page, Page)
+    shown = page._repr_html_()
+    assert shown.startswith("<iframe ")
+    assert 'sandbox="allow-scripts' in shown
+    assert "allow-same-origin" not in shown
+    assert "A &amp;quot;title&amp;quot;" in shown

@@ -1,139 +1,100 @@
-"""What a report says of result rows: equal to a count by hand."""
+"""What is counted of result rows, small enough for a page; for its figures see test_page.py."""
 
-from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from random import Random
 from typing import Any
 
-import attrs
+import numpy as np
 import pyarrow as pa
 import pytest
 
-from sessionkit.addons.report import Columns
+from sessionkit.addons.report import Columns, report
 from sessionkit.addons.report.engine import engine_of
-from sessionkit.addons.report.summary import COUNTS, LENGTHS, summarized
+from sessionkit.addons.report.page import page_of
+from sessionkit.addons.report.summary import MOST_COUNTS, MOST_REASONS, Summary, summarized
 from sessionkit.errors import SchemaError
+from tests.addons.report.visits import COLUMNS, SCHEMA, asked, rejected, table_of, visits
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
-PAGES = ["/", "/shoes", "/hats", "/jobs"]
-CHANNELS = [f"channel {n}" for n in range(9)]
-FUNNEL = ("viewed", "carted", "bought")
 
 
-def rows(count: int = 400) -> list[dict[str, Any]]:
-    random = Random(7)
-    made = []
-    for number in range(count):
-        begin = NOON + timedelta(seconds=random.randrange(20 * 86_400))
-        path = [random.choice(PAGES) for _ in range(random.randint(1, 6))]
-        made.append(
-            {
-                "kind": "session",
-                "user": f"u{random.randrange(90)}",
-                "session_id": f"s{number}",
-                "session_start": begin,
-                "session_end": begin + timedelta(seconds=random.choice([20, 700, 9_000])),
-                "closed_by": random.choice(["gap", "max_duration"]),
-                "path": path,
-                "events": len(path),
-                "engaged": random.random() < 0.4,
-                "channel": random.choice([*CHANNELS, CHANNELS[0], CHANNELS[0], None]),
-                "viewed": True,
-                "carted": random.random() < 0.5,
-                "bought": random.random() < 0.5,
-                "reason": None,
-            }
-        )
-    late = dict.fromkeys(made[0])
-    at = {"session_start": NOON, "session_end": NOON}
-    return [*made, *({**late, **at, "kind": "late", "reason": "late"} for _ in range(3))]
+def summary_of(rows: pa.Table, columns: Columns = COLUMNS) -> Summary:
+    return summarized(engine_of(rows, None), columns)
 
 
-SCHEMA = pa.schema(
-    {
-        "kind": pa.string(),
-        "user": pa.string(),
-        "session_id": pa.string(),
-        "session_start": pa.timestamp("us", tz="UTC"),
-        "session_end": pa.timestamp("us", tz="UTC"),
-        "closed_by": pa.string(),
-        "path": pa.list_(pa.string()),
-        "events": pa.int64(),
-        "engaged": pa.bool_(),
-        "channel": pa.string(),
-        **dict.fromkeys(FUNNEL, pa.bool_()),
-        "reason": pa.string(),
-    }
-)
-COLUMNS = Columns(dimension="channel", funnel=FUNNEL)
-
-
-def sums(table: list[dict[str, Any]], *by: str, of: str = "sessions") -> Counter[Any]:
-    found: Counter[Any] = Counter()
-    for row in table:
-        found[tuple(row[name] for name in by)] += row[of]
-    return +found
-
-
-SESSIONS = [row for row in rows() if row["kind"] == "session"]
-
-
-def day(row: dict[str, Any]) -> int:
-    return int(row["session_start"].timestamp()) // 86_400 * 86_400_000
-
-
-def value(row: dict[str, Any]) -> str:
-    counts = Counter(one["channel"] for one in SESSIONS if one["channel"])
-    top = sorted(counts, key=lambda name: (-counts[name], name))[:6]
-    return (
-        "(none)" if row["channel"] is None else row["channel"] if row["channel"] in top else "other"
+def users(summary: Summary, first: int, last: int) -> int:
+    """Return how many users there are in some days, as the page does."""
+    return sum(
+        count
+        for *chosen, t, counts in zip(*summary.users.values(), strict=True)
+        for gap, count in zip(counts[::2], counts[1::2], strict=True)
+        if not any(place is not None for place in chosen)
+        and first <= t <= last
+        and (gap == 0 or t - gap < first)
     )
 
 
-def test_every_figure_is_that_of_a_count_by_hand() -> None:
-    summary = summarized(engine_of(pa.Table.from_pylist(rows(), SCHEMA), None), COLUMNS)
-    assert summary.unit == "day"
-    at_value = Counter((day(row), value(row)) for row in SESSIONS)
-    assert sums(summary.totals, "at", "value") == at_value
-    firsts = {}
-    for row in sorted(SESSIONS, key=lambda row: row["session_start"], reverse=True):
-        firsts[row["user"]] = row
-    assert sums(summary.totals, "at", of="new") == Counter((day(row),) for row in firsts.values())
-    engaged = Counter((day(row),) for row in SESSIONS if row["engaged"])
-    assert sums(summary.totals, "at", of="engaged") == engaged
-    bounced = Counter((value(row),) for row in SESSIONS if row["events"] == 1)
-    assert sums(summary.totals, "value", of="bounced") == bounced
-    users = Counter((at, of) for at, of, _ in {(day(r), value(r), r["user"]) for r in SESSIONS})
-    assert sums(summary.totals, "at", "value", of="users") == users
-
-    lengths = [(row["session_end"] - row["session_start"]).total_seconds() for row in SESSIONS]
-    wanted = Counter(
-        (max(n for n, start in enumerate(LENGTHS) if start <= one),) for one in lengths
+def test_many_rows_and_values_make_no_large_page() -> None:
+    """Exact where there is room; where there isn't, the page says how exact, and for which days."""
+    random, count, days = np.random.default_rng(7), 150_000, 1_500
+    start = pa.array(random.integers(0, days * 86_400_000_000, count), pa.timestamp("us", tz="UTC"))
+    length = random.integers(0, 10_000_000_000, count)
+    rows = pa.table(
+        {
+            "user": random.integers(0, 30_000, count),
+            "session_id": np.arange(count).astype(str),
+            "session_start": start,
+            "session_end": pa.array(start.cast("int64").to_numpy() + length, start.type),
+            "channel": random.integers(0, 9_000, count).astype(str),
+            "page": random.integers(0, 9_000, count).astype(str),
+            "closed_by": random.integers(0, 9_000, count).astype(str),
+        }
     )
-    assert sums(summary.lengths, "bin") == wanted
-    counts = [row["events"] for row in SESSIONS]
-    wanted = Counter((max(n for n, start in enumerate(COUNTS) if start <= one),) for one in counts)
-    assert sums(summary.counts, "bin") == wanted
-
-    assert sums(summary.reasons, "what") == Counter((row["closed_by"],) for row in SESSIONS)
-    for role, place in (("entry", 0), ("exit", -1)):
-        found = sums([row for row in summary.pages if row["role"] == role], "page")
-        assert found == Counter((row["path"][place],) for row in SESSIONS)
-    reached = Counter(
-        (step,) for row in SESSIONS for step in range(3) if all(row[n] for n in FUNNEL[: step + 1])
+    columns = Columns(dimension="channel", entry="page")
+    found = summary_of(rows, columns)
+    gap = found.gaps[""]
+    assert gap is not None
+    assert gap >= 30
+    first, last = 700, 700 + gap - 1
+    ((wanted,),) = asked(
+        rows,
+        f'SELECT count(DISTINCT "user") FROM rows '
+        f"WHERE epoch_ms(session_start) // 86400000 BETWEEN {first} AND {last}",
     )
-    assert sums(summary.funnel, "step") == reached
-    assert sums(summary.kinds, "kind", "reason", of="counted") == {("late", "late"): 3}
+    assert wanted == users(found, first, last)
+    assert found.digits is not None
+    assert sum(len(counts) // 2 for counts in found.cells["lengths"]) <= MOST_COUNTS
+    assert sum(map(sum, (counts[1::2] for counts in found.cells["lengths"]))) == count
+    assert len(found.closings) == MOST_REASONS
+    assert len(page_of(found, "Visits")) < 8_000_000
 
-    longest = sorted(
-        SESSIONS, key=lambda r: (r["session_start"] - r["session_end"], r["session_start"])
-    )
-    assert [row["id"] for row in summary.longest] == [row["session_id"] for row in longest[:12]]
-    assert summary.longest[0]["length"] == 9_000
-    medians = {row["of"]: row["amount"] for row in summary.quantiles if row["quantile"] == 0.5}
-    assert medians.keys() == {"length", "events"}
-    assert 2 <= medians["events"] <= 5
+
+def test_many_reasons_make_no_large_page() -> None:
+    few, many = (len(report(table_of(visits(50), rejected(n)))) for n in (100, 20_000))
+    assert abs(many - few) < 1_000
+
+
+def test_keys_of_several_columns_tell_users_apart() -> None:
+    """`a b`, `c` and `a`, `b c` are two, and so is one without a value."""
+    keys = [("a b", "c"), ("a", "b c"), ("a", None), (None, "a"), ("a", None)]
+    row = visits(1)[0]
+    rows = [
+        {**row, "session_id": str(n), "site": site, "user": user}
+        for n, (site, user) in enumerate(keys)
+    ]
+    assert 4 == users(summary_of(table_of(rows)), 0, 23)
+
+
+def test_a_session_converts_by_its_column_or_by_its_funnel() -> None:
+    """A named column counts most, then the last step with all before it, then a usual name."""
+    rows = [{**visits(1)[0], "viewed": False, "carted": True, "bought": True}]
+    ways = [
+        (Columns(funnel=["viewed", "bought"], converted="carted"), [1]),
+        (Columns(funnel=["viewed", "bought"]), None),
+        (Columns(), [1]),
+    ]
+    for columns, wanted in ways:
+        assert wanted == summary_of(table_of(rows), columns).cells.get("converted")
 
 
 def test_the_last_revision_of_a_session_counts() -> None:
@@ -145,26 +106,20 @@ def test_the_last_revision_of_a_session_counts() -> None:
         {"session_id": "c", "revision": 1, "supersedes": ["b"], "session_end": NOON, "events": 3},
     ]
     table = pa.Table.from_pylist([{**begin, **row} for row in made])
-    found = summarized(engine_of(table, None), Columns(keys=["user"]))
-    assert {row["id"]: row["events"] for row in found.longest} == {"a": 5, "c": 3}
-    assert sums(found.totals, "value") == {("all",): 2}
+    found = summary_of(table, Columns(keys=["user"]))
+    assert dict(zip(found.longest["id"], found.longest["events"], strict=True)) == {"a": 5, "c": 3}
+    assert found.cells["sessions"] == [2]
 
 
-UNITS = [(1, "hour"), (30, "day"), (300, "week"), (2_000, "month")]
-
-
-def two_sessions(days: int) -> pa.Table:
+@pytest.mark.parametrize(("days", "units"), [(1, 48), (3, 96), (4, 5), (2_000, 2_001)])
+def test_days_stay_days(days: int, units: int) -> None:
+    """Of any number; up to four of them are counted by the hour."""
     times = [NOON, NOON + timedelta(days=days)]
     ids = pa.array(["x", "y"])
-    return pa.table({"user": ids, "session_id": ids, "session_start": times, "session_end": times})
-
-
-@pytest.mark.parametrize(("days", "unit"), UNITS)
-def test_a_longer_time_is_counted_in_longer_units(days: int, unit: str) -> None:
-    found = summarized(engine_of(two_sessions(days), None), Columns())
-    assert found.unit == unit
+    rows = {"user": ids, "session_id": ids, "session_start": times, "session_end": times}
+    found = summary_of(pa.table(rows), Columns())
+    assert units == found.units
     assert found.columns.keys == ("user",)
-    assert (found.counts, found.pages, found.reasons) == ([], [], [])
 
 
 @pytest.mark.parametrize(
@@ -177,34 +132,31 @@ def test_a_longer_time_is_counted_in_longer_units(days: int, unit: str) -> None:
     ],
 )
 def test_a_column_that_does_not_fit_is_refused(columns: dict[str, Any], said: str) -> None:
-    table = pa.Table.from_pylist(rows(3), SCHEMA)
+    table = table_of(visits(3))
     with pytest.raises(SchemaError, match=f"(?s){said}"):
-        summarized(engine_of(table, None), Columns(**columns))
+        summary_of(table, Columns(**columns))
 
 
 def test_rows_without_sessions_are_refused() -> None:
-    table = pa.Table.from_pylist(rows()[-3:], SCHEMA)
+    table = table_of(rejected())
     with pytest.raises(SchemaError, match="there is no session in the rows"):
-        summarized(engine_of(table, None), Columns())
+        summary_of(table, Columns())
 
 
 def test_names_are_no_part_of_a_query() -> None:
     """A column with quotes in its name is a column."""
     odd = 'it\'s "odd" `here`'
-    table = pa.Table.from_pylist(rows(9)[:9], SCHEMA).rename_columns(
+    table = table_of(visits(9)).rename_columns(
         [odd if name == "channel" else name for name in SCHEMA.names]
     )
-    found = summarized(engine_of(table, None), Columns(dimension=odd))
-    assert attrs.evolve(found.columns).dimension == odd
+    assert summary_of(table, Columns(dimension=odd)).columns.dimension == odd
 
 
 def test_rows_of_other_kinds_need_no_reason() -> None:
     """Whoever keeps the column `kind` alone sees the rows by kind."""
-    table = pa.Table.from_pylist(rows(5), SCHEMA).drop(["reason"])
+    table = table_of(visits(5), rejected()).drop(["reason"])
 
-    assert {"late"} == {
-        row["reason"] for row in summarized(engine_of(table, None), Columns()).kinds
-    }
+    assert ["late"] == summary_of(table).reasons
 
 
 @pytest.mark.parametrize(
@@ -219,11 +171,11 @@ def test_rows_of_other_kinds_need_no_reason() -> None:
 )
 def test_columns_of_another_kind_are_named(column: str, values: list[Any], found: str) -> None:
     """Before a query over them is asked, whose error would name none of them."""
-    table = pa.Table.from_pylist(rows(1)[:1], SCHEMA)
+    table = table_of(visits(1))
     table = table.drop([name for name in [column] if name in table.column_names])
 
     with pytest.raises(SchemaError, match="Hint: ") as refused:
-        summarized(engine_of(table.append_column(column, [values]), None), Columns())
+        summary_of(table.append_column(column, [values]), Columns())
     assert found in str(refused.value)
 
 
