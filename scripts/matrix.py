@@ -69,7 +69,9 @@ EVERYWHERE: Final = (
     "tests/spark/jobs/test_timers.py",
     "tests/spark/checkpoints/test_seeds.py",
     "tests/addons/test_delta.py",
-    "tests/addons/test_delta_queries.py",
+    "tests/addons/test_iceberg.py",
+    "tests/addons/test_lake_queries.py",
+    "tests/addons/test_merging.py",
     "tests/spark/sinks/test_file_log.py",
     "tests/spark/test_dedup.py::TestStreamAndBatch",
     "tests/spark/test_windows.py::TestStreamEqualsBatch::test_append",
@@ -101,6 +103,7 @@ class Cell(NamedTuple):
     pandas: str
     pyarrow: str
     more: tuple[str, ...] = ()
+    iceberg: str = ""
 
     @property
     def name(self) -> str:
@@ -119,19 +122,21 @@ LOWEST: Final = ("numpy==1.26.0", "attrs==23.2.0")
 DISTUTILS: Final = ("setuptools<81",)
 """Spark 3.5 imports `distutils`, which Python has no more since 3.12."""
 DELTA: Final = ("delta-spark==4.0.0",)
+NEWEST_DELTA: Final = ("delta-spark==4.4.0",)
 
 CELLS: Final = (
     Cell("3.5.0", "classic", "3.11", "2.2.0", "18.0.0", LOWEST),
-    Cell("3.5.9", "classic", "3.12", "3.1.1", "25.0.0", DISTUTILS),
+    Cell("3.5.9", "classic", "3.12", "3.1.1", "25.0.0", DISTUTILS, "1.12.0"),
     Cell("3.5.7", "connect", "3.12", "2.3.3", "20.0.0", DISTUTILS),
     Cell("3.5.7", "server", "3.12", "2.3.3", "20.0.0", DISTUTILS),
     Cell("4.0.0", "classic", "3.11", "2.2.0", "18.0.0"),
-    Cell("4.0.1", "classic", "3.11", "2.3.3", "25.0.1", DELTA),
+    Cell("4.0.1", "classic", "3.11", "2.3.3", "25.0.1", DELTA, "1.11.0"),
     Cell("4.0.1", "connect", "3.11", "2.3.3", "25.0.1", DELTA),
     Cell("4.0.5", "connect", "3.13", "2.3.3", "22.0.0"),
-    Cell("4.1.4", "classic", "3.12", "2.2.3", "22.0.0"),
-    Cell("4.1.4", "connect", "3.12", "2.2.3", "22.0.0"),
+    Cell("4.1.4", "classic", "3.12", "2.2.3", "22.0.0", iceberg="1.12.0"),
+    Cell("4.1.4", "connect", "3.12", "2.2.3", "22.0.0", iceberg="1.12.0"),
     Cell("4.1.4", "server", "3.12", "2.2.3", "22.0.0"),
+    Cell("4.2.0", "classic", "3.11", "2.3.3", "23.0.0", NEWEST_DELTA),
     Cell("4.2.1", "classic", "3.11", "3.0.0", "23.0.0"),
     Cell("4.2.1", "connect", "3.11", "3.0.0", "23.0.0"),
     Cell("4.3.0", "classic", "3.11", "2.2.0", "18.0.0"),
@@ -231,6 +236,7 @@ def variables(cell: Cell, python: Path, address: str | None) -> dict[str, str]:
     own = {
         "PYSPARK_PYTHON": str(python),
         "PYTHONPATH": str(ROOT),
+        "SESSIONKIT_ICEBERG": cell.iceberg,
         "SESSIONKIT_FOLDER": str(SERVER_FOLDER) if cell.where == "server" else "",
         "SESSIONKIT_SPARK": where.get(cell.where) or "",
         "SPARK_LOCAL_IP": "127.0.0.1",

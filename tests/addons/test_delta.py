@@ -9,18 +9,14 @@ import attrs
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import types as T
 
 from sessionkit import Inputs, SessionSpec, Storage
-from sessionkit.addons.delta import Delta, check_delta, check_types
-from sessionkit.errors import SinkError, SpecError, UnsupportedError
-from sessionkit.spark import Routes, start_query
-from sessionkit.spark.sinks import Batch
+from sessionkit.addons.delta import Delta, check_delta
+from sessionkit.errors import SpecError, UnsupportedError
+from sessionkit.spark import start_query
 from tests.support.streams import FileStream
-from tests.support.table_sinks import writer_of
 
 START = datetime(2026, 3, 8, 6, 50, tzinfo=UTC)
-REVISED = "session_id string, n int, revision long, supersedes array<string>"
 
 
 @attrs.frozen
@@ -78,11 +74,6 @@ def found(spark: SparkSession, table: Path | str, *columns: str) -> list[Any]:
     return sorted(tuple(row) for row in frame.collect())
 
 
-def transactions(spark: SparkSession, table: Path) -> int:
-    """Return how many transactions a table has had."""
-    return int(spark.sql(f"DESCRIBE HISTORY {Delta(table).identifier}").count())
-
-
 def test_a_session_of_spark_without_delta_lake_is_refused(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -97,79 +88,6 @@ def test_a_session_of_spark_without_delta_lake_is_refused(
     with pytest.raises(UnsupportedError, match="delta-spark") as started:
         start_query(rows, sink=Delta("t"), trigger="availableNow", checkpoint=tmp_path)
     assert str(refused) == str(started.value)
-
-
-def test_a_replayed_batch_changes_nothing(delta: SparkSession, tmp_path: Path) -> None:
-    """Sessions are replaced and rejected rows added once."""
-    stream = FileStream(delta, SPEC, tmp_path, with_rejected=True)
-    stream.put(
-        events(("ann", 0, 1), ("bob", 1, 2), (None, 2, 3), ("ann", 5, 4), ("end", 100, 5)),
-        events(("ann", 1, 6), (None, 101, 7)),
-    )
-    visits, others = tmp_path / "visits", tmp_path / "others"
-    sink = Routes(session=Delta(visits), rejected=Delta(others))
-
-    def run() -> tuple[Any, ...]:
-        stream.run_to(sink)
-        return (
-            found(delta, visits, "key", "values"),
-            found(delta, others, "kind", "line"),
-            [transactions(delta, table) for table in (visits, others)],
-        )
-
-    first = run()
-    for number in (2, 1):
-        stream.forget_end_of(number)
-
-    assert [("ann", [1, 4]), ("bob", [2])] == first[0]
-    assert [("late", 600), ("quarantined", 300), ("quarantined", 700)] == first[1]
-    assert first == run()
-
-
-def test_the_highest_revision_stays(delta: SparkSession, tmp_path: Path) -> None:
-    """Within a micro-batch and over several, in any order, and without what is superseded."""
-    table = tmp_path / "revised"
-    schema = delta.createDataFrame([], REVISED).schema
-    writer = writer_of(Delta(table, ("session_id", "n")), schema)
-
-    def write(number: int, *rows: tuple[str, int, int, list[str]]) -> list[Any]:
-        writer.write(Batch(delta.createDataFrame([*rows], REVISED), number, "query", "run"))
-        return found(delta, table, "session_id", "n", "revision")
-
-    assert [("a", 0, 2), ("b", 0, 1), ("b", 1, 1)] == write(
-        0, ("a", 0, 2, []), ("a", 0, 1, []), ("a", 1, 1, []), ("b", 0, 1, []), ("b", 1, 1, [])
-    )
-    second: Any = (("a", 0, 1, []), ("b", 0, 2, []), ("c", 0, 3, []))
-    assert [("a", 0, 2), ("b", 0, 2), ("c", 0, 3)] == write(1, *second)
-    assert [("d", 0, 3)] == write(2, ("d", 0, 3, ["a", "b", "e"]), ("e", 0, 1, ["c"]))
-    assert [("d", 0, 3)] == write(1, *second)  # by a run that should be over
-
-
-@pytest.mark.parametrize("columns", ["", ", revision long, is_final boolean"])
-def test_a_second_session_with_one_id_is_refused(
-    delta: SparkSession, tmp_path: Path, columns: str
-) -> None:
-    """It would take the place of the first one; a micro-batch that comes again changes nothing."""
-    table, schema = tmp_path / "sessions", f"session_id string, session_start int{columns}"
-    rows = delta.createDataFrame([], schema).schema
-    writer = writer_of(Delta(table), rows, of_results=True)
-    more: Any = (1, True) if columns else ()
-
-    def batch(number: int, *rows: Any) -> Batch:
-        return Batch(delta.createDataFrame([*rows], schema), number, "query", "run")
-
-    first = batch(0, ("a", 1, *more), ("b", 2, *more))
-    writer.write(first)
-    writer.write(first)
-    with pytest.raises(SinkError, match="session_start: 1") as refused:
-        writer.write(batch(1, ("a", 3, *more), ("c", 4, *more)))
-
-    assert "session_start: 3" in str(refused.value)
-    assert [("a", 1), ("b", 2)] == found(delta, table, "session_id", "session_start")
-    writer.write(batch(1, ("c", 4, *more)))
-    if columns:
-        writer.write(batch(2, ("a", 1, 2, True)))
-        assert [("a", 2), ("b", 1), ("c", 1)] == found(delta, table, "session_id", "revision")
 
 
 def test_an_older_checkpoint_or_table_is_refused(delta: SparkSession, tmp_path: Path) -> None:
@@ -204,42 +122,6 @@ def test_an_older_checkpoint_or_table_is_refused(delta: SparkSession, tmp_path: 
     stream.run_to(copied, sink_since=number)
 
     assert rows == found(delta, tmp_path / "copied", "key", "values")
-
-
-def test_a_column_that_a_table_cannot_take_is_refused(delta: SparkSession, tmp_path: Path) -> None:
-    """Before the query starts; so is one whose name is the sink's own."""
-    delta.sql(f"CREATE TABLE {Delta(tmp_path / 't').identifier} (parts string) USING delta")
-    rows = delta.readStream.format("rate-micro-batch").option("rowsPerBatch", 3).load()
-    for columns, reason in (
-        ("struct(value) AS parts", "column `parts` of the table .* is string"),
-        ("value AS _Sessionkit_Deletes", "has a name as the sink Delta gives to its own"),
-    ):
-        with pytest.raises(SpecError, match=reason):
-            start_query(
-                rows.selectExpr(columns),
-                sink=Delta(tmp_path / "t", key=()),
-                trigger="availableNow",
-                checkpoint=tmp_path / "checkpoint",
-            )
-
-
-def test_rows_with_one_key_replace_each_other_or_are_refused(
-    delta: SparkSession, tmp_path: Path
-) -> None:
-    """Without revisions, neither of two rows in a micro-batch is the right one."""
-    table = tmp_path / "keyed"
-    columns = "id long, text string"
-    writer = writer_of(Delta(table, "id"), delta.createDataFrame([], columns).schema)
-
-    def batch(number: int, *rows: tuple[int, str]) -> Batch:
-        return Batch(delta.createDataFrame([*rows], columns), number, "q", "r")
-
-    writer.write(batch(0, (1, "a"), (2, "b")))
-    writer.write(batch(1, (2, "c"), (3, "d")))
-    with pytest.raises(SinkError, match=r"two rows of a micro-batch have the same \(id\)"):
-        writer.write(batch(2, (4, "e"), (4, "f")))
-
-    assert [(1, "a"), (2, "c"), (3, "d")] == found(delta, table, "id", "text")
 
 
 def test_a_table_by_its_name_needs_the_columns(delta: SparkSession, tmp_path: Path) -> None:
@@ -284,22 +166,6 @@ def test_a_table_has_a_name() -> None:
     with pytest.raises(SpecError, match="`table` must be the name or the path"):
         Delta("")
     assert Delta("t", "id") == Delta("t", ("id",))
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [
-        T.DayTimeIntervalType(),
-        T.ArrayType(T.DayTimeIntervalType()),
-        T.MapType(T.StringType(), T.StructType([T.StructField("took", T.DayTimeIntervalType())])),
-    ],
-)
-def test_an_interval_is_refused(kind: T.DataType) -> None:
-    """Also inside of a column, but not where only a name says so."""
-    fine = T.StructField("interval ", T.StructType([T.StructField("interval day", T.LongType())]))
-    check_types(T.StructType([fine]))
-    with pytest.raises(SpecError, match="Delta has no type for `took`"):
-        check_types(T.StructType([fine, T.StructField("took", kind)]))
 
 
 def test_a_table_has_one_place() -> None:

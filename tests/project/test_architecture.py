@@ -24,6 +24,7 @@ MODULES = sorted(path.relative_to(ROOT).as_posix() for path in PACKAGE.rglob("*.
 PUBLIC = [
     "sessionkit",
     "sessionkit.addons.delta",
+    "sessionkit.addons.iceberg",
     "sessionkit.addons.monitor",
     "sessionkit.addons.postgres",
     "sessionkit.addons.presets",

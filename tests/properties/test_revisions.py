@@ -84,7 +84,15 @@ class Run:
         expected = self.model(before, result.watermark, now, only_final=True)
         expected += self.model(after, result.watermark, now)
         assert sorted(map(repr, expected)) == sorted(map(repr, map(row_of, result.rows)))
+        self._check_what_is_replaced(result.rows)
         self.table.upsert(result.rows)
+
+    def _check_what_is_replaced(self, rows: Sequence[Any]) -> None:
+        """Look that it begins within the rows of the micro-batch: a `MERGE` reads no more."""
+        replaced = {name for row in rows for name in (row.id, *row.supersedes)}
+        for name in replaced & self.table.rows.keys():
+            start = self.table.rows[name].start
+            assert min(row.start for row in rows) <= start < max(row.end for row in rows)
 
     def _seen(self, watermark: datetime | None, came: Sequence[Event] = ()) -> list[Event]:
         self.arrived += came

@@ -6,6 +6,7 @@ import os
 from contextlib import contextmanager
 from importlib.metadata import version
 from importlib.util import find_spec
+from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Final
 
 from sessionkit.spark._settings import release_of
@@ -40,6 +41,10 @@ AS_USERS_HAVE_IT: Final = {
     "spark.sql.codegen.wholeStage": "true",
     "spark.sql.codegen.factoryMode": "FALLBACK",
 }
+
+ICEBERG: Final = os.environ.get("SESSIONKIT_ICEBERG", "")
+"""The release of Iceberg that a cell of the matrix has; empty for none."""
+SQLITE: Final = "3.50.3.0"
 
 
 @contextmanager
@@ -91,7 +96,7 @@ def quick_settings(*class_path: str) -> dict[str, str]:
         "spark.python.daemon.module": "tests.support.daemon",
         **FOR_TINY_BATCHES,
         **_files_and_classes(class_path),
-        **_delta_settings(),
+        **lake_settings(mkdtemp(prefix="warehouse-")),
     }
 
 
@@ -107,13 +112,46 @@ def _files_and_classes(class_path: tuple[str, ...]) -> dict[str, str]:
     return settings
 
 
-def _delta_settings() -> dict[str, str]:
-    """Let Spark fetch Delta Lake, and know its statements, where delta-spark is installed."""
-    if find_spec("delta") is None:
-        return {}
-    return {
-        "spark.jars.packages": f"io.delta:delta-spark_2.13:{version('delta-spark')}",
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        "spark.databricks.delta.snapshotPartitions": "2",
-    }
+def lake_settings(warehouse: str) -> dict[str, str]:
+    """
+    Let Spark fetch Delta Lake, where delta-spark is installed, and Iceberg, where a cell names it.
+
+    Iceberg has a catalog of folders, and one in a database, both with tables in the warehouse.
+    """
+    packages, extensions = list[str](), list[str]()
+    settings: dict[str, str] = {}
+    release = ".".join(map(str, spark_release()[:2]))
+    if find_spec("delta") is not None:
+        own = version("delta-spark")
+        # Since 4.1, a package is for one release of Spark.
+        suffix = "" if release_of(own) < (4, 1) else f"_{release}"
+        packages.append(f"io.delta:delta-spark{suffix}_2.13:{own}")
+        extensions.append("io.delta.sql.DeltaSparkSessionExtension")
+        settings |= {
+            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+            "spark.databricks.delta.snapshotPartitions": "2",
+        }
+    if ICEBERG:
+        scala = "2.12" if release == "3.5" else "2.13"
+        packages += [
+            f"org.apache.iceberg:iceberg-spark-runtime-{release}_{scala}:{ICEBERG}",
+            f"org.xerial:sqlite-jdbc:{SQLITE}",
+        ]
+        extensions.append("org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions")
+        catalogs = {
+            "folders": {"type": "hadoop"},
+            "database": {
+                "type": "jdbc",
+                "uri": f"jdbc:sqlite:file:{warehouse}/catalog.db",
+                "jdbc.schema-version": "V1",
+            },
+        }
+        for name, options in catalogs.items():
+            catalog = f"spark.sql.catalog.{name}"
+            settings[catalog] = "org.apache.iceberg.spark.SparkCatalog"
+            for option, value in {**options, "warehouse": f"{warehouse}/{name}"}.items():
+                settings[f"{catalog}.{option}"] = value
+    if packages:
+        settings["spark.jars.packages"] = ",".join(packages)
+        settings["spark.sql.extensions"] = ",".join(extensions)
+    return settings

@@ -1,4 +1,4 @@
-"""Two queries that write to Delta in one session, killed and started again: each row once."""
+"""Two queries that write to a lake in one session, killed and started again: each row once."""
 
 import os
 import random
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,21 +19,19 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sessionkit.addons.delta import SESSION_OF_ITS_OWN, Delta
+from sessionkit.addons.merging import SESSION_OF_ITS_OWN
 from sessionkit.errors import UnsupportedError
 from sessionkit.spark import start_query
 from sessionkit.spark._settings import is_connect
-from tests.support.delta_job import SETTINGS
+from tests.support.lake_job import LakeName, settings, table_in
+from tests.support.lakes import NAMES, lake_of
 from tests.support.ports import free_ports
-from tests.support.spark_settings import spark_release
-
-pytestmark = pytest.mark.skipif(
-    find_spec("delta") is None, reason="not run: there is no delta-spark"
-)
+from tests.support.spark_settings import ICEBERG, spark_release
 
 ROOT: Final = Path(__file__).parents[2]
-JOB: Final = ROOT / "tests" / "support" / "delta_job.py"
+JOB: Final = ROOT / "tests" / "support" / "lake_job.py"
 KILLS: Final = int(os.environ.get("KILLS", "2"))
+TABLES: Final = ("one", "two")
 FILES, ROWS_A_FILE = 3 * KILLS + 8, 5
 SERVER: Final = "org.apache.spark.sql.connect.service.SparkConnectServer"
 IS_SHARED: Final = spark_release() < SESSION_OF_ITS_OWN
@@ -42,7 +40,7 @@ IS_SHARED: Final = spark_release() < SESSION_OF_ITS_OWN
 def put_events(folder: Path) -> dict[str, list[int]]:
     """Write the files of two streams, with other values in each; return the values."""
     values = {}
-    for number, name in enumerate(("one", "two")):
+    for number, name in enumerate(TABLES):
         events = folder / "events" / name
         events.mkdir(parents=True)
         values[name] = [*range(1000 * number, 1000 * number + FILES * ROWS_A_FILE)]
@@ -77,13 +75,13 @@ def group_of(
 
 @contextmanager
 def spark_for(where: str, folder: Path) -> Iterator[str | None]:
-    """Run a Connect server with Delta Lake, if one is needed; give its address."""
+    """Run a Connect server with the lake, if one is needed; give its address."""
     if where == "classic":
         yield None
         return
     (port,) = free_ports(1)
-    settings = {**SETTINGS, "spark.connect.grpc.binding.port": port}
-    chosen = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
+    own = {**settings(str(folder)), "spark.connect.grpc.binding.port": str(port)}
+    chosen = [part for name, value in own.items() for part in ("--conf", f"{name}={value}")]
     submit = str(Path(sys.executable).with_name("spark-submit"))
     server = [submit, "--master", "local[2]", *chosen, "--class", SERVER, "spark-internal"]
     with group_of(server, variables(None), folder / "server") as process:
@@ -95,23 +93,27 @@ def spark_for(where: str, folder: Path) -> Iterator[str | None]:
         yield f"sc://127.0.0.1:{port}"
 
 
-def commits(folder: Path) -> int:
-    return len([*folder.glob("*/_delta_log/*.json")])
+def commits(folder: Path, lake: LakeName) -> int:
+    log = "_delta_log/*.json" if lake == "delta" else "metadata/*.metadata.json"
+    return sum(len([*Path(table_in(str(folder), name, lake)).glob(log)]) for name in TABLES)
 
 
+@pytest.mark.parametrize("lake", ["delta", "iceberg"])
 @pytest.mark.parametrize("keyed", ["no", "yes"])
 @pytest.mark.parametrize("where", ["classic", "connect"])
 def test_no_row_of_two_queries_is_lost_or_doubled(
-    where: str, keyed: str, spark: SparkSession, tmp_path: Path
+    where: str, keyed: str, lake: LakeName, spark: SparkSession, tmp_path: Path
 ) -> None:
     """Each kill ends driver and JVM at once, some time after both tables have grown."""
+    if find_spec("delta") is None if lake == "delta" else not ICEBERG:
+        pytest.skip(f"not run: there is no {lake}")
     if where == "connect" and find_spec("grpc") is None:
         pytest.skip("not run: Connect isn't installed")
     values, rng = put_events(tmp_path), random.Random(7)
-    job = [sys.executable, str(JOB), str(tmp_path), keyed]
+    job = [sys.executable, str(JOB), str(tmp_path), keyed, lake]
     log = tmp_path / "log"
     for attempt in range(KILLS + 1):
-        before = commits(tmp_path)
+        before = commits(tmp_path, lake)
         with (
             spark_for(where, tmp_path) as address,
             group_of(job, variables(address), log) as process,
@@ -119,31 +121,33 @@ def test_no_row_of_two_queries_is_lost_or_doubled(
             if attempt == KILLS:
                 assert 0 == process.wait(), log.read_text()[-6000:]
                 break
-            while process.poll() is None and commits(tmp_path) < before + 2:
+            while process.poll() is None and commits(tmp_path, lake) < before + 2:
                 time.sleep(0.05)
             time.sleep(rng.random())
+    tables = {name: table_in(str(tmp_path), name, lake) for name in TABLES}
     found = {
-        name: sorted(row.value for row in spark.table(Delta(tmp_path / name).identifier).collect())
-        for name in values
+        name: sorted(row.value for row in spark.read.format(lake).load(table).collect())
+        for name, table in tables.items()
     }
 
     assert values == found
 
 
 @pytest.mark.skipif(not IS_SHARED, reason="not run: each query has a session of its own")
-def test_a_second_merge_in_a_shared_session_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_a_second_merge_in_a_shared_session_is_refused(
+    name: str, spark: SparkSession, tmp_path: Path
+) -> None:
     """On Connect, before the query starts; once the first one has stopped, it may start."""
     if not is_connect(spark):
         pytest.skip("not run: classic queries have sessions of their own")
     rows = spark.readStream.format("rate").load().select("value")
+    (lake,) = lake_of(name, spark, tmp_path)
 
-    def start(name: str) -> StreamingQuery:
-        return start_query(
-            rows,
-            sink=Delta(tmp_path / name, key="value"),
-            trigger="1 second",
-            checkpoint=tmp_path / "checkpoints" / name,
-        )
+    def start(checkpoint: str) -> StreamingQuery:
+        sink: Any = lake.sink("visits", key="value")
+        place = tmp_path / "checkpoints" / checkpoint
+        return start_query(rows, sink=sink, trigger="1 second", checkpoint=place)
 
     first = start("one")
     try:

@@ -1,0 +1,201 @@
+"""Rows written to a table of Apache Iceberg, each exactly once."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import attrs
+from attrs.converters import optional
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from sessionkit.addons.merging import check_alone, check_fits, check_types, merge
+from sessionkit.addons.tables import Upsert, names_of
+from sessionkit.arguments import explained
+from sessionkit.errors import SpecError, UnsupportedError, with_hint
+from sessionkit.spark.sinks import Batch, BatchWriter, Ledger, Rows, from_last
+
+__all__ = ["Iceberg"]
+
+LOGGER: Final = logging.getLogger("sessionkit")
+CATALOG: Final = "spark.sql.catalog."
+OWN: Final = "org.apache.iceberg.spark."
+"""How the classes of Iceberg's catalogs begin."""
+PROPERTY: Final = "snapshot-property."
+"""What Iceberg writes into the summary of a snapshot: an option of a write, or a setting."""
+SETTING: Final = f"spark.sql.iceberg.{PROPERTY}"
+RELEASES: Final = ("3.5", "4.0", "4.1")
+"""The releases of Spark for which there is a runtime of Iceberg."""
+ATTEMPTS: Final = 5
+CONFLICTS: Final = ("ValidationException", "CommitFailedException", "CommitStateUnknownException")
+"""What Iceberg raises where another commit came in between, or nobody knows what became of one."""
+ABSENT: Final = "TABLE_OR_VIEW_NOT_FOUND"
+
+
+@explained()
+@attrs.frozen
+class Iceberg:
+    """
+    A table of Apache Iceberg, to which each row is written exactly once.
+
+    The session needs a catalog of Iceberg, and its runtime for this release of Spark. The table is
+    made if there is none. Each micro-batch is one snapshot, whose summary has the id of the query,
+    the kind of the rows and the number of the micro-batch: one that the table has isn't written
+    again. Keep snapshots for longer than a query may stand still.
+
+    Example:
+        from sessionkit.addons.iceberg import Iceberg
+
+        visits = Iceberg("lake.shop.visits")
+        latest_by_user = Iceberg("lake.shop.latest_visits", key="user")
+
+    Attributes:
+        table: The name of a table, with its catalog unless that is the current one.
+        key: The columns by which a row replaces an earlier one. By default it is `session_id` for
+            sessions; other rows are added. Of a session that gives several revisions, the rows of
+            the highest one stay, and none that another row `supersedes`.
+
+    Raises:
+        SpecError: There is no name.
+    """
+
+    table: str = attrs.field()
+    key: tuple[str, ...] | None = attrs.field(default=None, converter=optional(names_of))
+
+    @table.validator
+    def _check_table(self, _: object, value: str) -> None:
+        if not value or "/" in str(value):
+            found = f"`table` must be the name of a table, found {str(value)!r}"
+            raise SpecError(with_hint(found, 'write Iceberg("lake.shop.visits")'))
+
+    @property
+    def label(self) -> str:
+        """What messages call it."""
+        return f"the table {self.table}"
+
+    @property
+    def place(self) -> object:
+        """What two sinks of one table share: its name."""
+        return tuple(self.table.replace("`", "").split("."))
+
+    def writer(self, rows: Rows, spark: SparkSession) -> BatchWriter:
+        """Check that Iceberg is there and the rows fit; return what writes them."""
+        upsert = Upsert.of(self, rows)
+        check_types(rows.schema, "Iceberg")
+        check_catalog(spark, self.table)
+        return IcebergWriter(self, upsert, rows.name)
+
+
+def check_catalog(spark: SparkSession, table: str) -> None:
+    """Check that the catalog of a table is one of Iceberg's."""
+    name = table.replace("`", "").split(".")[0]
+    kind = spark.conf.get(f"{CATALOG}{name}", None)
+    if kind is None:
+        name = spark.catalog.currentCatalog()
+        kind = spark.conf.get(f"{CATALOG}{name}", None)
+    if kind is not None and kind.startswith(OWN):
+        return
+    found = f"the sink Iceberg writes {table}, and the catalog `{name}` isn't one of Iceberg's"
+    release = ".".join(spark.version.split(".")[:2])
+    if release not in RELEASES:
+        hint = f"use Spark {RELEASES[-1]} or earlier: Iceberg has no runtime for Spark {release}"
+    else:
+        hint = (
+            f"add the package iceberg-spark-runtime-{release} to Spark's jars, set "
+            f"{CATALOG}lake={OWN}SparkCatalog with its type and warehouse, and name the table "
+            "lake.<schema>.<table>"
+        )
+    raise UnsupportedError(with_hint(found, hint))
+
+
+@attrs.frozen
+class IcebergWriter(BatchWriter):
+    """Writes micro-batches, each as one snapshot that says which one it is."""
+
+    sink: Iceberg
+    upsert: Upsert
+    route: str
+
+    def start(self, spark: SparkSession, checkpoint: str) -> None:
+        if self.upsert.key:
+            check_alone(spark, checkpoint, self.sink.label, self.sink.table)
+
+    def ledger(self, rows: DataFrame, query_id: str | None) -> Ledger | None:
+        check_fits(rows, self.upsert, self.sink.table)
+        if query_id is None:
+            return None
+        return Ledger(
+            self.sink.label,
+            from_last(self._last_written(rows.sparkSession, query_id)),
+            lambda number: (
+                f"roll the table back to the snapshot of micro-batch {number}, or write to a new "
+                f"table with sink_since={number + 1}"
+            ),
+        )
+
+    def is_written(self, batch: Batch) -> bool:
+        last = self._last_written(batch.frame.sparkSession, batch.query_id)
+        return last is not None and last >= batch.number
+
+    def write(self, batch: Batch) -> None:
+        """Write it; where another commit came in between, look again and try again."""
+        spark = batch.frame.sparkSession
+        empty = spark.createDataFrame([], batch.frame.schema)
+        empty.write.format("iceberg").mode("ignore").saveAsTable(self.sink.table)
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                self._commit(batch)
+            except Exception as error:
+                if not any(text in str(error) for text in CONFLICTS):
+                    raise
+                if self.is_written(batch):
+                    return
+                if attempt == ATTEMPTS:
+                    raise
+                reason = str(error).partition("\n")[0]
+                LOGGER.warning("%s: attempt %d failed: %s", self.sink.label, attempt, reason)
+            else:
+                return
+
+    def _commit(self, batch: Batch) -> None:
+        rows, table = batch.frame, self.sink.table
+        if self.upsert.key and not rows.isEmpty():
+            merge(rows, self.upsert, table, self._as_one(batch))
+            return
+        mark = f"{PROPERTY}{self._mark(batch.query_id)}"
+        rows.writeTo(table).option(mark, str(batch.number)).append()
+
+    @contextmanager
+    def _as_one(self, batch: Batch) -> Iterator[None]:
+        """
+        Let the snapshot of a `MERGE` say which micro-batch it is.
+
+        The statement has no options, so the session has them meanwhile; see `check_alone`.
+        """
+        conf, setting = batch.frame.sparkSession.conf, f"{SETTING}{self._mark(batch.query_id)}"
+        conf.set(setting, str(batch.number))
+        try:
+            yield
+        finally:
+            conf.unset(setting)
+
+    def _mark(self, query_id: str) -> str:
+        return f"sessionkit.{query_id}.{self.route}"
+
+    def _last_written(self, spark: SparkSession, query_id: str) -> int | None:
+        """Return the last micro-batch of a query that the table, as it is now, has."""
+        table, mark = self.sink.table, self._mark(query_id)
+        try:
+            # Each query has a catalog of its own, which remembers tables for a while.
+            spark.catalog.refreshTable(table)
+            last: int | None = spark.sql(
+                f"SELECT max(CAST(try_element_at(summary, '{mark}') AS BIGINT)) "  # noqa: S608
+                f"FROM {table}.snapshots JOIN {table}.history USING (snapshot_id) "
+                "WHERE is_current_ancestor"
+            ).collect()[0][0]
+        except PySparkException as error:
+            if ABSENT not in str(error):
+                raise
+            return None  # there is no table yet
+        return last

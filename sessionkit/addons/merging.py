@@ -1,0 +1,201 @@
+"""The rows of a micro-batch merged into a table by SQL, in one statement, for Delta and Iceberg."""
+
+import json
+import re
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from sessionkit.addons.tables import (
+    NESTED,
+    REVISION,
+    SESSION_COLUMNS,
+    SESSION_ID,
+    SUPERSEDES,
+    Upsert,
+)
+from sessionkit.arguments import quoted
+from sessionkit.errors import SpecError, UnsupportedError, with_hint
+
+PREFIX: Final = "_sessionkit_"
+"""How the names of columns begin that the sink adds to rows for a moment."""
+DELETES: Final = f"{PREFIX}deletes"
+NEW_REVISION: Final = f"{PREFIX}revision"
+RANK, ROWS, WRITTEN = f"{PREFIX}rank", f"{PREFIX}rows", f"{PREFIX}written"
+START, END = SESSION_COLUMNS[1:]
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+SECOND: Final = "sessionkit: a second session"
+"""What Spark says where a row of the table stands in the way of a new one."""
+INTERVAL: Final = re.compile(r"\binterval (year|month|day|hour|minute|second)( to \w+)?(?![^,>])")
+"""A type with an interval, also inside; not the name of a field, which a colon follows."""
+MERGES: Final = "spark.sessionkit.merges"
+"""A setting of our own: the checkpoint of the query of this session that runs `MERGE`."""
+SESSION_OF_ITS_OWN: Final = (4, 3)
+"""From this release of Spark on, `foreachBatch` has a session of its own on Connect too."""
+
+
+def merge(
+    rows: DataFrame, upsert: Upsert, table: str, as_one: AbstractContextManager[None]
+) -> None:
+    """
+    Delete what rows replace and add the rows, at least one, in one statement.
+
+    Args:
+        rows: Those of a micro-batch.
+        upsert: How they enter the table.
+        table: What SQL calls it.
+        as_one: Marks the statement as the micro-batch.
+    """
+    spark, within = rows.sparkSession, _within(rows, upsert)
+    same, revision, gone = upsert.key, [], None
+    if upsert.revises:
+        same, revision = (SESSION_ID,), [F.col(REVISION).alias(NEW_REVISION)]
+        if upsert.supersedes:
+            gone = rows.select(F.explode(SUPERSEDES).alias(SESSION_ID)).distinct()
+        present = None if upsert.refuses_duplicates else spark.table(table).alias("old")
+        rows = _latest(rows, gone, None if present is None else present.where(within))
+    counted = rows.groupBy(*map(quoted, upsert.key)).agg(F.count("*").alias(ROWS))
+    if counted.where(f"{ROWS} > 1").limit(1).collect():
+        raise upsert.same_key()
+    replaced = rows.select(*map(quoted, same), *revision).distinct()
+    if gone is not None:
+        replaced = replaced.unionByName(gone, allowMissingColumns=True)
+    added = rows.withColumn(DELETES, F.lit(False))  # noqa: FBT003
+    deleted = replaced.withColumn(DELETES, F.lit(True))  # noqa: FBT003
+    columns = [*map(quoted, rows.columns)]
+    matches = " AND ".join(f"old.{name} <=> new.{name}" for name in map(quoted, same))
+    into = f"{table} AS old".replace("{", "{{").replace("}", "}}")
+    statement = (
+        f"MERGE INTO {into} USING {{new}} AS new"  # noqa: S608
+        f" ON new.{DELETES} AND {matches} AND {within}"
+        f" {_when_matched(upsert)} WHEN NOT MATCHED AND NOT new.{DELETES} THEN"
+        f" INSERT ({', '.join(columns)}) VALUES ({', '.join(f'new.{one}' for one in columns)})"
+    )
+    try:
+        with as_one:
+            spark.sql(statement, new=added.unionByName(deleted, allowMissingColumns=True))
+    except Exception as error:
+        # PySpark has no class of its own for every error of a task.
+        if SECOND not in str(error):
+            raise
+        sides = [
+            F.struct(*(F.col(f"{side}.{quoted(name)}") for name in upsert.shown))
+            for side in ("present", "new")
+        ]
+        both = spark.table(table).alias("present").join(rows.alias("new"), [*upsert.key])
+        raise upsert.second_session(*both.select(*sides).limit(1).collect()[0]) from None
+
+
+def _within(rows: DataFrame, upsert: Upsert) -> str:
+    """
+    Return a condition that holds for each row of the table that these rows may replace.
+
+    A session's start only moves back, and those that it supersedes lie within it. So whatever is
+    replaced begins within the rows of the micro-batch, and the table can leave out the files of
+    other times.
+    """
+    times = {field.name for field in rows.schema if isinstance(field.dataType, T.TimestampType)}
+    if SESSION_ID not in upsert.key or not {START, END} <= times:
+        return "true"
+    first, last = rows.agg(F.unix_micros(F.min(START)), F.unix_micros(F.max(END))).collect()[0]
+    return f"old.{START} >= {_literal(first)} AND old.{START} <= {_literal(last)}"
+
+
+def _literal(micros: int) -> str:
+    """Return an instant as SQL writes it, whatever the zone and the timestamps of the session."""
+    return f"TIMESTAMP_LTZ '{EPOCH + timedelta(microseconds=micros)}'"
+
+
+def _latest(rows: DataFrame, gone: DataFrame | None, table: DataFrame | None) -> DataFrame:
+    """Return the rows of each session's highest revision, unless a table has a higher one."""
+    newest_first = Window.partitionBy(SESSION_ID).orderBy(F.desc(REVISION))
+    latest = rows.withColumn(RANK, F.rank().over(newest_first)).where(f"{RANK} = 1").drop(RANK)
+    if gone is not None:
+        latest = latest.join(gone, SESSION_ID, "left_anti")
+    if table is None:
+        return latest
+    # The table may be large: only its side isn't shuffled.
+    written = latest.select(SESSION_ID, F.col(REVISION).alias(WRITTEN)).distinct()
+    present = table.select(SESSION_ID, REVISION).join(F.broadcast(written), SESSION_ID)
+    higher = present.where(F.col(REVISION) > F.col(WRITTEN)).select(SESSION_ID).distinct()
+    # Only a run that should be over has any. Spark 4.1 can't merge rows of a plan with the table.
+    ids = [row[SESSION_ID] for row in higher.collect()]
+    return latest.where(~F.col(SESSION_ID).isin(ids)) if ids else latest
+
+
+def _when_matched(upsert: Upsert) -> str:
+    """Return what to do with a row of the table that a new one replaces."""
+    if not upsert.refuses_duplicates:
+        return "WHEN MATCHED THEN DELETE"
+    stop = f"WHEN MATCHED THEN UPDATE SET {quoted(SESSION_ID)} = raise_error('{SECOND}')"
+    if not upsert.revises:
+        return stop
+    # What is superseded has no new revision.
+    earlier = f"new.{NEW_REVISION} IS NULL OR old.{REVISION} < new.{NEW_REVISION}"
+    return f"WHEN MATCHED AND ({earlier}) THEN DELETE {stop}"
+
+
+def check_alone(spark: SparkSession, checkpoint: str, what: str, scope: str) -> None:
+    """
+    Check that no other query of a session merges rows into a scope, and note that this one does.
+
+    On Connect before Spark 4.3, `foreachBatch` has the session that all queries and the user share,
+    and with it the settings that mark a `MERGE` as the micro-batch of a query. So a second one at
+    the same moment would be marked as that of the first query: its rows would be lost, or those of
+    the first one be written again.
+    """
+    release = tuple(map(int, spark.version.split(".")[:2]))
+    if (
+        not type(spark).__module__.startswith("pyspark.sql.connect")
+        or release >= SESSION_OF_ITS_OWN
+    ):
+        return
+    setting = f"{MERGES}.{scope}"
+    other = spark.conf.get(setting, None)
+    active = {query.id for query in spark.streams.active}
+    if other not in {None, checkpoint} and _query_id_of(spark, other or "") in active:
+        found = (
+            f"the query of {other} merges rows into {what} in this session, and with Connect on "
+            f"Spark {spark.version} both would share the settings that say whose rows they are"
+        )
+        hint = "start this query from another session, or pass key=() to add rows without a merge"
+        raise UnsupportedError(with_hint(found, hint))
+    spark.conf.set(setting, checkpoint)
+
+
+def _query_id_of(spark: SparkSession, checkpoint: str) -> str | None:
+    try:
+        ((text,),) = spark.read.text(f"{checkpoint}/metadata", wholetext=True).collect()
+        return str(json.loads(text)["id"])
+    except (PySparkException, ValueError):
+        return None  # its query hasn't begun
+
+
+def check_types(schema: T.StructType, sink: str) -> None:
+    """Check that a table can have each column, and that no name is one of the sink's own."""
+    for field in schema.fields:
+        if field.name.lower().startswith(PREFIX):
+            found = f"the column `{field.name}` has a name as the sink {sink} gives to its own"
+            raise SpecError(with_hint(found, "rename it"))
+        if INTERVAL.search(field.dataType.simpleString()):
+            found = f"{sink} has no type for `{field.name}`: {field.dataType.simpleString()}"
+            hint = 'cast an interval: col(..).cast("string"); of an event, before the spec reads it'
+            raise SpecError(with_hint(found, hint))
+
+
+def check_fits(rows: DataFrame, upsert: Upsert, table: str) -> None:
+    """Check that a table has a column for each of the rows, if there is one."""
+    try:
+        schema = rows.sparkSession.table(table).schema
+    except PySparkException:
+        return  # there is none: the first micro-batch makes it
+    upsert.check_columns_of(schema.names)
+    for field in rows.schema.fields:
+        own, new = schema[field.name].dataType, field.dataType
+        if type(own) is not type(new) and isinstance(own, NESTED) | isinstance(new, NESTED):
+            raise upsert.unfit(field, own.simpleString(), new.simpleString())

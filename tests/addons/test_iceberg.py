@@ -1,0 +1,112 @@
+"""The sink Iceberg: what Iceberg alone needs."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from sessionkit.addons.iceberg import Iceberg, IcebergWriter, check_catalog
+from sessionkit.addons.tables import Upsert
+from sessionkit.errors import SpecError, UnsupportedError
+from sessionkit.spark import start_query
+from sessionkit.spark.sinks import Batch
+from tests.support.lakes import IcebergSchema, lake_of, rows_in
+
+
+@pytest.fixture(params=["folders", "database"])
+def lake(
+    request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path
+) -> Iterator[IcebergSchema]:
+    """Give a schema of a catalog."""
+    for lake in lake_of(request.param, spark, tmp_path):
+        assert isinstance(lake, IcebergSchema)
+        yield lake
+
+
+def test_a_catalog_of_another_kind_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """Before the query starts, with the settings or the release to use."""
+    with pytest.raises(UnsupportedError, match="spark_catalog` isn't one of Iceberg's") as refused:
+        check_catalog(spark, "nowhere.visits")
+    rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 3).load()
+    with pytest.raises(UnsupportedError, match="isn't one of Iceberg's") as started:
+        start_query(
+            rows, sink=Iceberg("nowhere.visits"), trigger="availableNow", checkpoint=tmp_path
+        )
+
+    assert "Hint:" in str(refused.value)
+    assert str(refused.value) == str(started.value)
+
+
+def test_a_table_that_is_rolled_back_is_refused_until_the_checkpoint_is(
+    lake: IcebergSchema, tmp_path: Path
+) -> None:
+    """What the table had counts only as far as it has it now."""
+    spark, table = lake.spark, lake.name("numbers")
+    folder, checkpoint = tmp_path / "events", tmp_path / "checkpoint"
+    events = spark.readStream.schema("value long").option("maxFilesPerTrigger", 1)
+
+    def run(*values: int) -> None:
+        for value in values:
+            spark.range(value, value + 1).selectExpr("id AS value").coalesce(1).write.mode(
+                "append"
+            ).parquet(str(folder))
+        frame = events.parquet(str(folder))
+        start_query(
+            frame, sink=Iceberg(table, key=()), trigger="availableNow", checkpoint=checkpoint
+        ).awaitTermination()
+
+    run(1)
+    first = spark.table(f"{table}.snapshots").orderBy("committed_at").collect()[-1].snapshot_id
+    run(2, 3)
+    assert [(1,), (2,), (3,)] == rows_in(lake, "numbers", "value")
+    spark.sql(f"CALL {table.split('.')[0]}.system.rollback_to_snapshot('{table}', {first})")
+    with pytest.raises(SpecError, match="it is older than the checkpoint"):
+        run()
+
+
+def test_a_micro_batch_that_another_run_has_written_is_there(lake: IcebergSchema) -> None:
+    """Each query has its own numbers, and so has each kind of its rows."""
+    frame = lake.spark.createDataFrame([(1,)], "value long")
+    sink = Iceberg(lake.name("t"), key=())
+    writer, other = (IcebergWriter(sink, Upsert("t", ("value",)), kind) for kind in ("a", "b"))
+    batch = Batch(frame, 7, "query", "run")
+    assert not writer.is_written(batch)
+    writer.write(batch)
+
+    assert writer.is_written(batch)
+    assert not other.is_written(batch)
+    assert not writer.is_written(Batch(frame, 8, "query", "run"))
+    assert not writer.is_written(Batch(frame, 7, "another query", "run"))
+
+
+def test_a_merge_that_meets_another_commit_is_tried_again(lake: IcebergSchema) -> None:
+    """Iceberg refuses one of two merges that began from the same snapshot."""
+    spark, table = lake.spark, lake.name("t")
+    frames = [spark.createDataFrame([(one, one)], "id long, n long") for one in range(4)]
+    upsert = Upsert(table, ("id", "n"), ("id",))
+    writer = IcebergWriter(Iceberg(table, key="id"), upsert, "all")
+    writer.write(Batch(frames[0], 0, "query", "run"))
+    met: list[int] = []
+
+    class Meeting(IcebergWriter):
+        def _commit(self, batch: Batch) -> None:
+            if not met:
+                met.append(batch.number)
+                message = "org.apache.iceberg.exceptions.ValidationException: Found conflicting"
+                raise RuntimeError(message)
+            super()._commit(batch)
+
+    Meeting(Iceberg(table, key="id"), upsert, "all").write(Batch(frames[1], 1, "query", "run"))
+
+    assert [1] == met
+    assert [(0, 0), (1, 1)] == rows_in(lake, "t", "id", "n")
+
+
+def test_a_table_has_a_name_and_one_place() -> None:
+    """A path isn't one; backticks change nothing."""
+    for wrong in ("", "/tables/visits"):
+        with pytest.raises(SpecError, match="`table` must be the name"):
+            Iceberg(wrong)
+    assert Iceberg("lake.`shop`.t").place == Iceberg("lake.shop.t").place
+    assert Iceberg("t", "id") == Iceberg("t", ("id",))

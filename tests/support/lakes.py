@@ -1,0 +1,91 @@
+"""Tables of Delta and of Iceberg, as the tests of what both share see them."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+from uuid import uuid4
+
+import attrs
+import pytest
+from pyspark.sql import SparkSession
+
+from sessionkit.addons.delta import Delta, check_delta
+from sessionkit.addons.iceberg import Iceberg, check_catalog
+from sessionkit.errors import UnsupportedError
+
+NAMES = ("delta", "folders", "database")
+"""Delta, and the catalogs of Iceberg."""
+
+
+class Lake(Protocol):
+    """Where the tables of a test are."""
+
+    @property
+    def spark(self) -> SparkSession:
+        """Spark with what the tables need."""
+
+    def sink(self, table: str, key: Any = None) -> Delta | Iceberg:
+        """Return the sink of a table."""
+
+    def name(self, table: str) -> str:
+        """Return what SQL calls a table."""
+
+    def commits(self, table: str) -> int:
+        """Return how many transactions a table has had."""
+
+
+@attrs.frozen
+class DeltaFolder:
+    """Tables of Delta in a folder."""
+
+    spark: SparkSession
+    folder: Path
+
+    def sink(self, table: str, key: Any = None) -> Delta:
+        return Delta(self.folder / table, key)
+
+    def name(self, table: str) -> str:
+        return self.sink(table).identifier
+
+    def commits(self, table: str) -> int:
+        return int(self.spark.sql(f"DESCRIBE HISTORY {self.name(table)}").count())
+
+
+@attrs.frozen
+class IcebergSchema:
+    """Tables of Iceberg in a schema of a catalog."""
+
+    spark: SparkSession
+    schema: str
+
+    def sink(self, table: str, key: Any = None) -> Iceberg:
+        return Iceberg(self.name(table), key)
+
+    def name(self, table: str) -> str:
+        return f"{self.schema}.{table}"
+
+    def commits(self, table: str) -> int:
+        return self.spark.table(f"{self.name(table)}.snapshots").count()
+
+
+def lake_of(name: str, spark: SparkSession, folder: Path) -> Iterator[Lake]:
+    """Give a place for tables; the test is skipped where Spark has none of that kind."""
+    schema = f"{name}.s{uuid4().hex}"
+    try:
+        if name == "delta":
+            check_delta(spark)
+            yield DeltaFolder(spark, folder)
+            return
+        check_catalog(spark, schema)
+    except UnsupportedError as error:
+        pytest.skip(f"not run: {error.args[0].splitlines()[0]}")
+    spark.sql(f"CREATE NAMESPACE {schema}")
+    yield IcebergSchema(spark, schema)
+
+
+def rows_in(lake: Lake, table: str, *columns: str) -> list[Any]:
+    # A catalog of Iceberg remembers tables for a while, and each query has one of its own.
+    lake.spark.catalog.refreshTable(lake.name(table))
+    return sorted(
+        tuple(row) for row in lake.spark.table(lake.name(table)).select(*columns).collect()
+    )
