@@ -48,12 +48,14 @@ class Log:
             if row.status == "silent":
                 self.silent[row.sensor] = row.heard
             elif row.sensor in self.silent:
+                now = datetime.now(UTC)
                 self.outages.append(
                     {
                         "sensor": row.sensor,
                         "session_id": f"{row.sensor}-{number}",
                         "session_start": self.silent.pop(row.sensor).astimezone(UTC),
-                        "session_end": datetime.now(UTC),
+                        "session_end": now,
+                        "last_event_time": now,  # an outage has no gap behind it
                         "outcome": row.status,
                     }
                 )

@@ -70,6 +70,7 @@ def as_sessions(periods: DataFrame) -> DataFrame:
         F.col("session").cast("string").alias("session_id"),
         F.coalesce("began", "ended").alias("session_start"),
         F.col("ended").alias("session_end"),
+        F.col("ended").alias("last_event_time"),  # no gap comes after a log-out
         "outcome",
     )
 

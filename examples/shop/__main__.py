@@ -66,7 +66,15 @@ def conclude(database: str, out: Path) -> Path:
         ):
             query = psycopg.sql.SQL(SHARES).format(by=psycopg.sql.Identifier(column))
             show(title, connection.execute(query).fetchall(), column, "visits", "sales", "%")
-    return write_report(database, out, "A shop", table="visits", dimension="credit", funnel=FUNNEL)
+    return write_report(
+        database,
+        out,
+        "A shop",
+        table="visits",
+        dimension="credit",
+        second_dimension="channel",
+        funnel=FUNNEL,
+    )
 
 
 def main() -> int:

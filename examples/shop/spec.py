@@ -47,6 +47,7 @@ VISITS: Final = SessionSpec.aggregate(
         "path": agg.path("event"),
         **{name: agg.holds(pc.field("far") > step, far=FAR) for step, name in enumerate(FUNNEL)},
         "bought": agg.any(_is("purchase")),
+        "engaged_time": agg.engaged_time(cap="5 minutes"),
         "engaged": agg.holds(
             (pc.field("lasted") > timedelta(seconds=10)) & (pc.field("events") > 1),
             lasted=agg.duration(),

@@ -75,6 +75,7 @@ def run(spark: SparkSession, flights: pa.Table, out: Path, *, files: int = FILES
         entry="origin",
         exit="dest",
         dimension="origin",
+        second_dimension="closed_by",
     )
 
 

@@ -79,15 +79,16 @@ function tally(name, { from, to, choice }) {
 const ratio = (part, whole) => (whole ? (part ?? 0) / whole : null);
 const total = (counts) => [...counts.values()].reduce((sum, count) => sum + count, 0);
 
+const lengthName = given.ends_with === "session_end" ? "Length with gap" : "Length";
 const meanLength = (sums) => ratio(sums.length, sums.length_known);
 
 const measures = [
   { id: "sessions", name: "Sessions", kind: "count", of: (sums) => sums.sessions },
   { id: "users", name: "Users", kind: "count", of: (sums) => sums.users },
   { id: "engaged_time", name: "Engaged time", kind: "time", is: given.columns.engaged_time, of: (sums) => ratio(sums.engaged_time, sums.engaged_time_known) },
-  { id: "length", name: "Length", kind: "time", is: !given.columns.engaged_time, of: meanLength },
+  { id: "length", name: lengthName, kind: "time", is: !given.columns.engaged_time, of: meanLength },
   { id: "converted", name: "Conversion", kind: "share", is: given.columns.converted || given.columns.funnel.length, of: (sums) => ratio(sums.converted, sums.sessions) },
-  { id: "length", name: "Length", kind: "time", is: given.columns.engaged_time, of: meanLength },
+  { id: "length", name: lengthName, kind: "time", is: given.columns.engaged_time, of: meanLength },
   { id: "engaged", name: "Engaged sessions", kind: "share", is: given.columns.engaged, of: (sums) => ratio(sums.engaged, sums.sessions) },
   { id: "bounced", name: "Bounces", kind: "share", is: given.columns.bounce || given.columns.events, less: true, of: (sums) => ratio(sums.bounced, sums.sessions) },
   { id: "is_new", name: "New users", kind: "count", of: (sums) => sums.is_new ?? 0 },
@@ -121,10 +122,11 @@ function span(ms) {
 }
 
 // A label of ours is an object, so that a real value of the same text is another one.
-const ours = (text) => ({ text });
+// That of all the rest has no bar: it would make the bars of the others short.
+const ours = (text, isRest = false) => ({ text, isRest });
 function label(labels, place, rest = "all others") {
   if (place === NONE) return ours("no value");
-  if (place === OTHER) return ours(rest);
+  if (place === OTHER) return ours(rest, true);
   return labels[place] === "" ? ours("empty text") : labels[place];
 }
 const plain = (value) => (typeof value === "object" && value !== null ? value.text : value);
@@ -150,13 +152,15 @@ function table(id, title, columns, rows, { pick, isLong } = {}) {
   place.hidden = !rows.length;
   tables.set(id, { columns, rows });
   const head = made("tr", columns.map((column) => made("th", column.title, { scope: "col", className: column.kind })));
-  const most = Math.max(...rows.map((row) => row[columns.findIndex((column) => column.bar)] ?? 0));
+  const barred = columns.findIndex((column) => column.bar);
+  const barOf = (row) => ((row[0].of ?? row[0]).isRest ? 0 : row[barred] ?? 0);
+  const most = Math.max(...rows.map(barOf));
   const body = rows.map((row, n) => made("tr", columns.map((column, c) => {
     const cell = made("td", shown(column, row[c], pick && c === 0 ? () => pick(n) : null), { className: column.kind });
-    const bar = row[columns.findIndex((one) => one.bar)];
-    if (c === 0 && bar !== undefined && most) {
+    if (column.indent) cell.style.paddingLeft = `${0.5 + 1.1 * row[c].depth}rem`;
+    if (c === 0 && barOf(row)) {
       cell.classList.add("bar");
-      cell.style.setProperty("--share", `${(100 * bar) / most}%`);
+      cell.style.setProperty("--share", `${(100 * barOf(row)) / most}%`);
     }
     if (column.kind === "heat" && row[c] !== null) cell.style.setProperty("--share", `${100 * row[c]}%`);
     return cell;
@@ -170,7 +174,7 @@ function table(id, title, columns, rows, { pick, isLong } = {}) {
 
 function shown(column, value, pick) {
   if (value === null || value === undefined) return column.kind === "heat" ? "" : "–";
-  const text = column.indent ? `${"\u2002".repeat(value.depth)}${value.depth ? "↳ " : ""}` : "";
+  const text = column.indent && value.depth ? "↳\u00a0" : "";
   const of = column.indent ? value.of : value;
   const node = typeof of === "object" ? made("em", of.text) : formats[column.kind](of);
   if (!pick) return [text, node];
@@ -215,7 +219,7 @@ function csv(id) {
 
 // ---- what is chosen --------------------------------------------------------------------------
 
-const spans = [7, 28, 90].filter((days) => days < DAYS);
+const spans = [1, 7, 28, 90].filter((days) => days < DAYS);
 const state = { from: 0, to: given.units - 1, choice: dimensions.map(() => null), measure: "sessions", by: 0, each: "" };
 
 function chooseDays(days) {
@@ -224,7 +228,7 @@ function chooseDays(days) {
 }
 
 // The last days of which there are as many before, so that there is something to compare with.
-chooseDays(spans.filter((days) => 2 * days <= DAYS && days <= 28).at(-1));
+chooseDays([28, 7].find((days) => 2 * days <= DAYS));
 
 const before = () => {
   const length = state.to - state.from + 1;
@@ -307,7 +311,7 @@ function showCards() {
       made("span", measure.name),
       made("b", value === null ? "–" : formats[measure.kind](value)),
       change(measure, value, old),
-      made("span", then ? `before: ${old === null ? "–" : formats[measure.kind](old)}` : "\u00a0"),
+      then && made("span", `before: ${old === null ? "–" : formats[measure.kind](old)}`),
     ], { type: "button" });
     card.dataset.measure = measure.id;
     card.setAttribute("aria-pressed", String(measure.id === state.measure));
@@ -333,7 +337,7 @@ function parts(each) {
 function eachOf() {
   const days = (state.to - state.from + 1) / PER_DAY;
   const possible = ["hour", "day", "week", "month"].filter((each) => (each !== "hour" || given.unit === HOUR) && (days > { hour: 0, day: 1, week: 7, month: 31 }[each] || each === "day"));
-  const usual = days <= 2 && given.unit === HOUR ? "hour" : days <= 200 ? "day" : days <= 1000 ? "week" : "month";
+  const usual = given.unit === HOUR ? "hour" : days <= 200 ? "day" : days <= 1000 ? "week" : "month";
   const each = possible.includes(state.each) ? state.each : usual;
   element("each").replaceChildren(...possible.map((one) => new Option(one, one, false, one === each)));
   return each;
@@ -383,8 +387,9 @@ function draw(place, bars, measure, each, name) {
   // A step where there is a figure, and nothing where there is none.
   const steps = bars.map((bar, n) => (bar.was === null ? "" : `${bars[n - 1]?.was == null ? "M" : "L"}${x(n)} ${y(bar.was)}h${step}`)).join("");
   chart.append(svg("path", { class: "was", d: steps }));
-  const text = (part) => (each === "hour" ? new Date(startOf(part.from)).toISOString().slice(11, 16) : each === "month" ? new Date(startOf(part.from)).toLocaleDateString("en-GB", { month: "short", year: "2-digit", timeZone: "UTC" }) : shownDate(startOf(part.from)));
-  const every = Math.ceil(62 / step);
+  const text = (part) => (each === "hour" && part.from % 24 ? new Date(startOf(part.from)).toISOString().slice(11, 16) : each === "month" ? new Date(startOf(part.from)).toLocaleDateString("en-GB", { month: "short", year: "2-digit", timeZone: "UTC" }) : shownDate(startOf(part.from)));
+  const fewest = Math.ceil(62 / step);
+  const every = each === "hour" ? [1, 2, 3, 6, 12, 24].find((hours) => hours >= fewest) : fewest;
   bars.forEach((bar, n) => {
     if (n % every === 0 && x(n) + 40 < WIDTH) chart.append(svg("text", { x: x(n) + (step > 62 ? step / 2 : 0), y: HEIGHT - 6, "text-anchor": step > 62 ? "middle" : "start" }, text(bar)));
   });
@@ -466,7 +471,7 @@ function showWays() {
   const widths = [5, 3, 2, 2];
   const visit = (node, depth, path) => {
     const next = [...node.next].sort((a, b) => (a[0] === OTHER) - (b[0] === OTHER) || b[1].count - a[1].count);
-    const named = next.filter(([place]) => place !== OTHER).slice(0, widths[depth]);
+    const named = next.filter(([place, child]) => place !== OTHER && child.count >= root.count / 200).slice(0, widths[depth]);
     for (const [place, child] of named) {
       const so = [...path, plain(page(place))];
       rows.push([{ depth, of: page(place), path: so.join(" → ") }, child.count, ratio(child.count, root.count), ratio(child.count, node.count), child.left, ratio(child.left, child.count)]);
@@ -474,7 +479,7 @@ function showWays() {
     }
     const rest = next.map(([, child]) => child.count).reduce((a, b) => a + b, 0) - named.reduce((sum, [, child]) => sum + child.count, 0);
     const left = next.map(([, child]) => child.left).reduce((a, b) => a + b, 0) - named.reduce((sum, [, child]) => sum + child.left, 0);
-    if (rest) rows.push([{ depth, of: ours("all other pages"), path: [...path, "all other pages"].join(" → ") }, rest, ratio(rest, root.count), ratio(rest, node.count), left, ratio(left, rest)]);
+    if (rest && (depth === 0 || rest >= root.count / 200)) rows.push([{ depth, of: ours("all other pages", true), path: [...path, "all other pages"].join(" → ") }, rest, ratio(rest, root.count), ratio(rest, node.count), left, ratio(left, rest)]);
   };
   visit(root, 0, []);
   table("ways", "Ways through", [
@@ -491,7 +496,7 @@ function showEnds() {
     const named = [...counts].filter(([place]) => place !== OTHER).sort((a, b) => b[1] - a[1] || a[0] - b[0]).slice(0, 10);
     const rest = all - named.reduce((sum, [, count]) => sum + count, 0);
     const missing = figures(state.from, state.to, state.choice).sessions - all;
-    const rows = [...named.map(([place, count]) => [page(place), count]), ...(rest ? [[ours("all other pages"), rest]] : [])];
+    const rows = [...named.map(([place, count]) => [page(place), count]), ...(rest ? [[ours("all other pages", true), rest]] : [])];
     table(role, `${role} pages`, [{ title: "Page", kind: "text" }, { title: "Sessions", kind: "count", bar: true }, { title: "Share", kind: "share" }],
       rows.map(([name, count]) => [name, count, ratio(count, all)]));
     element(role).querySelector(".note").textContent = missing ? `${formats.count(missing)} sessions have no page.` : "";
@@ -608,7 +613,7 @@ function build() {
   const sessions = cells.reduce((sum, cell) => sum + cell.sessions, 0);
   element("about").textContent = `${formats.count(sessions)} sessions from ${shownDays(0, given.units - 1)}; days are in UTC.`;
   document.querySelector(".presets").append(...[...spans, 0].map((days) => {
-    const button = made("button", days ? `${days} days` : "All", { type: "button" });
+    const button = made("button", days ? `${days} ${days === 1 ? "day" : "days"}` : "All", { type: "button" });
     button.dataset.days = days;
     button.addEventListener("click", () => { chooseDays(days); choose({}); });
     return button;
@@ -633,7 +638,7 @@ function build() {
     select.value = state.by;
     select.addEventListener("change", () => choose({ by: Number(select.value) }));
   } else element("by-head").textContent = `By ${dimensions[0] ?? ""}`;
-  element("by").querySelector("h3").textContent = "Sessions, share and what came of them";
+  element("by").querySelector("h3").textContent = "Sessions of each value";
   showWords();
   show();
   let width = innerWidth;

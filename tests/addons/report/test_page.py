@@ -316,7 +316,7 @@ def test_a_reader_chooses_by_clicks(reader: Reader, page: Path) -> None:
     look(reader, page)
     reader.run("document.querySelector('[data-measure=users]').click()")
     reader.run("document.querySelector('#by tbody button').click()")
-    reader.run("document.querySelector('.presets button').click()")
+    reader.run('document.querySelector("[data-days=\\"7\\"]").click()')
     address = reader.run("location.hash.slice(1)")
     assert "measure=users" in address
     shown = cards(reader)
