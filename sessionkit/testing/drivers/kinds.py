@@ -6,7 +6,7 @@ from typing import ClassVar, Generic
 import attrs
 
 from sessionkit._engine.keys.program import StoredKey, stored_keys_of
-from sessionkit._engine.sessions.view import OpenSession, open_sessions_of
+from sessionkit._engine.sessions.view import OpenSession, OpenSessions, open_sessions_of
 from sessionkit.arguments import explained
 from sessionkit.spec.base import E, R, S
 from sessionkit.spec.session import SessionSpec
@@ -77,7 +77,7 @@ class SessionDriver(Driver[SessionSpec[E, S, R], E, SessionRow[R], R], Generic[E
             for memory in memories_of(self.spec, self._left)
             for session in open_sessions_of(self.spec, memory)
         ]
-        return sorted(found, key=lambda session: (session.key, session.start))
+        return OpenSessions(sorted(found, key=lambda session: (session.key, session.start)))
 
 
 @explained()
