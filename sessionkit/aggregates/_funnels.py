@@ -177,7 +177,7 @@ class Hits:
         times: When it was, in microseconds.
         steps: The step, from 0; `NONE` for an event that has none, and the number of steps for one
             that ends chains.
-        events: The number of the event if it has other steps too; otherwise -1.
+        events: The number of the event or instant.
     """
 
     owners: Numbers
@@ -189,20 +189,15 @@ class Hits:
 
 def _hits(number: int, owners: Numbers, bits: Numbers, *moments: Numbers) -> Hits:
     instants = np.cumsum(_begins(owners, *moments), dtype=np.int64)
-    events, steps = np.nonzero(bits[:, np.newaxis] >> np.arange(number + 1) & 1)
-    of_none = np.flatnonzero(bits == 0)
-    events = np.concatenate([of_none, events])
-    steps = np.concatenate([np.full(len(of_none), NONE), steps])
-    order = np.lexsort((steps, instants[events]))
-    events, steps = events[order], steps[order]
-    is_shared = np.bincount(events, minlength=len(bits))[events] > 1
-    return Hits(
-        owners[events],
-        instants[events],
-        moments[0][events],
-        steps,
-        np.where(is_shared, events, -1),
+    of_step = [bits == 0, *(bits >> step & 1 == 1 for step in range(number + 1))]
+    found = [np.flatnonzero(events) for events in of_step]
+    events, steps = (
+        np.concatenate(found),
+        np.repeat(np.arange(NONE, number + 1), list(map(len, found))),
     )
+    order = np.argsort(instants[events], kind="stable")
+    events, steps = events[order], steps[order]
+    return Hits(owners[events], instants[events], moments[0][events], steps, events)
 
 
 def _begins(*columns: Numbers) -> Mask:
@@ -216,48 +211,50 @@ def _walked(funnel: Funnel, hits: Hits, sessions: int) -> tuple[Numbers, Array]:
     """
     Return how many steps sessions reached, and the times of these, a row for each session.
 
-    All sessions take a turn at once, each with its next hit. Of the chains that reached a step, the
-    latest is known: it began last, so it has the most time left.
+    Step by step, each hit goes on with the latest chain that has reached the step before: it began
+    last, so it has the most time left.
     """
     number, is_order = len(funnel.steps), "order" in funnel.strict
-    sizes = np.bincount(hits.owners, minlength=sessions)
-    first, by_size = np.cumsum(sizes) - sizes, np.argsort(-sizes, kind="stable")
-    # For each session and step, the hit with which its latest chain reached it; -1 for none.
-    latest = np.full((sessions, number), -1)
-    # For each hit, the one of the step before it in its chain, and the first one.
-    before, begun = np.arange(len(hits.steps)), np.arange(len(hits.steps))
-    reached, ends = np.zeros(sessions, np.int64), np.zeros(sessions, np.int64)
-    is_over = np.zeros(sessions, np.bool_)
-    for turn in range(sizes.max(initial=0)):
-        who = by_size[: np.searchsorted(-sizes[by_size], -turn)]
-        who = who[~is_over[who]]
-        hit = first[who] + turn
-        step = hits.steps[hit]
-        has_begun = latest[who, 0] >= 0
-        if is_order:
-            is_over[who] |= (step == NONE) & has_begun
-        if funnel.not_between is not None:
-            ended, at = who[step == number], hits.instants[hit[step == number], np.newaxis]
-            latest[ended] = np.where(hits.instants[latest[ended]] < at, -1, latest[ended])
-        is_step = (step >= 0) & (step < number)
-        who, hit, step, has_begun = (one[is_step] for one in (who, hit, step, has_begun))
-        last = np.where(step > 0, latest[who, step - 1], hit)
-        fits = last >= 0
+    places, owners, steps = np.arange(len(hits.steps)), hits.owners, hits.steps
+    sizes = np.bincount(owners, minlength=sessions)
+    first = (np.cumsum(sizes) - sizes)[owners]
+    # Chains that have no hit since the last one that ends them aren't open.
+    ended = _latest(steps == number)
+    since = np.where(ended >= first, hits.instants[ended], -1) if len(ended) else ended
+
+    def is_open(hit: Numbers, at: Numbers) -> Mask:
+        open_: Mask = (hit >= first[at]) & (hits.instants[hit] >= since[at])
+        return open_
+
+    fits, before, begun = steps == 0, places.copy(), places.copy()
+    last = _latest(fits)
+    has_begun = is_open(last, places)
+    # The hits at which counting ends, if they come before the chain does.
+    stops = (steps == NONE) & has_begun
+    for step in range(1, number):
+        at = np.flatnonzero(steps == step)
+        hit = last[at]
+        goes_on = is_open(hit, at)
         if is_order and not funnel.allow_reentry:
-            is_over[who] |= ~fits & has_begun
-        if "deduplication" in funnel.strict:
-            repeats = (step > 0) & (latest[who, step] >= 0)
-            is_over[who] |= repeats
-            fits &= ~repeats
+            stops[at] |= ~goes_on & has_begun[at]
         if "increase" in funnel.strict:
-            fits &= (step == 0) | (hits.instants[last] < hits.instants[hit])
+            goes_on &= hits.instants[hit] < hits.instants[at]
         if funnel.within is not None:
-            fits &= hits.times[hit] - hits.times[begun[last]] <= span_us(funnel.within)
-        who, hit, step, last = (one[fits] for one in (who, hit, step, last))
-        latest[who, step], before[hit], begun[hit] = hit, last, begun[last]
-        is_best = step >= reached[who]
-        reached[who[is_best]], ends[who[is_best]] = step[is_best] + 1, hit[is_best]
-        is_over[who] |= step + 1 == number
+            goes_on &= hits.times[at] - hits.times[begun[hit]] <= span_us(funnel.within)
+        at, hit, all_of_step = at[goes_on], hit[goes_on], at
+        fits[at], before[at], begun[at] = True, hit, begun[hit]
+        last = _latest(fits & (steps == step))
+        if "deduplication" in funnel.strict:
+            earlier = np.where(all_of_step > 0, last[all_of_step - 1], -1)
+            stops[all_of_step] |= is_open(earlier, all_of_step)
+    ends = np.full(sessions, len(places))
+    np.minimum.at(ends, owners[stops], places[stops])
+    fits &= places < ends[owners]
+    reached = np.zeros(sessions, np.int64)
+    np.maximum.at(reached, owners[fits], steps[fits] + 1)
+    # Of the hits of the last step, the first one: written from the last to the first, it stays.
+    of_last = np.flatnonzero(fits & (steps + 1 == reached[owners]))[::-1]
+    ends[owners[of_last]] = of_last
     times = np.zeros((sessions, number), np.int64)
     for step in reversed(range(number)):
         has = reached > step
@@ -266,11 +263,19 @@ def _walked(funnel: Funnel, hits: Hits, sessions: int) -> tuple[Numbers, Array]:
     return reached, times
 
 
+def _latest(marks: Mask) -> Numbers:
+    """Return the place of the last mark up to each one, -1 if there is none."""
+    latest: Numbers = np.maximum.accumulate(np.where(marks, np.arange(len(marks)), -1))
+    return latest
+
+
 def _walked_once(funnel: Funnel, hits: Hits, sessions: int) -> tuple[Numbers, Array]:
     """Return the same where an event is at most one step of a chain; Python runs for each hit."""
     reached = np.zeros(sessions, np.int64)
     times = np.zeros((sessions, len(funnel.steps)), np.int64)
-    columns = (hits.owners, hits.instants, hits.times, hits.steps, hits.events)
+    # An event of one step alone is never used twice.
+    shared = np.where(np.bincount(hits.events)[hits.events] > 1, hits.events, -1)
+    columns = (hits.owners, hits.instants, hits.times, hits.steps, shared)
     rows = zip(*(one.tolist() for one in columns), strict=True)
     for owner, own in groupby(rows, itemgetter(0)):
         chain = _longest(funnel, own)
