@@ -15,7 +15,7 @@ first joins session 0, and the others session 1:
 """
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from difflib import get_close_matches
 from functools import cached_property
 from typing import Any, Final, TypeAlias
@@ -26,7 +26,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import acero
 
-from sessionkit._arrays import Array, Mask, Numbers, instants, mask_of, owners_of, whole
+from sessionkit._arrays import (
+    Array,
+    Mask,
+    Numbers,
+    instants,
+    lists_of,
+    mask_of,
+    owners_of,
+    places_in,
+    whole,
+)
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.state._codec import codec_of
 from sessionkit.state._types import FieldType
@@ -183,6 +193,16 @@ class EventRows:
         of_opened, of_events = np.split(self.owners, [len(lists)])
         of_events = of_events if chosen is None else of_events[chosen]
         return np.concatenate([of_opened[owners_of(lists)], of_events])
+
+    def kept(
+        self, owners: Numbers, columns: Iterable[pa.Array], at_most: int | None = None
+    ) -> list[pa.Array]:
+        """Return the first values of each session as lists; the owners of the values ascend."""
+        sizes = np.bincount(owners, minlength=len(self))
+        if at_most is not None and sizes.max() > at_most:
+            stays = pa.array(places_in(sizes, owners) < at_most)
+            columns, sizes = [one.filter(stays) for one in columns], np.minimum(sizes, at_most)
+        return [lists_of(one, sizes) for one in columns]
 
     def flat(self, lists: pa.Array, events: pa.Array, chosen: Mask | None) -> pa.Array:
         """Return the values in the lists of open sessions, then those of the chosen events."""

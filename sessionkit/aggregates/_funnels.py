@@ -131,14 +131,9 @@ class Funnel(Kind):
         if not (self._keeps_events or new.all()):
             steps = np.bitwise_or.reduceat(steps, np.flatnonzero(new))
             owners, places = owners[new], [one[new] for one in places]
-        sizes = np.bincount(owners, minlength=len(rows))
-        if sizes.max() > 1 + self.most:
-            stays = places_in(sizes, owners) < 1 + self.most
-            steps, sizes = steps[stays], np.minimum(sizes, 1 + self.most)
-            places = [one[stays] for one in places]
         times, *turns = places
         columns = [pa.array(steps), array_of(times, DatetimeType.arrow), *map(pa.array, turns)]
-        return [lists_of(column, sizes) for column in columns]
+        return rows.kept(owners, columns, 1 + self.most)
 
     def result(self, bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
         reached, unknown, _ = self.reached(bound, sessions)
@@ -149,13 +144,9 @@ class Funnel(Kind):
         steps = bound.column(sessions)
         owners, sizes = owners_of(steps), steps.value_lengths().to_numpy().astype(np.int64)
         kept = places_in(sizes, owners) < self.most
-        stored = [
-            bound.column(sessions, part)
-            for part in ("", ".at", ".sequence")[: len(self.stored(bound))]
-        ]
-        hits = _hits(
-            len(self.steps), owners[kept], *(numbers_of(one.flatten())[kept] for one in stored)
-        )
+        parts = ["", ".at"] if bound.sequence is None else ["", ".at", ".sequence"]
+        lists = (numbers_of(bound.column(sessions, part).flatten())[kept] for part in parts)
+        hits = _hits(len(self.steps), owners[kept], *lists)
         walked = _walked_once if "once" in self.strict else _walked
         reached, times = walked(self, hits, len(sizes))
         return reached, (sizes > self.most) & (reached < len(self.steps)), times

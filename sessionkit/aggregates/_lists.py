@@ -12,7 +12,6 @@ from sessionkit._arrays import (
     coded,
     lists_of,
     owners_of,
-    places_in,
     total_order,
 )
 from sessionkit.aggregates._aggregate import (
@@ -54,13 +53,9 @@ class Collect(Kind):
         times, *turns = bound.moments(rows, chosen)
         content = [pa.chunked_array([column]) for column in (*map(pa.array, turns), values)]
         order = total_order(sessions, times, content)
-        sizes = np.bincount(sessions, minlength=len(rows))
-        if sizes.max() > self.kept:
-            order = order[places_in(sizes, sessions[order]) < self.kept]
-            sizes = np.minimum(sizes, self.kept)
         at = array_of(times[order], DatetimeType.arrow)
         columns = [values.take(pa.array(order)), at, *(pa.array(one[order]) for one in turns)]
-        return [lists_of(column, sizes) for column in columns]
+        return rows.kept(sessions[order], columns, self.kept)
 
 
 @explains

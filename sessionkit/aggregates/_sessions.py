@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 from sessionkit._arrays import (
     Numbers,
     array_of,
-    lists_of,
     micros,
     numbers_of,
     owners_of,
@@ -175,8 +174,7 @@ class EngagedTime(Kind):
             until = starts[(np.cumsum(sizes) - sizes)[owners]] + span_us(self.within)
             starts, ends = np.minimum(starts, until), np.minimum(ends, until)
             owners, starts, ends = _united(owners, starts, ends, span_us(self.cap))
-        sizes = np.bincount(owners, minlength=len(rows))
-        return [lists_of(array_of(each, DatetimeType.arrow), sizes) for each in (starts, ends)]
+        return rows.kept(owners, [array_of(one, DatetimeType.arrow) for one in (starts, ends)])
 
     def result(self, bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
         """Return how long the stretches are, and the cap for each time between two of them."""
@@ -276,7 +274,13 @@ class Holds(Kind):
         return BoundAggregate(name, self, BoolType(), may_be_missing=False, parts=parts)
 
     def identity(self, bound: BoundAggregate) -> str:
-        return ", ".join(map(_part_text, bound.parts))
+        # A count of events and a duration have a column whose type tells which it is.
+        return ", ".join(
+            one.name
+            if isinstance(one.aggregate, Count | DurationOfSession) and one.aggregate.of is None
+            else f"{one.name}: {one.text}"
+            for one in bound.parts
+        )
 
     def stored(self, bound: BoundAggregate) -> list[Field]:
         return [field for part in bound.parts for field in part.stored]
@@ -291,12 +295,6 @@ class Holds(Kind):
         condition: Any = self.of
         (found,) = evaluated(table, [condition])
         return found.fill_null(fill_value=False)
-
-
-def _part_text(part: BoundAggregate) -> str:
-    # A count of events and a duration have a column whose type tells which it is.
-    is_known = isinstance(part.aggregate, Count | DurationOfSession) and part.aggregate.of is None
-    return part.name if is_known else f"{part.name}: {part.text}"
 
 
 @explains

@@ -97,23 +97,6 @@ def test_bins_are_those_of_the_authors(seconds: list[float], error: float) -> No
     assert list(found) == pytest.approx(expected, rel=1e-9, abs=0)
 
 
-@given(data=st.data())
-def test_of_the_bins_the_highest_are_kept(data: st.DataObject) -> None:
-    """Whatever came first, a lower percentile is None, and no other is affected."""
-    powers = data.draw(st.lists(st.integers(-6, 6), min_size=1, max_size=20))
-    moved = data.draw(st.permutations(powers))
-    cut, share = data.draw(st.integers(0, len(moved))), data.draw(shares)
-    few, many = (agg.percentile("seconds", share, at_most=most) for most in (3, 100))
-    loads = [Load(math.copysign(10.0 ** abs(power), power)) for power in moved]
-
-    found = found_of(spec_of(few=few, many=many), loads[:cut], loads[cut:])
-
-    ranked = sorted(powers)
-    wanted = ranked[max(0, math.ceil(round(share * len(ranked), 9)) - 1)]
-    is_kept = wanted in sorted(set(ranked))[-3:]
-    assert found.few == (found.many if is_kept else None)
-
-
 def test_the_ends_of_all_numbers() -> None:
     """NaN is the greatest; what has no relative error is exact; ints and timedeltas have one."""
     ends = [math.nan, math.inf, -math.inf, 0.0, 5e-324, 1.7976931348623157e308, 2.3e-308]

@@ -113,21 +113,6 @@ def test_a_sum_that_does_not_fit_fails_the_events_of_its_session() -> None:
     assert driver.counts.is_balanced
 
 
-@pytest.mark.parametrize("cut", [0, 1, 2, 3])
-def test_values_at_one_instant_are_taken_by_value(cut: int) -> None:
-    """The first is the least and the last is the greatest, whichever came first."""
-    spec = spec_of(
-        first=agg.first("kind"),
-        last=agg.last("kind"),
-        first_odd=agg.first("kind", where=pc.bit_wise_and(pc.field("number"), 1) == 1),
-    )
-    events = [(0, Act("b", 1)), (0, Act("a", 2)), (0, Act("c", 1)), (0, Act("d", 4))]
-
-    driver = driven(spec, events[:cut], events[cut:])
-
-    assert [("a", "d", "b")] == [attrs.astuple(state) for state in states(driver)]
-
-
 def test_a_session_of_count_and_sum_is_small() -> None:
     """With a key of 8 bytes, start, end, count and sum take at most 64 bytes of the payload."""
     spec = attrs.evolve(

@@ -144,33 +144,6 @@ def test_no_chain_goes_on_after_what_must_not_come_between(
     assert [at("10:00") + minutes(n) for n in times] == found_of(agg.funnel_times(funnel), visit)
 
 
-@pytest.mark.parametrize(("within", "reached"), [("2m", 3), ("119s", 2), ("59s", 1)])
-def test_a_funnel_begins_with_any_event_of_its_first_step(within: str, reached: int) -> None:
-    """The last step may be exactly `within` later."""
-    funnel = agg.funnel(STEPS, within=within)
-
-    assert reached == found_of(funnel, {0: "a", 5: "a", 6: "b", 7: "c"})
-
-
-def test_the_times_of_a_funnel_are_those_of_its_earliest_end() -> None:
-    """Each step before the last one is as late as it may be."""
-    times = agg.funnel_times(agg.funnel(STEPS))
-    kinds: Batch = {0: "a", 1: "a", 2: "b", 3: "b", 4: "a", 5: "c", 6: "b", 7: "c"}
-
-    expected = [at("10:01"), at("10:03"), at("10:05")]
-    assert expected == found_of(times, kinds)
-    assert expected[:1] == found_of(times, {1: "a"})
-    assert [] == found_of(times, {1: "b"})
-
-
-def test_a_step_that_comes_late_finds_its_place() -> None:
-    """What is stored of each micro-batch is enough."""
-    funnel = agg.funnel(STEPS)
-    batches: list[Batch] = [{3: "c"}, {1: "a"}, {2: "b"}]
-
-    assert [0, 1, 3] == [found_of(funnel, *batches[:number]) for number in (1, 2, 3)]
-
-
 def test_a_funnel_beyond_its_limit_is_known_only_if_it_is_complete() -> None:
     """The earliest instants are kept, so one that comes later and is earlier changes what is."""
     funnel = agg.funnel(STEPS, at_most=3)
@@ -237,38 +210,12 @@ def test_a_funnel_that_cannot_work_is_refused(made: Any, found: str) -> None:
     assert found in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("at_most", "expected"), [(100, [["a"], ["a", "b", "a"]]), (3, [["a"], ["a", "b"]])]
-)
-def test_a_value_that_comes_late_parts_a_path(at_most: int, expected: Any) -> None:
-    """So the limit counts repeats."""
-    batches: list[Batch] = [{1: "a", 2: "a", 4: "a"}, {3: "b"}]
-    path = agg.path("kind", at_most=at_most)
-
-    assert expected == [found_of(path, *batches[:number]) for number in (1, 2)]
-
-
-def test_values_at_one_instant_are_in_a_path_by_value() -> None:
-    """Equal ones are one."""
-    assert ["a", "b", "a"] == found_of(agg.path("kind"), {0: "ba"}, {0: "ab", 1: "a"})
-
-
 def test_steps_count_how_often_a_value_came_right_after_another() -> None:
     """Equal ones in a row are one, and a late value may come in between."""
     steps = agg.steps("kind", "a", "b", at_most=6)
     batches: list[Batch] = [{1: "a", 2: "a", 3: "b", 6: "ab"}, {2.5: "c"}, {9: "a"}]
 
     assert [2, 1, None] == [found_of(steps, *batches[:number]) for number in (1, 2, 3)]
-
-
-def test_the_most_frequent_values_are_first() -> None:
-    """Of equally frequent ones the least; none is known beyond the limit."""
-    top = agg.top("kind", 2, at_most=3)
-    batches: list[Batch] = [{0: "ccba"}, {1: "b"}, {2: "bd"}, {3: "b"}]
-
-    found = [found_of(top, *batches[:number]) for number in (1, 2, 3, 4)]
-
-    assert [["c", "a"], ["b", "c"], None, None] == found
 
 
 def test_counts_of_the_most_frequent_values_are_in_their_order() -> None:
@@ -294,27 +241,6 @@ def test_counts_by_value_are_of_the_least_values_whatever_comes_first() -> None:
     driver = driven(counts, *batches)
     (session,) = SessionDriver.restore(spec_of(found=with_rest), driver.snapshot()).open_sessions()
     assert {"a": 2, "b": 1, "~": 5} == session.state.found
-
-
-def test_a_rate_is_by_the_length_of_the_session() -> None:
-    """One instant has none; events that don't count are part of the length."""
-    rate = agg.rate("1 minute", where=pc.field("kind") == "a")
-
-    batches: list[Batch] = [{0: "aa"}, {4: "b"}, {8: "aa"}]
-
-    assert [None, 0.5, 0.5] == [found_of(rate, *batches[:number]) for number in (1, 2, 3)]
-
-
-def test_a_bounce_has_few_events_and_is_short() -> None:
-    """Its length counts only if it's asked for."""
-    visits: list[Batch] = [{0: "a"}, {0: "ab"}, {0: "aa"}, {0: "a", 2: "b"}]
-    for bounce, expected in [
-        (agg.is_bounce(), [True, False, False, False]),
-        (agg.is_bounce(fewer_than=3), [True, True, True, True]),
-        (agg.is_bounce(where=STEPS["a"]), [True, True, False, True]),
-        (agg.is_bounce(where=STEPS["a"], shorter_than="2m"), [True, True, False, False]),
-    ]:
-        assert expected == [found_of(bounce, visit) for visit in visits]
 
 
 def test_a_checkpoint_keeps_no_question_that_its_values_answer_anyway() -> None:
