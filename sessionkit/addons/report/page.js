@@ -452,6 +452,7 @@ function showFunnel() {
   ], steps.length ? [ours("all sessions"), ...steps].map((step, n) => [step, reached[n], ratio(reached[n], reached[0]), n ? ratio(reached[n], reached[n - 1]) : null, n ? reached[n - 1] - reached[n] : null]) : []);
 }
 
+const pagesNamed = (role) => (given.pages.length >= given.pages_shown[role] ? `Of all pages, the ${formats.count(given.pages_shown[role])} most frequent are told apart.` : "");
 const page = (place) => label(given.pages, place, "all other pages");
 
 // The first pages as a tree: each node has the sessions that came so far, and those that left there.
@@ -487,7 +488,7 @@ function showWays() {
     { title: "Of the page before", kind: "share" }, { title: "Left here", kind: "count" }, { title: "Drop-off", kind: "share" },
   ], root.count ? rows : [], { isLong: true });
   const missing = figures(state.from, state.to, state.choice).sessions - root.count;
-  element("ways").querySelector(".note").textContent = `The first four pages of a path, the most frequent ones at each step.${missing ? ` ${formats.count(missing)} sessions have no path.` : ""}`;
+  element("ways").querySelector(".note").textContent = `The first four pages of a path, the most frequent ones at each step.${missing ? ` ${formats.count(missing)} sessions have no path.` : ""} ${pagesNamed("path")}`;
 }
 
 function showEnds() {
@@ -499,7 +500,7 @@ function showEnds() {
     const rows = [...named.map(([place, count]) => [page(place), count]), ...(rest ? [[ours("all other pages", true), rest]] : [])];
     table(role, `${role} pages`, [{ title: "Page", kind: "text" }, { title: "Sessions", kind: "count", bar: true }, { title: "Share", kind: "share" }],
       rows.map(([name, count]) => [name, count, ratio(count, all)]));
-    element(role).querySelector(".note").textContent = missing ? `${formats.count(missing)} sessions have no page.` : "";
+    element(role).querySelector(".note").textContent = [missing ? `${formats.count(missing)} sessions have no page.` : "", pagesNamed(role)].join(" ");
   }
   element("paths").hidden = ["funnel", "ways", "entry", "exit"].every((id) => element(id).hidden);
 }

@@ -15,15 +15,28 @@ from typing import Any, Final, TypeAlias
 import attrs
 
 from sessionkit.addons.report.columns import Columns, Kind
-from sessionkit.addons.report.engine import ROWS, Engine, quoted
+from sessionkit.addons.report.engine import ROWS, Engine
+from sessionkit.addons.report.sessions import (
+    DAY,
+    END,
+    HOUR,
+    LAST_ROWS,
+    NONE,
+    OTHER,
+    SESSIONS,
+    STEPS,
+    Units,
+    all_pages,
+    last_rows,
+    place_of,
+    sessions_of,
+    top_of,
+)
 from sessionkit.errors import SchemaError, with_hint
 
 Counted: TypeAlias = dict[str, list[Any]]
 """Counts, by the names of their columns."""
 
-LAST_ROWS: Final = "sessionkit_last_rows"
-SESSIONS: Final = "sessionkit_sessions"
-HOUR, DAY = 3_600_000, 86_400_000
 DAYS_OF_HOURS: Final = 4
 """Up to so many days, sessions are counted by the hour."""
 MOST_CELLS: Final = 60_000
@@ -31,13 +44,10 @@ MOST_COUNTS: Final = 100_000
 """How many counts of one kind a page has at most: some 0.6 MB."""
 MOST_LONGEST: Final = 3_000
 MOST_REASONS: Final = 20
-STEPS: Final = 4
-"""How many pages of a path are shown."""
 WEEKS: Final = 12
-OTHER, NONE, MORE, END = -1, -2, -3, -4
-"""Places of what has no label: all rare values, no value, that a path goes on, and that it ends."""
 VALUES: Final = (20, 12, 8, 5, 3)
-PAGES: Final = (100, 50, 20, 10, 5)
+PAGES: Final = (2_000, 500, 100, 50, 20, 10, 5)
+"""How many values of a dimension, and how many pages, are named: so many as there is room for."""
 LONGEST: Final = (10, 5, 3, 1)
 DIGITS: Final = (None, 3, 2, 1)
 """To how many digits a distribution is counted: to all of them, if there is room."""
@@ -102,7 +112,7 @@ def summarized(engine: Engine, columns: Columns) -> Summary:
     """
     kinds = engine.kinds()
     columns = columns.found_in(kinds)
-    engine.view(LAST_ROWS, _last_rows(columns, kinds))
+    engine.view(LAST_ROWS, last_rows(columns, kinds))
     (span,) = engine.ask(
         f"SELECT epoch_ms(min(began)) // {DAY} AS first, epoch_ms(max(began)) // {DAY} AS last "
         f"FROM {LAST_ROWS}"
@@ -112,15 +122,15 @@ def summarized(engine: Engine, columns: Columns) -> Summary:
         raise SchemaError(with_hint(text, "wait until the query has written some"))
     days = span["last"] - span["first"] + 1
     unit = HOUR if days <= DAYS_OF_HOURS else DAY
-    time = _Time(unit, span["first"] * DAY, days * DAY // unit)
+    time = Units(unit, span["first"] * DAY, days * DAY // unit)
     dimensions = [one for one in (columns.dimension, columns.second_dimension) if one]
     tops = [
-        _top(engine, f"top_{n}", f"SELECT d{n} FROM {LAST_ROWS}", _most_values(time, dimensions))
+        top_of(engine, f"top_{n}", f"SELECT d{n} FROM {LAST_ROWS}", _most_values(time, dimensions))
         for n in range(len(dimensions))
     ]
-    pages, _ = _top(engine, "top_pages", _all_pages(columns), PAGES[0])
-    closings, _ = _top(engine, "top_closings", f"SELECT closed_by FROM {LAST_ROWS}", MOST_REASONS)
-    engine.keep(SESSIONS, _sessions(columns, time, len(dimensions)))
+    pages, _ = top_of(engine, "top_pages", all_pages(columns), PAGES[0])
+    closings, _ = top_of(engine, "top_closings", f"SELECT closed_by FROM {LAST_ROWS}", MOST_REASONS)
+    engine.keep(SESSIONS, sessions_of(columns, time, len(dimensions)))
     counts = _Counts(engine, tuple(f"d{n}" for n in range(len(dimensions))))
     cells = counts.cells(len(columns.funnel))
     digits, cells["lengths"] = counts.distribution("length")
@@ -158,152 +168,10 @@ def summarized(engine: Engine, columns: Columns) -> Summary:
     )
 
 
-@attrs.frozen
-class _Time:
-    """The units of time: how long one is, when the first begins, and how many there are."""
-
-    unit: int
-    first: int
-    units: int
-
-    def of(self, instant: str) -> str:
-        return f"CAST((epoch_ms({instant}) - {self.first}) // {self.unit} AS INT)"
-
-    def week(self, units: str) -> str:
-        """Return the week of a unit, from 0: weeks begin on Mondays."""
-        monday = (self.first // DAY + 3) % 7  # days since then; the epoch was a Thursday
-        return f"({units} // {DAY // self.unit} + {monday}) // 7"
-
-
-# -- the sessions ---------------------------------------------------------------------------------
-
-
-def _last_rows(columns: Columns, kinds: Mapping[str, Kind]) -> str:
-    """Return the query of all sessions, the last row of each, in columns of known names."""
-    end = "last_event_time" if "last_event_time" in kinds else "session_end"
-    keys = ", ".join(
-        f"len({text}), ':', {text}"
-        for text in (f"CAST({quoted(key)} AS VARCHAR)" for key in columns.keys)
-    )
-    chosen = {
-        "id": "CAST(session_id AS VARCHAR)",
-        "began": "CAST(session_start AS TIMESTAMPTZ)",
-        "ended": f"CAST({end} AS TIMESTAMPTZ)",
-        # With their lengths: `a b`, `c` and `a`, `b c` are two users. No value has no length.
-        "who": f"md5_number(concat('', {keys or 'NULL'}))",
-        "closed_by": "CAST(closed_by AS VARCHAR)" if "closed_by" in kinds else "NULL::VARCHAR",
-        "d0": _or_null(columns.dimension, "VARCHAR"),
-        "d1": _or_null(columns.second_dimension, "VARCHAR"),
-        "path": _or_null(columns.path, "VARCHAR[]"),
-        "events": _or_null(columns.events, "DOUBLE"),
-        "number": _or_null(columns.number, "DOUBLE"),
-        "engaged": _or_null(columns.engaged, "BOOLEAN"),
-    }
-    chosen |= {f"step_{n}": quoted(name) for n, name in enumerate(columns.funnel)}
-    for role, place in (("entry", 1), ("exit", -1)):
-        given = getattr(columns, role)
-        chosen[role] = _or_null(given, "VARCHAR") if given else f"{chosen['path']}[{place}]"
-    chosen["bounced"] = _or_null(columns.bounce, "BOOLEAN")
-    if columns.events and not columns.bounce:
-        chosen["bounced"] = f"{quoted(columns.events)} = 1"
-    chosen["converted"] = _or_null(columns.converted, "BOOLEAN")
-    if columns.funnel and not columns.converted:
-        chosen["converted"] = " AND ".join(map(quoted, columns.funnel))
-    engaged = quoted(columns.engaged_time) if columns.engaged_time else "NULL::DOUBLE"
-    is_interval = kinds.get(columns.engaged_time or "") == "interval"
-    chosen["engaged_time"] = f"epoch_ms({engaged})" if is_interval else f"{engaged} * 1000"
-    listed = ", ".join(f"{source} AS {name}" for name, source in chosen.items())
-    return f"SELECT {listed} FROM {_latest(kinds)}"
-
-
-def _or_null(column: str | None, kind: str) -> str:
-    return f"CAST({quoted(column) if column else 'NULL'} AS {kind})"
-
-
-def _latest(kinds: Mapping[str, Kind]) -> str:
-    """Return what has one row of each session, where there are several revisions too."""
-    only = " WHERE kind = 'session'" if "kind" in kinds else ""
-    if "revision" not in kinds:
-        return f"(SELECT * FROM {ROWS}{only}) AS chosen"
-    return f"""(
-        SELECT * FROM (
-            SELECT *, row_number() OVER latest AS place FROM {ROWS}{only}
-            WINDOW latest AS (PARTITION BY session_id ORDER BY revision DESC)
-        ) AS numbered
-        WHERE place = 1 AND session_id NOT IN (
-            SELECT gone FROM (SELECT unnest(supersedes) AS gone FROM {ROWS}{only}) AS merged
-            WHERE gone IS NOT NULL
-        )
-    ) AS chosen"""
-
-
-def _all_pages(columns: Columns) -> str:
-    parts = [
-        f"SELECT entry FROM {LAST_ROWS}",
-        f"SELECT exit FROM {LAST_ROWS}",
-        f"SELECT unnest(path[1:{STEPS}]) FROM {LAST_ROWS}",
-    ]
-    return " UNION ALL ".join(parts if columns.path else parts[:2])
-
-
-def _most_values(time: _Time, dimensions: Sequence[str]) -> int:
+def _most_values(time: Units, dimensions: Sequence[str]) -> int:
     """Return how many values of a dimension there may be, so that there aren't too many cells."""
     fits = (n for n in VALUES if time.units * (n + 2) ** len(dimensions) <= MOST_CELLS)
     return next(fits, VALUES[-1])
-
-
-def _top(engine: Engine, name: str, query: str, most: int) -> tuple[list[str], int]:
-    """Keep the most frequent values of a query by their places; and return them."""
-    counted = f"SELECT value, count(*) AS n FROM ({query}) AS one(value) GROUP BY value"
-    engine.keep(f"{name}_all", f"SELECT * FROM ({counted}) AS counted WHERE value IS NOT NULL")
-    engine.keep(
-        name,
-        f"SELECT value, CAST(row_number() OVER (ORDER BY n DESC, value) - 1 AS INT) AS place "
-        f"FROM {name}_all ORDER BY place LIMIT {most}",
-    )
-    labels = engine.columns(f"SELECT value FROM {name} ORDER BY place")["value"]
-    (row,) = engine.ask(f"SELECT count(*) AS n FROM {name}_all")
-    return labels, row["n"] - len(labels)
-
-
-def _place(top: str, value: str) -> str:
-    """Return the place of a value among the most frequent ones, in SQL."""
-    found = f"(SELECT max(place) FROM {top} WHERE value = {value})"
-    return f"CASE WHEN {value} IS NULL THEN {NONE} ELSE coalesce({found}, {OTHER}) END"
-
-
-def _sessions(columns: Columns, time: _Time, dimensions: int) -> str:
-    """Return the query of sessions as numbers, which are counted again and again."""
-    first = "began = min(began) OVER (PARTITION BY who)"
-    chosen = {
-        "t": time.of("began"),
-        "who": "who",
-        "id": "id",
-        "began": "epoch_ms(began)",
-        "length": "greatest(epoch_ms(ended) - epoch_ms(began), 0)",
-        "engaged_time": "engaged_time",
-        "events": "events",
-        "is_new": "number = 1" if columns.number else first,
-        "engaged": "engaged",
-        "bounced": "bounced",
-        "converted": "converted",
-        "closed_by": _place("top_closings", "closed_by"),
-    }
-    chosen |= {f"d{n}": _place(f"top_{n}", f"d{n}") for n in range(dimensions)}
-    chosen |= {role: _place("top_pages", role) for role in ("entry", "exit")}
-    for n in range(1, STEPS + 1):
-        page = _place("top_pages", f"path[{n}]")
-        chosen[f"p{n}"] = f"CASE WHEN coalesce(len(path), 0) >= {n} THEN {page} ELSE {END} END"
-    chosen["p_more"] = f"CASE WHEN coalesce(len(path), 0) > {STEPS} THEN {MORE} ELSE {END} END"
-    reached = "TRUE"
-    for n in range(len(columns.funnel)):
-        reached += f" AND step_{n}"
-        chosen[f"reached_{n}"] = reached
-    listed = ", ".join(f"{source} AS {name}" for name, source in chosen.items())
-    return f"SELECT {listed} FROM {LAST_ROWS}"
-
-
-# -- the counts -----------------------------------------------------------------------------------
 
 
 @attrs.frozen
@@ -451,7 +319,7 @@ class _Counts:
                 return int(row["gap"]) - 1
         return None
 
-    def cohorts(self, time: _Time) -> Counted:
+    def cohorts(self, time: Units) -> Counted:
         found: list[dict[str, Any]] = []
         for chosen in self.choices():
             who = ", ".join((*chosen, "who"))
@@ -495,7 +363,7 @@ def _nested(rows: Iterable[Mapping[str, Any]], by: Sequence[str]) -> Counted:
     }
 
 
-def _rejected(engine: Engine, kinds: Mapping[str, Kind], time: _Time) -> tuple[list[str], Counted]:
+def _rejected(engine: Engine, kinds: Mapping[str, Kind], time: Units) -> tuple[list[str], Counted]:
     """Return the reasons of rows that are no sessions, and counts; those without a day too."""
     if "kind" not in kinds:
         return [], {}
@@ -503,10 +371,10 @@ def _rejected(engine: Engine, kinds: Mapping[str, Kind], time: _Time) -> tuple[l
     # Text: where no row has a reason, the column may have any type.
     reason = "coalesce(CAST(reason AS VARCHAR), kind)" if "reason" in kinds else "kind"
     rows = f"FROM {ROWS} WHERE kind NOT IN ('session', 'event')"
-    labels, _ = _top(engine, "top_reasons", f"SELECT {reason} {rows}", MOST_REASONS)
+    labels, _ = top_of(engine, "top_reasons", f"SELECT {reason} {rows}", MOST_REASONS)
     unit = time.of(f"CAST({at} AS TIMESTAMPTZ)")
     return labels, engine.columns(
         f"SELECT CASE WHEN {unit} BETWEEN 0 AND {time.units - 1} THEN {unit} END AS t, kind, "
-        f"{_place('top_reasons', reason)} AS reason, count(*) AS counted {rows} "
+        f"{place_of('top_reasons', reason)} AS reason, count(*) AS counted {rows} "
         "GROUP BY ALL ORDER BY ALL"
     )

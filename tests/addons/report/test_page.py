@@ -14,8 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sessionkit.__main__ import main
-from sessionkit.addons.report import report
-from sessionkit.addons.report.page import Page
+from sessionkit.addons.report import Page, report
 from tests.addons.report.visits import (
     COLUMNS,
     FUNNEL,

@@ -8,9 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from sessionkit.addons.report import Columns, report
+from sessionkit.addons.report import Columns, page_of, report
 from sessionkit.addons.report.engine import engine_of
-from sessionkit.addons.report.page import page_of
 from sessionkit.addons.report.summary import MOST_COUNTS, MOST_REASONS, Summary, summarized
 from sessionkit.errors import SchemaError
 from tests.addons.report.visits import COLUMNS, SCHEMA, asked, rejected, table_of, visits

@@ -1,0 +1,154 @@
+"""The sessions of result rows as numbers that are counted again and again, in SQL."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import attrs
+
+from sessionkit.addons.report.columns import Columns, Kind
+from sessionkit.addons.report.engine import ROWS, Engine, quoted
+
+LAST_ROWS: Final = "sessionkit_last_rows"
+SESSIONS: Final = "sessionkit_sessions"
+HOUR, DAY = 3_600_000, 86_400_000
+STEPS: Final = 4
+"""How many pages of a path are shown."""
+OTHER, NONE, MORE, END = -1, -2, -3, -4
+"""Places of what has no label: all rare values, no value, that a path goes on, and that it ends."""
+
+
+@attrs.frozen
+class Units:
+    """The units of time: how long one is, when the first begins, and how many there are."""
+
+    unit: int
+    first: int
+    units: int
+
+    def of(self, instant: str) -> str:
+        """Return the unit in which an instant is, from 0, in SQL."""
+        return f"CAST((epoch_ms({instant}) - {self.first}) // {self.unit} AS INT)"
+
+    def week(self, units: str) -> str:
+        """Return the week of a unit, from 0: weeks begin on Mondays."""
+        monday = (self.first // DAY + 3) % 7  # days since then; the epoch was a Thursday
+        return f"({units} // {DAY // self.unit} + {monday}) // 7"
+
+
+def last_rows(columns: Columns, kinds: Mapping[str, Kind]) -> str:
+    """Return the query of all sessions, the last row of each, in columns of known names."""
+    end = "last_event_time" if "last_event_time" in kinds else "session_end"
+    keys = ", ".join(
+        f"len({text}), ':', {text}"
+        for text in (f"CAST({quoted(key)} AS VARCHAR)" for key in columns.keys)
+    )
+    chosen = {
+        "id": "CAST(session_id AS VARCHAR)",
+        "began": "CAST(session_start AS TIMESTAMPTZ)",
+        "ended": f"CAST({end} AS TIMESTAMPTZ)",
+        # With their lengths: `a b`, `c` and `a`, `b c` are two users. No value has no length.
+        "who": f"md5_number(concat('', {keys or 'NULL'}))",
+        "closed_by": "CAST(closed_by AS VARCHAR)" if "closed_by" in kinds else "NULL::VARCHAR",
+        "d0": _or_null(columns.dimension, "VARCHAR"),
+        "d1": _or_null(columns.second_dimension, "VARCHAR"),
+        "path": _or_null(columns.path, "VARCHAR[]"),
+        "events": _or_null(columns.events, "DOUBLE"),
+        "number": _or_null(columns.number, "DOUBLE"),
+        "engaged": _or_null(columns.engaged, "BOOLEAN"),
+    }
+    chosen |= {f"step_{n}": quoted(name) for n, name in enumerate(columns.funnel)}
+    for role, place in (("entry", 1), ("exit", -1)):
+        given = getattr(columns, role)
+        chosen[role] = _or_null(given, "VARCHAR") if given else f"{chosen['path']}[{place}]"
+    chosen["bounced"] = _or_null(columns.bounce, "BOOLEAN")
+    if columns.events and not columns.bounce:
+        chosen["bounced"] = f"{quoted(columns.events)} = 1"
+    chosen["converted"] = _or_null(columns.converted, "BOOLEAN")
+    if columns.funnel and not columns.converted:
+        chosen["converted"] = " AND ".join(map(quoted, columns.funnel))
+    engaged = quoted(columns.engaged_time) if columns.engaged_time else "NULL::DOUBLE"
+    is_interval = kinds.get(columns.engaged_time or "") == "interval"
+    chosen["engaged_time"] = f"epoch_ms({engaged})" if is_interval else f"{engaged} * 1000"
+    listed = ", ".join(f"{source} AS {name}" for name, source in chosen.items())
+    return f"SELECT {listed} FROM {_latest(kinds)}"
+
+
+def _or_null(column: str | None, kind: str) -> str:
+    return f"CAST({quoted(column) if column else 'NULL'} AS {kind})"
+
+
+def _latest(kinds: Mapping[str, Kind]) -> str:
+    """Return what has one row of each session, where there are several revisions too."""
+    only = " WHERE kind = 'session'" if "kind" in kinds else ""
+    if "revision" not in kinds:
+        return f"(SELECT * FROM {ROWS}{only}) AS chosen"
+    return f"""(
+        SELECT * FROM (
+            SELECT *, row_number() OVER latest AS place FROM {ROWS}{only}
+            WINDOW latest AS (PARTITION BY session_id ORDER BY revision DESC)
+        ) AS numbered
+        WHERE place = 1 AND session_id NOT IN (
+            SELECT gone FROM (SELECT unnest(supersedes) AS gone FROM {ROWS}{only}) AS merged
+            WHERE gone IS NOT NULL
+        )
+    ) AS chosen"""
+
+
+def all_pages(columns: Columns) -> str:
+    parts = [
+        f"SELECT entry FROM {LAST_ROWS}",
+        f"SELECT exit FROM {LAST_ROWS}",
+        f"SELECT unnest(path[1:{STEPS}]) FROM {LAST_ROWS}",
+    ]
+    return " UNION ALL ".join(parts if columns.path else parts[:2])
+
+
+def top_of(engine: Engine, name: str, query: str, most: int) -> tuple[list[str], int]:
+    """Keep the most frequent values of a query by their places; and return them."""
+    counted = f"SELECT value, count(*) AS n FROM ({query}) AS one(value) GROUP BY value"
+    engine.keep(f"{name}_all", f"SELECT * FROM ({counted}) AS counted WHERE value IS NOT NULL")
+    engine.keep(
+        name,
+        f"SELECT value, CAST(row_number() OVER (ORDER BY n DESC, value) - 1 AS INT) AS place "
+        f"FROM {name}_all ORDER BY place LIMIT {most}",
+    )
+    labels = engine.columns(f"SELECT value FROM {name} ORDER BY place")["value"]
+    (row,) = engine.ask(f"SELECT count(*) AS n FROM {name}_all")
+    return labels, row["n"] - len(labels)
+
+
+def place_of(top: str, value: str) -> str:
+    """Return the place of a value among the most frequent ones, in SQL."""
+    found = f"(SELECT max(place) FROM {top} WHERE value = {value})"
+    return f"CASE WHEN {value} IS NULL THEN {NONE} ELSE coalesce({found}, {OTHER}) END"
+
+
+def sessions_of(columns: Columns, time: Units, dimensions: int) -> str:
+    """Return the query of sessions as numbers, which are counted again and again."""
+    first = "began = min(began) OVER (PARTITION BY who)"
+    chosen = {
+        "t": time.of("began"),
+        "who": "who",
+        "id": "id",
+        "began": "epoch_ms(began)",
+        "length": "greatest(epoch_ms(ended) - epoch_ms(began), 0)",
+        "engaged_time": "engaged_time",
+        "events": "events",
+        "is_new": "number = 1" if columns.number else first,
+        "engaged": "engaged",
+        "bounced": "bounced",
+        "converted": "converted",
+        "closed_by": place_of("top_closings", "closed_by"),
+    }
+    chosen |= {f"d{n}": place_of(f"top_{n}", f"d{n}") for n in range(dimensions)}
+    chosen |= {role: place_of("top_pages", role) for role in ("entry", "exit")}
+    for n in range(1, STEPS + 1):
+        page = place_of("top_pages", f"path[{n}]")
+        chosen[f"p{n}"] = f"CASE WHEN coalesce(len(path), 0) >= {n} THEN {page} ELSE {END} END"
+    chosen["p_more"] = f"CASE WHEN coalesce(len(path), 0) > {STEPS} THEN {MORE} ELSE {END} END"
+    reached = "TRUE"
+    for n in range(len(columns.funnel)):
+        reached += f" AND step_{n}"
+        chosen[f"reached_{n}"] = reached
+    listed = ", ".join(f"{source} AS {name}" for name, source in chosen.items())
+    return f"SELECT {listed} FROM {LAST_ROWS}"
