@@ -5,9 +5,9 @@ Each kind is a subclass of `Kind` in one of the modules beside this one, togethe
 of `sessionkit.aggregates` that makes it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
-from typing import Any, ClassVar, Final, Self, get_args
+from typing import Any, ClassVar, Self, get_args
 
 import attrs
 import numpy as np
@@ -22,8 +22,6 @@ from sessionkit.state._collections import Field, ListType, OptionalType, inner_t
 from sessionkit.state._fields import attributes_of, fields_of
 from sessionkit.state._scalars import DatetimeType, IntType
 from sessionkit.state._types import FieldType
-
-RENAME: Final = "use letters, digits and underscores, and no word of Python's"
 
 
 @attrs.frozen(kw_only=True)
@@ -307,7 +305,9 @@ def bound_aggregates(event: type[Any], aggregates: object) -> tuple[BoundAggrega
         found = f"`aggregates` must be a dict of names and aggregates, found {aggregates!r}"
         raise SpecError(with_hint(found, 'write {"pages": agg.count()}'))
     for name, aggregate in aggregates.items():
-        check_field(name, "`aggregates`: ", RENAME)
+        check_field(
+            name, "`aggregates`: ", "use letters, digits and underscores, and no word of Python's"
+        )
         if not isinstance(aggregate, Kind):
             found = f"`aggregates`: `{name}` must be an aggregate, found {aggregate!r}"
             raise SpecError(with_hint(found, f'write {{"{name}": agg.count()}}'))
@@ -329,20 +329,16 @@ def check_event_class(event: type[Any]) -> None:
             raise SpecError(with_hint(f"{found} is built to run it", hint))
 
 
-def class_of_results(annotations: Iterable[tuple[str, Any]]) -> type[Any]:
-    """Return the class of rows with these fields; equal fields have one class."""
-    return _made(tuple(annotations))
-
-
 @lru_cache(maxsize=256)
-def _made(fields: tuple[tuple[str, Any], ...]) -> type[Any]:
+def class_of_results(*fields: tuple[str, Any]) -> type[Any]:
+    """Return the class of rows with these fields; equal fields have one class."""
     made = {name: attrs.field(type=annotation) for name, annotation in fields}
     return attrs.make_class("Row", made, frozen=True)
 
 
 def check_result(result: type[Any], bound: Sequence[BoundAggregate]) -> None:
     """Check a class that is given for the result: it must have the fields, in any order."""
-    made = class_of_results((one.name, one.annotation) for one in bound)
+    made = class_of_results(*((one.name, one.annotation) for one in bound))
     wanted = {field.name: field.type for field in fields_of(made).fields}
     found = {field.name: field.type for field in fields_of(result).fields}
     if wanted.keys() != found.keys():

@@ -61,12 +61,10 @@ class Collect(Kind):
 @explains
 def collect(field: str, *, at_most: int = 100, where: Condition | None = None) -> Aggregate:
     """
-    List the values of a field in the order of event time, those at one instant by value.
+    List the values of a field of a plain type in the order of event time, at one instant by value.
 
-    Args:
-        field: The field, of a plain type.
-        at_most: How many values are kept: the earliest. `count(field)` says how many there were.
-        where: Whose values count.
+    The earliest are kept, up to `at_most`; `count(field)` says how many there were. `where` says
+    whose values count.
     """
     return Collect(of=field, where=where, at_most=at_most)
 
@@ -90,13 +88,9 @@ class Path(Collect):
 @explains
 def path(field: str, *, at_most: int = 100, where: Condition | None = None) -> Aggregate:
     """
-    List the values of a field in the order of event time, those in a row that are equal as one.
+    List the values of a field as `collect` does, those in a row that are equal as one.
 
-    Args:
-        field: The field, of a plain type. At one instant, values are in ascending order.
-        at_most: How many values are kept: the earliest, repeats included, since a value that comes
-            late may part them. `count(field)` says how many there were.
-        where: Whose values count.
+    The limit counts repeats, since a value that comes late may part them.
     """
     return Path(of=field, where=where, at_most=at_most)
 

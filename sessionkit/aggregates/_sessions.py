@@ -106,12 +106,9 @@ def rate(per: Duration, *, where: Condition | None = None) -> Aggregate:
 
         agg.rate("1 minute", where=pc.field("kind") == "view")
 
-    It's their number, divided by the time from the first to the last event of the session. It's
-    None where that is zero: one instant has no rate.
-
-    Args:
-        per: The time. It may change while a checkpoint lives.
-        where: Which events count. The length is that of the whole session.
+    It's the number of events that `where` chooses, divided by the time from the first to the last
+    event of the session, whichever it is; None where that is zero. `per` may change while a
+    checkpoint lives.
 
     Raises:
         SpecError: `per` isn't a duration.
@@ -268,7 +265,7 @@ class Holds(Kind):
 
     def bind(self, event: type[Any], name: str) -> BoundAggregate:
         bound = [(part, one.bind(event, f"{name}.{part}")) for part, one in self.parts]
-        shown = class_of_results((part, one.annotation) for part, one in bound)
+        shown = class_of_results(*((part, one.annotation) for part, one in bound))
         check_condition(shown, f"`{name}`: `holds`", self.of)
         parts = tuple(one for _, one in bound)
         return BoundAggregate(name, self, BoolType(), may_be_missing=False, parts=parts)

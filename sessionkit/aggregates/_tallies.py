@@ -78,12 +78,8 @@ def count_distinct(
     """
     Count the different values of a field exactly, up to a limit; beyond it the count is None.
 
-    The values are part of the state until there are more than the limit; then none is.
-
-    Args:
-        field: The field, of a plain type.
-        at_most: The highest count.
-        where: Whose values count.
+    The values, of a plain type, are part of the state until there are more than `at_most`; then
+    none is. `where` says whose values count.
     """
     return CountDistinct(of=field, where=where, at_most=at_most)
 

@@ -197,7 +197,7 @@ class Aggregates(Generic[E, Row]):
 
     def __attrs_post_init__(self) -> None:
         bound = bound_aggregates(self.event, self.aggregates)
-        row = self._result or class_of_results((one.name, one.annotation) for one in bound)
+        row = self._result or class_of_results(*((one.name, one.annotation) for one in bound))
         check_result(row, bound)
         set_derived(self, bound=bound, result=row)
 

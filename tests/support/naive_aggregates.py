@@ -128,7 +128,7 @@ AGGREGATES: Final[dict[str, Any]] = {
     "rate_of_buys": agg.rate("1 second", where=IS_BUY),
     "entry": agg.entry("raw"),
     "exit": agg.exit("kind", where="is_good"),
-    "is_bounce": agg.is_bounce(shorter_than="6 seconds", fewer_than=3),
+    "is_bounce": agg.is_bounce(shorter_than="5 seconds", fewer_than=3),
     "is_bounce_of_good": agg.is_bounce(where="is_good"),
     "any_buy": agg.any(IS_BUY),
     "any_bad": agg.any("is_bad"),
@@ -150,7 +150,7 @@ HOLDS: Final[dict[str, Callable[[dict[str, Any]], bool]]] = {
         of["lasted"] > timedelta(seconds=10) or of["page_views"] > 1 or of["key_events"] > 0
     ),
     "is_viewed": lambda of: of["lasted"] > timedelta(seconds=4) or of["page_views"] > 1,
-    "is_bounce": lambda of: of["events"] < 3 and of["lasted"] < timedelta(seconds=6),
+    "is_bounce": lambda of: of["events"] < 3 and of["lasted"] < timedelta(seconds=5),
     "is_bounce_of_good": lambda of: of["events"] < 2,
     "is_dear": lambda of: (of["most"] or 0) > 100.0 and of["good"],
 }
