@@ -42,7 +42,7 @@ DAYS_OF_HOURS: Final = 4
 MOST_CELLS: Final = 60_000
 MOST_COUNTS: Final = 100_000
 """How many counts of one kind a page has at most: some 0.6 MB."""
-MOST_LONGEST: Final = 3_000
+MOST_LONGEST: Final = 5_000
 MOST_REASONS: Final = 20
 WEEKS: Final = 12
 VALUES: Final = (20, 12, 8, 5, 3)
