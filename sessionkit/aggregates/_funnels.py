@@ -47,16 +47,7 @@ Times: TypeAlias = tuple[int, ...]
 
 @attrs.frozen(kw_only=True)
 class Funnel(Kind):
-    """
-    How many steps a session has reached.
-
-    Attributes:
-        steps: The conditions, by the names of the steps.
-        within: How long after its first step a funnel goes on; None for as long as the session.
-        strict: What is strict.
-        allow_reentry: Whether a step that is too early is passed over where the order is strict.
-        not_between: Which events end all chains that have begun.
-    """
+    """How many steps a session has reached."""
 
     kind: ClassVar = "funnel"
     gives: ClassVar[Any] = int | None

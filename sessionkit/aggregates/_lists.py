@@ -97,12 +97,7 @@ def path(field: str, *, at_most: int = 100, where: Condition | None = None) -> A
 
 @attrs.frozen(kw_only=True)
 class Steps(Collect):
-    """
-    How often one value came right after another.
-
-    Attributes:
-        between: The value that a step leaves, and the one that it leads to.
-    """
+    """How often one value came right after another."""
 
     kind: ClassVar = "steps"
     gives: ClassVar = int | None

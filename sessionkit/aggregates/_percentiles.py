@@ -40,13 +40,7 @@ LONGEST: Final = 2.0**63 - 2**10
 
 @attrs.frozen(kw_only=True)
 class Percentile(Kind):
-    """
-    The value at a rank.
-
-    Attributes:
-        share: How large a part of the values is at most that value.
-        relative_error: How far the result may be from the value, as a part of it.
-    """
+    """The value at a rank."""
 
     kind: ClassVar = "percentile"
     share: float

@@ -71,12 +71,7 @@ def duration() -> Aggregate:
 
 @attrs.frozen(kw_only=True)
 class Rate(_OfWholeSession):
-    """
-    How many events there are per some time.
-
-    Attributes:
-        per: The time.
-    """
+    """How many events there are per some time."""
 
     kind: ClassVar = "rate"
     gives: ClassVar = float | None
@@ -126,10 +121,6 @@ class EngagedTime(Kind):
 
     A session stores its stretches: the times from and to which no event is more than the cap after
     the one before.
-
-    Attributes:
-        cap: How much of the time after an event counts.
-        within: How long it's counted after the first event.
     """
 
     kind: ClassVar = "engaged_time"
@@ -229,12 +220,7 @@ def engaged_time(
 
 @attrs.frozen(kw_only=True)
 class Holds(Kind):
-    """
-    Whether a condition over other aggregates is true; these alone are stored.
-
-    Attributes:
-        parts: The other aggregates, by their names in the condition.
-    """
+    """Whether a condition over other aggregates is true; these alone are stored."""
 
     kind: ClassVar = "holds"
     gives: ClassVar = bool

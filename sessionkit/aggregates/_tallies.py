@@ -86,13 +86,7 @@ def count_distinct(
 
 @attrs.frozen(kw_only=True)
 class Top(_Tally):
-    """
-    The most frequent values.
-
-    Attributes:
-        n: How many of them are listed.
-        counts: Whether they come with their counts, as a dict.
-    """
+    """The most frequent values."""
 
     kind: ClassVar = "top"
     n: int
@@ -182,12 +176,7 @@ def top(
 
 @attrs.frozen(kw_only=True)
 class CountBy(Kind):
-    """
-    How often each value is there. The least values are kept: one that isn't among them never is.
-
-    Attributes:
-        rest: The value under which the others count; None for nowhere.
-    """
+    """How often each value is there. Of many the least are kept: no other will be among them."""
 
     kind: ClassVar = "count_by"
     rest: Any = None
