@@ -308,6 +308,16 @@ def test_a_layout_that_is_gone_needs_a_new_checkpoint() -> None:
     assert str(refused.value).partition("Hint: ")[2].startswith("begin with a new checkpoint")
 
 
+@pytest.mark.parametrize("entry", [{"row_has": "new events"}, {"rules": {"max_step": [[], [5.0]]}}])
+def test_state_of_an_option_that_is_gone_is_refused(entry: dict[str, Any]) -> None:
+    """`Results(accumulate=False)`: its rows have other events; `max_step`: other bounds."""
+    logic = logic_of(sessions(count, First, "buckets"))
+    stored = json.loads(logic.program.identity) | entry
+
+    with pytest.raises(StateMismatchError, match=f"`{next(iter(entry))}`"):
+        compared(logic, stored).check("the stored state")
+
+
 def test_state_that_remembers_dropped_sessions_is_refused() -> None:
     """A session that begins where one was dropped could get its id."""
     logic = logic_of(sessions(count, First, "buckets"))
