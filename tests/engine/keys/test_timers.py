@@ -86,6 +86,27 @@ def test_an_event_timer_goes_off_once_the_watermark_is_past_it(
     assert (1 if fires else 0) == driver.counts.timers
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    ("fires", "step"), [(False, -MILLI), (False, timedelta(0)), (True, MILLI), (True, minutes(9))]
+)
+def test_a_processing_timer_goes_off_once_the_processing_time_is_past_it(
+    layout: Any, fires: bool, step: timedelta
+) -> None:
+    """The engine's clock is that of the micro-batch, and the rule is the same."""
+    later = NOON + minutes(5)
+    spec = on_both_clocks(
+        lambda times: times.set_processing_timer("due", later), storage=Storage(layout=layout)
+    )
+    driver = driver_of(spec, NOON)
+    adding(driver, "ann", at("11:00"))
+
+    driver.advance_processing_time(minutes(5) + step)
+    driver.run_batch()
+
+    assert (["due"] if fires else []) == texts(driver.take_results())
+
+
 # -- in which order ----------------------------------------------------------------------------
 
 
