@@ -502,7 +502,6 @@ function showEnds() {
       rows.map(([name, count]) => [name, count, ratio(count, all)]));
     element(role).querySelector(".note").textContent = [missing ? `${formats.count(missing)} sessions have no page.` : "", pagesNamed(role)].join(" ");
   }
-  element("paths").hidden = ["funnel", "ways", "entry", "exit"].every((id) => element(id).hidden);
 }
 
 function showCohorts() {
@@ -598,6 +597,7 @@ function showWords() {
 
 function show() {
   for (const part of [showChoice, showCards, showTime, showBy, showFunnel, showWays, showEnds, showCohorts, showLengths, showRejected]) part();
+  for (const section of document.querySelectorAll("section")) section.hidden = [...section.querySelectorAll("article")].every((one) => one.hidden);
   // Tells whoever waits for it that all is drawn.
   document.body.dataset.drawn = String(Number(document.body.dataset.drawn ?? 0) + 1);
 }
