@@ -255,9 +255,16 @@ def _walked_once(funnel: Funnel, hits: Hits, sessions: int) -> tuple[Numbers, Ar
     """Return the same where an event is at most one step of a chain; Python runs for each hit."""
     reached = np.zeros(sessions, np.int64)
     times = np.zeros((sessions, len(funnel.steps)), np.int64)
+    events = hits.events
     # An event of one step alone is never used twice.
-    shared = np.where(np.bincount(hits.events)[hits.events] > 1, hits.events, -1)
-    columns = (hits.owners, hits.instants, hits.times, hits.steps, shared)
+    shared = np.where(np.bincount(events)[events] > 1, events, -1)
+    # Of events that are alike, each is used after the one before it, whichever of them is taken.
+    instants, bits = np.zeros((2, len(events)), np.int64)
+    instants[events] = hits.instants
+    np.bitwise_or.at(bits, events, 1 << np.maximum(hits.steps, 0))
+    is_like = ~_begins(instants, bits)[events] & ("deduplication" not in funnel.strict)
+    twins = np.where(is_like & (shared >= 0), events - 1, -1)
+    columns = (hits.owners, hits.instants, hits.times, hits.steps, shared, twins)
     rows = zip(*(one.tolist() for one in columns), strict=True)
     for owner, own in groupby(rows, itemgetter(0)):
         chain = _longest(funnel, own)
@@ -265,7 +272,7 @@ def _walked_once(funnel: Funnel, hits: Hits, sessions: int) -> tuple[Numbers, Ar
     return reached, times
 
 
-def _longest(funnel: Funnel, rows: Iterable[tuple[int, int, int, int, int]]) -> Times:
+def _longest(funnel: Funnel, rows: Iterable[tuple[int, ...]]) -> Times:
     """Return the times of the longest chain of a session, from the columns of its hits."""
     number, strict = len(funnel.steps), funnel.strict
     within = None if funnel.within is None else span_us(funnel.within)
@@ -275,7 +282,7 @@ def _longest(funnel: Funnel, rows: Iterable[tuple[int, int, int, int, int]]) -> 
     for _, instant in groupby(rows, itemgetter(1)):
         # Those that reached it at this instant, by the events that they have used there.
         here: list[dict[frozenset[int], Times]] = [{} for _ in range(number)]
-        for _, _, time, step, event in instant:
+        for _, _, time, step, event, twin in instant:
             if step == number:
                 earlier = [()] * number
                 continue
@@ -291,7 +298,8 @@ def _longest(funnel: Funnel, rows: Iterable[tuple[int, int, int, int, int]]) -> 
             longest: Times = ()
             for used, chain in before if step == 0 else filter(itemgetter(1), before):
                 grown = (*chain, time)
-                if event not in used and (within is None or time - grown[0] <= within):
+                is_free = event not in used and (twin < 0 or twin in used)
+                if is_free and (within is None or time - grown[0] <= within):
                     using = used if event < 0 else used | {event}
                     here[step][using] = max(grown, here[step].get(using, ()))
                     longest = max(longest, grown)

@@ -176,7 +176,7 @@ def top(
 
 @attrs.frozen(kw_only=True)
 class CountBy(Kind):
-    """How often each value is there. Of many the least are kept: no other will be among them."""
+    """How often each value is there. The least are kept: one that isn't among them never is."""
 
     kind: ClassVar = "count_by"
     rest: Any = None
