@@ -101,7 +101,8 @@ def latest_before_jump(times_us: Instants, max_jump_us: int) -> int:
     From the middle one on, in order, a step `>` `max_jump` is a jump. The middle one is the earlier
     of two: where one of two events is wrong, it's the one ahead.
     """
-    # Times 1 2 3 90 91 go on from 3: the first step beyond a `max_jump` of 10 is behind that 3.
+    # From the middle one, the times 1 2 3 90 91 are 3 90 91, with the steps 87 and 1. With a
+    # `max_jump` of 10 the first is a jump, so 3 is the latest time before it.
     onwards = np.sort(times_us)[(len(times_us) - 1) // 2 :]
     jumps = np.flatnonzero(np.diff(onwards) > max_jump_us)
     return int(onwards[jumps[0] if len(jumps) else -1])
@@ -123,6 +124,7 @@ def event_that_moves_to(instant_us: int, delay_ms: int) -> int:
 
     The watermark is the latest event time in whole milliseconds, less the delay. It begins at 1.
     """
+    # `-(-a // b)` is a / b rounded up: 2,500 µs are 3 ms.
     return (max(-(-instant_us // MILLISECOND_US), 1) + delay_ms) * MILLISECOND_US
 
 
@@ -133,6 +135,7 @@ def timer_ms(due_us: int, watermark_ms: int) -> int:
     Spark's event-time timer goes off when the timer `<` the watermark, in milliseconds. It can't
     be set before that watermark, nor at zero.
     """
+    # Due at 2,500 µs: the timer is at 2 ms, and goes off at 3 ms.
     return max(-(-due_us // MILLISECOND_US) - 1, watermark_ms, 1)
 
 
@@ -143,4 +146,5 @@ def processing_timer_ms(due_us: int, now_ms: int) -> int:
     Spark's processing-time timer goes off in the first micro-batch whose time is after now `+`
     delay. The delay must be positive.
     """
+    # Due at 2,500 µs, and now it's 1 ms: the delay of 1 ms is over after 2 ms, so at 3 ms.
     return max(-(-due_us // MILLISECOND_US) - 1 - now_ms, 1)

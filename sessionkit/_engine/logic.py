@@ -43,6 +43,7 @@ class BatchClocks:
 
     def at_least(self, floor_us: int) -> "BatchClocks":
         """Return the clocks with a watermark of the group's own, where it's ahead of Spark's."""
+        # Spark's watermark takes over once it has passed the floor.
         in_force_us = max(self.watermark_us, floor_us)
         return attrs.evolve(self, watermark_us=in_force_us, by_events_us=self.watermark_us)
 
@@ -97,6 +98,7 @@ def idle_clock(spec: AnySpec, before: IdleClock | None, clocks: BatchClocks) -> 
     since = now if moved or now - before.seen > span else before.since
     floor = before.floor
     if now - since >= span:
+        # A floor never falls: what it has closed stays closed.
         floor = max(floor, now - span_us(spec.watermark_delay))
     return IdleClock(max(watermark_us, before.watermark), now, since, floor)
 

@@ -267,10 +267,10 @@ class Calls:
     ) -> list[Any]:
         cls, rejects = self.program.spec.result, self.program.rejects
         try:
-            found = function(key, given, state, times)
-            if found.__class__ is cls and not rejects:
-                return [found]
-            rows = collected(found, self.program.spec, role)
+            returned = function(key, given, state, times)
+            if returned.__class__ is cls and not rejects:
+                return [returned]
+            rows = collected(returned, self.program.spec, role)
         except Exception as error:
             raise UserFunctionError(*call_failed(role, function, repr(key), error)) from error
         check_rows(rows, self.program.spec, role, function, key)
@@ -297,16 +297,17 @@ def result_rows(program: KeyProgram, runs: Sequence[KeyRun]) -> pa.Table:
     return pa.Table.from_arrays([*keys, *columns], schema=spec.result_schema)
 
 
-def failed_outputs(spec: AnyStatefulSpec, found: Sequence[tuple[Any, Failure]]) -> list[Rejected]:
-    if not found:
+def failed_outputs(spec: AnyStatefulSpec, failed: Sequence[tuple[Any, Failure]]) -> list[Rejected]:
+    if not failed:
         return []
-    failures = dict(enumerate(failure for _, failure in found))
-    arrays = _key_arrays(spec, [key for key, _ in found])
+    failures = dict(enumerate(failure for _, failure in failed))
+    arrays = _key_arrays(spec, [key for key, _ in failed])
     rows = pa.Table.from_arrays(arrays, schema=pa.schema(spec.key_schema))
     return Rejected.with_failures("failed_output", failures, rows)
 
 
 def _key_arrays(spec: AnyStatefulSpec, keys: Sequence[Any]) -> list[pa.Array]:
+    # The keys (a, 1) and (b, 2) have the columns a, b and 1, 2.
     columns = zip(*keys, strict=True)
     return [
         pa.array(values if field.type.plain else map(field.type.dump, values), field.type.arrow)

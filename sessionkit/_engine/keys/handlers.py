@@ -48,13 +48,14 @@ def fold_bucket(
     if not events.num_rows:
         return keys, program.no_rows, None
     event_codes, row_codes = key_numbers(key_columns(events), key_columns(keys))
+    # Three stored keys have the codes 1 -1 0 where the second has no events.
     touched, untouched = split(keys, row_codes >= 0)
     order = in_total_order(event_codes, micros(events["time"]), events, 0)
     state_fields = (*program.spec.key_fields, *program.state_fields)
     try:
-        found = _called(program, events.take(pa.array(order)), touched, now)
-        states = _fitted(program, found.states, state_fields, "states")
-        rows = _fitted(program, found.results, program.spec.result_fields, "results")
+        result = _called(program, events.take(pa.array(order)), touched, now)
+        states = _fitted(program, result.states, state_fields, "states")
+        rows = _fitted(program, result.results, program.spec.result_fields, "results")
         stored = _stored(program, touched, events, states, processing_us)
     except UserFunctionError as error:
         if not program.rejects:
@@ -71,15 +72,15 @@ def _called(
     states = {f.name: stored[f"state.{f.name}"] for f in program.state_fields}
     shown = pa.table({**dict(zip(spec.keys, key_columns(stored), strict=True)), **states})
     try:
-        found = function(_events_shown(spec, events), shown, now)
+        result = function(_events_shown(spec, events), shown, now)
     except Exception as error:
         keys = f"the {touched.num_rows} stored keys and {events.num_rows} events of a bucket"
         raise UserFunctionError(*call_failed("process", function, keys, error)) from error
-    if not isinstance(found, BucketResult):
+    if not isinstance(result, BucketResult):
         what = f"`process` ({name_of(program.function)}) must return a BucketResult"
         hint = "write BucketResult(states=..., results=...)"
-        raise UserFunctionError(with_hint(f"{what}, found {type(found).__name__}", hint))
-    return found
+        raise UserFunctionError(with_hint(f"{what}, found {type(result).__name__}", hint))
+    return result
 
 
 def _events_shown(spec: AnyStatefulSpec, events: pa.Table) -> pa.Table:
@@ -137,6 +138,7 @@ def _parts(kind: FieldType, values: pa.Array) -> list[tuple[FieldType, pa.Array,
         case ListType(item):
             return [(item, values.flatten(), "[]")]
         case DictType(of_key, of_value):
+            # A map is a list of pairs: {a: 1, b: 2}, {c: 3} have the keys a, b, c.
             pairs = values.cast(
                 pa.list_(pa.struct([values.type.key_field, values.type.item_field]))
             ).flatten()
@@ -159,11 +161,14 @@ def _stored(
     # For each key with events, by its code: its latest event time, of before and of now.
     seen = np.full(1 + event_codes.max(), BEGINNING_US, np.int64)
     seen[row_codes] = micros(touched["last_event_time"])
+    # `seen[codes] = times` would keep the last event of a key and not the latest. The events of the
+    # codes 0 1 1 at 30, 40, 20, where key 0 was last seen at 50, give 50 40.
     np.maximum.at(seen, event_codes, micros(events["time"]))
     by_event_time = program.age_clock == "event_time"
     stamp = seen if by_event_time else np.full(len(seen), now_us, np.int64)
     created = stamp.copy()
     existed = touched["exists"].to_numpy()
+    # A state that existed keeps its instant: it was changed and not created.
     created[row_codes[existed]] = micros(touched["created"].filter(touched["exists"]))
     return pa.Table.from_arrays(
         [

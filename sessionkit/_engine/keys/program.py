@@ -65,6 +65,7 @@ class LiveSpan:
     def ends(self, keys: pa.Table) -> Numbers:
         """Return when each key ends; never where what it counts from is missing."""
         since = keys[self.since].cast(pa.int64())
+        # A batch runs until the end of time: a key that can't end must end after that.
         ends: Numbers = pc.add(since, self.length_us).fill_null(END_OF_TIME_US + 1).to_numpy()
         return ends
 
@@ -145,6 +146,7 @@ class KeyProgram:
 
         A timer goes off once its clock is past it: a microsecond later.
         """
+        # Timers at 10, none, 30 are due at 11, never, 31.
         due = {clock: _earliest_of(keys, clock) + 1 for clock in CLOCKS}
         for span in self.spans:
             due[span.clock] = np.minimum(due[span.clock], span.ends(keys))
@@ -166,6 +168,7 @@ class KeyProgram:
 
 
 def _earliest_of(keys: pa.Table, clock: Clock) -> Numbers:
+    # A clock is never past the end of time, so a timer there never goes off.
     return micros(keys[EARLIEST[clock]].cast(pa.int64()).fill_null(END_OF_TIME_US))
 
 
@@ -193,6 +196,8 @@ def timer_columns(timers: Sequence[dict[str, StoredTimer]]) -> list[pa.Array]:
         ]
         for named in timers
     ]
+    # The timers {a: 5, b: 3} and {}, all in event time, have the first instants 3, null in event
+    # time, and null, null in processing time.
     earliest = ([_earliest(named, clock) for named in timers] for clock in EARLIEST)
     columns = [pa.array(instants, pa.int64()).cast(INSTANT) for instants in earliest]
     return [pa.array(stored, TIMERS), *columns]
@@ -222,6 +227,7 @@ def stored_keys_of(spec: StatefulSpec[Any, S, Any], memory: GroupState) -> list[
     """Return the keys of a group that have a state or timers."""
     rows = memory.kept
     exists = rows["exists"].to_pylist()
+    # Only keys with a state are decoded: of [True, False, True], the first and the third take one.
     states = iter(decode_states(spec.state, rows.filter(rows["exists"])))
     timers = [
         {name: Timer(one.clock, instant_of(one.at_us)) for name, one in stored.items()}

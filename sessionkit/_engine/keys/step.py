@@ -143,6 +143,7 @@ class KeyLogic:
         active = ActiveKeys.of(program, keys, events, program.is_due(keys, calls.clocks))
         times_us = micros(active.events["time"]).tolist()
         ordered = [objects[place] for place in active.order.tolist()]
+        # Events of the keys 0 and 1 that start at 0 2 5 are those at 0-1 and 2-4.
         for run, first, last in zip(active.runs, active.starts, active.starts[1:], strict=False):
             at_once = [(first, last)] if first < last else []
             in_order = program.in_time_order
@@ -178,6 +179,7 @@ def _readable(program: KeyProgram, arrived: pa.Table) -> tuple[pa.Table, list[An
         return arrived, objects, []
     rejected = Rejected.with_reasons("quarantined", refused, arrived)
     good = np.ones(arrived.num_rows, np.bool_)
+    # Of three events, {1: "refused"} leaves [True, False, True].
     good[[*refused]] = False
     objects = [objects[place] for place in np.flatnonzero(good).tolist()]
     return arrived.filter(pa.array(good)), objects, rejected
@@ -209,18 +211,19 @@ class ActiveKeys:
     @classmethod
     def of(cls, program: KeyProgram, keys: pa.Table, events: pa.Table, due: Mask) -> "ActiveKeys":
         """Return the stored keys with events or marked as due; put the events in order."""
-        numbers, found = key_numbers(key_columns(events), key_columns(keys))
-        # Three stored keys, of which the second has no events and is due: `found` is 1 -1 0, and
-        # with the numbers 0 1 of the keys with events, `own` is 1 2 0.
-        touched, untouched = split(keys, due | (found >= 0))
-        own = found[due | (found >= 0)]
+        numbers, of_stored = key_numbers(key_columns(events), key_columns(keys))
+        # Three stored keys, of which the second has no events and is due: `of_stored` is 1 -1 0.
+        # The keys with events have the numbers 0 and 1, so `own` is 1 2 0.
+        touched, untouched = split(keys, due | (of_stored >= 0))
+        own = of_stored[due | (of_stored >= 0)]
         own[own < 0] = 1 + numbers.max(initial=-1) + np.arange(np.count_nonzero(own < 0))
         order = in_total_order(numbers, micros(events["time"]), events, 0)
         events = events.take(pa.array(order))
         counts = np.bincount(numbers, minlength=1 + own.max(initial=-1))
         # Two, three and no events of the keys 0, 1 and 2 start at 0, 2 and 5, and end at 5.
         starts = np.append(0, np.cumsum(counts))
-        # A stored key has its place in `touched`, a new one that of its first event behind these.
+        # A stored key is found at its place in `touched`, a new one at its first event after these.
+        # With the stored keys 0 and 2, and a key 1 whose events start at 2, `first` is 0 4 1.
         first = touched.num_rows + starts[:-1]
         first[own] = np.arange(touched.num_rows)
         runs: list[Any] = [None] * len(counts)
@@ -263,7 +266,8 @@ class ActiveKeys:
         ]
         values = [one.value for one in set_anew]
         columns = encode_states(self.program.spec.state, values, lambda place: set_anew[place].key)
-        # The places in the stored columns, and behind them those of the states that were set.
+        # Places in the stored columns, followed by the states that were set. Two rows are stored;
+        # three keys, one as stored, one that was set and one without a state, give 0 2 null.
         sources: list[int | None] = []
         number = self.touched.num_rows
         for place, run in zip(self.first.tolist(), self.runs, strict=True):

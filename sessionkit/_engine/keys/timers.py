@@ -156,6 +156,7 @@ def in_turn(
     Before each of them, and after the last one, the time of the key passes.
     """
     for time_us, same in groupby(range(first, last), times_us.__getitem__):
+        # The times 10, 10, 30 give the places 0 1, so 0 and 2, and then 2 and 3.
         places = [*same]
         _pass_time(calls, run, time_us, time_us - 1)
         yield places[0], places[-1] + 1

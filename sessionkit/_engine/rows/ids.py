@@ -85,6 +85,7 @@ def big_endian(numbers: npt.NDArray[Any], form: str) -> pa.Array:
 
 def _parts(column: pa.Array) -> list[Any]:
     """Return the three parts of the values of a column: the type, the lengths, the bytes."""
+    # The texts "a", null, "bb" have the types s - s, the lengths 1 0 2 and the bytes a, none, bb.
     tags: Any = pa.scalar(TAGS[column.type.id])
     body = next(body for fits, body in BODIES if fits(column.type))(column)
     if column.null_count:
@@ -189,6 +190,7 @@ def session_ids(
         return []
     tail = [big_endian(starts_us, ">i8")]
     if salts is not None and salts.any():
+        # The salts 0 9 0 add eight bytes to the second session, and nothing to the others.
         tail.append(pc.if_else(pa.array(salts > 0), big_endian(salts, ">i8"), pa.scalar(b"")))
     return hashed(encoded(keys, *tail), OF_SESSION)
 
@@ -202,4 +204,5 @@ def salt_of(*made_of: int) -> int:
     """Return the salt hashed from numbers."""
     packed = struct.pack(f">{len(made_of)}q", *made_of)
     digest = blake2b(packed, digest_size=8, person=OF_SALT).digest()
+    # 62 bits of the hash: a salt is below 2**63, as an int64 must be.
     return FIRST_SALT + (int.from_bytes(digest, "big") >> 2)

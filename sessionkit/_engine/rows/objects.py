@@ -28,6 +28,7 @@ def decode_keys(spec: AnySpec, table: pa.Table) -> list[Any]:
     ]
     # What a named tuple does in Python, without the call of its own `__new__`.
     make: Any = partial(tuple.__new__, key_class(tuple(spec.keys)))
+    # The columns a, b and 1, 2 are the keys (a, 1) and (b, 2).
     return list(map(make, zip(*columns, strict=True)))
 
 
@@ -118,17 +119,17 @@ def as_struct(
     return pa.StructArray.from_arrays([whole(one) for one in columns], fields=parts, mask=missing)
 
 
-def collected(found: Any, spec: AnySpec, role: str) -> list[Any]:
+def collected(returned: Any, spec: AnySpec, role: str) -> list[Any]:
     """Return what was returned as a list; a generator runs to its end here."""
-    if found.__class__ is spec.result:
-        return [found]
-    if found is None and role not in spec.must_return:
+    if returned.__class__ is spec.result:
+        return [returned]
+    if returned is None and role not in spec.must_return:
         return []
-    if isinstance(found, Generator):
-        return yielded(found, role)
+    if isinstance(returned, Generator):
+        return yielded(returned, role)
     # The items of a dict are its keys, those of a text its letters: neither is rows.
-    several = isinstance(found, Iterable) and not isinstance(found, Mapping | str | bytes)
-    return list(found) if several else [found]
+    several = isinstance(returned, Iterable) and not isinstance(returned, Mapping | str | bytes)
+    return list(returned) if several else [returned]
 
 
 def yielded(generator: Generator[Any, Any, Any], role: str) -> list[Any]:

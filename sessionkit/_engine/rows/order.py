@@ -35,14 +35,15 @@ def key_numbers(
     little input cost little.
     """
     # Of one key column: events of "b", "a", "b" are 0, 1, 0; stored rows of "a", "c" are 1, -1.
-    numbers, found = _numbers(events[0], stored[0])
+    numbers, of_stored = _numbers(events[0], stored[0])
     for event_column, stored_column in zip(events[1:], stored[1:], strict=True):
-        more, more_found = _numbers(event_column, stored_column)
+        more, more_of_stored = _numbers(event_column, stored_column)
         # A pair of numbers is one number, as digits are: (2, 3) of a width of 10 is 23.
         width = 1 + more.max(initial=0)
-        both = np.where((found < 0) | (more_found < 0), -1, found * width + more_found)
-        numbers, found = _numbers(pa.array(numbers * width + more), pa.array(both))
-    return numbers, found
+        has_none = (of_stored < 0) | (more_of_stored < 0)
+        both = np.where(has_none, -1, of_stored * width + more_of_stored)
+        numbers, of_stored = _numbers(pa.array(numbers * width + more), pa.array(both))
+    return numbers, of_stored
 
 
 def _numbers(
@@ -52,11 +53,12 @@ def _numbers(
         keys = events.to_pylist()
         places: dict[Any, int] = dict(zip(dict.fromkeys(keys), count()))
         numbers = list(map(places.__getitem__, keys))
-        known = list(map(places.get, stored.to_pylist(), repeat(-1)))
-        return np.array(numbers, np.int64), np.array(known, np.int64)
+        of_stored = list(map(places.get, stored.to_pylist(), repeat(-1)))
+        return np.array(numbers, np.int64), np.array(of_stored, np.int64)
+    # Arrow encodes b, a, b as the values b, a and the indices 0 1 0, which are the numbers.
     values = whole(events).dictionary_encode()
-    found = pc.index_in(whole(stored), value_set=values.dictionary).fill_null(-1)
-    return values.indices.to_numpy().astype(np.int64), found.to_numpy().astype(np.int64)
+    of_stored = pc.index_in(whole(stored), value_set=values.dictionary).fill_null(-1)
+    return values.indices.to_numpy().astype(np.int64), of_stored.to_numpy().astype(np.int64)
 
 
 def in_total_order(

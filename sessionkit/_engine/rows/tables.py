@@ -80,8 +80,8 @@ class Rejected:
         """Return the rows that a mask chooses, all for one reason; nothing where there is none."""
         if not mask.any():
             return []
-        found = rows.filter(pa.array(mask))
-        return [cls(kind, [reason] * found.num_rows, found)]
+        chosen = rows.filter(pa.array(mask))
+        return [cls(kind, [reason] * chosen.num_rows, chosen)]
 
     @classmethod
     def with_reasons(cls, kind: str, reasons: dict[int, str], rows: pa.Table) -> "list[Rejected]":
@@ -99,6 +99,6 @@ class Rejected:
         if not failures:
             return []
         places = sorted(failures)
-        found = [failures[place] for place in places]
-        reasons, tracebacks = [one.reason for one in found], [one.traceback for one in found]
+        in_order = [failures[place] for place in places]
+        reasons, tracebacks = [one.reason for one in in_order], [one.traceback for one in in_order]
         return [cls(kind, reasons, rows.take(places), tracebacks)]

@@ -56,6 +56,7 @@ class ErasurePacker:
             yield packed_rows(of_packs, KINDS, {ERASED_COLUMN: packs})
             if not good.all():
                 bad = pa.array(~good)
+                # A good row has no text: it stays None, and isn't among the quarantined rows.
                 texts = pa.array([text and NOT_A_KEY % text for text in reasons], pa.string())
                 columns = {name: whole(keys[name]) for name in keys.column_names} | {REASON: texts}
                 schema = rejected_schema(self.spec.events_schema)
@@ -71,6 +72,7 @@ def erased_keys(logic: Logic, frames: Sequence[pd.DataFrame]) -> pa.Table | None
         return None
     keys = joined_packs(pa.schema(logic.spec.key_schema), packs)
     columns = key_columns(keys)
+    # The keys 7, 3, 7 are numbered 0 1 0; the numbers 0 and 1 first appear at the places 0 and 1.
     first = np.unique(key_numbers(columns, columns)[0], return_index=True)[1]
     return keys.take(pa.array(first))
 
@@ -110,7 +112,8 @@ class Erased:
 
 def _others(keys: pa.Table, rows: pa.Table) -> tuple[pa.Table, Numbers]:
     """Return the rows of other keys, and how many there are of each of these."""
-    _, found = key_numbers(key_columns(keys), key_columns(rows))
-    # Rows of the keys 1, none of these, 1 are `found` as 1 -1 1, and counted as 0 2.
-    counts: Numbers = np.bincount(found[found >= 0], minlength=keys.num_rows)
-    return rows.filter(pa.array(found < 0)) if counts.any() else rows, counts
+    _, numbers = key_numbers(key_columns(keys), key_columns(rows))
+    # Three rows, of the second key, of another one and of the second, have the numbers 1 -1 1.
+    # They are counted as 0 2: no row of the first key, two of the second.
+    counts: Numbers = np.bincount(numbers[numbers >= 0], minlength=keys.num_rows)
+    return rows.filter(pa.array(numbers < 0)) if counts.any() else rows, counts

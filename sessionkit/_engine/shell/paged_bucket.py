@@ -101,6 +101,7 @@ class BucketHead:
             kept.append(pa.ipc.read_record_batch(rows, self.kept))
             if more and more[0].size:
                 waiting.append(pa.ipc.read_record_batch(more[0], self.buffered))
+            # A page of three rows gives (3,), or (3, bytes) where one of them has a salt.
             salts.append((kept[-1].num_rows, *more[1:]))
         buffered = pa.Table.from_batches(waiting, self.buffered)
         stored = pa.Table.from_batches(kept, self.kept)
@@ -117,16 +118,16 @@ def memory_in_pages(
 ) -> GroupState:
     """Return the whole memory of a bucket from its row and all of its pages."""
     bucket = BucketHead.of_row(logic, group, row, now)
-    found = read_pages(bucket.directory, pages.get)
-    if len(found) < len(pages):
-        strange = min(pages.keys() - found.keys())
+    payloads = read_pages(bucket.directory, pages.get)
+    if len(payloads) < len(pages):
+        strange = min(pages.keys() - payloads.keys())
         raise _corrupted(strange, "isn't in the directory of its bucket")
-    return bucket.memory(logic, found)
+    return bucket.memory(logic, payloads)
 
 
 def read_pages(directory: Directory, page: Callable[[int], bytes | None]) -> dict[int, bytes]:
     """Return the pages of a directory, by their starts, each of which must be the one in it."""
-    found: dict[int, bytes] = {}
+    payloads: dict[int, bytes] = {}
     for start, length, checksum in directory.stored:
         payload = page(start)
         if payload is None:
@@ -135,8 +136,8 @@ def read_pages(directory: Directory, page: Callable[[int], bytes | None]) -> dic
             raise _corrupted(start, f"has {len(payload)} bytes, and should have {length}")
         if page_checksum(payload) != checksum:
             raise _corrupted(start, "isn't the one in the directory of its bucket")
-        found[start] = bytes(payload)
-    return found
+        payloads[start] = bytes(payload)
+    return payloads
 
 
 def _corrupted(number: int, found: str) -> StateCorruptedError:
@@ -189,6 +190,7 @@ class PagedBucket:
             clocks = clocks.at_least(bucket.idle.floor)
         directory = bucket.directory
         self._bucket = bucket
+        # The places in the directory of pages of keys with events, or with something due.
         self._places = directory.concerned(key_hashes(key_columns(arrived)), clocks)
         if bucket.reading.is_changed:
             # Its pages share one schema, so those of an older class are all written anew.
@@ -209,6 +211,7 @@ class PagedBucket:
         largest = max(map(len, stored.values()), default=0)
         if largest > MOST_BYTES:
             check_size(spec, "a page", largest, memory)
+        # A page with the same bytes as before isn't written: Spark would store it once more.
         for start in self._read.keys() - stored.keys():
             self.state.remove_page(start)
         for start, payload in stored.items():
@@ -225,5 +228,5 @@ class PagedBucket:
         tables += [] if bucket.idle is None else [bucket.idle.table()]
         row = pack_row(self.logic, self.group, numbers, tables, self.now, due=directory.due)
         self.state.update(row)
-        known = counts[1] if self.logic.keeps_only_open else None
-        return BucketStats(known, counts[2], in_pages + len(row[-1])), directory.due
+        open_rows = counts[1] if self.logic.keeps_only_open else None
+        return BucketStats(open_rows, counts[2], in_pages + len(row[-1])), directory.due

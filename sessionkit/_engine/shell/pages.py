@@ -65,6 +65,7 @@ def key_hashes(columns: Sequence[pa.Array | pa.ChunkedArray]) -> Numbers:
     mixed = np.zeros(len(columns[0]), np.uint64)
     for column in columns:
         mixed = _mixed(mixed ^ _words(whole(column)))
+    # The upper 32 of the 64 bits: 2**40 + 5 becomes 256.
     hashes: Numbers = (mixed >> np.uint64(32)).astype(np.int64)
     return hashes
 
@@ -73,6 +74,7 @@ def _words(column: pa.Array) -> Words:
     """Return a number for each value, of its bytes as they are stored."""
     kind = column.type
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        # CRC-32 is the same everywhere; Python's `hash` of a text differs from process to process.
         values = column.cast(pa.binary()).to_pylist()
         return np.fromiter(map(zlib.crc32, values), np.uint64, len(values))
     if pa.types.is_decimal128(kind):
@@ -82,6 +84,7 @@ def _words(column: pa.Array) -> Words:
         words: Words = low ^ _mixed(high)
         return words
     numbers: Words = stored_numbers(column).to_numpy()
+    # The same bits without a sign: -1 becomes 2**64 - 1.
     return numbers.view(np.uint64)
 
 
@@ -116,14 +119,14 @@ class Directory:
     def stored(self) -> list[tuple[int, int, int]]:
         """The start, the length and the checksum of each page that is stored."""
         entries = self.entries[self.entries["bytes"] > 0]
-        found: list[tuple[int, int, int]] = entries[["start", "bytes", "checksum"]].tolist()
-        return found
+        pages: list[tuple[int, int, int]] = entries[["start", "bytes", "checksum"]].tolist()
+        return pages
 
     @property
     def due(self) -> dict[Clock, int]:
         """The first instant, in microseconds, that each clock must reach for a change."""
-        found = {clock: int(self.entries[clock].min()) for clock in CLOCKS}
-        return {clock: at_us for clock, at_us in found.items() if at_us < NEVER_US}
+        first_us = {clock: int(self.entries[clock].min()) for clock in CLOCKS}
+        return {clock: at_us for clock, at_us in first_us.items() if at_us < NEVER_US}
 
     def total(self, name: str) -> int:
         return int(self.entries[name].sum(dtype=np.int64))
@@ -138,6 +141,8 @@ class Directory:
         chosen |= self.entries["processing_time"] <= clocks.processing_us
         # Of pages that start at 0 50 80, the hash 60 is in the second: two start at or before it.
         chosen[np.searchsorted(self.entries["start"], hashes, side="right") - 1] = True
+        # Of three pages the first is chosen: [True, False, False]. If the second fits into it,
+        # it comes too: [True, True, False].
         chosen[1:] |= chosen[:-1] & self._fits_left()
         return np.flatnonzero(chosen)
 
@@ -156,14 +161,17 @@ class Directory:
 
     def replaced(self, places: Numbers, entries: Sequence[tuple[int, ...]]) -> "Directory":
         """Return the directory with these entries in place of those at some places."""
-        others = np.delete(self.entries, places)
+        unchanged = np.delete(self.entries, places)
+        # A page without bytes has no entry, but the first one always has: each hash needs a page.
         entries = [entry for entry in entries if entry[1] or not entry[0]]
-        both = np.concatenate([others, np.array(entries, ENTRY)])
+        # The pages 0 50 80, with 50 and 60 in place of the one at 1, are 0 50 60 80.
+        both = np.concatenate([unchanged, np.array(entries, ENTRY)])
         return Directory(both[np.argsort(both["start"])])
 
     def _fits_left(self) -> npt.NDArray[np.bool_]:
         """Mark, from the second on, the pages that fit into one with their left neighbour."""
         sizes = self.entries["bytes"].astype(np.int64)
+        # Pages of 1,000, 2,000 and 3,000 bytes give [True, False]: the first two fit into one.
         fits: npt.NDArray[np.bool_] = sizes[:-1] + sizes[1:] <= PAGE_BYTES
         return fits
 
@@ -186,8 +194,10 @@ class SortedRows:
     def of(cls, table: pa.Table, due: Mapping[Clock, Numbers], schema: pa.Schema) -> "SortedRows":
         """Sort rows that have these due times; their columns become those of a schema."""
         hashes = key_hashes(key_columns(table))
+        # The hashes 9 4 7 give the order 1 2 0: rows, due times and salts all follow it.
         order = np.argsort(hashes, kind="stable")
         batch = whole_batch(table.select(schema.names)).take(pa.array(order))
+        # One array of structs has all columns, so a page is one slice of it.
         rows = pa.StructArray.from_arrays(batch.columns, fields=list(batch.schema))
         in_order = {clock: at_us[order] for clock, at_us in due.items()}
         salts = np.zeros(len(order), np.int64)
@@ -197,8 +207,9 @@ class SortedRows:
 
     def edges(self, ranges: Sequence[tuple[int, int]]) -> Numbers:
         """Return the first place of each range of hashes, and the one after the last."""
-        found: Numbers = np.searchsorted(self.hashes, np.array(ranges, np.int64))
-        return found
+        # The hashes 4 7 9 with the ranges (0, 5) and (5, 10) have the edges [[0, 1], [1, 3]].
+        edges: Numbers = np.searchsorted(self.hashes, np.array(ranges, np.int64))
+        return edges
 
     def serialized(self, first: int, last: int) -> pa.Buffer:
         """Return rows as bytes, copied at once: a slice would bring its neighbours' bytes."""
@@ -207,14 +218,15 @@ class SortedRows:
 
     def first_due(self, clock: Clock, edges: Numbers) -> Numbers:
         """Return the first instant at which something is due, of the rows between edges."""
-        found = np.full(len(edges), NEVER_US)
+        first_us = np.full(len(edges), NEVER_US)
         at_us, has_rows = self.due.get(clock), edges[:, 0] < edges[:, 1]
         if at_us is not None and has_rows.any():
             # The last edge may be where the rows end, which must be a place for `reduceat`.
             at_us = np.append(at_us, NEVER_US)
-            # Of edges (0, 2), (5, 6), it's the least of 0-1, 2-4, 5 and the rest: each other one.
-            found[has_rows] = np.minimum.reduceat(at_us, edges[has_rows].ravel())[::2]
-        return found
+            # The edges (0, 2) and (5, 6) make four parts: 0-1, 2-4, 5, and the rest. Only the first
+            # and the third are between edges, so every other least value is taken.
+            first_us[has_rows] = np.minimum.reduceat(at_us, edges[has_rows].ravel())[::2]
+        return first_us
 
 
 class Page(NamedTuple):
@@ -238,8 +250,9 @@ def pages_of(
         if parts > 1:
             both = [rows.hashes[slice(*rows.edges([(low, high)])[0])] for rows in (kept, buffered)]
             hashes = np.sort(np.concatenate(both))
-            # About as many rows each.
+            # About as many rows each: of four hashes, two parts begin at the places 0 and 2.
             starts = np.unique(hashes[np.arange(parts) * len(hashes) // parts])[1:].tolist()
+            # All rows may have one hash: they can't be split.
             if starts:
                 pages += _pages(kept, buffered, list(pairwise([low, *starts, high])))
                 continue
@@ -267,6 +280,7 @@ def _pages(
             continue
         parts = [kept.serialized(first, last)]
         salts = marks_as_bytes(kept.salts[first:last]) if has_marks else b""
+        # Parts are known by their places, so salts without events need an empty part before them.
         if number or salts:
             parts.append(buffered.serialized(*waiting) if number else b"")
         payload = pack_page(start, [*parts, salts] if salts else parts)
@@ -297,19 +311,21 @@ def unpack_page(number: int, payload: bytes) -> list[pa.Buffer]:
 
 def marks_as_bytes(salts: Numbers) -> bytes:
     """Return what is stored of the salts of the rows of a page; nothing where none has one."""
+    # The salts 0 8 9 are stored as the pairs (1, 8) and (2, 9).
     places = np.flatnonzero(salts)
-    found = np.empty(len(places), MARK)
-    found["place"], found["behind"] = places, salts[places]
-    return found.tobytes()
+    marks = np.empty(len(places), MARK)
+    marks["place"], marks["behind"] = places, salts[places]
+    return marks.tobytes()
 
 
 def marks_in(pages: Sequence[tuple[Any, ...]]) -> Numbers:
     """Return the salts in pages, from how many rows each has and what is stored of its salts."""
     salts = np.zeros(sum(number for number, *_ in pages), np.int64)
+    # Pages of two rows and of one, where the first has the salt 8 at its place 1, give 0 8 0.
     before = 0
     for number, *stored in pages:
         for packed in stored:
-            found = np.frombuffer(packed, MARK)
-            salts[before + found["place"].astype(np.int64)] = found["behind"]
+            marks = np.frombuffer(packed, MARK)
+            salts[before + marks["place"].astype(np.int64)] = marks["behind"]
         before += number
     return salts

@@ -124,6 +124,7 @@ def binding_checksum(group: Sequence[Any], columns: Sequence[Any]) -> bytes:
 
     It's the same on every machine, in every release, and of the NumPy scalars that Spark may pass.
     """
+    # NumPy 2 shows its own 3 as `np.int64(3)`, NumPy 1 as `3`: Python shows both as `3`.
     of_group, of_columns = [
         [value.item() if isinstance(value, np.generic) else value for value in values]
         for values in (group, columns)
@@ -144,6 +145,7 @@ def pack(identity: bytes, tables: Sequence[pa.Table], binding: bytes, origin: Or
         rows = map(pa.RecordBatch.serialize, table.combine_chunks().to_batches())
         stream = [table.schema.serialize(), *rows, END_OF_STREAM]
         parts += [LENGTH.pack(sum(map(len, stream))), *stream]
+    # It covers the version, the binding and the parts: all but the magic number and itself.
     checksum = zlib.crc32(HEADER.pack(MAGIC, FORMAT_VERSION, binding, 0)[CHECKED])
     for part in parts:
         checksum = zlib.crc32(part, checksum)
@@ -173,6 +175,7 @@ def unpack(payload: bytes) -> Unpacked:
     for stream in parts_of(memoryview(payload)[begin + length :]):
         with pa.ipc.open_stream(stream) as reader:
             tables.append(reader.read_all())
+    # JSON ends with a brace, so spaces after it are padding.
     identity = payload[begin : begin + length].rstrip(PADDING)
     return Unpacked(identity, tables, binding, Origin(*ORIGIN.unpack_from(body)))
 
@@ -198,11 +201,11 @@ def peek_identity(head: bytes) -> dict[str, Any]:
     begin = HEADER_BYTES + IDENTITY.size
     try:
         (length,) = IDENTITY.unpack_from(head, HEADER_BYTES)
-        found: dict[str, Any] = json.loads(head[begin : begin + length])
+        identity: dict[str, Any] = json.loads(head[begin : begin + length])
     except (struct.error, ValueError) as error:
         damaged = "the stored state is damaged: its identity can't be read"
         raise StateCorruptedError(with_hint(damaged, RESTORE)) from error
-    return found
+    return identity
 
 
 def _header(payload: bytes) -> tuple[bytes, int]:
@@ -293,6 +296,7 @@ def unpack_row(
     reading = logic.readings.get(stored.identity) or reading_of(logic, stored.identity)
     binding = binding_checksum(group, columns)
     if stored.binding != binding:
+        # The first half of a binding is the checksum of the group, the second that of the columns.
         is_of_group = stored.binding[:CRC_BYTES] == binding[:CRC_BYTES]
         found = "wasn't written with the other columns of its row"
         found = found if is_of_group else "belongs to another bucket"
@@ -320,6 +324,7 @@ def check_size(
     ((key, own),) = sizes.most_common(1)
     text = f"{what} would have {size:,} bytes, and at most {most:,} can be stored"
     hint = 'raise `bucket_count` for a new checkpoint, or use Storage(layout="pages")'
+    # More buckets don't help where one key has more than half.
     if 2 * own > size or spec.storage.layout != "buckets":
         hint = "keep less in its state"
         if spec.row_kind == "session":

@@ -119,10 +119,10 @@ class Reading:
     def _kept(self, logic: Logic, stored: pa.Table) -> pa.Table:
         if not self.steps and all(change.is_none for change in self.state):
             return stored
-        held = has_state(stored)
+        with_state = has_state(stored)
         # Rows of which the second has no state have the states 0, null, 1.
-        places = pa.array(np.cumsum(held) - 1, mask=~held)
-        rows = stored.filter(pa.array(held))
+        places = pa.array(np.cumsum(with_state) - 1, mask=~with_state)
+        rows = stored.filter(pa.array(with_state))
         columns = _changed(rows, "state", self.state)
         if self.steps:
             keys = decode_keys(logic.spec, rows)
@@ -132,7 +132,7 @@ class Reading:
             names = [f"state.{field.name}" for field in codec_of(self.steps[-1].new).type.fields]
             encoded = encode_states(self.steps[-1].new, states, keys.__getitem__)
             columns = dict(zip(names, encoded, strict=True))
-        return _with_columns(stored, {name: found.take(places) for name, found in columns.items()})
+        return _with_columns(stored, {name: own.take(places) for name, own in columns.items()})
 
 
 def reading_of(logic: Logic, identity: bytes) -> Reading:
@@ -141,13 +141,13 @@ def reading_of(logic: Logic, identity: bytes) -> Reading:
 
     Where rules or classes forbid that, a StateMismatchError names each difference.
     """
-    found = Reading()
+    reading = Reading()
     if identity != logic.program.identity:
         comparison = compared(logic, json.loads(identity))
         comparison.check("the stored state")
-        found = comparison.reading
-    logic.readings[identity] = found
-    return found
+        reading = comparison.reading
+    logic.readings[identity] = reading
+    return reading
 
 
 @attrs.frozen
@@ -275,6 +275,7 @@ def check_events_order(found: Iterable[tuple[Comparison, int, int]], what: str) 
                 first[place] = min(first_ms, first.get(place, first_ms))
             else:
                 last[place] = max(last_ms, last.get(place, last_ms))
+    # Rows lack the field after others have it: it was removed in between.
     again = [place for place in first if first[place] < last.get(place, first[place])]
     if again:
         lines = "\n  ".join(

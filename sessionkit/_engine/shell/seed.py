@@ -78,9 +78,11 @@ class SeedFormat:
         """Return the events that the batch of the seed can't have read, and those that it may."""
         if self.until_us is None:
             return arrived, []
-        taken, unread = split(arrived, micros(arrived["time"]) < self.until_us)
+        read_before, unread = split(arrived, micros(arrived["time"]) < self.until_us)
         why = READ_BY_BATCH % instant_of(self.until_us)
-        return unread, [Rejected("late", [why] * taken.num_rows, taken)] if taken.num_rows else []
+        return unread, [
+            Rejected("late", [why] * read_before.num_rows, read_before)
+        ] if read_before.num_rows else []
 
     def read(self, logic: Logic, frames: Sequence[pd.DataFrame], state: Any) -> GroupState | None:
         """
@@ -90,15 +92,17 @@ class SeedFormat:
         """
         # On a driver, the rows of a seed alone have these columns.
         seeded = [frame for frame in frames if KEPT_COLUMN in frame.columns]
-        kept, held = packs_in(seeded, KEPT_COLUMN, HELD_COLUMN)
-        if not kept and not held:
+        kept, waiting = packs_in(seeded, KEPT_COLUMN, HELD_COLUMN)
+        if not kept and not waiting:
             return None
         if state.exists:
             found = "a seed came to a query that is under way: its group remembers something"
             hint = "start the query with a new checkpoint, and never change its seed"
             raise StateMismatchError(with_hint(found, hint))
         reading = reading_of(logic, self.identity)
-        return reading.memory(logic, joined_packs(self.kept, kept), joined_packs(self.held, held))
+        return reading.memory(
+            logic, joined_packs(self.kept, kept), joined_packs(self.held, waiting)
+        )
 
 
 def started(spec: AnySpec, memory: GroupState, arrived: pa.Table) -> tuple[GroupState, pa.Table]:
@@ -145,10 +149,10 @@ def check_migration(old: AnySpec, new: AnySpec) -> None:
 
 def migrated(old: AnySpec, new: AnySpec, memory: GroupState) -> GroupState:
     """Return what was stored under one spec as another stores it; each key in exactly one form."""
-    held = memory.buffered if memory.buffered.num_rows else new.events_schema.empty_table()
+    waiting = memory.buffered if memory.buffered.num_rows else new.events_schema.empty_table()
     logic = logic_of(new)
     kept = _fitted(old, logic.program.migrated(old, memory.kept), logic.program.schema)
-    return GroupState(kept, _fitted(old, held, new.events_schema))
+    return GroupState(kept, _fitted(old, waiting, new.events_schema))
 
 
 def _fitted(old: AnySpec, rows: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -166,9 +170,10 @@ def _as_key(column: pa.ChunkedArray, old: FieldType, field: pa.Field) -> pa.Chun
     if column.type == field.type:
         return column
     try:
-        found = column.cast(field.type)
-        if found.cast(old.arrow).equals(column):
-            return found
+        converted = column.cast(field.type)
+        # As numbers, "1" and "01" would be one key: so each must become the same text again.
+        if converted.cast(old.arrow).equals(column):
+            return converted
         why = "a value has several forms there, such as '1' and '01'"
     except pa.ArrowInvalid as error:
         why = str(error)

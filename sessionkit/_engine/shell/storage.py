@@ -104,11 +104,13 @@ class GroupRow:
     def read(self, row: tuple[Any, ...]) -> GroupState:
         """Return the memory in a row; see `unpack_row` for what it raises."""
         reading, (kept, *more) = unpack_row(self.logic, self.group, row, self.now, self.task_rows)
-        waiting, *others = more or [self.logic.empty_state.buffered]
+        waiting, *optional = more or [self.logic.empty_state.buffered]
         salts = idle = None
-        for table in others:
+        for table in optional:
+            # The optional tables differ in their first column.
             if table.column_names[0] == SALTS.names[0]:
                 salts = np.zeros(kept.num_rows, np.int64)
+                # The place 1 with the salt 8, of three sessions, gives 0 8 0.
                 salts[table["place"].to_numpy()] = table[SALT.name].to_numpy()
             else:
                 idle = IdleClock.of_table(table)
@@ -116,18 +118,19 @@ class GroupRow:
         return memory if idle is None else attrs.evolve(memory, idle=idle)
 
     def write(self, memory: GroupState, due: Mapping[Clock, int], now_ms: int) -> tuple[Any, ...]:
-        """Return the row; a table of events only where some wait, or others follow."""
+        """Return the row; a table of events only where some wait, or optional tables follow."""
         kept, salts = memory.kept, np.zeros(0, np.int64)
         if SALT.name in kept.schema.names:
             kept, salts = kept.drop_columns(SALT.name), numbers_in(kept, SALT.name)
-        others = [] if memory.idle is None else [memory.idle.table()]
+        optional = [] if memory.idle is None else [memory.idle.table()]
         if salts.any():
+            # The salts 0 8 9 are stored as the places 1 2 with the salts 8 9.
             places = np.flatnonzero(salts)
             columns = [pa.array(places, pa.int32()), pa.array(salts[places])]
-            others.append(pa.Table.from_arrays(columns, schema=SALTS))
-        waiting = [memory.buffered] if memory.buffered.num_rows or others else []
+            optional.append(pa.Table.from_arrays(columns, schema=SALTS))
+        waiting = [memory.buffered] if memory.buffered.num_rows or optional else []
         numbers = (now_ms, kept.num_rows, memory.buffered.num_rows)
-        tables = [kept, *waiting, *others]
+        tables = [kept, *waiting, *optional]
         return pack_row(self.logic, self.group, numbers, tables, self.now, due=due)
 
 
@@ -209,6 +212,7 @@ def changed_memory(
 
 
 def _without(directory: Directory, starts: list[int]) -> Directory:
+    # The pages that start at 0 50 80, without the one at 50, are those at 0 and 80.
     return Directory(directory.entries[~np.isin(directory.entries["start"], starts)])
 
 
@@ -219,6 +223,7 @@ def changed_rows(before: pa.Table, after: pa.Table, name: str) -> pa.Table:
     A row is the one that has the same value in the column of that name. What is gone has the row
     from before, the others have that from after.
     """
+    # Before a, b and after b, c: b may have changed, c is new, a is gone.
     was, now = _places(before[name]), _places(after[name])
     kept = [one for one in now if one in was]
     old, left = _taken(before, was, kept), _taken(after, now, kept)
@@ -232,6 +237,7 @@ def changed_rows(before: pa.Table, after: pa.Table, name: str) -> pa.Table:
 
 
 def _places(names: pa.ChunkedArray) -> dict[str, int]:
+    # A key is a dict here, which can't be looked up in a dict: its text can.
     return {repr(name): place for place, name in enumerate(names.to_pylist())}
 
 

@@ -194,9 +194,9 @@ class Worker:
         The packed rows are sorted by group, which is their first column, and by time.
         """
         groups = rows_of_groups(batches)
-        found = (one for rows in groups for one in self.until(rows, processing_us, until_us))
+        outputs = (one for rows in groups for one in self.until(rows, processing_us, until_us))
         schema = output_schema(self.logic.spec, with_rejected=self.with_rejected)
-        return output_batches((output for output, _ in found), schema)
+        return output_batches((output for output, _ in outputs), schema)
 
     def until(
         self, rows: Iterable[PackedRow], processing_us: int, until_us: int

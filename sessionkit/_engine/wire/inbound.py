@@ -91,6 +91,8 @@ class _Reasons:
 
     def add(self, rows: Mask, text: str) -> None:
         if rows.any():
+            # A row keeps its first reason: of [True, True, False], where [False, True, True] are
+            # still good, only the second row gets this one.
             self.texts[rows & self.good] = text
             self.good &= ~rows
 
@@ -107,6 +109,7 @@ def _time(spec: AnySpec, rows: pa.RecordBatch, reasons: _Reasons) -> pa.Array:
         return pa.array(np.zeros(rows.num_rows, np.int64)).cast(INSTANT)
     times = rows[TIME_COLUMN]
     missing = times.is_null().to_numpy(zero_copy_only=False)
+    # NumPy would turn numbers with nulls into floats. So nulls become 0, and `missing` marks them.
     times_us = times.cast(pa.int64()).fill_null(0).to_numpy()
     before, after = times_us < FIRST_INSTANT_US, times_us > spec.latest_event_us
     bad = missing | before | after
@@ -116,6 +119,7 @@ def _time(spec: AnySpec, rows: pa.RecordBatch, reasons: _Reasons) -> pa.Array:
     if FUTURE_COLUMN in rows.schema.names:
         future = rows[FUTURE_COLUMN].fill_null(fill_value=False).to_numpy(zero_copy_only=False)
         reasons.add(future, "its event time is too far in the future")
+    # The times 5 0 7 with the mask [False, True, False] are 5, null, 7.
     return pa.array(times_us, mask=bad).cast(INSTANT)
 
 
@@ -130,6 +134,7 @@ def _converted(kind: FieldType, values: pa.Array, path: str, reasons: _Reasons) 
     if kind.facts is None or (isinstance(kind, DecimalType) and not _fits(kind, values.type)):
         return _one_by_one(kind, values, path, reasons)
     values = values.cast(kind.arrow)
+    # A mask of the values that can't be read back, and why they can't.
     unfit = unreadable_values(kind, values)
     if unfit is None or not (is_unfit := mask_of(unfit[0])).any():
         return values
@@ -137,10 +142,11 @@ def _converted(kind: FieldType, values: pa.Array, path: str, reasons: _Reasons) 
     return pc.if_else(unfit[0], pa.scalar(None, values.type), values)
 
 
-def _fits(kind: DecimalType, found: pa.Decimal128Type) -> bool:
+def _fits(kind: DecimalType, given: pa.Decimal128Type) -> bool:
     """Whether Arrow can cast each value: else it overflows silently, where digits are too many."""
-    before_point: int = found.precision - found.scale
-    return before_point <= kind.precision - kind.scale and bool(found.scale <= kind.scale)
+    # A decimal(10, 2) has eight digits before the point.
+    before_point: int = given.precision - given.scale
+    return before_point <= kind.precision - kind.scale and bool(given.scale <= kind.scale)
 
 
 def _one_by_one(kind: FieldType, values: pa.Array, path: str, reasons: _Reasons) -> pa.Array:
@@ -175,7 +181,7 @@ def in_utc(kind: pa.DataType) -> pa.DataType:
 
 
 def _parsed(kind: FieldType, value: pa.Scalar, path: str) -> Any:
-    found = value.as_py()
+    plain = value.as_py()
     return kind.dump(
-        kind.coerce(found if isinstance(kind, DecimalType) else kind.load(found), path)
+        kind.coerce(plain if isinstance(kind, DecimalType) else kind.load(plain), path)
     )

@@ -121,6 +121,7 @@ def _frame(
 ) -> pd.DataFrame:
     length = len(next(iter(columns.values())))
     # The counts are a row of their own, the last one: their column has nulls before it.
+    # Two rows of one column: [[None, "a"], [None, "b"], [counts, None]].
     values = np.empty((length + (counts is not None), len(columns) + 1), object)
     for place, column in enumerate(columns.values(), 1):
         values[:length, place] = column

@@ -88,6 +88,7 @@ class Packer:
             begins = {FIRST_COLUMN: first_us} if self.in_time else {}
             yield packed_rows(of_packs, kinds, {EVENTS_COLUMN: packs, **begins})
             if self.moves_watermark:
+                # One row of nulls: a marker row has no group.
                 no_group = pa.Table.from_pylist([{}], schema=groups.schema)
                 latest = pa.array([pc.max(events["time"]).value], INSTANT)
                 yield packed_rows(no_group, kinds, {WATERMARK_COLUMN: latest})
@@ -139,8 +140,8 @@ def packed_by_group(
     """
     # Of rows of the groups 7, 3, 7, `lists` is [[0, 2], [1]]: their places, group after group.
     numbered = groups.append_column("_place", pa.array(np.arange(groups.num_rows)))
-    found = numbered.group_by(groups.column_names, use_threads=False)
-    lists = found.aggregate([("_place", "list")])["_place_list"].combine_chunks()
+    grouped = numbered.group_by(groups.column_names, use_threads=False)
+    lists = grouped.aggregate([("_place", "list")])["_place_list"].combine_chunks()
     places, starts = lists.flatten(), lists.offsets.to_pylist()
     if in_time:
         places = _in_time(places, starts, rows)
@@ -162,6 +163,8 @@ def _in_time(places: pa.Array, starts: Sequence[int], rows: pa.Table) -> pa.Arra
     for start, end in pairwise(starts):
         if end - start > limit:
             own = ordered[start:end]
+            # `own` is a view, so this sorts `ordered` itself. The places 0 2 4 of rows at the times
+            # 30, 10, 20 become 2 4 0.
             own[:] = own[np.argsort(times_us[own], kind="stable")]
     return pa.array(ordered)
 
@@ -188,10 +191,10 @@ def packs_in(frames: Iterable[pd.DataFrame], *names: str) -> list[list[Pack]]:
     for frame in frames:
         # pandas takes longer to find a column by its name than to return a few rows as they are.
         values, columns = frame.to_numpy(object), list(frame.columns)
-        for found, name in zip(packs, names, strict=True):
+        for of_column, name in zip(packs, names, strict=True):
             for pack in values[:, columns.index(name)]:
                 if isinstance(pack, bytes):
-                    found.append(pack)
+                    of_column.append(pack)
     return packs
 
 
