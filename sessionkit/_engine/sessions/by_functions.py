@@ -55,8 +55,11 @@ def fold_by_functions(functions: SessionFold, plan: Plan) -> Folded:
     opened_counts = (plan.unions.sizes - plan.counts)[active]
     if functions.create is not None:
         new = active.copy()
+        # Of three sessions the last two have events, with 1 and 0 open sessions: the last is new,
+        # [False, False, True].
         new[active] = opened_counts == 0
         keys = decode_keys(spec, plan.keys_of(new))
+    # The quick way; a session that fails here is folded again with care, which says what failed.
     states, failed = fold_all(
         functions,
         iter(keys),
@@ -71,6 +74,7 @@ def fold_by_functions(functions: SessionFold, plan: Plan) -> Folded:
     if plan.failures and spec.on_error == "raise":
         raise FoldError(*plan.failures[min(plan.failures)])
     if failed and spec.on_error == "raise":
+        # Sessions 0 and 2 have events: the second state, 1, is that of session 2.
         failing, unions = np.flatnonzero(active)[failed], plan.unions
         parts = careful_folds(plan, unions.first[failing], unions.sizes[failing])
         for place, part in zip(failed, parts, strict=True):
@@ -78,6 +82,7 @@ def fold_by_functions(functions: SessionFold, plan: Plan) -> Folded:
         failed = []
     if plan.failures:
         sessions = plan.owners[len(plan.places) + np.array([*plan.failures])]
+        # [True, False, True] counts as 0 0 1: session 2 has the state 1.
         failed += (np.cumsum(active) - 1)[sessions].tolist()
     good, states = _without(active, states, failed) if failed else (active, states)
     try:
@@ -86,6 +91,7 @@ def fold_by_functions(functions: SessionFold, plan: Plan) -> Folded:
         if spec.on_error == "raise":
             raise
         codec = codec_of(spec.state)
+        # All states are encoded at once, so only now is it asked which one doesn't fit.
         misfits = [place for place, state in enumerate(states) if codec.misfit(state)]
         good, states = _without(good, states, misfits)
         columns = plan.encoded(good, states)
@@ -106,6 +112,7 @@ def _objects(
         places = plan.event_places[first : first + OBJECTS_AT_ONCE]
         objects, reasons = build_events(plan.spec, plan.events.table, places)
         for place, why in reasons.items():
+            # `place` counts the objects: where they are the events 4 7 2, the place 1 is event 7.
             refused[int(places[place])] = why
         if functions.takes_time:
             objects = functions.timed(objects, plan.events.starts[places])
@@ -170,6 +177,7 @@ def _fail() -> NoReturn:
 def _without(good: Mask, states: list[Any], failed: Collection[int]) -> tuple[Mask, list[Any]]:
     """Return which sessions are good, and their states, without some of these states."""
     left, gone = good.copy(), set(failed)
+    # With [True, False, True], the state 1 is that of session 2.
     left[np.flatnonzero(good)[[*gone]]] = False
     return left, [state for place, state in enumerate(states) if place not in gone]
 
@@ -215,6 +223,7 @@ def _encoded(
     """Return the columns of rows, without the sessions of which one isn't a result."""
     codec = codec_of(spec.result)
     if {spec.result}.issuperset(map(type, rows)):
+        # All rows at once: each is looked at only where one of them doesn't fit.
         with suppress(StateValueError):
             return Finished(codec.encode(rows), places, failed)
     finish: Any = spec.finish

@@ -142,6 +142,7 @@ class CarefulFold:
     def state_of(self, places: Sequence[int]) -> Any:
         """Return the state of what stands at some places, or raise `FoldError`."""
         opened, state = self.opened(places), None
+        # Open sessions are merged before any event is added, as in the quick fold.
         for place in [*opened, *(one for one in places if self.numbers[one - self.first] >= 0)]:
             state = self.after(state, place)
         return state
@@ -158,6 +159,7 @@ class CarefulFold:
         event, content = self.event_at(place), self.contents[place - self.first]
         if event is None:
             if state is None:
+                # A fold may be done again, so what is stored must stay as it is.
                 return self.copied(content)
             role, state = "merge", self.fold.merged(self.key, state, self.copied(content))
         else:
@@ -212,16 +214,20 @@ def careful_folds(members: Members, first: Numbers, sizes: Numbers) -> Iterator[
     """Yield the folds of parts, each of one key, from their first places and sizes."""
     spec, touched, number = members.spec, members.touched, len(members.places)
     fold, after = SessionFold.of(spec), np.cumsum(sizes)
+    # Parts at 2 and 7, of 3 and 2 intervals, end at 3 and 5 among all of them. So 2 and 4 are added
+    # to 0 1 2 and to 3 4: the places 2 3 4 and 7 8.
     numbers = members.order[np.repeat(first + sizes - after, sizes) + np.arange(after[-1])]
     stored = touched.take(pa.array(numbers[numbers < number]))
     came = members.events.at(numbers[numbers >= number] - number)
     opened = iter(decode_states(spec.state, stored))
     events = iter(fold.timed(build_events(spec, came.table)[0], came.starts))
     names = touched.column_names[: len(spec.keys)]
+    # Open sessions and then events, as members are numbered: so the first of a part names its key.
     every = pa.concat_tables([touched.select(names), members.events.table.select(names)])
     keys = decode_keys(spec, every.take(pa.array(members.order[first])))
     parts = zip(keys, first.tolist(), np.split(numbers - number, after[:-1]), strict=True)
     for key, place, part in parts:
+        # A part with the numbers -2 -1 0 takes two open sessions, and then an event.
         contents = [next(events if one >= 0 else opened) for one in part.tolist()]
         yield CarefulFold(fold, key, place, part.tolist(), contents)
 

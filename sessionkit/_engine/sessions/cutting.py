@@ -104,6 +104,8 @@ class RuledIntervals:
         order, ends, events = members.order, members.ends, members.events
         starts, sequence, rows = members.starts[order], members.spec.sequence, input_of(members)
         least = ends.copy()
+        # Open sessions are numbered first: of one of these and two events, it's the end of the one
+        # and the starts of the two.
         least[len(members.places) :] = events.starts + (0 if rules.gap_inclusive else 1)
         return cls(
             keys=members.keys[order],
@@ -288,6 +290,7 @@ def closings_of(
     closes, places = _first_fired(rules, starts, ends)
     for nth, partial in enumerate(partials):
         if partial.fired:
+            # Rules of both kinds have fired: the first one counts.
             closes[nth], places[nth] = partial.closing((int(closes[nth]), int(places[nth])))
     return closes, _codes(rules)[places]
 
@@ -338,7 +341,9 @@ def moments_of(members: Members, sequence: str) -> Numbers:
     """
     order, number = members.order, len(members.places)
     turns = np.zeros(len(order), np.int64)
+    # With one open session and events of the sequence 5 and 7: 0 5 7.
     turns[number:] = numbers_in(members.events.table, f"event.{sequence}")
+    # `number` counts the open sessions, so members from there on are events.
     is_event, new = order >= number, np.zeros(len(order), np.bool_)
     for column in (members.keys[order], members.starts[order], turns[order], is_event):
         new[1:] |= column[1:] != column[:-1]

@@ -102,11 +102,11 @@ def _refused_first(spec: AnySessionSpec, late: Rejected) -> list[Rejected]:
     _, refused = build_events(spec, late.rows)
     if not refused:
         return [late]
-    others = [place for place in range(late.rows.num_rows) if place not in refused]
-    reasons = [late.reasons[place] for place in others]
+    late_places = [place for place in range(late.rows.num_rows) if place not in refused]
+    reasons = [late.reasons[place] for place in late_places]
     return [
         *Rejected.with_reasons("quarantined", refused, late.rows),
-        Rejected("late", reasons, late.rows.take(pa.array(others, pa.int64()))),
+        Rejected("late", reasons, late.rows.take(pa.array(late_places, pa.int64()))),
     ]
 
 
@@ -126,7 +126,9 @@ def _held(plan: Plan) -> pa.ListArray:
     owners = np.concatenate([of_stored[pc.list_parent_indices(before).to_numpy()], of_event])
     content = pa.table(events.flatten(), [f"event.{field.name}" for field in events.type])
     times = micros(events.field(plan.spec.event_time))
+    # Sessions 0 1 0 of events at 30, 20, 10 have the order 2 0 1: session by session, by time.
     order = in_total_order(owners, times, content, 0, plan.spec.sequence)
+    # Their sizes are 2 and 1.
     sizes = np.bincount(owners, minlength=len(plan.counts))
     return lists_of(events.take(pa.array(order)), sizes)
 
@@ -183,8 +185,10 @@ def fold_by_aggregates(plan: Plan) -> Folded:
         failed = plan.places_of(error.sessions).tolist()
         failures = dict.fromkeys(failed, _too_large(plan, error))
         rejected = Rejected.with_failures("failed", failures, events.table)
+        # A plan without these events is made again: they may have held sessions together.
         return Folded(None, active, [], rejected, failures)
     if not active.all():
+        # An aggregate folds all sessions; those without events stay as they're stored.
         columns = [column.filter(pa.array(active)) for column in columns]
     return Folded(plan, active, columns)
 

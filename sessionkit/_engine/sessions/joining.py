@@ -154,8 +154,8 @@ def _accept(
     while True:
         repeats: WindowedEvents | None = None
         for feature in program.at["distinct"]:
-            events, others = feature.distinct(sessions, events)
-            repeats = others or repeats
+            events, came_again = feature.distinct(sessions, events)
+            repeats = came_again or repeats
         plan = _united(program, sessions, events, horizon) if len(events.starts) else None
         if plan is None or session_us is None:
             break
@@ -175,8 +175,8 @@ def _accept(
     behind = is_late(repeats.ends, event_us) & ~repeats.keep_open(gap_inclusive=inclusive)
     if not behind.any():
         return accepted
-    asked, others = repeats.only(behind), plan.events if plan else None
-    united = _united(program, sessions, asked.joined(others), horizon)
+    asked, came_again = repeats.only(behind), plan.events if plan else None
+    united = _united(program, sessions, asked.joined(came_again), horizon)
     is_behind = np.zeros(len(repeats.starts), np.bool_)
     is_behind[behind] = _joins_late(united, session_us)[: len(asked.starts)]
     rejected = Rejected.chosen("late", why, repeats.table, is_behind)
@@ -218,6 +218,7 @@ def _united(program: Program, sessions: pa.Table, events: WindowedEvents, horizo
 def _sessions_after(program: Program, plan: Plan, folded: Folded) -> pa.Table:
     """Return the rows of all sessions: those without events as they were, and the folded ones."""
     good, unions = folded.good, plan.unions
+    # Sessions that took 2 and 1 new events, and whose open ones had 5 and none: 7 and 1.
     counts = plan.counts + plan.of_opened(np.add, numbers_in(plan.sessions, "events")[plan.places])
     columns: dict[str, pa.Array] = {
         **dict(zip(program.schema.names, plan.keys_of(good).columns, strict=False)),
@@ -232,6 +233,7 @@ def _sessions_after(program: Program, plan: Plan, folded: Folded) -> pa.Table:
     arrays = [*columns.values(), *folded.states]
     parts = [plan.untouched, pa.Table.from_arrays(arrays, schema=program.schema)]
     if not plan.active.all():
+        # A session without events is one open session, its only interval.
         passed = plan.touched.take(pa.array(plan.order[unions.first[~plan.active]]))
         for feature in program.at["passed"]:
             passed = feature.passed(plan, passed)

@@ -255,7 +255,8 @@ class Plan(Members):
     def only(self, chosen: Mask) -> "Plan":
         """Return the plan of some of the sessions, unchanged."""
         unions, sizes = self.unions, self.unions.sizes[chosen]
-        others = Unions(
+        chosen_unions = Unions(
+            # Sessions of 2 and 3 intervals begin at 0 and 2.
             np.cumsum(sizes) - sizes,
             sizes,
             unions.start[chosen],
@@ -264,7 +265,7 @@ class Plan(Members):
             unions.closed_by[chosen],
             None if unions.nth is None else unions.nth[chosen],
         )
-        return self.with_unions(others, self.order[unions.spread(chosen)])
+        return self.with_unions(chosen_unions, self.order[unions.spread(chosen)])
 
     def with_unions(self, unions: Unions, numbers: Numbers) -> "Plan":
         """Return a plan of some of the members, given by their numbers, in order."""
@@ -318,10 +319,12 @@ class Plan(Members):
 
     def places_of(self, chosen: Mask) -> Numbers:
         """Return the places of the events of the chosen sessions, in order."""
+        # Sessions with 2 and 1 events, of which the second is chosen: [False, False, True].
         return self.event_places[np.repeat(chosen, self.counts)]
 
     def opened_of(self, chosen: Mask) -> pa.Table:
         """Return the rows of the open sessions that joined the chosen ones, in order."""
+        # Of three open ones, which joined the sessions 0 0 2, session 2 has the last.
         members = self.order[self.opened[chosen[self.joined]]]
         return self.touched.take(pa.array(members))
 

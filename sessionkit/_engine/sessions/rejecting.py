@@ -101,6 +101,7 @@ class Refold:
 
     def sessions(self) -> list[Refolded]:
         turns, turn, end = instants_of(self.intervals), 0, self.part.places.stop
+        # A turn may lead back: without an event that fails, the sessions before may be others.
         while turn < len(turns) or not self._is_sound(end):
             turn = self._after(turn, turns[turn]) if turn < len(turns) else self._back()
         refolded, cut_by = list[Refolded](), None
@@ -155,6 +156,7 @@ class Refold:
         only_opened = len(self.part.opened(places)) == len(places)
         if only_opened or strict.issuperset(places) or self.part.fits(session.state):
             return True
+        # The next time each event is checked, so the one that makes a misfit is found.
         strict.update(places)
         return False
 
@@ -189,6 +191,7 @@ class Refold:
             if place - session.saved.place >= session.run:
                 copied = part.copied(session.state)
                 session.saved = SavedFold(place, turn, session.partial, copied)
+                # Copies get rarer as long as nothing fails: 1, 2, 4 events apart.
                 session.run = 1 if has_failed else 2 * session.run
             if event is not None and not has_failed:
                 session.state = part.after(session.state, place)
@@ -227,6 +230,7 @@ class Refold:
     def _keep_apart(self, first: int, place: int, failure: Failure) -> None:
         """Blame the events that lead up to an open session, which can't be merged."""
         self.alone.add(place)
+        # Without the events that reach up to it, the gap parts it from the session before.
         at, inclusive = self.intervals[place - self.part.first].at, self.rules.gap_inclusive
         for one in self._left(first, place):
             event = self.part.event_at(one.place)
@@ -246,6 +250,8 @@ def rejected(plan: Plan, good: Mask, states: Sequence[pa.Array]) -> Folded:
     rules = cuts_of(plan.spec).rules
     intervals = RuledIntervals.of(rules, plan)
     by_gap, unions = by_times(rules, intervals), plan.unions
+    # The gap makes two sessions, and a rule cuts the first of them in two. One of its parts isn't
+    # good, so all of it is folded again: [True, False].
     concerned = by_gap.reduced(np.logical_or, unions.spread(plan.active & ~good))
     # Of sessions of two intervals and of one: the first two reach to place 2, the last one to 3.
     reach = unions.spread(unions.first + unions.sizes)
@@ -253,6 +259,7 @@ def rejected(plan: Plan, good: Mask, states: Sequence[pa.Array]) -> Folded:
         own = intervals.part(rules, part.first, len(part.numbers))
         refolded += Refold(part, rules, own, reach[part.first :], failures).sessions()
     left, late = _in_time(plan, rules, intervals, refolded)
+    # A session stays where its first interval isn't in one of these.
     kept = ~by_gap.spread(concerned)[unions.first]
     after = _replanned(plan, rules, kept, left)
     # The sessions that are kept come first: with two of these and one new one, [no, no, yes].
@@ -292,11 +299,11 @@ def _in_time(
     return left, late
 
 
-def _replanned(plan: Plan, rules: SessionRules, kept: Mask, others: Sequence[Refolded]) -> Plan:
+def _replanned(plan: Plan, rules: SessionRules, kept: Mask, refolded: Sequence[Refolded]) -> Plan:
     """Return a plan of the sessions that are kept, and of others after them."""
-    unions, partials = plan.unions, [one.partial for one in others]
+    unions, partials = plan.unions, [one.partial for one in refolded]
     new: list[npt.NDArray[Any]] = [
-        np.array([len(one.places) for one in others], np.intp),
+        np.array([len(one.places) for one in refolded], np.intp),
         np.array([one.start for one in partials], np.int64),
         np.array([one.end for one in partials], np.int64),
         *closings_of(rules, partials),
@@ -304,7 +311,8 @@ def _replanned(plan: Plan, rules: SessionRules, kept: Mask, others: Sequence[Ref
     old: list[npt.NDArray[Any]]
     old = [unions.sizes, unions.start, unions.end, unions.closes, unions.closed_by]
     columns = [np.concatenate([one[kept], two]) for one, two in zip(old, new, strict=True)]
-    places = np.array([place for one in others for place in one.places], np.intp)
+    # The members of the sessions that stay, and after them those of the others, in their order.
+    places = np.array([place for one in refolded for place in one.places], np.intp)
     members = plan.order[np.concatenate([np.flatnonzero(unions.spread(kept)), places])]
     after = plan.with_unions(Unions(np.cumsum(columns[0]) - columns[0], *columns), members)
     if plan.spec.sequence is None:

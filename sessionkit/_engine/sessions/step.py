@@ -97,6 +97,7 @@ class SessionLogic:
         """Return when sessions close or are forgotten, and when they give early rows."""
         closes, stays_us = micros(kept[self.program.closes]), self.program.stays_us
         due: dict[Clock, Numbers] = {
+            # One that closes at 50 is due then; if it has closed and stays for 30, it's due at 80.
             "event_time": closes + flags_in(kept, "closed") * stays_us if stays_us else closes
         }
         for feature in self.program.at["due_at"]:
@@ -180,6 +181,7 @@ def _due(program: Program, rows: pa.Table, clocks: BatchClocks, *, at_end: bool)
     if program.has_memories:
         chosen = has_state(rows)
         sessions, memories = split(rows, chosen)
+        # Rows that are no sessions give none: these masks are of the sessions alone.
         over, gone, closed = over[chosen], gone[chosen], closed[chosen]
     final, none = over & ~closed, sessions.slice(0, 0)
     emission = Emission(
@@ -222,6 +224,7 @@ def _finished(program: Program, given: pa.Table) -> Closed:
     own = [*keys, pa.array(ids, pa.string()), given["start"], given["end"], *added]
     if not isinstance(finished.places, range):
         places = pa.array(finished.places, pa.int64())
+        # Sessions that gave 2 rows, none and 1 have the places 0 0 2.
         own = [column.take(places) for column in own]
     rows = pa.Table.from_arrays([*own, *finished.columns], schema=spec.result_schema)
     failed_output: list[Rejected] = []
@@ -247,6 +250,7 @@ def _retained(program: Program, emission: Emission, closed: Closed) -> pa.Table:
         gave = np.flatnonzero(emission.gives_row)
         changed = replaced(sessions.take(pa.array(gave)), closed.stored)
         sessions = concat([left_over(sessions, gave), changed])
+        # In the same order as the rows: the others, and then those that gave a row.
         gone = np.concatenate([gone[~emission.gives_row], gone[gave]])
     forgotten, kept = split(sessions, gone)
     parts = [kept]

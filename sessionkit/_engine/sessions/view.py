@@ -115,5 +115,6 @@ def _open(logic: SessionLogic, memory: GroupState) -> pa.Table:
     """Return the table of the open sessions, with the events that wait."""
     sessions = memory.kept
     if memory.buffered.num_rows:
+        # An empty horizon: for a view, no event is late.
         sessions = join(logic.program, sessions, memory.buffered, Horizon()).sessions
     return sessions.filter(pa.array(logic.are_open(sessions)))

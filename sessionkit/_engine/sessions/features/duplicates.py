@@ -113,8 +113,10 @@ def _repeated(sessions: pa.Table, events: WindowedEvents, sequence: str | None) 
     first_event = len(keys) - len(numbers)
     turns = np.zeros(len(keys), np.int64)
     in_turn = in_total_order(numbers, events.starts, events.table, 0, sequence)
+    # Two stored ids, and events whose order is 1 0, have the turns 0 0 2 1.
     turns[first_event + in_turn] = 1 + np.arange(len(numbers))
     order = np.lexsort((turns, *ids, keys))
+    # With the keys 0 0 1 and the ids a a a in order: [True, False].
     same = np.all([np.diff(column[order]) == 0 for column in (*ids, keys)], axis=0)
     repeated = np.zeros(len(keys), np.bool_)
     repeated[order[1:]] = same
@@ -123,5 +125,6 @@ def _repeated(sessions: pa.Table, events: WindowedEvents, sequence: str | None) 
 
 def _words(ids: pa.Array) -> npt.NDArray[np.uint64]:
     """Return the two halves of each id, as numbers: NumPy has none of 16 bytes."""
+    # Three ids are six words, as two rows of three.
     words = np.frombuffer(ids.buffers()[1], np.uint64)[2 * ids.offset :]
     return words[: 2 * len(ids)].reshape(-1, 2).T

@@ -80,6 +80,7 @@ class EventFunctions(Feature):
 def _gaps(spec: AnySessionSpec, gap_of: Callable[[Any], timedelta], answers: "_Answers") -> Numbers:
     """Return the gap of each event, and reject events whose gap isn't valid."""
     longest = span_us(spec.timeout.longest)
+    # An event without a valid gap is rejected: its window doesn't count, but needs an end.
     gaps = np.ones(len(answers.objects), np.int64)
     for place, gap in answers.of_function("gap", gap_of, timedelta):
         gap_us = span_us(gap)

@@ -102,6 +102,7 @@ class KeyHistory:
     def owners(self) -> Numbers:
         """Return where in order each session is."""
         turns = np.empty(len(self.order), np.int64)
+        # The order 2 0 1 puts entry 0 at 1, entry 1 at 2, and entry 2 at 0: 1 2 0.
         turns[self.order] = np.arange(len(self.order))
         return turns[self.known :]
 

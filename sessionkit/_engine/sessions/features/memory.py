@@ -317,8 +317,8 @@ class KeyMemory(Feature):
         waits_us = span_us(self.spec.timeout.longest) + self.stays_us
         until = micros(gone["memory.closes"]) + self.lives_us + waits_us
         remembered = {field.name: gone[field.name] for field in self._own_fields}
-        others = left_over(known, np.flatnonzero(of_known >= 0))
-        return concat([others, memories_until(gone, until, remembered)])
+        other_keys = left_over(known, np.flatnonzero(of_known >= 0))
+        return concat([other_keys, memories_until(gone, until, remembered)])
 
     def _staying(self, known: pa.Table, kept: pa.Table, watermark_us: int) -> pa.Table:
         """Return what isn't forgotten yet: a session that began in time may still need it."""
@@ -353,5 +353,6 @@ def _latest(remembered: pa.Table, keys: Numbers, places: Numbers) -> Numbers:
     # The last of each key, in the order of keys and starts.
     order = np.lexsort((micros(remembered["memory.start"])[places], keys[places]))
     ordered = places[order]
+    # Keys 0 0 1 in order: [False, True, True] are the last of theirs.
     latest: Numbers = ordered[np.diff(keys[ordered], append=-1) != 0]
     return latest

@@ -180,7 +180,7 @@ class Revisions(Feature):
         given = emission.given
         revisions, shown = numbers_in(given, "revision") + 1, whole(given["shown"])
         starts, salts = micros(given["start"]), numbers_in(given, SALT.name)
-        # A salt stands behind the start that it belongs to. Of two sessions, the first with a row
+        # A salt follows the start that it belongs to. Of two sessions, the first with a row
         # of a start and a salt, the second with two rows: out [s0, salt, s1, s2], owners [0, 0, 1,
         # 1], and after [salt, 0, 0, 0].
         out, owners = micros(shown.flatten()), shown.value_parent_indices().to_numpy()
@@ -213,8 +213,8 @@ class Revisions(Feature):
         shows = np.zeros(number, np.bool_)
         shows[places] = True
         # Of two sessions, the second gives a row now: what was out for the first stays, and the
-        # second has its own start, then its salt. The sort is stable, so a salt stays behind its
-        # start.
+        # second has its own start, then its salt. The sort is stable, so a salt still follows
+        # its start.
         stays, has_salt = ~shows[owners], shows & (salts > 0)
         out = [micros(shown.flatten())[stays], starts[shows], salts[has_salt]]
         owned = np.concatenate([owners[stays], np.flatnonzero(shows), np.flatnonzero(has_salt)])

@@ -79,6 +79,7 @@ class Rules(Feature):
         if by_events_us is None:
             return emission
         # Without the clock, the watermark would stand at `by_events_us`: these would still be open.
+        # The watermark of events at 40, sessions that close at 30 and 50: [False, True].
         idle = micros(given["closes"]) > by_events_us
         codes = np.where(idle, Idle.code, given["closed_by"].to_numpy())
         closed_by = pa.array(codes, pa.int8())
@@ -108,8 +109,10 @@ class Rules(Feature):
         for field, column in zip(CLOSING, (instants(closes), pa.array(closed_by)), strict=True):
             sessions = with_column(sessions, field, column)
         for field in self.fields[len(CLOSING) :]:
-            known = field.name in sessions.column_names and sessions[field.name].type == field.type
-            if not known:
+            goes_on = (
+                field.name in sessions.column_names and sessions[field.name].type == field.type
+            )
+            if not goes_on:
                 sessions = with_column(sessions, field, pa.nulls(sessions.num_rows, field.type))
         return sessions
 

@@ -50,8 +50,8 @@ class SessionEvents(Feature):
 
     def read(self, events: WindowedEvents) -> tuple[WindowedEvents, list[Rejected]]:
         parts = [whole(events.table[part.name]) for part in self.kind]
-        held = pa.StructArray.from_arrays(parts, fields=list(self.kind))
-        return attrs.evolve(events, table=events.table.append_column("each.held", held)), []
+        own_events = pa.StructArray.from_arrays(parts, fields=list(self.kind))
+        return attrs.evolve(events, table=events.table.append_column("each.held", own_events)), []
 
     def columns(self, plan: Plan, chosen: Mask) -> list[pa.Array]:
         return [plan.lists_of("held", chosen)]
@@ -61,8 +61,14 @@ class SessionEvents(Feature):
         over = emission.given
         lists = whole(over["held"])
         owners = pc.list_parent_indices(lists).to_numpy()
-        held = pa.Table.from_arrays(lists.flatten().flatten(), schema=pa.schema(list(self.kind)))
-        order = in_total_order(owners, micros(held["time"]), held, 0, self.spec.sequence)
+        events_held = pa.Table.from_arrays(
+            lists.flatten().flatten(), schema=pa.schema(list(self.kind))
+        )
+        # Sessions 0 0 1 of events at 30, 10, 20 have the order 1 0 2.
+        order = in_total_order(
+            owners, micros(events_held["time"]), events_held, 0, self.spec.sequence
+        )
+        # For each event, its session: the places 0 0 1 repeat the id of the first.
         places = pa.array(owners[order])
         own = {name: over[name] for name in over.column_names if name.startswith("key.")}
         own["session_id"] = pa.array(ids_of(over))
@@ -74,7 +80,7 @@ class SessionEvents(Feature):
         numbers = 1 + np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         rows = {
             **{name: column.take(places) for name, column in own.items()},
-            **{name: held[name].take(pa.array(order)) for name in held.column_names},
+            **{name: events_held[name].take(pa.array(order)) for name in events_held.column_names},
             "number": pa.array(numbers),
         }
         events = Rejected("event", [None] * len(order), pa.table(rows))
