@@ -168,7 +168,7 @@ def snowplow_unified(longest: Duration = "3 days") -> SessionRules:
     by the server's clock, `collector_tstamp`. The spec needs `order="event_time"`.
 
     The gap is as long as the session may be, so it never ends one before that. `session_end` is
-    thus three days after the last event; `agg.duration()` is how long the session lasted. Their
+    thus three days after the last event; `last_event_time` is that of the last event. Their
     `absolute_time_in_s` is the last event's second less the first one's: of 2.3 seconds, 2 or 3.
 
     Not covered: the package drops what comes after the three days. Here it's another session of the

@@ -33,6 +33,7 @@ SESSION_FIELDS: Final = (
     Field("session_id", StrType(), "session_id"),
     Field("session_start", DatetimeType(), "session_start"),
     Field("session_end", DatetimeType(), "session_end"),
+    Field("last_event_time", DatetimeType(), "last_event_time"),
 )
 SESSION_COLUMNS: Final = tuple(field.name for field in SESSION_FIELDS)
 """The columns that sessionkit adds to every result row, after those of the key."""

@@ -41,7 +41,7 @@ class Memory(Generic[S_contra]):
     """
     What is remembered of a key after its sessions: `memory=Memory(time_to_live="400 days")`.
 
-    Result rows then have, after `session_end` and `closed_by`:
+    Result rows then have, after `last_event_time` and `closed_by`:
 
     * `session_number`: the session's number among those of its key, from 1.
     * `previous_session_id`: the session before it; null for the first. OpenTelemetry calls it

@@ -99,7 +99,7 @@ class SessionSpec(Spec[E, S, R]):
         gap: How long a session stays open without events, such as `"30 minutes"`.
         timeout: In place of `gap`, where there is more to say: an `EventTimeGap`; or
             `SessionRules`, with what cuts a session before that. Result rows then have a column
-            `closed_by`, after `session_end`.
+            `closed_by`, after `last_event_time`.
         watermark_delay: How far the watermark trails the latest event time seen: how late an event
             may come and still be counted for certain.
         order: `"arrival"` takes events as they come, in time order within a micro-batch.

@@ -39,7 +39,9 @@ class Session(Generic[K, M]):
             with the same fields.
         id: A hash of key and start, the same in every run and for every cut into batches.
         start: The time of the first event.
-        end: The time of the last event plus the gap, exclusive.
+        end: The time of the last event plus the gap, exclusive: from here on, an event begins
+            another session. For how long a session lasted, see `length`.
+        last_event: The time of the last event.
         events: How many events were folded.
         closed_by: The rule that ended it, by its name: `"gap"`, or one of `SessionRules`. While it
             is open, the one that would end it.
@@ -65,6 +67,14 @@ class Session(Generic[K, M]):
     previous_id: str | None = None
     since_previous: timedelta | None = None
     memory: M | None = None
+    last_event: datetime = attrs.field(
+        default=attrs.Factory(lambda own: own.end, takes_self=True), kw_only=True
+    )
+
+    @property
+    def length(self) -> timedelta:
+        """How long it lasted: from the first event to the last one, without the gap."""
+        return self.last_event - self.start
 
     if not TYPE_CHECKING:
         # `Session[User]` too, though a type variable has no default before Python 3.13.
@@ -85,7 +95,7 @@ class _MadeWhenAsked:
         return own[self.name]
 
 
-for _name in ("start", "end"):
+for _name in ("start", "end", "last_event"):
     # Most `finish` read neither, and two datetimes cost more than all the rest of a session.
     setattr(Session, _name, _MadeWhenAsked(_name))
 for _name in ("is_final", "revision", "number", "previous_id", "since_previous", "memory"):
@@ -94,7 +104,13 @@ for _name in ("is_final", "revision", "number", "previous_id", "since_previous",
 
 
 def session_of(  # noqa: PLR0917 (called by `map`, a session at a time)
-    key: Any, name: str, start_us: int, end_us: int, events: int, closed_by: ClosedBy
+    key: Any,
+    name: str,
+    start_us: int,
+    end_us: int,
+    last_event_us: int,
+    events: int,
+    closed_by: ClosedBy,
 ) -> Session[Any]:
     """Return a session whose times are made when they are first read."""
     session: Session[Any] = object.__new__(Session)
@@ -103,6 +119,7 @@ def session_of(  # noqa: PLR0917 (called by `map`, a session at a time)
     own["id"] = name
     own["_start_us"] = start_us
     own["_end_us"] = end_us
+    own["_last_event_us"] = last_event_us
     own["events"] = events
     own["closed_by"] = closed_by
     return session

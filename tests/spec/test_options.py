@@ -20,7 +20,7 @@ from tests.support.refusals import refusal, says
 from tests.support.session_specs import Reading, collecting, in_order
 
 GAP = EventTimeGap("10 seconds")
-OWN = ["session_id", "session_start", "session_end"]
+OWN = ["session_id", "session_start", "session_end", "last_event_time"]
 REVISION = ["revision", "is_final", "supersedes"]
 ON_UPDATE = Results(emit="on_update")
 EVENTS_AND_UPDATES = Results(emit="on_update", with_events=True)

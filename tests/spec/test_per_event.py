@@ -35,14 +35,14 @@ def names_of(spec: SessionSpec[Any, Any, Any]) -> list[str]:
 def test_the_columns_of_a_row() -> None:
     """The key and the session come first; then the number, the time and the fields."""
     spec = SessionSpec.per_event(View, gap="30m", **RULES)
-    session = ["session_id", "session_start", "session_end"]
+    session = ["session_id", "session_start", "session_end", "last_event_time"]
     assert names_of(spec) == ["user", *session, "number", "ts", "page", "seconds"]
 
 
 def test_no_column_comes_twice() -> None:
     """A field that is the key, or the time, is one column of the row."""
     spec = SessionSpec.per_event(WithKeyAndTime, timeout=SessionRules("30m"), **RULES)
-    session = ["session_id", "session_start", "session_end", "closed_by"]
+    session = ["session_id", "session_start", "session_end", "last_event_time", "closed_by"]
     assert names_of(spec) == ["user", *session, "number", "page", "ts"]
 
     driver = SessionDriver(spec)

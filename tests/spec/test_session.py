@@ -172,13 +172,14 @@ def test_the_key_is_a_named_tuple() -> None:
 def test_a_session_of_the_engine_is_the_same_value() -> None:
     """Its times are made when they are read, which nobody can see."""
     start = datetime(2024, 1, 1, tzinfo=UTC)
-    made = Session(("ann",), "id", start, start + HALF_HOUR, 2)
+    made = Session(("ann",), "id", start, start + HALF_HOUR, 2, last_event=start)
 
     def lazy() -> Session[Any]:
-        end = start + HALF_HOUR
-        return session_of(("ann",), "id", micros_of(start), micros_of(end), 2, "gap")
+        start_us, end_us = micros_of(start), micros_of(start + HALF_HOUR)
+        return session_of(("ann",), "id", start_us, end_us, start_us, 2, "gap")
 
     assert (made.start, made.end) == (lazy().start, lazy().end)
+    assert timedelta(0) == lazy().length
     assert made == lazy()
     assert hash(made) == hash(lazy())
     assert repr(made) == repr(lazy())

@@ -2,6 +2,7 @@
 What a feature is: one value that says what an option of a spec adds to each stage.
 
     compile    fields, identity                what is stored of a session, and under which rules
+    start      check                           which stored sessions can't go on
     events     read, distinct                  what is read of an event, and which don't count
     fold       columns, passed                 what is stored after a fold
     close      due, due_at                     which sessions give a row, and when
@@ -149,6 +150,9 @@ class Feature:
     def identity(self) -> dict[str, Any]:
         """The rules under which that is stored, as JSON has them."""
         return {}
+
+    def check(self, sessions: pa.Table) -> None:
+        """Raise a StateMismatchError where sessions that a former release stored can't go on."""
 
     def read(self, events: WindowedEvents) -> tuple[WindowedEvents, list[Rejected]]:
         """Return events with what is read of each, and those that can't be processed."""

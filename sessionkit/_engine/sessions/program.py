@@ -21,6 +21,7 @@ from sessionkit._engine.sessions.cutting import Cuts, cuts_of
 from sessionkit._engine.sessions.feature import Closed, Feature, Finish
 from sessionkit._engine.sessions.features.duplicates import Duplicates
 from sessionkit._engine.sessions.features.event_functions import EventFunctions
+from sessionkit._engine.sessions.features.last_event import LastEvent
 from sessionkit._engine.sessions.features.memory import KeyMemory
 from sessionkit._engine.sessions.features.revisions import Revisions
 from sessionkit._engine.sessions.features.rules import Rules
@@ -35,6 +36,7 @@ FEATURES: Final[Sequence[Callable[[AnySessionSpec], Feature | None]]] = (
     EventFunctions.of,
     Duplicates.of,
     SessionEvents.of,
+    LastEvent.of,
     Rules.of,
     Revisions.of,
     KeyMemory.of,

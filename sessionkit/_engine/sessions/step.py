@@ -35,6 +35,7 @@ from sessionkit._arrays import (
     Numbers,
     concat,
     flags_in,
+    instants,
     key_columns,
     left_over,
     micros,
@@ -49,9 +50,9 @@ from sessionkit._engine.rows.objects import decode_keys
 from sessionkit._engine.rows.order import take_turns
 from sessionkit._engine.rows.tables import SALT, Rejected, has_state
 from sessionkit._engine.sessions.feature import Closed, Emission
+from sessionkit._engine.sessions.features.last_event import LAST_EVENT
 from sessionkit._engine.sessions.joining import horizon_of, join
 from sessionkit._engine.sessions.program import Program
-from sessionkit.spec.columns import SESSION_FIELDS
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.spec.views import Session, session_of
 from sessionkit.timeouts import Clock
@@ -108,6 +109,8 @@ class SessionLogic:
     def step(self, memory: GroupState, arrived: pa.Table, clocks: BatchClocks) -> Outcome:
         program, kept, waiting = self.program, memory.kept, memory.buffered
         rejected, closed, processed = list[Rejected](), program.none_closed, 0
+        for feature in program.at["check"]:
+            feature.check(kept)
         if program.in_time_order:
             most, sequence = self.spec.inputs.max_buffered_per_key, self.spec.sequence
             turns = take_turns(waiting, arrived, clocks.watermark_us, most, sequence)
@@ -199,7 +202,7 @@ def _due(program: Program, rows: pa.Table, clocks: BatchClocks, *, at_end: bool)
     for feature in program.at["due"]:
         emission = feature.due(emission)
     places = np.flatnonzero(emission.gives_row)
-    given = emission.sessions.take(pa.array(places))
+    given = _with_last_event(program, emission.sessions.take(pa.array(places)))
     return attrs.evolve(emission, given=given, is_final=over[places])
 
 
@@ -220,8 +223,13 @@ def _finished(program: Program, given: pa.Table) -> Closed:
         return sessions
 
     finished = program.finish(spec, given, tell)
-    added = [columns[field.name] for field in spec.own_fields[len(SESSION_FIELDS) :]]
-    own = [*keys, pa.array(ids, pa.string()), given["start"], given["end"], *added]
+    columns |= {
+        "session_id": pa.array(ids, pa.string()),
+        "session_start": given["start"],
+        "session_end": given["end"],
+        "last_event_time": given[LAST_EVENT.name],
+    }
+    own = [*keys, *(columns[field.name] for field in spec.own_fields)]
     if not isinstance(finished.places, range):
         places = pa.array(finished.places, pa.int64())
         # Sessions that gave 2 rows, none and 1 have the places 0 0 2.
@@ -229,7 +237,7 @@ def _finished(program: Program, given: pa.Table) -> Closed:
     rows = pa.Table.from_arrays([*own, *finished.columns], schema=spec.result_schema)
     failed_output: list[Rejected] = []
     if finished.failed:
-        named = given.append_column("session_id", pa.array(ids))
+        named = given.append_column("session_id", columns["session_id"])
         failed_output = Rejected.with_failures("failed_output", finished.failed, named)
     return Closed(rows, failed_output, finished.places, finished.failed, left=finished.left)
 
@@ -237,9 +245,19 @@ def _finished(program: Program, given: pa.Table) -> Closed:
 def sessions_of(program: Program, table: pa.Table, ids: Sequence[str]) -> list[Session[Any]]:
     """Return the sessions of a table, without their states."""
     starts, ends = micros(table["start"]).tolist(), micros(table["end"]).tolist()
+    last = micros(_with_last_event(program, table)[LAST_EVENT.name]).tolist()
     events, reasons = table["events"].to_numpy().tolist(), program.cuts.reasons(table).to_pylist()
     keys = decode_keys(program.spec, table)
-    return list(map(session_of, keys, ids, starts, ends, events, reasons))
+    return list(map(session_of, keys, ids, starts, ends, last, events, reasons))
+
+
+def _with_last_event(program: Program, sessions: pa.Table) -> pa.Table:
+    """Return sessions with when the last event of each was; a feature may have stored it."""
+    if LAST_EVENT.name in sessions.schema.names:
+        return sessions
+    # A session that was stored under a longer gap began in any case before that.
+    last = np.maximum(micros(sessions["end"]) - program.gap_us, micros(sessions["start"]))
+    return sessions.append_column(LAST_EVENT, instants(last))
 
 
 def _retained(program: Program, emission: Emission, closed: Closed) -> pa.Table:

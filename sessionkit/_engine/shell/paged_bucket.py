@@ -23,6 +23,7 @@ from sessionkit._engine.logic import (
     idle_clock,
 )
 from sessionkit._engine.rows.tables import SALT
+from sessionkit._engine.sessions.features.last_event import LAST_EVENT
 from sessionkit._engine.shell.pages import (
     Directory,
     SortedRows,
@@ -192,7 +193,9 @@ class PagedBucket:
         self._bucket = bucket
         # The places in the directory of pages of keys with events, or with something due.
         self._places = directory.concerned(key_hashes(key_columns(arrived)), clocks)
-        if bucket.reading.is_changed:
+        stored, wanted = bucket.kept.names, logic.program.schema.names
+        is_other = (LAST_EVENT.name in stored) != (LAST_EVENT.name in wanted)
+        if bucket.reading.is_changed or is_other:
             # Its pages share one schema, so those of an older class are all written anew.
             self._bucket = BucketHead.of(logic, directory, bucket.idle)
             self._places = np.arange(len(directory.entries))

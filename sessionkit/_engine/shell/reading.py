@@ -19,6 +19,7 @@ from sessionkit._arrays import Numbers, with_column
 from sessionkit._engine.logic import GroupState, Logic
 from sessionkit._engine.rows.objects import decode_keys, decode_states, encode_states
 from sessionkit._engine.rows.tables import SALT, has_state
+from sessionkit._engine.sessions.features.last_event import LAST_EVENT, last_event_before
 from sessionkit._instants import duration_text, instant_of
 from sessionkit.errors import StateMismatchError, UserFunctionError, with_hint
 from sessionkit.spec.base import UpgradeStep
@@ -102,6 +103,8 @@ class Reading:
                 raise StateMismatchError(with_hint(found, "begin with a new checkpoint"))
             # At its place, so that what the rules in force have stored needn't be put in order.
             kept = kept.add_column(min(place, kept.num_columns), SALT, pa.array(salts))
+        if LAST_EVENT.name in schema.names and LAST_EVENT.name not in kept.schema.names:
+            kept = kept.append_column(LAST_EVENT, last_event_before(logic.spec, kept))
         if self.is_changed:
             kept = self._kept(logic, kept)
             for prefix, changes in self.events.items():

@@ -40,6 +40,7 @@ SHOWN_AS: Final = {
     "session_id": "session_id",
     "start": "session_start",
     "end": "session_end",
+    "last_event": "last_event_time",
     "ended_by": "closed_by",
     "number": "number",
 }

@@ -212,8 +212,10 @@ def sessionize(
     sessionkit declares the watermark itself, so the frame must not have one. A batch returns all
     sessions, as if the watermark had passed the end of time.
 
-    The columns are the key, `session_id`, `session_start` and `session_end` (event time; the end
-    is exclusive), and the fields of the result class. Between them come `closed_by` under
+    The columns are the key, `session_id`, `session_start`, `session_end` and `last_event_time`
+    (event time), and the fields of the result class. `session_end` is the last event plus the gap:
+    from then on, an event begins another session. How long a session lasted is `last_event_time`
+    less `session_start`. Between the session and the result come `closed_by` under
     `SessionRules`, and `revision`, `is_final` and `supersedes` where a session may give several
     rows. The counts of every micro-batch are in the
     query's progress; read them with `batch_counts`.
@@ -224,7 +226,8 @@ def sessionize(
         # views: a DataFrame with the columns user, ts (a timestamp) and page
         # visits: the spec in the example of SessionSpec.of
         found = sessionize(views, visits)
-        assert found.columns == ["user", "session_id", "session_start", "session_end", "pages"]
+        times = ["session_start", "session_end", "last_event_time"]
+        assert found.columns == ["user", "session_id", *times, "pages"]
         assert sorted(row.pages for row in found.collect()) == [1, 1, 3]
 
     Args:

@@ -36,6 +36,7 @@ class SessionRow(Generic[R_co]):
         id: The session's id.
         start: The time of its first event, in UTC.
         end: The time of its last event plus the gap, exclusive.
+        last_event_time: The time of its last event.
         result: The row that `finish` returned.
         closed_by: The rule that ended it, by its name: `"gap"`, or one of `SessionRules`; None
             while it's open.
@@ -49,6 +50,9 @@ class SessionRow(Generic[R_co]):
     id: str
     start: datetime
     end: datetime
+    last_event_time: datetime = attrs.field(
+        default=attrs.Factory(lambda own: own.end, takes_self=True), kw_only=True
+    )
     result: R_co
     closed_by: ClosedBy | None = "gap"
     revision: int = 1
@@ -98,6 +102,7 @@ class Rejection:
         session_id: The id of the session that failed; None unless it's a `failed_output` of one.
         session_start: Its start.
         session_end: Its end.
+        last_event_time: The time of its last event.
     """
 
     kind: str
@@ -111,6 +116,7 @@ class Rejection:
     session_id: str | None
     session_start: datetime | None
     session_end: datetime | None
+    last_event_time: datetime | None
 
 
 @attrs.frozen
@@ -123,6 +129,7 @@ class SessionEvent:
         session_id: The id of its session.
         session_start: The start of its session.
         session_end: The end of its session.
+        last_event_time: The time of the last event of its session.
         number: Which of its events it is, from 1.
         event_time: Its time.
         event: The values of its fields.
@@ -134,6 +141,7 @@ class SessionEvent:
     session_id: str
     session_start: datetime
     session_end: datetime
+    last_event_time: datetime
     number: int
     event_time: datetime
     event: dict[str, Any]
@@ -220,13 +228,14 @@ def read_output(spec: AnySpec, frames: Iterable[pd.DataFrame]) -> Output:
 
 
 def _session_row(spec: AnySpec, key: Any, row: Row) -> SessionRow[Any]:
-    name, start, end = (row[column] for column in SESSION_COLUMNS)
+    name, start, end, last = (row[column] for column in SESSION_COLUMNS)
     is_final = row.get("is_final", True)
     return SessionRow(
         key=key,
         id=name,
         start=start,
         end=end,
+        last_event_time=last,
         result=_built(spec.result, row),
         closed_by=row.get("closed_by", "gap") if is_final else None,
         revision=row.get("revision", 1),

@@ -66,6 +66,7 @@ SHOWN: Final = {
     "session_id": "string",
     "session_start": "timestamp",
     "session_end": "timestamp",
+    "last_event_time": "timestamp",
     "closed_by": "string",
     "numbers": "array<bigint>",
     "number": "bigint",
@@ -378,24 +379,27 @@ def row_of_session(one: SessionRow[Any], spec: SessionSpec[Any, Any, Any]) -> tu
     closed_by = None if spec.rules is None else one.closed_by
     is_event, row = isinstance(spec.logic, Events), one.result
     values = ([row.n], row.number) if is_event else (row.numbers, None)
-    bounds = (one.id, micros_of(one.start), micros_of(one.end))
+    times = (one.start, one.end, one.last_event_time)
+    bounds = (one.id, *map(micros_of, times))
     remembered = map(one.memory.get, REMEMBERED)
     return ("session", one.key.user, *bounds, closed_by, *values, None, None, None, *remembered)
 
 
 def row_of_event(one: SessionEvent) -> tuple[Any, ...]:
     """Return an event of a closed session as Spark shows it."""
-    bounds = (one.session_id, micros_of(one.session_start), micros_of(one.session_end))
+    times = (one.session_start, one.session_end, one.last_event_time)
+    bounds = (one.session_id, *map(micros_of, times))
     rest = (one.number, micros_of(one.event_time), one.event_id, one.passthrough["offset"])
     return ("event", one.key.user, *bounds, None, None, *rest, *[None] * len(REMEMBERED))
 
 
 def row_of_rejection(one: Rejection) -> tuple[Any, ...]:
     """Return a rejected row as Spark shows it."""
-    times = (one.session_start, one.session_end, one.event_time)
-    start, end, at = (None if time is None else micros_of(time) for time in times)
+    times = (one.session_start, one.session_end, one.last_event_time, one.event_time)
+    start, end, last, at = (None if time is None else micros_of(time) for time in times)
+    bounds = (one.session_id, start, end, last)
     rest = (None, None, None, at, one.event_id, one.passthrough.get("offset"))
-    return (one.kind, one.key.user, one.session_id, start, end, *rest, *[None] * len(REMEMBERED))
+    return (one.kind, one.key.user, *bounds, *rest, *[None] * len(REMEMBERED))
 
 
 @pytest.fixture
@@ -458,7 +462,7 @@ def test_functions_and_aggregates_agree(name: str, expected: Found) -> None:
     by_functions = expected[f"{name} by functions"]
     assert by_functions
     assert by_functions == expected[f"{name} by aggregates"]
-    reasons = {row[5] for row in by_functions if row[0] == "session"}
+    reasons = {row[6] for row in by_functions if row[0] == "session"}
     assert reasons == {"gap", name} & set(CLOSED_BY) or name == "all"
 
 
@@ -475,7 +479,7 @@ def test_a_poison_event_costs_no_honest_one(name: str, expected: Found) -> None:
     }.get(name, {"session", "quarantined"}) == set(kinds)
     if name not in {"dropped", "both", "per event"}:
         honest = sorted(row["n"] for file in views() for row in file if row["n"] is not None)
-        numbers = [row[6] for row in expected[name] if row[0] == "session"]
+        numbers = [row[7] for row in expected[name] if row[0] == "session"]
         assert honest[1:-1] == sorted(n for own in numbers for n in own)
 
 
@@ -483,7 +487,7 @@ def test_a_session_finds_what_is_remembered(expected: Found) -> None:
     """The views that came before it, session by session."""
     rows = [row for row in expected["gap of the state"] if row[0] == "session"]
     for user in "ab":
-        own = sorted((row[-3], len(row[6]), row[-1]) for row in rows if row[1] == user)
+        own = sorted((row[-3], len(row[7]), row[-1]) for row in rows if row[1] == user)
         before = [0, *accumulate(size for _, size, _ in own)]
         assert [(n, told) for n, _, told in own] == [*enumerate(before[:-1], start=1)]
 
@@ -491,7 +495,7 @@ def test_a_session_finds_what_is_remembered(expected: Found) -> None:
 def test_a_sequence_parts_an_instant(expected: Found) -> None:
     """Sessions of one event, or two copies: some begin at one instant, each has its own id."""
     rows = [row for row in expected["in sequence"] if row[0] == "session"]
-    assert {1} == {len(set(row[6])) for row in rows}
+    assert {1} == {len(set(row[7])) for row in rows}
     assert len({row[2] for row in rows}) == len(rows) > len({(row[1], row[3]) for row in rows})
 
 

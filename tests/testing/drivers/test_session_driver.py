@@ -524,12 +524,13 @@ def test_output_is_handed_out_once_in_order_of_key_and_start() -> None:
 def test_a_frame_has_the_columns_that_spark_would_give() -> None:
     """Key, session columns, result; also where there is no row."""
     driver = driver_of()
-    names = ["user_id", "session_id", "session_start", "session_end", "pages", "reading"]
+    times = ["session_start", "session_end", "last_event_time"]
+    names = ["user_id", "session_id", *times, "pages", "reading"]
     assert names == list(driver.take_frame().columns)
     driver.advance_watermark_to(at("11:00"))
     (session,) = driver.run_batch().rows
     assert VisitRow(1, 1.0) == session.result
-    row = ["ann", session.id, at("10:00"), at("10:30"), 1, 1.0]
+    row = ["ann", session.id, at("10:00"), at("10:30"), at("10:00"), 1, 1.0]
     pd.testing.assert_frame_equal(pd.DataFrame([row], columns=names), driver.take_frame())
     assert [] == driver.take_results()
 
@@ -582,6 +583,7 @@ def test_a_row_shows_only_what_its_spec_uses() -> None:
     """Neither rules nor revisions are used, or they are."""
     noon = at("12:00")
     plain: SessionRow[Any] = SessionRow(key=1, id="a", start=noon, end=noon, result=None)
-    assert f"SessionRow(key=1, id='a', start={noon!r}, end={noon!r}, result=None)" == repr(plain)
+    times = f"start={noon!r}, end={noon!r}, last_event_time={noon!r}"
+    assert f"SessionRow(key=1, id='a', {times}, result=None)" == repr(plain)
     later = attrs.evolve(plain, closed_by="max_events", revision=2, supersedes=("b",))
     assert repr(later).endswith("closed_by='max_events', revision=2, supersedes=('b',))")

@@ -74,7 +74,7 @@ class SessionEvents(Feature):
         own["session_id"] = pa.array(ids_of(over))
         if self.spec.rules is not None:
             own["ended_by"] = cuts_of(self.spec).reasons(over)
-        own |= {"start": over["start"], "end": over["end"]}
+        own |= {name: over[name] for name in ("start", "end", "last_event")}
         # Of two sessions with 2 and 1 events: [1, 2, 1].
         sizes = np.bincount(owners, minlength=over.num_rows)
         numbers = 1 + np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)

@@ -382,7 +382,8 @@ def test_a_frame_has_the_columns_of_spark() -> None:
     fed(driver, (after(10), reading(1)))
     frame = driver.take_frame()
     assert [*frame.columns] == [
-        "key", "session_id", "session_start", "session_end", "revision", "is_final", "supersedes",
+        "key", "session_id", "session_start", "session_end", "last_event_time",
+        "revision", "is_final", "supersedes",
         "values", "events",
     ]  # fmt: skip
     assert [(1, False)] == [*zip(frame["revision"], frame["is_final"], strict=True)]

@@ -1,0 +1,149 @@
+"""The time of a session's last event: where it's stored, and what was stored before it was."""
+
+from datetime import timedelta
+from typing import Any
+
+import attrs
+import pytest
+
+from sessionkit import EventTimeGap, SessionRules, SessionSpec, Storage
+from sessionkit._engine.sessions import program
+from sessionkit._engine.sessions.features.last_event import LAST_EVENT
+from sessionkit.errors import StateMismatchError
+from sessionkit.testing import SessionDriver, at
+from sessionkit.testing.drivers.query import memories_of
+
+
+@attrs.frozen
+class Ping:
+    minutes: int = 30
+    is_active: bool = True
+
+
+@attrs.define
+class Count:
+    events: int = 0
+
+    def update(self, event: Ping) -> None:
+        self.events += 1
+
+    def merge(self, other: "Count") -> None:
+        self.events += other.events
+
+
+def own_gap(event: Ping) -> timedelta:
+    return timedelta(minutes=event.minutes)
+
+
+def by_state(state: Count) -> timedelta:
+    return timedelta(minutes=30 / state.events)
+
+
+def active(event: Ping) -> bool:
+    return event.is_active
+
+
+def spec_of(timeout: Any, **options: Any) -> SessionSpec[Any, Any, Any]:
+    settings: dict[str, Any] = {"keys": {"user": str}, "event_time": "ts", **options}
+    return SessionSpec.of(Count, timeout=timeout, watermark_delay="1 minute", **settings)
+
+
+FIXED = spec_of(EventTimeGap("30 minutes"))
+BY_EVENT = spec_of(EventTimeGap(own_gap, max_gap="1 hour"))
+
+
+def opened(spec: SessionSpec[Any, Any, Any]) -> SessionDriver[Any, Any, Any]:
+    """Return a driver with a session open since 10:00, whose last event is at 10:10."""
+    driver = SessionDriver(spec)
+    driver.add("ann", at("10:00"), Ping(45))
+    driver.add("ann", at("10:10"), Ping(30))
+    driver.run_batch()
+    return driver
+
+
+@pytest.mark.parametrize(
+    ("stored", "spec"),
+    [
+        (False, FIXED),
+        (False, spec_of(SessionRules("30 minutes", midnight="Europe/Berlin"))),
+        (False, spec_of(SessionRules("30 minutes", max_events=9), order="event_time")),
+        (True, BY_EVENT),
+        (True, spec_of(SessionRules("30 minutes", extends=active))),
+        (True, spec_of(SessionRules("30 minutes", state_gap=by_state), order="event_time")),
+    ],
+)
+def test_it_is_stored_where_the_end_does_not_say_it(
+    stored: bool, spec: SessionSpec[Any, Any, Any]
+) -> None:
+    """Eight bytes a session there, and none where all events have one gap."""
+    (memory,) = memories_of(spec, opened(spec).snapshot())
+    assert stored == (LAST_EVENT.name in memory.kept.column_names)
+    assert not stored or memory.kept[LAST_EVENT.name].nbytes <= 8 * max(1, memory.kept.num_rows)
+
+
+@pytest.mark.parametrize("layout", ["buckets", "pages"])
+def test_a_checkpoint_from_before_is_refused_where_it_is_not_known(
+    layout: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the way to migrate: then it's the earliest that it can have been."""
+    spec = attrs.evolve(BY_EVENT, storage=Storage(layout=layout))
+    others = [make for make in program.FEATURES if make.__qualname__ != "LastEvent.of"]
+    assert len(others) == len(program.FEATURES) - 1
+    with monkeypatch.context() as before:
+        before.setattr(program, "FEATURES", others)
+        left = opened(spec).snapshot()
+    driver = SessionDriver.restore(spec, left)
+    driver.add("ann", at("10:20"), Ping())
+    with pytest.raises(StateMismatchError, match=r"(?s)last event of each session.*migrate\("):
+        driver.run_batch()
+    # The end is 10:45, and no gap is longer than an hour; so it's the start, which is later.
+    (row,) = ended(SessionDriver.restore(spec, left).migrate(spec))
+    assert at("10:00") == row.last_event_time
+    migrated = SessionDriver.restore(spec, left).migrate(spec)
+    migrated.add("ann", at("10:20"), Ping())
+    migrated.run_batch()
+    (row,) = ended(migrated)
+    assert at("10:20") == row.last_event_time
+
+
+def test_a_checkpoint_from_before_goes_on_where_all_events_have_one_gap(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is stored is the same."""
+    with monkeypatch.context() as before:
+        before.setattr(program, "FEATURES", ())
+        left = opened(FIXED).snapshot()
+    (row,) = ended(SessionDriver.restore(FIXED, left))
+    assert at("10:10") == row.last_event_time
+    assert left.groups == opened(FIXED).snapshot().groups
+
+
+@pytest.mark.parametrize("layout", ["buckets", "pages"])
+def test_extends_may_come_and_go(layout: Any) -> None:
+    """What is open then has its last event from its end, and what comes later counts."""
+    storage = Storage(layout=layout)
+    plain = spec_of(SessionRules("30 minutes"), storage=storage)
+    extended = spec_of(SessionRules("30 minutes", extends=active), storage=storage)
+    driver = SessionDriver.restore(extended, opened(plain).snapshot())
+    driver.add("bob", at("10:15"), Ping())
+    driver.run_batch()
+    driver.add("ann", at("10:35"), Ping(is_active=False))
+    driver.run_batch()
+    left = driver.snapshot()
+    rows = {row.key.user: row for row in ended(driver)}
+    assert (at("10:35"), at("10:40")) == (rows["ann"].last_event_time, rows["ann"].end)
+    assert at("10:15") == rows["bob"].last_event_time
+    rows = {row.key.user: row for row in ended(SessionDriver.restore(plain, left))}
+    assert at("10:10") == rows["ann"].last_event_time
+
+
+def test_migration_fills_it_from_one_gap_of_all_events() -> None:
+    """It's the end less that gap."""
+    (row,) = ended(opened(FIXED).migrate(BY_EVENT))
+    assert at("10:10") == row.last_event_time
+
+
+def ended(driver: SessionDriver[Any, Any, Any]) -> list[Any]:
+    driver.advance_watermark_to(at("13:00"))
+    driver.run_until_idle()
+    return driver.take_rows()
