@@ -10,6 +10,7 @@ from sessionkit import EventTimeGap, KeyState, KeyTimes, StatefulSpec, Storage, 
 from sessionkit.testing import StatefulDriver, at, minutes
 from tests.support.stateful_specs import (
     Added,
+    Amount,
     Driver,
     Sum,
     adding,
@@ -83,6 +84,31 @@ def test_a_time_to_live_is_counted_from_creation_or_the_last_set(
     adding(driver, "ann", at("11:31"))
 
     assert expected == [after(driver, minutes(4)), after(driver, minutes(6))]
+
+
+def test_a_time_to_live_in_event_time_is_counted_from_the_last_set() -> None:
+    """From the latest event then, whatever the processing time is."""
+    driver = driver_of(ending(TimeToLive("10m", since="last_update", clock="event_time")), NOON)
+    adding(driver, "ann", at("11:30"))
+    adding(driver, "ann", at("11:36"))
+
+    assert [] == to_watermark(driver, at("11:40"))
+    assert ["time_to_live"] == to_watermark(driver, at("11:46"))
+
+
+@pytest.mark.parametrize("steps", [[], [at("12:05")]])
+def test_the_policy_whose_end_comes_first_is_told(steps: Sequence[datetime]) -> None:
+    """Whatever their order, and however far the watermark jumps; later timers don't go off."""
+
+    def process(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
+        state.set(Sum(1))
+        times.set_event_timer("behind", at("12:02"))
+
+    gap, time_to_live = EventTimeGap("30m"), TimeToLive("2h", clock="event_time")
+    for timeout in (time_to_live | gap, gap | time_to_live):
+        driver = driver_of(ending(timeout, process=process))
+        adding(driver, "ann", at("11:30"))
+        assert ["event_time_gap"] == to_watermark(driver, *steps, at("16:00"))
 
 
 # -- what is called, and what is left ----------------------------------------------------------

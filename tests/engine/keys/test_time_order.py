@@ -5,7 +5,16 @@ from typing import Any
 
 import pytest
 
-from sessionkit import Inputs, KeyState, KeyTimes, NoTimeout, ProcessingTimeGap, TimeToLive
+from sessionkit import (
+    EventTimeGap,
+    Inputs,
+    KeyState,
+    KeyTimes,
+    NoTimeout,
+    ProcessingTimeGap,
+    TimeToLive,
+    by_processing_time,
+)
 from sessionkit.testing import at
 from tests.support.stateful_specs import Added, Amount, Sum, driver_of, report, summing, texts
 
@@ -60,6 +69,46 @@ def test_timers_that_are_due_go_off_before_a_policy_in_processing_time_ends_thei
     driver.run_batch()
 
     assert ["due", "processing_time_gap"] == texts(driver.take_results())
+
+
+def test_a_processing_timer_that_is_due_goes_off_before_event_time_ends_its_key() -> None:
+    """Both clocks have moved, and the timer is heard."""
+
+    def process(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
+        state.set(Sum(1))
+        times.set_processing_timer("due", at("12:05"))
+
+    timeout = EventTimeGap("30 minutes")
+    spec = summing(process, by_processing_time(report), timeout=timeout, order="event_time")
+    driver = driver_of(spec, NOON)
+    driver.add("a", at("10:00"), Amount())
+    driver.run_batch()
+    driver.advance_watermark_to(at("10:10"))
+    driver.run_batch()
+    driver.advance_watermark_to(at("11:00"))
+    driver.advance_processing_time(timedelta(minutes=6))
+    driver.run_batch()
+
+    assert ["due", "event_time_gap"] == texts(driver.take_results())
+
+
+def test_a_timer_goes_off_after_the_events_of_its_instant() -> None:
+    """As after all events before it."""
+
+    def process(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> Added:
+        times.set_event_timer("due", at("10:05"))
+        return Added("process", 0)
+
+    driver = driver_of(summing(process, report, timeout=NoTimeout(), order="event_time"))
+    for time in ("10:00", "10:05", "10:06"):
+        driver.add("a", at(time), Amount())
+    driver.run_batch()
+    driver.advance_watermark_to(at("10:05"))
+    driver.run_batch()
+    driver.advance_watermark_to(at("10:05:01"))
+    driver.run_batch()
+
+    assert ["process", "process", "due"] == texts(driver.take_results())
 
 
 def test_events_at_one_instant_come_in_one_call() -> None:
