@@ -54,7 +54,15 @@ def _timelines(failure: pytest.ExceptionInfo[BaseException]) -> list[tuple[str, 
         for name, value in frame.f_locals.items()
         if isinstance(value, loaded.Driver)
     }
-    return [(f"timeline of {name}", str(driver)) for name, driver in drivers.values()]
+    return [(f"timeline of {name}", _drawn(driver)) for name, driver in drivers.values()]
+
+
+def _drawn(driver: object) -> str:
+    """Return a driver as text; its state may be what the test has damaged."""
+    try:
+        return str(driver)
+    except Exception as error:  # noqa: BLE001 (the failure of the test is what counts)
+        return f"it can't be drawn: {error}"
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from sessionkit.testing.plugin import FAST_SETTINGS
+from sessionkit.testing.plugin import FAST_SETTINGS, _drawn
 
 ROOT = Path(__file__).resolve().parents[2]
 # Where the package is installed its entry point would register the plugin a second time.
@@ -125,3 +125,14 @@ def test_spark_is_one_fast_local_session(spark: SparkSession, project: pytest.Py
     project.runpytest_inprocess(*WITH_PLUGIN).assert_outcomes(passed=1)
     assert spark is SparkSession.getActiveSession()
     assert 3 == spark.range(3).count()
+
+
+def test_a_driver_that_cannot_be_drawn_leaves_the_failure_as_it_is() -> None:
+    """Its state may be what the test has damaged."""
+
+    class Damaged:
+        def __str__(self) -> str:
+            message = "the payload ends early"
+            raise OSError(message)
+
+    assert "it can't be drawn: the payload ends early" == _drawn(Damaged())
