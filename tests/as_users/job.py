@@ -72,7 +72,11 @@ def queries(stream: DataFrame) -> dict[str, DataFrame]:
 
 def shown(frame: DataFrame) -> str:
     """Return the rows of a result, without the ids and times that a spec adds."""
-    own = [name for name in frame.columns if not name.startswith(("session_", "window_", "ts"))]
+    own = [
+        name
+        for name in frame.columns
+        if not name.startswith(("session_", "last_event_", "window_", "ts"))
+    ]
     return str(sorted(tuple(row) for row in frame.select(*own).collect()))
 
 

@@ -149,7 +149,13 @@ def test_each_event_keeps_the_gap_under_which_it_came(
     found = finished(first.migrate(after), events[place:])
 
     mixed = [*events[:place], *(event._replace(gap=gap) for event in events[place:])]
-    assert finished(SessionDriver(own), mixed) == found
+    expected = finished(SessionDriver(own), mixed)
+    assert [*map(without_last_event, expected)] == [*map(without_last_event, found)]
+
+
+def without_last_event(row: Any) -> Any:
+    """Leave out what isn't known of a session that was carried over under another gap."""
+    return attrs.evolve(row, last_event_time=row.start)
 
 
 @attrs.frozen
