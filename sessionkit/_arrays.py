@@ -40,8 +40,8 @@ def micros(column: pa.Array | pa.ChunkedArray) -> Numbers:
 
 def mask_of(flags: pa.Array) -> Mask:
     """Return flags as a mask; a null is false."""
-    known = flags.fill_null(fill_value=False) if flags.null_count else flags
-    mask: Mask = known.to_numpy(zero_copy_only=False)
+    without_nulls = flags.fill_null(fill_value=False) if flags.null_count else flags
+    mask: Mask = without_nulls.to_numpy(zero_copy_only=False)
     return mask
 
 
@@ -55,8 +55,8 @@ def numbers_of(column: pa.Array) -> Array:
     width = column.type.bit_width
     if not pa.types.is_floating(column.type):
         column = column.view(pa.int64() if width == WORD else pa.int32())
-    found: Array = (column.fill_null(0) if column.null_count else column).to_numpy()
-    return found if width == WORD else found.astype(np.int64)
+    numbers: Array = (column.fill_null(0) if column.null_count else column).to_numpy()
+    return numbers if width == WORD else numbers.astype(np.int64)
 
 
 def array_of(numbers: Array, kind: pa.DataType, missing: Mask | None = None) -> pa.Array:
@@ -167,11 +167,11 @@ def left_over(table: pa.Table, places: Numbers) -> pa.Table:
     """Return the rows but for those at some places, in ascending order."""
     left = np.ones(table.num_rows, np.bool_)
     left[places] = False
-    others = np.flatnonzero(left)
-    if len(others) and others[-1] - others[0] >= len(others):
+    places_left = np.flatnonzero(left)
+    if len(places_left) and places_left[-1] - places_left[0] >= len(places_left):
         return table.filter(pa.array(left))
     # A few rows are seldom apart, and Arrow takes long to begin with a filter.
-    return table.slice(others[0] if len(others) else 0, len(others))
+    return table.slice(places_left[0] if len(places_left) else 0, len(places_left))
 
 
 def split(table: pa.Table, chosen: Mask) -> tuple[pa.Table, pa.Table]:

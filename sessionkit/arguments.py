@@ -80,23 +80,25 @@ def _misfit(
     examples: Mapping[str, str],
 ) -> SpecError:
     """Return the error for arguments that a class or a function doesn't take."""
-    known = {name: one for name, one in signature.parameters.items() if one.kind not in REST}
-    places = [name for name, one in known.items() if one.kind is not one.KEYWORD_ONLY]
+    parameters = {name: one for name, one in signature.parameters.items() if one.kind not in REST}
+    places = [name for name, one in parameters.items() if one.kind is not one.KEYWORD_ONLY]
     kinds = {one.kind for one in signature.parameters.values()}
     if inspect.Parameter.VAR_KEYWORD not in kinds:
-        for name in [name for name in named if name not in known]:
-            return SpecError(with_hint(f"{called} has no argument `{name}`", _meant(name, known)))
+        for name in [name for name in named if name not in parameters]:
+            return SpecError(
+                with_hint(f"{called} has no argument `{name}`", _meant(name, parameters))
+            )
     if len(values) > len(places) and inspect.Parameter.VAR_POSITIONAL not in kinds:
         own = [f"`{name}`" for name in places if name != "self"]
-        others = [name for name in known if name not in {*places, *named}]
-        others = others[: len(values) - len(places)] or ["name"]
+        unnamed = [name for name in parameters if name not in {*places, *named}]
+        unnamed = unnamed[: len(values) - len(places)] or ["name"]
         found = f"{called} takes {'only ' if own else 'nothing'}{', '.join(own)} without a name"
-        hint = f"name the others, such as {', '.join(f'{name}=...' for name in others)}"
+        hint = f"name the others, such as {', '.join(f'{name}=...' for name in unnamed)}"
         count = len(values) - len(places) + len(own)
         return SpecError(with_hint(f"{found}, found {count} values", hint))
     given = {*named, *places[: len(values)]}
     missing = [
-        name for name, one in known.items() if one.default is one.empty and name not in given
+        name for name, one in parameters.items() if one.default is one.empty and name not in given
     ]
     if not missing:
         twice = next(name for name in places if name in named)
@@ -132,8 +134,8 @@ def spelled_out(function: Any, cls: type[Any], *, but: str) -> None:
     """Let `help()` show the arguments of a class, but for one, in place of `**settings`."""
     own, settings = inspect.signature(function), inspect.signature(cls).parameters.values()
     shown = [one for one in own.parameters.values() if one.kind is not one.VAR_KEYWORD]
-    taken = [one for one in settings if one.name != but]
-    shown += sorted(taken, key=lambda one: one.default is not one.empty)
+    added = [one for one in settings if one.name != but]
+    shown += sorted(added, key=lambda one: one.default is not one.empty)
     function.__signature__ = own.replace(parameters=shown)
 
 

@@ -340,12 +340,12 @@ def check_result(result: type[Any], bound: Sequence[BoundAggregate]) -> None:
     """Check a class that is given for the result: it must have the fields, in any order."""
     made = class_of_results(*((one.name, one.annotation) for one in bound))
     wanted = {field.name: field.type for field in fields_of(made).fields}
-    found = {field.name: field.type for field in fields_of(result).fields}
-    if wanted.keys() != found.keys():
-        text = f"{result.__name__} has the fields {', '.join(found)}; the aggregates are "
+    declared = {field.name: field.type for field in fields_of(result).fields}
+    if wanted.keys() != declared.keys():
+        text = f"{result.__name__} has the fields {', '.join(declared)}; the aggregates are "
         raise SpecError(with_hint(text + ", ".join(wanted), "give both the same names"))
     for one in bound:
-        if found[one.name] not in (wanted[one.name], OptionalType(wanted[one.name])):
+        if declared[one.name] not in (wanted[one.name], OptionalType(wanted[one.name])):
             text = f"`{result.__name__}.{one.name}` has another type than `{one.aggregate}`"
             spelled = getattr(one.annotation, "__name__", None)
             if get_args(one.annotation) or spelled is None:

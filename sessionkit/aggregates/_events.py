@@ -185,8 +185,8 @@ class EventRows:
 
     def reduced(self, ufunc: np.ufunc, values: Array) -> Array:
         """Fold the values of the rows of each session into one; they are given in order."""
-        found: Array = ufunc.reduceat(values, self.first)
-        return found
+        folded: Array = ufunc.reduceat(values, self.first)
+        return folded
 
     def listed(self, lists: pa.Array, chosen: Mask | None) -> Numbers:
         """Return the session of each value in the lists of open sessions and each chosen event."""

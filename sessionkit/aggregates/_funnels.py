@@ -172,10 +172,10 @@ class Hits:
 def _hits(number: int, owners: Numbers, bits: Numbers, *moments: Numbers) -> Hits:
     instants = np.cumsum(_begins(owners, *moments), dtype=np.int64)
     of_step = [bits == 0, *(bits >> step & 1 == 1 for step in range(number + 1))]
-    found = [np.flatnonzero(events) for events in of_step]
+    events_of_step = [np.flatnonzero(events) for events in of_step]
     events, steps = (
-        np.concatenate(found),
-        np.repeat(np.arange(NONE, number + 1), list(map(len, found))),
+        np.concatenate(events_of_step),
+        np.repeat(np.arange(NONE, number + 1), list(map(len, events_of_step))),
     )
     order = np.argsort(instants[events], kind="stable")
     events, steps = events[order], steps[order]
@@ -372,9 +372,9 @@ def _strict_of(value: Any) -> frozenset[Any]:
     if isinstance(value, bool):
         return frozenset({"order"} if value else ())
     is_one = isinstance(value, str) or not isinstance(value, Collection)
-    named, known = (value,) if is_one else tuple(value), get_args(Strict)
-    if not all(one in known for one in named):
-        found = f"`strict` must be True or False, or of {', '.join(map(repr, known))}"
+    named, choices = (value,) if is_one else tuple(value), get_args(Strict)
+    if not all(one in choices for one in named):
+        found = f"`strict` must be True or False, or of {', '.join(map(repr, choices))}"
         hint = "leave it out for events in between"
         raise SpecError(with_hint(f"{found}, found {value!r}", hint))
     return frozenset(named)
@@ -391,8 +391,8 @@ class FunnelTimes(Funnel):
         """Return the times of the steps of the chain that came furthest first."""
         reached, unknown, times = self.reached(bound, sessions)
         reached[unknown] = 0
-        found = times[np.arange(len(self.steps)) < reached[:, np.newaxis]]
-        return lists_of(array_of(found, DatetimeType.arrow), reached, unknown)
+        of_chains = times[np.arange(len(self.steps)) < reached[:, np.newaxis]]
+        return lists_of(array_of(of_chains, DatetimeType.arrow), reached, unknown)
 
 
 @explains

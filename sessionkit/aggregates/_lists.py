@@ -130,8 +130,8 @@ class Steps(Collect):
         codes, (before, after) = codes[:-2], codes[-2:]
         owners = owners_of(lists)
         # The two differ, so neither repeats between them.
-        found = (codes[:-1] == before) & (codes[1:] == after) & (np.diff(owners) == 0)
-        counts = np.bincount(owners[1:][found], minlength=len(lists))
+        is_step = (codes[:-1] == before) & (codes[1:] == after) & (np.diff(owners) == 0)
+        counts = np.bincount(owners[1:][is_step], minlength=len(lists))
         sizes = np.bincount(owners, minlength=len(lists))
         return pa.array(counts, mask=sizes > self.most)
 

@@ -109,10 +109,10 @@ class Percentile(Kind):
         below = up_to[first]
         at = np.searchsorted(up_to[1:], below + self._ranks(up_to[first + sizes] - below))
         unknown = (sizes == 0) | ((sizes > self.most) & (at == first))
-        found = self._middles(numbers_of(lists.flatten().take(pa.array(at, mask=unknown))))
+        values = self._middles(numbers_of(lists.flatten().take(pa.array(at, mask=unknown))))
         if not isinstance(bound.type, TimedeltaType):
-            return array_of(found, FloatType.arrow, unknown)
-        micros = np.rint(np.clip(found, -LONGEST, LONGEST)).astype(np.int64)
+            return array_of(values, FloatType.arrow, unknown)
+        micros = np.rint(np.clip(values, -LONGEST, LONGEST)).astype(np.int64)
         return array_of(micros, TimedeltaType.arrow, unknown)
 
     @property
@@ -133,10 +133,10 @@ class Percentile(Kind):
         places = np.abs(bins)
         powers = np.where((places > 0) & (places < INFINITE), places - ORIGIN, 0)
         with np.errstate(over="ignore"):  # the middle of the last bin may be more than any float
-            found = np.exp(powers * self._log_base + math.log1p(-self.relative_error))
-        found = np.where(places >= INFINITE, np.inf, np.minimum(found, LARGEST))
-        found = np.where(bins == NAN, np.nan, found)
-        return np.sign(bins) * found
+            middles = np.exp(powers * self._log_base + math.log1p(-self.relative_error))
+        middles = np.where(places >= INFINITE, np.inf, np.minimum(middles, LARGEST))
+        middles = np.where(bins == NAN, np.nan, middles)
+        return np.sign(bins) * middles
 
     def _ranks(self, totals: Numbers) -> Numbers:
         """Return which of so many values in ascending order are wanted, from 1."""

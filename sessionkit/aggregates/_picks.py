@@ -146,8 +146,8 @@ class _Edge(Kind):
             return places
         begins = np.flatnonzero(np.diff(rows.sessions[places], prepend=-1))
         best = self.picks.reduceat(keys, begins)
-        found: Numbers = places[keys == np.repeat(best, np.diff(begins, append=len(places)))]
-        return found
+        picked: Numbers = places[keys == np.repeat(best, np.diff(begins, append=len(places)))]
+        return picked
 
 
 @attrs.frozen(kw_only=True)

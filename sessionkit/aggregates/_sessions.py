@@ -276,8 +276,8 @@ class Holds(Kind):
         columns = [part.result(sessions) for part in bound.parts]
         table = pa.table(columns, [name for name, _ in self.parts])
         condition: Any = self.of
-        (found,) = evaluated(table, [condition])
-        return found.fill_null(fill_value=False)
+        (holds,) = evaluated(table, [condition])
+        return holds.fill_null(fill_value=False)
 
 
 @explains

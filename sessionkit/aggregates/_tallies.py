@@ -214,12 +214,12 @@ class CountBy(Kind):
         owners, values = owners_of(lists), lists.flatten()
         counts = numbers_of(bound.column(sessions, ".counts").flatten())
         if self.rest is not None:
-            others = np.flatnonzero(rest)
-            added = encode_column(bound.type, [self.rest] * len(others), bound.name)
+            had_rest = np.flatnonzero(rest)
+            added = encode_column(bound.type, [self.rest] * len(had_rest), bound.name)
             values = pa.concat_arrays([values, added])
-            owners = np.concatenate([owners, others])
+            owners = np.concatenate([owners, had_rest])
             ranks, values = ranked(values)
-            owners, ranks, counts = tallied(owners, ranks, np.concatenate([counts, rest[others]]))
+            owners, ranks, counts = tallied(owners, ranks, np.concatenate([counts, rest[had_rest]]))
             values = values.take(pa.array(ranks))
         return _maps_of(values, counts, np.bincount(owners, minlength=len(lists)))
 

@@ -86,9 +86,9 @@ class Logs:
         if version == "v1":
             return {str(source): line for source, line in enumerate(lines[1:])}
         if version == "v2":
-            found = [named for line in lines[1:] if (named := NAMED.fullmatch(line))]
-            if len(found) == len(lines) - 1:
-                return dict(sorted(((one[1], one[2]) for one in found), key=_by_number))
+            matches = [named for line in lines[1:] if (named := NAMED.fullmatch(line))]
+            if len(matches) == len(lines) - 1:
+                return dict(sorted(((one[1], one[2]) for one in matches), key=_by_number))
         text = f"{place} is missing or unreadable"
         raise damaged_checkpoint(text)
 
@@ -106,8 +106,8 @@ class Logs:
         logs = [*offsets]  # a source with a name has a log of that name
         if all(map(str.isdecimal, logs)):
             if self.offsets[number][0] == "v2":
-                known = {str(reading): log for reading, log in enumerate(readings)}
-                logs = [str(known.get(one, place)) for place, one in enumerate(logs)]
+                log_of_reading = {str(reading): log for reading, log in enumerate(readings)}
+                logs = [str(log_of_reading.get(one, place)) for place, one in enumerate(logs)]
             elif len(readings) == len(logs):
                 logs = [*map(str, readings)]
             elif len({*offsets.values()}) == 1 < len(logs) and not readings:
@@ -254,9 +254,9 @@ def _files(log: str, last: int | None, spark: SparkSession) -> tuple[str, ...]:
 def check_logs(path: str, spark: SparkSession, readings: Sequence[int] = ()) -> Logs:
     """Check that the logs of a checkpoint are complete, and agree; for `readings`, see `Logs`."""
     logs = logs_of(path, spark)
-    found = next(_damage(logs, readings, spark), None) if logs.offsets or logs.commits else None
-    if found is not None:
-        raise damaged_checkpoint(found)
+    damage = next(_damage(logs, readings, spark), None) if logs.offsets or logs.commits else None
+    if damage is not None:
+        raise damaged_checkpoint(damage)
     return logs
 
 

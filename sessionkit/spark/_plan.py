@@ -116,11 +116,11 @@ def plan_tree(text: str) -> PlanNode | None:
     """Return the root; None if the user's text, such as a literal, contains a line break."""
     path: list[PlanNode] = []  # from the root to the line before
     for line in dropwhile(lambda line: not line.startswith(FIRST_LINE), text.strip().splitlines()):
-        found = LINE.fullmatch(line)
-        depth = -1 if found is None else len(found["branch"]) // BRANCH_WIDTH
-        if found is None or not (0 < depth <= len(path) if path else depth == 0):
+        match = LINE.fullmatch(line)
+        depth = -1 if match is None else len(match["branch"]) // BRANCH_WIDTH
+        if match is None or not (0 < depth <= len(path) if path else depth == 0):
             return None
-        node = PlanNode(found["operator"], found["text"].strip())
+        node = PlanNode(match["operator"], match["text"].strip())
         del path[depth:]
         if path:
             path[-1].inputs.append(node)

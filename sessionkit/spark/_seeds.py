@@ -179,11 +179,11 @@ def read_seed(path: str, *, spark: SparkSession | None = None) -> Seed:
     if about["format"] != FORMAT:
         found = f"the seed at {path} has format {about['format']}, this release reads {FORMAT}"
         raise SessionkitError(with_hint(found, "use the release of sessionkit that wrote it"))
-    kept, held = (
+    kept, waiting = (
         pa.ipc.read_schema(pa.py_buffer(base64.b64decode(about[name]))) for name in ("kept", "held")
     )
     instants = about["watermark_us"], about["until_us"], about["idle_us"]
-    form = SeedFormat(about["identity"].encode(), kept, held, *instants)
+    form = SeedFormat(about["identity"].encode(), kept, waiting, *instants)
     progress = about["progress"]
     if progress is not None:
         offsets, files = tuple(progress["offsets"]), tuple(map(tuple, progress["files"]))
@@ -258,16 +258,16 @@ def _portions(buckets: pa.Array, packs: pa.Array) -> Iterator[tuple[pa.Array, li
     """Join chunks, up to about as many rows as memory should hold at once."""
     ends = accumulate(map(len, buckets))
     portions = [end // ROWS_AT_ONCE for end in ends]
-    for _, found in groupby(range(len(portions)), key=portions.__getitem__):
-        places = pa.array(found)
+    for _, numbers in groupby(range(len(portions)), key=portions.__getitem__):
+        places = pa.array(numbers)
         yield buckets.take(places), packs.take(places).to_pylist()
 
 
 def _batch(buckets: pa.Array, packs: list[bytes], own: str, schema: pa.Schema) -> pa.RecordBatch:
     by_bucket = pa.table({BUCKET: buckets.flatten()})
-    of_packs, found, _ = packed_by_group(by_bucket, joined_packs(schema, packs))
+    of_packs, packed, _ = packed_by_group(by_bucket, joined_packs(schema, packs))
     kinds = {KEPT_COLUMN: pa.binary(), HELD_COLUMN: pa.binary()}
-    return packed_rows(of_packs, kinds, {own: found})
+    return packed_rows(of_packs, kinds, {own: packed})
 
 
 # ------------------------------------------------------------------- what the old query has read
@@ -298,8 +298,8 @@ def _without_messages(rows: DataFrame, topics: Mapping[str, Mapping[str, int]]) 
     ends = [(f"{name}/{place}", end) for name, its in topics.items() for place, end in its.items()]
     if not ends:
         return rows
-    known = F.create_map(*(F.lit(part) for end in ends for part in end))
-    end = F.try_element_at(known, F.concat_ws("/", topic, partition.cast("string")))
+    ends_by_place = F.create_map(*(F.lit(part) for end in ends for part in end))
+    end = F.try_element_at(ends_by_place, F.concat_ws("/", topic, partition.cast("string")))
     return rows.where(end.isNull() | (at >= end))
 
 

@@ -68,15 +68,15 @@ def check_libraries(
 @cache
 def check_workers(master: str, program: str) -> None:
     """Check that the Python of Spark's workers has the libraries, if they run on this machine."""
-    found = shutil.which(program)
-    if found is None or found == sys.executable or not master.startswith("local"):
+    path = shutil.which(program)
+    if path is None or path == sys.executable or not master.startswith("local"):
         return
     # Spark would run the same program.
-    command = [found, "-c", LOOK_FOR, *NEEDED]
+    command = [path, "-c", LOOK_FOR, *NEEDED]
     looked = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
     missing = looked.stdout.split()
     if missing:
-        text = f"Spark would run Python functions with {found}, which has no {', '.join(missing)}"
+        text = f"Spark would run Python functions with {path}, which has no {', '.join(missing)}"
         own = f"the driver runs {sys.executable}"
         hint = f"set PYSPARK_PYTHON, or spark.pyspark.python of spark-submit: {own}"
         raise UnsupportedError(with_hint(text, hint))
@@ -166,12 +166,12 @@ def log_advice(spark: SparkSession, *, is_new: bool) -> None:
 def advice(spark: SparkSession, *, is_new: bool) -> Iterator[str]:
     """Say what isn't as recommended, and the line that sets it."""
     for setting in SETTINGS:
-        found = spark.conf.get(setting.name, None) or setting.default
-        better = _better(setting, found, spark, is_new=is_new)
-        if better is not None and better != found.lower():
+        value = spark.conf.get(setting.name, None) or setting.default
+        better = _better(setting, value, spark, is_new=is_new)
+        if better is not None and better != value.lower():
             way = "SparkSession.builder.config" if "Spark" in setting.until else "spark.conf.set"
             line = f'{way}("{setting.name}", "{better}") before the {setting.until}'
-            yield f"{setting.name} is {found}: {setting.purpose}; write {line}"
+            yield f"{setting.name} is {value}: {setting.purpose}; write {line}"
 
 
 def _better(setting: Setting, found: str, spark: SparkSession, *, is_new: bool) -> str | None:
@@ -192,8 +192,8 @@ def _better(setting: Setting, found: str, spark: SparkSession, *, is_new: bool) 
 @contextmanager
 def tuned(spark: SparkSession) -> Iterator[None]:
     """Set what a query reads as it starts, for the queries that start meanwhile."""
-    known = [setting for setting in SETTINGS if setting.in_release(spark.version)]
-    own = {setting.name: setting.value for setting in known if setting.until == "query starts"}
+    settings = [setting for setting in SETTINGS if setting.in_release(spark.version)]
+    own = {setting.name: setting.value for setting in settings if setting.until == "query starts"}
     before = {name: spark.conf.get(name, None) for name in own}
     try:
         for name, value in own.items():

@@ -260,8 +260,8 @@ def _apart(frame: DataFrame, rule: Deduplication) -> DataFrame:
         return F.when(is_new, F.concat(kept, F.array(row))).otherwise(kept)
 
     kept = F.aggregate("rows", F.slice("rows", 1, 1), keep)
-    found = runs.agg(sorted_rows.alias("rows")).select(F.explode(kept).alias("kept"))
-    return found.select("kept.row.*")
+    rows = runs.agg(sorted_rows.alias("rows")).select(F.explode(kept).alias("kept"))
+    return rows.select("kept.row.*")
 
 
 def _group(names: Sequence[str]) -> WindowSpec:

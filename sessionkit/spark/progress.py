@@ -80,14 +80,14 @@ class KnownBuckets:
 
     def total(self, name: str) -> int | None:
         """Return a sum over all buckets; None where it isn't known."""
-        found = [getattr(one, name) for one in self.known.values()]
-        return sum(found) if self.is_whole and None not in found else None
+        numbers = [getattr(one, name) for one in self.known.values()]
+        return sum(numbers) if self.is_whole and None not in numbers else None
 
     @property
     def oldest(self) -> datetime | None:
         """When the oldest open session began; None where none is open, or it isn't known."""
-        known = [one.oldest_us for one in self.known.values() if one.oldest_us is not None]
-        return instant_of(min(known)) if known and self.is_whole else None
+        begun_us = [one.oldest_us for one in self.known.values() if one.oldest_us is not None]
+        return instant_of(min(begun_us)) if begun_us and self.is_whole else None
 
     def after(self, text: str | None, batch: int) -> "KnownBuckets":
         """Return what is known after a micro-batch, from the stats that it reported, if any."""
@@ -154,10 +154,10 @@ def is_counted(progress: Any) -> bool:
 
 def bucket_stats_text(progress: Any) -> str | None:
     """Return the stats of buckets in one micro-batch as text; None where Spark reported none."""
-    found = [values.get(BUCKETS) for values in _observed(progress)]
-    if len(found) > 1:
+    texts = [values.get(BUCKETS) for values in _observed(progress)]
+    if len(texts) > 1:
         return NOT_REPORTED  # the buckets of two specs are different ones
-    return str(found[0]) if found and found[0] is not None else None
+    return str(texts[0]) if texts and texts[0] is not None else None
 
 
 def has_run(progress: Any) -> bool:
@@ -189,10 +189,10 @@ def _observed(progress: Any) -> Sequence[Mapping[str, Any]]:
 
 
 def _by_name(observed: Any) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = observed.asDict() if hasattr(observed, "asDict") else observed
-    if "values" in found and "schema" in found:
-        return dict(zip((*COUNTED, BUCKETS), found["values"], strict=False))
-    return found
+    metrics: Mapping[str, Any] = observed.asDict() if hasattr(observed, "asDict") else observed
+    if "values" in metrics and "schema" in metrics:
+        return dict(zip((*COUNTED, BUCKETS), metrics["values"], strict=False))
+    return metrics
 
 
 def watermark_in(progress: Any) -> datetime | None:
@@ -205,8 +205,8 @@ def watermark_in(progress: Any) -> datetime | None:
     text = bucket_stats_text(progress)
     stats = {} if text in {None, NOT_REPORTED} else read_bucket_stats(str(text))[1]
     furthest = [one.watermark_us for one in stats.values() if one.watermark_us is not None]
-    found = [spark_watermark_in(progress), *map(instant_of, furthest)]
-    return max(filter(None, found), default=None)
+    watermarks = [spark_watermark_in(progress), *map(instant_of, furthest)]
+    return max(filter(None, watermarks), default=None)
 
 
 def spark_watermark_in(progress: Any) -> datetime | None:
@@ -372,12 +372,12 @@ def reconcile(
 
 def _observed_counts(observation: Any) -> Counts:
     try:
-        found = observation.get
+        metrics = observation.get
     except PySparkNotImplementedError as error:
         problem = "on Connect, Spark 3.5 can't read an `Observation`"
         hint = "count the rows of `with_rejected=True`, or run the batch without Connect"
         raise UnsupportedError(with_hint(problem, hint)) from error
-    return _counts_in(found)
+    return _counts_in(metrics)
 
 
 def _partitions_read_once(

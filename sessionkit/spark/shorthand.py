@@ -71,8 +71,8 @@ class Sessions:
             SchemaError: A column has a type that can't be read; select the others first.
             SpecError: A column has a name that no field can have.
         """
-        others = [name for name in self.frame.columns if name not in self._of_every_row]
-        spec = SessionSpec.per_event(self._event_class(others), keys=self.keys, **self.settings)
+        own = [name for name in self.frame.columns if name not in self._of_every_row]
+        spec = SessionSpec.per_event(self._event_class(own), keys=self.keys, **self.settings)
         return sessionize(self.frame, spec)
 
     @explains

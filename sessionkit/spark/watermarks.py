@@ -389,8 +389,8 @@ def explain_watermark(query: StreamingQuery) -> WatermarkReport:
     with redirect_stdout(StringIO()) as plan:
         query.explain()
     # An operator of a frame that is used twice appears in the plan twice, with the same id.
-    found = {match[0]: match for match in OPERATOR.finditer(plan.getvalue())}
-    operators = tuple((SHOWN_AS.get(match[1], match[1]), match[2]) for match in found.values())
+    matches = {match[0]: match for match in OPERATOR.finditer(plan.getvalue())}
+    operators = tuple((SHOWN_AS.get(match[1], match[1]), match[2]) for match in matches.values())
     return _report(_Record(batches, operators, policy))
 
 

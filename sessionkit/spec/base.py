@@ -349,9 +349,9 @@ def _step(version: int, function: Callable[[Any], Any]) -> UpgradeStep:
     if len(signature.parameters) != 1:
         raise SpecError(with_hint(f"{where} must take the old state alone", hint))
     old, new = signature.parameters[0].annotation, signature.returned.annotation
-    for found, what in ((old, "takes"), (new, "returns")):
-        if not is_record(found):
+    for cls, what in ((old, "takes"), (new, "returns")):
+        if not is_record(cls):
             text = f"{where} must say by an annotation which class it {what}"
-            raise SpecError(with_hint(f"{text}, found {found!r}", hint))
-        codec_of(found)
+            raise SpecError(with_hint(f"{text}, found {cls!r}", hint))
+        codec_of(cls)
     return UpgradeStep(version, function, old, new)

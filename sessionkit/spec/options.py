@@ -181,13 +181,13 @@ An `Every`, or a text for one such as `"every 5 minutes"`: also so often.
 def _read_emit(value: object) -> Any:
     if isinstance(value, Every) or value in ("on_close", "on_update"):
         return value
-    found = TEXT.fullmatch(value) if isinstance(value, str) else None
-    if found is None:
+    match = TEXT.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
         raise SpecError(with_hint(f"`emit` can't be {value!r}", HINT))
-    if found["events"] is not None:
-        return Every(events=int(found["events"]))
-    span = duration_of(found["span"], "emit")
-    return Every(span, clock=CLOCKS[found["clock"] or "event"])
+    if match["events"] is not None:
+        return Every(events=int(match["events"]))
+    span = duration_of(match["span"], "emit")
+    return Every(span, clock=CLOCKS[match["clock"] or "event"])
 
 
 @explained()

@@ -221,10 +221,10 @@ def _check_views(places: Sequence[Place], state: type[Any] | None) -> None:
     classes = [cls for place in places for cls in classes_in(place.annotation, place.own)] + [state]
     above = {cls for each in classes for cls in getattr(each, "__mro__", ())} | {Any, NoneType}
     for place in places:
-        held = get_args(place.annotation) if get_origin(place.annotation) is KeyState else ()
-        if held and get_origin(held[0]) in {Union, UnionType}:
-            held = get_args(held[0])
-        for part in held:
+        parts = get_args(place.annotation) if get_origin(place.annotation) is KeyState else ()
+        if parts and get_origin(parts[0]) in {Union, UnionType}:
+            parts = get_args(parts[0])
+        for part in parts:
             cls = get_origin(part) or part
             if isinstance(cls, type) and not is_record(cls) and cls not in above:
                 text = cls.__name__ if cls is part else str(part)

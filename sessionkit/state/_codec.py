@@ -154,16 +154,16 @@ def stored_numbers(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedA
 
 def _listed(column: pa.Array | pa.ChunkedArray, places: Places) -> list[Any]:
     """Return a column as Python values; without nulls, times and numbers as NumPy's numbers."""
-    whole = column
+    array = column
     if isinstance(column, pa.ChunkedArray):
         # Of a column in one piece, `combine_chunks` makes a copy.
-        whole = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-    kind = whole.type
+        array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    kind = array.type
     if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
         kind = pa.int64()
-    values = whole
-    if not whole.null_count and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
-        values = whole.view(kind).to_numpy()
+    values = array
+    if not array.null_count and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        values = array.view(kind).to_numpy()
     if places is not None:
         values = values[places] if isinstance(values, np.ndarray) else values.take(places)
     listed: list[Any] = values.tolist()
@@ -225,8 +225,8 @@ class FieldChange:
         """Return the value of the field, of one object inside of another."""
         if self.source is None:
             return self.field.type.dump(self._default())
-        found = stored[self.source]
-        return found if self.convert is None else _unless_null(self.convert)(found)
+        value = stored[self.source]
+        return value if self.convert is None else _unless_null(self.convert)(value)
 
     def _default(self) -> Any:
         return self.field.default() if self.field.default is not None else None
@@ -237,12 +237,12 @@ def changes_of(
 ) -> list[FieldChange]:
     """Return how values that were stored under some forms become those of each field."""
     changes = [_change(stored, field, f"{path}.{field.name}", found) for field in fields]
-    taken = {change.source for change in changes}
+    sources = {change.source for change in changes}
     for change in changes:
         name, field = f"{path}.{change.field.name}", change.field
         found.stored[name] = change.source is not None
         if change.source is None and field.former is None and field.default is not None:
-            gone = [old for old in stored if old not in taken and _fits(stored[old], field.type)]
+            gone = [old for old in stored if old not in sources and _fits(stored[old], field.type)]
             if gone:
                 names = ", ".join(f"`{old}`" for old in gone)
                 names += " isn't" if len(gone) == 1 else " aren't"
@@ -264,9 +264,9 @@ def change_of(
 
 
 def _fits(stored: Form, kind: FieldType) -> bool:
-    found = Differences()
-    _conversion(stored, kind, "", found)
-    return not (found.problems or found.renames) and all(found.stored.values())
+    differences = Differences()
+    _conversion(stored, kind, "", differences)
+    return not (differences.problems or differences.renames) and all(differences.stored.values())
 
 
 def _change(stored: Mapping[str, Form], field: Field, path: str, found: Differences) -> FieldChange:

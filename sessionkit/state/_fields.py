@@ -131,20 +131,20 @@ def fields_of(cls: type[Any]) -> AttrsType:
 @lru_cache(maxsize=256)
 def _compiled(cls: Any) -> AttrsType:
     place = _Place(cls.__name__)
-    found = _attrs_type(cls, place)
+    kind = _attrs_type(cls, place)
     if place.problems:
         lines = "\n  ".join([f"`{place.path}` can't be stored:", *place.problems])
         raise FieldTypeError(with_hint(lines, KNOWN))
-    return found
+    return kind
 
 
 def field_type(annotation: Any, path: str) -> FieldType:
     """Read one annotation, such as that of a key column; a `FieldTypeError` says why not."""
     place = _Place(path)
-    found = _read(annotation, place)
+    kind = _read(annotation, place)
     if place.problems:
         raise FieldTypeError(with_hint("; ".join(place.problems), KNOWN))
-    return found
+    return kind
 
 
 def _attributes(cls: Any, place: _Place) -> Attributes:
@@ -214,11 +214,11 @@ def _read(annotation: Any, place: _Place) -> FieldType:
     if origin is Annotated:
         return _annotated(*inside, place=place)
     if origin in {Union, types.UnionType}:
-        others = [part for part in inside if part is not NoneType]
-        if len(others) != 1 or len(others) == len(inside):
+        not_none = [part for part in inside if part is not NoneType]
+        if len(not_none) != 1 or len(not_none) == len(inside):
             hint = "a union other than with None is ambiguous: use one type, or an attrs class"
             return place.refuse(annotation, hint)
-        return OptionalType(_read(others[0], place))
+        return OptionalType(_read(not_none[0], place))
     if origin in {list, dict, tuple} and (inside or annotation == tuple[()]):
         return _collection(origin, inside, place)
     return place.refuse(annotation, HINTS.get(origin or annotation, KNOWN))

@@ -354,16 +354,16 @@ class TimedeltaType(FieldType):
         """Accept timedeltas, and those of pandas in whole microseconds."""
         if value is pd.NaT or not isinstance(value, timedelta):
             raise refused(value, path, "a timedelta", "pass timedelta(seconds=...)")
-        taken: timedelta = value
+        span: timedelta = value
         if isinstance(value, pd.Timedelta):
             if value.nanoseconds:
                 hint = 'round it with .floor("us") where you set it'
                 raise refused(value, path, "a timedelta of whole microseconds", hint)
-            taken = value.to_pytimedelta()
-        if not INT64[0] <= span_us(taken) <= INT64[1]:
+            span = value.to_pytimedelta()
+        if not INT64[0] <= span_us(span) <= INT64[1]:
             hint = "set a shorter one; 64 bits of microseconds are 292,271 years"
             raise refused(value, path, "a timedelta that fits in 64 bits of microseconds", hint)
-        return taken
+        return span
 
     def dump(self, value: timedelta) -> int:
         return span_us(value)

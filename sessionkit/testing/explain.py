@@ -320,9 +320,9 @@ class _Run:
             same = [one for one in self.unsettled if one.time == rejection.event_time]
             equal = [one for one in same if _values(one.event) == rejection.event]
             # Of several the last: an event is late, or quarantined, when it arrives.
-            found = (equal or same)[-1]
-            self.unsettled = [one for one in self.unsettled if one is not found]
-            event = found.event
+            arrived = (equal or same)[-1]
+            self.unsettled = [one for one in self.unsettled if one is not arrived]
+            event = arrived.event
         kind, reason, time = rejection.kind, rejection.reason, rejection.event_time
         self.rejected.append(ExplainedRejection(kind, reason, time, event, watermark))
 

@@ -104,9 +104,9 @@ def _values(kind: FieldType, scalars: Scalars) -> SearchStrategy[Any]:
             return _objects(
                 kind, st.tuples(*(_values(field.type, scalars) for field in kind.fields))
             )
-    found = scalars.get(type(kind))
-    if found is not None:
-        return found
+    strategy = scalars.get(type(kind))
+    if strategy is not None:
+        return strategy
     # What is left is stored as a number.
     bounds = (kind.facts and kind.facts.bounds) or INT64
     return st.integers(*bounds if scalars is ANY else (0, 31)).map(kind.load)

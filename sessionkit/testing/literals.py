@@ -22,10 +22,10 @@ def at(text: str) -> datetime:
     Raises:
         DriverError: The text has another format, or there is no such time.
     """
-    found = INSTANT.fullmatch(text)
+    match = INSTANT.fullmatch(text)
     try:
-        if found is not None:
-            day, clock = found["day"] or DEFAULT_DAY, f"{found['hour']:0>2}{found['rest']}"
+        if match is not None:
+            day, clock = match["day"] or DEFAULT_DAY, f"{match['hour']:0>2}{match['rest']}"
             return datetime.fromisoformat(f"{day} {clock}").replace(tzinfo=UTC)
     except ValueError:
         pass

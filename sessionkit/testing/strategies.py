@@ -118,10 +118,10 @@ def check_spec(
         others.append(str(error))
     except UserFunctionError as error:
         failing = failing or FAILS.format(error)
-    found = [text for text in (failing, *others) if text is not None]
-    if found:
-        count = "something" if len(found) == 1 else f"{len(found)} things"
-        texts = "\n\n".join(f"{number}. {text}" for number, text in enumerate(found, start=1))
+    problems = [text for text in (failing, *others) if text is not None]
+    if problems:
+        count = "something" if len(problems) == 1 else f"{len(problems)} things"
+        texts = "\n\n".join(f"{number}. {text}" for number, text in enumerate(problems, start=1))
         msg = f"{count} in this {type(spec).__name__} will go wrong on a stream\n\n{texts}"
         raise ExpectationError(msg)
 
@@ -157,9 +157,9 @@ def check_merge_law(
     check_kind(spec, SessionSpec, "check_spec")
     if spec.order == "event_time":
         return
-    found = first_example(_ways(spec, events), partial(_differ, spec), max_examples)
-    if found is not None:
-        raise ExpectationError(_text(spec, _smallest(spec, found)))
+    ways = first_example(_ways(spec, events), partial(_differ, spec), max_examples)
+    if ways is not None:
+        raise ExpectationError(_text(spec, _smallest(spec, ways)))
 
 
 # -- runs on a driver ----------------------------------------------------------------------------
@@ -214,10 +214,10 @@ def _failing(spec: AnySpec, runs: SearchStrategy[Batches], max_examples: int) ->
     def fails(batches: Batches) -> bool:
         return isinstance(_outcome(spec, batches), UserFunctionError)
 
-    found = first_example(runs, fails, max_examples)
-    if found is None:
+    batches = first_example(runs, fails, max_examples)
+    if batches is None:
         return None
-    return FAILS.format(f"{_listed(found)}\n{_outcome(spec, found)}")
+    return FAILS.format(f"{_listed(batches)}\n{_outcome(spec, batches)}")
 
 
 def _unstable(spec: AnySpec, runs: SearchStrategy[Batches], max_examples: int) -> str | None:
@@ -260,13 +260,13 @@ def _by_cut(spec: AnySpec, runs: SearchStrategy[Batches], max_examples: int) -> 
         together, apart = states([list(chain(*batches))]), states(batches)
         return None not in (together, apart) and not alike(together, apart)
 
-    found = first_example(runs, differ, max_examples)
-    if found is None:
+    batches = first_example(runs, differ, max_examples)
+    if batches is None:
         return None
-    text = f"another cut into micro-batches gives another state:\n{_listed(found)}"
-    together, apart = states([list(chain(*found))]), states(found)
+    text = f"another cut into micro-batches gives another state:\n{_listed(batches)}"
+    together, apart = states([list(chain(*batches))]), states(batches)
     hint = "how events fall into micro-batches is chance: let the state depend on the events alone"
-    return with_hint(f"{text}\n  in these {len(found)}: {apart}\n  in one: {together}", hint)
+    return with_hint(f"{text}\n  in these {len(batches)}: {apart}\n  in one: {together}", hint)
 
 
 def _listed(batches: Batches) -> str:

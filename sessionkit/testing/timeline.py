@@ -266,21 +266,21 @@ class Run:
             for (key, name), timer in _timers(spec, self.left).items():
                 yield Mark(key, name, timer.at, is_set=True)
             return
-        found: list[OpenSession[Any]] = [
+        sessions: list[OpenSession[Any]] = [
             session
             for memory in memories_of(spec, self.left)
             for session in open_sessions_of(spec, memory)
         ]
-        for one in sorted(found, key=lambda session: (session.key, session.start)):
+        for one in sorted(sessions, key=lambda session: (session.key, session.start)):
             yield Span(plain_key(one.key), one.start, one.end, is_open=True)
 
     def _clocks(self) -> dict[str, list[datetime]]:
         """Return where the clocks stood in the batches so far, and where they stand now."""
         stood = [*(before.clocks for before, _ in self.batches), self.left.clocks]
-        found = {"watermark": [clocks.watermark for clocks in stood]}
+        instants_of = {"watermark": [clocks.watermark for clocks in stood]}
         if self.spec.clock == "processing_time":
-            found["processing"] = [clocks.processing for clocks in stood]
-        shown = {name: [at for at in instants if at] for name, instants in found.items()}
+            instants_of["processing"] = [clocks.processing for clocks in stood]
+        shown = {name: [at for at in instants if at] for name, instants in instants_of.items()}
         return {name: instants for name, instants in shown.items() if instants}
 
 

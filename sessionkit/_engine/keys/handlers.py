@@ -102,9 +102,9 @@ def _fitted(
     what = f"`process` ({name_of(program.function)}): `{part}`"
     names = list(schema.names)
     if not isinstance(table, pa.Table) or sorted(table.column_names) != sorted(names):
-        found = table.column_names if isinstance(table, pa.Table) else type(table).__name__
+        given = table.column_names if isinstance(table, pa.Table) else type(table).__name__
         hint = f"return a pyarrow Table with the columns {', '.join(names)}"
-        raise UserFunctionError(with_hint(f"{what} has other columns, found {found}", hint))
+        raise UserFunctionError(with_hint(f"{what} has other columns, found {given}", hint))
     try:
         fitted = table.select(names).cast(schema)
     except (pa.ArrowException, ValueError) as error:

@@ -160,8 +160,8 @@ def to_log(logger: logging.Logger = LOG, level: int = logging.INFO) -> Receiver:
         unbalanced[status.name] = status.unbalanced
         severity = max(level, logging.WARNING) if grew else level
         if logger.isEnabledFor(severity):
-            known = {name.removeprefix(PREFIX): n for name, n in known_metrics(status).items()}
-            fields = " ".join(f"{name}={number:.10g}" for name, number in known.items())
+            values = {name.removeprefix(PREFIX): n for name, n in known_metrics(status).items()}
+            fields = " ".join(f"{name}={number:.10g}" for name, number in values.items())
             logger.log(severity, "%s batch=%s %s", name, status.batch, fields)
 
     return write

@@ -150,8 +150,8 @@ class QueryStatus:
         """The bucket of which most bytes are stored; None where `stored_bytes` isn't known."""
         if not (self.buckets.is_whole and self.buckets.known):
             return None
-        known = [Bucket(number, one.stored_bytes) for number, one in self.buckets.known.items()]
-        return max(known, key=lambda bucket: (bucket.stored_bytes, -bucket.number))
+        buckets = [Bucket(number, one.stored_bytes) for number, one in self.buckets.known.items()]
+        return max(buckets, key=lambda bucket: (bucket.stored_bytes, -bucket.number))
 
     @property
     def skew(self) -> float | None:
@@ -214,7 +214,7 @@ class QueryStatus:
             str(progress_value(progress, "id")),
             progress_value(progress, "timestamp"),
         )
-        known = attrs.evolve(
+        so_far = attrs.evolve(
             self,
             name=str(progress_value(progress, "name") or query_id),
             query_id=query_id,
@@ -223,17 +223,17 @@ class QueryStatus:
             failure=None,
         )
         if not has_run(progress):
-            return known
+            return so_far
         batch = int(progress_value(progress, "batchId"))
         if self.batch is not None and batch <= self.batch:
-            return known
+            return so_far
         counts, began = batch_counts(progress), instant_in(progress_value(progress, "timestamp"))
         is_next = self.batch is None or batch == self.batch + 1
         text = bucket_stats_text(progress)
         buckets = (self.buckets if is_next else KnownBuckets()).after(text, batch)
         durations = progress_value(progress, "durationMs")
         now = attrs.evolve(
-            known,
+            so_far,
             batch=batch,
             began=began,
             batches=self.batches + 1,
@@ -369,9 +369,9 @@ class _Listener(StreamingQueryListener):
         self._change(str(event.id), is_active=False, failure=event.exception)
 
     def _change(self, query_id: str, **changes: Any) -> None:
-        known = self._statuses.get(query_id)
-        if known is not None:
-            self._notify(attrs.evolve(known, **changes))
+        status = self._statuses.get(query_id)
+        if status is not None:
+            self._notify(attrs.evolve(status, **changes))
 
     def _notify(self, status: QueryStatus) -> None:
         self._statuses[str(status.query_id)] = status

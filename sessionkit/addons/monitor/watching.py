@@ -125,9 +125,9 @@ def _section(title: str, reading: Reading, more: Iterable[tuple[str, str]]) -> T
     table.add_column("", justify="right", no_wrap=True)
     events = reading.get(f"{PREFIX}events_total")
     for label, metric, form in SHOWN[title]:
-        value, found = _shown(reading, metric, form), reading.get(PREFIX + metric)
-        if is_rejected and found and events:
-            value += f"  {100 * found / events:.2f} %"
+        value, number = _shown(reading, metric, form), reading.get(PREFIX + metric)
+        if is_rejected and number and events:
+            value += f"  {100 * number / events:.2f} %"
         table.add_row(Text(label), Text(value, "dim" if value == UNKNOWN else ""))
     for label, text in more:
         table.add_row(Text(label), Text(text))
@@ -135,8 +135,8 @@ def _section(title: str, reading: Reading, more: Iterable[tuple[str, str]]) -> T
 
 
 def _shown(reading: Reading, metric: str, form: Callable[[float], str]) -> str:
-    found = reading.get(PREFIX + metric)
-    return UNKNOWN if found is None else form(found)
+    value = reading.get(PREFIX + metric)
+    return UNKNOWN if value is None else form(value)
 
 
 def _parts(reading: Reading) -> Iterator[tuple[str, str]]:
@@ -176,18 +176,18 @@ def watch(
     Raises:
         SessionkitError: It is a query that sessionkit didn't build.
     """
-    found = status(query)
+    latest = status(query)
 
     def readings() -> Iterator[Mapping[str, Reading]]:
-        nonlocal found
+        nonlocal latest
         running = True
         while running:
             running = query.isActive
-            found = status(query, found)
-            yield {found.name: known_metrics(found)}
+            latest = status(query, latest)
+            yield {latest.name: known_metrics(latest)}
 
     _show(readings(), every, console)
-    return found
+    return latest
 
 
 @explains
@@ -223,14 +223,14 @@ def read_endpoint(url: str) -> Mapping[str, Reading]:
     except (URLError, TimeoutError) as error:
         hint = "pass the `url` of a PrometheusEndpoint in a process that runs"
         raise SessionkitError(with_hint(f"no metrics at {url}: {error}", hint)) from error
-    found: dict[str, dict[str, float]] = {}
+    readings: dict[str, dict[str, float]] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             if sample.name.startswith(PREFIX):
                 part = sample.labels.get("part")
                 name = sample.name if part is None else f"{sample.name}.{part}"
-                found.setdefault(sample.labels["query"], {})[name] = sample.value
-    return found
+                readings.setdefault(sample.labels["query"], {})[name] = sample.value
+    return readings
 
 
 def _show(
@@ -239,11 +239,11 @@ def _show(
     pause_s = duration_of(every, "every").total_seconds()
     rates: dict[str, deque[float]] = {}
     with _interrupts_end_it(), Live(console=console, auto_refresh=False) as live:
-        for found in readings:
-            for name, reading in found.items():
+        for of_queries in readings:
+            for name, reading in of_queries.items():
                 rates.setdefault(name, deque(maxlen=RATES)).append(reading.get(RATE, 0.0))
             lately = {name: list(values) for name, values in rates.items()}
-            live.update(picture(found, lately), refresh=True)
+            live.update(picture(of_queries, lately), refresh=True)
             time.sleep(pause_s)
 
 

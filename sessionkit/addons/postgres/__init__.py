@@ -98,8 +98,8 @@ class Postgres:
     @property
     def names(self) -> tuple[str, ...]:
         """The schema, where there is one, and the name."""
-        found = NAME.fullmatch(self.table)
-        return tuple(_unquoted(part) for part in found.groups() if part) if found else ()
+        match = NAME.fullmatch(self.table)
+        return tuple(_unquoted(part) for part in match.groups() if part) if match else ()
 
     @property
     def label(self) -> str:

@@ -43,8 +43,8 @@ def connected(dsn: str | Callable[[], str]) -> Connection[Any]:
         raise dsn_error() from None
     if not str(settings.get("port") or 0).replace(",", "").isdigit():
         raise dsn_error()
-    others: Any = {name: value for name, value in SETTINGS.items() if name not in settings}
-    return psycopg.connect(text, **others)
+    defaults: Any = {name: value for name, value in SETTINGS.items() if name not in settings}
+    return psycopg.connect(text, **defaults)
 
 
 @attrs.define

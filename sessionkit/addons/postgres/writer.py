@@ -169,15 +169,15 @@ def _prepare(connection: Connection[Any], table: Target) -> dict[str, str]:
 
 def _hold(connection: Connection[Any], table: Target) -> int:
     """Hold the row of the ledger to the end of the transaction; return its micro-batch."""
-    held = connection.execute(table.sql(tables.HOLD)).fetchone()
-    if held is None:
+    row = connection.execute(table.sql(tables.HOLD)).fetchone()
+    if row is None:
         found = (
             f"the table {table.label} was taken from this run of the query {table.query_id}: "
             "a later run has it, or someone gave it away"
         )
         hint = "leave only one run of a query, and one query of a table"
         raise SinkError(with_hint(found, hint))
-    return int(held[0])
+    return int(row[0])
 
 
 # ----------------------------------------------------------------------- into the staging table
@@ -278,8 +278,8 @@ def _plain(value: Any) -> Any:
 
 
 def _name(key: Any) -> str:
-    found = _plain(key)
-    return found if isinstance(found, str) else json.dumps(found)
+    plain = _plain(key)
+    return plain if isinstance(plain, str) else json.dumps(plain)
 
 
 # ------------------------------------------------------------------------------ into the table
@@ -316,7 +316,7 @@ class Moving:
             self._check_new(connection)
         try:
             with connection.transaction():
-                taken = connection.execute(self.insert()).rowcount
+                moved = connection.execute(self.insert()).rowcount
         except UniqueViolation:
             if upsert.refuses_duplicates:
                 self._check_new(connection)
@@ -324,8 +324,8 @@ class Moving:
             raise
         except CardinalityViolation:
             raise upsert.same_key() from None
-        if taken != rows:
-            self._check_taken(connection, rows, taken)
+        if moved != rows:
+            self._check_taken(connection, rows, moved)
 
     def _delete(self, connection: Connection[Any], which: LiteralString) -> None:
         """Delete rows of the table, and check that none of them has stayed."""
@@ -395,9 +395,9 @@ class Moving:
             SQL(", ").join(Identifier(table, name) for name in shown)
             for table in ("present", "copied")
         )
-        found = connection.execute(self._sql(SAME_IDS, present=present, new=new)).fetchone()
-        if found is not None:
-            raise self.table.upsert.second_session(found[: len(shown)], found[len(shown) :])
+        pair = connection.execute(self._sql(SAME_IDS, present=present, new=new)).fetchone()
+        if pair is not None:
+            raise self.table.upsert.second_session(pair[: len(shown)], pair[len(shown) :])
 
     def _check_unique(self, connection: Connection[Any]) -> None:
         counted = self._sql(SAME_KEYS, shown=listed(self.table.upsert.shown))

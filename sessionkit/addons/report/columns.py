@@ -108,18 +108,18 @@ class Columns:
                 _check(name, kinds, OF_REJECTED[name])
         for name in self.funnel:
             _check(name, kinds, "bool")
-        found: dict[str, Any] = {}
+        roles: dict[str, Any] = {}
         for role, (kind, usual) in ROLES.items():
             given = getattr(self, role)
             if given is not None:
                 _check(given, kinds, kind)
             likely = (name for name in usual if kinds.get(name, "none") in kind)
-            found[role] = given or next(likely, None)
+            roles[role] = given or next(likely, None)
         if self.funnel and not self.converted:
-            found["converted"] = None  # the last step of the funnel, with all before it
+            roles["converted"] = None  # the last step of the funnel, with all before it
         before = names[: names.index("session_id")]
-        found["keys"] = self.keys or tuple(name for name in before if name not in OWN)
-        return attrs.evolve(self, **found)
+        roles["keys"] = self.keys or tuple(name for name in before if name not in OWN)
+        return attrs.evolve(self, **roles)
 
 
 def _check(name: str, kinds: Mapping[str, Kind], wanted: str | None = None) -> None:

@@ -39,10 +39,8 @@ class Engine:
 
     def kinds(self) -> dict[str, Kind]:
         """Return the columns of the rows, and their kinds."""
-        found = self.connection.sql(f"FROM {ROWS}")
-        return {
-            name: _kind(str(kind)) for name, kind in zip(found.columns, found.types, strict=True)
-        }
+        rows = self.connection.sql(f"FROM {ROWS}")
+        return {name: _kind(str(kind)) for name, kind in zip(rows.columns, rows.types, strict=True)}
 
     def view(self, name: str, query: str) -> None:
         """Name a query, so that others can be asked of it."""
@@ -54,14 +52,14 @@ class Engine:
 
     def ask(self, query: str) -> list[dict[str, Any]]:
         """Return the rows of a query, which are few."""
-        found = self.connection.sql(query)
-        return [dict(zip(found.columns, row, strict=True)) for row in found.fetchall()]
+        relation = self.connection.sql(query)
+        return [dict(zip(relation.columns, row, strict=True)) for row in relation.fetchall()]
 
     def columns(self, query: str) -> dict[str, list[Any]]:
         """Return the columns of a query, by their names."""
-        found = self.connection.sql(query)
-        rows = found.fetchall()
-        return {name: [row[n] for row in rows] for n, name in enumerate(found.columns)}
+        relation = self.connection.sql(query)
+        rows = relation.fetchall()
+        return {name: [row[n] for row in rows] for n, name in enumerate(relation.columns)}
 
 
 def _kind(sql: str) -> Kind:
@@ -136,11 +134,11 @@ def _read(connection: Any, place: str, table: str | None) -> None:
 
 def _intervals(connection: Any, file: str) -> Iterator[str]:
     """Yield what makes intervals of numbers: Parquet has none, and Spark notes what it meant."""
-    found = connection.execute(
+    schema = connection.execute(
         "SELECT decode(value) FROM parquet_kv_metadata(?) WHERE decode(key) = ?",
         [file, "org.apache.spark.sql.parquet.row.metadata"],
     ).fetchone()
-    for field in json.loads(found[0])["fields"] if found else ():
+    for field in json.loads(schema[0])["fields"] if schema else ():
         if str(field["type"]).startswith("interval") and "month" not in field["type"]:
             name = quoted(field["name"])
             yield f"to_microseconds({name}) AS {name}"
@@ -194,7 +192,7 @@ def _read_postgres(connection: Any, address: str, table: str | None) -> None:
 
 def _postgres_type(types: Any, oid: int) -> str:
     """Return the type of a column by a name that DuckDB has too; text for all others."""
-    found = types.get(oid)
-    known = found is not None and found.name in POSTGRES
-    name = found.name if known else "text"
-    return f"{name}[]" if known and found.array_oid == oid else name
+    kind = types.get(oid)
+    is_known = kind is not None and kind.name in POSTGRES
+    name = kind.name if is_known else "text"
+    return f"{name}[]" if is_known and kind.array_oid == oid else name

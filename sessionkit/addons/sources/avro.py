@@ -109,10 +109,10 @@ def _node(schema: Any, named: dict[str, Node], nodes: list[Node]) -> Node:
     if isinstance(schema, str):
         schema = {"type": schema}
     if isinstance(schema, Mapping) and schema["type"] in named:
-        known = named[schema["type"]]
+        named_before = named[schema["type"]]
         # It has no parts until all of them are known.
-        known.is_recursive |= not known.parts
-        return known
+        named_before.is_recursive |= not named_before.parts
+        return named_before
     node, parts = (Node("union"), schema) if isinstance(schema, list) else _typed(schema)
     nodes.append(node)
     if isinstance(schema, Mapping) and "name" in schema:
@@ -176,13 +176,13 @@ class _Walk:
 
     def number(self) -> int:
         """Pass a number, and return it."""
-        found = 0
+        bits = 0
         for place in range(MOST_DIGITS):
             self.skip(1)
             digit = self.data[self.at - 1]
-            found |= (digit & 0x7F) << 7 * place
+            bits |= (digit & 0x7F) << 7 * place
             if digit < 0x80:  # noqa: PLR2004 (the highest bit says that more follow)
-                return (found >> 1) ^ -(found & 1)
+                return (bits >> 1) ^ -(bits & 1)
         _refuse(f"{NOT_OF_SCHEMA}: a number has more than ten bytes")
 
     def skip(self, size: int) -> None:
@@ -225,8 +225,8 @@ class _Walk:
 def with_avro(raw: DataFrame, payload: Avro, fields: Collection[pa.Field]) -> DataFrame:
     """Return rows with the fields of their payload, and the reason why it can't be read."""
     _check(payload, fields)
-    others = [f"{quoted(one.name)} {one.dataType.simpleString()}" for one in raw.schema.fields]
-    columns = [*filter(None, [ddl(fields)]), *others]
+    own = [f"{quoted(one.name)} {one.dataType.simpleString()}" for one in raw.schema.fields]
+    columns = [*filter(None, [ddl(fields)]), *own]
     return raw.mapInArrow(AvroDecoder(payload, tuple(fields)).decode, ", ".join(columns))
 
 
@@ -254,10 +254,10 @@ class AvroDecoder:
         """Return the columns of the payloads before the others, and add to the reasons."""
         read = self._reader()
         for batch in batches:
-            found = [_called(read, value) for value in batch.column(PAYLOAD).to_pylist()]
-            records = [record for record, _ in found]
-            known = batch.column(UNREADABLE).to_pylist()
-            reasons = [own or reason for own, (_, reason) in zip(known, found, strict=True)]
+            results = [_called(read, value) for value in batch.column(PAYLOAD).to_pylist()]
+            records = [record for record, _ in results]
+            earlier = batch.column(UNREADABLE).to_pylist()
+            reasons = [own or reason for own, (_, reason) in zip(earlier, results, strict=True)]
             columns = {field.name: _column(field, records, reasons) for field in self.fields}
             columns |= dict(zip(batch.schema.names, batch.columns, strict=True))
             columns[UNREADABLE] = pa.array(reasons, pa.string())
@@ -326,9 +326,9 @@ def _all_shaped(kind: pa.DataType, values: list[Any]) -> list[Any]:
     """Return values as Arrow takes them: a dict as pairs, wherever it is."""
     if pa.types.is_nested(kind):
         return [None if value is None else _shaped(kind, value) for value in values]
-    taken = {int, Decimal} if pa.types.is_decimal(kind) else TAKEN[kind]
+    classes = {int, Decimal} if pa.types.is_decimal(kind) else TAKEN[kind]
     there = {*map(type, values)}
-    if not there <= taken | {type(None)}:
+    if not there <= classes | {type(None)}:
         raise TypeError
     if time in there:
         return [_micros(value) if isinstance(value, time) else value for value in values]

@@ -58,10 +58,10 @@ def with_json(
     """
     options = {"maxStringLen": str(payload.max_bytes), **payload.options, "mode": "PERMISSIVE"}
     schema = ", ".join(filter(None, [ddl(fields), f"{CORRUPT} string"]))
-    whole = {**options, "columnNameOfCorruptRecord": CORRUPT}
+    with_corrupt = {**options, "columnNameOfCorruptRecord": CORRUPT}
 
     def read(text: Column) -> Column:
-        return F.from_json(text, schema, whole)
+        return F.from_json(text, schema, with_corrupt)
 
     # Spark reads the first value of a text, and ignores what follows it. So what follows is looked
     # for, by a value that no payload can have foreseen.
@@ -70,7 +70,7 @@ def with_json(
         RAW, F.from_json(followed, OBJECTS, options)
     )
     columns = [F.col(f"{PARSED}.{quoted(field.name)}").alias(field.name) for field in fields]
-    others = [name for name in raw.columns if name != UNREADABLE]
+    columns_before = [name for name in raw.columns if name != UNREADABLE]
     faults = Faults(options)
     fault = F.coalesce(
         _not_one_object(),
@@ -80,7 +80,7 @@ def with_json(
     )
     may_have_fault = [faults.may_be_in(field, is_key=field.name in keys) for field in fields]
     reason = F.coalesce(F.col(UNREADABLE), _not_text(), F.when(~_is_clean(may_have_fault), fault))
-    return parsed.select(*columns, *others, reason.alias(UNREADABLE))
+    return parsed.select(*columns, *columns_before, reason.alias(UNREADABLE))
 
 
 def _text() -> Column:
@@ -135,7 +135,7 @@ def _half_surrogates(fields: Collection[pa.Field], read: Callable[[Column], Colu
     # From here on, a backslash before a `u` doesn't itself follow one.
     plain = F.regexp_replace(_text(), r"\\\\", r"\\u005c")
     without = read(F.regexp_replace(plain, PAIR_OR_HALF, "$1"))
-    found = [
+    faults = [
         F.when(
             ~F.col(PARSED)[field.name]
             .cast("string")
@@ -144,7 +144,7 @@ def _half_surrogates(fields: Collection[pa.Field], read: Callable[[Column], Colu
         )
         for field in fields
     ]
-    return F.when(_text().rlike(SURROGATE), F.coalesce(*found, F.lit(None).cast("string")))
+    return F.when(_text().rlike(SURROGATE), F.coalesce(*faults, F.lit(None).cast("string")))
 
 
 @attrs.frozen
@@ -170,7 +170,7 @@ class Faults:
         """Return the reason why a field can't be read; null where it can."""
         kind, text = field.type, _object()[field.name]
         value = self._read(text, kind)
-        found = [
+        faults = [
             text.isNotNull() & F.col(PARSED)[field.name].isNull(),
             self._anywhere(self._is_another, kind, value),
             self._is_rounded(field.name, kind),
@@ -181,7 +181,7 @@ class Faults:
         twice = F.size(F.filter(F.map_keys(_object()), lambda name: name == field.name)) > 1
         return (
             F.when(twice, f"`{field.name}` comes twice")
-            .when(_is(_either(*found)), text_shown)
+            .when(_is(_either(*faults)), text_shown)
             .when(
                 _is(self._anywhere(self._repeats, kind, value)),
                 f"`{field.name}` has a name twice",
@@ -207,15 +207,15 @@ class Faults:
 
     def _anywhere(self, judge: Judge, kind: pa.DataType, value: Column) -> Column | None:
         """Return whether something holds of a value or a part of it; None where it never does."""
-        found = [judge(kind, value)]
+        judged = [judge(kind, value)]
         if pa.types.is_struct(kind):
             parts = [(one.type, self._read(value[one.name], one.type)) for one in kind]
-            found += [self._anywhere(judge, *part) for part in parts]
+            judged += [self._anywhere(judge, *part) for part in parts]
         if pa.types.is_list(kind):
-            found.append(self._any(judge, kind.value_type, value))
+            judged.append(self._any(judge, kind.value_type, value))
         if pa.types.is_map(kind):
-            found.append(self._any(judge, kind.item_type, F.map_values(value)))
-        return _either(*found)
+            judged.append(self._any(judge, kind.item_type, F.map_values(value)))
+        return _either(*judged)
 
     def _any(self, judge: Judge, kind: pa.DataType, values: Column) -> Column | None:
         if self._anywhere(judge, kind, F.lit("")) is None:
@@ -239,8 +239,8 @@ class Faults:
         if pa.types.is_map(kind):
             return has_twice(F.map_keys(value))
         if pa.types.is_struct(kind):
-            known = [field.name for field in kind]
-            return has_twice(F.filter(F.map_keys(value), lambda name: name.isin(known)))
+            names = [field.name for field in kind]
+            return has_twice(F.filter(F.map_keys(value), lambda name: name.isin(names)))
         return None
 
     def _is_rounded(self, name: str, kind: pa.DataType) -> Column | None:
@@ -251,11 +251,11 @@ class Faults:
         return exact != F.round(exact, kind.scale)
 
     def _is_no_text(self, name: str, value: Column) -> Column:
-        others = [
+        judged = [
             F.when(value.startswith(begin), self._as(name, kind).isNotNull())
             for begin, kind in NO_TEXT.items()
         ]
-        return F.coalesce(*others, F.lit(False))  # noqa: FBT003 (a value)
+        return F.coalesce(*judged, F.lit(False))  # noqa: FBT003 (a value)
 
     def _as(self, name: str, kind: str) -> Column:
         """Return a value as one of another type; null where it isn't."""

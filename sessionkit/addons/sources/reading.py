@@ -215,7 +215,7 @@ def _csv(
     if missing:
         found = f"the CSV files at {path} have no column `{missing[0]}`"
         raise SpecError(with_hint(found, f"they have {', '.join(columns)}"))
-    known = [ddl([types[name]]) if name in types else f"{quoted(name)} string" for name in columns]
+    typed = [ddl([types[name]]) if name in types else f"{quoted(name)} string" for name in columns]
     options = {
         **header,
         "mode": "PERMISSIVE",
@@ -225,7 +225,7 @@ def _csv(
         "columnPruning": "false",
         "columnNameOfCorruptRecord": CORRUPT,
     }
-    files = reader.schema(", ".join([*known, f"{CORRUPT} string"])).options(**options).csv(path)
+    files = reader.schema(", ".join([*typed, f"{CORRUPT} string"])).options(**options).csv(path)
     reason = F.when(F.col(CORRUPT).isNotNull(), "its line doesn't fit the types of the columns")
     return files.select(
         *(F.col(quoted(name)) for name in types),

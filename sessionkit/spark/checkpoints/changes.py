@@ -134,9 +134,9 @@ def _changes(
                 was, now = (
                     rows_of(one if wanted is None else with_key(one, wanted)) for one in memories
                 )
-                found = changed_rows(was, now, name)
-                number = pa.repeat(pa.scalar(row["batch"]), found.num_rows)
-                yield from found.add_column(0, "batch", number).combine_chunks().to_batches()
+                changes = changed_rows(was, now, name)
+                number = pa.repeat(pa.scalar(row["batch"]), changes.num_rows)
+                yield from changes.add_column(0, "batch", number).combine_chunks().to_batches()
             before = after
 
     if last > since:

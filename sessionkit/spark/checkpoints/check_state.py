@@ -117,12 +117,12 @@ def _damage(path: str, last: LastBatch, spec: AnySpec, spark: SparkSession) -> I
         pages = stored_pages(path, spark).join(stored_groups(path, spark), "key", "left_anti")
         for key, start in pages.select("key", "start").limit(1).collect():
             yield f"page {start} of bucket {key[0]} in {path} has no bucket"
-    whole = reduce(and_, (versions[str(place)] for place in range(last.partitions)))
+    complete = reduce(and_, (versions[str(place)] for place in range(last.partitions)))
     # Micro-batch N leads to version N + 1.
     first = last.number
-    while first in whole and last.number - first < RECENT:
+    while first in complete and last.number - first < RECENT:
         first -= 1
-    if first < last.number or last.number + 1 in whole:
+    if first < last.number or last.number + 1 in complete:
         changes = changed_groups(path, max(first, 0), spark)
         yield from _foreign(path, changes)
         yield from _lost(path, changes, spark)
@@ -152,9 +152,9 @@ def _misplaced(spec: AnySpec, path: str, last: LastBatch, spark: SparkSession) -
     if spec.clock == "event_time":
         due = F.col("state.event_due_us") <= watermark_in_force(last.watermark_ms)
         wrong["is older than the last micro-batch, in which it was due"] = due
-    for found, condition in wrong.items():
+    for damage, condition in wrong.items():
         for key_of_row, place in _first(groups.where(condition)):
-            yield f"the row of {tuple(key_of_row)} in {path}/state/0/{place} {found}"
+            yield f"the row of {tuple(key_of_row)} in {path}/state/0/{place} {damage}"
 
 
 def _foreign(path: str, changes: DataFrame) -> Iterator[str]:
@@ -165,9 +165,9 @@ def _foreign(path: str, changes: DataFrame) -> Iterator[str]:
     )
     written = F.conv(F.hex(payload.substr(BATCH_AT + 1, BATCH_BYTES)), 16, 10).cast("bigint")
     is_other = (F.col("change_type") == "update") & is_bound & (written != F.col("batch_id"))
-    for key, place, batch, found in _first(changes.where(is_other), "batch_id", written):
+    for key, place, batch, writer in _first(changes.where(is_other), "batch_id", written):
         yield (
-            f"version {batch + 1} of {path}/state/0/{place} has changes of micro-batch {found} "
+            f"version {batch + 1} of {path}/state/0/{place} has changes of micro-batch {writer} "
             f"instead of {batch}, at the row of {tuple(key)}"
         )
 

@@ -115,10 +115,10 @@ def _requests(spark: SparkSession, folder: str, spec: AnySpec) -> DataFrame | No
 
 
 def _write(spark: SparkSession, folder: str, spec: AnySpec, rows: Iterable[pa.RecordBatch]) -> None:
-    names, found = list(spec.keys), [*rows]
+    names, batches = list(spec.keys), [*rows]
 
     def keys(_: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in found:
+        for batch in batches:
             yield pa.RecordBatch.from_arrays(batch.columns, names=names)
 
     written = spark.range(0, 1, numPartitions=1).mapInArrow(keys, _schema(spec))

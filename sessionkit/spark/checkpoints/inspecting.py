@@ -138,10 +138,10 @@ def sessions_of_key(
     path: str, spec: AnySpec, key: Sequence[str], *, spark: SparkSession
 ) -> Iterator[str]:
     progress = progress_of(path, spark)
-    found = key_of_texts(spec, key)
+    wanted = key_of_texts(spec, key)
     yield _line("watermark", _watermark_text(progress))
     if isinstance(spec, SessionSpec):
-        sessions = open_sessions(path, spec, key=found, spark=spark)
+        sessions = open_sessions(path, spec, key=wanted, spark=spark)
         for session in sorted(sessions, key=attrgetter("start")):
             yield _line("session", session.id)
             yield _line("  events", f"{session.events:,} from {_instant(session.start)}")
@@ -150,7 +150,7 @@ def sessions_of_key(
         if not sessions:
             yield "no session of this key is open"
         return
-    keys: list[Any] = stored_keys(path, spec, key=found, spark=spark)  # type: ignore[arg-type]
+    keys: list[Any] = stored_keys(path, spec, key=wanted, spark=spark)  # type: ignore[arg-type]
     for stored in keys:
         yield _line("state", repr(stored.state))
         for name, timer in stored.timers.items():

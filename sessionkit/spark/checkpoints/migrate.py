@@ -125,7 +125,7 @@ def _nothing_finished(checkpoint: str, spec: AnySpec, spark: SparkSession) -> Se
 def _seed_before(files: Iterable[Iterable[str]], spark: SparkSession) -> Seed | None:
     """Return the seed with which a query that has read these files began, if with one."""
     parted = (path.rpartition(f"/{ROWS}/") for paths in files for path in paths)
-    for place in sorted({place for place, found, _ in parted if found}):
+    for place in sorted({place for place, is_seed, _ in parted if is_seed}):
         if folder_texts(spark, f"{place}/{ABOUT}"):
             return read_seed(place, spark=spark)
     return None

@@ -82,11 +82,11 @@ def with_clear_errors(path: str, spark: SparkSession) -> Iterator[None]:
         raise
     except Exception as error:
         text = str(error)
-        found = _named(text, path)
-        if isinstance(found, StateCorruptedError):
-            found = _other_format(path, spark) or found
-        if found is not None:
-            raise found from None
+        clear = _named(text, path)
+        if isinstance(clear, StateCorruptedError):
+            clear = _other_format(path, spark) or clear
+        if clear is not None:
+            raise clear from None
         if NO_SCHEMA in text and has_state_files(path, spark):
             schema = f"the schema below {path}/state/0/0/_metadata can't be read"
             raise damaged_state(schema) from error
@@ -193,12 +193,12 @@ def _feed(spark: SparkSession, first: int, last: int | None) -> DataFrameReader:
 def stored_changes(path: str, spark: SparkSession) -> dict[str, set[int]]:
     """Return for each partition the versions to which it has files of changes."""
     files = spark.read.format("binaryFile").load(f"{path}/state/0/*/*").select("path")
-    found: dict[str, set[int]] = {}
+    versions: dict[str, set[int]] = {}
     for (file,) in files.collect():
         *_, place, name = file.split("/")
         version = CHANGES.match(name)
-        found.setdefault(place, set()).update([int(version[1])] if version else [])
-    return found
+        versions.setdefault(place, set()).update([int(version[1])] if version else [])
+    return versions
 
 
 def _rows_of_groups(reader: DataFrameReader, path: str) -> DataFrame:
@@ -254,10 +254,10 @@ def check_stored_rules(path: str, spec: AnySpec, spark: SparkSession) -> AnySpec
     heads = [(peek_identity(bytes(head)), *written_ms) for head, *written_ms in _heads(path, spark)]
     spec = with_buckets(spec, heads[0][0]["bucket_count"]) if heads else spec
     logic, what = logic_of(spec), f"the checkpoint {path}"
-    found = [(compared(logic, one), first_ms, last_ms) for one, first_ms, last_ms in heads]
-    for one, _, _ in found:
+    comparisons = [(compared(logic, one), first_ms, last_ms) for one, first_ms, last_ms in heads]
+    for one, _, _ in comparisons:
         one.check(what)
-    check_events_order(found, what)
+    check_events_order(comparisons, what)
     return spec
 
 
@@ -277,8 +277,8 @@ def _head(payload: Column) -> Column:
     """Return a payload up to its identity, without the bytes that differ from group to group."""
     is_known = F.conv(F.hex(payload.substr(5, 2)), 16, 10).cast("int") == FORMAT_VERSION
     length = F.conv(F.hex(payload.substr(HEADER_BYTES + 1, LENGTH_BYTES)), 16, 10).cast("bigint")
-    known = F.least(length + LENGTH_BYTES, F.lit(HEAD_BYTES)).cast("int")
-    identity = payload.substr(F.lit(HEADER_BYTES + 1), known)
+    size = F.least(length + LENGTH_BYTES, F.lit(HEAD_BYTES)).cast("int")
+    identity = payload.substr(F.lit(HEADER_BYTES + 1), size)
     zeros = F.lit(bytearray(HEADER_BYTES - ORIGIN_BYTES))
-    found = F.concat(payload.substr(1, ORIGIN_BYTES), zeros, identity)
-    return F.coalesce(F.when(is_known, found), payload.substr(1, HEADER_BYTES))
+    head = F.concat(payload.substr(1, ORIGIN_BYTES), zeros, identity)
+    return F.coalesce(F.when(is_known, head), payload.substr(1, HEADER_BYTES))

@@ -79,7 +79,7 @@ def _refuse(problems: Sequence[tuple[str, str]]) -> None:
         return
     if len(problems) == 1:
         raise SchemaError(with_hint(*problems[0]))
-    lines = [f"{found} ({hint})" for found, hint in problems]
+    lines = [f"{problem} ({hint})" for problem, hint in problems]
     title = f"{len(problems)} columns don't fit the spec:"
     hint = "fix each one as its brackets say"
     raise SchemaError(with_hint("\n  ".join([title, *lines]), hint))

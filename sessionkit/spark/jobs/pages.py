@@ -170,8 +170,8 @@ class _BucketState:
         return bool(self.pages.exists())
 
     def page(self, start: int) -> bytes | None:
-        found = self.pages.getValue((start,))
-        return None if found is None else bytes(found[0])
+        row = self.pages.getValue((start,))
+        return None if row is None else bytes(row[0])
 
     def put_page(self, start: int, payload: bytes) -> None:
         self.pages.updateValue((start,), (payload,))

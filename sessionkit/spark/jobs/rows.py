@@ -138,13 +138,13 @@ def _is_instant(field: Field) -> bool:
 
 
 def _as_users_see_it(field: Field) -> Column:
-    found = column(field.name)
+    shown = column(field.name)
     if _is_instant(field):
-        found = F.timestamp_micros(found)
+        shown = F.timestamp_micros(shown)
     elif isinstance(field.type, FloatType):
         # Spark has read each NaN as a null.
-        found = F.when(found.isNull(), math.nan).otherwise(found)
-    return found.alias(field.name)
+        shown = F.when(shown.isNull(), math.nan).otherwise(shown)
+    return shown.alias(field.name)
 
 
 def counted_rows(rows: DataFrame, observation: Observation | None) -> DataFrame:

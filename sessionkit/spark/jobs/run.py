@@ -124,14 +124,14 @@ def _check_streams(events: DataFrame, spec: AnySpec, options: RunOptions) -> Non
 
 
 def _stream(events: DataFrame, worker: Worker, options: RunOptions) -> DataFrame:
-    spec, others = worker.logic.spec, []
+    spec, more_rows = worker.logic.spec, []
     if options.seed is not None:
-        others.append(read_seed_rows(options.seed.path, spec, events.sparkSession))
+        more_rows.append(read_seed_rows(options.seed.path, spec, events.sparkSession))
     if options.clock is not None:
-        others.append(options.clock.toDF(WATERMARK_COLUMN).dropna())
+        more_rows.append(options.clock.toDF(WATERMARK_COLUMN).dropna())
     if options.erase is not None:
-        others.append(packed_erasures(options.erase, spec))
-    rows = _in_buckets(events, spec, spec.storage.buckets, others)
+        more_rows.append(packed_erasures(options.erase, spec))
+    rows = _in_buckets(events, spec, spec.storage.buckets, more_rows)
     if spec.storage.layout == "pages":
         return in_pages(rows, worker)
 

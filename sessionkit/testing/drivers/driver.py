@@ -332,8 +332,8 @@ class Driver(Generic[Spec, Event, Row, Result]):
         """Return the result rows since the last call, sorted by key, and by start for sessions."""
         if self._waiting and not self._left.batch_id:
             watch.warn("no rows: no micro-batch has run yet", "call run_batch() first")
-        taken, self._rows = self._rows, []
-        return sorted(taken, key=row_order)
+        rows, self._rows = self._rows, []
+        return sorted(rows, key=row_order)
 
     def take_results(self) -> list[Result]:
         """Return what the functions returned since the last call, in the order of `take_rows`."""

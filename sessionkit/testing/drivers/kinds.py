@@ -63,8 +63,8 @@ class SessionDriver(Driver[SessionSpec[E, S, R], E, SessionRow[R], R], Generic[E
         There are some only under `with_events=True`; `sessionize_all` returns them as rows of kind
         `event`.
         """
-        taken, self._events = self._events, []
-        return sorted(taken, key=attrgetter("key", "session_start", "number"))
+        events, self._events = self._events, []
+        return sorted(events, key=attrgetter("key", "session_start", "number"))
 
     def open_sessions(self) -> list[OpenSession[S]]:
         """
@@ -72,12 +72,12 @@ class SessionDriver(Driver[SessionSpec[E, S, R], E, SessionRow[R], R], Generic[E
 
         Under `order="event_time"` the buffered events are folded in for this view.
         """
-        found = [
+        sessions = [
             session
             for memory in memories_of(self.spec, self._left)
             for session in open_sessions_of(self.spec, memory)
         ]
-        return OpenSessions(sorted(found, key=lambda session: (session.key, session.start)))
+        return OpenSessions(sorted(sessions, key=lambda session: (session.key, session.start)))
 
 
 @explained()
@@ -120,9 +120,9 @@ class StatefulDriver(Driver[StatefulSpec[E, S, R], E, KeyRow[R], R], Generic[E, 
 
     def stored_keys(self) -> list[StoredKey[S]]:
         """Return the keys that have a state or a timer, sorted."""
-        found = [
+        keys = [
             key
             for memory in memories_of(self.spec, self._left)
             for key in stored_keys_of(self.spec, memory)
         ]
-        return sorted(found, key=lambda stored: tuple(stored.key))
+        return sorted(keys, key=lambda stored: tuple(stored.key))

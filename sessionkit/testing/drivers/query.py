@@ -140,8 +140,8 @@ class Clocks:
 
 def on_clock(instant: datetime | None, name: str) -> datetime | None:
     """Return a time that a clock of Spark can show, or None."""
-    found = aware(instant, name)
-    if found is not None and not 0 <= micros_of(found) <= LAST_INSTANT_US:
+    in_utc = aware(instant, name)
+    if in_utc is not None and not 0 <= micros_of(in_utc) <= LAST_INSTANT_US:
         text = f"`{name}` must be from 1970 to 9999 in UTC, found {instant!r}"
         raise DriverError(with_hint(text, "Spark's clocks start at 1970-01-01"))
     return instant
@@ -323,8 +323,8 @@ def after_batch(
     """Return what a query begins with after a batch over history, and the output of the batch."""
     check_until(spec, until)
     name = spec.event_time or ""
-    taken = [dict(row) for row in history if row.get(name) is None or row[name] < until]
-    rows = rows_of([input_frame(spec, taken)] if taken else [])
+    of_batch = [dict(row) for row in history if row.get(name) is None or row[name] < until]
+    rows = rows_of([input_frame(spec, of_batch)] if of_batch else [])
     worker, now_us = worker_of(spec, with_rejected=True), clocks.processing_ms * MILLISECOND_US
     portions = [*worker.until(rows, now_us, end_us(until))]
     frames, memory = [packed_frame(output) for output, _ in portions], portions[-1][1]

@@ -204,9 +204,9 @@ class Output(NamedTuple):
 def read_output(spec: AnySpec, frames: Iterable[pd.DataFrame]) -> Output:
     """Return the frames of a worker as typed objects, and the sum of their counts."""
     frames = list(frames)
-    found = [numbers for frame in frames for numbers in frame[COUNTS_COLUMN].dropna()]
+    of_groups = [numbers for frame in frames for numbers in frame[COUNTS_COLUMN].dropna()]
     # Of two groups with [1, 5, ..] and [2, 0, ..]: [3, 5, ..]; the stats after them don't count.
-    sums: dict[str, Any] = dict(zip(COUNTED, map(sum, zip(*found, strict=False)), strict=False))
+    sums: dict[str, Any] = dict(zip(COUNTED, map(sum, zip(*of_groups, strict=False)), strict=False))
     counts = Counts(**sums)
     output = Output([], [], counts, [])
     keys = key_class(tuple(spec.keys))

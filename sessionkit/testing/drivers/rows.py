@@ -100,14 +100,14 @@ def read_row(spec: AnySpec, row: Mapping[str, Any]) -> Row:
     if unknown and missing:
         found = f"the spec reads no column `{unknown[0]}`, and the row has no `{missing[0]}`"
         raise DriverError(with_hint(found, f"it reads {', '.join(sorted(read))}"))
-    taken = {
+    read_values = {
         name: None if value is pd.NaT else value for name, value in row.items() if name in read
     }
     if spec.event_time is not None:
-        aware(taken.get(spec.event_time), spec.event_time)
+        aware(read_values.get(spec.event_time), spec.event_time)
     for column in spec.wire_columns:
-        _wire_value(column, taken)
-    return taken
+        _wire_value(column, read_values)
+    return read_values
 
 
 def aware(instant: object, name: str) -> datetime | None:

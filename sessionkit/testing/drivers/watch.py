@@ -99,15 +99,15 @@ class Watch:
         def watched(key: Any, given: Any, state: KeyState[Any], times: KeyTimes) -> Any:
             clocks = WatchedTimes(*attrs.astuple(times, recurse=False))
             self.timers |= clocks.names
-            found = function(key, given, state, clocks)
+            returned = function(key, given, state, clocks)
             # What a generator does is part of the call.
-            if isinstance(found, Generator):
-                found = yielded(found, role)
-            elif isinstance(found, Iterator):
-                found = list(found)
+            if isinstance(returned, Generator):
+                returned = yielded(returned, role)
+            elif isinstance(returned, Iterator):
+                returned = list(returned)
             self.timers |= clocks.names
             self.missed += clocks.missed
-            return found
+            return returned
 
         # Errors name the function.
         watched.__module__ = function.__module__

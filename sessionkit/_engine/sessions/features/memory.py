@@ -196,10 +196,10 @@ class KeyMemory(Feature):
         given, sessions = emission.given, emission.sessions
         numbered = numbers_in(sessions, NUMBER) > 0
         waiting = sessions.filter(pa.array(numbered & ~emission.gives_row))
-        known = concat([_of_keys(emission.memories), waiting])
-        keys, of_known = key_numbers(key_columns(given), key_columns(known))
-        latest = _latest(known, of_known, np.flatnonzero(of_known >= 0))
-        before = known.take(pa.array(latest))
+        remembered = concat([_of_keys(emission.memories), waiting])
+        keys, of_known = key_numbers(key_columns(given), key_columns(remembered))
+        latest = _latest(remembered, of_known, np.flatnonzero(of_known >= 0))
+        before = remembered.take(pa.array(latest))
         salts = np.concatenate([numbers_in(before, "memory.behind"), numbers_in(given, SALT.name)])
         closes = np.concatenate([micros(before["memory.closes"]), micros(given[self.closes])])
         history = KeyHistory.of(
