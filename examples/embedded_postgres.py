@@ -125,7 +125,7 @@ def _programs(home: Path) -> Path:
     installed = max(Path(package.origin).parent.glob("pginstall*"))
     if os.geteuid() != 0:
         return installed / "bin"
-    # The programs look for their libraries in a folder beside the package.
+    # The programs look for their libraries in a folder next to the package.
     libraries = installed.parent.with_name(f"{installed.parent.name}.libs")
     if libraries.exists():
         shutil.copytree(libraries, home / libraries.name)

@@ -1,7 +1,7 @@
 """
 What every aggregate is: a description, and how NumPy and Arrow compute it.
 
-Each kind is a subclass of `Kind` in one of the modules beside this one, together with the function
+Each kind is a subclass of `Kind` in one of the modules next to this one, together with the function
 of `sessionkit.aggregates` that makes it.
 """
 

@@ -60,7 +60,7 @@ class Memory(Generic[S_contra]):
         time_to_live: How long after a session a key is remembered, in event time. A session that
             begins later is the first again.
         first: New columns, and the fields of the result whose first value each holds: of the
-            earliest session that has one, up to this one. A null is no value.
+            earliest session that has one, up to this one. A null isn't a value.
         last: New columns, and the fields whose last value each holds: this session's own if it has
             one, otherwise that of the latest session that has. The last source that isn't direct,
             say, where the field is null in a direct session.

@@ -34,7 +34,7 @@ CLOCKS: Final[dict[str, Clock]] = {"event": "event_time", "processing": "process
 
 
 def copied(value: Mapping[str, Any]) -> Mapping[str, Any]:
-    given: object = value  # as users pass it; what is no dict is refused by `columns`
+    given: object = value  # as users pass it; anything but a dict is refused by `columns`
     return dict(value) if isinstance(given, Mapping) else value
 
 
@@ -141,9 +141,9 @@ class Every:
     last row.
 
     Attributes:
-        duration: Once its clock has moved on by so long since the session began, or gave a row.
-        events: Once the session has taken so many events since then, those of sessions that became
-            part of it included.
+        duration: Once its clock has advanced by this much since the session began or gave a row.
+        events: Once the session has taken this many events since then, including those of sessions
+            that became part of it.
         clock: That of `duration`: `"event_time"`, so the watermark, or `"processing_time"`.
 
     Raises:

@@ -18,9 +18,9 @@ A payload is a header that identifies it, then Arrow IPC streams:
 All numbers are big-endian. Nothing is pickled. Bytes that fail a check are an error, never a
 guess.
 
-Rows of a partition also tell on each other. In a micro-batch Spark calls every group whose timer is
-below the watermark, and each call writes the row anew. So where one row was written at a watermark,
-no other one of its partition still waits for a timer below that.
+Rows of a partition also show damage in each other. In a micro-batch Spark calls every group whose
+timer is below the watermark, and each call writes the row anew. So where one row was written at a
+watermark, no other one of its partition still waits for a timer below that.
 """
 
 import json
