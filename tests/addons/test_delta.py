@@ -1,49 +1,17 @@
 """The sink Delta, on real tables: each row once, whatever runs again."""
 
 import shutil
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import attrs
-import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from sessionkit import Inputs, SessionSpec, Storage
 from sessionkit.addons.delta import Delta, check_delta
 from sessionkit.errors import SpecError, UnsupportedError
 from sessionkit.spark import start_query
+from tests.support.lakes import SPEC, events
 from tests.support.streams import FileStream
-
-START = datetime(2026, 3, 8, 6, 50, tzinfo=UTC)
-
-
-@attrs.frozen
-class Reading:
-    value: int
-
-
-@attrs.define
-class Readings:
-    values: list[int] = attrs.field(factory=list)
-
-    def update(self, reading: Reading) -> None:
-        self.values = sorted([*self.values, reading.value])
-
-    def merge(self, other: "Readings") -> None:
-        self.values = sorted([*self.values, *other.values])
-
-
-SPEC = SessionSpec.of(
-    Readings,
-    keys={"key": str},
-    event_time="at",
-    gap="10 minutes",
-    watermark_delay="0 seconds",
-    storage=Storage(bucket_count=2),
-    inputs=Inputs(passthrough={"line": int}),
-)
 
 
 @pytest.fixture
@@ -54,19 +22,6 @@ def delta(spark: SparkSession) -> SparkSession:
     except UnsupportedError as error:
         pytest.skip(f"not run: {error.args[0].splitlines()[0]}")
     return spark
-
-
-def events(*rows: tuple[str | None, int, int]) -> pa.Table:
-    keys, minutes, values = zip(*rows, strict=True)
-    at = [START + timedelta(minutes=minute) for minute in minutes]
-    return pa.table(
-        {
-            "key": pa.array(keys, pa.string()),
-            "at": pa.array(at, pa.timestamp("us", "UTC")),
-            "value": pa.array(values, pa.int64()),
-            "line": pa.array([value * 100 for value in values], pa.int64()),
-        }
-    )
 
 
 def found(spark: SparkSession, table: Path | str, *columns: str) -> list[Any]:

@@ -1,78 +1,30 @@
 """Rows that take their places in a table of Delta or Iceberg, each once, whatever runs again."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
-import attrs
-import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from sessionkit import Inputs, SessionSpec, Storage
 from sessionkit.addons.merging import check_types
 from sessionkit.errors import SinkError, SpecError
 from sessionkit.spark import Routes, start_query
 from sessionkit.spark.sinks import Batch, BatchWriter, Rows
-from tests.support.lakes import NAMES, Lake, lake_of, rows_in
+from tests.support.lakes import NAMES, SPEC, Lake, events, lake_of, minute, rows_in
 from tests.support.streams import FileStream
 
-START = datetime(2026, 3, 8, 6, 50, tzinfo=UTC)
 SESSIONS = "session_id string, session_start timestamp, session_end timestamp"
 REVISED = "session_id string, n int, revision long, supersedes array<string>"
-
-
-@attrs.frozen
-class Reading:
-    value: int
-
-
-@attrs.define
-class Readings:
-    values: list[int] = attrs.field(factory=list)
-
-    def update(self, reading: Reading) -> None:
-        self.values = sorted([*self.values, reading.value])
-
-    def merge(self, other: "Readings") -> None:
-        self.values = sorted([*self.values, *other.values])
-
-
-SPEC = SessionSpec.of(
-    Readings,
-    keys={"key": str},
-    event_time="at",
-    gap="10 minutes",
-    watermark_delay="0 seconds",
-    storage=Storage(bucket_count=2),
-    inputs=Inputs(passthrough={"line": int}),
-)
 
 
 @pytest.fixture(params=NAMES)
 def lake(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Iterator[Lake]:
     """Give a place for tables."""
     yield from lake_of(request.param, spark, tmp_path)
-
-
-def minute(number: int) -> datetime:
-    return START + timedelta(minutes=number)
-
-
-def events(*rows: tuple[str | None, int, int]) -> pa.Table:
-    keys, minutes, values = zip(*rows, strict=True)
-    return pa.table(
-        {
-            "key": pa.array(keys, pa.string()),
-            "at": pa.array([*map(minute, minutes)], pa.timestamp("us", "UTC")),
-            "value": pa.array(values, pa.int64()),
-            "line": pa.array([value * 100 for value in values], pa.int64()),
-        }
-    )
 
 
 def writer_of(lake: Lake, table: str, schema: str, key: Any = None, mode: Any = "append") -> Any:

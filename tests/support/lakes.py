@@ -1,20 +1,67 @@
 """Tables of Delta and of Iceberg, as the tests of what both share see them."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol
 from uuid import uuid4
 
 import attrs
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from sessionkit import Inputs, SessionSpec, Storage
 from sessionkit.addons.delta import Delta, check_delta
 from sessionkit.addons.iceberg import Iceberg, check_catalog
 from sessionkit.errors import UnsupportedError
 
 NAMES = ("delta", "folders", "database")
 """Delta, and the catalogs of Iceberg."""
+START = datetime(2026, 3, 8, 6, 50, tzinfo=UTC)
+
+
+@attrs.frozen
+class Reading:
+    value: int
+
+
+@attrs.define
+class Readings:
+    values: list[int] = attrs.field(factory=list)
+
+    def update(self, reading: Reading) -> None:
+        self.values = sorted([*self.values, reading.value])
+
+    def merge(self, other: "Readings") -> None:
+        self.values = sorted([*self.values, *other.values])
+
+
+SPEC = SessionSpec.of(
+    Readings,
+    keys={"key": str},
+    event_time="at",
+    gap="10 minutes",
+    watermark_delay="0 seconds",
+    storage=Storage(bucket_count=2),
+    inputs=Inputs(passthrough={"line": int}),
+)
+
+
+def minute(number: int) -> datetime:
+    return START + timedelta(minutes=number)
+
+
+def events(*rows: tuple[str | None, int, int]) -> pa.Table:
+    keys, minutes, values = zip(*rows, strict=True)
+    return pa.table(
+        {
+            "key": pa.array(keys, pa.string()),
+            "at": pa.array([*map(minute, minutes)], pa.timestamp("us", "UTC")),
+            "value": pa.array(values, pa.int64()),
+            "line": pa.array([value * 100 for value in values], pa.int64()),
+        }
+    )
 
 
 class Lake(Protocol):
@@ -85,7 +132,8 @@ def lake_of(name: str, spark: SparkSession, folder: Path) -> Iterator[Lake]:
 
 def rows_in(lake: Lake, table: str, *columns: str) -> list[Any]:
     # A catalog of Iceberg remembers tables for a while, and each query has one of its own.
-    lake.spark.catalog.refreshTable(lake.name(table))
+    if isinstance(lake, IcebergSchema):
+        lake.spark.catalog.refreshTable(lake.name(table))
     return sorted(
         tuple(row) for row in lake.spark.table(lake.name(table)).select(*columns).collect()
     )
