@@ -13,7 +13,7 @@ from importlib import import_module
 from importlib.resources import files
 from typing import Any
 
-from sessionkit.errors import SessionkitError, printable, with_hint
+from sessionkit.errors import SessionkitError, printable
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -90,7 +90,7 @@ def _spec(text: str) -> Any:
         spec = getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         found = f"there is no spec `{text}`: {error}"
-        raise SessionkitError(with_hint(found, "write --spec module:name")) from error
+        raise SessionkitError(found, "write --spec module:name") from error
     import_module("sessionkit.spec.base").check_kind(spec, argument="--spec")
     return spec
 

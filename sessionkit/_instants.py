@@ -10,7 +10,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeAlias
 
-from sessionkit.errors import SpecError, with_hint
+from sessionkit.errors import SpecError
 
 Duration: TypeAlias = timedelta | str
 """A length of time, such as `timedelta(minutes=30)`, `"30 minutes"` or `"1h30m"`."""
@@ -80,16 +80,16 @@ def duration_of(value: object, name: str, *, zero_allowed: bool = False) -> time
         micros = span_us(value)
         if value % MICROSECOND:
             found = f"`{name}` must be whole microseconds, found {value!r}"
-            raise SpecError(with_hint(found, "round it; Spark counts time in microseconds"))
+            raise SpecError(found, "round it; Spark counts time in microseconds")
     elif isinstance(value, str):
         micros = _read(value, name)
     else:
         found = f"`{name}` must be a timedelta or text, found {value!r} ({type(value).__name__})"
         why = "a number has no unit; " if isinstance(value, int | float) else ""
-        raise SpecError(with_hint(found, f"{why}{SPELLING}, or pass timedelta(minutes=30)"))
+        raise SpecError(found, f"{why}{SPELLING}, or pass timedelta(minutes=30)")
     if micros < 0 or (micros == 0 and not zero_allowed):
         found = f"`{name}` must be {'zero or ' if zero_allowed else ''}longer than zero"
-        raise SpecError(with_hint(f"{found}, found {value!r}", SPELLING))
+        raise SpecError(f"{found}, found {value!r}", SPELLING)
     if micros > LONGEST_US:
         raise _too_long(value, name)
     return timedelta(microseconds=micros)
@@ -127,18 +127,18 @@ def _amount(number: str, unit: str, text: str, name: str) -> int:
     whole, _, fraction = number.partition(".")
     if fraction and unit != "second":
         found = f"`{name}` may have a fraction of a second only, found {text!r}"
-        raise SpecError(with_hint(found, "use the next smaller unit, in whole numbers"))
+        raise SpecError(found, "use the next smaller unit, in whole numbers")
     if len(whole) > MOST_DIGITS:  # Python reads no more than some thousand
         raise _too_long(text, name)
     if len(fraction) > FRACTION_DIGITS:
         found = f"`{name}` must be whole microseconds, found {text!r}"
-        raise SpecError(with_hint(found, "Spark counts time in microseconds: round it"))
+        raise SpecError(found, "Spark counts time in microseconds: round it")
     return int(whole) * span_us(UNITS[unit]) + int(fraction.ljust(FRACTION_DIGITS, "0"))
 
 
 def _too_long(value: object, name: str) -> SpecError:
     found = f"`{name}` must be at most a hundred years, found {value!r}"
-    return SpecError(with_hint(found, "pass a shorter duration"))
+    return SpecError(found, "pass a shorter duration")
 
 
 def _unit(word: str, text: str, name: str) -> str:
@@ -147,9 +147,9 @@ def _unit(word: str, text: str, name: str) -> str:
         return unit
     if unit in {"month", "mon", "year", "y", "quarter"}:
         found = f"`{name}` must have a fixed length, found {text!r}: months and years have none"
-        raise SpecError(with_hint(found, "count in days, such as '30 days'"))
+        raise SpecError(found, "count in days, such as '30 days'")
     raise _unreadable(text, name)
 
 
 def _unreadable(text: str, name: str) -> SpecError:
-    return SpecError(with_hint(f"`{name}` isn't a duration: {text!r}", SPELLING))
+    return SpecError(f"`{name}` isn't a duration: {text!r}", SPELLING)

@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
 from typing import Any
 
-from sessionkit.errors import UnsupportedError, with_hint
+from sessionkit.errors import UnsupportedError
 
 PROJECT = "sessionkit-spark"
 ANOTHER = "sessionkit"
@@ -54,7 +54,7 @@ def check_extra(
     """Check that a library is there, which one of the extras brings."""
     if find_spec(module) is None:
         found = f"{what} needs {module.replace('_', '-')}, which isn't installed"
-        raise UnsupportedError(with_hint(found, f'pip install "{PROJECT}[{extra}]", {where}'))
+        raise UnsupportedError(found, f'pip install "{PROJECT}[{extra}]", {where}')
 
 
 def warn_of_another() -> None:

@@ -17,7 +17,7 @@ import attrs
 
 from sessionkit._instants import Duration, duration_of
 from sessionkit._package import check_extra
-from sessionkit.errors import SpecError, with_hint
+from sessionkit.errors import SpecError
 
 __all__ = ["Duration", "check_extra", "duration_of", "explained", "explains", "quoted"]
 
@@ -85,9 +85,7 @@ def _misfit(
     kinds = {one.kind for one in signature.parameters.values()}
     if inspect.Parameter.VAR_KEYWORD not in kinds:
         for name in [name for name in named if name not in parameters]:
-            return SpecError(
-                with_hint(f"{called} has no argument `{name}`", _meant(name, parameters))
-            )
+            return SpecError(f"{called} has no argument `{name}`", _meant(name, parameters))
     if len(values) > len(places) and inspect.Parameter.VAR_POSITIONAL not in kinds:
         own = [f"`{name}`" for name in places if name != "self"]
         unnamed = [name for name in parameters if name not in {*places, *named}]
@@ -95,17 +93,17 @@ def _misfit(
         found = f"{called} takes {'only ' if own else 'nothing'}{', '.join(own)} without a name"
         hint = f"name the others, such as {', '.join(f'{name}=...' for name in unnamed)}"
         count = len(values) - len(places) + len(own)
-        return SpecError(with_hint(f"{found}, found {count} values", hint))
+        return SpecError(f"{found}, found {count} values", hint)
     given = {*named, *places[: len(values)]}
     missing = [
         name for name, one in parameters.items() if one.default is one.empty and name not in given
     ]
     if not missing:
         twice = next(name for name in places if name in named)
-        return SpecError(with_hint(f"{called} is given `{twice}` twice", "leave one of them out"))
+        return SpecError(f"{called} is given `{twice}` twice", "leave one of them out")
     found = f"{called} needs {', '.join(f'`{name}`' for name in missing)}"
     added = ", ".join(examples.get(name, f"{name}=...") for name in missing)
-    return SpecError(with_hint(found, f"add {added}"))
+    return SpecError(found, f"add {added}")
 
 
 def _meant(name: str, known: Mapping[str, inspect.Parameter]) -> str:
@@ -146,7 +144,7 @@ def choice(_: Any, attribute: "attrs.Attribute[Any]", value: object) -> None:
         found = (
             f"`{attribute.name}` must be one of {', '.join(map(repr, options))}, found {value!r}"
         )
-        raise SpecError(with_hint(found, f"the default is {attribute.default!r}"))
+        raise SpecError(found, f"the default is {attribute.default!r}")
 
 
 def group(_: Any, attribute: "attrs.Attribute[Any]", value: object) -> None:
@@ -154,7 +152,7 @@ def group(_: Any, attribute: "attrs.Attribute[Any]", value: object) -> None:
     cls = type(attribute.default)
     if not isinstance(value, cls):
         found = f"`{attribute.name}` must be a {cls.__name__}, found {value!r}"
-        raise SpecError(with_hint(found, f"write {attribute.name}={cls.__name__}(...)"))
+        raise SpecError(found, f"write {attribute.name}={cls.__name__}(...)")
 
 
 def at_least_one(_: Any, attribute: "attrs.Attribute[Any]", value: object) -> None:
@@ -164,13 +162,13 @@ def at_least_one(_: Any, attribute: "attrs.Attribute[Any]", value: object) -> No
         found = f"`{attribute.name}` must be a whole number from 1, found {value!r}"
         default = attribute.default if type(attribute.default) in (int, type(None)) else 1
         hint = "leave it out" if default is None else f"leave it out for the default, {default}"
-        raise SpecError(with_hint(found, hint))
+        raise SpecError(found, hint)
 
 
 def column_name(_: Any, attribute: "attrs.Attribute[str]", value: object) -> None:
     if not isinstance(value, str) or not value:
         found = f"`{attribute.name}` must be the name of a column, found {value!r}"
-        raise SpecError(with_hint(found, f'write {attribute.name}="ts"'))
+        raise SpecError(found, f'write {attribute.name}="ts"')
 
 
 def columns(_: Any, attribute: "attrs.Attribute[Any]", value: object) -> None:
@@ -178,17 +176,17 @@ def columns(_: Any, attribute: "attrs.Attribute[Any]", value: object) -> None:
     if not isinstance(value, dict) or not all(isinstance(column, str) for column in value):
         name = attribute.name
         found = f"`{name}` must be a dict of column names and types, found {value!r}"
-        raise SpecError(with_hint(found, f'write {name}={{"user_id": str}}'))
+        raise SpecError(found, f'write {name}={{"user_id": str}}')
 
 
 def check_field(name: object, what: str, hint: str) -> None:
     """Check a name that becomes a field: classes are made by code that is written with it."""
     is_name = isinstance(name, str) and name.isidentifier() and not iskeyword(name)
     if not is_name or name == "self":
-        raise SpecError(with_hint(f"{what}{name!r} can't be the name of a field", hint))
+        raise SpecError(f"{what}{name!r} can't be the name of a field", hint)
 
 
 def flag(_: Any, attribute: "attrs.Attribute[bool]", value: object) -> None:
     if not isinstance(value, bool):
         found = f"`{attribute.name}` must be True or False, found {value!r}"
-        raise SpecError(with_hint(found, f"leave it out for {attribute.default}"))
+        raise SpecError(found, f"leave it out for {attribute.default}")

@@ -45,7 +45,11 @@ __all__ = [
 
 
 class SessionkitError(Exception):
-    """The base class of every error that sessionkit raises."""
+    """The base class of every error that sessionkit raises: what is wrong, and what to change."""
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        """Make one text of both."""
+        super().__init__(message if hint is None else with_hint(message, hint))
 
 
 class SpecError(SessionkitError, ValueError):
@@ -108,7 +112,7 @@ class UserFunctionError(SessionkitError):
     def __init__(self, reason: str, traceback: str | None = None, hint: str | None = None) -> None:
         """Put everything into the message."""
         message = f"{reason}\n\n{traceback}" if traceback else reason
-        super().__init__(with_hint(message, hint) if hint else message)
+        super().__init__(message, hint)
         self.reason, self.traceback = reason, traceback
 
 

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from sessionkit.addons.merging import check_alone, check_fits, check_types, merge
 from sessionkit.addons.tables import Upsert, names_of
 from sessionkit.arguments import explained, quoted
-from sessionkit.errors import SpecError, UnsupportedError, with_hint
+from sessionkit.errors import SpecError, UnsupportedError
 from sessionkit.spark.sinks import Batch, BatchWriter, Ledger, Rows, from_last
 
 __all__ = ["Delta"]
@@ -70,7 +70,7 @@ class Delta:
     def _check_table(self, _: object, value: str | os.PathLike[str]) -> None:
         if not os.fspath(value):
             found = "`table` must be the name or the path of a table, found ''"
-            raise SpecError(with_hint(found, 'write Delta("visits") or Delta("/tables/visits")'))
+            raise SpecError(found, 'write Delta("visits") or Delta("/tables/visits")')
 
     @property
     def is_path(self) -> bool:
@@ -152,7 +152,7 @@ def check_delta(spark: SparkSession) -> None:
     except PySparkException as error:
         if "PARSE_SYNTAX_ERROR" in str(error):
             found = f"the sink Delta needs Delta Lake, and this session of Spark {spark.version} "
-            raise UnsupportedError(with_hint(f"{found}runs without it", _advice(spark))) from None
+            raise UnsupportedError(f"{found}runs without it", _advice(spark)) from None
 
 
 def _advice(spark: SparkSession) -> str:
@@ -197,7 +197,7 @@ class DeltaWriter(BatchWriter):
                 f"and Delta would still leave out micro-batches up to {last}"
             )
             hint = f"write to a copy, {copy}, with sink_since= the first micro-batch it lacks"
-            raise SpecError(with_hint(found, hint))
+            raise SpecError(found, hint)
         return Ledger(
             self.sink.label,
             from_last(last),

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from sessionkit.addons.merging import check_alone, check_fits, check_types, merge
 from sessionkit.addons.tables import Upsert, names_of
 from sessionkit.arguments import explained
-from sessionkit.errors import SpecError, UnsupportedError, with_hint
+from sessionkit.errors import SpecError, UnsupportedError
 from sessionkit.spark.sinks import Batch, BatchWriter, Ledger, Rows, from_last
 
 __all__ = ["Iceberg"]
@@ -67,7 +67,7 @@ class Iceberg:
     def _check_table(self, _: object, value: str) -> None:
         if not value or "/" in str(value):
             found = f"`table` must be the name of a table, found {str(value)!r}"
-            raise SpecError(with_hint(found, 'write Iceberg("lake.shop.visits")'))
+            raise SpecError(found, 'write Iceberg("lake.shop.visits")')
 
     @property
     def label(self) -> str:
@@ -106,7 +106,7 @@ def check_catalog(spark: SparkSession, table: str) -> None:
             f"{CATALOG}lake={OWN}SparkCatalog with its type and warehouse, and name the table "
             "lake.<schema>.<table>"
         )
-    raise UnsupportedError(with_hint(found, hint))
+    raise UnsupportedError(found, hint)
 
 
 @attrs.frozen

@@ -20,7 +20,7 @@ from sessionkit.addons.tables import (
     Upsert,
 )
 from sessionkit.arguments import quoted
-from sessionkit.errors import SpecError, UnsupportedError, with_hint
+from sessionkit.errors import SpecError, UnsupportedError
 
 PREFIX: Final = "_sessionkit_"
 """How the names of columns begin that the sink adds to rows for a moment."""
@@ -164,7 +164,7 @@ def check_alone(spark: SparkSession, checkpoint: str, what: str, scope: str) -> 
             f"Spark {spark.version} both would share the settings that say whose rows they are"
         )
         hint = "start this query from another session, or pass key=() to add rows without a merge"
-        raise UnsupportedError(with_hint(found, hint))
+        raise UnsupportedError(found, hint)
     spark.conf.set(setting, checkpoint)
 
 
@@ -181,11 +181,11 @@ def check_types(schema: T.StructType, sink: str) -> None:
     for field in schema.fields:
         if field.name.lower().startswith(PREFIX):
             found = f"the column `{field.name}` has a name as the sink {sink} gives to its own"
-            raise SpecError(with_hint(found, "rename it"))
+            raise SpecError(found, "rename it")
         if INTERVAL.search(field.dataType.simpleString()):
             found = f"{sink} has no type for `{field.name}`: {field.dataType.simpleString()}"
             hint = 'cast an interval: col(..).cast("string"); of an event, before the spec reads it'
-            raise SpecError(with_hint(found, hint))
+            raise SpecError(found, hint)
 
 
 def check_fits(rows: DataFrame, upsert: Upsert, table: str) -> None:

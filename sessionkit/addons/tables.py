@@ -6,7 +6,7 @@ from typing import Any, Final
 import attrs
 from pyspark.sql import types as T
 
-from sessionkit.errors import SinkError, SpecError, with_hint
+from sessionkit.errors import SinkError, SpecError
 from sessionkit.spark.sinks import Rows
 
 SESSION_COLUMNS: Final = ("session_id", "session_start", "session_end")
@@ -48,16 +48,14 @@ class Upsert:
         missing = [name for name in key if name not in names]
         if missing:
             found = f"`key` of the table {sink.table} names `{missing[0]}`"
-            raise SpecError(with_hint(found, f"name some of {', '.join(names)}"))
+            raise SpecError(found, f"name some of {', '.join(names)}")
         if sink.key is None and rows.of_results and REVISION in names and not key:
             found = f"the rows for the table {sink.table} are revisions of sessions, and lack "
             found += f"`{SESSION_ID}`, by which one replaces another; they have {', '.join(names)}"
-            hint = f"keep `{SESSION_ID}`, or pass key=() to add every row"
-            raise SpecError(with_hint(found, hint))
+            raise SpecError(found, f"keep `{SESSION_ID}`, or pass key=() to add every row")
         if rows.mode != "append" and not key:
             found = f"mode {rows.mode!r} writes a row again to change it, and {sink.table} has "
-            hint = "pass key=(...) with the columns of the groups"
-            raise SpecError(with_hint(f"{found}no key", hint))
+            raise SpecError(f"{found}no key", "pass key=(...) with the columns of the groups")
         are_sure = sink.key is None or {*SESSION_COLUMNS} <= {*names}
         refuses = are_sessions and SESSION_ID in key and rows.mode == "append" and are_sure
         return cls(sink.table, names, key, refuses)
@@ -84,14 +82,14 @@ class Upsert:
         if missing:
             found = f"the table {self.table} has no column `{missing[0]}`; it has "
             hint = "add the column, or leave the table to the sink to make"
-            raise SpecError(with_hint(f"{found}{', '.join(present)}", hint))
+            raise SpecError(f"{found}{', '.join(present)}", hint)
 
     def unfit(self, field: T.StructField, there: str, made: str) -> SpecError:
         """Return the error for a column that can't take values of a field."""
         kind = field.dataType.simpleString()
         found = f"the column `{field.name}` of the table {self.table} is {there}, and the rows "
         hint = f"make it {made}, or leave the table to the sink to make"
-        return SpecError(with_hint(f"{found}have {kind} for it", hint))
+        return SpecError(f"{found}have {kind} for it", hint)
 
     def second_session(self, present: Sequence[object], new: Sequence[object]) -> SinkError:
         """Return the error for a session whose id a row has already: of both, what is `shown`."""
@@ -105,7 +103,7 @@ class Upsert:
             "if another query wrote the first one, empty the table, or write to another one; if "
             "the table or the checkpoint is an older copy, restore both as they were at one time"
         )
-        return SinkError(with_hint(found, hint))
+        return SinkError(found, hint)
 
     def same_key(self, rows: Iterable[Sequence[object]] = ()) -> SinkError:
         """Return the error for two rows of a micro-batch of which neither comes first."""
@@ -115,7 +113,7 @@ class Upsert:
             f"the table {self.table} replaces another" + (f": {both}" if both else "")
         )
         hint = "pass key=(...) with columns that tell them apart, or key=() to add every row"
-        return SinkError(with_hint(found, hint))
+        return SinkError(found, hint)
 
 
 def _named(row: Mapping[str, object]) -> str:

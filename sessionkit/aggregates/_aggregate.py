@@ -16,7 +16,7 @@ import pyarrow as pa
 from sessionkit._arrays import Mask, Numbers, mask_of, numbers_of, whole
 from sessionkit.aggregates._events import Condition, EventRows, check_condition, type_in
 from sessionkit.arguments import check_field
-from sessionkit.errors import SpecError, StateValueError, with_hint
+from sessionkit.errors import SpecError, StateValueError
 from sessionkit.state._codec import codec_of, encode_column
 from sessionkit.state._collections import Field, ListType, OptionalType, inner_type
 from sessionkit.state._fields import attributes_of, fields_of
@@ -85,13 +85,13 @@ class Kind(Aggregate):
             wanted = "a condition" if self.takes_condition else "the name of a field, as text"
             argument = 'pc.field("kind") == "buy"' if self.takes_condition else '"seconds"'
             found = f"`{self.kind}` takes {wanted}, found {self.of!r}"
-            raise SpecError(with_hint(found, f"write {self.kind}({argument})"))
+            raise SpecError(found, f"write {self.kind}({argument})")
         if not isinstance(self.where, Condition | None):
             found = f"`where` takes an expression or the name of a bool field, found {self.where!r}"
-            raise SpecError(with_hint(found, 'write where=pc.field("kind") == "buy"'))
+            raise SpecError(found, 'write where=pc.field("kind") == "buy"')
         if self.at_most is not None and (type(self.at_most) is not int or self.at_most < 1):
             found = f"`at_most` must be a whole number from 1, found {self.at_most!r}"
-            raise SpecError(with_hint(found, "leave it out for the default"))
+            raise SpecError(found, "leave it out for the default")
         self.check()
 
     def check(self) -> None:
@@ -148,7 +148,7 @@ class Kind(Aggregate):
         """Check the type of the field; `found` begins the error."""
         if kind.facts is None:
             hint = "use a field of a plain type, such as a column that Spark computes from it"
-            raise SpecError(with_hint(f"{found} a collection or a class", hint))
+            raise SpecError(f"{found} a collection or a class", hint)
 
     def check_values(self, event: type[Any], bound: "BoundAggregate", *values: Any) -> None:
         """Check that the field may have the values of an argument."""
@@ -159,8 +159,7 @@ class Kind(Aggregate):
                 found = (
                     f"`{bound.name}`: `{self.kind}` is of `{event.__name__}.{self.of}`, which is"
                 )
-                hint = "write values of its type"
-                raise SpecError(with_hint(f"{found} never {value!r}", hint)) from error
+                raise SpecError(f"{found} never {value!r}", "write values of its type") from error
 
     def annotation(self, bound: "BoundAggregate") -> Any:
         """Return the annotation of the field of the result."""
@@ -303,14 +302,14 @@ def bound_aggregates(event: type[Any], aggregates: object) -> tuple[BoundAggrega
     check_event_class(event)
     if not (isinstance(aggregates, Mapping) and aggregates):
         found = f"`aggregates` must be a dict of names and aggregates, found {aggregates!r}"
-        raise SpecError(with_hint(found, 'write {"pages": agg.count()}'))
+        raise SpecError(found, 'write {"pages": agg.count()}')
     for name, aggregate in aggregates.items():
         check_field(
             name, "`aggregates`: ", "use letters, digits and underscores, and no word of Python's"
         )
         if not isinstance(aggregate, Kind):
             found = f"`aggregates`: `{name}` must be an aggregate, found {aggregate!r}"
-            raise SpecError(with_hint(found, f'write {{"{name}": agg.count()}}'))
+            raise SpecError(found, f'write {{"{name}": agg.count()}}')
     return tuple(aggregate.bind(event, name) for name, aggregate in aggregates.items())
 
 
@@ -322,11 +321,11 @@ def check_event_class(event: type[Any]) -> None:
         for what in ("validator", "converter"):
             if getattr(field, what) is not None:
                 found = f"`{event.__name__}.{field.name}` has a {what}, and without functions no"
-                raise SpecError(with_hint(f"{found} event is built to run it", hint))
+                raise SpecError(f"{found} event is built to run it", hint)
     for hook in ("__attrs_pre_init__", "__attrs_post_init__", "__post_init__"):
         if hasattr(event, hook):
             found = f"{event.__name__} has `{hook}`, and without functions no event"
-            raise SpecError(with_hint(f"{found} is built to run it", hint))
+            raise SpecError(f"{found} is built to run it", hint)
 
 
 @lru_cache(maxsize=256)
@@ -343,11 +342,11 @@ def check_result(result: type[Any], bound: Sequence[BoundAggregate]) -> None:
     declared = {field.name: field.type for field in fields_of(result).fields}
     if wanted.keys() != declared.keys():
         text = f"{result.__name__} has the fields {', '.join(declared)}; the aggregates are "
-        raise SpecError(with_hint(text + ", ".join(wanted), "give both the same names"))
+        raise SpecError(text + ", ".join(wanted), "give both the same names")
     for one in bound:
         if declared[one.name] not in (wanted[one.name], OptionalType(wanted[one.name])):
             text = f"`{result.__name__}.{one.name}` has another type than `{one.aggregate}`"
             spelled = getattr(one.annotation, "__name__", None)
             if get_args(one.annotation) or spelled is None:
                 spelled = str(one.annotation)
-            raise SpecError(with_hint(text, f"write `{one.name}: {spelled}`"))
+            raise SpecError(text, f"write `{one.name}: {spelled}`")

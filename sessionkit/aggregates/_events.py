@@ -37,7 +37,7 @@ from sessionkit._arrays import (
     places_in,
     whole,
 )
-from sessionkit.errors import SpecError, with_hint
+from sessionkit.errors import SpecError
 from sessionkit.state._codec import codec_of
 from sessionkit.state._types import FieldType
 
@@ -75,7 +75,7 @@ def type_in(event: type[Any], name: str, found: str) -> FieldType:
     if name not in types:
         near = get_close_matches(name, types, n=1)
         hint = f"write `{near[0]}`" if near else f"it has {', '.join(types) or 'none'}"
-        raise SpecError(with_hint(found, hint))
+        raise SpecError(found, hint)
     return types[name]
 
 
@@ -109,15 +109,14 @@ def check_condition(event: type[Any], what: str, condition: Condition) -> None:
         (column,) = evaluated(schema.empty_table(), [condition])
     except (pa.ArrowException, TypeError, ValueError) as error:
         found = f"{found}, which does not fit the fields of {event.__name__}: {error}"
-        hint = "compare a field with a value of its type"
-        raise SpecError(with_hint(found, hint)) from error
+        raise SpecError(found, "compare a field with a value of its type") from error
     if pa.types.is_boolean(column.type):
         return
     if isinstance(condition, str):
         found = f"{found}, and `{event.__name__}.{condition}` is not a bool"
-        raise SpecError(with_hint(found, f'compare it: pc.field("{condition}") == ...'))
+        raise SpecError(found, f'compare it: pc.field("{condition}") == ...')
     found = f"{found}, which is {column.type}, neither true nor false"
-    raise SpecError(with_hint(found, 'compare it, such as pc.field("kind") == "buy"'))
+    raise SpecError(found, 'compare it, such as pc.field("kind") == "buy"')
 
 
 # -- rows ---------------------------------------------------------------------------------------

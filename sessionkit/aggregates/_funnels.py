@@ -32,7 +32,7 @@ from sessionkit._instants import Duration, duration_of, span_us
 from sessionkit.aggregates._aggregate import Aggregate, BoundAggregate, Kind
 from sessionkit.aggregates._events import Condition, EventRows
 from sessionkit.arguments import explains
-from sessionkit.errors import SpecError, with_hint
+from sessionkit.errors import SpecError
 from sessionkit.state._collections import Field, ListType
 from sessionkit.state._scalars import DatetimeType, IntType
 
@@ -63,17 +63,17 @@ class Funnel(Kind):
         hint = 'write funnel({"viewed": pc.field("kind") == "view", "bought": "is_sale"})'
         if not 1 <= len(self.steps) <= MOST_STEPS:
             found = f"`{self.kind}` takes 1 to {MOST_STEPS} steps, found {len(self.steps)}"
-            raise SpecError(with_hint(found, hint))
+            raise SpecError(found, hint)
         for name, condition in steps:
             if not (isinstance(name, str) and isinstance(condition, Condition)):
                 found = f"`{self.kind}`: step {name!r} must be a condition, found {condition!r}"
-                raise SpecError(with_hint(found, hint))
+                raise SpecError(found, hint)
         if not isinstance(self.not_between, Condition | None):
             found = f"`not_between` must be a condition, found {self.not_between!r}"
-            raise SpecError(with_hint(found, 'write not_between=pc.field("kind") == "error"'))
+            raise SpecError(found, 'write not_between=pc.field("kind") == "error"')
         if self.allow_reentry and "order" not in self.strict:
             found = "`allow_reentry` has no effect, since the order isn't strict"
-            raise SpecError(with_hint(found, 'write strict="order", or leave it out'))
+            raise SpecError(found, 'write strict="order", or leave it out')
 
     @property
     def arguments(self) -> list[str]:
@@ -354,7 +354,7 @@ def funnel(
     """
     if isinstance(steps, str) or not isinstance(steps, Mapping | Sequence):
         found = f"`funnel` takes steps, found {steps!r}"
-        raise SpecError(with_hint(found, 'write funnel(["is_view", "is_sale"])'))
+        raise SpecError(found, 'write funnel(["is_view", "is_sale"])')
     named = steps if isinstance(steps, Mapping) else {str(n): s for n, s in enumerate(steps, 1)}
     return Funnel(
         where=where,
@@ -375,8 +375,7 @@ def _strict_of(value: Any) -> frozenset[Any]:
     named, choices = (value,) if is_one else tuple(value), get_args(Strict)
     if not all(one in choices for one in named):
         found = f"`strict` must be True or False, or of {', '.join(map(repr, choices))}"
-        hint = "leave it out for events in between"
-        raise SpecError(with_hint(f"{found}, found {value!r}", hint))
+        raise SpecError(f"{found}, found {value!r}", "leave it out for events in between")
     return frozenset(named)
 
 
@@ -414,5 +413,5 @@ def funnel_times(funnel: Aggregate) -> Aggregate:
     """
     if type(funnel) is not Funnel:
         found = f"`funnel_times` takes a funnel, found {funnel!r}"
-        raise SpecError(with_hint(found, 'write funnel_times(funnel(["is_view", "is_sale"]))'))
+        raise SpecError(found, 'write funnel_times(funnel(["is_view", "is_sale"]))')
     return FunnelTimes(**attrs.asdict(funnel, recurse=False))

@@ -21,7 +21,7 @@ from sessionkit.aggregates._aggregate import (
 )
 from sessionkit.aggregates._events import Condition, EventRows
 from sessionkit.arguments import explains
-from sessionkit.errors import SpecError, with_hint
+from sessionkit.errors import SpecError
 from sessionkit.state._codec import encode_column
 from sessionkit.state._collections import Field, ListType
 from sessionkit.state._scalars import DatetimeType
@@ -106,7 +106,7 @@ class Steps(Collect):
     def check(self) -> None:
         if self.between[0] == self.between[1]:
             found = f"`steps` takes two different values, found {self.between[0]!r} twice"
-            raise SpecError(with_hint(found, "a value that repeats is one of the path"))
+            raise SpecError(found, "a value that repeats is one of the path")
 
     @property
     def arguments(self) -> list[str]:

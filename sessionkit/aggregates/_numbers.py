@@ -12,7 +12,7 @@ from sessionkit._arrays import LARGEST, Array, Mask, Numbers, array_of, mask_of,
 from sessionkit.aggregates._aggregate import Aggregate, BoundAggregate, Kind
 from sessionkit.aggregates._events import Condition, EventRows
 from sessionkit.arguments import explains
-from sessionkit.errors import SpecError, with_hint
+from sessionkit.errors import SpecError
 from sessionkit.state._collections import Field
 from sessionkit.state._scalars import BoolType, DecimalType, FloatType, IntType, TimedeltaType
 from sessionkit.state._types import INT64, FieldType
@@ -94,7 +94,7 @@ class Mean(Kind):
     def check_type(self, kind: FieldType, found: str) -> None:
         if not isinstance(kind, IntType | FloatType):
             hint = "use `sum` and `count`, and divide one by the other"
-            raise SpecError(with_hint(f"{found} neither an int nor a float", hint))
+            raise SpecError(f"{found} neither an int nor a float", hint)
 
     def annotation(self, bound: BoundAggregate) -> Any:
         return float | None if bound.may_be_missing else float
@@ -133,7 +133,7 @@ class Sum(Kind):
             hint = "add up an int, a float, a timedelta or a Decimal"
             if isinstance(kind, BoolType):
                 hint = f'count the events: count(where="{self.of}")'
-            raise SpecError(with_hint(f"{found} none of int, float, timedelta, Decimal", hint))
+            raise SpecError(f"{found} none of int, float, timedelta, Decimal", hint)
 
     def annotation(self, bound: BoundAggregate) -> Any:
         return attrs.evolve(bound, type=_sum_type(bound)).python_type

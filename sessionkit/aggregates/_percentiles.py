@@ -20,7 +20,7 @@ from sessionkit._arrays import Array, Numbers, array_of, lists_of, numbers_of, p
 from sessionkit.aggregates._aggregate import Aggregate, BoundAggregate, Kind
 from sessionkit.aggregates._events import Condition, EventRows
 from sessionkit.arguments import explains
-from sessionkit.errors import SpecError, with_hint
+from sessionkit.errors import SpecError
 from sessionkit.state._collections import Field, ListType
 from sessionkit.state._scalars import FloatType, IntType, TimedeltaType
 from sessionkit.state._types import FieldType
@@ -54,7 +54,7 @@ class Percentile(Kind):
         ):
             if type(value) not in {int, float} or not low <= value <= high:
                 found = f"`{name}` must be a number from {low} to {high}, found {value!r}"
-                raise SpecError(with_hint(found, hint))
+                raise SpecError(found, hint)
 
     @property
     def arguments(self) -> list[str]:
@@ -63,7 +63,7 @@ class Percentile(Kind):
     def check_type(self, kind: FieldType, found: str) -> None:
         if not isinstance(kind, IntType | FloatType | TimedeltaType):
             hint = "use a field that is a number, such as a column that Spark computes from it"
-            raise SpecError(with_hint(f"{found} none of int, float, timedelta", hint))
+            raise SpecError(f"{found} none of int, float, timedelta", hint)
 
     def annotation(self, bound: BoundAggregate) -> Any:
         return (timedelta if isinstance(bound.type, TimedeltaType) else float) | None

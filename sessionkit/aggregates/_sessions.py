@@ -21,7 +21,7 @@ from sessionkit.aggregates._aggregate import Aggregate, BoundAggregate, Kind, cl
 from sessionkit.aggregates._events import Condition, EventRows, check_condition, evaluated
 from sessionkit.aggregates._numbers import Count, count, counted
 from sessionkit.arguments import explains
-from sessionkit.errors import SpecError, with_hint
+from sessionkit.errors import SpecError
 from sessionkit.state._collections import Field, ListType
 from sessionkit.state._scalars import BoolType, DatetimeType, TimedeltaType
 
@@ -38,7 +38,7 @@ class _OfWholeSession(Kind):
 
     def from_now(self) -> Self:
         found = f"`{self.kind}` is of a whole session, so it can't begin with later events"
-        raise SpecError(with_hint(found, "add it in a query with a new checkpoint"))
+        raise SpecError(found, "add it in a query with a new checkpoint")
 
     def stored(self, bound: BoundAggregate) -> list[Field]:
         return [bound.field(DatetimeType())]
@@ -131,7 +131,7 @@ class EngagedTime(Kind):
     def check(self) -> None:
         if -(-self.within // self.cap) > MOST_CAPS:
             found = f"`within` may be at most {MOST_CAPS:,} times `cap`, found {self.within!s}"
-            raise SpecError(with_hint(found, "what is stored grows with it; take a longer `cap`"))
+            raise SpecError(found, "what is stored grows with it; take a longer `cap`")
 
     @property
     def arguments(self) -> list[str]:
@@ -233,10 +233,10 @@ class Holds(Kind):
         for name, part in parts:
             if not isinstance(part, Kind) or isinstance(part, Holds):
                 found = f"`holds`: `{name}` must be an aggregate of events, found {part!r}"
-                raise SpecError(with_hint(found, f"write {name}=agg.count()"))
+                raise SpecError(found, f"write {name}=agg.count()")
         if not self.parts:
             found = "`holds` takes the aggregates that its condition is over, found none"
-            raise SpecError(with_hint(found, 'write holds(pc.field("n") > 1, n=agg.count())'))
+            raise SpecError(found, 'write holds(pc.field("n") > 1, n=agg.count())')
 
     @property
     def arguments(self) -> list[str]:
@@ -327,7 +327,7 @@ def is_bounce(
     """
     if type(fewer_than) is not int or fewer_than < 1:
         found = f"`fewer_than` must be a whole number from 1, found {fewer_than!r}"
-        raise SpecError(with_hint(found, "leave it out for the default, 2"))
+        raise SpecError(found, "leave it out for the default, 2")
     few = pc.field("events") < fewer_than
     if shorter_than is None:
         return holds(few, events=count(where=where))

@@ -23,7 +23,7 @@ from sessionkit._arrays import (
 from sessionkit.aggregates._aggregate import Aggregate, BoundAggregate, Kind
 from sessionkit.aggregates._events import Condition, EventRows
 from sessionkit.arguments import explains, flag
-from sessionkit.errors import SpecError, with_hint
+from sessionkit.errors import SpecError
 from sessionkit.state._codec import encode_column
 from sessionkit.state._collections import Field, ListType, OptionalType
 from sessionkit.state._scalars import IntType
@@ -95,7 +95,7 @@ class Top(_Tally):
     def check(self) -> None:
         if not (type(self.n) is int and 1 <= self.n <= self.most):
             found = f"`n` must be a whole number from 1 to `at_most`, found {self.n!r}"
-            raise SpecError(with_hint(found, 'write top("page", 3)'))
+            raise SpecError(found, 'write top("page", 3)')
 
     @property
     def arguments(self) -> list[str]:

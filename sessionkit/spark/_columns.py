@@ -32,8 +32,7 @@ def check_frame(frame: object, name: str, hint: str = ANY_FRAME) -> None:
         return
     package = kind.__module__.partition(".")[0]
     owner = "" if package == "builtins" else f"{package}."
-    found = f"`{name}` must be a DataFrame of Spark, found {owner}{kind.__name__}"
-    raise SchemaError(with_hint(found, hint))
+    raise SchemaError(f"`{name}` must be a DataFrame of Spark, found {owner}{kind.__name__}", hint)
 
 
 def sql_name(name: str) -> str:
@@ -73,7 +72,7 @@ def check_event_time(schema: T.StructType, name: str) -> None:
     """Check that a frame has this event time: a timestamp at the top level."""
     if name not in schema.names:
         found = f"the event time `{name}` is missing; the frame has {', '.join(schema.names)}"
-        raise SchemaError(with_hint(found, near(name, schema.names)))
+        raise SchemaError(found, near(name, schema.names))
     problem = time_problem(schema[name].dataType, name)
     if problem is not None:
         raise SchemaError(with_hint(*problem))
@@ -87,7 +86,7 @@ def check_key_and_time(frame: DataFrame, on: str | None, keys: Sequence[str]) ->
     for key in keys:
         if key not in frame.columns:
             found = f"the key `{key}` is missing; the frame has {', '.join(frame.columns)}"
-            raise SchemaError(with_hint(found, near(key, frame.columns)))
+            raise SchemaError(found, near(key, frame.columns))
 
 
 def time_problem(kind: T.DataType, name: str) -> tuple[str, str] | None:

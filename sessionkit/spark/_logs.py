@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit._engine.shell.payload import RESTORE
-from sessionkit.errors import SessionkitError, StateCorruptedError, UnsupportedError, with_hint
+from sessionkit.errors import SessionkitError, StateCorruptedError, UnsupportedError
 
 NO_SUCH_PATH: Final = "PATH_NOT_FOUND"
 VERSION: Final = re.compile(r"v\d+")
@@ -141,7 +141,7 @@ def logs_of(path: str, spark: SparkSession) -> Logs:
     version = next(iter(offsets.get(max(offsets, default=0), ())), "v1")
     if VERSION.fullmatch(version) and version not in FORMATS:
         text = f"{path}/offsets is of format {version}, which this release can't read"
-        raise UnsupportedError(with_hint(text, f"set {OFFSETS} to 2, with a new checkpoint"))
+        raise UnsupportedError(text, f"set {OFFSETS} to 2, with a new checkpoint")
     return Logs(path, offsets, commits)
 
 
@@ -165,7 +165,7 @@ def check_begun(path: str, spark: SparkSession) -> None:
 
 def _no_checkpoint(path: str) -> SessionkitError:
     found = f"there is no checkpoint at {path}: it has no planned micro-batch"
-    return SessionkitError(with_hint(found, "pass the checkpoint location of a query"))
+    return SessionkitError(found, "pass the checkpoint location of a query")
 
 
 def files_read(logs: Logs, number: int, spark: SparkSession) -> tuple[tuple[str, ...], ...]:
@@ -320,15 +320,15 @@ def _is_sound(text: str, number: int) -> bool:
 
 
 def damaged_checkpoint(found: str) -> StateCorruptedError:
-    return StateCorruptedError(with_hint(f"the checkpoint is damaged: {found}", RESTORE))
+    return StateCorruptedError(f"the checkpoint is damaged: {found}", RESTORE)
 
 
 def damaged_state(found: str) -> StateCorruptedError:
-    return StateCorruptedError(with_hint(f"the stored state is damaged: {found}", RESTORE))
+    return StateCorruptedError(f"the stored state is damaged: {found}", RESTORE)
 
 
 def active_session(spark: SparkSession | None) -> SparkSession:
     session = spark or SparkSession.getActiveSession()
     if session is None:
-        raise SessionkitError(with_hint("no Spark session is active", "pass spark=..."))
+        raise SessionkitError("no Spark session is active", "pass spark=...")
     return session

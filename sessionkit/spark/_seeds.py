@@ -25,7 +25,7 @@ from sessionkit._engine.wire.packing import (
 )
 from sessionkit._instants import BEGINNING_US, instant_of, span_us
 from sessionkit.arguments import explains
-from sessionkit.errors import SessionkitError, SpecError, with_hint
+from sessionkit.errors import SessionkitError, SpecError
 from sessionkit.spark._columns import A_STREAM, check_frame
 from sessionkit.spark._grouping import BUCKET, bucket_of_forms, key_forms
 from sessionkit.spark._logs import Progress, active_session, folder_texts
@@ -126,11 +126,11 @@ class Seed:
         if self.progress is None:
             found = "this seed comes from a batch: no query has read a source"
             hint = "pass the stream as it is: what is before the end of the batch counts as late"
-            raise SessionkitError(with_hint(found, hint))
+            raise SessionkitError(found, hint)
         number = len(self.progress.offsets)
         if not 0 <= source < number:
             found = f"the old query had {number} sources, and `source` is {source}"
-            raise SessionkitError(with_hint(found, "count them from 0, in the order of the query"))
+            raise SessionkitError(found, "count them from 0, in the order of the query")
         return self.progress.offsets[source], self.progress.files[source]
 
 
@@ -141,7 +141,7 @@ def write_seed(chunks: DataFrame, spec: AnySpec, seed: Seed) -> Seed:
     spark = chunks.sparkSession
     if folder_texts(spark, f"{seed.path}/{ABOUT}"):
         found = f"there is a seed at {seed.path} already"
-        raise SessionkitError(with_hint(found, "write it to a folder of its own"))
+        raise SessionkitError(found, "write it to a folder of its own")
     rows = _seed_rows(chunks, spec, seed.format)
     rows.write.mode("overwrite").parquet(f"{seed.path}/{ROWS}")
     form = attrs.asdict(seed.format, recurse=False)
@@ -173,12 +173,11 @@ def read_seed(path: str, *, spark: SparkSession | None = None) -> Seed:
     """
     texts = folder_texts(active_session(spark), f"{path}/{ABOUT}")
     if not texts:
-        found = f"there is no seed at {path}"
-        raise SessionkitError(with_hint(found, "write one with migrate or bootstrap"))
+        raise SessionkitError(f"there is no seed at {path}", "write one with migrate or bootstrap")
     about: dict[str, Any] = json.loads("".join(texts.values()))
     if about["format"] != FORMAT:
         found = f"the seed at {path} has format {about['format']}, this release reads {FORMAT}"
-        raise SessionkitError(with_hint(found, "use the release of sessionkit that wrote it"))
+        raise SessionkitError(found, "use the release of sessionkit that wrote it")
     kept, waiting = (
         pa.ipc.read_schema(pa.py_buffer(base64.b64decode(about[name]))) for name in ("kept", "held")
     )
@@ -282,7 +281,7 @@ def _without_read(rows: DataFrame, offset: str, files: Sequence[str]) -> DataFra
         case dict() as topics if all(isinstance(ends, dict) for ends in topics.values()):
             return _without_messages(rows, topics)
     found = f"what the old query has read can't be told apart: it stopped at {offset}"
-    raise SessionkitError(with_hint(found, CALL_UNREAD))
+    raise SessionkitError(found, CALL_UNREAD)
 
 
 def _without_files(rows: DataFrame, files: Sequence[str]) -> DataFrame:
@@ -312,18 +311,18 @@ def _first(rows: DataFrame, choices: Collection[Sequence[str]], what: str) -> li
             continue
         return columns
     found = f"the rows don't say from which {what} they are, so those that were read stay in"
-    raise SessionkitError(with_hint(found, CALL_UNREAD))
+    raise SessionkitError(found, CALL_UNREAD)
 
 
 def check_unread(events: DataFrame, marker: str) -> None:
     root = plan_of(events)
     if root is None:
         found = "the plan of the stream can't be read, so it may have rows that the seed has too"
-        raise SpecError(with_hint(found, "leave line breaks out of the literals in it"))
+        raise SpecError(found, "leave line breaks out of the literals in it")
     if not _is_unread(root, marker):
         found = "the stream may have rows that the old query has read: the seed has them already"
         hint = "write sessionize(seed.unread(events), spec, seed=seed)"
-        raise SpecError(with_hint(found, f"{hint}, with what readStream gives as `events`"))
+        raise SpecError(found, f"{hint}, with what readStream gives as `events`")
 
 
 def _is_unread(node: PlanNode, marker: str) -> bool:

@@ -18,7 +18,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from sessionkit.arguments import explains
-from sessionkit.errors import SpecError, UnsupportedError, with_hint
+from sessionkit.errors import SpecError, UnsupportedError
 
 PYARROW_WITHOUT_FLOATS: Final = (26,)
 """From this release of pyarrow on, `RecordBatch.slice` refuses floats."""
@@ -57,12 +57,12 @@ def check_libraries(
     if spark.startswith("3.") and python >= (3, 12) and find_spec("distutils") is None:
         found = f"Spark {spark} imports `distutils`, which Python has no longer since 3.12"
         hint = 'pip install "setuptools<81", which brings it, where the driver and executors run'
-        raise UnsupportedError(with_hint(found, hint))
+        raise UnsupportedError(found, hint)
     too_new = release_of(pyarrow) >= PYARROW_WITHOUT_FLOATS
     if is_streaming and too_new and release_of(spark) < SPARK_WITHOUT_FLOATS:
         found = f"streams of Spark {spark} stop with a TypeError in pyarrow {pyarrow}"
         hint = 'pip install "pyarrow<26", where the driver and executors run, or use Spark 4.0.5'
-        raise UnsupportedError(with_hint(found, hint))
+        raise UnsupportedError(found, hint)
 
 
 @cache
@@ -79,7 +79,7 @@ def check_workers(master: str, program: str) -> None:
         text = f"Spark would run Python functions with {path}, which has no {', '.join(missing)}"
         own = f"the driver runs {sys.executable}"
         hint = f"set PYSPARK_PYTHON, or spark.pyspark.python of spark-submit: {own}"
-        raise UnsupportedError(with_hint(text, hint))
+        raise UnsupportedError(text, hint)
 
 
 class Setting(NamedTuple):
@@ -144,7 +144,7 @@ def recommended_settings(cores: int, *, running: bool = False) -> dict[str, str]
     """
     if type(cores) is not int or cores < 1:
         found = f"`cores` must be a whole number from 1, found {cores!r}"
-        raise SpecError(with_hint(found, "count those of all executors that the query may use"))
+        raise SpecError(found, "count those of all executors that the query may use")
     return {
         setting.name: str(cores) if setting.value == CORES else setting.value
         for setting in SETTINGS

@@ -12,7 +12,7 @@ from pyspark.sql.window import WindowSpec
 
 from sessionkit._instants import Duration, duration_text, span_us
 from sessionkit.arguments import explains
-from sessionkit.errors import SchemaError, SpecError, with_hint
+from sessionkit.errors import SchemaError, SpecError
 from sessionkit.spark._columns import check_key_and_time, column
 from sessionkit.spark.watermarks import Watermark, declare_watermark, declared_watermarks
 from sessionkit.spec.base import whole_milliseconds
@@ -77,7 +77,7 @@ def drop_duplicates_by_key(
             "use drop_duplicates_within or drop_duplicates_by_key_and_time, whose state a "
             "watermark bounds, or confirm with unbounded_state=True"
         )
-        raise SpecError(with_hint(found, hint))
+        raise SpecError(found, hint)
     return Deduplication(_keys(by), on, None, "never")
 
 
@@ -182,7 +182,7 @@ class Deduplication:
             kind = frame.schema[name].dataType
             if isinstance(kind, FLOATS):
                 found = f"the key `{name}` is a {kind.simpleString()}: equal values may differ"
-                raise SchemaError(with_hint(found, "cast it to decimal or string"))
+                raise SchemaError(found, "cast it to decimal or string")
         within = self.expiry == "first_event_and_delay"
         if not frame.isStreaming:
             return _apart(frame, self) if within else _earliest(frame, self)
@@ -209,14 +209,14 @@ class Deduplication:
         there = ", ".join(f"`{w.column}` with {duration_text(w.delay)}" for w in declared)
         found = f"the frame has a watermark on {there}, but this is defined on `{self.on}` with "
         hint = "remove declare_watermark, or use the frame's column and delay in the definition"
-        raise SchemaError(with_hint(f"{found}{duration_text(self.delay)}", hint))
+        raise SchemaError(f"{found}{duration_text(self.delay)}", hint)
 
 
 def _keys(by: str | Sequence[str]) -> tuple[str, ...]:
     keys = (by,) if isinstance(by, str) else tuple(by)
     if not keys:
         found = "`by` names no column: rows are unique by a key"
-        raise SpecError(with_hint(found, "name the key columns: by='id' or by=('id', 'source')"))
+        raise SpecError(found, "name the key columns: by='id' or by=('id', 'source')")
     return keys
 
 

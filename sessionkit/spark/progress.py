@@ -23,7 +23,6 @@ from sessionkit.errors import (
     SessionkitError,
     SpecError,
     UnsupportedError,
-    with_hint,
 )
 
 __all__ = [
@@ -138,7 +137,7 @@ def batch_counts(progress: Any) -> Counts:
     if total(progress_value(progress, "sources") or [], "numInputRows"):
         found = f"the progress has no observed metrics named {OBSERVATION!r}"
         hint = "pass the progress of a query over the frame that sessionize returned"
-        raise SessionkitError(with_hint(found, hint))
+        raise SessionkitError(found, hint)
     return Counts(unknown=frozenset(count.name for count in DECLARED if not count.needs_input))
 
 
@@ -287,7 +286,7 @@ class Reconciliation:
             hint = (
                 "keep a Reconciliation for each query; one with a new checkpoint is another query"
             )
-            raise BalanceError(with_hint(f"{found}, and those before of {self.query_id}", hint))
+            raise BalanceError(f"{found}, and those before of {self.query_id}", hint)
         if number < following:
             return self
         if number > following:
@@ -297,7 +296,7 @@ class Reconciliation:
                 "(spark.sql.streaming.numRecentProgressUpdates): call reconcile more often and pass"
                 f" what it returned, or begin with Reconciliation(first={number})"
             )
-            raise BalanceError(with_hint(found, hint))
+            raise BalanceError(found, hint)
         where, operators = f"micro-batch {number}", progress_value(progress, "stateOperators") or []
         own = [one for one in operators if progress_value(one, "operatorName") in OURS]
         partitions = _partitions_read_once(where, own, self.partitions)
@@ -356,7 +355,7 @@ def reconcile(
     """
     if isinstance(counted, Mapping | list):
         found = "`reconcile` takes a query, or the observation of a batch, found a progress"
-        raise SpecError(with_hint(found, "pass the query; Reconciliation.add takes a progress"))
+        raise SpecError(found, "pass the query; Reconciliation.add takes a progress")
     progress = getattr(counted, "recentProgress", None)
     if so_far is None:
         ran = (int(progress_value(one, "batchId")) for one in progress or () if has_run(one))
@@ -376,7 +375,7 @@ def _observed_counts(observation: Any) -> Counts:
     except PySparkNotImplementedError as error:
         problem = "on Connect, Spark 3.5 can't read an `Observation`"
         hint = "count the rows of `with_rejected=True`, or run the batch without Connect"
-        raise UnsupportedError(with_hint(problem, hint)) from error
+        raise UnsupportedError(problem, hint) from error
     return _counts_in(metrics)
 
 
@@ -396,10 +395,10 @@ def _partitions_read_once(
         found = f"{tasks} tasks read its {partitions} partitions of state"
         if tasks > partitions:
             hint = "in foreachBatch, persist the frame before the first action that runs over it"
-            raise BalanceError(with_hint(f"{where} ran more than once: {found}", hint))
+            raise BalanceError(f"{where} ran more than once: {found}", hint)
         if tasks < partitions:
             hint = "in foreachBatch, let an action run over all rows of the frame"
-            raise BalanceError(with_hint(f"{where} ran in part: {found}", hint))
+            raise BalanceError(f"{where} ran in part: {found}", hint)
     return partitions
 
 
@@ -409,4 +408,4 @@ def _check_balance(where: str, counts: Counts, dropped: int) -> None:
     parts = ", ".join(f"{name} {number}" for name, number in counts.ends.items())
     found = f"{where} doesn't balance: events {counts.events}, but {parts}"
     found = f"{found}; Spark dropped {dropped} packed rows" if dropped else found
-    raise BalanceError(with_hint(found, "report it to sessionkit, with the progress of the query"))
+    raise BalanceError(found, "report it to sessionkit, with the progress of the query")

@@ -11,7 +11,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from sessionkit._instants import Duration
 from sessionkit.arguments import explains
-from sessionkit.errors import SpecError, StateMismatchError, with_hint
+from sessionkit.errors import SpecError, StateMismatchError
 from sessionkit.spark._columns import A_STREAM, check_frame
 from sessionkit.spark._logs import Logs, check_logs, query_id_of
 from sessionkit.spark._plan import PlanNode, plan_of
@@ -173,12 +173,12 @@ def _check_options(options: Mapping[str, Option], sink: StreamSink) -> None:
         hint = (
             "in Routes, pass those of Kafka as Kafka(options=...); write others in a ForeachBatch"
         )
-        raise SpecError(with_hint(found, hint))
+        raise SpecError(found, hint)
     for option in options:
         argument = OPTIONS_WITH_AN_ARGUMENT.get(option.lower())
         if argument is not None:
             found = f"the option `{option}` has an argument of its own, which is checked"
-            raise SpecError(with_hint(found, f"pass it as {argument}"))
+            raise SpecError(found, f"pass it as {argument}")
 
 
 def _check_one_state(plan: PlanNode | None) -> None:
@@ -199,7 +199,7 @@ def _check_one_state(plan: PlanNode | None) -> None:
         "write the rows of each spec to a table, and start another query on it; "
         "docs/how-to/after-sessions.md lists what works in one query"
     )
-    raise SpecError(with_hint(found, hint))
+    raise SpecError(found, hint)
 
 
 # ----------------------------------------------------------------------------------------- trigger
@@ -210,7 +210,7 @@ def _timing(trigger: Trigger) -> dict[str, Any]:
         return {"availableNow": True}
     if isinstance(trigger, str) and trigger.lower() in {"once", "available_now", "availablenow"}:
         found = f"`trigger` must be a duration or 'availableNow', found {trigger!r}"
-        raise SpecError(with_hint(found, "write trigger='availableNow'"))
+        raise SpecError(found, "write trigger='availableNow'")
     pause = whole_milliseconds(trigger, "trigger", zero_allowed=True)
     return {"processingTime": f"{pause // MILLISECOND} milliseconds"}
 
@@ -224,7 +224,7 @@ def _check_waiting(timing: dict[str, Any]) -> None:
         return
     always = "with a processing-time timeout, Spark always has another batch to run"
     hint = "use a trigger such as '1 minute' and stop the query yourself, or an event-time timeout"
-    raise SpecError(with_hint(f"the query would never {what}: {always}, and {why}", hint))
+    raise SpecError(f"the query would never {what}: {always}, and {why}", hint)
 
 
 # -------------------------------------------------------------------------------------- checkpoint
@@ -235,7 +235,7 @@ def _query_name(sink: StreamSink, name: str | None) -> str | None:
         return name
     if name not in {None, sink.table}:
         found = f"a memory sink's table has the name of its query: {sink.table!r}, not {name!r}"
-        raise SpecError(with_hint(found, "omit `name`"))
+        raise SpecError(found, "omit `name`")
     return sink.table
 
 
@@ -251,7 +251,7 @@ def _location(
             found = (
                 f"{type(sink).__name__} can't use a temporary checkpoint: it needs a lasting one"
             )
-            raise SpecError(with_hint(found, "pass checkpoint='/a/folder/of/its/own'"))
+            raise SpecError(found, "pass checkpoint='/a/folder/of/its/own'")
         return None
     if checkpoint is not None:
         return os.fspath(checkpoint)
@@ -266,16 +266,16 @@ def _location(
     hint = "pass checkpoint='/a/folder/of/its/own'"
     if isinstance(sink, ForeachBatch | Foreach):
         hint += ", or checkpoint=Temporary() if every start should start over"
-    raise SpecError(with_hint(found, hint))
+    raise SpecError(found, hint)
 
 
 def _check_depth(check: Check, spec: AnySpec | None) -> None:
     if check not in get_args(Check):
         found = f"`check` must be 'rules' or 'deep', found {check!r}"
-        raise SpecError(with_hint(found, "leave it out, or write check='deep'"))
+        raise SpecError(found, "leave it out, or write check='deep'")
     if check == "deep" and spec is None:
         found = "check='deep' reads all stored state, for which it needs the spec"
-        raise SpecError(with_hint(found, "pass spec=... too"))
+        raise SpecError(found, "pass spec=... too")
 
 
 def _checked_query_id(spark: SparkSession, location: str) -> str | None:
@@ -284,7 +284,7 @@ def _checked_query_id(spark: SparkSession, location: str) -> str | None:
     for query in spark.streams.active:
         if query.id == query_id:
             found = f"the query {query.name or query.id} is using the checkpoint {location}"
-            raise SpecError(with_hint(found, "stop that query first, or pass another checkpoint"))
+            raise SpecError(found, "stop that query first, or pass another checkpoint")
     return query_id
 
 
@@ -297,7 +297,7 @@ def _check_sources(logs: Logs, readings: Sequence[int]) -> None:
         found = f"the checkpoint {logs.path} is of a query with {before} sources"
         hint = "a seed, a clock and erasures are sources too: pass the same ones at each start"
         hint += "; a query with other sources needs a checkpoint of its own"
-        raise StateMismatchError(with_hint(f"{found}, and the frame has {most}", hint))
+        raise StateMismatchError(f"{found}, and the frame has {most}", hint)
 
 
 def _check_state(logs: Logs, spec: AnySpec | None, check: Check, spark: SparkSession) -> None:

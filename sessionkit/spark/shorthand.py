@@ -15,7 +15,7 @@ from sessionkit.aggregates import Aggregate
 from sessionkit.aggregates._aggregate import Kind
 from sessionkit.aggregates._events import fields_of_condition
 from sessionkit.arguments import check_field, explains
-from sessionkit.errors import SchemaError, SpecError, with_hint
+from sessionkit.errors import SchemaError, SpecError
 from sessionkit.spark._columns import ANY_FRAME, check_frame, check_key_and_time, near
 from sessionkit.spark.jobs.run import sessionize
 from sessionkit.spec.base import OnError
@@ -94,7 +94,7 @@ class Sessions:
         """
         if not aggregates:
             found = "`agg` takes the aggregates that a row has, found none"
-            raise SpecError(with_hint(found, "write .agg(events=agg.count())"))
+            raise SpecError(found, "write .agg(events=agg.count())")
         read = dict.fromkeys(name for one in aggregates.values() for name in self._columns_of(one))
         event = self._event_class(read)
         return SessionSpec.aggregate(event, aggregates, keys=self.keys, **self.settings)
@@ -115,7 +115,7 @@ class Sessions:
     def _type_of(self, name: str) -> pa.DataType:
         if name not in self.frame.columns:
             found = f"the aggregates read `{name}`; the frame has {', '.join(self.frame.columns)}"
-            raise SchemaError(with_hint(found, near(name, self.frame.columns)))
+            raise SchemaError(found, near(name, self.frame.columns))
         return codec_of(self._event_class([name])).schema.field(0).type
 
 
@@ -176,7 +176,7 @@ def sessions(
     check_key_and_time(frame, time, keys)
     if frame.isStreaming and delay is None:
         found = "a stream needs `delay`: without a watermark no session is ever over"
-        raise SpecError(with_hint(found, 'say how late an event may come, such as "10 minutes"'))
+        raise SpecError(found, 'say how late an event may come, such as "10 minutes"')
     settings = {
         "event_time": time,
         "gap": gap,
@@ -213,7 +213,7 @@ def annotation_of_column(kind: T.DataType, path: str) -> Any:
         if scalar.facts is not None and name in scalar.facts.columns:
             return annotation
     found = f"the column `{path}` is {kind.simpleString()}, which can't be read"
-    raise SchemaError(with_hint(found, "cast it, or select the columns without it"))
+    raise SchemaError(found, "cast it, or select the columns without it")
 
 
 def _class(name: str, columns: Iterable[T.StructField], path: str = "") -> type[Any]:

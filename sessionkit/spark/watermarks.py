@@ -17,7 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from sessionkit._engine.wire.packing import WATERMARK_COLUMN
 from sessionkit._instants import EPOCH, Duration, duration_of, duration_text
 from sessionkit.arguments import explains
-from sessionkit.errors import SchemaError, SpecError, with_hint
+from sessionkit.errors import SchemaError, SpecError
 from sessionkit.spark._columns import (
     check_event_time,
     check_frame,
@@ -151,7 +151,7 @@ def declare_watermark(
             "rows that share it are dropped if they arrive one micro-batch later"
         )
         hint = "pass '1 millisecond' to keep them, or confirm with zero_delay='drops_ties'"
-        raise SpecError(with_hint(found, hint))
+        raise SpecError(found, hint)
     check_frame(frame, "frame")
     check_event_time(frame.schema, column)
     if not frame.isStreaming:
@@ -161,7 +161,7 @@ def declare_watermark(
             f"a watermark is already declared, on `{there.column}` with a delay of "
             f"{duration_text(there.delay)}; a stream of rows has one at most"
         )
-        raise SchemaError(with_hint(found, "declare it once, where the frame is read"))
+        raise SchemaError(found, "declare it once, where the frame is read")
     return frame.withWatermark(sql_name(column), f"{span // MILLISECOND} milliseconds")
 
 
@@ -197,14 +197,14 @@ def check_watermarks(*frames: DataFrame, policy: Policy = "min") -> None:
         if not declared_watermarks(frame):
             found = f"stream {place} of {len(frames)} has no watermark, so it can't hold back"
             hint = "call declare_watermark on each stream, or once on the union of all"
-            raise SchemaError(with_hint(f"{found} the watermark that drops its rows", hint))
+            raise SchemaError(f"{found} the watermark that drops its rows", hint)
     if len(streams) <= 1:
         return
     setting = str(streams[0][1].sparkSession.conf.get(POLICY_SETTING)).lower()
     if setting != policy:
         found = f"the policy must be {policy!r}, but {POLICY_SETTING} is {setting!r}"
         hint = f'spark.conf.set("{POLICY_SETTING}", "{policy}") before the first start'
-        raise SpecError(with_hint(found, f"{hint}; a checkpoint keeps its first policy"))
+        raise SpecError(found, f"{hint}; a checkpoint keeps its first policy")
 
 
 @explains
@@ -242,10 +242,10 @@ def guard_future(
     check_event_time(frame.schema, column)
     if into in frame.columns:
         found = f"there is already a column `{into}`, where event times from the future would go"
-        raise SchemaError(with_hint(found, "pass another name: into=..."))
+        raise SchemaError(found, "pass another name: into=...")
     if frame.isStreaming and declared_watermarks(frame):
         found = "a watermark is already declared, so an event time from the future would move it"
-        raise SchemaError(with_hint(found, "call guard_future first, then declare_watermark"))
+        raise SchemaError(found, "call guard_future first, then declare_watermark")
     time = F.col(sql_name(column))
     ahead = is_future(time, skew)
     return frame.withColumns(

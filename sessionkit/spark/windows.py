@@ -166,7 +166,7 @@ def sliding(
             f"`every` must be at most the length, found {duration_text(step)} for windows of "
             f"{duration_text(span)}: rows between two windows would fall into neither"
         )
-        raise SpecError(with_hint(found, "make the windows longer, or start them more often"))
+        raise SpecError(found, "make the windows longer, or start them more often")
     return Windows(WindowShape("sliding", on, span, step, _shift(start_time, step, "every")))
 
 
@@ -200,7 +200,7 @@ def session(
     """
     if (gap is None) == (dynamic_gap is None):
         found = "`session` takes either a gap or a dynamic_gap"
-        raise SpecError(with_hint(found, 'write session("30 minutes", on=...) for a fixed gap'))
+        raise SpecError(found, 'write session("30 minutes", on=...) for a fixed gap')
     if gap is None:
         hint = "write dynamic_gap=\"CASE WHEN mobile THEN '5 minutes' ELSE '30 minutes' END\""
         _check_expression(dynamic_gap, "`dynamic_gap`", hint)
@@ -257,7 +257,7 @@ class Windows:
         span = _positive_delay(delay)
         if self.delay is not None:
             found = f"a second watermark of {delay!r}; there is one of {duration_text(self.delay)}"
-            raise SpecError(with_hint(found, "declare it once"))
+            raise SpecError(found, "declare it once")
         return attrs.evolve(self, delay=span)
 
     def agg(self, **aggregates: Expression) -> "WindowedAggregation":
@@ -423,7 +423,7 @@ def _positive_delay(value: Duration) -> timedelta:
         found = "a watermark delay of zero: the latest event time is the watermark itself, so a"
         reason = "window that ends there is closed (end <= watermark), and any later row is lost"
         hint = 'say how late rows may arrive; for a source in order, "1 millisecond"'
-        raise SpecError(with_hint(f"{found} {reason}", hint))
+        raise SpecError(f"{found} {reason}", hint)
     return span
 
 
@@ -432,7 +432,7 @@ def _shift(value: Duration, period: timedelta, name: str) -> timedelta:
     shift = duration_of(value, "start_time", zero_allowed=True)
     if shift >= period:
         found = f"`start_time` must be less than `{name}`, found {duration_text(shift)}"
-        raise SpecError(with_hint(found, f"windows repeat every {duration_text(period)}"))
+        raise SpecError(found, f"windows repeat every {duration_text(period)}")
     return shift
 
 
@@ -443,20 +443,19 @@ def _check_names(keys: Iterable[object], aggregates: Iterable[str] = ()) -> None
         if not isinstance(name, str):
             found = f"`by` takes column names, found {name!r} ({type(name).__name__})"
             hint = 'add a computed key first, .withColumn("day", ...), and write .by("day")'
-            raise SpecError(with_hint(found, hint))
+            raise SpecError(found, hint)
         if name.lower() in RESERVED:
             found = f"`{name}` is reserved for a column of the window"
-            raise SpecError(with_hint(found, "rename the column or the aggregate"))
+            raise SpecError(found, "rename the column or the aggregate")
         if name.lower() in seen:
             found = f"two columns of the result would have the name `{name}`"
-            raise SpecError(with_hint(found, "name each key and each aggregate once"))
+            raise SpecError(found, "name each key and each aggregate once")
         seen.add(name.lower())
 
 
 def _check_aggregates(aggregates: Sequence[tuple[str, object]]) -> None:
     if not aggregates:
-        hint = 'name at least one, such as .agg(n="count(*)")'
-        raise SpecError(with_hint("`agg` has no aggregate", hint))
+        raise SpecError("`agg` has no aggregate", 'name at least one, such as .agg(n="count(*)")')
     for name, value in aggregates:
         hint = f'write {name}="count(*)", or {name}=F.count("*") where a session is active'
         _check_expression(value, f"`agg`: `{name}`", hint)
@@ -466,7 +465,7 @@ def _check_expression(value: object, name: str, hint: str) -> None:
     # Not isinstance: on Spark 3.5, Spark Connect has a Column class of its own.
     is_column = callable(getattr(value, "alias", None))
     if not is_column and not (isinstance(value, str) and value.strip()):
-        raise SpecError(with_hint(f"{name} must be SQL text or a Column, found {value!r}", hint))
+        raise SpecError(f"{name} must be SQL text or a Column, found {value!r}", hint)
 
 
 def _watermark_on(frame: DataFrame, on: str) -> timedelta | None:
@@ -482,4 +481,4 @@ def _check_first(frame: DataFrame, on: str, delay: timedelta | None) -> None:
         found = f"a watermark is declared after an aggregation, for the windows over `{on}`: Spark"
         reason = "starts such a query, but its watermark stays at 1970 and no window ever closes"
         hint = "declare it only before the first aggregation; `window_time` carries it further"
-        raise SpecError(with_hint(f"{found} {reason}", hint))
+        raise SpecError(f"{found} {reason}", hint)

@@ -14,7 +14,7 @@ import pyarrow as pa
 from sessionkit._arrays import INSTANT
 from sessionkit._instants import LAST_INSTANT_US, Duration, duration_of, span_us
 from sessionkit.arguments import choice, column_name, columns, group
-from sessionkit.errors import SpecError, with_hint
+from sessionkit.errors import SpecError
 from sessionkit.spec.columns import (
     COUNTS_COLUMN,
     REJECTED_COLUMNS,
@@ -67,7 +67,7 @@ def whole_milliseconds(value: Duration, name: str, *, zero_allowed: bool = False
     span = duration_of(value, name, zero_allowed=zero_allowed)
     if span % MILLISECOND:
         found = f"`{name}` must be whole milliseconds, found {value!r}: Spark drops the rest"
-        raise SpecError(with_hint(found, "round it up, such as '1 millisecond'"))
+        raise SpecError(found, "round it up, such as '1 millisecond'")
     return span
 
 
@@ -261,8 +261,7 @@ def check_shared(spec: AnySpec) -> None:
     for name in reversed(names):
         if folded.count(name.casefold()) > 1:
             found = f"the result would have two columns named `{name}`"
-            hint = f"rename the column, or the field of {spec.result.__name__}"
-            raise SpecError(with_hint(found, hint))
+            raise SpecError(found, f"rename the column, or the field of {spec.result.__name__}")
     steps = _upgrade_steps(spec.storage, spec.state) if spec.storage.upgrade else ()
     set_derived(spec, upgrade_steps=steps)
 
@@ -270,17 +269,16 @@ def check_shared(spec: AnySpec) -> None:
 def _check_keys(spec: AnySpec) -> None:
     if not spec.keys:
         hint = 'write keys={"user_id": str}; for one global key add a constant column'
-        raise SpecError(with_hint("`keys` must name at least one column, found none", hint))
+        raise SpecError("`keys` must name at least one column, found none", hint)
     for field in spec.key_fields:
         name = field.name
         if not may_be_key(field.type):
             found = f"the key column `{name}` cannot be a {spec.keys[name]}"
             types = "str, int, bool, bytes, date, datetime, time or Decimal"
-            hint = f"use {types}; cast a float to Decimal"
-            raise SpecError(with_hint(found, hint))
+            raise SpecError(found, f"use {types}; cast a float to Decimal")
         if not name.isidentifier() or name.startswith("_") or iskeyword(name):
             found = f"the key column `{name}` cannot be a field of a named tuple"
-            raise SpecError(with_hint(found, "rename the column, with letters and digits only"))
+            raise SpecError(found, "rename the column, with letters and digits only")
 
 
 def _check_inputs(spec: AnySpec) -> None:
@@ -290,15 +288,15 @@ def _check_inputs(spec: AnySpec) -> None:
             kind = inputs.passthrough[field.name]
             found = f"the passthrough column `{field.name}` cannot be a {kind}"
             hint = "pass plain columns through; every one may be null, so none need be Optional"
-            raise SpecError(with_hint(found, hint))
+            raise SpecError(found, hint)
     unknown = [f"`{name}`" for name in inputs.event_id or () if name not in spec.read_columns]
     if unknown or inputs.event_id == ():
         found = f"`event_id` names {unknown[0] if unknown else 'no column'}"
         hint = f"name some of {', '.join(sorted(spec.read_columns))}, or add it to `passthrough`"
-        raise SpecError(with_hint(f"{found}, which the spec doesn't read", hint))
+        raise SpecError(f"{found}, which the spec doesn't read", hint)
     if inputs.max_jump is not None and spec.event_time is None:
         found = "`max_jump` compares event times, and the spec has none"
-        raise SpecError(with_hint(found, "add event_time=..., or leave it out"))
+        raise SpecError(found, "add event_time=..., or leave it out")
 
 
 def check_kind(
@@ -318,7 +316,7 @@ def check_kind(
     elif hasattr(kind, "isStreaming"):
         hint = "pass the frame first, and the spec after it"
     name = spec.__name__ if isinstance(spec, type) else "Visit"
-    raise SpecError(with_hint(f"`{argument}` must be {wanted}, found {shown}", hint.format(name)))
+    raise SpecError(f"`{argument}` must be {wanted}, found {shown}", hint.format(name))
 
 
 # -- the steps of an upgrade ---------------------------------------------------------------------
@@ -331,14 +329,13 @@ def _upgrade_steps(storage: Storage, state: type[Any]) -> tuple[UpgradeStep, ...
     if missing or max(upgrade) >= version:
         found = f"`upgrade` has the versions {', '.join(map(str, upgrade))}"
         hint = f"it needs each version from the oldest up to {version - 1}"
-        raise SpecError(with_hint(f"{found}, and `version` is {version}", hint))
+        raise SpecError(f"{found}, and `version` is {version}", hint)
     steps = [_step(start, function) for start, function in upgrade.items()]
     follows = [(after.old, f"`upgrade[{after.version}]` takes") for after in steps[1:]]
     for step, (cls, what) in zip(steps, [*follows, (state, "the state is")], strict=True):
         if step.new is not cls:
             found = f"`upgrade[{step.version}]` returns {step.new.__name__}, and {what}"
-            hint = f"let it return a {cls.__name__}"
-            raise SpecError(with_hint(f"{found} {cls.__name__}", hint))
+            raise SpecError(f"{found} {cls.__name__}", f"let it return a {cls.__name__}")
     return tuple(steps)
 
 
@@ -347,11 +344,11 @@ def _step(version: int, function: Callable[[Any], Any]) -> UpgradeStep:
     hint = "write `def from_v1(old: VisitV1) -> Visit: ...`"
     signature = signature_of(function)
     if len(signature.parameters) != 1:
-        raise SpecError(with_hint(f"{where} must take the old state alone", hint))
+        raise SpecError(f"{where} must take the old state alone", hint)
     old, new = signature.parameters[0].annotation, signature.returned.annotation
     for cls, what in ((old, "takes"), (new, "returns")):
         if not is_record(cls):
             text = f"{where} must say by an annotation which class it {what}"
-            raise SpecError(with_hint(f"{text}, found {cls!r}", hint))
+            raise SpecError(f"{text}, found {cls!r}", hint)
         codec_of(cls)
     return UpgradeStep(version, function, old, new)

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from typing import Any, TypeAlias, get_args
 
 from sessionkit.aggregates._events import check_condition, type_in
-from sessionkit.errors import SpecError, with_hint
+from sessionkit.errors import SpecError
 from sessionkit.spec.base import Order
 from sessionkit.spec.functions import name_of
 from sessionkit.spec.logic import Aggregates, Events, Functions, Logic
@@ -28,18 +28,17 @@ def one_timeout(gap: Any, timeout: Any) -> EventTimeGap | SessionRules:
         hint = 'write gap="30 minutes"'
         if gap is not None:
             hint += ' alone; a copy has a timeout: attrs.evolve(spec, timeout="30m")'
-        raise SpecError(with_hint(found, hint))
+        raise SpecError(found, hint)
     if isinstance(gap, EventTimeGap | SessionRules):
         found = f"`gap` must be a duration, found {gap!r}"
-        raise SpecError(with_hint(found, f"write timeout={type(gap).__name__}(...)"))
+        raise SpecError(found, f"write timeout={type(gap).__name__}(...)")
     if callable(gap):
         found = f"`gap` is a function ({name_of(gap)}), so its longest result must be declared"
-        hint = 'write timeout=EventTimeGap(function, max_gap="1 hour")'
-        raise SpecError(with_hint(found, hint))
+        raise SpecError(found, 'write timeout=EventTimeGap(function, max_gap="1 hour")')
     rule = timeout if gap is None else EventTimeGap(gap)
     if not isinstance(rule, EventTimeGap | SessionRules):
         found = f"`timeout` of a session must be an EventTimeGap, found {timeout!r}"
-        raise SpecError(with_hint(found, 'write timeout=EventTimeGap("30 minutes")'))
+        raise SpecError(found, 'write timeout=EventTimeGap("30 minutes")')
     return rule
 
 
@@ -47,12 +46,11 @@ def check_lateness(lateness: Lateness, order: Order) -> None:
     """Check what is for a `StatefulSpec` alone, and what has no effect in order."""
     if lateness.late_events != "reject":
         found = "`late_events` is for a StatefulSpec: a session that is over takes no event"
-        raise SpecError(with_hint(found, 'write Lateness(allowed="1 hour") to keep sessions on'))
+        raise SpecError(found, 'write Lateness(allowed="1 hour") to keep sessions on')
     if lateness.judged_by == "session" and order == "event_time":
         found = '`judged_by="session"` has no effect with `order="event_time"`'
         why = "an event is late once the watermark has reached it"
-        hint = 'leave `judged_by` out, or write order="arrival"'
-        raise SpecError(with_hint(f"{found}, where {why}", hint))
+        raise SpecError(f"{found}, where {why}", 'leave `judged_by` out, or write order="arrival"')
 
 
 def check_sequence(event: type[Any], name: str) -> None:
@@ -60,7 +58,7 @@ def check_sequence(event: type[Any], name: str) -> None:
     if not isinstance(type_in(event, name, unknown), IntType):
         found = f"`sequence` names `{event.__name__}.{name}`, which isn't an int"
         hint = "name an int that no event lacks, such as an offset, a line or an event number"
-        raise SpecError(with_hint(found, hint))
+        raise SpecError(found, hint)
 
 
 def check_functions(logic: AnyFunctions, keys: Collection[str], order: Order) -> None:
@@ -69,7 +67,7 @@ def check_functions(logic: AnyFunctions, keys: Collection[str], order: Order) ->
     if logic.merge is None and order != "event_time":
         found = "`merge` is missing: an event may bridge two open sessions"
         hint = 'pass merge=..., or order="event_time", where no event can come between'
-        raise SpecError(with_hint(found, hint))
+        raise SpecError(found, hint)
 
 
 def check_without_functions(
@@ -83,13 +81,13 @@ def check_without_functions(
     named = _named(logic)
     if storage.upgrade:
         found = f"{named} has no state of yours, and `upgrade` says what becomes of one"
-        raise SpecError(with_hint(found, "leave `upgrade` out"))
+        raise SpecError(found, "leave `upgrade` out")
     if results.with_events and isinstance(logic, Events):
         found = f"{named} gives each event already, and `with_events` asks for them"
-        raise SpecError(with_hint(found, "leave `with_events` out"))
+        raise SpecError(found, "leave `with_events` out")
     if is_held:
         found = f'`order="event_time"` has no effect on {named} but to hold events back'
-        raise SpecError(with_hint(found, "leave `order` out: any order has the same result"))
+        raise SpecError(found, "leave `order` out: any order has the same result")
 
 
 def _named(logic: AnyLogic) -> str:
@@ -105,35 +103,35 @@ def check_session_rules(rules: SessionRules, logic: AnyLogic, order: Order) -> N
     if rules.state_gap is not None:
         if not isinstance(logic, Functions):
             found = f"`state_gap` is a function of the state, and {_named(logic)} has none of yours"
-            raise SpecError(with_hint(found, "write functions instead, or leave `state_gap` out"))
+            raise SpecError(found, "write functions instead, or leave `state_gap` out")
         check_function(rules.state_gap, "state_gap", state=logic.state)
     for rule in rules.in_use:
         rule.check(logic.event)
     if rules.in_order and order != "event_time":
         found = f"`{rules.in_order[0]}` depends on the order of events, and they come in any order"
-        raise SpecError(with_hint(found, 'write order="event_time"'))
+        raise SpecError(found, 'write order="event_time"')
 
 
 def check_memory(memory: object, logic: AnyLogic, keys: Collection[str], result: type[Any]) -> None:
     if not isinstance(memory, Memory):
         found = f"`memory` must be a Memory, found {memory!r}"
-        raise SpecError(with_hint(found, 'write memory=Memory(time_to_live="400 days")'))
+        raise SpecError(found, 'write memory=Memory(time_to_live="400 days")')
     if memory.remember is not None:
         _check_remember(memory, logic, keys)
     both = [name for name in memory.first if name in memory.last]
     if both:
         found = f"`memory`: `first` and `last` both have a column `{both[0]}`"
-        raise SpecError(with_hint(found, "give them two names"))
+        raise SpecError(found, "give them two names")
     hint = "name a field that is a number, a text, a time or the like"
     for rule, columns in (("first", memory.first), ("last", memory.last)):
         for column, name in columns.items():
             what = f"`memory`: `{rule}` names `{name}`, and {result.__name__}"
             kind = inner_type(type_in(result, name, f"{what} has no such field"))
             if kind.facts is None:
-                raise SpecError(with_hint(f"{what}.{name} isn't of a plain type", hint))
+                raise SpecError(f"{what}.{name} isn't of a plain type", hint)
             if not column.isidentifier():
                 found = f"`memory`: `{rule}` can't name a column {column!r}"
-                raise SpecError(with_hint(found, "use letters, digits and underscores"))
+                raise SpecError(found, "use letters, digits and underscores")
 
 
 def _check_remember(memory: Memory[Any], logic: AnyLogic, keys: Collection[str]) -> None:
@@ -141,7 +139,7 @@ def _check_remember(memory: Memory[Any], logic: AnyLogic, keys: Collection[str])
     if not isinstance(logic, Functions):
         found = f"`remember` is given the state of a session, and {_named(logic)} has none"
         hint = "leave it out: `first` and `last` of `Memory` carry values of the result"
-        raise SpecError(with_hint(found, hint))
+        raise SpecError(found, hint)
     signature = check_function(memory.remember, "remember", session=Session, state=logic.state)
     for place in signature.parameters[:1]:
         check_key_annotation(place, keys)
@@ -150,7 +148,7 @@ def _check_remember(memory: Memory[Any], logic: AnyLogic, keys: Collection[str])
             if is_record(cls) and cls is not remembered:
                 found = f"{place} declares the memory of its session as {cls.__name__}"
                 hint = f"write {remembered.__name__}, which `remember` returns, or leave it out"
-                raise SpecError(with_hint(found, hint))
+                raise SpecError(found, hint)
 
 
 def check_revisions(logic: AnyLogic, lateness: Lateness, results: Results, order: Order) -> None:
@@ -160,9 +158,9 @@ def check_revisions(logic: AnyLogic, lateness: Lateness, results: Results, order
     if results.with_events or isinstance(logic, Events):
         once = "`with_events`" if results.with_events else "`Events`"
         found = f"{once} gives each event once, and `{option}` a session several times"
-        raise SpecError(with_hint(found, f"leave `{option}` out, or use two specs"))
+        raise SpecError(found, f"leave `{option}` out, or use two specs")
     if order == "event_time" and (lateness.allowed or lateness.reopen_within) is not None:
         found = f'`{keeps}` has no effect with `order="event_time"`'
         why = "an event that comes after its turn can't be put in"
         hint = 'raise `watermark_delay`, or write order="arrival"'
-        raise SpecError(with_hint(f"{found}, where {why}", hint))
+        raise SpecError(f"{found}, where {why}", hint)

@@ -23,7 +23,7 @@ from sessionkit.aggregates._aggregate import (
     class_of_results,
 )
 from sessionkit.arguments import check_field, explained
-from sessionkit.errors import SpecError, with_hint
+from sessionkit.errors import SpecError
 from sessionkit.spec.base import E, R, S, set_derived
 from sessionkit.spec.functions import FinishMethod
 from sessionkit.spec.signatures import (
@@ -241,8 +241,7 @@ def classes_of(
             row = event_row_class(event, event_time, frozenset(keys))
             return {"event": event, "state": held_class(event, event_time), "result": row}
     found = f"`logic` must say how sessions are folded, found {logic!r}"
-    hint = "write logic=Functions(update=...), or SessionSpec.of(Visit, ...)"
-    raise SpecError(with_hint(found, hint))
+    raise SpecError(found, "write logic=Functions(update=...), or SessionSpec.of(Visit, ...)")
 
 
 # -- functions, checked -------------------------------------------------------------------------
@@ -264,8 +263,7 @@ def _check_left_out(logic: Functions[Any, Any, Any]) -> None:
     state = logic.state
     if logic.finish is None and logic.result is not state:
         found = f"`finish` is left out, so the state is the row, and {logic.result.__name__} is not"
-        hint = "pass finish=..., or leave result out"
-        raise SpecError(with_hint(f"{found} {state.__name__}", hint))
+        raise SpecError(f"{found} {state.__name__}", "pass finish=..., or leave result out")
     if logic.create is not None:
         return
     needed = [
@@ -276,12 +274,12 @@ def _check_left_out(logic: Functions[Any, Any, Any]) -> None:
     if needed:
         found = f"`create` is left out, and {state.__name__} cannot be made without"
         hint = f"pass create=..., or give the fields of {state.__name__} defaults"
-        raise SpecError(with_hint(f"{found} {', '.join(needed)}", hint))
+        raise SpecError(f"{found} {', '.join(needed)}", hint)
     for owner, shared in _shared_defaults(state):
         kind = type(shared.default).__name__
         found = f"`create` is left out, and all states would share one {kind}, the default of"
         hint = f"write `{shared.name}: ... = attrs.field(factory={kind})`"
-        raise SpecError(with_hint(f"{found} `{owner}.{shared.name}`", hint))
+        raise SpecError(f"{found} `{owner}.{shared.name}`", hint)
 
 
 def _check_in_place(signature: Signature, state: type[Any]) -> None:
@@ -289,7 +287,7 @@ def _check_in_place(signature: Signature, state: type[Any]) -> None:
     if signature.role in {"update", "merge"} and signature.returns_nothing:
         found = f"{signature.returned} returns None: it changes the state in place"
         hint = f"return the new state, or make {state.__name__} with attrs.define"
-        raise SpecError(with_hint(f"{found}, and {state.__name__} is frozen", hint))
+        raise SpecError(f"{found}, and {state.__name__} is frozen", hint)
 
 
 def _shared_defaults(cls: type[Any]) -> Iterator[tuple[str, "attrs.Attribute[Any]"]]:

@@ -8,7 +8,7 @@ import attrs
 
 from sessionkit._instants import Duration, duration_of
 from sessionkit.arguments import columns, explained
-from sessionkit.errors import SpecError, with_hint
+from sessionkit.errors import SpecError
 from sessionkit.spec.base import set_derived
 from sessionkit.spec.functions import name_of
 from sessionkit.spec.options import copied
@@ -93,10 +93,10 @@ class Memory(Generic[S_contra]):
     def __attrs_post_init__(self) -> None:
         if self.lookback is not None and not self.last:
             found = "`lookback` is for the columns of `last`, and there is none"
-            raise SpecError(with_hint(found, 'write last={"credited": "source"}, or leave it out'))
+            raise SpecError(found, 'write last={"credited": "source"}, or leave it out')
         if self.lookback is not None and self.lookback > self.time_to_live:
             found = "`lookback` is longer than `time_to_live`, after which nothing is remembered"
-            raise SpecError(with_hint(found, f"write time_to_live={str(self.lookback)!r}"))
+            raise SpecError(found, f"write time_to_live={str(self.lookback)!r}")
         set_derived(self, remembered=None, must_return=frozenset())
         if self.remember is not None:
             self._read(self.remember)
@@ -108,6 +108,6 @@ class Memory(Generic[S_contra]):
         cls = class_of("remembered", self._remembered, said, "what `remember` returns")
         if not fields_of(cls).fields:
             found = f"`remember` ({name_of(remember)}) returns {cls.__name__}, which has no fields"
-            raise SpecError(with_hint(found, "give it what the next session should know"))
+            raise SpecError(found, "give it what the next session should know")
         promised = frozenset({"remember"} if signature.always_returns else ())
         set_derived(self, remembered=cls, must_return=promised)

@@ -7,7 +7,7 @@ from types import FunctionType
 from typing import Any, Generic, Literal, Protocol, Required, TypeAlias, TypedDict, TypeVar
 
 from sessionkit._instants import Duration
-from sessionkit.errors import SpecError, with_hint
+from sessionkit.errors import SpecError
 from sessionkit.spec.base import E, OnError, Order, R, S
 from sessionkit.spec.functions import FinishMethod
 from sessionkit.spec.memory import Memory
@@ -27,7 +27,7 @@ def functions_of(cls: type[Any], **given: Callable[..., Any] | None) -> dict[str
     """Return the functions of a session: those given, and the others from a state class."""
     if not isinstance(cls, type):
         found = f"`SessionSpec.of` takes the state class, found {cls!r} ({type(cls).__name__})"
-        raise SpecError(with_hint(found, "write SessionSpec.of(Visit, ...)"))
+        raise SpecError(found, "write SessionSpec.of(Visit, ...)")
     functions: dict[str, Any] = given
     for role, function in given.items():
         method = getattr(cls, role, None)
@@ -36,7 +36,7 @@ def functions_of(cls: type[Any], **given: Callable[..., Any] | None) -> dict[str
             if role == "create" and not isinstance(makes, classmethod | staticmethod):
                 found = f"`{cls.__name__}.create` makes a state, so there is none yet to call it on"
                 hint = "write `@classmethod` above `def create(cls, key, event): ...`"
-                raise SpecError(with_hint(found, hint))
+                raise SpecError(found, hint)
             functions[role] = FinishMethod(method) if role == "finish" else method
     for name in dir(cls):
         if name.startswith("_") or name in functions:
@@ -47,11 +47,10 @@ def functions_of(cls: type[Any], **given: Callable[..., Any] | None) -> dict[str
             if function is None and is_method and _is_slip(name, role):
                 found = f"`{cls.__name__}.{name}` would never be called, and there is no `{role}`"
                 hint = f"rename it `{role}`; or, if it's a helper of your own, `_{name}`"
-                raise SpecError(with_hint(found, hint))
+                raise SpecError(found, hint)
     if functions["update"] is None:
         found = f"`{cls.__name__}` has no method `update`"
-        hint = "write `def update(self, event: View) -> None: ...` in it"
-        raise SpecError(with_hint(found, hint))
+        raise SpecError(found, "write `def update(self, event: View) -> None: ...` in it")
     return functions
 
 

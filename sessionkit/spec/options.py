@@ -10,7 +10,7 @@ import attrs
 
 from sessionkit._instants import Duration, duration_of, duration_text
 from sessionkit.arguments import at_least_one, choice, columns, explained, flag
-from sessionkit.errors import SpecError, with_hint
+from sessionkit.errors import SpecError
 from sessionkit.timeouts import Clock
 
 Upgrade: TypeAlias = Mapping[int, Callable[[Any], Any]]
@@ -78,7 +78,7 @@ def _read_upgrade(value: object) -> dict[int, Callable[[Any], Any]]:
     ):
         return dict(sorted(value.items()))
     found = f"`upgrade` must be a dict of versions from 1 and functions, found {value!r}"
-    raise SpecError(with_hint(found, "write upgrade={1: from_v1}"))
+    raise SpecError(found, "write upgrade={1: from_v1}")
 
 
 def buckets_for(partitions: int) -> int:
@@ -127,8 +127,7 @@ class Lateness:
     def __attrs_post_init__(self) -> None:
         if self.allowed is not None and self.reopen_within is not None:
             found = "`Lateness(allowed=...)` and `reopen_within` are both given"
-            hint = "leave out `reopen_within`: the other one also reopens sessions"
-            raise SpecError(with_hint(found, hint))
+            raise SpecError(found, "leave out `reopen_within`: the other one also reopens sessions")
 
 
 @explained()
@@ -157,10 +156,10 @@ class Every:
     def __attrs_post_init__(self) -> None:
         if (self.duration is None) == (self.events is None):
             found = "`Every` takes a duration or a number of events, one of the two"
-            raise SpecError(with_hint(found, 'write Every("5 minutes") or Every(events=100)'))
+            raise SpecError(found, 'write Every("5 minutes") or Every(events=100)')
         if self.duration is None and self.clock != "event_time":
             found = "`Every` has a clock, and counts events"
-            raise SpecError(with_hint(found, "leave `clock` out, or write a duration"))
+            raise SpecError(found, "leave `clock` out, or write a duration")
 
     def __str__(self) -> str:
         if self.duration is None:
@@ -183,7 +182,7 @@ def _read_emit(value: object) -> Any:
         return value
     match = TEXT.fullmatch(value) if isinstance(value, str) else None
     if match is None:
-        raise SpecError(with_hint(f"`emit` can't be {value!r}", HINT))
+        raise SpecError(f"`emit` can't be {value!r}", HINT)
     if match["events"] is not None:
         return Every(events=int(match["events"]))
     span = duration_of(match["span"], "emit")
@@ -292,7 +291,7 @@ class Storage:
         if self.buckets > LARGEST_BUCKET_COUNT:
             found = f"`bucket_count` must be at most {LARGEST_BUCKET_COUNT:,}"
             hint = "leave it out, or see docs/explanation/buckets.md"
-            raise SpecError(with_hint(f"{found}, found {self.buckets:,}", hint))
+            raise SpecError(f"{found}, found {self.buckets:,}", hint)
 
     @cached_property
     def buckets(self) -> int:

@@ -207,7 +207,7 @@ def _check_related(name: str, cls: type[Any], named: Mapping[type[Any], Place]) 
     shown = cls.__name__
     if any(other.__name__ == shown for other in named):
         shown = f"{cls.__module__}.{cls.__qualname__}"
-    raise SpecError(with_hint(f"`{name}` is {shown}, and {found}: {_said(named)}", hint))
+    raise SpecError(f"`{name}` is {shown}, and {found}: {_said(named)}", hint)
 
 
 def _not_inferred(
@@ -239,8 +239,7 @@ def check_key_annotation(place: Place, keys: Collection[str]) -> None:
         if isinstance(cls, type) and fields is not None and fields != tuple(keys):
             found = f"{place} declares the key as {cls.__name__}, with the fields"
             hint = f"give {cls.__name__} the fields of `keys`, in their order"
-            text = f"{found} {', '.join(fields)}; `keys` has {', '.join(keys)}"
-            raise SpecError(with_hint(text, hint))
+            raise SpecError(f"{found} {', '.join(fields)}; `keys` has {', '.join(keys)}", hint)
 
 
 # -- checks --------------------------------------------------------------------------------------
@@ -264,14 +263,14 @@ def check_callable(function: Any, role: str, parameters: Collection[str]) -> Non
     wanted = f"{role}({', '.join(parameters)})"
     if not callable(function):
         found = f"`{role}` must be a function, found {function!r} ({type(function).__name__})"
-        raise SpecError(with_hint(found, f"write `def {wanted}: ...` and pass its name"))
+        raise SpecError(found, f"write `def {wanted}: ...` and pass its name")
     for one in (function, function.__call__):
         if inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one):
             found = f"`{role}` must be a plain function, found the async {name_of(function)}"
-            raise SpecError(with_hint(found, "write it with `def`"))
+            raise SpecError(found, "write it with `def`")
     if inspect.isgeneratorfunction(function) and role not in MAY_YIELD:
         found = f"`{role}` must return a value, found the generator {name_of(function)}"
-        raise SpecError(with_hint(found, "write `return` in place of `yield`"))
+        raise SpecError(found, "write `return` in place of `yield`")
 
 
 def check_call(signature: Signature, parameters: Collection[str]) -> None:
@@ -282,7 +281,7 @@ def check_call(signature: Signature, parameters: Collection[str]) -> None:
         if _ends_in_none(plain):
             shown = getattr(said, "__name__", said)
             found = f"{signature.returned} is annotated `-> {shown}`, and returns nothing"
-            raise SpecError(with_hint(found, "end it with `return ...`"))
+            raise SpecError(found, "end it with `return ...`")
     if signature.inspected is None:
         return
     try:
@@ -295,7 +294,7 @@ def check_call(signature: Signature, parameters: Collection[str]) -> None:
         may_take_time = role in MAY_TAKE_TIME and "time" not in parameters
         if may_take_time and len(signature.parameters) > len(parameters):
             hint += "; a third parameter must be `time`, the event's time"
-        raise SpecError(with_hint(found, hint)) from None
+        raise SpecError(found, hint) from None
 
 
 def check_annotations(signature: Signature, parameters: Mapping[str, Any]) -> None:
@@ -320,7 +319,7 @@ def check_annotations(signature: Signature, parameters: Mapping[str, Any]) -> No
         shown = ", ".join(one.declared for one in signature.parameters)
         call = f"{role}({', '.join(wanted)})"
         found = f"`{role}` must take {call}, found another order: {name_of(function)}({shown})"
-        raise SpecError(with_hint(found, f"write `def {call}: ...`"))
+        raise SpecError(found, f"write `def {call}: ...`")
     for one, (meaning, given) in zip(signature.parameters, parameters.items(), strict=False):
         said, cls = one.cls, get_origin(given) or given
         if given is None or said is None or issubclass(cls, said):
@@ -332,4 +331,4 @@ def check_annotations(signature: Signature, parameters: Mapping[str, Any]) -> No
         if is_again(said, cls):
             found += ", as the class was before it was defined again"
             hint = "define the function again too; in a notebook, run its cell again"
-        raise SpecError(with_hint(found, hint))
+        raise SpecError(found, hint)

@@ -9,7 +9,7 @@ import attrs
 import pyarrow as pa
 
 from sessionkit.arguments import explained
-from sessionkit.errors import SpecError, with_hint
+from sessionkit.errors import SpecError
 from sessionkit.spec.base import EXAMPLES, E, R, S, Spec, check_shared, read_timeout, set_derived
 from sessionkit.spec.signatures import (
     Place,
@@ -232,7 +232,7 @@ def _check_views(places: Sequence[Place], state: type[Any] | None) -> None:
                 hint = (
                     f"declare a class with a field `items: {text}`, and annotate KeyState with it"
                 )
-                raise SpecError(with_hint(f"{found} an attrs class or a dataclass", hint))
+                raise SpecError(f"{found} an attrs class or a dataclass", hint)
 
 
 def _check_meaning(spec: AnyStatefulSpec) -> None:
@@ -248,7 +248,7 @@ def _check_meaning(spec: AnyStatefulSpec) -> None:
         hint = "leave it out; `late_events` says what becomes of late events"
         if name == "drop_duplicates_for":
             hint = "leave it out; docs/how-to/deduplicate.md shows what drops copies before"
-        raise SpecError(with_hint(found, hint))
+        raise SpecError(found, hint)
 
 
 def _check_clocks(spec: AnyStatefulSpec) -> None:
@@ -256,23 +256,23 @@ def _check_clocks(spec: AnyStatefulSpec) -> None:
     if not isinstance(policy, TimeoutPolicy):
         found = f"`timeout` must be a policy, found {policy!r}"
         hint = 'write timeout=EventTimeGap("30 minutes"), TimeToLive("7 days") or NoTimeout()'
-        raise SpecError(with_hint(found, hint))
+        raise SpecError(found, hint)
     for part in policy.policies if isinstance(policy, FirstOf) else (policy,):
         if isinstance(part, EventTimeGap) and (callable(part.gap) or not part.gap_inclusive):
             found = (
                 f"`timeout` of a StatefulSpec has one gap and no events to split, found {part!r}"
             )
-            raise SpecError(with_hint(found, 'write EventTimeGap("30 minutes")'))
+            raise SpecError(found, 'write EventTimeGap("30 minutes")')
     if spec.watermark_delay is not None:
         if spec.event_time is None:
             found = "`watermark_delay` needs an event time, and `event_time` is missing"
-            raise SpecError(with_hint(found, 'add event_time="ts"'))
+            raise SpecError(found, 'add event_time="ts"')
     elif any(deadline.clock == "event_time" for deadline in deadlines_of(policy)):
         found = f"`timeout` counts in event time, and there is no watermark: {policy!r}"
-        raise SpecError(with_hint(found, 'add event_time="ts" and watermark_delay="10 minutes"'))
+        raise SpecError(found, 'add event_time="ts" and watermark_delay="10 minutes"')
     elif spec.lateness.late_events != "reject":
         found = "`late_events` has no meaning without a watermark"
-        raise SpecError(with_hint(found, 'add watermark_delay="10 minutes", or leave it out'))
+        raise SpecError(found, 'add watermark_delay="10 minutes", or leave it out')
 
 
 def _check_order(spec: AnyStatefulSpec) -> None:
@@ -281,15 +281,13 @@ def _check_order(spec: AnyStatefulSpec) -> None:
     refused = '`order="event_time"`'
     if spec.watermark_delay is None:
         found = f"{refused} waits for the watermark, and there is none"
-        hint = 'add event_time="ts" and watermark_delay="10 minutes"'
-        raise SpecError(with_hint(found, hint))
+        raise SpecError(found, 'add event_time="ts" and watermark_delay="10 minutes"')
     if spec.lateness.late_events == "process":
         found = f'{refused} has no place for the late events of `late_events="process"`'
-        raise SpecError(with_hint(found, 'leave `late_events` out, or write order="arrival"'))
+        raise SpecError(found, 'leave `late_events` out, or write order="arrival"')
     if spec.takes_buckets:
         found = f"{refused} hands out events as a list, and `process` is by_bucket(...)"
-        hint = 'pass the function over a list of events, or write order="arrival"'
-        raise SpecError(with_hint(found, hint))
+        raise SpecError(found, 'pass the function over a list of events, or write order="arrival"')
 
 
 def _signatures(spec: AnyStatefulSpec) -> list[Signature]:
@@ -308,8 +306,8 @@ def _check_bucket(spec: AnyStatefulSpec) -> None:
     for field in codec_of(spec.state).type.fields:
         if field.name in spec.keys:
             found = f"a function by_bucket(...) would be given two columns named `{field.name}`"
-            raise SpecError(with_hint(found, f"leave the key out of {spec.state.__name__}"))
+            raise SpecError(found, f"leave the key out of {spec.state.__name__}")
     if spec.processing_timers:
         found = "by_processing_time(...) is for timers, and by_bucket(...) cannot set one"
         hint = "leave `on_timer` without it, or pass a function over the events of one key"
-        raise SpecError(with_hint(found, hint))
+        raise SpecError(found, hint)

@@ -9,7 +9,7 @@ import attrs
 import pandas as pd
 
 from sessionkit._instants import instant_of, micros_of
-from sessionkit.errors import StateValueError, TimerError, with_hint
+from sessionkit.errors import StateValueError, TimerError
 from sessionkit.spec.functions import wrong_class
 from sessionkit.state._collections import AttrsType
 from sessionkit.timeouts import Clock, ClosedBy
@@ -191,7 +191,7 @@ class KeyState(Generic[S]):
         if default is MISSING:
             found = f"`state.get()`: no state is stored for {self._snapshot.key!r}"
             hint = "ask `state.exists` first, or pass what to start with: state.get(default)"
-            raise StateValueError(with_hint(found, hint))
+            raise StateValueError(found, hint)
         return default
 
     def set(self, value: S) -> None:
@@ -204,7 +204,7 @@ class KeyState(Generic[S]):
         """
         if self._snapshot.is_last:
             found = f"`state.set(...)`: the timeout policy has ended {self._snapshot.key!r}"
-            raise StateValueError(with_hint(found, "return a result row; nothing is kept"))
+            raise StateValueError(found, "return a result row; nothing is kept")
         if value.__class__ is not self._kind.cls:
             what, cls = "`state.set(...)` must be given a", self._kind.cls
             hint = "build one" if value is not None else "to drop the state call state.remove()"
@@ -330,7 +330,7 @@ class KeyTimes:
         if not self._rules.event_time:
             found = f"timer {name!r}: the spec has no watermark that could pass an event time"
             hint = 'add event_time="ts" and watermark_delay="10 minutes" to the spec'
-            raise TimerError(with_hint(found, hint))
+            raise TimerError(found, hint)
         self._set(name, "event_time", at)
 
     def set_processing_timer(self, name: str, at: datetime) -> None:
@@ -349,7 +349,7 @@ class KeyTimes:
         if not self._rules.processing_time:
             found = f"timer {name!r}: the spec does not ask for processing-time timers"
             hint = "pass on_timer=by_processing_time(...); docs/explanation/timers.md says the cost"
-            raise TimerError(with_hint(found, hint))
+            raise TimerError(found, hint)
         self._set(name, "processing_time", at)
 
     def delete_timer(self, name: str) -> None:
@@ -359,19 +359,19 @@ class KeyTimes:
     def _set(self, name: str, clock: Clock, at: datetime) -> None:
         if not self._rules.on_timer:
             found = f"timer {name!r}: the spec has no function to call when it goes off"
-            raise TimerError(with_hint(found, "add on_timer=... to the spec"))
+            raise TimerError(found, "add on_timer=... to the spec")
         if self._snapshot.is_last:
             found = f"timer {name!r}: the timeout policy has ended {self._snapshot.key!r}"
-            raise TimerError(with_hint(found, "set no timer when `name` is that of a policy"))
+            raise TimerError(found, "set no timer when `name` is that of a policy")
         found = f"a timer cannot have the name {name!r}"
         if name.__class__ is not str or not name or name in self._rules.reserved:
             taken = ", ".join(sorted(self._rules.reserved))
-            raise TimerError(with_hint(found, f"choose a text other than {taken}"))
+            raise TimerError(found, f"choose a text other than {taken}")
         try:
             name.encode()
         except UnicodeEncodeError:
             hint = "choose a text without lone surrogates"
-            raise TimerError(with_hint(f"{found}: UTF-8 cannot encode it", hint)) from None
+            raise TimerError(f"{found}: UTF-8 cannot encode it", hint) from None
         self._snapshot.timers[name] = StoredTimer(clock, _instant_us(name, at))
         self._snapshot.newly_set.append(name)
 
@@ -380,14 +380,14 @@ def _instant_us(name: str, at: object) -> int:
     if not isinstance(at, datetime) or pd.isna(at):
         found = f"timer {name!r}: the instant must be a datetime, found {at!r}"
         hint = "write times.processing_time + timedelta(...), or the event time plus one"
-        raise TimerError(with_hint(f"{found} ({type(at).__name__})", hint))
+        raise TimerError(f"{found} ({type(at).__name__})", hint)
     if at.utcoffset() is None:
         found = f"timer {name!r}: the instant has no time zone, found {at!r}"
-        raise TimerError(with_hint(found, "write datetime(..., tzinfo=UTC)"))
+        raise TimerError(found, "write datetime(..., tzinfo=UTC)")
     at_us = micros_of(at)
     try:
         instant_of(at_us)
     except OverflowError:
         found = f"timer {name!r}: the instant is outside the years 1 to 9999, found {at!r}"
-        raise TimerError(with_hint(found, "set no timer for what never comes")) from None
+        raise TimerError(found, "set no timer for what never comes") from None
     return at_us

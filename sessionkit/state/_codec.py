@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit.errors import StateMismatchError, StateValueError, with_hint
+from sessionkit.errors import StateMismatchError, StateValueError
 from sessionkit.state._collections import (
     AttrsType,
     DictType,
@@ -118,8 +118,7 @@ def encode_column(kind: FieldType, values: list[Any], path: str) -> pa.Array:
     except MISFITS as misfit:
         for value in values:
             kind.coerce(value, path)
-        found = f"`{path}` can't be stored as {kind.arrow}: {misfit}"
-        raise StateValueError(found) from misfit
+        raise StateValueError(f"`{path}` can't be stored as {kind.arrow}: {misfit}") from misfit
 
 
 def decode_column(
@@ -219,7 +218,7 @@ class FieldChange:
             return pa.chunked_array([pa.array(values, kind.arrow)])
         except MISFITS as misfit:
             found = f"a stored value of `{name}` doesn't fit its new type: {misfit}"
-            raise StateMismatchError(with_hint(found, BY_HAND)) from misfit
+            raise StateMismatchError(found, BY_HAND) from misfit
 
     def value(self, stored: Mapping[str, Any]) -> Any:
         """Return the value of the field, of one object inside of another."""

@@ -26,7 +26,7 @@ from typing import (
 
 import attrs
 
-from sessionkit.errors import FieldTypeError, with_hint
+from sessionkit.errors import FieldTypeError
 from sessionkit.state._collections import (
     AttrsType,
     DictType,
@@ -123,8 +123,7 @@ class _Place:
 def fields_of(cls: type[Any]) -> AttrsType:
     """Read the fields of an attrs class, once; a `FieldTypeError` names all that have no type."""
     if not isinstance(cls, type):
-        found = f"{cls!r} ({type(cls).__name__}) isn't a class"
-        raise FieldTypeError(with_hint(found, "pass an attrs class"))
+        raise FieldTypeError(f"{cls!r} ({type(cls).__name__}) isn't a class", "pass an attrs class")
     return _compiled(cast("Hashable", cls))
 
 
@@ -134,7 +133,7 @@ def _compiled(cls: Any) -> AttrsType:
     kind = _attrs_type(cls, place)
     if place.problems:
         lines = "\n  ".join([f"`{place.path}` can't be stored:", *place.problems])
-        raise FieldTypeError(with_hint(lines, KNOWN))
+        raise FieldTypeError(lines, KNOWN)
     return kind
 
 
@@ -143,7 +142,7 @@ def field_type(annotation: Any, path: str) -> FieldType:
     place = _Place(path)
     kind = _read(annotation, place)
     if place.problems:
-        raise FieldTypeError(with_hint("; ".join(place.problems), KNOWN))
+        raise FieldTypeError("; ".join(place.problems), KNOWN)
     return kind
 
 

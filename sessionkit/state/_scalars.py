@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 
 from sessionkit._instants import EPOCH, FIRST_INSTANT_US, LAST_INSTANT_US, micros_of, span_us
-from sessionkit.errors import StateValueError, with_hint
+from sessionkit.errors import StateValueError
 from sessionkit.state._types import INT64, Facts, FieldType, Form, KeyForm, Widening, refused, same
 
 EXACT_FLOAT: Final = 2**53
@@ -81,8 +81,7 @@ class FloatType(FieldType):
 
 def _exact(value: int) -> float:
     if abs(value) > EXACT_FLOAT:
-        found = f"{value} has no float that is equal to it"
-        raise ValueError(found)
+        raise ValueError(f"{value} has no float that is equal to it")
     return float(value)
 
 
@@ -257,7 +256,7 @@ class EnumType(FieldType):
         except ValueError:
             found = f"{self.cls.__name__} no longer has a member with the stored value {value!r}"
             hint = "keep a member as long as state contains it, or start with a new checkpoint"
-            raise StateValueError(with_hint(found, hint)) from None
+            raise StateValueError(found, hint) from None
 
 
 # -- times --

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 import pyarrow as pa
 
-from sessionkit.errors import StateValueError, with_hint
+from sessionkit.errors import StateValueError
 
 INT64: Final = (-(2**63), 2**63 - 1)
 """The first and the last whole number that can be stored."""
@@ -154,8 +154,7 @@ def may_be_key(kind: FieldType) -> bool:
 def key_form(kind: FieldType) -> KeyForm:
     """Return the form in which a key column of a type is hashed."""
     if kind.facts is None or kind.facts.key is None:
-        found = f"{type_name(kind)} can't be the type of a key"
-        raise TypeError(found)
+        raise TypeError(f"{type_name(kind)} can't be the type of a key")
     return kind.facts.key
 
 
@@ -175,4 +174,4 @@ def refused(
     if value is None:
         hint = "declare it as `... | None` where it may be missing, or give it a default"
     found = f"`{path}` must be {wanted}, found {shown or type(value).__name__}"
-    return StateValueError(with_hint(found, hint))
+    return StateValueError(found, hint)

@@ -13,7 +13,7 @@ from sessionkit._engine.sessions.features.rules import event_that_closes, rule_t
 from sessionkit._engine.sessions.view import OpenSession
 from sessionkit._instants import duration_text
 from sessionkit.arguments import explains
-from sessionkit.errors import DriverError, SpecError, with_hint
+from sessionkit.errors import DriverError, SpecError
 from sessionkit.spec import Results, SessionSpec
 from sessionkit.spec.base import E, R, S
 from sessionkit.state._codec import codec_of
@@ -214,8 +214,7 @@ def explain_session(
     """
     if spec.mergeable is not None:
         found = "sessions that go on after their close can't be explained"
-        hint = "pass attrs.evolve(spec, lateness=Lateness())"
-        raise SpecError(with_hint(found, hint))
+        raise SpecError(found, "pass attrs.evolve(spec, lateness=Lateness())")
     driver = SessionDriver(_by_events(spec), processing_time=processing_time)
     run = _Run(driver, plain_key(key))
     for given in events:
@@ -247,7 +246,7 @@ def _arrival(spec: Any, key: Any, given: Any) -> tuple[Any, datetime | None, Any
     if isinstance(given, spec.event) and hasattr(given, spec.event_time):
         return key, getattr(given, spec.event_time), given
     found = f"an event must come with its time, found {given!r}"
-    raise DriverError(with_hint(found, 'pass (at("10:00"), event), or (key, at("10:00"), event)'))
+    raise DriverError(found, 'pass (at("10:00"), event), or (key, at("10:00"), event)')
 
 
 @attrs.frozen(eq=False)

@@ -4,7 +4,7 @@ import re
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 
-from sessionkit.errors import DriverError, with_hint
+from sessionkit.errors import DriverError
 
 DEFAULT_DAY: Final = date(2026, 1, 1)
 INSTANT: Final = re.compile(
@@ -30,7 +30,7 @@ def at(text: str) -> datetime:
     except ValueError:
         pass
     hint = 'write at("10:03"), at("10:03:20.5") or at("2026-03-01 10:03"), in UTC'
-    raise DriverError(with_hint(f"{text!r} isn't an instant", hint))
+    raise DriverError(f"{text!r} isn't an instant", hint)
 
 
 def seconds(number: float) -> timedelta:
@@ -53,7 +53,7 @@ def _span(number: float, unit: timedelta) -> timedelta:
         return number * unit
     except (OverflowError, ValueError):
         found = f"{number!r} times {unit} doesn't fit a timedelta"
-        raise DriverError(with_hint(found, "pass a smaller number")) from None
+        raise DriverError(found, "pass a smaller number") from None
 
 
 def plain_key(key: Any) -> Any:

@@ -8,7 +8,7 @@ import attrs
 
 from sessionkit._instants import Duration, duration_of
 from sessionkit.arguments import choice, explained
-from sessionkit.errors import SpecError, with_hint
+from sessionkit.errors import SpecError
 
 Gap: TypeAlias = Duration | Callable[[Any], timedelta]
 Clock: TypeAlias = Literal["event_time", "processing_time"]
@@ -133,14 +133,14 @@ class EventTimeGap(_Combinable):
     def __attrs_post_init__(self) -> None:
         if not isinstance(self.gap_inclusive, bool):
             found = f"`gap_inclusive` must be True or False, found {self.gap_inclusive!r}"
-            raise SpecError(with_hint(found, "omit it for Spark's rule, True"))
+            raise SpecError(found, "omit it for Spark's rule, True")
         if callable(self.gap) and self.max_gap is None:
             found = "`gap` is a function, so its longest result must be declared"
-            raise SpecError(with_hint(found, 'add max_gap, such as max_gap="1 hour"'))
+            raise SpecError(found, 'add max_gap, such as max_gap="1 hour"')
         if not callable(self.gap):
             if self.max_gap is not None:
                 found = f"`max_gap` needs a gap that is a function, found {self.gap!r}"
-                raise SpecError(with_hint(found, "omit `max_gap`"))
+                raise SpecError(found, "omit `max_gap`")
             object.__setattr__(self, "gap", duration_of(self.gap, "gap"))
 
     @property
@@ -157,7 +157,7 @@ SinglePolicy: TypeAlias = NoTimeout | EventTimeGap | ProcessingTimeGap | TimeToL
 def _flattened(parts: Iterable[Any]) -> tuple[SinglePolicy, ...]:
     if not isinstance(parts, Iterable):
         found = f"`FirstOf` takes a tuple of policies, found {parts!r}"
-        raise SpecError(with_hint(found, "write policy | policy"))
+        raise SpecError(found, "write policy | policy")
     return tuple(
         policy
         for part in parts
@@ -184,21 +184,21 @@ class FirstOf(_Combinable):
     def __attrs_post_init__(self) -> None:
         if not self.policies:
             found = "`FirstOf` combines policies that expire a key, found none"
-            raise SpecError(with_hint(found, "write NoTimeout() for keys that never expire"))
+            raise SpecError(found, "write NoTimeout() for keys that never expire")
         ways: list[tuple[Deadline, ...]] = []
         for policy in self.policies:
             if not isinstance(policy, EventTimeGap | ProcessingTimeGap | TimeToLive):
                 found = f"`|` combines policies that expire a key, found {policy!r}"
                 hint = "combine an EventTimeGap, a ProcessingTimeGap or a TimeToLive"
-                raise SpecError(with_hint(found, hint))
+                raise SpecError(found, hint)
             way = tuple(attrs.evolve(d, span=timedelta(0)) for d in deadlines_of(policy))
             if way in ways:
                 found = f"`|` combines two policies that count alike, {policy!r} is the second"
-                raise SpecError(with_hint(found, "keep the shorter one, which always ends first"))
+                raise SpecError(found, "keep the shorter one, which always ends first")
             ways.append(way)
         if len({part.clock for part in self.policies if isinstance(part, TimeToLive)}) > 1:
             found = "`|` combines a TimeToLive on each clock, but a state has one age"
-            raise SpecError(with_hint(found, "put both on one clock, or use a gap for one"))
+            raise SpecError(found, "put both on one clock, or use a gap for one")
 
 
 TimeoutPolicy: TypeAlias = SinglePolicy | FirstOf

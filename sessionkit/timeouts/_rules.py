@@ -13,7 +13,7 @@ import pyarrow as pa
 from sessionkit._arrays import Array, Mask, Numbers
 from sessionkit._instants import BEGINNING_US, END_OF_TIME_US, duration_text, span_us
 from sessionkit.aggregates._events import type_in
-from sessionkit.errors import SpecError, with_hint
+from sessionkit.errors import SpecError
 from sessionkit.state._collections import forms_of, inner_type
 from sessionkit.state._scalars import EnumType
 from sessionkit.state._types import may_be_key
@@ -133,7 +133,7 @@ class ChangesOf(Rule):
                 what = f"`changes_of` names `{event.__name__}.{name}`"
                 types = "a str, an int, a bool, bytes, a date, a datetime, a time, a Decimal"
                 hint = f"name {types} or an Enum"
-                raise SpecError(with_hint(f"{what}, whose values can't be compared", hint))
+                raise SpecError(f"{what}, whose values can't be compared", hint)
 
     def identity(self, event: type[Any]) -> dict[str, Any]:
         return {"changes_of": forms_of(event_fields(event, self.names))}

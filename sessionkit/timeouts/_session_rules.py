@@ -10,7 +10,7 @@ import attrs
 
 from sessionkit._instants import Duration, duration_of
 from sessionkit.arguments import at_least_one, explained
-from sessionkit.errors import SpecError, with_hint
+from sessionkit.errors import SpecError
 from sessionkit.timeouts._policies import EventTimeGap, Gap, read_max_gap
 from sessionkit.timeouts._rule import Predicate, Rule
 from sessionkit.timeouts._rules import (
@@ -150,7 +150,7 @@ class SessionRules:
         object.__setattr__(self, "gap", policy.gap)
         if self.state_gap is not None and callable(self.gap):
             found = "`gap` and `state_gap` are both functions"
-            raise SpecError(with_hint(found, "pass the longest gap as `gap`, a duration"))
+            raise SpecError(found, "pass the longest gap as `gap`, a duration")
         if self.midnight is not None:
             _check_zone(self.midnight, "midnight")
 
@@ -223,4 +223,4 @@ def _check_zone(zone: str, name: str) -> None:
     except (ZoneInfoNotFoundError, ValueError, TypeError, OSError) as error:
         found = f"`{name}` must be the name of a time zone, found {zone!r}"
         hint = f'write {name}="Europe/Berlin"; on a machine without zones, `pip install tzdata`'
-        raise SpecError(with_hint(found, hint)) from error
+        raise SpecError(found, hint) from error

@@ -253,8 +253,7 @@ class Calls:
             codec_of(self.program.spec.state).encode([snapshot.value])
         except StateValueError as error:
             what = f"`{role}` ({name_of(function)}), for {snapshot.key!r}, left a state"
-            message = f"{what} that does not fit: {error}"
-            raise UserFunctionError(message) from error
+            raise UserFunctionError(f"{what} that does not fit: {error}") from error
 
     def _rows(  # noqa: PLR0917 (what a function is given, in its order)
         self,

@@ -43,7 +43,7 @@ def decode_states(cls: type[S], table: pa.Table, places: Places = None) -> list[
     except Exception as error:
         what = f"a stored state cannot be read as {cls.__name__}: {type(error).__name__}: {error}"
         hint = "let the class take what it has taken before, or raise `version`"
-        raise StateMismatchError(with_hint(what, hint)) from error
+        raise StateMismatchError(what, hint) from error
 
 
 def encode_states(
@@ -60,8 +60,7 @@ def encode_states(
         return codec.encode(states)
     except StateValueError:
         place, misfit = codec.first_misfit(states)
-        message = f"the state of {key_at(place)!r} does not fit: {misfit}"
-        raise StateValueError(message) from misfit
+        raise StateValueError(f"the state of {key_at(place)!r} does not fit: {misfit}") from misfit
 
 
 def _number(table: pa.Table, places: Places) -> int:

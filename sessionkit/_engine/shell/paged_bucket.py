@@ -43,7 +43,7 @@ from sessionkit._engine.shell.payload import (
     unpack_row,
 )
 from sessionkit._engine.shell.reading import Reading
-from sessionkit.errors import StateCorruptedError, with_hint
+from sessionkit.errors import StateCorruptedError
 from sessionkit.timeouts import Clock
 from sessionkit.typing import GroupStateLike
 
@@ -142,7 +142,7 @@ def read_pages(directory: Directory, page: Callable[[int], bytes | None]) -> dic
 
 
 def _corrupted(number: int, found: str) -> StateCorruptedError:
-    return StateCorruptedError(with_hint(f"{DAMAGED}: page {number} {found}", RESTORE))
+    return StateCorruptedError(f"{DAMAGED}: page {number} {found}", RESTORE)
 
 
 class PagedStateLike(GroupStateLike, Protocol):
@@ -182,7 +182,7 @@ class PagedBucket:
             bucket = BucketHead.of_row(logic, self.group, state.get, self.now, self.task_rows)
         elif state.has_pages:
             found = f"bucket {self.group[0]} has pages, and its row is gone"
-            raise StateCorruptedError(with_hint(f"{DAMAGED}: {found}", RESTORE))
+            raise StateCorruptedError(f"{DAMAGED}: {found}", RESTORE)
         else:
             bucket = BucketHead.of(logic, Directory.empty())
         if logic.spec.close_idle_after is not None:

@@ -38,7 +38,7 @@ from sessionkit._engine.logic import NEVER_US, BatchClocks
 from sessionkit._engine.rows.tables import SALT
 from sessionkit._engine.shell.payload import LENGTH, RESTORE, parts_of
 from sessionkit._engine.wire.packing import whole_batch
-from sessionkit.errors import StateCorruptedError, with_hint
+from sessionkit.errors import StateCorruptedError
 from sessionkit.state._codec import stored_numbers
 from sessionkit.timeouts import Clock
 
@@ -301,11 +301,11 @@ def unpack_page(number: int, payload: bytes) -> list[pa.Buffer]:
     """Return the parts of a page; a StateCorruptedError if the bytes are damaged."""
     if len(payload) < PAGE.size or payload[: len(MAGIC)] != MAGIC:
         found = f"page {number} of the stored state isn't one: it starts with {payload[:4]!r}"
-        raise StateCorruptedError(with_hint(found, RESTORE))
+        raise StateCorruptedError(found, RESTORE)
     body = memoryview(payload)[PAGE.size :]
     if zlib.crc32(body, number) != PAGE.unpack_from(payload)[1]:
         found = f"page {number} of the stored state is damaged: its checksum is wrong"
-        raise StateCorruptedError(with_hint(f"{found} ({len(body)} bytes)", RESTORE))
+        raise StateCorruptedError(f"{found} ({len(body)} bytes)", RESTORE)
     return list(parts_of(body))
 
 

@@ -38,7 +38,7 @@ from sessionkit._engine.boundaries import timer_ms
 from sessionkit._engine.logic import GroupState, Logic
 from sessionkit._engine.rows.objects import decode_keys
 from sessionkit._engine.shell.reading import Reading, reading_of
-from sessionkit.errors import StateCorruptedError, StateError, StateMismatchError, with_hint
+from sessionkit.errors import StateCorruptedError, StateError, StateMismatchError
 from sessionkit.spec.base import AnySpec
 from sessionkit.timeouts import Clock
 
@@ -102,17 +102,17 @@ class Origin:
                 for text in (self.query.hex(), now.query.hex())
             )
             found = f"{what} belongs to another query: {stored} stored it, this is {own}"
-            raise StateMismatchError(with_hint(found, WHOLE))
+            raise StateMismatchError(found, WHOLE)
         if self.batch > now.batch:
             found = f"micro-batch {self.batch} wrote it, and this is micro-batch {now.batch}"
-            raise StateCorruptedError(with_hint(f"{what} is damaged: {found}", WHOLE))
+            raise StateCorruptedError(f"{what} is damaged: {found}", WHOLE)
         if self.watermark_ms > now.watermark_ms:
             found = (
                 f"the checkpoint is damaged: micro-batch {now.batch} has the watermark "
                 f"{now.watermark_ms} ms, but {what} was written in micro-batch {self.batch} at "
                 f"{self.watermark_ms} ms, and a watermark never falls"
             )
-            raise StateCorruptedError(with_hint(found, WHOLE))
+            raise StateCorruptedError(found, WHOLE)
 
 
 NOBODY: Final = Origin()
@@ -168,7 +168,7 @@ def unpack(payload: bytes) -> Unpacked:
     body = memoryview(payload)[HEADER.size :]
     if zlib.crc32(body, zlib.crc32(payload[CHECKED])) != checksum:
         found = f"the stored state is damaged: its checksum is wrong ({len(body)} bytes)"
-        raise StateCorruptedError(with_hint(found, RESTORE))
+        raise StateCorruptedError(found, RESTORE)
     (length,) = IDENTITY.unpack_from(payload, HEADER_BYTES)
     begin = HEADER_BYTES + IDENTITY.size
     tables: list[pa.Table] = []
@@ -204,22 +204,21 @@ def peek_identity(head: bytes) -> dict[str, Any]:
         identity: dict[str, Any] = json.loads(head[begin : begin + length])
     except (struct.error, ValueError) as error:
         damaged = "the stored state is damaged: its identity can't be read"
-        raise StateCorruptedError(with_hint(damaged, RESTORE)) from error
+        raise StateCorruptedError(damaged, RESTORE) from error
     return identity
 
 
 def _header(payload: bytes) -> tuple[bytes, int]:
     """Return what a payload is bound to, and its checksum; its format must be this one."""
     if len(payload) < HEADER.size:
-        found = f"the stored state is truncated: {len(payload)} bytes"
-        raise StateCorruptedError(with_hint(found, RESTORE))
+        raise StateCorruptedError(f"the stored state is truncated: {len(payload)} bytes", RESTORE)
     magic, version, binding, checksum = HEADER.unpack_from(payload)
     if magic != MAGIC:
         found = f"the stored state was not written by sessionkit: it starts with {magic!r}"
-        raise StateCorruptedError(with_hint(found, "point the query at its own checkpoint"))
+        raise StateCorruptedError(found, "point the query at its own checkpoint")
     if version != FORMAT_VERSION:
         found = f"the stored state has format {version}, but this release reads {FORMAT_VERSION}"
-        raise StateMismatchError(with_hint(found, "use the release of sessionkit that wrote it"))
+        raise StateMismatchError(found, "use the release of sessionkit that wrote it")
     return binding, int(checksum)
 
 
@@ -257,7 +256,7 @@ class TaskRows:
                 f"{before.batch} wrote it, and something in it was due by micro-batch "
                 f"{after.batch}, which wrote {new}"
             )
-            raise StateCorruptedError(with_hint(found, RESTORE))
+            raise StateCorruptedError(found, RESTORE)
 
 
 def pack_row(
@@ -300,8 +299,7 @@ def unpack_row(
         is_of_group = stored.binding[:CRC_BYTES] == binding[:CRC_BYTES]
         found = "wasn't written with the other columns of its row"
         found = found if is_of_group else "belongs to another bucket"
-        text = f"the stored state is damaged: its payload {found}"
-        raise StateCorruptedError(with_hint(text, RESTORE))
+        raise StateCorruptedError(f"the stored state is damaged: its payload {found}", RESTORE)
     if task_rows is not None and logic.spec.clock == "event_time":
         task_rows.add(what, stored.origin, columns[EVENT_DUE_AT], now)
     return reading, stored.tables
@@ -330,4 +328,4 @@ def check_size(
         if spec.row_kind == "session":
             sooner = "end its sessions sooner, with max_events or max_duration of SessionRules"
             hint = f"{sooner}, or {hint}"
-    raise StateError(with_hint(f"{text}; the largest part, {own:,} bytes, is of {key}", hint))
+    raise StateError(f"{text}; the largest part, {own:,} bytes, is of {key}", hint)

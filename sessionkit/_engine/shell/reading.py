@@ -21,7 +21,7 @@ from sessionkit._engine.rows.objects import decode_keys, decode_states, encode_s
 from sessionkit._engine.rows.tables import SALT, has_state
 from sessionkit._engine.sessions.features.last_event import LAST_EVENT, last_event_before
 from sessionkit._instants import duration_text, instant_of
-from sessionkit.errors import StateMismatchError, UserFunctionError, with_hint
+from sessionkit.errors import StateMismatchError, UserFunctionError
 from sessionkit.spec.base import UpgradeStep
 from sessionkit.spec.functions import call_failed, name_of, wrong_class
 from sessionkit.spec.session import SessionSpec
@@ -100,7 +100,7 @@ class Reading:
             salts = np.zeros(kept.num_rows, np.int64) if salts is None else salts
             if (salts < 0).any():
                 found = "the stored state remembers sessions that were dropped"
-                raise StateMismatchError(with_hint(found, "begin with a new checkpoint"))
+                raise StateMismatchError(found, "begin with a new checkpoint")
             # At its place, so that what the rules in force have stored needn't be put in order.
             kept = kept.add_column(min(place, kept.num_columns), SALT, pa.array(salts))
         if LAST_EVENT.name in schema.names and LAST_EVENT.name not in kept.schema.names:
@@ -172,8 +172,7 @@ class Comparison:
         """Raise a StateMismatchError if anything prevents reading it."""
         if self.problems:
             lines = "\n  ".join(self.problems)
-            text = f"{what} was written under other rules:\n  {lines}"
-            raise StateMismatchError(with_hint(text, self.hint))
+            raise StateMismatchError(f"{what} was written under other rules:\n  {lines}", self.hint)
 
 
 def compared(logic: Logic, then: Mapping[str, Any]) -> Comparison:
@@ -286,7 +285,7 @@ def check_events_order(found: Iterable[tuple[Comparison, int, int]], what: str) 
             for it in again
         )
         text = f"{what} has old values of a field that was removed and added again:\n  {lines}"
-        raise StateMismatchError(with_hint(text, ANOTHER_NAME))
+        raise StateMismatchError(text, ANOTHER_NAME)
 
 
 def _changed(

@@ -21,7 +21,7 @@ from sessionkit._engine.shell.reading import MAY_BE_CARRIED, identity_difference
 from sessionkit._engine.shell.storage import logic_of
 from sessionkit._engine.wire.packing import joined_packs, packs_in
 from sessionkit._instants import BEGINNING_US, instant_of
-from sessionkit.errors import StateMismatchError, StateValueError, with_hint
+from sessionkit.errors import StateMismatchError, StateValueError
 from sessionkit.spec.base import AnySpec
 from sessionkit.state._types import FieldType, key_form, type_name
 
@@ -98,7 +98,7 @@ class SeedFormat:
         if state.exists:
             found = "a seed came to a query that is under way: its group remembers something"
             hint = "start the query with a new checkpoint, and never change its seed"
-            raise StateMismatchError(with_hint(found, hint))
+            raise StateMismatchError(found, hint)
         reading = reading_of(logic, self.identity)
         return reading.memory(
             logic, joined_packs(self.kept, kept), joined_packs(self.held, waiting)
@@ -144,7 +144,7 @@ def check_migration(old: AnySpec, new: AnySpec) -> None:
     lines += after.incompatibilities(old) if type(before) is type(after) else []
     if lines:
         text = "the state can't be migrated:\n  " + "\n  ".join(lines)
-        raise StateMismatchError(with_hint(text, "undo the change, or start without a seed"))
+        raise StateMismatchError(text, "undo the change, or start without a seed")
 
 
 def migrated(old: AnySpec, new: AnySpec, memory: GroupState) -> GroupState:
@@ -178,4 +178,4 @@ def _as_key(column: pa.ChunkedArray, old: FieldType, field: pa.Field) -> pa.Chun
     except pa.ArrowInvalid as error:
         why = str(error)
     text = f"the stored keys of `{field.name}` don't fit {field.type}: {why}"
-    raise StateValueError(with_hint(text, "leave the type of the key as it was"))
+    raise StateValueError(text, "leave the type of the key as it was")

@@ -56,7 +56,7 @@ from sessionkit._instants import (
     micros_of,
     span_us,
 )
-from sessionkit.errors import SpecError, with_hint
+from sessionkit.errors import SpecError
 from sessionkit.spec.base import AnySpec
 from sessionkit.timeouts import Clock
 from sessionkit.typing import GroupStateLike
@@ -317,13 +317,13 @@ def check_until(spec: AnySpec, until: datetime) -> None:
     """Raise a SpecError if a batch can't end there."""
     if spec.event_time is None:
         found = "`until` is an event time, and the spec has no `event_time`"
-        raise SpecError(with_hint(found, "leave it out"))
+        raise SpecError(found, "leave it out")
     if until.utcoffset() is None:
         found = f"`until` must be a datetime with a time zone, found {until!r}"
-        raise SpecError(with_hint(found, "write datetime(..., tzinfo=UTC)"))
+        raise SpecError(found, "write datetime(..., tzinfo=UTC)")
     if not FIRST_INSTANT_US <= micros_of(until) <= LAST_INSTANT_US:
         found = f"`until` is outside the years 1 to 9999 in UTC: {until!r}"
-        raise SpecError(with_hint(found, "write it in UTC: datetime(..., tzinfo=UTC)"))
+        raise SpecError(found, "write it in UTC: datetime(..., tzinfo=UTC)")
 
 
 def end_us(until: datetime | None) -> int:

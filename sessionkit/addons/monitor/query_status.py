@@ -12,7 +12,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from sessionkit import Counts
 from sessionkit.arguments import explains
-from sessionkit.errors import BalanceError, SessionkitError, UnsupportedError, with_hint
+from sessionkit.errors import BalanceError, SessionkitError, UnsupportedError
 from sessionkit.spark.progress import (
     KnownBuckets,
     Reconciliation,
@@ -278,7 +278,7 @@ def status(query: StreamingQuery, so_far: QueryStatus = NOTHING_YET) -> QuerySta
     if so_far.query_id not in {None, str(query.id)}:
         found = f"the query is {query.id}, and what has been added up is of {so_far.query_id}"
         hint = "begin anew with status(query): one with a new checkpoint is another query"
-        raise SessionkitError(with_hint(found, hint))
+        raise SessionkitError(found, hint)
     for progress in query.recentProgress:
         so_far = so_far.add(progress)
     failure = query.exception()
@@ -343,7 +343,7 @@ def monitor(spark: SparkSession, *receivers: Receiver) -> StreamingQueryListener
     is_connect = type(spark).__module__.startswith("pyspark.sql.connect")
     if is_connect and spark.version.startswith("3."):
         found = f"on Connect, Spark {spark.version} calls a listener in the server, not here"
-        raise UnsupportedError(with_hint(found, "call status(query) every few seconds"))
+        raise UnsupportedError(found, "call status(query) every few seconds")
     listener = _Listener(receivers)
     spark.streams.addListener(listener)
     return listener

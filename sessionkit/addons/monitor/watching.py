@@ -25,7 +25,7 @@ from sessionkit import Counts
 from sessionkit.addons.monitor.metrics import PREFIX, known_metrics
 from sessionkit.addons.monitor.query_status import QueryStatus, status
 from sessionkit.arguments import Duration, duration_of, explains
-from sessionkit.errors import SessionkitError, printable, with_hint
+from sessionkit.errors import SessionkitError, printable
 
 Reading: TypeAlias = Mapping[str, float]
 """The metrics of a query, by their full names; `name.part` for those with parts."""
@@ -216,13 +216,13 @@ def watch_endpoint(
 def read_endpoint(url: str) -> Mapping[str, Reading]:
     if not url.startswith(("http://", "https://")):
         hint = "write it as http://host:port/metrics"
-        raise SessionkitError(with_hint(f"`{url}` isn't the URL of a metrics endpoint", hint))
+        raise SessionkitError(f"`{url}` isn't the URL of a metrics endpoint", hint)
     try:
         with urlopen(url, timeout=PATIENCE_S) as answer:  # noqa: S310 (it's one of the two above)
             text = answer.read().decode()
     except (URLError, TimeoutError) as error:
         hint = "pass the `url` of a PrometheusEndpoint in a process that runs"
-        raise SessionkitError(with_hint(f"no metrics at {url}: {error}", hint)) from error
+        raise SessionkitError(f"no metrics at {url}: {error}", hint) from error
     readings: dict[str, dict[str, float]] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:

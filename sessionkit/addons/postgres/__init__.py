@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from sessionkit.addons.tables import Upsert, names_of
 from sessionkit.arguments import check_extra, duration_of, explained
-from sessionkit.errors import SpecError, with_hint
+from sessionkit.errors import SpecError
 from sessionkit.spark.sinks import BatchWriter, Rows
 
 __all__ = ["Postgres"]
@@ -86,14 +86,14 @@ class Postgres:
         if NAME.fullmatch(value) is None or "\0" in value:
             found = f"`table` must be a name such as visits or web.visits, found {value!r}"
             hint = 'write table="visits"; put a part that has a dot in double quotes'
-            raise SpecError(with_hint(found, hint))
+            raise SpecError(found, hint)
         for name in self.names:
             if not fits(name):
                 found = f"a table's name may have {LONGEST_NAME} bytes, and `{name}` has more"
-                raise SpecError(with_hint(found, "PostgreSQL would cut it; take a shorter one"))
+                raise SpecError(found, "PostgreSQL would cut it; take a shorter one")
         if self.names[-1] == LEDGER or self.names[-1].startswith(STAGING):
             found = f"sessionkit keeps its own notes in tables such as {self.names[-1]}"
-            raise SpecError(with_hint(found, "give the rows a table of another name"))
+            raise SpecError(found, "give the rows a table of another name")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -145,4 +145,4 @@ def dsn_error() -> SpecError:
         "write it as postgresql://user@host/database, with %40 for an @ in the password and %2F "
         "for a /, or as host=... dbname=... user=..."
     )
-    return SpecError(with_hint(found, hint))
+    return SpecError(found, hint)

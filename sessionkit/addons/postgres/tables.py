@@ -13,7 +13,7 @@ from pyspark.sql import types as T
 
 from sessionkit.addons.postgres import LEDGER, STAGING, Postgres
 from sessionkit.addons.tables import SUPERSEDES, Upsert
-from sessionkit.errors import SpecError, with_hint
+from sessionkit.errors import SpecError
 
 ATTEMPT: Final = "sessionkit_attempt"
 """The column of a staging table that says which attempt of which task has copied a row."""
@@ -141,7 +141,7 @@ def postgres_type(kind: T.DataType, name: str) -> str:
     if type(kind) in SCALARS:
         return SCALARS[type(kind)]
     found = f"PostgreSQL has no column for `{name}`, which is {kind.simpleString()}"
-    raise SpecError(with_hint(found, 'cast it: col(..).cast("string")'))
+    raise SpecError(found, 'cast it: col(..).cast("string")')
 
 
 def is_json(kind: str) -> bool:
@@ -242,14 +242,14 @@ class Relation:
 
     def refuse(self, hint: str) -> NoReturn:
         found = f"the table {self.name} isn't one that sessionkit has made, and it needs the name"
-        raise SpecError(with_hint(found, hint))
+        raise SpecError(found, hint)
 
     def check_may(self, *wanted: str) -> None:
         missing = [one for one in wanted if one not in self.may]
         if missing:
             found = f"the role {self.role} may not {missing[0]} in the table {self.name}"
             grant = f"GRANT {', '.join(wanted)} ON {self.name} TO {in_sql(self.role)}"
-            raise SpecError(with_hint(found, grant))
+            raise SpecError(found, grant)
 
 
 def in_sql(*names: str) -> str:
@@ -268,15 +268,15 @@ def place(connection: Connection[Any], sink: Postgres) -> tuple[str, str]:
     ((schema, may, role),) = connection.execute(PLACE, asked)
     if schema is None:
         found = f"no schema of the search path exists, so there is none for the table {name}"
-        raise SpecError(with_hint(found, f'name one: table="schema.{name}"'))
+        raise SpecError(found, f'name one: table="schema.{name}"')
     shown = in_sql(schema)
     if may is None:
         found = f"there is no schema {shown} for the table {name}"
-        raise SpecError(with_hint(found, f"make it: CREATE SCHEMA {shown}"))
+        raise SpecError(found, f"make it: CREATE SCHEMA {shown}")
     if not may:
         found = f"the role {role} may not make tables in the schema {shown}, as the sink has to"
         grant = f"GRANT USAGE, CREATE ON SCHEMA {shown} TO {in_sql(role)}"
-        raise SpecError(with_hint(found, grant))
+        raise SpecError(found, grant)
     return schema, name
 
 
@@ -310,7 +310,7 @@ def _own_ledger(connection: Connection[Any], table: Target) -> Relation | None:
         if not staging.is_ours:
             found = f"the table {staging.name} belongs to another role than {staging.role}, which "
             hint = f"let its owner run: DROP TABLE {staging.name}"
-            raise SpecError(with_hint(f"{found}has to make it anew", hint))
+            raise SpecError(f"{found}has to make it anew", hint)
     return ledger
 
 
@@ -329,12 +329,12 @@ def _last_batch(connection: Connection[Any], table: Target, there: Relation | No
             "write to another table, or go on from the checkpoint of that query; if it is gone for "
             f"good, give its table away: {release}"
         )
-        raise SpecError(with_hint(f"{found}, and {here}", hint))
+        raise SpecError(f"{found}, and {here}", hint)
     if last < 0:
         return None
     if there is None:
         found = f"the table {table.label} is gone, which had the micro-batches to {last}"
-        raise SpecError(with_hint(found, f"restore it, or go on with an empty one: {release}"))
+        raise SpecError(found, f"restore it, or go on with an empty one: {release}")
     return int(last)
 
 
@@ -345,7 +345,7 @@ def _check_fits(found: Relation, table: Target, schema: T.StructType) -> None:
         lacks = f"the rows have no column `{name}`, of which the table {table.label} needs a value"
         optional = f"ALTER TABLE {found.name} ALTER COLUMN {in_sql(name)} DROP NOT NULL"
         hint = f"add it to the frame, or let the table do without: {optional}"
-        raise SpecError(with_hint(f"{lacks}; they have {', '.join(columns)}", hint))
+        raise SpecError(f"{lacks}; they have {', '.join(columns)}", hint)
     for field in schema.fields:
         made, there = postgres_type(field.dataType, field.name), found.types[field.name]
         if not (_takes_parts(field.name, made, there) and _holds_all(made, there)):
@@ -354,8 +354,7 @@ def _check_fits(found: Relation, table: Target, schema: T.StructType) -> None:
         lacks = f"the table {table.label} has no unique index of exactly ({', '.join(key)})"
         lacks += "; one that is partial, deferrable, unfinished or has an expression doesn't count"
         named = listed(key).as_string(None)
-        hint = f"add one: ALTER TABLE {found.name} ADD PRIMARY KEY ({named})"
-        raise SpecError(with_hint(lacks, hint))
+        raise SpecError(lacks, f"add one: ALTER TABLE {found.name} ADD PRIMARY KEY ({named})")
     found.check_may("INSERT", "SELECT", *(("UPDATE", "DELETE") if key else ()))
 
 

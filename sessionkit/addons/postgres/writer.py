@@ -25,7 +25,7 @@ from sessionkit.addons.postgres import Postgres, fits, tables
 from sessionkit.addons.postgres.connections import Connections, connected
 from sessionkit.addons.postgres.tables import RANK, Target, is_json, listed, postgres_type
 from sessionkit.addons.tables import Upsert
-from sessionkit.errors import SinkError, SpecError, with_hint
+from sessionkit.errors import SinkError, SpecError
 from sessionkit.spark.sinks import Batch, BatchWriter, Ledger, from_last
 
 Result = TypeVar("Result")
@@ -66,7 +66,7 @@ def check_storable(sink: Postgres, schema: T.StructType) -> None:
         postgres_type(field.dataType, field.name)
         if field.name in {tables.ATTEMPT, tables.RANK} or not fits(field.name):
             found = f"no column for the table {sink.table} can have the name `{field.name}`"
-            raise SpecError(with_hint(found, "rename it; PostgreSQL cuts names after 63 bytes"))
+            raise SpecError(found, "rename it; PostgreSQL cuts names after 63 bytes")
 
 
 @attrs.define
@@ -138,7 +138,7 @@ class PostgresWriter(BatchWriter):
         last = connection.execute(table.sql(tables.CLAIM)).fetchone()
         if last is None:
             found = f"another kind of row of this query goes to the table {table.label}"
-            raise SinkError(with_hint(found, "give each kind of row a table of its own"))
+            raise SinkError(found, "give each kind of row a table of its own")
         connection.execute(table.sql(tables.CREATE_STAGING))
         return table, int(last[0])
 
@@ -162,7 +162,7 @@ def _prepare(connection: Connection[Any], table: Target) -> dict[str, str]:
     there = tables.relation(connection, table.identifier)
     if there is None:
         found = f"the table {table.label} is gone, to which this query was writing"
-        raise SinkError(with_hint(found, "restore it, and start the query again"))
+        raise SinkError(found, "restore it, and start the query again")
     table.upsert.check_columns_of(there.types)
     return there.types
 
@@ -175,8 +175,7 @@ def _hold(connection: Connection[Any], table: Target) -> int:
             f"the table {table.label} was taken from this run of the query {table.query_id}: "
             "a later run has it, or someone gave it away"
         )
-        hint = "leave only one run of a query, and one query of a table"
-        raise SinkError(with_hint(found, hint))
+        raise SinkError(found, "leave only one run of a query, and one query of a table")
     return int(row[0])
 
 
@@ -306,7 +305,7 @@ class Moving:
                 f"{rows} rows were copied for the table {self.table.label}, of which {there} are "
                 "there: the server has lost them, or one that is behind has taken its place"
             )
-            raise SinkError(with_hint(found, "start the query again: it repeats the micro-batch"))
+            raise SinkError(found, "start the query again: it repeats the micro-batch")
         if upsert.supersedes:
             self._delete(connection, IS_SUPERSEDED)
         if upsert.revises:
@@ -335,7 +334,7 @@ class Moving:
         if kept:
             found = f"{kept} rows of the table {self.table.label} are replaced by a micro-batch, "
             found += "and stay there: a trigger or a rule of the table keeps them"
-            raise SinkError(with_hint(found, "let a trigger before DELETE return OLD"))
+            raise SinkError(found, "let a trigger before DELETE return OLD")
 
     def _check_taken(self, connection: Connection[Any], rows: int, taken: int) -> None:
         """Check that the table has taken each row that was to be moved, of those copied."""
@@ -348,7 +347,7 @@ class Moving:
             found = f"{rows} rows of a micro-batch go to the table {self.table.label}, and it has "
             found += f"taken {taken} of them: a trigger or a rule of the table keeps the others out"
             hint = "let the trigger return NEW; partition the table with PARTITION BY instead"
-            raise SinkError(with_hint(found, hint))
+            raise SinkError(found, hint)
 
     def _count(self, connection: Connection[Any], text: LiteralString) -> int:
         ((count,),) = connection.execute(self._sql(text))

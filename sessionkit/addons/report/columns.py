@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, TypeAlias
 import attrs
 
 from sessionkit.arguments import explained
-from sessionkit.errors import SchemaError, with_hint
+from sessionkit.errors import SchemaError
 
 OWN: Final = (
     "kind",
@@ -127,7 +127,7 @@ def _check(name: str, kinds: Mapping[str, Kind], wanted: str | None = None) -> N
         found = f"the rows have no column `{name}`; they have {', '.join(kinds)}"
         near = get_close_matches(name, kinds, n=1)
         hint = f"write `{near[0]}`" if near else "pass the rows that `sessionize` returns"
-        raise SchemaError(with_hint(found, hint))
+        raise SchemaError(found, hint)
     if wanted is not None and kinds[name] not in wanted:
         found = f"`{name}` must be a {wanted} column, found {kinds[name]}"
-        raise SchemaError(with_hint(found, "name another column, or cast this one"))
+        raise SchemaError(found, "name another column, or cast this one")

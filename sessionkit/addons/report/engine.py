@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from sessionkit.addons.report.columns import Kind
 from sessionkit.arguments import check_extra
-from sessionkit.errors import SchemaError, UnsupportedError, with_hint
+from sessionkit.errors import SchemaError, UnsupportedError
 
 ROWS: Final = "sessionkit_rows"
 """The view of the rows that came in."""
@@ -98,10 +98,10 @@ def _fetched(frame: Any) -> pa.Table:
     """Return the rows of a DataFrame of Spark, which come to the driver."""
     if frame.isStreaming:
         found = "a report shows rows that are there, and this frame is a stream"
-        raise SchemaError(with_hint(found, "pass spark.read... of the table it writes"))
+        raise SchemaError(found, "pass spark.read... of the table it writes")
     if not hasattr(frame, "toArrow"):
         found = f"Spark {frame.sparkSession.version} can't return a frame as an Arrow table"
-        raise UnsupportedError(with_hint(found, "write it to Parquet, and pass the folder"))
+        raise UnsupportedError(found, "write it to Parquet, and pass the folder")
     table: pa.Table = frame.toArrow()
     return table
 
@@ -114,14 +114,14 @@ def _read(connection: Any, place: str, table: str | None) -> None:
     if (folder / "_delta_log").is_dir():
         if find_spec("deltalake") is None:
             found = "a Delta table needs deltalake, which isn't installed"
-            raise UnsupportedError(with_hint(found, "pip install deltalake"))
+            raise UnsupportedError(found, "pip install deltalake")
         table_of = import_module("deltalake").DeltaTable
         connection.register(ROWS, table_of(place).to_pyarrow_dataset())
         return
     files = [str(path) for path in _files(folder)]
     if not files:
         found = f"there are no Parquet files in {place}"
-        raise SchemaError(with_hint(found, "pass the folder or the table that the query writes"))
+        raise SchemaError(found, "pass the folder or the table that the query writes")
     try:
         connection.read_parquet(files, hive_partitioning=folder.is_dir()).create_view("written")
         replaced = ", ".join(_intervals(connection, files[0]))
@@ -129,7 +129,7 @@ def _read(connection: Any, place: str, table: str | None) -> None:
         connection.execute(f"CREATE TEMP VIEW {ROWS} AS SELECT *{rest} FROM written")
     except import_module("duckdb").Error as error:
         found = f"{place} can't be read as Parquet: {error}"
-        raise SchemaError(with_hint(found, "pass the folder that the query writes")) from error
+        raise SchemaError(found, "pass the folder that the query writes") from error
 
 
 def _intervals(connection: Any, file: str) -> Iterator[str]:
@@ -174,7 +174,7 @@ def _read_postgres(connection: Any, address: str, table: str | None) -> None:
     """Copy a table of PostgreSQL into DuckDB, some rows at a time."""
     if table is None:
         found = f"which table of {address.rpartition('/')[2]} has the rows isn't said"
-        raise SchemaError(with_hint(found, 'pass table="visits"'))
+        raise SchemaError(found, 'pass table="visits"')
     check_extra("postgres", "psycopg", "a table of PostgreSQL", "where the report is made")
     psycopg = import_module("psycopg")
     name = psycopg.sql.SQL(".").join(map(psycopg.sql.Identifier, table.split(".")))

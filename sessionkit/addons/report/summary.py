@@ -32,7 +32,7 @@ from sessionkit.addons.report.sessions import (
     sessions_of,
     top_of,
 )
-from sessionkit.errors import SchemaError, with_hint
+from sessionkit.errors import SchemaError
 
 Counted: TypeAlias = dict[str, list[Any]]
 """Counts, by the names of their columns."""
@@ -119,7 +119,7 @@ def summarized(engine: Engine, columns: Columns) -> Summary:
     )
     if span["first"] is None:
         text = "there is no session in the rows"
-        raise SchemaError(with_hint(text, "wait until the query has written some"))
+        raise SchemaError(text, "wait until the query has written some")
     days = span["last"] - span["first"] + 1
     unit = HOUR if days <= DAYS_OF_HOURS else DAY
     time = Units(unit, span["first"] * DAY, days * DAY // unit)

@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame
 
 from sessionkit.addons.sources.values import PAYLOAD, SHOWN, UNREADABLE, Avro, ddl, shown
 from sessionkit.arguments import quoted
-from sessionkit.errors import SpecError, with_hint
+from sessionkit.errors import SpecError
 
 Kind: TypeAlias = Literal["fixed", "number", "bytes", "union", "record", "pair", "array", "map"]
 TAKEN: Final[dict[pa.DataType, set[type]]] = {
@@ -235,12 +235,11 @@ def _check(payload: Avro, fields: Collection[pa.Field]) -> None:
         fastavro.parse_schema(json.loads(payload.schema))
     except Exception as error:
         found = f"fastavro can't read the schema: {type(error).__name__}: {error}"
-        hint = "pass the schema with which the records are written"
-        raise SpecError(with_hint(found, hint)) from error
+        raise SpecError(found, "pass the schema with which the records are written") from error
     for field in fields:
         if field.name not in payload.field_names and not field.nullable:
             found = f"the schema of Avro has no field `{field.name}`, which the spec reads"
-            raise SpecError(with_hint(found, f"it has {', '.join(payload.field_names)}"))
+            raise SpecError(found, f"it has {', '.join(payload.field_names)}")
 
 
 @attrs.frozen
@@ -270,15 +269,13 @@ class AvroDecoder:
 
         def read(value: bytes) -> Any:
             if start and (len(value) < start or value[0] != 0):
-                found = "it has no frame of a zero byte and a schema id"
-                raise ValueError(found)
+                raise ValueError("it has no frame of a zero byte and a schema id")
             check(value, start)
             stream = io.BytesIO(value)
             stream.seek(start)
             record = fastavro.schemaless_reader(stream, schema, None)
             if stream.tell() != len(value):
-                found = f"{len(value) - stream.tell()} bytes follow the record"
-                raise ValueError(found)
+                raise ValueError(f"{len(value) - stream.tell()} bytes follow the record")
             return record
 
         return read

@@ -28,7 +28,7 @@ from sessionkit.addons.sources.values import (
     sql,
 )
 from sessionkit.arguments import check_extra, explains, quoted
-from sessionkit.errors import SpecError, with_hint
+from sessionkit.errors import SpecError
 from sessionkit.spec import AnySpec, Spec
 
 CORRUPT: Final = "_corrupt"
@@ -109,13 +109,13 @@ def _events(
 ) -> DataFrame:
     if not isinstance(spec, Spec):
         found = f"`spec` must be a SessionSpec or a StatefulSpec, found {type(spec).__name__}"
-        raise SpecError(with_hint(found, "pass the session of Spark, the source and the spec"))
+        raise SpecError(found, "pass the session of Spark, the source and the spec")
     name, position = POSITIONS.get(type(source), ("", {}))
     passed = {*spec.inputs.passthrough}
     if with_position and position and not (position.keys() - {PAYLOAD}) & passed:
         found = "rejected rows wouldn't say where they came from: the spec passes nothing through"
         hint = f"add inputs=Inputs(passthrough={name}) to the spec, or with_position=False here"
-        raise SpecError(with_hint(found, hint))
+        raise SpecError(found, hint)
     places = [field for field in spec.input_schema if field.name in PLACES & passed]
     fields = [field for field in spec.input_schema if field not in places]
     decoded = _decoded(spark, reader, source, fields, spec.keys)
@@ -214,7 +214,7 @@ def _csv(
     missing = [name for name in types if name not in columns]
     if missing:
         found = f"the CSV files at {path} have no column `{missing[0]}`"
-        raise SpecError(with_hint(found, f"they have {', '.join(columns)}"))
+        raise SpecError(found, f"they have {', '.join(columns)}")
     typed = [ddl([types[name]]) if name in types else f"{quoted(name)} string" for name in columns]
     options = {
         **header,

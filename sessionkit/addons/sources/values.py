@@ -10,7 +10,7 @@ import attrs
 import pyarrow as pa
 
 from sessionkit.arguments import explained, quoted
-from sessionkit.errors import SpecError, with_hint
+from sessionkit.errors import SpecError
 
 SHOWN: Final = 100
 """How many letters of a value a reason shows."""
@@ -79,7 +79,7 @@ def ddl(fields: Iterable[pa.Field]) -> str:
 def _at_least_one(_: object, field: "attrs.Attribute[int]", value: int) -> None:
     if value.__class__ is not int or value < 1:
         found = f"`{field.name}` must be an int of at least 1, found {value!r}"
-        raise SpecError(with_hint(found, f"leave it out for {field.default:_}"))
+        raise SpecError(found, f"leave it out for {field.default:_}")
 
 
 @explained()
@@ -133,7 +133,7 @@ class Avro:
     def _check_depth(self, _: object, value: int) -> None:
         if value > MOST_LEVELS:
             found = f"`max_depth` must be at most {MOST_LEVELS}, found {value}"
-            raise SpecError(with_hint(found, "fastavro ends the process at a few times as many"))
+            raise SpecError(found, "fastavro ends the process at a few times as many")
 
     @schema.validator
     def _check_schema(self, _: object, value: str) -> None:
@@ -141,10 +141,10 @@ class Avro:
             parsed: Any = json.loads(value)
         except ValueError as error:
             found = f"the schema of Avro isn't JSON: {error}"
-            raise SpecError(with_hint(found, "pass the text of an .avsc file")) from None
+            raise SpecError(found, "pass the text of an .avsc file") from None
         if not isinstance(parsed, dict) or parsed.get("type") != "record":
             found = "the schema of Avro must be that of a record"
-            raise SpecError(with_hint(found, 'write {"type": "record", "fields": [...]}'))
+            raise SpecError(found, 'write {"type": "record", "fields": [...]}')
 
     @property
     def field_names(self) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from sessionkit._engine.logic import GroupState
 from sessionkit._engine.sessions.view import open_session_rows
 from sessionkit._engine.shell.storage import Stored, changed_memory, changed_rows, logic_of
 from sessionkit.arguments import explains
-from sessionkit.errors import SessionkitError, UnsupportedError, with_hint
+from sessionkit.errors import SessionkitError, UnsupportedError
 from sessionkit.spark._logs import active_session
 from sessionkit.spark.checkpoints.reading import (
     finished_batch,
@@ -173,7 +173,7 @@ def _last(path: str, since: int, until: int | None, spark: SparkSession) -> int:
     last = BEFORE_ALL if last is None else last
     if last < since:
         found = f"`since` is micro-batch {since}, and `until` is {last}, which came before"
-        raise SessionkitError(with_hint(found, "write the earlier one as `since`"))
+        raise SessionkitError(found, "write the earlier one as `since`")
     return last
 
 
@@ -195,7 +195,7 @@ def _no_changes(path: str, place: str, number: int, last: int) -> UnsupportedErr
     hint = f"pass since={number}: it has the changes of those after"
     if number == last:
         hint = f"set {CHANGELOGS} to true where the query starts; RocksDB writes them from then on"
-    return UnsupportedError(with_hint(found, hint))
+    return UnsupportedError(found, hint)
 
 
 def _written(path: str, spec: AnySpec, since: int, last: int, spark: SparkSession) -> DataFrame:

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from sessionkit._engine.shell.erasing import ERASED_COLUMN
 from sessionkit._engine.wire.packing import joined_packs
 from sessionkit.arguments import explains
-from sessionkit.errors import SessionkitError, with_hint
+from sessionkit.errors import SessionkitError
 from sessionkit.spark._columns import sql_name
 from sessionkit.spark._logs import active_session, if_there
 from sessionkit.spark.checkpoints.reading import finished_batch, key_row
@@ -76,7 +76,7 @@ def erase_key(
     if _requests(session, folder, spec) is None:
         found = f"the query of the checkpoint {checkpoint} reads no erasures: it has no {folder}"
         hint = "start it with sessionize(..., erase=read_erasures(checkpoint, spec))"
-        raise SessionkitError(with_hint(found, f"{hint}, which needs a new checkpoint"))
+        raise SessionkitError(found, f"{hint}, which needs a new checkpoint")
     if is_readable(checkpoint, session) and finished_batch(checkpoint, None, session) is not None:
         check_stored_rules(checkpoint, spec, session)
     _write(session, folder, spec, row.to_batches())

@@ -16,7 +16,7 @@ from sessionkit._engine.shell.storage import logic_of
 from sessionkit._engine.shell.worker import check_until, end_us
 from sessionkit._instants import BEGINNING_US, micros_of, span_us
 from sessionkit.arguments import explains
-from sessionkit.errors import SessionkitError, with_hint
+from sessionkit.errors import SessionkitError
 from sessionkit.spark._columns import ANY_FRAME, check_frame
 from sessionkit.spark._grouping import for_stream
 from sessionkit.spark._logs import (
@@ -107,18 +107,16 @@ def _nothing_finished(checkpoint: str, spec: AnySpec, spark: SparkSession) -> Se
     seed = _seed_before(files_read(logs, logs.planned, spark), spark)
     found = f"the query of the checkpoint {checkpoint} has finished no micro-batch"
     if seed is None:
-        return SessionkitError(with_hint(found, "start the new query without a seed"))
+        return SessionkitError(found, "start the new query without a seed")
     if unread_erasures(checkpoint, spec, (), spark).num_rows:
         found = f"{found}, and so hasn't erased the keys that erase_key asked it to"
         hint = "start it once more until it has finished one, then call migrate again"
-        return SessionkitError(with_hint(found, hint))
+        return SessionkitError(found, hint)
     way = "bootstrap" if seed.progress is None else "migrate"
     return SessionkitError(
-        with_hint(
-            f"{found}, and all it remembers is in the seed {seed.path} with which it began",
-            f"start the new query with that seed; for other rules, call {way} again, with the new "
-            "spec and from what that seed was written from",
-        )
+        f"{found}, and all it remembers is in the seed {seed.path} with which it began",
+        f"start the new query with that seed; for other rules, call {way} again, with the new "
+        "spec and from what that seed was written from",
     )
 
 

@@ -21,7 +21,7 @@ from sessionkit._engine.sessions.view import (
 from sessionkit._engine.shell.payload import NOBODY, Origin
 from sessionkit._engine.shell.storage import logic_of, stored_memory
 from sessionkit.arguments import explains
-from sessionkit.errors import SessionkitError, StateValueError, with_hint
+from sessionkit.errors import SessionkitError, StateValueError
 from sessionkit.spark._columns import sql_name
 from sessionkit.spark._grouping import BUCKET, label_of_key
 from sessionkit.spark._logs import active_session, logs_of
@@ -141,7 +141,7 @@ def finished_batch(path: str, batch: int | None, spark: SparkSession) -> int | N
         known = f"it has {min(finished)} to {max(finished)}" if finished else "none has finished"
         found = f"the checkpoint {path} doesn't have the end of micro-batch {batch}: {known}"
         hint = "Spark keeps as many as spark.sql.streaming.minBatchesToRetain says"
-        raise SessionkitError(with_hint(found, hint))
+        raise SessionkitError(found, hint)
     return batch
 
 
@@ -156,7 +156,7 @@ def key_row(spec: AnySpec, key: Any) -> pa.Table:
     values = tuple(key) if isinstance(key, tuple) else (key,)
     if len(values) != len(spec.key_fields):
         found = f"a key has the columns {', '.join(spec.keys)}; found {key!r}"
-        raise SessionkitError(with_hint(found, "pass a value for each of them, as a tuple"))
+        raise SessionkitError(found, "pass a value for each of them, as a tuple")
     try:
         columns = [
             pa.array([field.type.dump(field.type.coerce(value, field.name))], field.type.arrow)
@@ -179,7 +179,7 @@ def key_of_texts(spec: AnySpec, texts: Sequence[str]) -> tuple[Any, ...]:
         except ValueError as error:
             found = f"`{field.name}` can't be {text!r}: {error}"
             hint = "write numbers plainly, and times as 2026-03-08T12:00:00Z"
-            raise SessionkitError(with_hint(found, hint)) from error
+            raise SessionkitError(found, hint) from error
     return tuple(values)
 
 

@@ -18,7 +18,6 @@ from sessionkit.errors import (
     StateCorruptedError,
     StateMismatchError,
     UnsupportedError,
-    with_hint,
 )
 from sessionkit.spark._grouping import with_buckets
 from sessionkit.spark._logs import (
@@ -98,7 +97,7 @@ def with_clear_errors(path: str, spark: SparkSession) -> Iterator[None]:
         if signs:
             unread = f"Spark's state reader finds nothing in {path}: its path has {signs}"
             hint = "copy the whole checkpoint to a path without, and pass that"
-            raise UnsupportedError(with_hint(unread, hint)) from None
+            raise UnsupportedError(unread, hint) from None
         check_begun(path, spark)
 
 
@@ -114,7 +113,7 @@ def _other_format(path: str, spark: SparkSession) -> UnsupportedError | None:
     if files is None or not files.select("path").where(F.col("path").rlike(WITH_ID)).head(1):
         return None
     found = f"the state of the checkpoint {path} was written with {FORMAT}=2"
-    return UnsupportedError(with_hint(found, f'spark.conf.set("{FORMAT}", "2") before it is read'))
+    return UnsupportedError(found, f'spark.conf.set("{FORMAT}", "2") before it is read')
 
 
 def _named(text: str, path: str) -> SessionkitError | None:
@@ -235,14 +234,14 @@ def _reader(spark: SparkSession, batch: int | None = None) -> DataFrameReader:
     if not reads_state(spark):
         found = f"Spark {spark.version} can't read state; only 4.0 and later can"
         hint = "use Spark 4.0 or later; the first micro-batch compares the spec with the checkpoint"
-        raise UnsupportedError(with_hint(found, hint))
+        raise UnsupportedError(found, hint)
     reader = spark.read.format("statestore")
     return reader if batch is None else reader.option("batchId", batch)
 
 
 def not_ours(path: str) -> StateMismatchError:
     found = f"the checkpoint {path} was not written by sessionkit"
-    return StateMismatchError(with_hint(found, "give each query a checkpoint of its own"))
+    return StateMismatchError(found, "give each query a checkpoint of its own")
 
 
 def check_stored_rules(path: str, spec: AnySpec, spark: SparkSession) -> AnySpec:

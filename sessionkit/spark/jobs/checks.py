@@ -38,8 +38,7 @@ def check_picklable(spec: Any) -> None:
             problem = _problem(value)
             if problem is not None:
                 raise NotPicklableError(_text(name, value, problem))
-    found = f"the spec can't be sent to the executors: {_problem(spec)}"
-    raise NotPicklableError(found)
+    raise NotPicklableError(f"the spec can't be sent to the executors: {_problem(spec)}")
 
 
 def _problem(value: object) -> Exception | None:
@@ -81,8 +80,7 @@ def _refuse(problems: Sequence[tuple[str, str]]) -> None:
         raise SchemaError(with_hint(*problems[0]))
     lines = [f"{problem} ({hint})" for problem, hint in problems]
     title = f"{len(problems)} columns don't fit the spec:"
-    hint = "fix each one as its brackets say"
-    raise SchemaError(with_hint("\n  ".join([title, *lines]), hint))
+    raise SchemaError("\n  ".join([title, *lines]), "fix each one as its brackets say")
 
 
 def _problems(frame: DataFrame, spec: AnySpec) -> Iterator[tuple[str, str]]:

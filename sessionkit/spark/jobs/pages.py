@@ -20,7 +20,7 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, St
 
 from sessionkit._engine.shell.storage import columns_of
 from sessionkit._engine.shell.worker import Worker
-from sessionkit.errors import SessionkitError, UnsupportedError, with_hint
+from sessionkit.errors import SessionkitError, UnsupportedError
 from sessionkit.spark._grouping import BUCKET
 from sessionkit.spark._settings import is_connect, release_of
 from sessionkit.spark.jobs.rows import frame_columns, freeze_imports, rows_of_task, run_of_task
@@ -60,7 +60,7 @@ def check_pages(spark: SparkSession) -> None:
     provider = spark.conf.get(PROVIDER)
     if "RocksDB" not in (provider or ""):
         found = f'layout="pages" needs RocksDB as the state store, found {provider}'
-        raise SessionkitError(with_hint(found, f'spark.conf.set("{PROVIDER}", "{ROCKSDB}")'))
+        raise SessionkitError(found, f'spark.conf.set("{PROVIDER}", "{ROCKSDB}")')
 
 
 def check_operator(spark: SparkSession) -> None:
@@ -70,9 +70,7 @@ def check_operator(spark: SparkSession) -> None:
     if release_of(spark.version) < release_of(first):
         needed = f"Spark {first} or later{where}"
         found = f'layout="pages" needs {needed}, and this is {spark.version}'
-        raise UnsupportedError(
-            with_hint(found, f'use {needed}, or write storage=Storage(layout="buckets")')
-        )
+        raise UnsupportedError(found, f'use {needed}, or write storage=Storage(layout="buckets")')
 
 
 @attrs.define

@@ -17,7 +17,7 @@ from sessionkit._engine.shell.worker import Worker, check_until, end_us, worker_
 from sessionkit._engine.wire.packing import FIRST_COLUMN, WATERMARK_COLUMN, rows_of_groups
 from sessionkit._instants import micros_of
 from sessionkit.arguments import explains
-from sessionkit.errors import SchemaError, SpecError, with_hint
+from sessionkit.errors import SchemaError, SpecError
 from sessionkit.spark._columns import A_STREAM, ANY_FRAME, check_frame, column
 from sessionkit.spark._grouping import BUCKET, for_stream, label_of, with_buckets
 from sessionkit.spark._seeds import Seed, check_unread, read_seed_rows
@@ -94,11 +94,11 @@ def _check_options(events: DataFrame, spec: AnySpec, options: RunOptions) -> Non
         check_until(spec, options.until)
         if events.isStreaming:
             found = "`until` is for a batch, and this is a stream"
-            raise SpecError(with_hint(found, "leave it out: a stream ends when you stop it"))
+            raise SpecError(found, "leave it out: a stream ends when you stop it")
     if options.seed is not None:
         if not events.isStreaming:
             found = "`seed` is for a stream, and this is a batch"
-            raise SpecError(with_hint(found, "read the events with readStream"))
+            raise SpecError(found, "read the events with readStream")
         if options.seed.progress is not None:
             check_unread(events, options.seed.marker)
     _check_streams(events, spec, options)
@@ -109,18 +109,18 @@ def _check_streams(events: DataFrame, spec: AnySpec, options: RunOptions) -> Non
         if frame is not None and not (events.isStreaming and frame.isStreaming):
             found = f"`{name if events.isStreaming else 'events'}` is a batch"
             hint = "read both with readStream; of a batch, filter the events"
-            raise SpecError(with_hint(f"{found}, and only streams take `{name}`", hint))
+            raise SpecError(f"{found}, and only streams take `{name}`", hint)
     if options.erase is not None:
         check_keys(options.erase, spec)
     if options.clock is None:
         return
     if spec.watermark_delay is None:
         found = "`clock` moves a watermark, and the spec has none"
-        raise SpecError(with_hint(found, "leave it out, or add watermark_delay=..."))
+        raise SpecError(found, "leave it out, or add watermark_delay=...")
     columns = options.clock.schema
     if [field.dataType.simpleString() for field in columns.fields] != ["timestamp"]:
         found = f"`clock` must have one column, a timestamp, found {columns.simpleString()}"
-        raise SchemaError(with_hint(found, 'write clock=frame.select("at")'))
+        raise SchemaError(found, 'write clock=frame.select("at")')
 
 
 def _stream(events: DataFrame, worker: Worker, options: RunOptions) -> DataFrame:
@@ -260,7 +260,7 @@ def sessionize(
     check_kind(spec, SessionSpec, "apply_with_state")
     if spec.results.with_events and not with_rejected:
         found = "`with_events=True` asks for events too, and `sessionize` has no kinds"
-        raise SpecError(with_hint(found, "call sessionize_all, or leave `with_events` out"))
+        raise SpecError(found, "call sessionize_all, or leave `with_events` out")
     options = RunOptions(observation, seed, until, clock, erase, with_rejected)
     return run_spec(events, spec, options)
 

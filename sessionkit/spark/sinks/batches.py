@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from sessionkit.errors import SinkError, SpecError, with_hint
+from sessionkit.errors import SinkError, SpecError
 from sessionkit.spark._columns import OF_REJECTED, sql_name
 from sessionkit.spark._logs import query_id_of
 from sessionkit.spark.sinks import Batch, BatchWriter, Ledger, TableSink
@@ -75,7 +75,7 @@ def routes_of(schema: T.StructType, sink: Any) -> Sequence[Route]:
         for name in {KIND, REJECTED_COLUMNS[0]} & {*schema.names}:
             found = f"Routes need the columns `kind` and `reason`, and the frame has `{name}` alone"
             hint = "keep both of them; each sink gets the columns of its rows"
-        raise SpecError(with_hint(found, hint))
+        raise SpecError(found, hint)
     _check(schema, sink)
     routes = [
         Route(own, _result_columns(schema) if kind in RESULTS else schema, kind in RESULTS, kind)
@@ -103,13 +103,13 @@ def _check(schema: T.StructType, sink: Routes) -> None:
     if wanted not in sink.named or other in sink.named:
         found = f"the frame has rows of kind `{wanted}`, and Routes have "
         found += "no sink for them" if wanted not in sink.named else f"a sink for `{other}`"
-        raise SpecError(with_hint(found, f"write Routes({wanted}=..., rejected=...)"))
+        raise SpecError(found, f"write Routes({wanted}=..., rejected=...)")
     sinks = sink.named if sink.rejected is None else {**sink.named, REST: sink.rejected}
     for kind, own in sinks.items():
         if not isinstance(own, RouteSink):
             kinds = ", ".join(one.__name__ for one in get_args(RouteSink))
             found = f"`{kind}` of Routes must be a sink that takes micro-batches, found {own!r}"
-            raise SpecError(with_hint(found, f"pass one of {kinds}"))
+            raise SpecError(found, f"pass one of {kinds}")
     for one, another in combinations(sinks.items(), 2):
         _check_apart(*one, *another)
 
@@ -125,7 +125,7 @@ def _check_apart(kind: str, own: RouteSink, other: str, theirs: RouteSink) -> No
                 f"`{kind}` and `{other}` of Routes write to {described(outer)} and, within it, to "
                 f"{described(inner)}: who reads the first would find the rows of both"
             )
-            raise SpecError(with_hint(found, OWN_PLACE))
+            raise SpecError(found, OWN_PLACE)
 
 
 def same_place_error(kind: str, other: str, sink: RouteSink) -> SpecError:
@@ -133,7 +133,7 @@ def same_place_error(kind: str, other: str, sink: RouteSink) -> SpecError:
         f"`{kind}` and `{other}` of Routes write to {described(sink)}, which would mix their rows, "
         "or take those of one of them for the whole micro-batch"
     )
-    return SpecError(with_hint(found, OWN_PLACE))
+    return SpecError(found, OWN_PLACE)
 
 
 def _meet(own: RouteSink, theirs: RouteSink) -> bool:
@@ -198,7 +198,7 @@ class Start:
                 f"planned yet, whose last one is {last}: the checkpoint is older, or of another "
                 "query, and rows of micro-batches whose number is there would be left out"
             )
-            raise SpecError(with_hint(found, f"{ledger.rewind(self.finished)}; {PAGE}"))
+            raise SpecError(found, f"{ledger.rewind(self.finished)}; {PAGE}")
         if self.finished == NONE or ledger.has_from(self.finished):
             return
         lacks = (
@@ -210,7 +210,7 @@ class Start:
                 f"{lacks}and has earlier ones: it is older than the checkpoint, and the rows "
                 "between would be missing"
             )
-            raise SpecError(with_hint(found, f"restore both from copies of one moment; {PAGE}"))
+            raise SpecError(found, f"restore both from copies of one moment; {PAGE}")
         if self.finished >= self.since or not ledger.may_join:
             found = (
                 f"{lacks}nor any other of its query: the query wrote elsewhere, or the rows are "
@@ -219,7 +219,7 @@ class Start:
             hint = "pass the place that the query wrote to"
             if ledger.may_join:
                 hint += f"; if this one is new to the query, pass sink_since={self.finished + 1}"
-            raise SpecError(with_hint(found, hint))
+            raise SpecError(found, hint)
 
 
 @attrs.frozen

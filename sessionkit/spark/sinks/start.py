@@ -10,7 +10,7 @@ from pyspark.sql import types as T
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.utils import is_remote
 
-from sessionkit.errors import SpecError, with_hint
+from sessionkit.errors import SpecError
 from sessionkit.spark.sinks import BatchWriter, OutputMode, Rows, TableSink, writers
 from sessionkit.spark.sinks.batches import Part, Route, Start, WriteBatches, check_places, routes_of
 from sessionkit.spark.sinks.values import (
@@ -37,7 +37,7 @@ def checked_parts(frame: DataFrame, sink: StreamSink, mode: OutputMode) -> Seque
     if not isinstance(sink, StreamSink):
         found = f"`sink` must be a sink, found {sink!r}"
         kinds = ", ".join(kind.__name__ for kind in get_args(StreamSink))
-        raise SpecError(with_hint(found, f"pass one of {kinds}"))
+        raise SpecError(found, f"pass one of {kinds}")
     if not isinstance(sink, BatchSink):
         _check_partitions(frame.schema, sink)
         return ()
@@ -101,4 +101,4 @@ def _check_partitions(schema: T.StructType, sink: object) -> None:
     for name in sink.partition_by if isinstance(sink, Files) else ():
         if name not in schema.names:
             found = f"partition_by names `{name}`; the columns are {', '.join(schema.names)}"
-            raise SpecError(with_hint(found, "name a column of the frame"))
+            raise SpecError(found, "name a column of the frame")

@@ -8,7 +8,7 @@ import attrs
 from pyspark.sql import DataFrame
 
 from sessionkit.arguments import explained
-from sessionkit.errors import SpecError, with_hint
+from sessionkit.errors import SpecError
 from sessionkit.spark.sinks import TableSink
 
 REST: Final = "rejected"
@@ -21,7 +21,7 @@ def _names(names: Iterable[str] | str) -> tuple[str, ...]:
 def _is_format(_: Any, __: "attrs.Attribute[str]", value: object) -> None:
     if not isinstance(value, str) or not value or "/" in value:
         found = f"`format` must be the name of a format, found {value!r}"
-        raise SpecError(with_hint(found, 'it comes first: Files("parquet", "/data/visits")'))
+        raise SpecError(found, 'it comes first: Files("parquet", "/data/visits")')
 
 
 @explained()

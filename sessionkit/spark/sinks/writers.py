@@ -8,7 +8,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from sessionkit.errors import SinkError, SpecError, with_hint
+from sessionkit.errors import SinkError, SpecError
 from sessionkit.spark._logs import exists
 from sessionkit.spark.sinks import Batch, BatchWriter, Ledger, from_last
 from sessionkit.spark.sinks.values import ExactlyOnce, Files, ForeachBatch, Kafka, described
@@ -84,7 +84,7 @@ class FolderWriter(BatchWriter):
                 f"{described(self.sink)} was taken from this run of the query {batch.query_id}: "
                 "a later run has it"
             )
-            raise SinkError(with_hint(found, "leave only one run of a query"))
+            raise SinkError(found, "leave only one run of a query")
 
     def _note(self, batch: Batch, name: str) -> None:
         """Write the id of the run to a folder of this name."""
@@ -123,8 +123,7 @@ def check_layout(spark: SparkSession, sink: Files, *, alone: bool) -> None:
         if alone:
             there, here = here, there
         found = f"{described(sink)} has rows that `Files` has written {there}, and here it's {here}"
-        hint = "pass a folder of its own: Spark reads only one of them"
-        raise SpecError(with_hint(found, hint))
+        raise SpecError(found, "pass a folder of its own: Spark reads only one of them")
 
 
 def numbers_from(least: int, width: int = 1) -> str:

@@ -12,7 +12,7 @@ import pandas as pd
 from sessionkit._engine.counts import Counts
 from sessionkit._engine.shell.worker import Worker, worker_of
 from sessionkit._instants import Duration
-from sessionkit.errors import DriverError, with_hint
+from sessionkit.errors import DriverError
 from sessionkit.spec.base import AnySpec, check_kind
 from sessionkit.testing.drivers import watch
 from sessionkit.testing.drivers.query import (
@@ -73,7 +73,7 @@ class Driver(Generic[Spec, Event, Row, Result]):
         check_kind(spec, self._spec_class, self._other_driver)
         if processing_time is None and spec.clock == "processing_time":
             found = "the spec has a clock in processing time, and the driver was given none"
-            raise DriverError(with_hint(found, "pass processing_time=datetime(..., tzinfo=UTC)"))
+            raise DriverError(found, "pass processing_time=datetime(..., tzinfo=UTC)")
         self.spec = spec
         self._rows, self._rejections, self._events = [], [], []
         self._batches = deque(maxlen=MOST_BATCHES)
@@ -268,7 +268,7 @@ class Driver(Generic[Spec, Event, Row, Result]):
     def _move(self, name: str, clocks: Clocks) -> None:
         if self._left.planned is not None:
             found = f"{name} can't move: a batch whose sink failed has to run again first"
-            raise DriverError(with_hint(found, "call run_batch() first"))
+            raise DriverError(found, "call run_batch() first")
         self._left = attrs.evolve(self._left, clocks=clocks)
 
     def run_batch(self, *, sink_fails: bool = False) -> BatchResult[Row]:

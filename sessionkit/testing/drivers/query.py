@@ -39,7 +39,7 @@ from sessionkit._instants import (
     micros_of,
     span_us,
 )
-from sessionkit.errors import DriverError, with_hint
+from sessionkit.errors import DriverError
 from sessionkit.spec.base import AnySpec
 from sessionkit.testing.drivers.rows import (
     Erasure,
@@ -95,13 +95,12 @@ class Clocks:
     def with_watermark(self, spec: AnySpec, instant: datetime) -> "Clocks":
         """Move the watermark of the next batch; an earlier one is ignored, as in Spark."""
         if spec.delay_ms is None:
-            found = "the spec has no watermark"
-            raise DriverError(with_hint(found, "add watermark_delay=... to the spec"))
+            raise DriverError("the spec has no watermark", "add watermark_delay=... to the spec")
         on_clock(instant, "the watermark")
         watermark_ms, rest = divmod(micros_of(instant), MILLISECOND_US)
         if rest or watermark_ms <= 0:
             found = f"the watermark cannot be {instant.isoformat()}"
-            raise DriverError(with_hint(found, "pass whole milliseconds, after 1970-01-01"))
+            raise DriverError(found, "pass whole milliseconds, after 1970-01-01")
         return attrs.evolve(self, watermark_ms=max(self.watermark_ms, watermark_ms))
 
     def after_events(self, spec: AnySpec, latest_us: int | None) -> "Clocks":
@@ -121,13 +120,13 @@ class Clocks:
         span = duration_of(span, "span", zero_allowed=True) if isinstance(span, str) else span
         if self.processing is None:
             found = "the driver has no processing time"
-            raise DriverError(with_hint(found, "pass processing_time=... when you build it"))
+            raise DriverError(found, "pass processing_time=... when you build it")
         if span < timedelta(0):
             found = f"the processing time cannot go back, by {span}"
-            raise DriverError(with_hint(found, "pass a positive timedelta"))
+            raise DriverError(found, "pass a positive timedelta")
         if micros_of(self.processing) + span_us(span) > LAST_INSTANT_US:
             found = f"the processing time can't move by {span}: that is after the year 9999"
-            raise DriverError(with_hint(found, "pass a shorter timedelta"))
+            raise DriverError(found, "pass a shorter timedelta")
         return attrs.evolve(self, processing=self.processing.astimezone(UTC) + span)
 
     def future_us(self, spec: AnySpec) -> int | None:
@@ -143,7 +142,7 @@ def on_clock(instant: datetime | None, name: str) -> datetime | None:
     in_utc = aware(instant, name)
     if in_utc is not None and not 0 <= micros_of(in_utc) <= LAST_INSTANT_US:
         text = f"`{name}` must be from 1970 to 9999 in UTC, found {instant!r}"
-        raise DriverError(with_hint(text, "Spark's clocks start at 1970-01-01"))
+        raise DriverError(text, "Spark's clocks start at 1970-01-01")
     return instant
 
 

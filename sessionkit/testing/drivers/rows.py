@@ -19,7 +19,7 @@ from sessionkit._engine.wire.packing import (
     Packer,
 )
 from sessionkit._instants import micros_of
-from sessionkit.errors import DriverError, StateValueError, with_hint
+from sessionkit.errors import DriverError, StateValueError
 from sessionkit.spec.base import AnySpec
 from sessionkit.spec.columns import WireColumn
 from sessionkit.spec.functions import wrong_class
@@ -47,7 +47,7 @@ class Erasure(Row):
         for column in spec.wire_columns:
             if column.role == "key" and _wire_value(column, row) is None:
                 found = f"a key that is to be erased can't have a null, found {key!r}"
-                raise DriverError(with_hint(found, "no event without a key is ever remembered"))
+                raise DriverError(found, "no event without a key is ever remembered")
         return cls(row)
 
 
@@ -67,12 +67,11 @@ def event_row(
     unknown = sorted(passthrough.keys() - spec.read_columns.keys())
     if unknown:
         found = f"the spec reads no column `{unknown[0]}`"
-        raise DriverError(with_hint(found, f"it reads {', '.join(sorted(spec.read_columns))}"))
+        raise DriverError(found, f"it reads {', '.join(sorted(spec.read_columns))}")
     _add(row, passthrough, event, "in the passthrough columns")
     if name not in {None, *row}:
         found = f"no event time is given, and {spec.event.__name__} has no field `{name}`"
-        hint = 'pass it before the event: add(key, at("10:00"), event)'
-        raise DriverError(with_hint(found, hint))
+        raise DriverError(found, 'pass it before the event: add(key, at("10:00"), event)')
     return row
 
 
@@ -81,7 +80,7 @@ def _key_columns(spec: AnySpec, key: Any) -> Row:
     if len(values) != len(spec.keys):
         found = f"the key must have one value for each of {list(spec.keys)}, found {key!r}"
         hint = "pass the value, or a tuple of values if there are several columns"
-        raise DriverError(with_hint(found, hint))
+        raise DriverError(found, hint)
     return dict(zip(spec.keys, values, strict=True))
 
 
@@ -90,7 +89,7 @@ def _add(row: Row, columns: Mapping[str, Any], event: Any, where: str) -> None:
     for name, value in columns.items():
         if row.setdefault(name, value) != value:
             found = f"`{name}` is {row[name]} in the {type(event).__name__}, and {value} {where}"
-            raise DriverError(with_hint(found, "give both the same value"))
+            raise DriverError(found, "give both the same value")
 
 
 def read_row(spec: AnySpec, row: Mapping[str, Any]) -> Row:
@@ -99,7 +98,7 @@ def read_row(spec: AnySpec, row: Mapping[str, Any]) -> Row:
     unknown, missing = sorted(row.keys() - read), sorted(read - row.keys())
     if unknown and missing:
         found = f"the spec reads no column `{unknown[0]}`, and the row has no `{missing[0]}`"
-        raise DriverError(with_hint(found, f"it reads {', '.join(sorted(read))}"))
+        raise DriverError(found, f"it reads {', '.join(sorted(read))}")
     read_values = {
         name: None if value is pd.NaT else value for name, value in row.items() if name in read
     }
@@ -116,7 +115,7 @@ def aware(instant: object, name: str) -> datetime | None:
         return None
     if not isinstance(instant, datetime) or instant.utcoffset() is None:
         found = f"`{name}` must be a datetime with a time zone, found {instant!r}"
-        raise DriverError(with_hint(found, "write datetime(..., tzinfo=UTC)"))
+        raise DriverError(found, "write datetime(..., tzinfo=UTC)")
     return instant
 
 

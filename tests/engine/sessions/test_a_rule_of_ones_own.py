@@ -21,7 +21,6 @@ from sessionkit import SessionRules, SessionSpec, SpecError
 from sessionkit._arrays import Array, Mask
 from sessionkit._engine.sessions.features.rules import rule_text
 from sessionkit.aggregates._events import type_in
-from sessionkit.errors import with_hint
 from sessionkit.state._collections import forms_of, inner_type
 from sessionkit.state._scalars import FloatType, IntType
 from sessionkit.testing import SessionDriver
@@ -62,7 +61,7 @@ class MaxStep(Rule):
             kind = inner_type(type_in(event, name, f"`max_step` names `{name}`, no field"))
             if not isinstance(kind, IntType | FloatType):
                 found = f"`max_step` names `{name}`, which isn't a number"
-                raise SpecError(with_hint(found, "name an int or a float"))
+                raise SpecError(found, "name an int or a float")
 
     def identity(self, event: type[Any]) -> dict[str, Any]:
         fields = event_fields(event, [*self.most])

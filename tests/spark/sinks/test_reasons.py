@@ -13,7 +13,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from sessionkit.errors import SpecError, with_hint
+from sessionkit.errors import SpecError
 from sessionkit.spark import ExactlyOnce, Kafka, start_query
 from sessionkit.spark.sinks import Batch, BatchWriter
 from sessionkit.spark.sinks.batches import Part, Route, WriteBatches
@@ -27,7 +27,7 @@ class Failing(BatchWriter):
     runs_all = True
 
     def write(self, batch: Batch) -> None:
-        error = SpecError(with_hint(f"no place for {batch.number}", "make some"))
+        error = SpecError(f"no place for {batch.number}", "make some")
         if not self.chained:
             raise error
         raise error from KeyError("first")

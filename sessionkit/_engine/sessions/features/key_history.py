@@ -27,7 +27,7 @@ from sessionkit._engine.rows.objects import (
     does_not_fit,
 )
 from sessionkit._engine.sessions.feature import Finished, Tell
-from sessionkit.errors import StateMismatchError, StateValueError, UserFunctionError, with_hint
+from sessionkit.errors import StateMismatchError, StateValueError, UserFunctionError
 from sessionkit.spec.functions import Failure, call_failed, forgotten, name_of, wrong_class
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.spec.views import Session
@@ -248,7 +248,7 @@ class Remembering:
                 f"what was remembered can't be read as {name}: {type(error).__name__}: {error}"
             )
             hint = "let the class take what it has taken before"
-            raise StateMismatchError(with_hint(unreadable, hint)) from error
+            raise StateMismatchError(unreadable, hint) from error
 
     def _rows(self, session: Session[Any], state: Any) -> list[Any]:
         finish = self.spec.finish

@@ -20,7 +20,7 @@ from sessionkit._engine.rows.tables import has_state
 from sessionkit._engine.sessions.feature import Feature
 from sessionkit._engine.sessions.plan import Plan
 from sessionkit._instants import span_us
-from sessionkit.errors import StateMismatchError, with_hint
+from sessionkit.errors import StateMismatchError
 from sessionkit.spec.session import AnySessionSpec
 
 LAST_EVENT: Final = pa.field("last_event", INSTANT)
@@ -44,7 +44,7 @@ class LastEvent(Feature):
         stored = sessions[LAST_EVENT.name]
         if stored.null_count and stored.is_null().to_numpy()[has_state(sessions)].any():
             found = "the stored state doesn't say when the last event of each session was"
-            raise StateMismatchError(with_hint(found, MIGRATE))
+            raise StateMismatchError(found, MIGRATE)
 
     def columns(self, plan: Plan, chosen: Mask) -> list[pa.Array]:
         times = plan.starts.copy()
