@@ -9,8 +9,7 @@ import pandas as pd
 
 from sessionkit.arguments import explains
 from sessionkit.errors import with_hint
-from sessionkit.testing.group_state import FakeGroupState
-from sessionkit.testing.spark_values import spark_type_name
+from sessionkit.testing.group_state import FakeGroupState, type_name
 
 # Spark takes the key from row 0 of pandas columns, which hold these as NumPy or pandas scalars.
 _COLUMN_SCALARS = (bool, int, float, dt.datetime)
@@ -39,13 +38,13 @@ def run_group(
     * Frames without rows are dropped.
 
     Args:
-        func: the function as it is handed to `applyInPandasWithState`.
-        key: the grouping key, one element for each grouping column.
-        frames: the group's rows, in one frame or several; none on a timeout.
-        state: the group's state; it serves this call only, `state.next_call()` gives the next.
-        columns: names of the input columns; needed on a timeout, where no frame has them (passing
-            a frame without rows in `frames` does as well).
-        output_columns: names of the output schema. Without them the frames are only compared
+        func: The function as it is passed to `applyInPandasWithState`.
+        key: The grouping key, one element for each grouping column.
+        frames: The group's rows, in one frame or several; none on a timeout.
+        state: The group's state; it serves this call only, `state.next_call()` gives the next.
+        columns: The names of the input columns; needed on a timeout, unless `frames` has a frame
+            without rows.
+        output_columns: The names of the output schema. Without them the frames are only compared
             with each other.
 
     Returns:
@@ -53,15 +52,15 @@ def run_group(
         `output_columns`. Without rows: a frame without rows.
 
     Raises:
-        TypeError: the key isn't a tuple, or `func` returned a frame, something that can't be
+        TypeError: The key isn't a tuple, or `func` returned a frame, something that can't be
             iterated, or an iterable with something other than frames in it.
-        RuntimeError: a returned frame doesn't have as many columns as the output schema.
-        ValueError: a returned frame has other column names, which Spark turns into NULL columns
+        RuntimeError: A returned frame doesn't have as many columns as the output schema.
+        ValueError: A returned frame has other column names, which Spark turns into NULL columns
             silently; or Spark never makes such a call (no rows without a timeout, rows on
             a timeout, a state that another call has used).
     """
     if not isinstance(key, tuple):
-        found = f"`key`: Spark passes the key as a tuple, found {spark_type_name(key)}."
+        found = f"`key`: Spark passes the key as a tuple, found {type_name(key)}."
         raise TypeError(with_hint(found, f"pass `({key!r},)` for one grouping column."))
     if state.is_updated or state.is_removed or state.timeout_timestamp_ms is not None:
         found = f"`state`: already changed by another call, found {state!r}."
@@ -85,12 +84,12 @@ def _chunks(
     source = iter(frames)
     first = next(source, None)
     if timed_out:
-        if any(len(frame) for frame in itertools.chain([] if first is None else [first], source)):
+        if first is not None and any(map(len, itertools.chain([first], source))):
             found = "`frames`: rows, and the state has timed out; Spark passes none on a timeout."
             hint = "pass `[]` and name the input's `columns=`, or leave out `has_timed_out=True`."
             raise ValueError(with_hint(found, hint))
-        if columns is None:
-            columns = None if first is None else list(first.columns)
+        if columns is None and first is not None:
+            columns = list(first.columns)
         if columns is None:
             found = "`columns`: missing; on a timeout Spark passes one frame without rows."
             hint = 'pass `columns=["ts", "url"]`, the names of the input columns.'
@@ -120,7 +119,7 @@ def _checked_frames(
 ) -> list[pd.DataFrame]:
     """Refuse what Spark refuses, and the names for which it stores NULL."""
     if isinstance(result, pd.DataFrame) or not isinstance(result, Iterable):
-        kind = spark_type_name(result)
+        kind = type_name(result)
         found = f"`{name}` must return an iterable of pandas DataFrames, found {kind}."
         hint = "`yield` each frame, or return a list of frames, `[]` for no output."
         raise TypeError(with_hint(found, hint))
@@ -128,7 +127,7 @@ def _checked_frames(
     kept: list[pd.DataFrame] = []
     for frame in result:
         if not isinstance(frame, pd.DataFrame):
-            kind = spark_type_name(frame)
+            kind = type_name(frame)
             found = f"`{name}` must return pandas DataFrames, found {kind} among them."
             raise TypeError(with_hint(found, "wrap the row, as in `pd.DataFrame([row])`."))
         names = list(frame.columns)

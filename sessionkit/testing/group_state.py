@@ -1,24 +1,31 @@
-"""PySpark's `GroupState` for unit tests: the same contract, no pyspark, no JVM."""
+"""PySpark's `GroupState` for unit tests, with what Spark's worker can carry: no pyspark, no JVM."""
 
 import copy
 import datetime as dt
-from collections.abc import Iterable
-from typing import Any, get_args
+import decimal
+import operator
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from typing import Any, Literal, SupportsIndex, get_args
 
 import attrs
+import numpy as np
+import pandas as pd
 
 from sessionkit.errors import with_hint
-from sessionkit.testing.spark_values import (
-    TimeoutConf,
-    epoch_ms,
-    later,
-    not_a_number,
-    positive_ms,
-    state_value,
-    whole_ms,
-)
 
-_NO_TIMESTAMP = -1
+TimeoutConf = Literal["NoTimeout", "ProcessingTimeTimeout", "EventTimeTimeout"]
+"""The timeout mode of the query, spelled as PySpark's `GroupStateTimeout` spells it."""
+
+MAX_LONG = 2**63 - 1
+EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
+
+# What Spark's pickle reader turns into a column value. Anything else fails the task or, worse,
+# is stored as NULL or as the name of a Java class.
+PLAIN_TYPES = frozenset(
+    {type(None), bool, int, float, str, bytes, bytearray, decimal.Decimal}
+    | {dt.date, dt.time, dt.datetime, dt.timedelta}
+)
 
 
 @attrs.frozen
@@ -27,8 +34,8 @@ class StoredGroup:
     The row that Spark keeps for one key between two calls.
 
     Attributes:
-        value: the state value; None for a row that holds nothing but a timer.
-        timeout_timestamp_ms: the timer, epoch milliseconds of the query's timeout clock; None
+        value: The state value; None for a row that holds nothing but a timer.
+        timeout_timestamp_ms: The timer, in epoch milliseconds of the query's timeout clock; None
             when no timer is set, so that only new data wakes the key.
     """
 
@@ -41,39 +48,41 @@ class FakeGroupState:
     """
     The `state` argument of a function written for `applyInPandasWithState`.
 
-    It answers, converts and refuses as PySpark's own `GroupState` does, and adds what a test
-    wants to see: `is_updated`, `is_removed`, `timeout_timestamp_ms`, `stored_after`, `next_call`.
-    One object serves one call of the function, as in Spark.
+    It answers, converts and refuses as PySpark's own `GroupState` does, by the same types of error,
+    and adds what a test wants to see: the attributes below, `stored_after`, and `next_call`. One
+    object serves one call of the function, as in Spark.
 
-    It is stricter than PySpark's class where Spark accepts a call and then fails the task or
-    silently stores something else. It refuses at once:
+    It also refuses what Spark accepts and then fails on, or stores as something else:
 
-    * a timeout that is neither `int` nor `float` (nor `datetime`, for a timestamp): NumPy
-      integers pass Spark's setters, and the task then fails;
-    * a timeout that is NaN, infinite or beyond 64 bits (Spark wraps it round and fires at once), or
-      a `bool` (a duration of True is one millisecond in Spark, a timestamp of True fails the task);
-    * a state value made of NumPy scalars below the top level, NumPy arrays, `pd.NA`, `pd.NaT` or
+    * a timeout that is neither `int` nor `float` (nor `datetime`, for a timestamp), such as a NumPy
+      integer; or is NaN, infinite, beyond 64 bits or a `bool`;
+    * a state value with NumPy scalars below the top level, NumPy arrays, `pd.NA`, `pd.NaT` or
       objects of the user's own classes;
-    * a state value that is text, a mapping or a set (Spark takes it apart into fields), or whose
-      number of fields differs from that of the value before it.
+    * a state value that is text, a mapping or a set, or has another number of fields than before.
 
-    It does not know the state schema, so a field of the wrong plain type (an `int` for a double),
+    It doesn't know the state schema, so a field of the wrong plain type (an `int` for a double),
     which Spark stores as NULL, goes unnoticed.
 
     Args:
-        value: the stored state value; None when there is none.
-        timeout: the query's timeout mode.
-        watermark_ms: event-time watermark of this batch, epoch milliseconds; 0 in the first
+        value: The stored state value; None when there is none.
+        timeout: The query's timeout mode.
+        watermark_ms: The event-time watermark of this batch, in epoch milliseconds; 0 in the first
             batch of a query, None when the query declares no watermark.
-        processing_time_ms: processing time of this batch, epoch milliseconds.
-        has_timed_out: whether Spark calls because the timer fired, without data.
-        stored_timeout_ms: the timer stored by an earlier call, on the clock of `timeout`. When
+        processing_time_ms: The processing time of this batch, in epoch milliseconds.
+        has_timed_out: Whether Spark calls because the timer fired, without data.
+        stored_timeout_ms: The timer stored by an earlier call, on the clock of `timeout`. When
             the call is a timeout, the default is the latest timer that fires: one millisecond
             before the clock, because Spark fires on strictly less.
 
+    Attributes:
+        is_updated: Whether this call gave the key a value and did not remove it afterwards.
+        is_removed: Whether this call removed the value and gave no new one afterwards.
+        timeout_timestamp_ms: The timer set by this call, in epoch milliseconds of the query's
+            timeout clock; None when the call set none.
+
     Raises:
-        TypeError: a clock is not an integer, or `value` is not a tuple of plain values.
-        ValueError: Spark never makes such a call, say a timeout while timeouts are off.
+        TypeError: A clock isn't an integer, or `value` isn't a tuple of plain values.
+        ValueError: Spark never makes such a call, for example a timeout while timeouts are off.
     """
 
     _value: tuple[Any, ...] | None = None
@@ -83,17 +92,17 @@ class FakeGroupState:
     _has_timed_out: bool = False
     _stored_timeout_ms: int | None = None
     _stored: StoredGroup | None = attrs.field(init=False)
-    _updated: bool = attrs.field(default=False, init=False)
-    _removed: bool = attrs.field(default=False, init=False)
-    _armed_ms: int | None = attrs.field(default=None, init=False)
+    is_updated: bool = attrs.field(default=False, init=False)
+    is_removed: bool = attrs.field(default=False, init=False)
+    timeout_timestamp_ms: int | None = attrs.field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
-        """Check the call against what Spark can do, and fix the stored row."""
+        """Check the call against what Spark can do, and copy the stored row."""
         if self._value is not None:
-            self._value = copy.deepcopy(state_value("value", self._value))
+            self._value = copy.deepcopy(_state_value("value", self._value))
         if self._watermark_ms is not None:
-            self._watermark_ms = whole_ms("watermark_ms", self._watermark_ms)
-        self._processing_time_ms = whole_ms("processing_time_ms", self._processing_time_ms)
+            self._watermark_ms = _clock_ms("watermark_ms", self._watermark_ms)
+        self._processing_time_ms = _clock_ms("processing_time_ms", self._processing_time_ms)
         if self._timeout not in get_args(TimeoutConf):
             known = ", ".join(get_args(TimeoutConf))
             found = f"`timeout`: one of {known} is needed, found {self._timeout!r}."
@@ -103,8 +112,27 @@ class FakeGroupState:
             found = '`timeout="EventTimeTimeout"` without a watermark: Spark refuses such a query.'
             hint = "pass `watermark_ms=...`; it is 0 in the first batch of a query."
             raise ValueError(with_hint(found, hint))
-        self._stored_timeout_ms = self._checked_stored_timeout()
-        self._stored = _row(self._value, self._stored_timeout_ms)
+        self._stored = _row(self._value, self._stored_timer())
+
+    def _stored_timer(self) -> int | None:
+        stored = self._stored_timeout_ms
+        if stored is not None:
+            stored = _clock_ms("stored_timeout_ms", stored)
+        if self._timeout == "NoTimeout" and (stored is not None or self._has_timed_out):
+            found = "`has_timed_out` and `stored_timeout_ms` need a timeout mode."
+            hint = 'pass `timeout="EventTimeTimeout"` or `timeout="ProcessingTimeTimeout"`.'
+            raise ValueError(with_hint(found, hint))
+        if not self._has_timed_out:
+            return stored
+        name, now = "processing_time_ms", self._processing_time_ms
+        if self._timeout == "EventTimeTimeout":
+            name, now = "watermark_ms", self._watermark_ms or 0
+        timer = now - 1 if stored is None else stored
+        if not 0 < timer < now:
+            found = f"`has_timed_out=True`: a timer at {timer} does not fire at {name}={now}; "
+            found += "Spark fires positive timers strictly before the clock."
+            raise ValueError(with_hint(found, f"pass a `{name}` later than the timer."))
+        return timer
 
     @property
     def exists(self) -> bool:
@@ -113,12 +141,7 @@ class FakeGroupState:
 
     @property
     def get(self) -> tuple[Any, ...]:
-        """
-        The state value, one element for each field.
-
-        Raises:
-            ValueError: there is none (PySpark: STATE_NOT_EXISTS).
-        """
+        """The state value, one element for each field; a ValueError where there is none."""
         if self._value is None:
             found = "`state.get`: the key has no state value."
             hint = "ask `state.exists` first, or use `state.getOption`, which gives None."
@@ -137,27 +160,8 @@ class FakeGroupState:
 
     @property
     def oldTimeoutTimestamp(self) -> int:  # noqa: N802 - PySpark's name
-        """Always -1: Spark never tells the Python function about the stored timer."""
-        return _NO_TIMESTAMP
-
-    @property
-    def is_updated(self) -> bool:
-        """Whether this call gave the key a value and did not remove it afterwards."""
-        return self._updated
-
-    @property
-    def is_removed(self) -> bool:
-        """Whether this call removed the value and gave no new one afterwards."""
-        return self._removed
-
-    @property
-    def timeout_timestamp_ms(self) -> int | None:
-        """
-        The timer armed by this call, epoch milliseconds; None when the call armed none.
-
-        It is on the clock of the query's timeout mode: event time or processing time.
-        """
-        return self._armed_ms
+        """Always -1: Spark never passes the stored timer to the Python function."""
+        return -1
 
     def update(self, newValue: Iterable[Any]) -> None:  # noqa: N803 - PySpark's name
         """
@@ -165,13 +169,8 @@ class FakeGroupState:
 
         Top-level NumPy scalars, `pd.Timestamp` and `pd.Timedelta` become Python values, as in
         PySpark. A timer stored by an earlier call is cleared unless this call sets a new one.
-
-        Raises:
-            TypeError: `newValue` is None (PySpark: CANNOT_BE_NONE), is not a sequence of fields,
-                or holds something that a state row cannot hold.
-            ValueError: the number of fields differs from that of the value before.
         """
-        value = state_value("update(newValue)", newValue)
+        value = _state_value("update(newValue)", newValue)
         stored = self._stored.value if self._stored else None
         before = stored if self._value is None else self._value
         if before is not None and len(before) != len(value):
@@ -180,7 +179,7 @@ class FakeGroupState:
             hint = "give one element for each field of the state schema, in its order."
             raise ValueError(with_hint(found, hint))
         self._value = value
-        self._updated, self._removed = True, False
+        self.is_updated, self.is_removed = True, False
 
     def remove(self) -> None:
         """
@@ -190,58 +189,47 @@ class FakeGroupState:
         keeps a row without a value, and fires.
         """
         self._value = None
-        self._updated, self._removed = False, True
+        self.is_updated, self.is_removed = False, True
 
     def setTimeoutDuration(self, durationMs: float) -> None:  # noqa: N802, N803 - PySpark's names
-        """
-        Arm the timer `durationMs` milliseconds of processing time from now.
-
-        Raises:
-            TypeError: not an `int` or a `float`; text is not supported by PySpark either.
-            RuntimeError: the timeout mode is not ProcessingTimeTimeout.
-            ValueError: not positive, or not a number that fits 64 bits.
-        """
+        """Set the timer to `durationMs` milliseconds of processing time from now."""
         where = "setTimeoutDuration(durationMs)"
         if isinstance(durationMs, str):
             # PySpark looks at text before it looks at the timeout mode, and at the rest after.
-            raise not_a_number(where, durationMs)
-        self._require_timeout_conf("setTimeoutDuration", "ProcessingTimeTimeout")
-        duration = positive_ms(where, durationMs)
-        self._armed_ms = int(duration + self._processing_time_ms)
+            raise _not_a_number(where, durationMs)
+        self._require_timeout("setTimeoutDuration", "ProcessingTimeTimeout")
+        duration = _positive_ms(where, durationMs)
+        self.timeout_timestamp_ms = int(duration + self._processing_time_ms)
 
     def setTimeoutTimestamp(  # noqa: N802 - PySpark's name
         self,
         timestampMs: float | dt.datetime,  # noqa: N803 - PySpark's name
     ) -> None:
         """
-        Arm the timer at an event time: epoch milliseconds, or a `datetime`.
+        Set the timer to an event time: epoch milliseconds, or a `datetime`.
 
         Fractions of a millisecond are cut off. A naive `datetime` is read in the time zone of the
-        machine, as PySpark does on its workers: give an aware one.
-
-        Raises:
-            RuntimeError: the timeout mode is not EventTimeTimeout.
-            TypeError: not an `int`, a `float` or a `datetime`.
-            ValueError: not positive, not a number that fits 64 bits, or before the current
-                watermark (PySpark: INVALID_TIMEOUT_TIMESTAMP); equal to it is accepted.
+        machine, as PySpark does on its workers: give an aware one. A time before the current
+        watermark is a ValueError; equal to it is accepted.
         """
-        self._require_timeout_conf("setTimeoutTimestamp", "EventTimeTimeout")
-        raw = epoch_ms(timestampMs) if isinstance(timestampMs, dt.datetime) else timestampMs
-        timestamp = positive_ms("setTimeoutTimestamp(timestampMs)", raw)
+        self._require_timeout("setTimeoutTimestamp", "EventTimeTimeout")
+        raw = _epoch_ms(timestampMs) if isinstance(timestampMs, dt.datetime) else timestampMs
+        timestamp = _positive_ms("setTimeoutTimestamp(timestampMs)", raw)
         if self._watermark_ms is not None and timestamp < self._watermark_ms:
             found = f"`setTimeoutTimestamp(timestampMs)`: {timestamp} is before the current "
             hint = "pass `max(timestamp_ms, state.getCurrentWatermarkMs())`; a row that is only "
             hint += "just on time can be before the watermark of its own batch."
             raise ValueError(with_hint(f"{found}watermark, {self._watermark_ms}.", hint))
-        self._armed_ms = int(timestamp)
+        self.timeout_timestamp_ms = int(timestamp)
+
+    def _require_timeout(self, method: str, needed: TimeoutConf) -> None:
+        if self._timeout != needed:
+            found = f"`state.{method}` needs {needed}; this state has {self._timeout}."
+            hint = f'build the state with `timeout="{needed}"`, and the query with it.'
+            raise RuntimeError(with_hint(found, hint))
 
     def getCurrentWatermarkMs(self) -> int:  # noqa: N802 - PySpark's name
-        """
-        Give the event-time watermark of this batch, epoch milliseconds; 0 in the first batch.
-
-        Raises:
-            RuntimeError: the query declares no watermark.
-        """
+        """Give the watermark of this batch, in epoch milliseconds; 0 in the first batch."""
         if self._watermark_ms is None:
             found = "`state.getCurrentWatermarkMs()`: the query has no watermark."
             hint = "build the state with `watermark_ms=...`, and the query with `withWatermark`."
@@ -249,20 +237,20 @@ class FakeGroupState:
         return self._watermark_ms
 
     def getCurrentProcessingTimeMs(self) -> int:  # noqa: N802 - PySpark's name
-        """Give the processing time of this batch, epoch milliseconds; a call doesn't change it."""
+        """Give the processing time of this batch, in epoch milliseconds; it stays for a call."""
         return self._processing_time_ms
 
     def stored_after(self) -> StoredGroup | None:
         """
         Return the row that Spark keeps once the call is over; None when it keeps none.
 
-        Spark writes a row when the call updated, removed or armed a timer, and then with the
-        timer of this call only: `update` alone clears the old timer. A call that did none of
-        these leaves the row as it was, timer included, so a timeout that does nothing fires again
-        in every later batch. `remove` without a timer deletes the row.
+        A call that updated, removed or set a timer leaves its value and its own timer: `update`
+        alone clears the old timer, and `remove` without a timer deletes the row. Any other call
+        leaves the row as it was, timer included, so a timeout that does nothing fires again in
+        every later batch.
         """
-        if self._updated or self._removed or self._armed_ms is not None:
-            return _row(self._value, self._armed_ms)
+        if self.is_updated or self.is_removed or self.timeout_timestamp_ms is not None:
+            return _row(self._value, self.timeout_timestamp_ms)
         return copy.deepcopy(self._stored)
 
     def next_call(
@@ -276,16 +264,15 @@ class FakeGroupState:
         Make the state of the next call for this key: what this call stored, and later clocks.
 
         Args:
-            watermark_ms: event-time watermark of the later batch; by default the same.
-            processing_time_ms: processing time of the later batch; by default the same.
-            has_timed_out: whether that call is a timeout.
+            watermark_ms: The watermark of the later batch; by default the same.
+            processing_time_ms: The processing time of the later batch; by default the same.
+            has_timed_out: Whether that call is a timeout.
 
         Raises:
-            ValueError: a clock goes back, or `has_timed_out` and no stored timer is before the
+            ValueError: A clock goes back, or `has_timed_out` and no stored timer is before the
                 clock, so that Spark would not call.
         """
-        watermark_ms = later("watermark_ms", self._watermark_ms, watermark_ms)
-        now_ms = later("processing_time_ms", self._processing_time_ms, processing_time_ms)
+        now_ms = _later("processing_time_ms", self._processing_time_ms, processing_time_ms)
         row = self.stored_after() or StoredGroup(None, None)
         if has_timed_out and row.timeout_timestamp_ms is None:
             found = "`next_call(has_timed_out=True)`: no timer is stored for the key."
@@ -294,7 +281,7 @@ class FakeGroupState:
         return FakeGroupState(
             value=row.value,
             timeout=self._timeout,
-            watermark_ms=watermark_ms,
+            watermark_ms=_later("watermark_ms", self._watermark_ms, watermark_ms),
             processing_time_ms=now_ms or 0,
             has_timed_out=has_timed_out,
             stored_timeout_ms=row.timeout_timestamp_ms,
@@ -308,37 +295,9 @@ class FakeGroupState:
         """Show what a failing test asks about first."""
         return (
             f"FakeGroupState(value={self._value}, timeout={self._timeout!r}, "
-            f"is_updated={self._updated}, is_removed={self._removed}, "
-            f"timeout_timestamp_ms={self._armed_ms})"
+            f"is_updated={self.is_updated}, is_removed={self.is_removed}, "
+            f"timeout_timestamp_ms={self.timeout_timestamp_ms})"
         )
-
-    def _require_timeout_conf(self, method: str, needed: TimeoutConf) -> None:
-        if self._timeout != needed:
-            found = f"`state.{method}` needs {needed}; this state has {self._timeout}."
-            hint = f'build the state with `timeout="{needed}"`, and the query with it.'
-            raise RuntimeError(with_hint(found, hint))
-
-    def _checked_stored_timeout(self) -> int | None:
-        stored = self._stored_timeout_ms
-        if stored is not None:
-            stored = whole_ms("stored_timeout_ms", stored)
-        if self._timeout == "NoTimeout":
-            if stored is not None or self._has_timed_out:
-                found = "`has_timed_out` and `stored_timeout_ms` need a timeout mode."
-                hint = 'pass `timeout="EventTimeTimeout"` or `timeout="ProcessingTimeTimeout"`.'
-                raise ValueError(with_hint(found, hint))
-            return None
-        if not self._has_timed_out:
-            return stored
-        name, now = "processing_time_ms", self._processing_time_ms
-        if self._timeout == "EventTimeTimeout":
-            name, now = "watermark_ms", self._watermark_ms or 0
-        timer = now - 1 if stored is None else stored
-        if not 0 < timer < now:
-            found = f"`has_timed_out=True`: a timer at {timer} does not fire at {name}={now}; "
-            found += "Spark fires positive timers strictly before the clock."
-            raise ValueError(with_hint(found, f"pass a `{name}` later than the timer."))
-        return timer
 
 
 def _row(value: tuple[Any, ...] | None, timer: int | None) -> StoredGroup | None:
@@ -346,3 +305,98 @@ def _row(value: tuple[Any, ...] | None, timer: int | None) -> StoredGroup | None
     if value is None and timer is None:
         return None
     return StoredGroup(copy.deepcopy(value), timer)
+
+
+# -- what Spark's worker can carry ---------------------------------------------------------------
+
+
+def _state_value(where: str, value: object) -> tuple[Any, ...]:
+    """Convert the fields of a state value as PySpark does; refuse what Spark cannot store."""
+    taken_apart = isinstance(value, str | bytes | bytearray | Mapping | AbstractSet)
+    if taken_apart or not isinstance(value, Iterable):
+        found = f"`{where}`: a state value is a tuple of fields, found {type_name(value)}."
+        hint = "pass a tuple, `(count,)` for a single field; to drop the state call `remove()`."
+        raise TypeError(with_hint(found, hint))
+    fields = tuple(map(_converted, value))
+    for position, field in enumerate(fields):
+        _check_plain(where, f"[{position}]", field)
+    return fields
+
+
+def _converted(field: object) -> object:
+    if isinstance(field, np.generic):
+        return field.tolist()
+    if isinstance(field, pd.Timedelta):
+        return field.to_pytimedelta()
+    return field.to_pydatetime() if isinstance(field, pd.Timestamp) else field
+
+
+def _check_plain(where: str, path: str, field: object) -> None:
+    if isinstance(field, dict | list | tuple):
+        for place, item in field.items() if isinstance(field, dict) else enumerate(field):
+            _check_plain(where, f"{path}[{place!r}]", item)
+    elif type(field) not in PLAIN_TYPES:
+        found = f"`{where}`: {path} of the state value is {type_name(field)}, which Spark "
+        found += "cannot store: the task fails, or the field becomes NULL."
+        hint = "convert it to a plain Python value first, `None` for a missing one."
+        raise TypeError(with_hint(found, hint))
+
+
+def _epoch_ms(when: dt.datetime) -> float:
+    """Give epoch milliseconds, to the microsecond; a naive time is the machine's."""
+    if pd.isna(when):
+        found = "`setTimeoutTimestamp(timestampMs)`: a time is needed, found NaT."
+        hint = "drop rows without an event time before the timer is computed."
+        raise ValueError(with_hint(found, hint))
+    if isinstance(when, pd.Timestamp):
+        when = when.to_pydatetime(warn=False)
+    return (when.astimezone(dt.UTC) - EPOCH) / dt.timedelta(milliseconds=1)
+
+
+def _positive_ms(where: str, value: object) -> float:
+    """Return what survives the trip to Spark: an `int` or `float` above 0, within 64 bits."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _not_a_number(where, value)
+    if value <= 0:
+        found = f"`{where}`: a positive number of milliseconds is needed, found {value!r}."
+        raise ValueError(with_hint(found, "to leave the key without a timer, set none."))
+    if not value <= MAX_LONG:
+        found = f"`{where}`: {value!r} does not fit a 64-bit number of milliseconds."
+        raise ValueError(with_hint(found, "check that the unit is milliseconds."))
+    return value
+
+
+def _not_a_number(where: str, value: object) -> TypeError:
+    found = f"`{where}`: a number of milliseconds is needed, found {value!r} ({type_name(value)})."
+    hint = "pass `int(...)`; a NumPy integer passes Spark's setter and then fails the task."
+    return TypeError(with_hint(found, hint))
+
+
+def _clock_ms(name: str, value: SupportsIndex) -> int:
+    """Return the reading of a clock as a plain `int`; refuse a negative one."""
+    try:
+        moment = operator.index(value)
+    except TypeError:
+        kind = type_name(value)
+        found = f"`{name}`: epoch milliseconds as an `int` are needed, found {value!r} ({kind})."
+        hint = "pass `int(when.timestamp() * 1000)` of an aware datetime."
+        raise TypeError(with_hint(found, hint)) from None
+    if moment < 0:
+        found = f"`{name}`: found {moment}; Spark's clocks start at 0, the epoch."
+        hint = "pass 0 for the watermark of a first batch, None for no watermark."
+        raise ValueError(with_hint(found, hint))
+    return moment
+
+
+def _later(name: str, before: int | None, after: int | None) -> int | None:
+    """Return a clock at the next call, by default where it was; refuse one that goes back."""
+    if before is not None and after is not None and after < before:
+        found = f"`next_call({name}={after})`: the clock is at {before}, and never goes back."
+        raise ValueError(with_hint(found, f"pass a `{name}` of at least {before}."))
+    return before if after is None else after
+
+
+def type_name(value: object) -> str:
+    """Name the type of the value, with its module unless it is a builtin."""
+    kind = type(value)
+    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"

@@ -51,8 +51,7 @@ from sessionkit.testing.drivers.rows import (
     packed_frames,
     read_row,
 )
-from sessionkit.testing.group_state import FakeGroupState, StoredGroup
-from sessionkit.testing.spark_values import TimeoutConf
+from sessionkit.testing.group_state import FakeGroupState, StoredGroup, TimeoutConf
 from sessionkit.timeouts import Clock
 
 QUERY_ID: Final = "73657373-696f-4e6b-8974-2d6472697665"
