@@ -191,6 +191,10 @@ ONE_GAP = ["`timeout`", "one gap", "found EventTimeGap("]
             ['`order="event_time"`', '`late_events="process"`'],
         ),
         ({"order": "event_time", "process": by_bucket(fold)}, ["`process`", "by_bucket(...)"]),
+        (
+            {"process": by_bucket(fold), "on_timer": by_processing_time(report)},
+            ["by_processing_time(...)", "by_bucket(...) cannot set one"],
+        ),
         ({"process": by_bucket(fold), "state": KeyedSum}, ["two columns named `key`", "KeyedSum"]),
         *((changes, ["is about sessions", "StatefulSpec"]) for changes in ABOUT_SESSIONS),
     ],

@@ -1,7 +1,7 @@
 """`KeyState`: what `get` gives, what `set` takes and refuses, and what is stored behind a call."""
 
-from collections.abc import Callable, Mapping
-from datetime import date, datetime
+from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 import attrs
@@ -18,7 +18,6 @@ from tests.support.stateful_specs import (
     adding,
     driver_of,
     failure,
-    report,
     summing,
     unwatched,
 )
@@ -48,9 +47,6 @@ def refusal_of_set(value: object, cls: type[Any] = Sum) -> str:
     return text.partition("\n\nRaised in ")[0]
 
 
-# -- get, exists, remove -----------------------------------------------------------------------
-
-
 def test_a_state_that_is_missing_is_an_error() -> None:
     """Without a default `get` says that there is no state, of which key, and what to do."""
     driver = driver_of(calling(lambda state: state.get()))
@@ -62,24 +58,6 @@ def test_a_state_that_is_missing_is_an_error() -> None:
         "`state.get()`: no state is stored for Key(key='ann')\n\n"
         "Hint: ask `state.exists` first, or pass what to start with: state.get(default)"
     )
-
-
-def test_removing_takes_the_timers_of_before() -> None:
-    """`remove` forgets the timers set so far, as Spark does; one set behind it stays."""
-
-    def act(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
-        times.set_event_timer("before", at("10:00"))
-        state.remove()
-        times.set_event_timer("behind", at("11:00"))
-
-    driver = driver_of(summing(act, report))
-    adding(driver, "ann", at("09:00"))
-
-    (key,) = driver.stored_keys()
-    assert (None, ["behind"]) == (key.state, list(key.timers))
-
-
-# -- set ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -161,9 +139,6 @@ def test_every_state_comes_back_equal(layout: Any, made: tuple[type[Any], list[A
         assert repr(state) == repr(found)
 
 
-# -- an object that is changed without `set` ---------------------------------------------------
-
-
 @attrs.define
 class Numbers:
     """A state with a list, which is easily changed in place."""
@@ -185,16 +160,6 @@ def spoil(key: Any, name: str, state: KeyState[Numbers], times: KeyTimes) -> Add
     found = Added(f"{name} {numbers}", len(numbers))
     numbers.append(99)
     return found
-
-
-def test_an_object_changed_in_place_is_not_stored() -> None:
-    """Only `set` stores: what a call does to the object of `get` is gone behind it."""
-    driver = unwatched(driver_of(summing(keep, state=Numbers)))
-    adding(driver, "ann", at("09:00"), 1)
-
-    adding(driver, "ann", at("09:01"), 13)
-
-    assert [Numbers([1])] == [key.state for key in driver.stored_keys()]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -228,39 +193,6 @@ def test_what_is_set_is_stored_as_it_is_when_the_call_returns() -> None:
         held.numbers.append(2)
 
     assert Numbers([1, 2]) == stored(calling(act, state=Numbers))
-
-
-# -- two calls of one micro-batch --------------------------------------------------------------
-
-
-def test_the_key_is_a_named_tuple() -> None:
-    """Functions get the key by name, its values in the types of the spec."""
-    seen: list[Mapping[str, Any]] = []
-
-    def act(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
-        seen.append(key._asdict())
-
-    spec = summing(act, keys={"user": str, "day": date, "sure": bool})
-    adding(driver_of(spec), ("ann", date(2026, 1, 1), True), at("09:00"))
-
-    assert [{"user": "ann", "day": date(2026, 1, 1), "sure": True}] == seen
-
-
-@pytest.mark.parametrize(("total", "found"), [(2**63, "larger"), (-(2**63) - 1, "smaller")])
-def test_a_number_beyond_64_bits_stops_the_query(total: int, found: str) -> None:
-    """What cannot be stored is named with key and path, and nothing wraps round."""
-    driver = driver_of(calling(lambda state: state.set(Sum(total))))
-    driver.add("ann", at("09:00"), Amount())
-
-    with pytest.raises(ValueError, match="`Sum.total` must be an int from") as failed:
-        driver.run_batch()
-
-    assert f" from -2**63 to 2**63 - 1, found a {found} one" in str(failed.value)
-    assert "Key(key='ann')" in str(failed.value)
-    assert [] == driver.stored_keys()
-
-
-# -- the event times that a call of process receives with its events -----------------------------
 
 
 @pytest.mark.parametrize(
@@ -301,8 +233,6 @@ def test_without_an_event_time_there_are_none() -> None:
     def process(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
         told.append(times.event_times)
 
-    driver = driver_of(summing(process, event_time=None, watermark_delay=None))
-    driver.add("a", None, Amount())
-    driver.run_batch()
+    adding(driver_of(summing(process, event_time=None, watermark_delay=None)), "a", None)
 
     assert [()] == told

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from sessionkit import EventTimeGap, KeyState, KeyTimes, Storage, Timer
+from sessionkit import EventTimeGap, KeyState, KeyTimes, Storage
 from sessionkit.testing import at, minutes
 from tests.support.stateful_specs import (
     Added,
@@ -39,22 +39,6 @@ def strict_timer(key: Any, name: str, state: KeyState[Sum], times: KeyTimes) -> 
         times.set_event_timer("again", at("15:00"))
         state.set(Sum(77))
         raise ValueError(UNLUCKY)
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_failed_call_leaves_no_trace(layout: Any) -> None:
-    """State and timers are as they were, its rows are gone, and its events are failed."""
-    driver = driver_of(summing(strict, report, on_error="reject", storage=Storage(layout=layout)))
-    adding(driver, "ann", at("09:00"), 1)
-    before = driver.stored_keys()
-
-    assert [] == adding(driver, "ann", at("09:01"), 2, 13)
-
-    assert before == driver.stored_keys()
-    rejected = driver.take_rejections("failed")
-    assert [at("09:01"), at("09:01")] == [found.event_time for found in rejected]
-    assert (3, 1, 2) == (driver.counts.events, driver.counts.processed, driver.counts.failed)
-    assert driver.counts.is_balanced
 
 
 def test_a_failure_is_told_with_function_key_and_traceback() -> None:
@@ -103,33 +87,6 @@ def test_a_timer_that_fails_is_unfinished_and_gone(layout: Any, bucket_count: in
     ]
     assert (2, 1, 0) == (driver.counts.timers, driver.counts.failed_output, driver.counts.failed)
     assert driver.counts.is_balanced
-
-
-def test_a_timer_behind_one_that_failed_goes_off() -> None:
-    """Each timer is a call of its own: what one of them did to the objects is not seen."""
-
-    def process(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
-        state.set(Sum(1))
-        times.set_event_timer("bad", at("08:00"))
-        times.set_event_timer("good", at("08:10"))
-        times.set_event_timer("later", at("13:00"))
-
-    def on_timer(key: Any, name: str, state: KeyState[Sum], times: KeyTimes) -> Added:
-        held = state.get()
-        if name == "bad":
-            held.total = 99
-            times.delete_timer("good")
-            times.delete_timer("later")
-            raise ValueError(UNLUCKY)
-        return Added(name, held.total)
-
-    driver = driver_of(summing(process, on_timer, on_error="reject"))
-    driver.advance_watermark_to(at("08:30"))
-
-    assert [Added("good", 1)] == adding(driver, "ann", at("09:00"))
-    (key,) = driver.stored_keys()
-    assert {"later": Timer("event_time", at("13:00"))} == dict(key.timers)
-    assert ["failed_output"] == [found.kind for found in driver.take_rejections()]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -204,9 +161,6 @@ def test_a_wrong_row_is_a_failed_call(role: str, wrong: Any) -> None:
     assert (0 if role == "process" else 1) == len(driver.stored_keys())
 
 
-# -- on_error="raise" --------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_failure_stops_the_query_and_changes_nothing(layout: Any) -> None:
     """As in Spark the batch has not been: its rows wait, and states are as they were."""
@@ -228,18 +182,6 @@ def test_a_failure_stops_the_query_and_changes_nothing(layout: Any) -> None:
     assert 2 == len(after.unread)
 
 
-def test_a_timer_that_fails_stops_the_query() -> None:
-    """The role and the key are in the text."""
-    driver = driver_of(summing(strict, strict_timer))
-    adding(driver, "bob", at("09:00"), 5)
-    driver.advance_watermark_to(at("11:00"))
-
-    assert failure(driver).startswith(
-        "`on_timer` (tests.engine.keys.test_failures.strict_timer) raised ValueError: unlucky, "
-        "for Key(key='bob')"
-    )
-
-
 def test_a_function_that_stops_the_interpreter_is_not_held_up() -> None:
     """Only errors are counted as failed; a request to stop passes through."""
 
@@ -251,6 +193,3 @@ def test_a_function_that_stops_the_interpreter_is_not_held_up() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         driver.run_batch()
-
-
-# -- counts ------------------------------------------------------------------------------------

@@ -63,54 +63,30 @@ def armed(driver: StatefulDriver[Any, Any, Any]) -> dict[str, Timer]:
     return dict(key.timers)
 
 
-# -- when --------------------------------------------------------------------------------------
-
-
+@pytest.mark.parametrize("setter", ["set_event_timer", "set_processing_timer"])
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(
     ("fires", "step"), [(False, -MILLI), (False, timedelta(0)), (True, MILLI), (True, minutes(9))]
 )
-def test_an_event_timer_goes_off_once_the_watermark_is_past_it(
-    layout: Any, fires: bool, step: timedelta
+def test_a_timer_goes_off_once_its_clock_is_past_it(
+    layout: Any, setter: str, fires: bool, step: timedelta
 ) -> None:
-    """Strictly past, as in Spark: a watermark at the instant itself is not enough."""
-    driver = driver_of(
-        setting(lambda times: times.set_event_timer("due", NOON), storage=Storage(layout=layout))
-    )
-    adding(driver, "ann", at("11:00"))
-
-    driver.advance_watermark_to(NOON + step)
-    driver.run_batch()
-
-    assert (["due"] if fires else []) == texts(driver.take_results())
-    assert (1 if fires else 0) == driver.counts.timers
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize(
-    ("fires", "step"), [(False, -MILLI), (False, timedelta(0)), (True, MILLI), (True, minutes(9))]
-)
-def test_a_processing_timer_goes_off_once_the_processing_time_is_past_it(
-    layout: Any, fires: bool, step: timedelta
-) -> None:
-    """The engine's clock is that of the micro-batch, and the rule is the same."""
-    later = NOON + minutes(5)
+    """Strictly past, as in Spark: a clock at the instant itself is not enough."""
+    due = NOON + minutes(5)
     spec = on_both_clocks(
-        lambda times: times.set_processing_timer("due", later), storage=Storage(layout=layout)
+        lambda times: getattr(times, setter)("due", due), storage=Storage(layout=layout)
     )
     driver = driver_of(spec, NOON)
     adding(driver, "ann", at("11:00"))
 
-    driver.advance_processing_time(minutes(5) + step)
+    if setter == "set_event_timer":
+        driver.advance_watermark_to(due + step)
+    else:
+        driver.advance_processing_time(minutes(5) + step)
     driver.run_batch()
 
     assert (["due"] if fires else []) == texts(driver.take_results())
-
-
-# -- in which order ----------------------------------------------------------------------------
-
-
-# -- set anew, deleted, looked at --------------------------------------------------------------
+    assert (1 if fires else 0) == driver.counts.timers
 
 
 def test_the_clocks_are_those_of_the_batch() -> None:
@@ -133,9 +109,6 @@ def test_the_clocks_are_those_of_the_batch() -> None:
     assert [("process", None, at("13:00")), ("due", at("12:30"), at("13:07"))] == seen
 
 
-# -- instants ----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(
     ("instant", "expected"),
@@ -154,9 +127,6 @@ def test_a_timer_stands_on_an_instant(layout: Any, instant: datetime, expected: 
 
     assert {"due": Timer("event_time", expected)} == armed(driver)
     assert datetime is type(armed(driver)["due"].at)
-
-
-# -- what is refused ---------------------------------------------------------------------------
 
 
 def refusal(act: Callable[[KeyTimes], Any], **changes: Any) -> str:
@@ -271,39 +241,3 @@ def test_a_refused_timer_is_a_timer_error() -> None:
 
     assert [TimerError] == [type(error) for error in seen]
     assert {"due": Timer("event_time", NOON)} == armed(driver)
-
-
-def test_the_timers_of_a_key_go_off_in_the_order_of_their_instants() -> None:
-    """The order in which they were set does not show; equal instants go by name."""
-
-    def act(times: KeyTimes) -> None:
-        for name, minute in (("c", 3), ("b", 1), ("a", 3), ("d", 2)):
-            times.set_event_timer(name, NOON + minutes(minute))
-
-    driver = driver_of(setting(act))
-    adding(driver, "ann", at("11:00"))
-    driver.advance_watermark_to(NOON + minutes(5))
-    driver.run_batch()
-
-    assert ["b", "d", "a", "c"] == texts(driver.take_results())
-
-
-def test_a_due_timer_that_another_timer_deletes_or_moves_does_not_go_off() -> None:
-    """The timers of one key see what those before them did."""
-
-    def act(times: KeyTimes) -> None:
-        for name, minute in (("first", 1), ("deleted", 2), ("moved", 3), ("last", 4)):
-            times.set_event_timer(name, NOON + minutes(minute))
-
-    def on_timer(key: Any, name: str, state: KeyState[Sum], times: KeyTimes) -> Added:
-        if name == "first":
-            times.delete_timer("deleted")
-            times.set_event_timer("moved", at("15:00"))
-        return Added(f"{name}: {', '.join(sorted(times.timers))}", 0)
-
-    driver = driver_of(setting(act, on_timer=on_timer))
-    adding(driver, "ann", at("11:00"))
-    driver.advance_watermark_to(at("12:30"))
-    driver.run_batch()
-
-    assert ["first: last, moved", "last: moved"] == texts(driver.take_results())

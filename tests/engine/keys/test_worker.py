@@ -84,9 +84,6 @@ def armed_at(instant: datetime, *, clock: str = "event", **changes: Any) -> Spec
     return summing(process, by_processing_time(report) if processing else report, **changes)
 
 
-# -- what is armed -----------------------------------------------------------------------------
-
-
 STEPS = (-MILLI, -MICRO, timedelta(0), MICRO, MILLI)
 ENDING = summing(add, report, timeout=EventTimeGap("30m"))
 
@@ -180,9 +177,6 @@ def test_the_row_of_a_bucket_says_what_it_holds() -> None:
     assert stored.value is not None
     assert (2, 64, 0, 2, 0, NOON_MS * 1000, None) == stored.value[:-1]
     assert stored.value[-1].startswith(b"SKB1")
-
-
-# -- a whole bucket ----------------------------------------------------------------------------
 
 
 def whole(spec: Spec, *times: datetime) -> tuple[list[str], list[Rejection], Counts]:
