@@ -6,7 +6,8 @@ from typing import Any
 import attrs
 
 from sessionkit import EventTimeGap, Functions, Memory, Session, SessionRules, SessionSpec
-from sessionkit.testing import SessionDriver, at
+from sessionkit.testing import SessionDriver, SessionRow, at
+from sessionkit.testing.drivers.query import stored_rows
 
 
 @attrs.define
@@ -118,6 +119,26 @@ def fed(
         driver.add("a", at(time), step)
     driver.run_batch()
     return driver
+
+
+def ended(
+    driver: SessionDriver[Any, Any, Any], until: str = "2026-01-02 00:00"
+) -> list[SessionRow[Any]]:
+    """Move the watermark to an instant behind all sessions, and return their rows."""
+    driver.advance_watermark_to(at(until))
+    driver.run_until_idle()
+    return driver.take_rows()
+
+
+def bytes_of(driver: SessionDriver[Any, Any, Any]) -> int:
+    """Return how many bytes of payload are stored."""
+
+    def size(value: Any) -> int:
+        if isinstance(value, dict):
+            return sum(map(size, value.values()))
+        return len(value) if isinstance(value, bytes) else 0
+
+    return sum(size(value) for _, row in stored_rows(driver.snapshot()) for value in row)
 
 
 def opened(driver: SessionDriver[Any, Any, Any]) -> list[list[int]]:

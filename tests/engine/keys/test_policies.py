@@ -1,5 +1,6 @@
 """Keys that a policy ends: when, what is called, and what is left."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -9,6 +10,7 @@ from sessionkit import EventTimeGap, KeyState, KeyTimes, StatefulSpec, Storage, 
 from sessionkit.testing import StatefulDriver, at
 from tests.support.stateful_specs import (
     Added,
+    Amount,
     Driver,
     Sum,
     adding,
@@ -55,6 +57,21 @@ def test_a_key_is_over_when_the_watermark_reaches_its_end(
 
     assert (1 if is_over else 0) == len(ended) == driver.counts.timers
     assert (0 if is_over else 1) == len(driver.stored_keys())
+
+
+@pytest.mark.parametrize("steps", [[], [at("12:05")]])
+def test_the_policy_whose_end_comes_first_is_told(steps: Sequence[datetime]) -> None:
+    """Whatever their order, and however far the watermark jumps; later timers don't go off."""
+
+    def process(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
+        state.set(Sum(1))
+        times.set_event_timer("behind", at("12:02"))
+
+    gap, time_to_live = EventTimeGap("30m"), TimeToLive("2h", clock="event_time")
+    for timeout in (time_to_live | gap, gap | time_to_live):
+        driver = driver_of(ending(timeout, process=process))
+        adding(driver, "ann", at("11:30"))
+        assert ["event_time_gap"] == to_watermark(driver, *steps, at("16:00"))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

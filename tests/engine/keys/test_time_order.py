@@ -15,7 +15,7 @@ from sessionkit import (
     by_processing_time,
 )
 from sessionkit.testing import at
-from tests.support.stateful_specs import Amount, Sum, driver_of, report, summing, texts
+from tests.support.stateful_specs import Added, Amount, Sum, driver_of, report, summing, texts
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -61,3 +61,22 @@ def test_a_key_may_hold_so_many_events() -> None:
     (rejected,) = driver.take_rejections("quarantined")
     assert at("10:02") == rejected.event_time
     assert "max_buffered_per_key=2" in rejected.reason
+
+
+def test_a_timer_goes_off_after_the_events_of_its_instant() -> None:
+    """As after all events before it."""
+
+    def process(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> Added:
+        times.set_event_timer("due", at("10:05"))
+        return Added("process", 0)
+
+    driver = driver_of(summing(process, report, timeout=NoTimeout(), order="event_time"))
+    for time in ("10:00", "10:05", "10:06"):
+        driver.add("a", at(time), Amount())
+    driver.run_batch()
+    driver.advance_watermark_to(at("10:05"))
+    driver.run_batch()
+    driver.advance_watermark_to(at("10:05:01"))
+    driver.run_batch()
+
+    assert ["process", "process", "due"] == texts(driver.take_results())

@@ -241,3 +241,24 @@ def test_a_refused_timer_is_a_timer_error() -> None:
 
     assert [TimerError] == [type(error) for error in seen]
     assert {"due": Timer("event_time", NOON)} == armed(driver)
+
+
+def test_a_due_timer_that_another_timer_deletes_or_moves_does_not_go_off() -> None:
+    """The timers of one key see what those before them did."""
+
+    def act(times: KeyTimes) -> None:
+        for name, minute in (("first", 1), ("deleted", 2), ("moved", 3), ("last", 4)):
+            times.set_event_timer(name, NOON + minutes(minute))
+
+    def on_timer(key: Any, name: str, state: KeyState[Sum], times: KeyTimes) -> Added:
+        if name == "first":
+            times.delete_timer("deleted")
+            times.set_event_timer("moved", at("15:00"))
+        return Added(f"{name}: {', '.join(sorted(times.timers))}", 0)
+
+    driver = driver_of(setting(act, on_timer=on_timer))
+    adding(driver, "ann", at("11:00"))
+    driver.advance_watermark_to(at("12:30"))
+    driver.run_batch()
+
+    assert ["first: last, moved", "last: moved"] == texts(driver.take_results())

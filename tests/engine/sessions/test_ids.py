@@ -3,7 +3,7 @@
 import hashlib
 import struct
 from collections.abc import Sequence
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal, localcontext
 from typing import Any
 
@@ -16,14 +16,13 @@ from hypothesis import strategies as st
 
 from sessionkit import EventTimeGap, Inputs, Lateness, Results, SessionRules, SessionSpec, Storage
 from sessionkit._engine.rows.ids import session_ids
-from sessionkit._engine.shell.storage import logic_of, stored_memory
 from sessionkit.state._codec import encode_column
 from sessionkit.state._fields import field_type
 from sessionkit.state._scalars import SCALARS
 from sessionkit.state._types import may_be_key
 from sessionkit.testing import SessionDriver, at
-from sessionkit.testing.drivers.query import stored_rows
-from tests.support.session_specs import Reading, collecting
+from sessionkit.testing.drivers.query import memories_of
+from tests.support.session_specs import Reading, bytes_of, collecting, fed
 from tests.support.strategies import INTS, decimals, instants
 
 START_US = 1_704_067_200_000_000  # 2024-01-01 00:00:00 UTC
@@ -102,16 +101,8 @@ def _encoded(value: object) -> tuple[bytes, bytes]:
 
 @pytest.mark.parametrize(("annotation", "value", "expected"), VECTORS)
 def test_ids_are_those_of_the_vectors(annotation: Any, value: object, expected: str) -> None:
-    """The id of a session is the same in every release, as written here."""
-    assert expected == id_of([annotation], [value])
-
-
-@pytest.mark.parametrize(("annotation", "value", "expected"), VECTORS)
-def test_the_vectors_follow_from_the_description(
-    annotation: Any, value: object, expected: str
-) -> None:
-    """The vectors agree with a second implementation of what the module describes."""
-    assert expected == expected_id([value], START_US)
+    """The id of a session is the same in every release, as written here and as described."""
+    assert expected == id_of([annotation], [value]) == expected_id([value], START_US)
 
 
 def test_every_key_type_has_a_vector() -> None:
@@ -161,10 +152,21 @@ def test_different_keys_have_different_ids(
     assert id_of(*one) != id_of(*other)
 
 
-@pytest.mark.parametrize("text", ["1.0", "1.00", "1", "1E+0", "0.1E+1"])
-def test_equal_decimals_have_one_id(text: str) -> None:
-    """How many zeros a decimal is written with does not matter, nor its exponent."""
-    assert id_of([Decimal], [Decimal("1.000000000000000000")]) == id_of([Decimal], [Decimal(text)])
+ONE = Decimal("1.000000000000000000")
+NEW_YEAR = datetime(2024, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "equal"),
+    [
+        *((Decimal, ONE, Decimal(text)) for text in ("1.0", "1", "1E+0", "0.1E+1")),
+        (Decimal, Decimal(0), Decimal("-0.0")),
+        (datetime, NEW_YEAR, NEW_YEAR.astimezone(timezone(timedelta(hours=5)))),
+    ],
+)
+def test_equal_keys_have_one_id(annotation: Any, value: Any, equal: Any) -> None:
+    """Neither how a decimal is written counts, nor the zone of an instant."""
+    assert id_of([annotation], [value]) == id_of([annotation], [equal])
 
 
 @given(value=decimals(20, 10), precision=st.integers(1, 50))
@@ -175,20 +177,6 @@ def test_the_decimal_context_of_the_caller_does_not_matter(value: Decimal, preci
         assert expected == id_of([Decimal], [value])
 
 
-def test_both_zeros_have_one_id() -> None:
-    """Zero and negative zero are equal, so they are one key."""
-    assert id_of([Decimal], [Decimal(0)]) == id_of([Decimal], [Decimal("-0.0")])
-
-
-def test_one_instant_in_two_zones_has_one_id() -> None:
-    """An instant is what counts, not the zone it is written in."""
-    utc = datetime(2024, 1, 1, tzinfo=UTC)
-    assert id_of([datetime], [utc]) == id_of([datetime], [utc.astimezone()])
-
-
-# -- sessions that get their start behind the watermark ------------------------------------------
-
-
 SHORT, LONG = timedelta(minutes=5), timedelta(hours=2)
 OTHER = "clock"
 
@@ -196,6 +184,9 @@ OTHER = "clock"
 def own_gap(event: Reading) -> timedelta:
     """Return the gap that an event asks for."""
     return event.gap
+
+
+FIXED = collecting(EventTimeGap(LONG))
 
 
 def dynamic(**options: Any) -> SessionSpec[Any, Any, Any]:
@@ -285,12 +276,11 @@ def test_a_mark_stays_with_the_start() -> None:
 
 def test_ids_behind_the_watermark_depend_on_nothing_but_key_and_start_under_a_fixed_gap() -> None:
     """An event as old as the start of a closed session is late, so none needs a mark."""
-    spec = collecting(EventTimeGap(LONG))
-    whole, late = SessionDriver(spec), SessionDriver(spec)
-    whole.add("ann", at("10:00"), Reading(1, LONG))
+    whole, late = SessionDriver(FIXED), SessionDriver(FIXED)
     late.add(OTHER, at("11:00"), Reading(0, LONG))
     late.run_until_idle()
-    late.add("ann", at("10:00"), Reading(1, LONG))
+    for driver in (whole, late):
+        driver.add("ann", at("10:00"), Reading(1, LONG))
 
     assert ids_of_ann(whole) == ids_of_ann(late)
 
@@ -300,7 +290,7 @@ def test_a_longer_gap_after_carry_over_gives_another_id() -> None:
     driver = closed_once(collecting(EventTimeGap(SHORT)))
     (first,) = (row.id for row in driver.take_rows() if row.key == ("ann",))
 
-    moved = driver.migrate(collecting(EventTimeGap(LONG)))
+    moved = driver.migrate(FIXED)
 
     (second,) = again(moved, "10:00")
     assert first != second
@@ -311,7 +301,7 @@ def test_a_session_that_the_old_gap_closes_after_carry_over_keeps_its_id_to_itse
     driver = SessionDriver(collecting(EventTimeGap(SHORT)))
     driver.add("ann", at("10:00"), Reading(1, SHORT))
     driver.run_until_idle()
-    driver = driver.migrate(collecting(EventTimeGap(LONG)))
+    driver = driver.migrate(FIXED)
     driver.add(OTHER, at("11:00"), Reading(0, SHORT))
     driver.run_until_idle()
 
@@ -337,44 +327,21 @@ def test_what_a_silent_source_has_closed_keeps_its_id_to_itself_after_carry_over
 
 @pytest.mark.parametrize("layout", ["buckets", "pages"])
 def test_marks_are_stored_only_where_a_session_has_one(layout: Any) -> None:
-    """Without one, not a byte is there for them; with one, a few for this one alone."""
+    """One of many takes few bytes, and where there is none, none."""
     spec = dynamic(storage=Storage(bucket_count=1, layout=layout))
-    ahead, behind = SessionDriver(spec), SessionDriver(spec)
-    for driver in (ahead, behind):
-        driver.add(OTHER, at("11:00"), Reading(0, SHORT))
+    marks, sizes = [], []
+    for begun_at in ("11:04", "10:59"):
+        driver = SessionDriver(spec)
         for number in range(1_000):
             driver.add(f"user {number}", at("11:00"), Reading(number, SHORT))
         driver.run_until_idle()
-        time = "10:59" if driver is behind else "11:04"
-        driver.add("ann", at(time), Reading(2, LONG))
-        driver.run_batch()
+        fed(driver, (begun_at, Reading(2, LONG)))
+        (memory,) = memories_of(spec, driver.snapshot())
+        marks.append(sum(mark > 0 for mark in memory.kept["behind"].to_pylist()))
+        sizes.append(bytes_of(driver))
 
-    def size(driver: SessionDriver[Any, Any, Any]) -> int:
-        ((_, row),) = stored_rows(driver.snapshot())
-        pages = row[-1].values() if layout == "pages" else ()
-        return sum(map(len, pages)) + len(row[-2 if layout == "pages" else -1])
-
-    def salts(driver: SessionDriver[Any, Any, Any]) -> list[int]:
-        ((group, row),) = stored_rows(driver.snapshot())
-        found: list[int] = stored_memory(logic_of(spec), group, row).kept["behind"].to_pylist()
-        return found
-
-    assert {0} == {*salts(ahead)}
-    assert 1 == sum(mark > 0 for mark in salts(behind))
-    assert 0 < size(behind) - size(ahead) < 1_000
-
-
-def test_state_from_before_there_were_marks_has_none() -> None:
-    """What was stored without them is read as sessions that got their starts ahead."""
-    spec = collecting(EventTimeGap(SHORT))
-    logic = logic_of(spec)
-    driver = SessionDriver(spec)
-    driver.add("ann", at("10:00"), Reading(1, SHORT))
-    driver.run_batch()
-    ((group, row), *_) = stored_rows(driver.snapshot())
-    memory = stored_memory(logic, group, row)
-
-    assert [0] == memory.kept["behind"].to_pylist()
+    assert [0, 1] == marks
+    assert 0 < sizes[1] - sizes[0] < 1_000
 
 
 def test_a_failing_event_does_not_take_the_mark_with_it() -> None:

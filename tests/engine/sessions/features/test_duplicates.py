@@ -20,7 +20,7 @@ from sessionkit import aggregates as agg
 from sessionkit._engine.shell.storage import logic_of
 from sessionkit.testing import SessionDriver, at
 from sessionkit.testing.drivers.query import stored_rows
-from tests.support.session_specs import fed, opened
+from tests.support.session_specs import bytes_of, ended, fed, opened
 
 GAP = timedelta(minutes=10)
 
@@ -47,8 +47,7 @@ class Path:
 
     def update(self, event: Any) -> None:
         if event.number < 0:
-            message = "negative"
-            raise ValueError(message)
+            raise ValueError
         self.numbers.append(event.number)
 
     def merge(self, other: "Path") -> None:
@@ -124,32 +123,19 @@ def test_an_id_is_remembered_for_so_long_after_its_session(layout: Any) -> None:
     assert [] == stored_rows(driver.snapshot())
 
 
-@pytest.mark.parametrize(
-    "rules",
-    [
-        pytest.param(SessionRules("30 minutes", midnight="UTC"), id="midnight"),
-        pytest.param(SessionRules("30 minutes", until=pc.field("number") == 9), id="until"),
-    ],
-)
-def test_an_id_is_remembered_from_the_end_also_where_a_rule_cuts_the_session(
-    rules: SessionRules,
-) -> None:
+@pytest.mark.parametrize("rule", [{"midnight": "UTC"}, {"until": pc.field("number") == 9}], ids=str)
+def test_an_id_is_remembered_from_the_end_also_where_a_rule_cuts_the_session(rule: Any) -> None:
     """For so long after `session_end`, the last event plus the gap, and no longer."""
+    rules = SessionRules("30 minutes", **rule)
     spec = spec_of(timeout=rules, order="event_time", inputs=kept("1 hour"))
     found = []
     for watermark in ("01:19:59.999", "01:20"):
-        driver = SessionDriver(spec)
-        driver.add("ann", at("2026-03-08 23:50"), Message("m", 9))
-        driver.run_batch()
-        driver.advance_watermark_to(at("2026-03-09 00:15"))
-        driver.run_batch()
-        assert 1 == len(driver.take_rows())
+        driver = fed(SessionDriver(spec), ("2026-03-08 23:50", Message("m", 9)))
+        assert 1 == len(ended(driver, "2026-03-09 00:15"))
         driver.advance_watermark_to(at(f"2026-03-09 {watermark}"))
         driver.run_batch()
-        driver.add("ann", at("2026-03-09 01:30"), Message("m", 9))
-        driver.run_batch()
-        driver.advance_watermark_to(at("2026-03-09 01:31"))
-        driver.run_batch()
+        fed(driver, ("2026-03-09 01:30", Message("m", 9)))
+        ended(driver, "2026-03-09 01:31")
         found.append(driver.counts.duplicate)
     assert [1, 0] == found
 
@@ -202,10 +188,8 @@ def test_a_copy_of_an_event_that_failed_is_tried_in_the_same_micro_batch(
         ("10:00", Message("m", 1)), ("10:01", Message("n", -1)), ("10:02", Message("n", -2)),
         ("10:03", Message("n", 3)), ("10:04", Message("n", 4)), ("10:05", Message("o", -5)),
     )  # fmt: skip
-    driver.advance_watermark_to(at("2026-01-02 00:00"))
-    driver.run_until_idle()
 
-    assert [[1, 3]] == [row.result.numbers for row in driver.take_rows()]
+    assert [[1, 3]] == [row.result.numbers for row in ended(driver)]
     assert [
         ("duplicate", at("10:04")),
         ("failed", at("10:01")),
@@ -240,32 +224,23 @@ def test_what_is_late_by_its_session_leaves_its_id_to_a_copy() -> None:
     assert {("late", at("10:10")), ("duplicate", at("10:00"))} == set(kinds(driver))
 
 
-def test_without_names_the_whole_event_is_its_id() -> None:
-    """Its key, its time and its fields; a column that is passed through isn't of it."""
-    driver = driver_of(inputs=Inputs(drop_duplicates_for="0 seconds", passthrough={"offset": int}))
-    for offset in (1, 2):
-        row = {"key": "a", "ts": at("10:00"), "name": "m", "number": 1}
-        driver.add_row(row | {"offset": offset})
-    fed(driver, ("10:00", Message("m", 2)), ("10:01", Message("m", 1)))
-
-    assert (3, 1) == (driver.counts.processed, driver.counts.duplicate)
+OFFSET = {"passthrough": {"offset": int}}
 
 
-def test_a_passthrough_column_can_be_the_id() -> None:
-    """Such as the offset in the source."""
-    driver = driver_of(
-        inputs=Inputs(
-            event_id=("shard", "offset"),
-            drop_duplicates_for="0 seconds",
-            passthrough={"shard": int, "offset": int},
-        )
-    )
-    for offset in (1, 2, 1):
-        row = {"key": "a", "ts": at("10:00"), "name": "m", "number": 1}
-        driver.add_row(row | {"shard": 0, "offset": offset})
+@pytest.mark.parametrize(
+    ("names", "offsets", "counted"),
+    [({}, (1, 2), (1, 1)), ({"event_id": "offset"}, (1, 2, 1), (2, 1))],
+)
+def test_a_column_that_is_passed_through_is_of_the_id_only_where_it_is_named(
+    names: Any, offsets: Any, counted: Any
+) -> None:
+    """Without names, the whole event is its id: its key, its time and its fields."""
+    driver = driver_of(inputs=Inputs(drop_duplicates_for="0 seconds", **names, **OFFSET))
+    for offset in offsets:
+        driver.add("a", at("10:00"), Message("m", 1), offset=offset)
     driver.run_batch()
 
-    assert (2, 1) == (driver.counts.processed, driver.counts.duplicate)
+    assert counted == (driver.counts.processed, driver.counts.duplicate)
 
 
 def test_without_it_nothing_is_stored() -> None:
@@ -358,16 +333,7 @@ def test_an_event_costs_so_many_bytes_of_state(layout: Any) -> None:
         for number in range(1000):
             driver.add("a", datetime(2026, 3, 8, tzinfo=UTC), Message(str(number)))
         driver.run_batch()
-        sizes.append(_stored_bytes(driver))
+        sizes.append(bytes_of(driver))
 
     with_ids, without = sizes
     assert 16_000 <= with_ids - without < 16_000 + 1_000
-
-
-def _stored_bytes(driver: SessionDriver[Any, Any, Any]) -> int:
-    def size(value: Any) -> int:
-        if isinstance(value, dict):
-            return sum(map(size, value.values()))
-        return len(value) if isinstance(value, bytes) else 0
-
-    return sum(size(value) for _, row in stored_rows(driver.snapshot()) for value in row)

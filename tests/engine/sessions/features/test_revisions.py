@@ -18,7 +18,7 @@ from sessionkit import (
     UserFunctionError,
 )
 from sessionkit.testing import SessionDriver, at, explain_session
-from tests.support.session_specs import Listed, Open, Reading, collecting, fed, in_order
+from tests.support.session_specs import Listed, Open, Reading, collecting, ended, fed, in_order
 
 GAP = EventTimeGap("10 seconds")
 BOTH_LAYOUTS = pytest.mark.parametrize("layout", ["buckets", "pages"])
@@ -39,9 +39,8 @@ def feed(driver: SessionDriver[Any, Any, Any], *seconds: int) -> list[tuple[Any,
 
 
 def move(driver: SessionDriver[Any, Any, Any], seconds: int) -> list[tuple[Any, ...]]:
-    driver.advance_watermark_to(at(after(seconds)))
-    driver.run_until_idle()
-    return [(row.result.values, row.revision, row.is_final) for row in driver.take_rows()]
+    rows = ended(driver, after(seconds))
+    return [(row.result.values, row.revision, row.is_final) for row in rows]
 
 
 @BOTH_LAYOUTS
@@ -267,9 +266,8 @@ def test_an_event_of_the_day_before_joins_the_session_that_midnight_closed(layou
     for seconds, value in ((-5, 1), (1, 2), (-3, 3), (2, 4), (-1, 5)):
         driver.add("a", at("23:59:59") + timedelta(seconds=1 + seconds), reading(value))
         driver.run_batch()
-    driver.advance_watermark_to(at("23:59:59") + timedelta(seconds=30))
-    driver.run_until_idle()
-    found = [(row.result.values, row.closed_by, row.revision) for row in driver.take_rows()]
+    rows = ended(driver, "2026-01-02 00:01")
+    found = [(row.result.values, row.closed_by, row.revision) for row in rows]
     assert found == [
         ([1], "midnight", 1),
         ([1, 3], "midnight", 2),
@@ -374,22 +372,6 @@ def test_a_batch_hands_over_what_its_stream_shows() -> None:
     assert [("a", 1, False), ("b", 1, False)] == [
         (row.key[0], row.revision, row.is_final) for row in driver.take_rows()
     ]
-
-
-def test_a_frame_has_the_columns_of_spark() -> None:
-    """In their order."""
-    driver = SessionDriver(collecting(GAP, results=Results(emit="on_update")))
-    fed(driver, (after(10), reading(1)))
-    frame = driver.take_frame()
-    assert [*frame.columns] == [
-        "key", "session_id", "session_start", "session_end", "last_event_time",
-        "revision", "is_final", "supersedes",
-        "values", "events",
-    ]  # fmt: skip
-    assert [(1, False)] == [*zip(frame["revision"], frame["is_final"], strict=True)]
-
-
-# -- with other options -------------------------------------------------------------------------
 
 
 @BOTH_LAYOUTS
