@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sessionkit import EventTimeGap, KeyState, KeyTimes, StatefulSpec, Storage, TimeToLive
-from sessionkit.testing import StatefulDriver, at
+from sessionkit.testing import StatefulDriver, at, minutes
 from tests.support.stateful_specs import (
     Added,
     Amount,
@@ -39,6 +39,14 @@ def to_watermark(driver: Driver, *instants: datetime) -> list[str]:
     return texts(driver.take_results())
 
 
+def after(driver: Driver, *spans: timedelta) -> list[str]:
+    """Move the processing time step by step, a batch each; return what was reported."""
+    for span in spans:
+        driver.advance_processing_time(span)
+        driver.run_batch()
+    return texts(driver.take_results())
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(
     ("is_over", "step"), [(False, -MILLI), (True, timedelta(0)), (True, MILLI)]
@@ -57,6 +65,33 @@ def test_a_key_is_over_when_the_watermark_reaches_its_end(
 
     assert (1 if is_over else 0) == len(ended) == driver.counts.timers
     assert (0 if is_over else 1) == len(driver.stored_keys())
+
+
+@pytest.mark.parametrize(
+    ("since", "expected"),
+    [("creation", [["time_to_live"], []]), ("last_update", [[], ["time_to_live"]])],
+)
+def test_a_time_to_live_is_counted_from_creation_or_the_last_set(
+    since: Any, expected: Sequence[list[str]]
+) -> None:
+    """A state lives so long after it was made, or after it was last set."""
+    driver = driver_of(ending(TimeToLive("10m", since=since)), NOON)
+    adding(driver, "ann", at("11:30"))
+    driver.advance_processing_time(minutes(6))
+    adding(driver, "ann", at("11:31"))
+
+    assert expected == [after(driver, minutes(4)), after(driver, minutes(6))]
+
+
+def test_a_gap_is_counted_from_the_latest_event() -> None:
+    """An older event that comes late does not bring the end nearer; a newer one moves it."""
+    driver = driver_of(ending(EventTimeGap("30m")))
+    adding(driver, "ann", at("11:30"))
+    adding(driver, "ann", at("11:25"))
+    adding(driver, "ann", at("11:40"))
+
+    assert [] == to_watermark(driver, at("12:09"))
+    assert ["event_time_gap"] == to_watermark(driver, at("12:10"))
 
 
 @pytest.mark.parametrize("steps", [[], [at("12:05")]])

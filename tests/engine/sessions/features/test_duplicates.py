@@ -224,9 +224,6 @@ def test_what_is_late_by_its_session_leaves_its_id_to_a_copy() -> None:
     assert {("late", at("10:10")), ("duplicate", at("10:00"))} == set(kinds(driver))
 
 
-OFFSET = {"passthrough": {"offset": int}}
-
-
 @pytest.mark.parametrize(
     ("names", "offsets", "counted"),
     [({}, (1, 2), (1, 1)), ({"event_id": "offset"}, (1, 2, 1), (2, 1))],
@@ -235,7 +232,8 @@ def test_a_column_that_is_passed_through_is_of_the_id_only_where_it_is_named(
     names: Any, offsets: Any, counted: Any
 ) -> None:
     """Without names, the whole event is its id: its key, its time and its fields."""
-    driver = driver_of(inputs=Inputs(drop_duplicates_for="0 seconds", **names, **OFFSET))
+    inputs = Inputs(drop_duplicates_for="0 seconds", passthrough={"offset": int}, **names)
+    driver = driver_of(inputs=inputs)
     for offset in offsets:
         driver.add("a", at("10:00"), Message("m", 1), offset=offset)
     driver.run_batch()
