@@ -96,7 +96,7 @@ class Explanation:
         sessions: Its sessions, by start.
         rejected: What no session took, in order of rejection.
         others: Keys and times of the events of other keys, which moved the watermark.
-        watermarks: Where the watermark stood, from micro-batch to micro-batch.
+        watermarks: The watermarks of the micro-batches, each once.
         watermark_delay: By how much it trails the latest event.
         idle: What else closes open sessions, under `close_idle_after`, in words; None without it.
     """
@@ -111,7 +111,7 @@ class Explanation:
 
     @property
     def watermark(self) -> datetime | None:
-        """Where the watermark stands at the end; None while there is none."""
+        """The watermark at the end; None while there is none."""
         return self.watermarks[-1] if self.watermarks else None
 
     def __str__(self) -> str:
@@ -128,18 +128,17 @@ class Explanation:
         key = self.key
         read = [time for session in self.sessions for time, _ in session.events]
         rejected = [one.event_time for one in self.rejected if one.event_time]
-        events = [Event(key, time, "read") for time in read]
-        events += [Event(key, time, "rejected") for time in rejected]
+        events = [
+            *(Event(key, time, "read") for time in read),
+            *(Event(key, time, "rejected") for time in rejected),
+            *(Event(other, time, "other") for other, time in self.others),
+        ]
         spans = [Span(key, s.start, s.closes, s.is_open, s.closed_by) for s in self.sessions]
-        clocks = {"watermark": self.watermarks} if self.watermarks else {}
-        others = [Event(other, time, "read") for other, time in self.others]
-        return Timeline(events, spans, clocks, others)
+        return Timeline(events, spans, {"watermark": self.watermarks} if self.watermarks else {})
 
     def _words(self) -> Iterator[str]:
         yield self._heading()
-        entries = [
-            ("open" if one.is_open else "closed", self._session(one)) for one in self.sessions
-        ]
+        entries = [("open" if s.is_open else "closed", self._session(s)) for s in self.sessions]
         entries += [(rejected.kind, _rejection(rejected)) for rejected in self.rejected]
         width = max([len(label) for label, _ in entries], default=0) + 2
         for label, lines in entries:
@@ -157,7 +156,9 @@ class Explanation:
         over = f"over at {clock_text(session.closes)}, by `{session.closed_by}`: {session.why}"
         yield f"from {clock_text(session.start)}, {'would be ' if session.is_open else ''}{over}"
         count = len(session.events)
-        yield f"{count} event{'s' if count != 1 else ''}: {_times(session.events)}"
+        shown = [clock_text(time) for time, _ in session.events[:MOST_TIMES]]
+        more = [f"and {count - MOST_TIMES} more"] if count > MOST_TIMES else []
+        yield f"{count} event{'s' if count != 1 else ''}: {', '.join([*shown, *more])}"
         if session.closing_event_time is not None:
             to_go, delay = session.to_go, duration_text(self.watermark_delay)
             way = "" if to_go is None else f", which has {duration_text(to_go)} to go"
@@ -173,12 +174,6 @@ def _rejection(rejected: ExplainedRejection) -> Iterator[str]:
     yield from f"{at}{rejected.reason}".splitlines() or [""]
     if rejected.kind == "late" and rejected.watermark is not None:
         yield f"the watermark was at {clock_text(rejected.watermark)} when it came"
-
-
-def _times(events: Sequence[TimedEvent]) -> str:
-    shown = [clock_text(time) for time, _ in events[:MOST_TIMES]]
-    more = len(events) - len(shown)
-    return ", ".join([*shown, *([f"and {more} more"] if more else [])])
 
 
 @explains
@@ -202,10 +197,10 @@ def explain_session(
         events: The events that arrive: `(time, event)`, or the event alone if its class has the
             event time as a field; and `(key, time, event)` for those of other keys, which move the
             watermark too.
-        watermark: Where the watermark stands in the end, as other keys moved it. It never goes
-            back: one before that of the events is ignored.
-        processing_time: The processing time of all micro-batches. Without it, no event time is too
-            far in the future. It stands still, so no session closes by `idle`.
+        watermark: The watermark at the end, as other keys moved it. It never goes back: one before
+            that of the events is ignored.
+        processing_time: The processing time of all micro-batches, so no session closes by `idle`.
+            Without it, no event time is too far in the future.
 
     Raises:
         SpecError: Sessions may go on after their close.
@@ -229,7 +224,7 @@ def explain_session(
 
 
 def _by_events(spec: SessionSpec[E, S, R]) -> SessionSpec[E, S, R]:
-    """Return the spec without early rows and `close_idle_after`: processing time stands still."""
+    """Return the spec without early rows and `close_idle_after`, which need a moving clock."""
     if spec.early is not None:
         spec = attrs.evolve(spec, results=Results(with_events=spec.results.with_events))
     if (rules := spec.rules) is None:
@@ -271,7 +266,7 @@ class _Run:
     watermarks: list[datetime] = attrs.field(factory=list, init=False)
 
     def take(self, key: Any, time: datetime | None, event: Any) -> None:
-        """Let an event arrive, in a micro-batch of its own."""
+        """Run a micro-batch of one event."""
         self.driver.add(key, time, event)
         if plain_key(key) == self.key:
             self.run_batch(_Arrived(time, event))
@@ -322,8 +317,8 @@ class _Run:
             arrived = (equal or same)[-1]
             self.unsettled = [one for one in self.unsettled if one is not arrived]
             event = arrived.event
-        kind, reason, time = rejection.kind, rejection.reason, rejection.event_time
-        self.rejected.append(ExplainedRejection(kind, reason, time, event, watermark))
+        about = rejection.kind, rejection.reason, rejection.event_time
+        self.rejected.append(ExplainedRejection(*about, event, watermark))
 
     def _session(
         self, session: OpenSession[Any], events: Sequence[_Arrived], *, is_open: bool

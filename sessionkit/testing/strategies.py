@@ -244,7 +244,7 @@ def _unstable(spec: AnySpec, runs: SearchStrategy[Batches], max_examples: int) -
 
 
 def _by_cut(spec: AnySpec, runs: SearchStrategy[Batches], max_examples: int) -> str | None:
-    """Say if the state of a key isn't what it would be after one micro-batch; no timer goes off."""
+    """Say if a key's state isn't what it would be after one micro-batch; no timer fires."""
     if not isinstance(spec, StatefulSpec) or spec.order == "event_time":
         return None
     if spec.watermark_delay is not None:

@@ -3,24 +3,23 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from operator import attrgetter
+from itertools import chain
 from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
-from sessionkit._engine.keys.program import stored_keys_of
-from sessionkit._engine.sessions.view import OpenSession, open_sessions_of
 from sessionkit._instants import instant_of, micros_of
 from sessionkit.spec.base import AnySpec
 from sessionkit.spec.session import SessionSpec
 from sessionkit.spec.stateful import StatefulSpec
 from sessionkit.spec.views import Timer
-from sessionkit.testing.drivers.query import Snapshot, memories_of
+from sessionkit.testing.drivers.query import Snapshot, open_sessions_in, stored_keys_in
 from sessionkit.testing.drivers.results import BatchResult
 from sessionkit.testing.literals import clock_text, literal, plain_key
 from sessionkit.timeouts import ClosedBy
 
-Fate: TypeAlias = Literal["read", "rejected", "waiting"]
+Fate: TypeAlias = Literal["read", "rejected", "waiting", "other"]
+"""What became of an event; one that the picture isn't about is an other."""
 EventLine: TypeAlias = tuple[Any, datetime | None]
 """An event: key and event time."""
 Timers: TypeAlias = dict[tuple[Any, str], Timer]
@@ -41,7 +40,7 @@ BETWEEN_LABELS: Final = 3
 WIDTH: Final = 60
 NARROWEST_NAME: Final = len("2026-01-01")
 MANY: Final = 10
-SIGNS: Final = {"read": "o", "waiting": ".", "rejected": "x"}
+SIGNS: Final[dict[Fate, str]] = {"read": "o", "other": "o", "waiting": ".", "rejected": "x"}
 EDGES: Final = {0: "<", WIDTH + 1: ">"}
 LEGEND: Final = "o event (2..9, + several)  . waiting  x rejected  {bars}  ^ clock  < > outside"
 MOST_LANES: Final = 20
@@ -138,32 +137,32 @@ BARS: Final = {Span: "[==) closed  [--) open", Mark: "T timer set  ! went off"}
 @attrs.frozen
 class Timeline:
     """
-    What to draw, a lane for each key: events, sessions or timers, and where the clocks stood.
+    What to draw, a lane for each key: events, sessions or timers, and the clocks.
 
-    The axis spans the sessions or timers, and the events that were not rejected. A rejected event
+    The axis spans the sessions or timers, and the events that are read or waiting. A rejected event
     may be years away, and a watermark is often moved far on to close everything: both are shown at
-    the edge, and so are events that the picture isn't about (`others`).
+    the edge, and so are other events.
     """
 
     events: Sequence[Event]
     bars: Sequence[Span | Mark]
     clocks: Mapping[str, Sequence[datetime]]
-    others: Sequence[Event] = ()
 
     def as_text(self) -> list[str]:
         """Draw what has room, and say how much else there is; no line where there is nothing."""
-        keys = [*dict.fromkeys(one.key for one in (*self.events, *self.others, *self.bars))]
+        keys = [*dict.fromkeys(one.key for one in (*self.events, *self.bars))]
         lanes = {key: literal(key) for key in keys[:MOST_LANES]}
         bars = [bar for bar in self.bars if bar.key in lanes]
         shown = bars[-MOST_BARS:]
-        axis = self._axis([event for event in self.events if event.key in lanes], shown)
+        drawn = [event for event in self.events if event.key in lanes]
+        axis = self._axis(drawn, shown)
         if axis is None:
             return []
         labels, rule = axis.labels_and_rule()
         rows = [(f"{instant_of(axis.first_us):%Y-%m-%d}", labels), ("", rule)]
         for key, name in sorted(lanes.items(), key=lambda lane: lane[1]):
-            events = [event for event in (*self.events, *self.others) if event.key == key]
-            rows.append((name, _line(dict(_signs(axis, events)))))
+            signs = _signs(axis, [event for event in drawn if event.key == key])
+            rows.append((name, _line(dict(signs))))
             rows += [("", bar.line(axis)) for bar in shown if bar.key == key]
         for name, instants in self.clocks.items():
             line = _line({axis.column(instant): "^" for instant in instants})
@@ -182,11 +181,10 @@ class Timeline:
 
     def _axis(self, events: Sequence[Event], bars: Sequence[Span | Mark]) -> Axis | None:
         """Return the scale; None where there is nothing to draw."""
-        shown = [event.at for event in events if event.fate != "rejected"]
+        shown = [event.at for event in events if event.fate in {"read", "waiting"}]
         for bar in bars:
             shown += [bar.at] if isinstance(bar, Mark) else [bar.start, bar.end]
-        stood = [instant for instants in self.clocks.values() for instant in instants]
-        shown = shown or [*map(attrgetter("at"), events), *stood]
+        shown = shown or [*(event.at for event in events), *chain(*self.clocks.values())]
         if not shown:
             return None
         first, last = micros_of(min(shown)), micros_of(max(shown))
@@ -198,7 +196,7 @@ def _signs(axis: Axis, events: Sequence[Event]) -> Iterator[tuple[int, str]]:
         counts = Counter(axis.column(event.at) for event in events if event.fate == fate)
         for column, count in counts.items():
             many = str(count) if count < MANY else "+"
-            yield column, many if fate == "read" and count > 1 else sign
+            yield column, many if sign == "o" and count > 1 else sign
 
 
 def _line(signs: Mapping[int, str]) -> str:
@@ -212,14 +210,7 @@ def _line(signs: Mapping[int, str]) -> str:
 
 @attrs.frozen
 class Run:
-    """
-    The run of a spec on a driver.
-
-    Attributes:
-        spec: The definition.
-        batches: Its latest micro-batches, each after what the query would have left before it.
-        left: What the query would leave now.
-    """
+    """The run of a spec: its latest micro-batches, each with what was stored before it and now."""
 
     spec: AnySpec
     batches: Sequence[tuple[Snapshot, BatchResult[Any]]]
@@ -227,7 +218,6 @@ class Run:
 
     @property
     def timeline(self) -> Timeline:
-        """What became of the events, where the clocks stood, and the sessions or timers."""
         read = [self._event(row) for before, _ in self.batches for row in before.next_rows]
         rejected = {
             (plain_key(one.key), one.event_time)
@@ -247,7 +237,7 @@ class Run:
         return plain_key(key), None if spec.event_time is None else row.get(spec.event_time)
 
     def _ended(self) -> Iterator[Span | Mark]:
-        """Yield what ended: the sessions that closed, or the timers that went off."""
+        """Yield the sessions that closed, or the timers that fired."""
         snapshots = [before for before, _ in self.batches] + [self.left]
         for (before, result), after in zip(self.batches, snapshots[1:], strict=True):
             if isinstance(self.spec, SessionSpec):
@@ -257,35 +247,29 @@ class Run:
                     Span(plain_key(row.key), row.start, row.end, is_open=False) for row in closed
                 )
             elif result.counts.timers:
-                yield from _gone_off(self.spec, before, after)
+                yield from _fired(self.spec, before, after)
 
     def _open(self) -> Iterator[Span | Mark]:
-        """Yield what is open: sessions, or timers that are set."""
-        spec: Any = self.spec
-        if isinstance(spec, StatefulSpec):
-            for (key, name), timer in _timers(spec, self.left).items():
+        """Yield the open sessions, or the timers that are set."""
+        if isinstance(self.spec, StatefulSpec):
+            for (key, name), timer in _timers(self.spec, self.left).items():
                 yield Mark(key, name, timer.at, is_set=True)
             return
-        sessions: list[OpenSession[Any]] = [
-            session
-            for memory in memories_of(spec, self.left)
-            for session in open_sessions_of(spec, memory)
-        ]
-        for one in sorted(sessions, key=lambda session: (session.key, session.start)):
+        for one in open_sessions_in(self.spec, self.left):
             yield Span(plain_key(one.key), one.start, one.end, is_open=True)
 
     def _clocks(self) -> dict[str, list[datetime]]:
-        """Return where the clocks stood in the batches so far, and where they stand now."""
-        stood = [*(before.clocks for before, _ in self.batches), self.left.clocks]
-        instants_of = {"watermark": [clocks.watermark for clocks in stood]}
+        """Return the readings of the clocks in the batches so far, and now."""
+        readings = [*(before.clocks for before, _ in self.batches), self.left.clocks]
+        instants_of = {"watermark": [clocks.watermark for clocks in readings]}
         if self.spec.clock == "processing_time":
-            instants_of["processing"] = [clocks.processing for clocks in stood]
+            instants_of["processing"] = [clocks.processing for clocks in readings]
         shown = {name: [at for at in instants if at] for name, instants in instants_of.items()}
         return {name: instants for name, instants in shown.items() if instants}
 
 
-def _gone_off(spec: Any, before: Snapshot, after: Snapshot) -> Iterator[Mark]:
-    """Yield the timers that a batch whose clocks were past them has not left as they were."""
+def _fired(spec: Any, before: Snapshot, after: Snapshot) -> Iterator[Mark]:
+    """Yield the timers that were due in a batch and changed or removed by it."""
     now = {"event_time": before.clocks.watermark, "processing_time": before.clocks.processing}
     left = _timers(spec, after)
     for (key, name), timer in _timers(spec, before).items():
@@ -295,9 +279,8 @@ def _gone_off(spec: Any, before: Snapshot, after: Snapshot) -> Iterator[Mark]:
 
 
 def _timers(spec: Any, left: Snapshot) -> Timers:
-    stored = [key for memory in memories_of(spec, left) for key in stored_keys_of(spec, memory)]
     return {
         (plain_key(one.key), name): timer
-        for one in sorted(stored, key=lambda one: tuple(one.key))
+        for one in stored_keys_in(spec, left)
         for name, timer in one.timers.items()
     }

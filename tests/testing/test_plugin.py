@@ -25,43 +25,6 @@ def project(pytester: pytest.Pytester) -> pytest.Pytester:
     return pytester
 
 
-def test_the_fixtures_are_listed_with_a_sentence_each(project: pytest.Pytester) -> None:
-    """`pytest --fixtures` lists them."""
-    listed = project.runpytest_inprocess(*WITH_PLUGIN, "--fixtures")
-    listed.stdout.fnmatch_lines(
-        [
-            "spark_settings * -- *",
-            "    Add settings to `spark`: *",
-            "spark * -- *",
-            "    Run on Spark: *",
-        ]
-    )
-
-
-def test_a_fixture_of_the_project_takes_the_place_of_the_plugins(project: pytest.Pytester) -> None:
-    """As pytest does with every plugin."""
-    project.makeconftest(
-        """
-        import pytest
-
-        @pytest.fixture(scope="session")
-        def spark(spark_settings):
-            return spark_settings
-
-        @pytest.fixture(scope="session")
-        def spark_settings():
-            return "the project's settings"
-        """
-    )
-    project.makepyfile(
-        """
-        def test_own(spark):
-            assert "the project's settings" == spark
-        """
-    )
-    project.runpytest_inprocess(*WITH_PLUGIN).assert_outcomes(passed=1)
-
-
 def test_no_pyspark_is_loaded_before_spark_is_used(
     project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

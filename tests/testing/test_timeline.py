@@ -8,22 +8,6 @@ from sessionkit.testing import at
 from sessionkit.testing.timeline import Event, Fate, Span, Timeline
 
 
-def test_a_timeline_of_nothing_is_nothing() -> None:
-    """A test that fails before its first event shows no axis."""
-    assert [] == Timeline([], [], {}).as_text()
-
-
-def test_a_timeline_is_to_scale() -> None:
-    """One column a minute here: from 10:00 in column 12 to 10:59 in column 71."""
-    events = [Event("ann", at(text), "read") for text in ("10:00", "10:07", "10:29")]
-    spans = [Span("ann", at("10:00"), at("10:59"), is_open=True)]
-    drawn = Timeline(events, spans, {"watermark": [at("10:41")]}).as_text()
-    _, _, lane, bar, watermark, _ = drawn
-    assert [12, 19, 41] == [place for place, sign in enumerate(lane) if sign == "o"]
-    assert (12, 71) == (bar.index("["), bar.index(")"))
-    assert 53 == watermark.index("^")
-
-
 def test_a_timeline_tells_what_became_of_events() -> None:
     """Several events in a column are a number, above nine a plus; one that waits is a point."""
     fates: list[tuple[str, Fate, int]] = [

@@ -91,9 +91,9 @@ class Driver(Generic[Spec, Event, Row, Result]):
     @classmethod
     def restore(cls, spec: Spec, snapshot: Snapshot) -> Self:
         """
-        Start a query again from what a stopped one left; its counts go on.
+        Restart a query from what a stopped one left; its counts continue.
 
-        As in Spark, nothing that is due happens until new data has come: a query runs no batch
+        As in Spark, nothing that is due happens until new data arrives: a query runs no batch
         without data until it has run one with data.
         """
         driver = cls(spec, processing_time=snapshot.clocks.processing)
@@ -110,15 +110,15 @@ class Driver(Generic[Spec, Event, Row, Result]):
         processing_time: datetime | None = None,
     ) -> Self:
         """
-        Start a query where a batch over history left off, as with `bootstrap` on Spark.
+        Start a query where a batch over history ended, as with `bootstrap` on Spark.
 
-        `take_rows` returns what the batch has closed; its first micro-batch opens what was open. A
-        row before `until` that the stream reads is late: the batch may have read it.
+        `take_rows` returns the sessions that the batch closed; the first micro-batch takes over the
+        open ones. A row before `until` is late on the stream: the batch may have read it.
 
         Args:
             spec: The definition, of the batch and of the stream.
             history: The rows of the batch, by column name. Those at `until` or after are left out.
-            until: The event time at which the batch ends and the stream goes on.
+            until: The event time at which the batch ends and the stream starts.
             processing_time: The processing time of the first micro-batch.
 
         Raises:
@@ -132,12 +132,12 @@ class Driver(Generic[Spec, Event, Row, Result]):
 
     def migrate(self, spec: Spec) -> Self:
         """
-        Start a query under other rules from what this one remembers, as `migrate` on Spark does.
+        Start a query with another spec from this one's state, as `migrate` on Spark does.
 
-        The new query has the rows that this one has not read, its clocks, and none of its counts.
+        The new query has the rows that this one has not read and its clocks; its counts start at 0.
 
         Raises:
-            StateMismatchError: It can't be migrated; the message names each difference.
+            StateMismatchError: The state can't be migrated; the message names each difference.
             StateValueError: A key doesn't fit its new type.
         """
         check_kind(spec, self._spec_class, self._other_driver)
@@ -192,11 +192,11 @@ class Driver(Generic[Spec, Event, Row, Result]):
 
     def erase(self, key: Any) -> None:
         """
-        Let the next batch erase a key, as a row of `erase` does on Spark.
+        Erase a key in the next batch, as a row of `erase` does on Spark.
 
-        It goes before all else: what the query remembers of the key then is gone and gives no
-        results, and events of the same batch begin anew. Then `take_rejections("erased")` has a row
-        that says how much it was.
+        The erasure runs first: the query drops what it has stored of the key, without results, and
+        events of the same batch start from nothing. `take_rejections("erased")` then has a row that
+        says how much was dropped.
 
         Args:
             key: The value of the key column; a tuple of values if there are several columns.
@@ -211,7 +211,7 @@ class Driver(Generic[Spec, Event, Row, Result]):
         return Run(self.spec, self._batches, self.snapshot())
 
     def __repr__(self) -> str:
-        """Say where it stands; its spec and its rows would fill pages."""
+        """Show the watermark and the counts; its spec and its rows would fill pages."""
         at = self.watermark and clock_text(self.watermark)
         return f"{type(self).__name__}(watermark={at}, counts={self.counts!r})"
 
@@ -222,7 +222,7 @@ class Driver(Generic[Spec, Event, Row, Result]):
         return "\n".join([f"{type(self).__name__}: {shown}", *self._run.timeline.as_text()])
 
     def _repr_html_(self) -> str:
-        """Draw the same for a notebook."""
+        """Draw the same in a notebook."""
         return f"<pre>{html.escape(str(self))}</pre>"
 
     @property

@@ -5,14 +5,14 @@ from typing import ClassVar, Generic
 
 import attrs
 
-from sessionkit._engine.keys.program import StoredKey, stored_keys_of
-from sessionkit._engine.sessions.view import OpenSession, OpenSessions, open_sessions_of
+from sessionkit._engine.keys.program import StoredKey
+from sessionkit._engine.sessions.view import OpenSession, OpenSessions
 from sessionkit.arguments import explained
 from sessionkit.spec.base import E, R, S
 from sessionkit.spec.session import SessionSpec
 from sessionkit.spec.stateful import StatefulSpec
 from sessionkit.testing.drivers.driver import Driver
-from sessionkit.testing.drivers.query import memories_of
+from sessionkit.testing.drivers.query import open_sessions_in, stored_keys_in
 from sessionkit.testing.drivers.results import KeyRow, SessionEvent, SessionRow
 
 
@@ -72,12 +72,7 @@ class SessionDriver(Driver[SessionSpec[E, S, R], E, SessionRow[R], R], Generic[E
 
         Under `order="event_time"` the buffered events are folded in for this view.
         """
-        sessions = [
-            session
-            for memory in memories_of(self.spec, self._left)
-            for session in open_sessions_of(self.spec, memory)
-        ]
-        return OpenSessions(sorted(sessions, key=lambda session: (session.key, session.start)))
+        return OpenSessions(open_sessions_in(self.spec, self._left))
 
 
 @explained()
@@ -86,11 +81,7 @@ class StatefulDriver(Driver[StatefulSpec[E, S, R], E, KeyRow[R], R], Generic[E, 
     """
     Runs a `StatefulSpec` as a streaming query does, micro-batch by micro-batch.
 
-    It calls the same worker that Spark calls; only the group state and the source of the rows
-    differ. `add` adds events to the source, and `run_batch` runs one micro-batch over all that
-    wait. A batch sees the watermark as it was when the batch started; its own events move the
-    watermark of the next one. The processing time moves by hand only. Nothing happens in the
-    background, and no clock goes back.
+    It works like a `SessionDriver`. The processing time moves by hand only.
 
     Not simulated: triggers, partitions and the order of rows, sinks, several watermarks in one
     query, and the check of the input's columns.
@@ -120,9 +111,4 @@ class StatefulDriver(Driver[StatefulSpec[E, S, R], E, KeyRow[R], R], Generic[E, 
 
     def stored_keys(self) -> list[StoredKey[S]]:
         """Return the keys that have a state or a timer, sorted."""
-        keys = [
-            key
-            for memory in memories_of(self.spec, self._left)
-            for key in stored_keys_of(self.spec, memory)
-        ]
-        return sorted(keys, key=lambda stored: tuple(stored.key))
+        return stored_keys_in(self.spec, self._left)

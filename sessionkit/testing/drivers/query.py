@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from typing import Any, Final
 
 import attrs
@@ -10,8 +11,10 @@ import pyarrow as pa
 
 from sessionkit._engine.boundaries import watermark_in_force
 from sessionkit._engine.counts import Counts
+from sessionkit._engine.keys.program import StoredKey, stored_keys_of
 from sessionkit._engine.logic import GroupState
 from sessionkit._engine.rows.objects import decode_keys
+from sessionkit._engine.sessions.view import OpenSession, open_sessions_of
 from sessionkit._engine.shell.payload import Origin, TaskRows
 from sessionkit._engine.shell.seed import (
     HELD_COLUMN,
@@ -227,7 +230,7 @@ class MicroBatch:
 
     def run(self, read: Sequence[Row]) -> tuple[Snapshot, list[pd.DataFrame]]:
         """
-        Call the worker for every group with rows, then for those whose timer went off.
+        Call the worker for every group with rows, then for those whose timer fired.
 
         Returns:
             What the query leaves after it, and the frames of the worker.
@@ -262,7 +265,7 @@ class MicroBatch:
         Return whether Spark calls a group because of its timer.
 
         Spark never runs two batches within a millisecond, so a timer set for the next millisecond
-        goes off in the next batch, even if the test doesn't move its clock.
+        fires in the next batch, even if the test doesn't move its clock.
         """
         if timer_ms is None:
             return False
@@ -299,6 +302,20 @@ class MicroBatch:
             groups.pop(group, None)
         else:
             groups[group] = after
+
+
+def open_sessions_in(spec: Any, left: Snapshot) -> list[OpenSession[Any]]:
+    """Return the sessions that aren't over, by key and start."""
+    memories = memories_of(spec, left)
+    sessions = chain.from_iterable(open_sessions_of(spec, memory) for memory in memories)
+    return sorted(sessions, key=lambda session: (session.key, session.start))
+
+
+def stored_keys_in(spec: Any, left: Snapshot) -> list[StoredKey[Any]]:
+    """Return the keys with a state or a timer, in order."""
+    memories = memories_of(spec, left)
+    keys = chain.from_iterable(stored_keys_of(spec, memory) for memory in memories)
+    return sorted(keys, key=lambda stored: tuple(stored.key))
 
 
 def stored_rows(left: Snapshot) -> list[tuple[tuple[Any, ...], tuple[Any, ...]]]:

@@ -94,8 +94,8 @@ class Rejection:
         reason: Why, in words.
         traceback: The traceback of your function that failed; None if none did.
         key: The key; a null in it is None.
-        event_time: The event's time; None where it had none, and for those that are no events:
-            `failed_output` and `erased`.
+        event_time: The event's time; None where it had none, and for `failed_output` and `erased`,
+            which aren't events.
         passthrough: The values of the passthrough columns.
         event: The values of the event's fields; empty where it isn't an event.
         event_id: The id of the event, the same in every run; None where it isn't an event.

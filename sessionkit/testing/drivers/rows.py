@@ -1,4 +1,4 @@
-"""What goes into a driver, as Spark hands it to the worker: events, and rows."""
+"""The input of a driver, as Spark passes it to the worker: events, rows and erasures."""
 
 import math
 import zlib
@@ -123,10 +123,10 @@ def packed_frames(
     spec: AnySpec, rows: Sequence[Row], *, future_us: int | None
 ) -> tuple[dict[int, pd.DataFrame], int | None]:
     """
-    Return rows as Spark hands them to the worker: packed, a frame for each of their groups.
+    Return rows as Spark passes them to the worker: packed, a frame for each of their groups.
 
-    The latest event time that moves the watermark, in microseconds, comes with them; an event time
-    after `future_us` is too far ahead.
+    And the latest event time that moves the watermark, in microseconds; an event time after
+    `future_us` is too far ahead.
     """
     groups = [bucket_of(spec, row) for row in rows]
     places = {group: place for place, group in enumerate(dict.fromkeys(groups))}
@@ -137,7 +137,7 @@ def packed_frames(
 
 
 def erasing_frames(spec: AnySpec, erasures: Sequence[Erasure]) -> dict[int, pd.DataFrame]:
-    """Return erasures as Spark hands them to the worker, a frame for each of their groups."""
+    """Return erasures as Spark passes them to the worker, a frame for each of their groups."""
     if not erasures:
         return {}
     groups = [bucket_of(spec, one) for one in erasures]
@@ -153,7 +153,7 @@ def erasing_frames(spec: AnySpec, erasures: Sequence[Erasure]) -> dict[int, pd.D
 
 
 def input_frame(spec: AnySpec, rows: Sequence[Row]) -> pd.DataFrame:
-    """Return rows of one group as Spark hands them to the worker."""
+    """Return rows of one group as Spark passes them to the worker."""
     return _frame_of(0, _packed(spec, rows, [0] * len(rows)))
 
 

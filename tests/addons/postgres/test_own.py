@@ -49,28 +49,6 @@ def written(sink: Postgres, batch: Batch) -> Any:
     return writer
 
 
-def test_a_route_may_have_any_name(
-    postgres: server.Postgres, spark: SparkSession, tmp_path: Path
-) -> None:
-    """Not even `visits_staging` meets the table in which the rows of `visits` are copied."""
-    stream = FileStream(spark, SESSIONS, tmp_path, with_rejected=True)
-    stream.put(views(("ann", 0), (None, 1)), views(("end", 100)))
-    sinks = (Postgres(postgres.dsn, name) for name in ("visits", "visits_staging"))
-    stream.run_to(Routes(session=next(sinks), rejected=next(sinks)))
-
-    assert [("ann",)] == postgres.rows('SELECT "user" FROM visits')
-    assert [("quarantined",)] == postgres.rows("SELECT kind FROM visits_staging")
-
-
-def test_a_table_of_the_user_stays(postgres: server.Postgres, spark: SparkSession) -> None:
-    """It has the name that staging tables once had, and keeps its rows."""
-    postgres.run("CREATE TABLE numbers_staging AS SELECT 1 AS mine")
-    written(Postgres(postgres.dsn, "numbers"), batch_of(spark, 5))
-
-    assert [(1,)] == postgres.rows("SELECT mine FROM numbers_staging")
-    assert [(5,)] == postgres.rows("SELECT id FROM numbers")
-
-
 UNIQUE: Final = {
     "plain": "CREATE UNIQUE INDEX ON {} (b, a)",
     "constraint": "ALTER TABLE {} ADD UNIQUE (a, b)",

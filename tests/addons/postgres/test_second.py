@@ -1,12 +1,10 @@
 """The sink Postgres refuses a second session with the id of another one, and names both."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
@@ -15,9 +13,7 @@ from sessionkit.addons.postgres import Postgres
 from sessionkit.addons.tables import Upsert
 from sessionkit.errors import SinkError
 from sessionkit.spark.sinks import Rows
-from tests.support.streams import FileStream
 from tests.support.table_sinks import write, writer_of
-from tests.support.visits import SESSIONS, views
 
 COLUMNS = ("user", "session_id", "session_start", "session_end", "n", "revision", "supersedes")
 ROWS = "SELECT {} FROM {}"
@@ -134,22 +130,6 @@ def test_a_unique_index_of_the_user_says_what_it_says(
     postgres.run('CREATE UNIQUE INDEX one_user ON indexed ("user")')
     with pytest.raises(Exception, match="one_user"):
         table.write(row("b", 0, 1))
-
-
-def test_a_second_query_does_not_replace_the_sessions_of_the_first(
-    postgres: server.Postgres, spark: SparkSession, tmp_path: Path
-) -> None:
-    """A table that was given away still has them, so the query that meets them stops."""
-    for name in ("first", "second"):
-        stream = FileStream(spark, SESSIONS, tmp_path / name)
-        stream.put(views(("ann", 0)), views(("end", 100)))
-        if name == "first":
-            stream.run_to(Postgres(postgres.dsn, "given"))
-            postgres.run("DELETE FROM sessionkit_batches WHERE table_name = 'given'")
-    with pytest.raises(StreamingQueryException, match="has a row of a session"):
-        stream.run_to(Postgres(postgres.dsn, "given"))
-
-    assert [("ann",)] == postgres.rows('SELECT "user" FROM given')
 
 
 def test_only_sessions_are_refused() -> None:

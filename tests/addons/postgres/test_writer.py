@@ -215,6 +215,19 @@ def test_rows_that_are_there_already_are_not_missed(
     assert [(1,), (2,), (3,)] == postgres.rows("SELECT * FROM only_keys")
 
 
+def test_a_row_replaces_the_earlier_one_by_its_key(
+    postgres: server.Postgres, spark: SparkSession
+) -> None:
+    """Its other columns are the new ones; rows of other keys stay."""
+    frames = [
+        spark.createDataFrame(rows, "id long, n int") for rows in ([(1, 1), (2, 1)], [(2, 2)])
+    ]
+    writer = writer_of(Postgres(postgres.dsn, "replaced", "id"), frames[0].schema)
+    for number, frame in enumerate(frames):
+        write(writer, frame, number)
+    assert [(1, 1), (2, 2)] == postgres.rows("SELECT * FROM replaced")
+
+
 def test_a_table_of_partitions_takes_its_rows(
     postgres: server.Postgres, spark: SparkSession
 ) -> None:

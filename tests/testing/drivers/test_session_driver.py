@@ -22,8 +22,6 @@ from sessionkit.testing import (
     SessionDriver,
     SessionRow,
     at,
-    hours,
-    minutes,
     seconds,
 )
 
@@ -341,51 +339,6 @@ def test_a_null_inside_of_a_field_is_quarantined_as_on_spark(reason: str, event:
     assert all(one.reason.startswith(reason) for one in result.rejections)
 
 
-def test_an_event_before_the_year_1_is_quarantined_without_its_time() -> None:
-    """No `datetime` in UTC can hold the time: only its zone, ahead of UTC, lets it be written."""
-    driver = SessionDriver(visits)
-    driver.add("ann", datetime(1, 1, 1, tzinfo=timezone(hours(1))), PAGE)
-    (rejection,) = driver.run_batch().rejections
-    assert ("quarantined", None) == (rejection.kind, rejection.event_time)
-    assert "its event time is before the year 1" == rejection.reason
-
-
-@pytest.mark.parametrize(("after_ms", "closed"), [(0, 0), (1, 0), (2, 1)])
-def test_a_session_before_1970_closes_with_the_first_watermark_after_1970(
-    after_ms: int, closed: int
-) -> None:
-    """Its events are events; Spark's first timer is a millisecond after 1970, and has to pass."""
-    driver = SessionDriver(visits)
-    moon = datetime(1969, 7, 20, 20, 17, tzinfo=UTC)
-    driver.add("ann", moon + minutes(20), PAGE)
-    driver.add("ann", moon, PAGE)
-    driver.run_until_idle()
-    assert [(moon, 2)] == [(session.start, session.events) for session in driver.open_sessions()]
-    assert None is driver.watermark
-    driver.add("bob", at("1970-01-01 00:10") + after_ms * MILLISECOND, PAGE)
-    driver.run_until_idle()
-    assert [(moon, moon + minutes(50))][:closed] == [(r.start, r.end) for r in driver.take_rows()]
-    assert Counts(events=3, processed=3, sessions=closed, rows=closed) == driver.counts
-
-
-@pytest.mark.parametrize(
-    "fault", [{"user_id": None}, {"seconds": None}, {"ts": at("2027-01-01 10:00")}]
-)
-def test_a_quarantined_row_does_not_move_the_watermark(fault: dict[str, Any]) -> None:
-    """Only an event does, in the same batch and in a later one, whatever time the row has."""
-    driver = SessionDriver(visits, processing_time=at("13:00"))
-    row = {"user_id": "ann", "ts": at("12:00"), "url": "/", "seconds": 1.0, **fault}
-    driver.add_row(row)
-    driver.run_batch()
-    assert None is driver.watermark
-    driver.add_row(row)
-    driver.add("ann", at("10:00"), PAGE)
-    driver.add_row(row)
-    driver.run_batch()
-    assert at("09:50") == driver.watermark
-    assert Counts(events=4, processed=1, quarantined=3) == driver.counts
-
-
 @pytest.mark.parametrize(("offset_ms", "quarantined"), [(-1, 0), (0, 0), (1, 1)])
 def test_an_event_too_far_ahead_is_quarantined(offset_ms: int, quarantined: int) -> None:
     """More than `max_future_skew` ahead of the processing time, a day here, is too far."""
@@ -394,7 +347,7 @@ def test_an_event_too_far_ahead_is_quarantined(offset_ms: int, quarantined: int)
     assert quarantined == driver.run_batch().counts.quarantined
 
 
-def test_a_micro_batch_that_jumps_as_a_whole_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_micro_batch_that_jumps_as_a_whole_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """There is nothing to compare it with: it moves the watermark, and a warning says how far."""
     driver = SessionDriver(attrs.evolve(visits, inputs=Inputs(max_jump="7 days")))
     for day in ("01-01", "01-08", "02-01"):
