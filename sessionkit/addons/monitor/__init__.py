@@ -1,5 +1,5 @@
 """
-Watch a query: how it stands, its metrics for Prometheus, OpenTelemetry and the log, a live view.
+Watch a query: its status, its metrics for Prometheus, OpenTelemetry and the log, a live view.
 
 `PrometheusEndpoint`, `watch` and `watch_endpoint` need prometheus-client and rich (the extra
 `sessionkit-spark[monitor]`); the other names need neither.

@@ -33,8 +33,8 @@ class Metric:
         kind: A counter only grows while the process that exports it lives; a gauge goes up and
             down.
         meaning: What it counts or measures.
-        read: Its value in a status. None says that it isn't known: then it isn't exported. A
-            mapping has a value for each `part` of a micro-batch.
+        read: Its value in a status: None where it isn't known, so that it isn't exported; a
+            mapping with a value for each `part` of a micro-batch.
     """
 
     name: str
@@ -141,13 +141,13 @@ def to_log(logger: logging.Logger = LOG, level: int = logging.INFO) -> Receiver:
     """
     Return a receiver that logs each report: `visits batch=12 events_total=1000 late_total=3 ..`.
 
-    Spark reports each micro-batch and, some seconds apart, that there was nothing to do. All known
-    metrics are in the line, by the names that Prometheus has for them. A query that fails is an
-    error, and a micro-batch that doesn't balance a warning.
+    Spark reports each micro-batch and, every few seconds, that there was nothing to do. The line
+    has all known metrics, under their names in Prometheus. A query that fails is logged as an
+    error, and a micro-batch that doesn't balance as a warning.
 
     Args:
-        logger: Where to.
-        level: At which level, where nothing is wrong.
+        logger: The logger.
+        level: The level where nothing is wrong.
     """
     unbalanced: dict[str, int] = {}
 
@@ -170,9 +170,9 @@ def to_log(logger: logging.Logger = LOG, level: int = logging.INFO) -> Receiver:
 @explained()
 class PrometheusEndpoint:
     """
-    A receiver that shows how queries stand where Prometheus fetches it.
+    A receiver that serves the metrics of queries to Prometheus.
 
-    Pass it to `monitor`, or call it with a `QueryStatus`. What isn't known of a query isn't there.
+    Pass it to `monitor`, or call it with a `QueryStatus`. Metrics that aren't known are left out.
     """
 
     def __init__(
@@ -183,13 +183,13 @@ class PrometheusEndpoint:
         registry: "CollectorRegistry | None" = None,
     ) -> None:
         """
-        Serve the metrics, or let a server that already exists serve them.
+        Serve the metrics, or register them for a server that already exists.
 
         Args:
-            port: Where to listen; 0 for any that is free. None starts no server: then something
-                else must show the registry.
-            address: On which address; `"0.0.0.0"` for all of this machine's.
-            registry: Where to register; by default a new one, in which nothing else is.
+            port: The port; 0 for any free one. None starts no server: then another one must serve
+                the registry.
+            address: The address to listen on; `"0.0.0.0"` for all of this machine's.
+            registry: Where to register; by default a new one.
         """
         check_extra("monitor", "prometheus_client", "`PrometheusEndpoint`", "where it runs")
         import prometheus_client  # noqa: PLC0415 (an extra)
@@ -203,12 +203,12 @@ class PrometheusEndpoint:
             self._server, _ = serve(port, address, self._registry)
 
     def __call__(self, status: QueryStatus) -> None:
-        """Show how a query stands from now on."""
+        """Serve this status of its query from now on."""
         self._collector.statuses[status.name] = status
 
     @property
     def url(self) -> str:
-        """Where the metrics are; empty without a server."""
+        """The URL of the metrics; empty without a server."""
         if self._server is None:
             return ""
         host, port = self._server.server_address[:2]
@@ -246,11 +246,11 @@ def to_opentelemetry(meter: "Meter") -> Receiver:
     """
     Return a receiver that keeps the metrics of queries for a meter to read when it exports.
 
-    They have the names that Prometheus has for them, without `_total`, and the attribute `query`;
+    They have their names in Prometheus, without `_total`, and the attribute `query`;
     `sessionkit_batch_part_seconds` also has `part`.
 
     Args:
-        meter: A meter of the `opentelemetry` that the process has set up.
+        meter: A meter of the OpenTelemetry SDK that the process has set up.
     """
     statuses: dict[str, QueryStatus] = {}
     for metric in METRICS:

@@ -1,4 +1,4 @@
-"""How a query stands, added up from what Spark reports: on request, or by a listener."""
+"""The status of a query, added up from what Spark reports: on request, or by a listener."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -64,38 +64,37 @@ class _Step:
 @attrs.frozen
 class QueryStatus:
     """
-    How a query over a spec stands, as of its last micro-batch.
+    The status of a query over a spec, as of its last micro-batch.
 
-    It's a value: `add` returns another one. `None` says that a number isn't known, and each
-    attribute says when that is so. Nothing is estimated.
+    It's a value: `add` returns another one. `None` is a number that isn't known; each attribute
+    says when. Nothing is estimated.
 
     Attributes:
         name: The name of the query; its id where it has none.
         query_id: The id of the query, which it keeps over restarts.
         batch: The number of the last micro-batch; None before the first.
         began: When that micro-batch began, in processing time.
-        reported: When Spark last said something of the query, in processing time: the start of a
-            micro-batch or, while there is nothing to do, of the look for new data.
+        reported: When Spark last reported on the query, in processing time: the start of a
+            micro-batch or, while there is nothing to do, of the check for new data.
         batches: How many micro-batches have been added up.
         counts: What became of the events of the last micro-batch.
-        totals: The counts of all that have been added up. `totals.unknown` names those that are too
-            low, since Spark 3.5 reports none of a micro-batch without data.
-        uncounted: Of how many micro-batches Spark reported no counts.
-        dropped: Rows that Spark itself dropped as late, in any stateful operator of
-            the query. The operator of a spec drops none.
+        totals: The counts of all micro-batches that have been added up. `totals.unknown` names
+            those that are too low, since Spark 3.5 reports none of a micro-batch without data.
+        uncounted: How many micro-batches Spark reported no counts of.
+        dropped: Rows that Spark itself dropped as late, in any stateful operator of the query. The
+            operator of a spec drops none.
         unbalanced: How many micro-batches didn't balance, or were counted more than once or in
             part; see `reconcile`.
         buckets: What is known of the buckets.
-        open_sessions: The open sessions or, of a `StatefulSpec`, the keys. Exact. None after the
-            first look at a query that runs already, or that went on from a checkpoint, until each
-            of its buckets has been called once; after a micro-batch of which Spark reported
-            nothing; with more than 1,024 buckets; and under `layout="pages"` for a spec that
-            remembers sessions that have closed.
+        open_sessions: The open sessions or, of a `StatefulSpec`, the keys. Exact. None until each
+            bucket has been called once since the first report on a query that already ran or has
+            restarted; after a micro-batch of which Spark reported nothing; with more than 1,024
+            buckets; and under `layout="pages"` for a spec that remembers closed sessions.
         watermark: The watermark in force in the last micro-batch, in event time; None before the
             first. Under `close_idle_after`, that of the bucket that is furthest ahead.
-        newest_event: The latest event time that has been seen; None before the first.
-        seconds: How long the last micro-batch took, from one trigger to its end.
-        parts: What it spent that on, in seconds, by Spark's names for it.
+        newest_event: The latest event time so far; None before the first.
+        seconds: How long the last micro-batch took, from its trigger to its end.
+        parts: The seconds of each part of it, by Spark's names for them.
         state_bytes: The memory of Spark's state stores, as Spark reports it.
         is_active: Whether the query runs.
         failure: Why it ended, if it failed.
@@ -140,14 +139,13 @@ class QueryStatus:
         """
         When the oldest open session began, in event time; None where none is open.
 
-        It isn't known either where `buffered` isn't, for a `StatefulSpec`, and under
-        `layout="pages"`, which doesn't read all sessions in a micro-batch.
+        None also where `buffered` is, for a `StatefulSpec`, and under `layout="pages"`.
         """
         return self.buckets.oldest
 
     @property
     def largest_bucket(self) -> Bucket | None:
-        """The bucket of which most bytes are stored; None where `stored_bytes` isn't known."""
+        """The bucket with the most bytes; None where `stored_bytes` isn't known."""
         if not (self.buckets.is_whole and self.buckets.known):
             return None
         buckets = [Bucket(number, one.stored_bytes) for number, one in self.buckets.known.items()]
@@ -155,7 +153,7 @@ class QueryStatus:
 
     @property
     def skew(self) -> float | None:
-        """How many times as large as the mean the largest bucket is; None where it isn't known."""
+        """The largest bucket, divided by the mean; None where that isn't known."""
         largest, total, count = self.largest_bucket, self.stored_bytes, self.buckets.count
         if largest is None or not total or not count:
             return None
@@ -210,10 +208,8 @@ class QueryStatus:
         Raises:
             SessionkitError: The progress is from a query that sessionkit didn't build.
         """
-        query_id, reported = (
-            str(progress_value(progress, "id")),
-            progress_value(progress, "timestamp"),
-        )
+        query_id = str(progress_value(progress, "id"))
+        reported = progress_value(progress, "timestamp")
         so_far = attrs.evolve(
             self,
             name=str(progress_value(progress, "name") or query_id),
@@ -227,11 +223,12 @@ class QueryStatus:
         batch = int(progress_value(progress, "batchId"))
         if self.batch is not None and batch <= self.batch:
             return so_far
-        counts, began = batch_counts(progress), instant_in(progress_value(progress, "timestamp"))
+        counts, began = batch_counts(progress), instant_in(reported)
         is_next = self.batch is None or batch == self.batch + 1
         text = bucket_stats_text(progress)
         buckets = (self.buckets if is_next else KnownBuckets()).after(text, batch)
         durations = progress_value(progress, "durationMs")
+        newest = self.newest_event, newest_event_in([progress])
         now = attrs.evolve(
             so_far,
             batch=batch,
@@ -245,9 +242,7 @@ class QueryStatus:
             buckets=buckets,
             open_sessions=buckets.total("open"),
             watermark=watermark_in(progress),
-            newest_event=max(
-                filter(None, [self.newest_event, newest_event_in([progress])]), default=None
-            ),
+            newest_event=max(filter(None, newest), default=None),
             seconds=int(durations[WHOLE]) / 1000,
             parts={name: int(durations[name]) / 1000 for name in durations if name != WHOLE},
             state_bytes=total(progress_value(progress, "stateOperators") or [], "memoryUsedBytes"),
@@ -261,23 +256,23 @@ NOTHING_YET: Final = QueryStatus()
 @explains
 def status(query: StreamingQuery, so_far: QueryStatus = NOTHING_YET) -> QueryStatus:
     """
-    Return how a query stands, without a listener, from what Spark remembers of it.
+    Return the status of a query without a listener, from the reports that Spark keeps.
 
-    Spark remembers the last 100 reports, or as many as
-    `spark.sql.streaming.numRecentProgressUpdates` says, and none of an earlier run. Totals are of
-    those; to go on adding up, pass what it returned before.
+    Spark keeps the last 100 reports of a run, or as many as
+    `spark.sql.streaming.numRecentProgressUpdates` says. Totals are of those; to add up more, pass
+    the status that was returned before.
 
     Args:
         query: A query over the frame that `sessionize` or `apply_with_state` returned, running or
             stopped.
-        so_far: What has been added up already; by default nothing.
+        so_far: The status to add to; by default an empty one.
 
     Raises:
-        SessionkitError: It is a query that sessionkit didn't build, or `so_far` is of another one.
+        SessionkitError: sessionkit didn't build the query, or `so_far` is of another one.
     """
     if so_far.query_id not in {None, str(query.id)}:
         found = f"the query is {query.id}, and what has been added up is of {so_far.query_id}"
-        hint = "begin anew with status(query): one with a new checkpoint is another query"
+        hint = "start again with status(query): with a new checkpoint it's another query"
         raise SessionkitError(found, hint)
     for progress in query.recentProgress:
         so_far = so_far.add(progress)
@@ -312,22 +307,19 @@ def _is_unbalanced(progress: Any) -> bool:
 
 Receiver: TypeAlias = Callable[[QueryStatus], None]
 """
-A function that `monitor` calls with the status of a query, whenever Spark reports on it.
-
-It runs on the driver, in a thread of Spark's own, so no query waits for it. What it raises is
-logged, and the query goes on.
+A function that `monitor` calls on the driver with the status of a query.
 """
 
 
 @explains
 def monitor(spark: SparkSession, *receivers: Receiver) -> StreamingQueryListener:
     """
-    Tell receivers how each query over a spec stands, whenever Spark reports on it.
+    Call receivers with the status of each query over a spec, whenever Spark reports on it.
 
-    That is after every micro-batch, some seconds apart while there is nothing to do, and when the
-    query ends. It concerns all queries of the session that run or are started later; the totals of
-    each begin with the first report. Spark calls from a thread of its own, apart from the queries,
-    so no query waits for a receiver. What a receiver raises is logged, and goes no further.
+    Spark reports after every micro-batch, every few seconds while there is nothing to do, and when
+    the query ends. All queries of the session are covered, those that run and those started later;
+    totals start with the first report. Spark calls from a thread of its own, so no query waits for
+    a receiver. What a receiver raises is logged.
 
     Args:
         spark: The session of the queries.
@@ -335,7 +327,7 @@ def monitor(spark: SparkSession, *receivers: Receiver) -> StreamingQueryListener
             yours.
 
     Returns:
-        What was added; to end it, `spark.streams.removeListener(found)`.
+        The listener; to end it, `spark.streams.removeListener(listener)`.
 
     Raises:
         UnsupportedError: On Spark Connect before Spark 4.0, where a listener runs in the server.

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from itertools import repeat
 from typing import Final, TypeAlias
 from urllib.error import URLError
 from urllib.request import urlopen
@@ -47,13 +48,12 @@ def _span(seconds: float) -> str:
     return f"{'-' if seconds < 0 else ''}{timedelta(seconds=round(abs(seconds)))}"
 
 
-_count: Final = "{:,.0f}".format
-_rate: Final = "{:,.1f} /s".format
-
-
 def _size(size: float) -> str:
     return decimal(int(size))
 
+
+_count: Final = "{:,.0f}".format
+_rate: Final = "{:,.1f} /s".format
 
 SHOWN: Final[dict[str, list[tuple[str, str, Callable[[float], str]]]]] = {
     "rates": [
@@ -103,7 +103,7 @@ def _panel(name: str, reading: Reading, rates: Sequence[float]) -> Panel:
     grid = Table.grid(expand=True, padding=(0, 3, 1, 0))
     grid.add_column(ratio=1)
     grid.add_column(ratio=1)
-    more = {"rates": [("events in, lately", _sparks(rates))], "last batch": _parts(reading)}
+    more = {"rates": [("events in, recently", _sparks(rates))], "last batch": _parts(reading)}
     sections = [_section(title, reading, more.get(title, ())) for title in SHOWN]
     for left, right in zip(sections[::2], sections[1::2], strict=True):
         grid.add_row(left, right)
@@ -163,18 +163,18 @@ def watch(
     query: StreamingQuery, *, every: Duration = "1 second", console: Console | None = None
 ) -> QueryStatus:
     """
-    Show how a query stands in the terminal, until it ends or Ctrl-C is pressed.
+    Show the status of a query in the terminal, until it ends or Ctrl-C is pressed.
 
     Args:
         query: A query over the frame that `sessionize` or `apply_with_state` returned.
-        every: How long to wait between two looks, in processing time.
+        every: The interval between two updates, in processing time.
         console: Where to draw; by default the terminal.
 
     Returns:
-        How it stood last.
+        Its last status.
 
     Raises:
-        SessionkitError: It is a query that sessionkit didn't build.
+        SessionkitError: sessionkit didn't build the query.
     """
     latest = status(query)
 
@@ -195,22 +195,17 @@ def watch_endpoint(
     url: str, *, every: Duration = "1 second", console: Console | None = None
 ) -> None:
     """
-    Show how the queries of a metrics endpoint stand, until Ctrl-C is pressed.
+    Show the status of the queries of a metrics endpoint, until Ctrl-C is pressed.
 
     Args:
         url: Of a `PrometheusEndpoint`, such as `http://127.0.0.1:9108/metrics`.
-        every: How long to wait between two looks, in processing time.
+        every: The interval between two updates, in processing time.
         console: Where to draw; by default the terminal.
 
     Raises:
-        SessionkitError: Nothing answers there.
+        SessionkitError: Nothing answers at the URL.
     """
-
-    def readings() -> Iterator[Mapping[str, Reading]]:
-        while True:
-            yield read_endpoint(url)
-
-    _show(readings(), every, console)
+    _show(map(read_endpoint, repeat(url)), every, console)
 
 
 def read_endpoint(url: str) -> Mapping[str, Reading]:
