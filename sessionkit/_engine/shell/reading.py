@@ -29,6 +29,8 @@ from sessionkit.state._codec import Differences, FieldChange, change_of, changes
 
 UNITS: Final = {"_us": timedelta(microseconds=1), "_ms": timedelta(milliseconds=1)}
 """Of the entries of an identity that are durations, by the end of their names."""
+DELAY: Final = "watermark_delay_ms"
+"""The entry of an identity that may change, but not between a duration and none."""
 CLASSES: Final = frozenset(
     {"state", "event", "passthrough", "aggregates", "state_version", "remembered"}
 )
@@ -50,7 +52,7 @@ MAY_BE_CARRIED: Final = frozenset(
         "revisions",
         "rules",
         "sequence",
-        "watermark_delay_ms",
+        DELAY,
     }
 )
 """The entries with which `migrate` can deal."""
@@ -180,6 +182,8 @@ def compared(logic: Logic, then: Mapping[str, Any]) -> Comparison:
     now, version = json.loads(logic.program.identity), then["state_version"]
     changed = [name for name in then.keys() | now.keys() if then.get(name) != now.get(name)]
     names = {name for name in changed if name not in CLASSES}
+    if None not in (then.get(DELAY), now.get(DELAY)):
+        names.discard(DELAY)  # nothing stored depends on it, and Spark's watermark never falls
     rules, events, state = identity_differences(then, now, names), Differences(), Differences()
     remembered = Differences()
     fixed = [f"`{name}`" for name in sorted(names - MAY_BE_CARRIED)]

@@ -546,6 +546,24 @@ def test_a_gap_by_the_state_may_change(before: Any, after: Any, end: int) -> Non
     assert end_after(10) == NOON + timedelta(minutes=end)
 
 
+def test_the_delay_may_change() -> None:
+    """The watermark stays until it's ahead again, and then moves by the new delay."""
+    spec, minute = spec_of(), timedelta(minutes=1)
+    driver = with_a_view(spec)
+    assert NOON - 10 * minute == driver.watermark
+    driver = SessionDriver.restore(attrs.evolve(spec, watermark_delay="1 hour"), driver.snapshot())
+    for later, expected in ((50, -10), (55, -5)):
+        driver.add("ann", NOON + later * minute, PageView("/"))
+        driver.run_batch()
+        assert NOON + expected * minute == driver.watermark
+    assert 2 == len(driver.open_sessions())
+    driver = SessionDriver.restore(attrs.evolve(spec, watermark_delay="1m"), driver.snapshot())
+    driver.add("ann", NOON + 60 * minute, PageView("/"))
+    driver.run_until_idle()
+    assert NOON + 59 * minute == driver.watermark
+    assert 1 == len(driver.open_sessions())
+
+
 @pytest.mark.parametrize(
     "after", [{"max_duration": "1h"}, {"max_events": 8}, {"changes_of": "page"}]
 )

@@ -155,10 +155,10 @@ YEARS_S: Final = 60 * 365 * 24 * 3600
 
 CHANGED: Final[dict[str, Any]] = {
     "watermark_delay": "1 second",
-    "storage": Storage(bucket_count=2, version=2),
+    "storage": Storage(bucket_count=3, version=2),
 }
 NAMED: Final = [
-    "`watermark_delay` is 1 second in the spec, 0 seconds in the checkpoint",
+    "`bucket_count` is 3 in the spec, 2 in the checkpoint",
     "`state_version` is 2 in the spec, 1 in the checkpoint",
 ]
 
