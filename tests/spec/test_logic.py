@@ -15,6 +15,8 @@ from sessionkit.testing import SessionDriver, at
 from tests.support.refusals import refusal, says
 from tests.support.visit_specs import (
     SETTINGS,
+    SILENT,
+    TYPED,
     Click,
     LongView,
     Reading,
@@ -31,11 +33,7 @@ from tests.support.visit_specs import (
     untyped,
 )
 
-SILENT: dict[str, Any] = dict.fromkeys(("create", "update", "merge", "finish"), untyped)
-TYPED: dict[str, Any] = {"event": View, "state": Visit, "result": Row}
 STARTED: dict[str, Any] = SILENT | {"event": View, "create": None, "finish": None}
-
-# -- classes from annotations ------------------------------------------------------------------
 
 
 def test_classes_come_from_the_annotations_of_the_functions() -> None:
@@ -186,9 +184,6 @@ def test_on_timer_says_what_process_does_not() -> None:
 def test_a_view_without_its_class_says_nothing() -> None:
     """`KeyState` alone isn't the state."""
     assert "`state` is left out, and no annotation says it" in refusal(stateful, bare)
-
-
-# -- functions left out ------------------------------------------------------------------------
 
 
 def test_create_and_finish_may_be_left_out() -> None:
@@ -354,9 +349,6 @@ def test_a_dict_in_place_of_a_row_is_shown_its_class() -> None:
     assert str(failed.value).endswith("or None; write Row(pages=..., user=...)")
 
 
-# -- the event's time --------------------------------------------------------------------------
-
-
 def takes_when(state: Visit, event: View, when: datetime) -> Visit:
     return state
 
@@ -379,9 +371,6 @@ def takes_when(state: Visit, event: View, when: datetime) -> Visit:
 def test_a_third_parameter_asks_for_the_time(expected: bool, function: Any) -> None:
     """One that is named `time`, or that is needed and annotated `datetime`."""
     assert expected is signature_of(function).takes_time
-
-
-# -- the key -----------------------------------------------------------------------------------
 
 
 class Other(NamedTuple):
@@ -416,9 +405,6 @@ def test_a_key_of_other_fields_is_refused(role: str, function: Any, make: Any) -
     """Whether a function declares the key, or a session with it."""
     text = refusal(make)
     assert says(text, f"`{role}` ({__name__}.{function.__name__})", "Other", "`keys` has user_id")
-
-
-# -- a class that was defined again ------------------------------------------------------------
 
 
 def test_a_class_that_was_defined_again_is_told_from_another() -> None:

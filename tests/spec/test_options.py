@@ -26,9 +26,6 @@ ON_UPDATE = Results(emit="on_update")
 EVENTS_AND_UPDATES = Results(emit="on_update", with_events=True)
 
 
-# -- what each word may be ---------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("group", "name", "value", "found"),
     [
@@ -79,9 +76,6 @@ def test_a_column_that_passes_through_may_be_null() -> None:
     assert says(
         refusal(collecting, GAP, inputs=Inputs(passthrough={"user": object})), "`passthrough.user`"
     )
-
-
-# -- rows before and after the close -------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

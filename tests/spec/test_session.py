@@ -13,7 +13,6 @@ from pyspark import cloudpickle
 from sessionkit import (
     DecimalType,
     EventTimeGap,
-    Functions,
     Inputs,
     Lateness,
     NoTimeout,
@@ -33,104 +32,46 @@ from sessionkit.testing.strategies import check_merge_law, check_spec
 from tests.support.refusals import refusal, says
 from tests.support.stateful_specs import summing
 from tests.support.strategies import Plan
+from tests.support.visit_specs import (
+    SILENT,
+    TYPED,
+    Unstorable,
+    View,
+    Visit,
+    merge,
+    spec_of,
+    untyped,
+    update,
+)
 
 HALF_HOUR = timedelta(minutes=30)
-
-
-@attrs.define
-class View:
-    url: str
-    seconds: float
-
-
-@attrs.define
-class Visit:
-    pages: int = 0
-
-
-@attrs.frozen
-class VisitRow:
-    pages: int
-
-
-@attrs.frozen
-class Unstorable:
-    """A class with two fields that cannot be stored."""
-
-    tags: set[str]
-    raw: object
-
-
-def create(key: Any, event: View) -> Visit:
-    return Visit(1)
-
-
-def update(state: Visit, event: View) -> Visit:
-    return Visit(state.pages + 1)
-
-
-def merge(left: Visit, right: Visit) -> Visit:
-    return Visit(left.pages + right.pages)
-
-
-def finish(session: Session, state: Visit) -> VisitRow:
-    return VisitRow(state.pages)
-
-
-def silent(first: Any, second: Any) -> Any:
-    return first
-
-
-SILENT: dict[str, Any] = dict.fromkeys(("create", "update", "merge", "finish"), silent)
 
 
 def gap_of(event: View) -> timedelta:
     return HALF_HOUR
 
 
-def folded(**functions: Any) -> Functions[View, Visit, VisitRow]:
-    """Return good functions, some of them changed."""
-    good: dict[str, Any] = {"create": create, "update": update, "merge": merge, "finish": finish}
-    classes: dict[str, Any] = {"event": View, "state": Visit, "result": VisitRow}
-    return Functions(**good | classes | functions)
-
-
-def visits(**changes: Any) -> SessionSpec[View, Visit, VisitRow]:
-    """Make a good spec, with some of its settings changed."""
-    settings: dict[str, Any] = {
-        "keys": {"user_id": str},
-        "event_time": "ts",
-        "logic": folded(),
-        "timeout": EventTimeGap("30 minutes"),
-        "watermark_delay": "10 minutes",
-    }
-    return SessionSpec(**settings | changes)
-
-
-# ------------------------------------------------------------------------------ what a spec holds
-
-
 def test_specs_that_mean_the_same_are_equal() -> None:
     """Two specs are compared by what they mean, not by how they were spelled."""
-    assert visits() == visits(watermark_delay=timedelta(minutes=10), timeout=EventTimeGap("30m"))
-    assert visits() != visits(storage=Storage(bucket_count=65))
+    assert spec_of() == spec_of(watermark_delay=timedelta(minutes=10), timeout=EventTimeGap("30m"))
+    assert spec_of() != spec_of(storage=Storage(bucket_count=65))
 
 
 def test_a_spec_cannot_be_changed() -> None:
     """A spec is frozen; a changed one is made by `attrs.evolve`, which checks it again."""
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
-        visits().order = "event_time"  # type: ignore[misc]
-    assert visits(storage=Storage(bucket_count=2)) == attrs.evolve(
-        visits(), storage=Storage(bucket_count=2)
+        spec_of().order = "event_time"  # type: ignore[misc]
+    assert spec_of(storage=Storage(bucket_count=2)) == attrs.evolve(
+        spec_of(), storage=Storage(bucket_count=2)
     )
     with pytest.raises(SpecError):
-        attrs.evolve(visits(), storage=Storage(bucket_count=0))
+        attrs.evolve(spec_of(), storage=Storage(bucket_count=0))
 
 
 def test_a_spec_keeps_no_hold_of_what_it_was_given() -> None:
     """Changing the dict of keys afterwards does not change the spec."""
     keys: dict[str, Any] = {"user_id": str}
-    spec = visits(keys=keys)
+    spec = spec_of(keys=keys)
     keys["other"] = int
     assert {"user_id": str} == spec.keys
 
@@ -139,8 +80,8 @@ def test_a_spec_keeps_no_hold_of_what_it_was_given() -> None:
 def test_a_spec_pickles(tool: Any) -> None:
     """A spec travels to the executors, with either pickle, and is equal there."""
     for spec in (
-        visits(),
-        visits(timeout=EventTimeGap(gap_of, max_gap="1h"), inputs=Inputs(passthrough={"x": int})),
+        spec_of(),
+        spec_of(timeout=EventTimeGap(gap_of, max_gap="1h"), inputs=Inputs(passthrough={"x": int})),
     ):
         assert spec == tool.loads(tool.dumps(spec))
 
@@ -148,7 +89,7 @@ def test_a_spec_pickles(tool: Any) -> None:
 def test_a_spec_with_functions_of_the_moment_pickles() -> None:
     """Lambdas and local classes travel by cloudpickle, as in a notebook."""
     row = attrs.make_class("Row", {"n": attrs.field(type=int)})
-    spec = visits(logic=folded(result=row, finish=lambda _, state: row(state.pages)))
+    spec = spec_of(result=row, finish=lambda _, state: row(state.pages))
     # The fields of a spec are compiled when it is made: those caches must not travel along.
     back = cloudpickle.loads(cloudpickle.dumps(spec))  # type: ignore[no-untyped-call]
     assert 3 == back.finish(None, Visit(3)).n
@@ -157,7 +98,7 @@ def test_a_spec_with_functions_of_the_moment_pickles() -> None:
 def test_keys_are_typed_in_their_order() -> None:
     """The key columns keep their order, each with its type."""
     kinds = [str, int, bool, bytes, date, datetime, Decimal, Annotated[Decimal, DecimalType(5, 2)]]
-    spec = visits(keys=dict(zip("bacdefgh", kinds, strict=True)))
+    spec = spec_of(keys=dict(zip("bacdefgh", kinds, strict=True)))
     assert [*"bacdefgh"] == [field.name for field in spec.key_fields]
     assert DecimalType(5, 2) == spec.key_fields[-1].type
 
@@ -191,9 +132,6 @@ def test_a_session_of_the_engine_is_the_same_value() -> None:
         lazy().start = start  # type: ignore[misc]
 
 
-# ------------------------------------------------------------------------------ what it refuses
-
-
 @pytest.mark.parametrize(
     ("changes", "facts"),
     [
@@ -211,13 +149,13 @@ def test_a_session_of_the_engine_is_the_same_value() -> None:
         ({"keys": {"_user": str}}, ["`_user`", "named tuple"]),
         ({"keys": {"1st": str}}, ["`1st`", "named tuple"]),
         ({"keys": {"class": str}}, ["`class`", "named tuple"]),
-        ({"keys": {"pages": int}}, ["two columns named `pages`", "VisitRow"]),
-        ({"keys": {"Pages": str}}, ["two columns named", "VisitRow"]),
+        ({"keys": {"pages": int}}, ["two columns named `pages`", "Row"]),
+        ({"keys": {"Pages": str}}, ["two columns named", "Row"]),
         ({"event_time": ""}, ["`event_time`", "found ''"]),
         ({"event_time": None}, ["`event_time`", "found None"]),
         ({"order": "random"}, ["`order`", "'arrival', 'event_time', found 'random'"]),
-        ({"sequence": "ofset"}, ["`sequence`", "`ofset`", "url, seconds"]),
-        ({"sequence": "seconds"}, ["`sequence`", "`View.seconds`", "int"]),
+        ({"sequence": "ofset"}, ["`sequence`", "`ofset`", "it has url"]),
+        ({"sequence": "url"}, ["`sequence`", "`View.url`", "int"]),
         ({"on_error": []}, ["`on_error`", "'raise', 'reject'", "found []"]),
         ({"watermark_delay": None}, ["`watermark_delay`", "timedelta or text"]),
         ({"watermark_delay": timedelta(microseconds=1_500)}, ["`watermark_delay`", "milliseconds"]),
@@ -228,7 +166,7 @@ def test_a_session_of_the_engine_is_the_same_value() -> None:
         ({"gap": EventTimeGap("30m"), "timeout": None}, ["`gap`", "timeout=EventTimeGap("]),
         ({"gap": gap_of, "timeout": None}, ["gap_of", 'max_gap="1 hour"']),
         ({"timeout": EventTimeGap(lambda: HALF_HOUR, max_gap="1h")}, ["`gap`", "gap(event)"]),  # type: ignore[misc,arg-type]
-        ({"logic": folded(merge=None)}, ["`merge` is missing", 'order="event_time"']),
+        ({"merge": None}, ["`merge` is missing", 'order="event_time"']),
         ({"inputs": {"nulls": "refuse"}}, ["`inputs`", "{'nulls': 'refuse'}", "Inputs("]),
         ({"lateness": Lateness(late_events="process")}, ["`late_events`", "StatefulSpec"]),
         (
@@ -239,7 +177,7 @@ def test_a_session_of_the_engine_is_the_same_value() -> None:
 )
 def test_a_spec_that_cannot_work_is_refused(changes: dict[str, Any], facts: list[str]) -> None:
     """Each mistake is refused when the spec is made: which argument, and what was found."""
-    assert says(refusal(visits, **changes), *facts)
+    assert says(refusal(spec_of, **changes), *facts)
 
 
 @pytest.mark.parametrize("column", SESSION_COLUMNS)
@@ -247,7 +185,7 @@ def test_a_result_that_hides_a_column_of_the_session_is_refused(column: str) -> 
     """The library adds columns to every result, which no field may have the name of."""
     row = attrs.make_class("Row", {column: attrs.field(type=str)})
     expected = f"the result would have two columns named `{column}`"
-    text = refusal(lambda: visits(logic=folded(result=row, finish=silent)))
+    text = refusal(spec_of, result=row, finish=untyped)
     assert says(text, expected, "rename", "Row")
 
 
@@ -255,7 +193,7 @@ def test_a_result_that_hides_a_column_of_the_session_is_refused(column: str) -> 
 def test_a_class_that_cannot_be_stored_is_refused(role: str) -> None:
     """All fields that cannot be stored are named, for each of the three classes."""
     with pytest.raises(FieldTypeError) as refused:
-        visits(logic=folded(**SILENT, **{role: Unstorable}))
+        spec_of(**SILENT | TYPED | {role: Unstorable})
     assert "\n  `Unstorable.tags`: set[str] can't be stored; " in str(refused.value)
     assert "\n  `Unstorable.raw`: object can't be stored; " in str(refused.value)
 
@@ -271,7 +209,7 @@ def test_a_class_that_cannot_be_stored_is_refused(role: str) -> None:
 )
 def test_a_function_of_other_arguments_is_refused(role: str, arguments: str) -> None:
     """Each function is tried against the arguments that it will be given."""
-    text = refusal(lambda: visits(logic=folded(**{role: lambda one: one})))
+    text = refusal(spec_of, **TYPED, **{role: lambda one: one})
     assert f"`{role}` must take {role}({arguments}), found {__name__}." in text
     assert text.endswith(f"\n\nHint: write `def {role}({arguments}): ...`")
 
@@ -282,19 +220,16 @@ def test_a_function_of_other_arguments_is_refused(role: str, arguments: str) -> 
         ("create", update, "`create` is given"),
         ("update", merge, "`update` is given a View as its event"),
         ("merge", update, "`merge` is given a Visit as its right"),
-        ("finish", merge, "`result` is VisitRow, and the annotations name another class: `finish`"),
+        ("finish", merge, "`result` is Row, and the annotations name another class: `finish`"),
     ],
 )
 def test_functions_that_are_mixed_up_are_refused(role: str, wrong: Any, expected: str) -> None:
     """Annotations show that a function stands in the place of another."""
     if role == "create":
         # The key may be annotated with anything: `update` could be meant.
-        assert update is visits(logic=folded(create=wrong)).functions.create
+        assert update is spec_of(create=wrong).functions.create
     else:
-        assert says(refusal(lambda: visits(logic=folded(**{role: wrong}))), expected)
-
-
-# -- what is given in place of a spec ------------------------------------------------------------
+        assert says(refusal(spec_of, **TYPED | {role: wrong}), expected)
 
 
 class Frame:

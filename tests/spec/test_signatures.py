@@ -235,9 +235,6 @@ def test_a_function_is_named_as_its_author_would_look_for_it() -> None:
     assert local.__qualname__ == name_of(local)
 
 
-# -- what a function did -------------------------------------------------------------------------
-
-
 def raised_by(function: Callable[[], Any]) -> Exception:
     with pytest.raises(Exception) as raised:  # noqa: PT011 (whatever it is)
         function()

@@ -106,6 +106,18 @@ def untyped(first: Any, second: Any) -> Any:
     return first
 
 
+SILENT: dict[str, Any] = dict.fromkeys(("create", "update", "merge", "finish"), untyped)
+TYPED: dict[str, Any] = {"event": View, "state": Visit, "result": Row}
+
+
+@attrs.frozen
+class Unstorable:
+    """A class with two fields that cannot be stored."""
+
+    tags: set[str]
+    raw: object
+
+
 def process(key: Any, events: list[View], state: KeyState[Visit], times: KeyTimes) -> Row | None:
     """Do nothing."""
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple, Self, assert_type
+from typing import Any, NamedTuple, Self, TypedDict, assert_type
 
 import attrs
 import pyarrow as pa
@@ -29,6 +29,17 @@ from sessionkit.addons import presets
 from sessionkit.testing import SessionDriver, at
 
 KEYS = {"user_id": str}
+
+
+class Rules(TypedDict):
+    """What all specs say; a dict of anything would hide what is wrong in the rest."""
+
+    keys: dict[str, Any]
+    event_time: str
+    watermark_delay: str
+
+
+RULES: Rules = {"keys": KEYS, "event_time": "ts", "watermark_delay": "10 minutes"}
 
 
 class User(NamedTuple):
@@ -115,33 +126,23 @@ explicit = SessionSpec(
 assert_type(explicit, SessionSpec[View, Visit, Row])
 
 short = SessionSpec(
-    keys=KEYS,
-    event_time="ts",
     logic=Functions(
         create=create_at, update=update_in_place, merge=merge_in_place, finish=finish_many
     ),
     timeout="30 minutes",
-    watermark_delay="10 minutes",
+    **RULES,
 )
 assert_type(short, SessionSpec[View, Visit, Row])
 
 shorter = SessionSpec(
-    keys=KEYS,
-    event_time="ts",
     logic=Functions(update=update_at, finish=finish_all),
     order="event_time",
     timeout="30 minutes",
-    watermark_delay="10 minutes",
+    **RULES,
 )
 assert_type(shorter, SessionSpec[View, Visit, Row])
 
-shortest = SessionSpec(
-    keys=KEYS,
-    event_time="ts",
-    logic=Functions(update=update, merge=merge),
-    timeout="30 minutes",
-    watermark_delay="10 minutes",
-)
+shortest = SessionSpec(logic=Functions(update=update, merge=merge), timeout="30 minutes", **RULES)
 assert_type(shortest, SessionSpec[View, Visit, Visit])
 
 driver = SessionDriver(short)
@@ -193,18 +194,14 @@ class InOrder:
         return self
 
 
-in_place = SessionSpec.of(
-    InPlace, keys=KEYS, event_time="ts", gap="30 minutes", watermark_delay="10 minutes"
-)
+in_place = SessionSpec.of(InPlace, gap="30 minutes", **RULES)
 assert_type(in_place, SessionSpec[View, InPlace, InPlace])
 
 replaced = SessionSpec.of(
     Replaced,
     event=View,
-    keys=KEYS,
-    event_time="ts",
     timeout=EventTimeGap("30 minutes"),
-    watermark_delay="10 minutes",
+    **RULES,
     lateness=Lateness(judged_by="session"),
     storage=Storage(bucket_count=128),
     memory=Memory(time_to_live="90 days"),
@@ -231,33 +228,22 @@ def remember_in_place(session: Session[User], state: InPlace) -> Shopper | None:
 
 
 remembering = SessionSpec(
-    keys=KEYS,
-    event_time="ts",
     logic=Functions(create=create, update=update, merge=merge, finish=finish),
     timeout="30 minutes",
-    watermark_delay="10 minutes",
+    **RULES,
     memory=Memory(time_to_live="90 days", remember=remember),
 )
 assert_type(remembering, SessionSpec[View, Visit, Row])
 
 remembering_in_place = SessionSpec.of(
     InPlace,
-    keys=KEYS,
-    event_time="ts",
     gap="30 minutes",
-    watermark_delay="10 minutes",
+    **RULES,
     memory=Memory(time_to_live="90 days", remember=remember_in_place),
 )
 assert_type(remembering_in_place, SessionSpec[View, InPlace, InPlace])
 
-in_order = SessionSpec.of(
-    InOrder,
-    keys=KEYS,
-    event_time="ts",
-    gap="30 minutes",
-    watermark_delay="10 minutes",
-    order="event_time",
-)
+in_order = SessionSpec.of(InOrder, gap="30 minutes", **RULES, order="event_time")
 assert_type(in_order, SessionSpec[View, InOrder, InOrder])
 
 
@@ -289,9 +275,7 @@ assert_type(per_bucket, StatefulSpec[View, Visit, Row])
 
 # -- aggregates --------------------------------------------------------------------------------
 
-made = SessionSpec.aggregate(
-    View, {"pages": agg.count()}, keys=KEYS, event_time="ts", gap="1m", watermark_delay="1m"
-)
+made = SessionSpec.aggregate(View, {"pages": agg.count()}, gap="1m", **RULES)
 assert_type(made, SessionSpec[View, Any, Any])
 
 typed = SessionSpec.aggregate(
@@ -313,11 +297,9 @@ typed = SessionSpec.aggregate(
         "is_bounce": agg.is_bounce(fewer_than=3, shorter_than="10s", where="is_new"),
     },
     result=Row,
-    keys=KEYS,
-    event_time="ts",
     timeout=presets.posthog(),
     order="event_time",
-    watermark_delay="1m",
+    **RULES,
 )
 assert_type(typed, SessionSpec[View, Row, Row])
 assert_type(SessionDriver(typed).take_results(), list[Row])

@@ -21,9 +21,19 @@ from sessionkit import (
 )
 from sessionkit import aggregates as agg
 from sessionkit.testing import SessionDriver, at
-from tests.typing.right import InPlace, Row, View, Visit, create, finish, in_place, merge, update
-
-KEYS = {"user_id": str}
+from tests.typing.right import (
+    KEYS,
+    RULES,
+    InPlace,
+    Row,
+    View,
+    Visit,
+    create,
+    finish,
+    in_place,
+    merge,
+    update,
+)
 
 
 @attrs.define
@@ -64,47 +74,23 @@ def process_view(key: Any, events: list[View], state: KeyState[Visit], times: Ke
 
 
 other_event = SessionSpec(  # wrong
-    keys=KEYS,
-    event_time="ts",
-    logic=Functions(event=View, update=update_click, merge=merge),
-    timeout="1m",
-    watermark_delay="1m",
+    logic=Functions(event=View, update=update_click, merge=merge), timeout="1m", **RULES
 )
 other_state = SessionSpec(  # wrong
-    keys=KEYS,
-    event_time="ts",
-    logic=Functions(state=Visit, update=update_row, merge=merge),
-    timeout="1m",
-    watermark_delay="1m",
+    logic=Functions(state=Visit, update=update_row, merge=merge), timeout="1m", **RULES
 )
 create_disagrees = SessionSpec(  # wrong: pyright
-    keys=KEYS,
-    event_time="ts",
-    logic=Functions(create=create, update=update_row, merge=merge),
-    timeout="1m",
-    watermark_delay="1m",
+    logic=Functions(create=create, update=update_row, merge=merge), timeout="1m", **RULES
 )
 disagree = Functions(create=create, update=update_row, merge=merge)  # wrong
 no_state = SessionSpec(  # wrong
-    keys=KEYS,
-    event_time="ts",
-    logic=Functions(update=update_to_number, merge=merge),
-    timeout="1m",
-    watermark_delay="1m",
+    logic=Functions(update=update_to_number, merge=merge), timeout="1m", **RULES
 )
 finish_disagrees = SessionSpec(  # wrong: pyright
-    keys=KEYS,
-    event_time="ts",
-    logic=Functions(update=update, merge=merge, finish=finish_row),
-    timeout="1m",
-    watermark_delay="1m",
+    logic=Functions(update=update, merge=merge, finish=finish_row), timeout="1m", **RULES
 )
 other_result = SessionSpec(  # wrong: mypy
-    keys=KEYS,
-    event_time="ts",
-    logic=Functions(update=update, merge=merge, finish=finish, result=Visit),
-    timeout="1m",
-    watermark_delay="1m",
+    logic=Functions(update=update, merge=merge, finish=finish, result=Visit), timeout="1m", **RULES
 )
 events_disagree = StatefulSpec(  # wrong
     keys=KEYS, timeout=NoTimeout(), event=View, process=process_click
@@ -154,26 +140,14 @@ class TooMuch:
         """Add the pages of another."""
 
 
-without_merge = SessionSpec.of(  # wrong
-    WithoutMerge, keys=KEYS, event_time="ts", gap="1m", watermark_delay="1m"
-)
-merges_clicks = SessionSpec.of(  # wrong: pyright
-    MergesClicks, keys=KEYS, event_time="ts", gap="1m", watermark_delay="1m"
-)
-takes_too_much = SessionSpec.of(  # wrong
-    TooMuch, keys=KEYS, event_time="ts", gap="1m", watermark_delay="1m"
-)
-without_methods = SessionSpec.of(  # wrong
-    Visit, keys=KEYS, event_time="ts", gap="1m", watermark_delay="1m"
-)
+without_merge = SessionSpec.of(WithoutMerge, gap="1m", **RULES)  # wrong
+merges_clicks = SessionSpec.of(MergesClicks, gap="1m", **RULES)  # wrong: pyright
+takes_too_much = SessionSpec.of(TooMuch, gap="1m", **RULES)  # wrong
+without_methods = SessionSpec.of(Visit, gap="1m", **RULES)  # wrong
 
-events_of_methods_disagree = SessionSpec.of(  # wrong
-    InPlace, event=Click, keys=KEYS, event_time="ts", gap="1m", watermark_delay="1m"
-)
+events_of_methods_disagree = SessionSpec.of(InPlace, event=Click, gap="1m", **RULES)  # wrong
 without_watermark_delay = SessionSpec.of(InPlace, keys=KEYS, event_time="ts", gap="1m")  # wrong
-misspelt = SessionSpec.of(  # wrong
-    InPlace, keys=KEYS, event_time="ts", gap="1m", watermark_delay="1m", buckets=1
-)
+misspelt = SessionSpec.of(InPlace, gap="1m", **RULES, buckets=1)  # wrong
 
 
 def remember_row(session: Session, state: Row) -> Visit:
@@ -187,45 +161,25 @@ def remember_without_asking(session: Session[Any, Visit], state: Visit) -> Visit
 
 
 remembers_row = SessionSpec(  # wrong
-    keys=KEYS,
-    event_time="ts",
     logic=Functions(create=create, update=update, merge=merge, finish=finish),
     timeout="1m",
-    watermark_delay="1m",
+    **RULES,
     memory=Memory(time_to_live="1 day", remember=remember_row),
 )
 remembers_row_of_methods = SessionSpec.of(  # wrong: pyright
-    InPlace,
-    keys=KEYS,
-    event_time="ts",
-    gap="1m",
-    watermark_delay="1m",
-    memory=Memory(time_to_live="1 day", remember=remember_row),
+    InPlace, gap="1m", **RULES, memory=Memory(time_to_live="1 day", remember=remember_row)
 )
 takes_one = Memory(time_to_live="1 day", remember=len)  # wrong
 remembers_no_state = SessionSpec.per_event(  # wrong
-    View,
-    keys=KEYS,
-    event_time="ts",
-    gap="1m",
-    watermark_delay="1m",
-    memory=Memory(time_to_live="1 day", remember=remember_row),
+    View, gap="1m", **RULES, memory=Memory(time_to_live="1 day", remember=remember_row)
 )
 
 driver = SessionDriver(in_place)
 driver.add("ann", at("10:00"), Click(1))  # wrong
 
-not_aggregates = SessionSpec.aggregate(  # wrong
-    View, {"pages": "count(*)"}, keys=KEYS, event_time="ts", gap="1m", watermark_delay="1m"
-)
+not_aggregates = SessionSpec.aggregate(View, {"pages": "count(*)"}, gap="1m", **RULES)  # wrong
 no_such_order = SessionSpec.aggregate(  # wrong
-    View,
-    {"pages": agg.count()},
-    keys=KEYS,
-    event_time="ts",
-    gap="1m",
-    watermark_delay="1m",
-    order="arrived",
+    View, {"pages": agg.count()}, gap="1m", **RULES, order="arrived"
 )
 agg.sum(1)  # wrong
 agg.count(were="is_new")  # wrong

@@ -12,6 +12,7 @@ from sessionkit import (
     KeyTimes,
     NoTimeout,
     ProcessingTimeGap,
+    TimeToLive,
     by_processing_time,
 )
 from sessionkit.testing import at
@@ -80,3 +81,30 @@ def test_a_timer_goes_off_after_the_events_of_its_instant() -> None:
     driver.run_batch()
 
     assert ["process", "process", "due"] == texts(driver.take_results())
+
+
+def keep(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> Added:
+    """Keep the first number; the second time, forget it and set a timer for 13:00."""
+    if state.exists:
+        state.remove()
+        times.set_event_timer("alone", at("13:00"))
+    else:
+        state.set(Sum(events[-1].number))
+    return Added("process", state.get(Sum(-1)).total)
+
+
+@pytest.mark.parametrize("stops", [(), ("10:35",), ("11:10", "12:00")])
+def test_a_state_that_is_gone_has_no_age(stops: tuple[str, ...]) -> None:
+    """Its TimeToLive doesn't end the key, however the watermark gets there."""
+    timeout = TimeToLive("1 hour", clock="event_time")
+    spec = summing(keep, report, timeout=timeout, order="event_time")
+    driver = driver_of(spec)
+    driver.add("a", at("10:00"), Amount())
+    driver.add("a", at("10:30"), Amount())
+    driver.run_batch()
+    for stop in (*stops, "14:00"):
+        driver.advance_watermark_to(at(stop))
+        driver.run_batch()
+
+    assert ["process", "process", "alone"] == texts(driver.take_results())
+    assert [] == driver.stored_keys()
