@@ -5,12 +5,12 @@ Needs hypothesis: `pip install "sessionkit-spark[hypothesis]"`.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from itertools import chain, zip_longest
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -64,8 +64,7 @@ __all__ = [
 MOST_EVENTS: Final = 5
 TIME: Final = "%Y-%m-%d %H:%M:%S.%f"
 ROUNDING: Final = 1e-9
-Ways: TypeAlias = list[tuple[Arrival, int]]
-"""Events of one key in time order, and in which batch each comes the second time."""
+Batches: TypeAlias = list[list[Arrival]]
 
 
 @explains
@@ -81,12 +80,11 @@ def check_spec(
       state that is changed without `set`;
     * functions that give another result when the same events run again, since they look at a
       clock, at random numbers, or at what other calls left behind;
-    * a `SessionSpec` whose session depends on how its events come, see `check_merge_law`;
+    * a `SessionSpec` whose session depends on the order of events, see `check_merge_law`;
     * a `StatefulSpec` whose state depends on how events are cut into micro-batches, under
       `order="arrival"`.
 
-    The same program tries the same examples in every run. Takes a few seconds; no Spark is
-    started.
+    Each run of the same program tries the same examples. Takes a few seconds; no Spark is started.
 
     Example:
         from sessionkit.testing.strategies import check_spec
@@ -131,15 +129,14 @@ def check_merge_law(
     spec: AnySessionSpec, events: SearchStrategy[Any] | None = None, *, max_examples: int = 200
 ) -> None:
     """
-    Check that `create`, `update` and `merge` give one session however its events come.
+    Check that `create`, `update` and `merge` give one session in whatever order events arrive.
 
-    Events of one key are folded twice, all in one batch and in another order over several: an
-    event comes after a later one, or between two open sessions that are then merged. The states
+    Events of one key are folded twice, all in one micro-batch and in another order over several: an
+    event arrives after a later one, or between two open sessions that are then merged. The states
     are compared by `==`, floats in them within rounding. Under `order="event_time"` events are
     folded in time order and never merged, so there is nothing to check.
 
-    The same program tries the same examples in every run. Takes a few seconds; no Spark is
-    started.
+    Each run of the same program tries the same examples. Takes a few seconds; no Spark is started.
 
     Args:
         spec: The spec with the functions. Neither its watermark nor `finish` matters.
@@ -150,21 +147,34 @@ def check_merge_law(
 
     Raises:
         ExpectationError: The functions give two different states; the text shows the fewest
-            events and batches that were found for it.
+            events and micro-batches that were found for it.
         UserFunctionError: A function failed for one of the events.
         FieldTypeError: A field of the event class cannot be generated; pass `events`.
     """
     check_kind(spec, SessionSpec, "check_spec")
     if spec.order == "event_time":
         return
-    ways = first_example(_ways(spec, events), partial(_differ, spec), max_examples)
-    if ways is not None:
-        raise ExpectationError(_text(spec, _smallest(spec, ways)))
+    batches = first_example(_dealt(spec, events), partial(_differ, spec), max_examples)
+    if batches is not None:
+        batches = _smallest(spec, batches)
+        pairs = zip(*_both(spec, batches), strict=True)
+        (_, apart), (_, together) = next(pair for pair in pairs if not alike(*pair))
+        raise ExpectationError(
+            _two_states(
+                f"the same events give two different {spec.state.__name__}, by the order in which "
+                "they arrive:",
+                batches,
+                apart,
+                together,
+                "make create, update and merge give the same for every order, for example by "
+                "storing the time with what they keep; or fold in time order, with "
+                'order="event_time"',
+            )
+        )
 
 
 # -- runs on a driver ----------------------------------------------------------------------------
 
-Batches: TypeAlias = list[list[Arrival]]
 FAILS: Final = "a function fails, and the query stops:\n{}"
 LAST: Final = START + timedelta(days=1000)
 LONG: Final = timedelta(days=2000)
@@ -263,10 +273,19 @@ def _by_cut(spec: AnySpec, runs: SearchStrategy[Batches], max_examples: int) -> 
     batches = first_example(runs, differ, max_examples)
     if batches is None:
         return None
-    text = f"another cut into micro-batches gives another state:\n{_listed(batches)}"
-    together, apart = states([list(chain(*batches))]), states(batches)
-    hint = "how events fall into micro-batches is chance: let the state depend on the events alone"
-    return with_hint(f"{text}\n  in these {len(batches)}: {apart}\n  in one: {together}", hint)
+    return _two_states(
+        "another cut into micro-batches gives another state:",
+        batches,
+        states(batches),
+        states([list(chain(*batches))]),
+        "how events fall into micro-batches is chance: let the state depend on the events alone",
+    )
+
+
+def _two_states(title: str, batches: Batches, apart: Any, together: Any, hint: str) -> str:
+    """Return the text for events whose micro-batches change what is stored of them."""
+    states = f"  in these {len(batches)}: {apart!r}\n  in one: {together!r}"
+    return with_hint(f"{title}\n{_listed(batches)}\n{states}", hint)
 
 
 def _listed(batches: Batches) -> str:
@@ -280,44 +299,40 @@ def _listed(batches: Batches) -> str:
 # -- the merge law -------------------------------------------------------------------------------
 
 
-def _ways(spec: AnySessionSpec, events: SearchStrategy[Any] | None) -> SearchStrategy[Ways]:
+def _dealt(spec: AnySessionSpec, events: SearchStrategy[Any] | None) -> SearchStrategy[Batches]:
+    """Make events of one key, in micro-batches regardless of their times."""
     made = objects_of(spec.event, modest=True) if events is None else events
     parts = st.tuples(instants_near(spec, gaps=3), made, st.integers(0, MOST_EVENTS - 1))
-    several = st.lists(parts, min_size=2, max_size=MOST_EVENTS)
 
-    def in_time_order(key: tuple[Any, ...], parts: list[Any]) -> Ways:
-        parts = sorted(parts, key=itemgetter(0))
-        return [(arrival(spec, key, time, event), batch) for time, event, batch in parts]
+    def in_batches(key: tuple[Any, ...], parts: list[Any]) -> Batches:
+        batches: Batches = [[] for _ in range(MOST_EVENTS)]
+        for time, event, batch in sorted(parts, key=itemgetter(0)):
+            batches[batch].append(arrival(spec, key, time, event))
+        return [batch for batch in batches if batch]
 
     # One key is enough: no function ever sees the states of two.
-    return st.builds(in_time_order, keys_of(spec), several)
+    several = st.lists(parts, min_size=2, max_size=MOST_EVENTS)
+    return st.builds(in_batches, keys_of(spec), several)
 
 
-def _differ(spec: AnySessionSpec, ways: Ways) -> bool:
-    return not alike(*_both(spec, ways))
+def _differ(spec: AnySessionSpec, batches: Batches) -> bool:
+    return not alike(*_both(spec, batches))
 
 
-def _smallest(spec: AnySessionSpec, ways: Ways) -> Ways:
+def _smallest(spec: AnySessionSpec, batches: Batches) -> Batches:
     """Leave out every event that changes nothing: hypothesis can't, where they have many fields."""
-    for place in range(len(ways)):
-        fewer = ways[:place] + ways[place + 1 :]
+    for place in chain(*batches):
+        fewer = [[one for one in batch if one is not place] for batch in batches]
+        fewer = [batch for batch in fewer if batch]
         if fewer and _differ(spec, fewer):
             return _smallest(spec, fewer)
-    return ways
+    return batches
 
 
-def _both(spec: AnySessionSpec, ways: Ways) -> tuple[list[Any], list[Any]]:
-    """Return the open sessions in one batch, and in several."""
-    table = _events(spec, [one for one, _ in ways])
-    return _folded(spec, [table]), _folded(spec, map(table.take, _batches(ways)))
-
-
-def _batches(ways: Ways) -> list[list[int]]:
-    """Return the places of the events of each batch."""
-    batches: dict[int, list[int]] = {}
-    for place, (_, batch) in enumerate(ways):
-        batches.setdefault(batch, []).append(place)
-    return [batches[batch] for batch in sorted(batches)]
+def _both(spec: AnySessionSpec, batches: Batches) -> tuple[list[Any], list[Any]]:
+    """Return the open sessions after these micro-batches, and after one in time order."""
+    in_order = sorted(chain(*batches), key=attrgetter("event_time"))
+    return _folded(spec, batches), _folded(spec, [in_order])
 
 
 def _events(spec: AnySessionSpec, arrivals: Sequence[Arrival]) -> pa.Table:
@@ -332,12 +347,12 @@ def _events(spec: AnySessionSpec, arrivals: Sequence[Arrival]) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=spec.events_schema)
 
 
-def _folded(spec: AnySessionSpec, batches: Iterable[pa.Table]) -> list[tuple[int, Any]]:
+def _folded(spec: AnySessionSpec, batches: Batches) -> list[tuple[int, Any]]:
     """Return of each open session how many events it has, and its state."""
     program = Program.of(spec)
     sessions = program.schema.empty_table()
     for batch in batches:
-        sessions = join(program, sessions, batch, Horizon()).sessions
+        sessions = join(program, sessions, _events(spec, batch), Horizon()).sessions
     sessions = sessions.sort_by("start")
     states = program.fold.states(sessions)
     return list(zip(sessions["events"].to_pylist(), states, strict=True))
@@ -362,26 +377,3 @@ def alike(left: Any, right: Any) -> bool:
         for field in attributes_of(left.__class__)
         if field.eq
     )
-
-
-def _text(spec: AnySessionSpec, ways: Ways) -> str:
-    pairs = zip(*_both(spec, ways), strict=True)
-    (_, one), (_, another) = next(pair for pair in pairs if not alike(*pair))
-    batches = [" ".join(str(place + 1) for place in batch) for batch in _batches(ways)]
-    together = " ".join(str(place + 1) for place in range(len(ways)))
-    lines = [
-        f"the same events give two different {spec.state.__name__}, by the way in which they come:",
-        *(
-            f"  {number}  {one.event_time:{TIME}}  {one.event!r}"
-            for number, (one, _) in enumerate(ways, start=1)
-        ),
-        f"one batch, {together}:",
-        f"  {one!r}",
-        f"{len(batches)} batches, {', then '.join(batches)}:",
-        f"  {another!r}",
-    ]
-    hint = (
-        "make create, update and merge give the same for every order, for example by storing the "
-        'time with what they keep; or fold in time order, with order="event_time"'
-    )
-    return with_hint("\n".join(lines), hint)

@@ -182,7 +182,7 @@ def test_a_merge_that_depends_on_the_order_is_found() -> None:
     text = said(clicks(update=last, finish=shuffled))
     assert "2 things in this SessionSpec" in text
     assert "1. the same events give two results" in text
-    assert "2. the same events give two different Visit, by the way in which they come" in text
+    assert "2. the same events give two different Visit, by the order in which they arrive" in text
 
 
 def test_a_state_that_depends_on_the_cut_is_found() -> None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from time import perf_counter
 from typing import Any
 
 import attrs
@@ -169,12 +168,8 @@ class TestPasses:
     """Folds that keep the law."""
 
     def test_lawful_functions(self) -> None:
-        """Counts, sums within rounding, maxima by time, sets and dicts keep the law, in seconds."""
-        start = perf_counter()
-
+        """Counts, sums within rounding, maxima by time, sets and dicts keep the law."""
         check_merge_law(_spec())
-
-        assert perf_counter() - start < 60
 
     def test_no_merge_needed(self) -> None:
         """In order of event time there is nothing to keep."""
@@ -210,15 +205,14 @@ class TestSays:
 
         assert texts[0] == texts[1]
         text, hint = texts[0].split("\n\nHint: ")
-        title, first, second, at_once, one, in_parts, another = text.splitlines()
+        title, first, second, apart, together = text.splitlines()
         assert title.startswith("the same events give two different Visit")
-        assert first.startswith("  1  2026-01-01 00:00:00.000000  View(user=''")
         # Hypothesis may stop a microsecond from the smallest example.
-        assert second.startswith("  2  2026-01-01 00:00:00.00000")
-        assert "one batch, 1 2:" == at_once
-        assert "2 batches, 2, then 1:" == in_parts
-        assert one != another
-        assert one.startswith("  Visit(pages=0")
+        assert first.startswith("  micro-batch 1  ''  2026-01-01 00:00:00.00000")
+        assert second.startswith("  micro-batch 2  ''  2026-01-01 00:00:00.000000  View(user=''")
+        states = apart.removeprefix("  in these 2: "), together.removeprefix("  in one: ")
+        assert states[0] != states[1]
+        assert all(state.startswith("Visit(pages=0") for state in states)
         assert 'order="event_time"' in hint
 
     def test_failing_function(self) -> None:

@@ -1,9 +1,9 @@
-"""A table of PostgreSQL: its names, types and SQL, and whether it is ours and fits the rows."""
+"""A table of PostgreSQL: its names, types and SQL, and whether rows fit it."""
 
 import re
 from collections.abc import Sequence
 from hashlib import sha256
-from typing import Any, Final, LiteralString, NoReturn
+from typing import Any, Final, LiteralString
 
 import attrs
 from psycopg import Connection
@@ -18,7 +18,6 @@ from sessionkit.errors import SpecError
 ATTEMPT: Final = "sessionkit_attempt"
 """The column of a staging table that says which attempt of which task has copied a row."""
 RANK: Final = "sessionkit_rank"
-LEDGER_MARK: Final = "sessionkit: the last micro-batch of each table of this schema"
 
 SCALARS: Final[dict[type[T.DataType], str]] = {
     T.StringType: "text",
@@ -67,7 +66,7 @@ CREATE_LEDGER: Final = """\
 CREATE TABLE IF NOT EXISTS {ledger} (
     table_name text PRIMARY KEY, query_id text NOT NULL, run_id text NOT NULL,
     batch_id bigint NOT NULL, written_at timestamptz NOT NULL DEFAULT now());
-COMMENT ON TABLE {ledger} IS {ledger_mark}"""
+COMMENT ON TABLE {ledger} IS 'sessionkit: the last micro-batch of each table of this schema'"""
 CREATE_STAGING: Final = """\
 DROP TABLE IF EXISTS {staging};
 CREATE TABLE {staging} AS SELECT NULL::uuid AS {attempt}, {columns} FROM {table} WITH NO DATA;
@@ -86,7 +85,7 @@ VALUES ({name}, {query}, {writer}, -1) ON CONFLICT (table_name) DO UPDATE
 SET run_id = excluded.run_id WHERE owned.query_id = excluded.query_id
 AND (owned.run_id = excluded.run_id OR split_part(owned.run_id, '/', 1) <> {run})
 RETURNING batch_id"""
-"""Takes the table for a route of a run."""
+"""Lets a route of a run own the table."""
 HOLD: Final = """\
 SELECT batch_id FROM {ledger}
 WHERE table_name = {name} AND query_id = {query} AND run_id = {writer} FOR UPDATE"""
@@ -99,25 +98,17 @@ RELEASE: Final = "DELETE FROM {ledger} WHERE table_name = {name}"
 """What a user runs to give the table to another query."""
 
 PLACE: Final = """\
-SELECT place.name, has_schema_privilege(oid, 'USAGE') AND has_schema_privilege(oid, 'CREATE'),
-       current_user::text
-FROM (SELECT coalesce(%s, (SELECT nspname FROM pg_class JOIN pg_namespace AS own
-                           ON relnamespace = own.oid WHERE pg_class.oid = to_regclass(%s)),
-                      current_schema())::text AS name)
-AS place LEFT JOIN pg_namespace ON nspname = place.name"""
+SELECT coalesce((SELECT nspname FROM pg_class JOIN pg_namespace AS own
+                 ON relnamespace = own.oid WHERE pg_class.oid = to_regclass(%s)),
+                current_schema())::text"""
+"""The schema of a table without one in its name: where it is, or would be made."""
 RELATION: Final = """\
-SELECT %(name)s AS name, obj_description(oid, 'pg_class') AS comment,
-       pg_has_role(relowner, 'USAGE') AS is_ours, current_user::text AS role,
-       ARRAY(SELECT act FROM unnest('{INSERT,SELECT,UPDATE,DELETE}'::text[]) AS act
-             WHERE has_table_privilege(pg_class.oid, act)) AS may,
+SELECT %(name)s AS name,
        (SELECT coalesce(json_object_agg(attname, CASE
                    WHEN typtype = 'd' THEN format_type(typbasetype, typtypmod)
                    ELSE format_type(atttypid, atttypmod) END), '{}')
         FROM pg_attribute JOIN pg_type ON pg_type.oid = atttypid
         WHERE attrelid = pg_class.oid AND attnum > 0 AND NOT attisdropped) AS types,
-       ARRAY(SELECT attname::text FROM pg_attribute
-             WHERE attrelid = pg_class.oid AND attnum > 0 AND NOT attisdropped
-             AND attnotnull AND NOT atthasdef AND attidentity = '') AS needed,
        ARRAY(SELECT to_json(ARRAY(SELECT attname::text FROM pg_attribute
                                   WHERE attrelid = indrelid
                                   AND attnum = ANY((indkey::int2[])[0:indnkeyatts - 1])))
@@ -128,7 +119,7 @@ FROM pg_class WHERE oid = to_regclass(%(name)s)"""
 """`types` has what is below a domain; `unique_by` has what ON CONFLICT takes, where columns of
 INCLUDE follow the `indnkeyatts` of a key."""
 SERVER: Final = "SELECT pg_postmaster_start_time(), current_database()"
-"""What tells a server from others, whatever the name of its host."""
+"""What identifies a server, whatever the name of its host."""
 
 
 def postgres_type(kind: T.DataType, name: str) -> str:
@@ -156,7 +147,7 @@ class Target:
     Attributes:
         upsert: How rows enter it.
         query_id: The id of the query; None for a new one.
-        route: What tells the rows from those that the query writes elsewhere.
+        route: The kind of its rows, of those that the query writes to several tables.
     """
 
     schema: str
@@ -184,18 +175,13 @@ class Target:
         named = sha256(f"{self.query_id}/{self.name}".encode()).hexdigest()
         return Identifier(self.schema, f"{STAGING}{named[:32]}")
 
-    @property
-    def staging_mark(self) -> str:
-        return f"sessionkit: rows of the query {self.query_id} on their way to {self.name}"
-
     def sql(self, text: LiteralString, **more: object) -> Composed:
         """Fill in names and values: psycopg would take a `%` in a name for a place to fill in."""
         return SQL(text).format(
             table=self.identifier,
             ledger=self.ledger,
             staging=self.staging,
-            ledger_mark=LEDGER_MARK,
-            staging_mark=self.staging_mark,
+            staging_mark=f"sessionkit: rows of the query {self.query_id} for {self.name}",
             attempt=Identifier(ATTEMPT),
             columns=listed(self.upsert.columns),
             key=listed(self.upsert.key),
@@ -226,30 +212,13 @@ class Relation:
     What the server knows of a table, or of another relation of its name.
 
     Attributes:
-        role: The role whose privileges are checked: not always the one that logged in.
-        needed: The columns of which each row must have a value, as they have no default.
+        types: The types of its columns, by their names.
         unique_by: The columns of each unique index by which a row can replace another.
     """
 
     name: str
-    comment: str | None
-    is_ours: bool
-    role: str
-    may: list[str]
     types: dict[str, str]
-    needed: list[str]
     unique_by: list[list[str]]
-
-    def refuse(self, hint: str) -> NoReturn:
-        found = f"the table {self.name} isn't one that sessionkit has made, and it needs the name"
-        raise SpecError(found, hint)
-
-    def check_may(self, *wanted: str) -> None:
-        missing = [one for one in wanted if one not in self.may]
-        if missing:
-            found = f"the role {self.role} may not {missing[0]} in the table {self.name}"
-            grant = f"GRANT {', '.join(wanted)} ON {self.name} TO {in_sql(self.role)}"
-            raise SpecError(found, grant)
 
 
 def in_sql(*names: str) -> str:
@@ -262,21 +231,14 @@ def relation(connection: Connection[Any], name: Identifier) -> Relation | None:
 
 
 def place(connection: Connection[Any], sink: Postgres) -> tuple[str, str]:
-    """Return the schema and the name of a table, which can be made if there is none."""
+    """Return the schema and the name of a table."""
     *named, name = sink.names
-    asked = (*named, None) if named else (None, in_sql(name))
-    ((schema, may, role),) = connection.execute(PLACE, asked)
+    if named:
+        return named[0], name
+    ((schema,),) = connection.execute(PLACE, (in_sql(name),))
     if schema is None:
         found = f"no schema of the search path exists, so there is none for the table {name}"
         raise SpecError(found, f'name one: table="schema.{name}"')
-    shown = in_sql(schema)
-    if may is None:
-        found = f"there is no schema {shown} for the table {name}"
-        raise SpecError(found, f"make it: CREATE SCHEMA {shown}")
-    if not may:
-        found = f"the role {role} may not make tables in the schema {shown}, as the sink has to"
-        grant = f"GRANT USAGE, CREATE ON SCHEMA {shown} TO {in_sql(role)}"
-        raise SpecError(found, grant)
     return schema, name
 
 
@@ -284,34 +246,16 @@ def check(
     connection: Connection[Any], table: Target, schema: T.StructType
 ) -> tuple[Relation | None, Relation | None, int | None]:
     """
-    Check that a table and those that sessionkit keeps for it are ours, and that rows fit.
+    Check that no other query owns a table, and that rows fit.
 
     Returns the ledger and the table, each None if it has to be made, and the table's last
     micro-batch, None for none.
     """
-    ledger, there = _own_ledger(connection, table), relation(connection, table.identifier)
+    ledger, there = (relation(connection, one) for one in (table.ledger, table.identifier))
     last = None if ledger is None else _last_batch(connection, table, there)
     if there is not None:
         _check_fits(there, table, schema)
     return ledger, there, last
-
-
-def _own_ledger(connection: Connection[Any], table: Target) -> Relation | None:
-    """Return the ledger, if there is one; it and the staging table have to be ours."""
-    ledger = relation(connection, table.ledger)
-    if ledger is not None:
-        if ledger.comment != LEDGER_MARK:
-            ledger.refuse("give it another name, or take a table in another schema")
-        ledger.check_may("SELECT", "INSERT", "UPDATE")
-    staging = None if table.query_id is None else relation(connection, table.staging)
-    if staging is not None:
-        if staging.comment != table.staging_mark:
-            staging.refuse("drop it if nobody needs it, or give it another name")
-        if not staging.is_ours:
-            found = f"the table {staging.name} belongs to another role than {staging.role}, which "
-            hint = f"let its owner run: DROP TABLE {staging.name}"
-            raise SpecError(f"{found}has to make it anew", hint)
-    return ledger
 
 
 def _last_batch(connection: Connection[Any], table: Target, there: Relation | None) -> int | None:
@@ -326,26 +270,21 @@ def _last_batch(connection: Connection[Any], table: Target, there: Relation | No
         new = table.query_id is None
         here = "this one has a new checkpoint" if new else f"this one is {table.query_id}"
         hint = (
-            "write to another table, or go on from the checkpoint of that query; if it is gone for "
-            f"good, give its table away: {release}"
+            "write to another table, or continue from the checkpoint of that query; if there is "
+            f"none any more, give its table away: {release}"
         )
         raise SpecError(f"{found}, and {here}", hint)
     if last < 0:
         return None
     if there is None:
         found = f"the table {table.label} is gone, which had the micro-batches to {last}"
-        raise SpecError(found, f"restore it, or go on with an empty one: {release}")
+        raise SpecError(found, f"restore it, or continue with an empty one: {release}")
     return int(last)
 
 
 def _check_fits(found: Relation, table: Target, schema: T.StructType) -> None:
-    columns, key = table.upsert.columns, table.upsert.key
+    key = table.upsert.key
     table.upsert.check_columns_of(found.types)
-    for name in [name for name in found.needed if name not in columns]:
-        lacks = f"the rows have no column `{name}`, of which the table {table.label} needs a value"
-        optional = f"ALTER TABLE {found.name} ALTER COLUMN {in_sql(name)} DROP NOT NULL"
-        hint = f"add it to the frame, or let the table do without: {optional}"
-        raise SpecError(f"{lacks}; they have {', '.join(columns)}", hint)
     for field in schema.fields:
         made, there = postgres_type(field.dataType, field.name), found.types[field.name]
         if not (_takes_parts(field.name, made, there) and _holds_all(made, there)):
@@ -355,7 +294,6 @@ def _check_fits(found: Relation, table: Target, schema: T.StructType) -> None:
         lacks += "; one that is partial, deferrable, unfinished or has an expression doesn't count"
         named = listed(key).as_string(None)
         raise SpecError(lacks, f"add one: ALTER TABLE {found.name} ADD PRIMARY KEY ({named})")
-    found.check_may("INSERT", "SELECT", *(("UPDATE", "DELETE") if key else ()))
 
 
 def _takes_parts(name: str, made: str, kind: str) -> bool:
@@ -368,7 +306,7 @@ def _takes_parts(name: str, made: str, kind: str) -> bool:
 
 
 def _holds_all(made: str, kind: str) -> bool:
-    """Return whether a column holds each value of another type as it is, or refuses it aloud."""
+    """Return whether a column holds each value of another type as it is, or refuses it."""
     if made.endswith("[]") and kind.endswith("[]"):
         made, kind = made.removesuffix("[]"), kind.removesuffix("[]")
     name, modifier = MODIFIER.sub("", kind), MODIFIER.search(kind)

@@ -1,13 +1,12 @@
 """
 Payloads of Avro as columns, by fastavro, and why one can't be read.
 
-Not by Spark's own `from_avro`: that comes in a package of its own, which isn't complete for each
-release of Spark, and of a payload that it can't read it makes nulls, without a reason.
+Not by Spark's own `from_avro`: its package isn't published for each release of Spark, and it turns
+a payload that it can't read into nulls, without a reason.
 
-What a payload asks for is found out before fastavro decodes it. fastavro calls itself for each
-level, so a deep payload ends the process by a segmentation fault; it makes an item of no bytes as
-often as a payload says; and its time for a decimal grows with the square of the bytes. The checker
-builds nothing, and doesn't call itself.
+A payload is checked before fastavro decodes it. fastavro is recursive, so a deep payload ends the
+process by a segmentation fault; it makes as many items of no bytes as a payload says; and its time
+for a decimal grows with the square of the bytes. The check builds nothing, and isn't recursive.
 """
 
 import io
@@ -16,7 +15,7 @@ import reprlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import date, datetime, time
 from decimal import Decimal
-from typing import Any, Final, Literal, NoReturn, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 import fastavro
@@ -38,7 +37,7 @@ TAKEN: Final[dict[pa.DataType, set[type]]] = {
     pa.date32(): {date},
     pa.duration("us"): {int},
 }
-"""What fastavro may return for a value of a type."""
+"""The classes of which fastavro may return a value for a type."""
 SIZES: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 MOST_DIGITS: Final = 10
 MOST_DECIMAL_BYTES: Final = 10_000
@@ -49,11 +48,7 @@ NOT_OF_SCHEMA: Final = "its payload isn't Avro of this schema"
 
 
 class LimitError(ValueError):
-    """A payload asks for more than it may; the message is the whole reason."""
-
-
-def _refuse(reason: str) -> NoReturn:
-    raise LimitError(reason)
+    """A payload is beyond a limit, or isn't of the schema; the message is the whole reason."""
 
 
 @attrs.define(eq=False)
@@ -68,7 +63,7 @@ class Node:
 
 
 def checker(payload: Avro, schema: Any) -> Callable[[bytes, int], None]:
-    """Return what raises a LimitError for a payload that asks for too much, from a place on."""
+    """Return what raises a LimitError for a payload, read from a place on."""
     nodes: list[Node] = []
     root = _node(schema, {}, nodes)
     harmless = _harmless_bytes(payload, nodes)
@@ -81,7 +76,7 @@ def checker(payload: Avro, schema: Any) -> Callable[[bytes, int], None]:
 
 
 def _harmless_bytes(payload: Avro, nodes: list[Node]) -> int:
-    """Return how many bytes can't meet a limit, whatever they are."""
+    """Return the most bytes that are within all limits, whatever they are."""
     if any(node.kind == "array" and _takes_none(node.parts[0]) for node in nodes):
         return -1
     # An item takes a byte, and a record of a union may be one of them.
@@ -103,16 +98,16 @@ def _takes_none(node: Node) -> bool:
 
 
 def _node(schema: Any, named: dict[str, Node], nodes: list[Node]) -> Node:
-    """Return the node of a parsed schema, in which a name stands for what it has named before."""
+    """Return the node of a parsed schema, in which a name refers to an earlier type."""
     while isinstance(schema, Mapping) and not isinstance(schema["type"], str):
         schema = schema["type"]
     if isinstance(schema, str):
         schema = {"type": schema}
     if isinstance(schema, Mapping) and schema["type"] in named:
-        named_before = named[schema["type"]]
+        earlier = named[schema["type"]]
         # It has no parts until all of them are known.
-        named_before.is_recursive |= not named_before.parts
-        return named_before
+        earlier.is_recursive |= not earlier.parts
+        return earlier
     node, parts = (Node("union"), schema) if isinstance(schema, list) else _typed(schema)
     nodes.append(node)
     if isinstance(schema, Mapping) and "name" in schema:
@@ -143,7 +138,7 @@ def _typed(schema: Mapping[str, Any]) -> tuple[Node, list[Any]]:
 
 @attrs.define
 class _Walk:
-    """A way over the bytes of a payload, from value to value."""
+    """A walk over the bytes of a payload, from value to value."""
 
     data: bytes
     limits: Avro
@@ -151,12 +146,14 @@ class _Walk:
     items: int = 0
 
     def over(self, root: Node) -> None:
-        """Pass all values; those still to pass are on a stack, with their depth and how often."""
+        """Pass all values: a stack has those to come, each with its depth and how often."""
         todo: list[tuple[Node, int, int]] = [(root, 1, 1)]
         while todo:
             node, depth, times = todo.pop()
             if depth > self.limits.max_depth:
-                _refuse(f"its payload is deeper than the {self.limits.max_depth} of `max_depth`")
+                raise LimitError(
+                    f"its payload is deeper than the {self.limits.max_depth} of `max_depth`"
+                )
             if times > 1:
                 todo.append((node, depth, times - 1))
             match node.kind:
@@ -183,24 +180,26 @@ class _Walk:
             bits |= (digit & 0x7F) << 7 * place
             if digit < 0x80:  # noqa: PLR2004 (the highest bit says that more follow)
                 return (bits >> 1) ^ -(bits & 1)
-        _refuse(f"{NOT_OF_SCHEMA}: a number has more than ten bytes")
+        raise LimitError(f"{NOT_OF_SCHEMA}: a number has more than ten bytes")
 
     def skip(self, size: int) -> None:
         self.at += size
         if size < 0 or self.at > len(self.data):
-            _refuse(f"{NOT_OF_SCHEMA}: it ends within a value")
+            raise LimitError(f"{NOT_OF_SCHEMA}: it ends within a value")
 
     def text(self, node: Node) -> None:
         size = self.number()
         self.skip(size)
         if node.is_decimal and size > MOST_DECIMAL_BYTES:
-            _refuse(f"its payload has a decimal of {size} bytes, more than {MOST_DECIMAL_BYTES}")
+            raise LimitError(
+                f"its payload has a decimal of {size} bytes, more than {MOST_DECIMAL_BYTES}"
+            )
 
     def chosen(self, union: Node) -> Node:
         """Return which of its types the value of a union has."""
         place = self.number()
         if not 0 <= place < len(union.parts):
-            _refuse(f"{NOT_OF_SCHEMA}: a union has no type {place}")
+            raise LimitError(f"{NOT_OF_SCHEMA}: a union has no type {place}")
         self.count(union.parts[place].kind == "record")
         return union.parts[place]
 
@@ -219,7 +218,9 @@ class _Walk:
     def count(self, items: int) -> None:
         self.items += items
         if self.items > self.limits.max_items:
-            _refuse(f"its payload has more items than the {self.limits.max_items} of `max_items`")
+            raise LimitError(
+                f"its payload has more items than the {self.limits.max_items} of `max_items`"
+            )
 
 
 def with_avro(raw: DataFrame, payload: Avro, fields: Collection[pa.Field]) -> DataFrame:
@@ -307,16 +308,12 @@ def _fitting(field: pa.Field, place: int, value: Any, reasons: list[str | None])
         (shaped,) = _all_shaped(field.type, [value])
         pa.array([shaped], field.type)
     except UNFIT:
-        reasons[place] = reasons[place] or (
-            f"`{field.name}` isn't a {shown(field.type)}: {_text(value)[:SHOWN]}"
-        )
+        # The whole text of a value with parts may exceed the memory or the depth.
+        text = reprlib.repr(value) if isinstance(value, dict | list) else str(value)
+        why = f"`{field.name}` isn't a {shown(field.type)}: {text[:SHOWN]}"
+        reasons[place] = reasons[place] or why
         return None
     return shaped
-
-
-def _text(value: Any) -> str:
-    # All of a value with parts may be more than there's memory or depth for.
-    return reprlib.repr(value) if isinstance(value, dict | list) else str(value)
 
 
 def _all_shaped(kind: pa.DataType, values: list[Any]) -> list[Any]:

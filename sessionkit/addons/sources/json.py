@@ -21,10 +21,10 @@ TOO_MANY_SECONDS: Final = r"^-?(9\d{12}|\d{14,})$"
 TIME_OF_DAY: Final = r"^T?\d{1,2}:"
 """Spark takes it for a time of the day on which the query runs."""
 LONG_FRACTION: Final = r"\.\d{10}"
-"""A number has it if a double can't tell it from one with fewer digits after the point."""
+"""A number with it may be the same double as one with fewer digits after the point."""
 ODD_KEY: Final = r"^(\[|\{|true$|false$)"
 NO_TEXT: Final = {"[": "array<string>", "{": NAMED, "t": "boolean", "f": "boolean"}
-"""What begins so may be no text, but a value of this type, of which Spark makes one."""
+"""A value that begins so may have this type, and Spark makes a text of it."""
 WIDEST: Final = 37
 """One less than Spark has, so that it compares a decimal and a rounded one digit by digit."""
 MORE_DIGITS: Final = 9
@@ -44,7 +44,7 @@ BEYOND: Final = {
     r"[0-9]{1001}": "a number of more than 1000 digits",
     r'"[^"]{50001}': "a name of more than 50000 letters",
 }
-"""What Spark's parser refuses, though it's JSON, besides more than so many levels."""
+"""What Spark's parser refuses, though it's JSON, in addition to more than so many levels."""
 
 
 def with_json(
@@ -53,8 +53,8 @@ def with_json(
     """
     Return rows with the fields of their payload, and the reason why it can't be read.
 
-    Spark's parser reads some payloads as another value without an error. To find that out takes
-    several more parses, so a quick look decides first which payloads need them: few do.
+    Spark's parser reads some payloads as another value without an error. Finding them takes several
+    more parses, so a quick check decides first which payloads need them: few do.
     """
     options = {"maxStringLen": str(payload.max_bytes), **payload.options, "mode": "PERMISSIVE"}
     schema = ", ".join(filter(None, [ddl(fields), f"{CORRUPT} string"]))
@@ -63,8 +63,8 @@ def with_json(
     def read(text: Column) -> Column:
         return F.from_json(text, schema, with_corrupt)
 
-    # Spark reads the first value of a text, and ignores what follows it. So what follows is looked
-    # for, by a value that no payload can have foreseen.
+    # Spark reads the first value of a text and ignores what follows it. So the text is also parsed
+    # as an array, before a value that no payload can guess.
     followed = F.concat(F.lit("["), _text(), F.lit(f',{{"{END}":"{NONCE}"}}]'))
     parsed = raw.withColumn(PARSED, read(_text())).withColumn(
         RAW, F.from_json(followed, OBJECTS, options)
@@ -112,7 +112,7 @@ def _not_text() -> Column:
     """Return why a payload isn't text; null where it is."""
     return (
         F.when(F.col(PAYLOAD).isNull(), "its payload is null")
-        # Spark puts a question mark in place of what isn't UTF-8.
+        # Spark replaces what isn't UTF-8 by a question mark.
         .when(F.encode(_text(), "UTF-8") != F.col(PAYLOAD), "its payload isn't UTF-8")
     )
 
@@ -128,21 +128,19 @@ def _not_one_object() -> Column:
 
 def _half_surrogates(fields: Collection[pa.Field], read: Callable[[Column], Column]) -> Column:
     """
-    Return the first field that is another one without halves of surrogate pairs; else null.
+    Return the reason for the first field with half a surrogate pair; null where there is none.
 
-    Spark puts a question mark in place of each half, which no UTF-8 has.
+    UTF-8 has no such half, and Spark replaces it by a question mark.
     """
     # From here on, a backslash before a `u` doesn't itself follow one.
     plain = F.regexp_replace(_text(), r"\\\\", r"\\u005c")
     without = read(F.regexp_replace(plain, PAIR_OR_HALF, "$1"))
     faults = [
         F.when(
-            ~F.col(PARSED)[field.name]
-            .cast("string")
-            .eqNullSafe(without[field.name].cast("string")),
-            f"`{field.name}` has half a surrogate pair, which no text has",
+            ~F.col(PARSED)[name].cast("string").eqNullSafe(without[name].cast("string")),
+            f"`{name}` has half a surrogate pair, which no text has",
         )
-        for field in fields
+        for name in (field.name for field in fields)
     ]
     return F.when(_text().rlike(SURROGATE), F.coalesce(*faults, F.lit(None).cast("string")))
 
@@ -154,7 +152,7 @@ class Faults:
     options: Mapping[str, str]
 
     def may_be_in(self, field: pa.Field, *, is_key: bool) -> Column:
-        """Return at little cost whether a field that Spark can parse may have a fault."""
+        """Return whether a field that Spark can parse may have a fault: the quick check."""
         kind, text = field.type, _object()[field.name]
         if pa.types.is_string(kind):
             return _is(text.rlike(ODD_KEY)) if is_key else F.lit(False)  # noqa: FBT003
@@ -176,8 +174,8 @@ class Faults:
             self._is_rounded(field.name, kind),
             self._is_no_text(field.name, text) if is_key and pa.types.is_string(kind) else None,
         ]
-        said = F.lit(f"`{field.name}` isn't a {shown(kind)}: ")
-        text_shown = F.concat(said, F.left(text, F.lit(SHOWN)))
+        start = F.lit(f"`{field.name}` isn't a {shown(kind)}: ")
+        text_shown = F.concat(start, F.left(text, F.lit(SHOWN)))
         twice = F.size(F.filter(F.map_keys(_object()), lambda name: name == field.name)) > 1
         return (
             F.when(twice, f"`{field.name}` comes twice")
@@ -226,7 +224,7 @@ class Faults:
         return _either(self._is_another(kind, value), self._repeats(kind, value))
 
     def _is_another(self, kind: pa.DataType, value: Column) -> Column | None:
-        """Return whether Spark makes another time or number of a text."""
+        """Return whether Spark reads another time or number from a text."""
         if pa.types.is_timestamp(kind) and "timestampFormat" not in self.options:
             return value.rlike(TOO_MANY_SECONDS) | value.rlike(TIME_OF_DAY)
         if pa.types.is_decimal(kind) and "locale" not in self.options:

@@ -115,8 +115,7 @@ class Avro:
             serializers with a schema registry write them. The id is skipped.
         max_bytes: The most bytes of a payload. A longer one never leaves the JVM.
         max_depth: The most levels of records, arrays and maps in one another, where the schema
-            contains itself. At most 1,000: fastavro ends the process where there are a few times as
-            many.
+            contains itself. At most 1,000: at a few times as many, fastavro crashes the process.
         max_items: The most items of a payload: those of arrays and maps, and records of a union.
 
     Raises:
@@ -133,7 +132,7 @@ class Avro:
     def _check_depth(self, _: object, value: int) -> None:
         if value > MOST_LEVELS:
             found = f"`max_depth` must be at most {MOST_LEVELS}, found {value}"
-            raise SpecError(found, "fastavro ends the process at a few times as many")
+            raise SpecError(found, "fastavro crashes the process at a few times as many")
 
     @schema.validator
     def _check_schema(self, _: object, value: str) -> None:

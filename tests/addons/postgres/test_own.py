@@ -1,4 +1,4 @@
-"""The sink Postgres touches only what is its own, and says what it needs before a query starts."""
+"""Tables of the sink Postgres: which it takes, what it keeps of its own, and what it refuses."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,8 +12,6 @@ from pyspark.sql import types as T
 
 from examples import embedded_postgres as server
 from sessionkit.addons.postgres import Postgres
-from sessionkit.addons.postgres.tables import Target
-from sessionkit.addons.tables import Upsert
 from sessionkit.errors import SinkError, SpecError
 from sessionkit.spark import Routes
 from sessionkit.spark.sinks import Batch, Ledger
@@ -95,39 +93,6 @@ def test_an_index_that_was_not_finished_does_not_count(postgres: server.Postgres
         checked(Postgres(postgres.dsn, "unfinished", "id"))
 
 
-@pytest.mark.parametrize(
-    "kind", ["TABLE {} AS SELECT 1 AS mine", "VIEW {} AS SELECT 1 AS mine"], ids=["table", "view"]
-)
-def test_a_table_with_the_name_of_the_ledger_is_refused(
-    postgres: server.Postgres, kind: str
-) -> None:
-    """Before a query starts; it stays as it is, and the message says what to do."""
-    schema = f"own_{kind[:4].lower()}"
-    postgres.run(f"CREATE SCHEMA {schema}")
-    postgres.run(f"CREATE {kind}".format(f"{schema}.sessionkit_batches"))
-    with pytest.raises(SpecError, match="isn't one that sessionkit has made") as refused:
-        checked(Postgres(postgres.dsn, f"{schema}.visits"))
-
-    assert "Hint: give it another name" in str(refused.value)
-    assert [(1,)] == postgres.rows(MINE.format(f"{schema}.sessionkit_batches"))
-
-
-def test_a_table_is_dropped_only_by_its_mark(
-    postgres: server.Postgres, spark: SparkSession
-) -> None:
-    """One of the name of a staging table, and without its comment, is refused and stays."""
-    name = Target("public", "marked", Upsert("marked", ()), "query").staging.as_string(None)
-    postgres.run(f"CREATE TABLE {name} AS SELECT 1 AS mine")
-    sink = Postgres(postgres.dsn, "marked")
-    with pytest.raises(SpecError, match="isn't one that sessionkit has made"):
-        checked(sink, "query")
-    with pytest.raises(SpecError, match="isn't one that sessionkit has made"):
-        writer_of(sink, ID).is_written(batch_of(spark, 1))
-
-    assert [(1,)] == postgres.rows(MINE.format(name))
-    assert [(None,)] == postgres.rows("SELECT to_regclass('marked')::text")
-
-
 def test_what_an_earlier_run_has_copied_is_cleaned_up(
     postgres: server.Postgres, spark: SparkSession
 ) -> None:
@@ -159,42 +124,8 @@ def test_the_ledger_is_where_the_table_is(postgres: server.Postgres, spark: Spar
     assert (True, False) == (ledger.has_from(0), ledger.has_from(1))
 
 
-@pytest.mark.parametrize(
-    ("statements", "hint"),
-    [
-        ([], 'GRANT USAGE, CREATE ON SCHEMA "rights" TO "weak"'),
-        (
-            ["GRANT USAGE, CREATE ON SCHEMA rights TO weak", "CREATE TABLE rights.t (id bigint)"],
-            'GRANT INSERT, SELECT ON "rights"."t" TO "weak"',
-        ),
-    ],
-    ids=["schema", "table"],
-)
-def test_a_role_that_may_not_is_told_what_to_grant(
-    postgres: server.Postgres, statements: list[str], hint: str
-) -> None:
-    """Before a query starts; the hint is a statement that helps."""
-    postgres.run(
-        "DROP SCHEMA IF EXISTS rights CASCADE; DROP ROLE IF EXISTS weak; CREATE SCHEMA rights;"
-        " CREATE ROLE weak"
-    )
-    for statement in statements:
-        postgres.run(statement)
-    sink = Postgres(make_conninfo(postgres.dsn, options="-c role=weak"), "rights.t")
-    with pytest.raises(SpecError) as refused:
-        checked(sink)
-    said, _, statement = str(refused.value).partition("Hint: ")
-    assert hint == statement
-    assert "the role weak may not" in said
-
-    postgres.run(statement)
-    checked(sink)
-
-
-def test_a_schema_that_is_not_there_is_named(postgres: server.Postgres) -> None:
-    """As is that none of the search path is there."""
-    with pytest.raises(SpecError, match='make it: CREATE SCHEMA "No%where"'):
-        checked(Postgres(postgres.dsn, "No%where.t"))
+def test_a_search_path_of_no_schema_is_named(postgres: server.Postgres) -> None:
+    """There the table would have no place."""
     path = make_conninfo(postgres.dsn, options="-c search_path=nowhere")
     with pytest.raises(SpecError, match="no schema of the search path exists"):
         checked(Postgres(path, "t"))
@@ -251,20 +182,6 @@ def test_a_column_that_is_dropped_under_a_query_is_named(
     postgres.run("DROP TABLE thinner")
     with pytest.raises(SinkError, match="the table public.thinner is gone.*\n\nHint: restore it"):
         writer.write(batch_of(spark, 2, number=1))
-
-
-def test_a_column_that_the_table_needs_is_named(postgres: server.Postgres) -> None:
-    """One with a default may be left out, and one that may be null."""
-    postgres.run(
-        "CREATE TABLE wider (id bigint, note text, at timestamptz NOT NULL DEFAULT now(), "
-        "n bigint GENERATED ALWAYS AS IDENTITY, total integer NOT NULL)"
-    )
-    with pytest.raises(SpecError, match="the rows have no column `total`") as refused:
-        checked(Postgres(postgres.dsn, "wider"))
-    _, _, statement = str(refused.value).rpartition("do without: ")
-    postgres.run(statement)
-
-    assert "the table public.wider" == checked(Postgres(postgres.dsn, "wider")).place
 
 
 def test_a_table_that_is_gone_is_not_made_again(
