@@ -1,20 +1,17 @@
 """The Spark that a query runs on: its release, its libraries, and the settings for its speed."""
 
-import logging
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
 from typing import Final, Literal, NamedTuple
-from weakref import WeakSet
 
 import pyarrow as pa
 import pyspark
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from sessionkit.arguments import explains
@@ -30,11 +27,7 @@ import importlib.util, sys
 print(*[name for name in sys.argv[1:] if importlib.util.find_spec(name) is None])
 """
 PARTITIONS: Final = "spark.sql.shuffle.partitions"
-LOG: Final = logging.getLogger("sessionkit.settings")
-LOGGED: Final = WeakSet[SparkSession]()
-STORE: Final = "spark.sql.streaming.stateStore"
 CORES: Final = "cores"
-MOST_PARTITIONS_A_CORE: Final = 2
 
 
 def release_of(version: str) -> tuple[int, ...]:
@@ -83,48 +76,31 @@ def check_workers(master: str, program: str) -> None:
 
 
 class Setting(NamedTuple):
-    """A setting that matters; `since` is the first Spark that has it."""
+    """A setting that matters for speed; `since` is the first Spark that has it."""
 
     name: str
-    purpose: str
+    value: str
     until: Literal["start of Spark", "frame is made", "query starts"]
-    value: str = "true"
-    default: str = "false"
     since: tuple[int, ...] = (3, 5)
 
     def in_release(self, version: str) -> bool:
         return release_of(version) >= self.since
 
 
+STORE: Final = "spark.sql.streaming.stateStore"
 SETTINGS: Final = (
+    # Each partition costs time in every micro-batch.
+    Setting(PARTITIONS, CORES, "frame is made"),
+    # Below this limit, Spark measures an Arrow batch again after each row.
     Setting(
-        PARTITIONS, "each costs time in every micro-batch", "frame is made", CORES, default="200"
+        "spark.sql.execution.arrow.maxBytesPerBatch", str(2**31 - 1), "query starts", since=(4, 0)
     ),
-    Setting(
-        name="spark.sql.execution.arrow.maxBytesPerBatch",
-        value=str(2**31 - 1),
-        default="64m",
-        purpose="below it, Spark measures an Arrow batch again after each row",
-        until="query starts",
-        since=(4, 0),
-    ),
-    Setting(
-        name="spark.python.unix.domain.socket.enabled",
-        purpose="rows reach Python through Unix sockets, not through TCP",
-        until="start of Spark",
-        since=(4, 1),
-    ),
-    Setting(
-        name=f"{STORE}.rocksdb.changelogCheckpointing.enabled",
-        purpose="a micro-batch uploads its changes, not files of RocksDB",
-        until="query starts",
-    ),
-    Setting(
-        name="spark.python.worker.reuse",
-        default="true",
-        purpose="without it, each task starts a Python process",
-        until="start of Spark",
-    ),
+    # Rows reach Python through Unix sockets instead of TCP.
+    Setting("spark.python.unix.domain.socket.enabled", "true", "start of Spark", since=(4, 1)),
+    # A micro-batch uploads its changes instead of whole files of RocksDB.
+    Setting(f"{STORE}.rocksdb.changelogCheckpointing.enabled", "true", "query starts"),
+    # Without it, each task starts a Python process.
+    Setting("spark.python.worker.reuse", "true", "start of Spark"),
 )
 
 
@@ -151,42 +127,6 @@ def recommended_settings(cores: int, *, running: bool = False) -> dict[str, str]
         if setting.in_release(pyspark.__version__)
         and not (running and setting.until == "start of Spark")
     }
-
-
-def log_advice(spark: SparkSession, *, is_new: bool) -> None:
-    """Log what isn't as recommended, once for each session."""
-    if spark in LOGGED:
-        return
-    LOGGED.add(spark)
-    with suppress(PySparkException):  # a platform may hide its settings
-        for text in advice(spark, is_new=is_new):
-            LOG.info("%s", text)
-
-
-def advice(spark: SparkSession, *, is_new: bool) -> Iterator[str]:
-    """Say what isn't as recommended, and the line that sets it."""
-    for setting in SETTINGS:
-        value = spark.conf.get(setting.name, None) or setting.default
-        better = _better(setting, value, spark, is_new=is_new)
-        if better is not None and better != value.lower():
-            way = "SparkSession.builder.config" if "Spark" in setting.until else "spark.conf.set"
-            line = f'{way}("{setting.name}", "{better}") before the {setting.until}'
-            yield f"{setting.name} is {value}: {setting.purpose}; write {line}"
-
-
-def _better(setting: Setting, found: str, spark: SparkSession, *, is_new: bool) -> str | None:
-    """Return the value that a setting should have, None if any will do."""
-    store = spark.conf.get(f"{STORE}.providerClass") or ""
-    is_of_other_store = "rocksdb" in setting.name and "RocksDB" not in store
-    if is_of_other_store or not setting.in_release(spark.version):
-        return None
-    if setting.value != CORES:
-        return setting.value
-    # A checkpoint keeps its number, and on Connect nobody here knows the cores.
-    if not is_new or is_connect(spark) or not found.isdecimal():
-        return None
-    cores = spark.sparkContext.defaultParallelism
-    return str(cores) if int(found) > MOST_PARTITIONS_A_CORE * cores else None
 
 
 @contextmanager

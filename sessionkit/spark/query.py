@@ -15,7 +15,7 @@ from sessionkit.errors import SpecError, StateMismatchError
 from sessionkit.spark._columns import A_STREAM, check_frame
 from sessionkit.spark._logs import Logs, check_logs, query_id_of
 from sessionkit.spark._plan import PlanNode, plan_of
-from sessionkit.spark._settings import log_advice, tuned
+from sessionkit.spark._settings import tuned
 from sessionkit.spark.checkpoints.check_state import check_deep
 from sessionkit.spark.checkpoints.state_reader import (
     check_operators,
@@ -120,7 +120,6 @@ def start_query(
             query later. A place that has none of the query's micro-batches is refused where the
             query has finished this one already. Leave the argument as it is from then on.
         tune: Whether to set what a query reads at its start as recommended, for this query alone.
-            The logger `sessionkit.settings` says once, at the level INFO, which others differ.
 
     Returns:
         The running query.
@@ -162,7 +161,6 @@ def start_query(
     if location is not None:
         writer = writer.option("checkpointLocation", location)
     with tuned(frame.sparkSession) if tune else nullcontext():
-        log_advice(frame.sparkSession, is_new=start is None or start.planned < 0)
         return writer.start(queryName=name)
 
 

@@ -1,10 +1,8 @@
 """The Spark that a query runs on: its libraries, and the settings that matter."""
 
-import logging
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
 from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,10 +27,8 @@ from sessionkit.spark import (
 )
 from sessionkit.spark._settings import (
     CORES,
-    LOGGED,
     SETTINGS,
     Setting,
-    advice,
     check_libraries,
     check_workers,
     is_connect,
@@ -63,79 +59,10 @@ class Settings(dict[str, str]):
 
 
 class Session:
-    """What is asked of a session: its release, its settings, and its cores."""
+    """What is asked of a session: its release and its settings."""
 
-    def __init__(
-        self, version: str = "4.3.0", settings: Mapping[str, str] | None = None, cores: int = 2
-    ) -> None:
-        self.version, self.defaultParallelism = version, cores
-        self.conf = Settings({PROVIDER: ROCKSDB, **recommended(version), **(settings or {})})
-        self.sparkContext = self
-
-
-def recommended(version: str) -> dict[str, str]:
-    """Return what a session of a release has that is as recommended, with two cores."""
-    return {
-        setting.name: "2" if setting.value == CORES else setting.value
-        for setting in SETTINGS
-        if setting.in_release(version)
-    }
-
-
-def said(session: Any, *, is_new: bool = True) -> list[str]:
-    return [*advice(session, is_new=is_new)]
-
-
-@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
-def test_what_differs_is_named_with_the_line_that_sets_it(setting: Setting) -> None:
-    """One line for the one setting, with what it's for; none where all is as recommended."""
-    session: Any = Session()
-    assert [] == said(session)
-    better = session.conf[setting.name]
-    session.conf[setting.name] = "999" if better == "2" else "false"
-
-    (line,) = said(session)
-    found, at_start = session.conf[setting.name], setting.until == "start of Spark"
-    way = "SparkSession.builder.config" if at_start else "spark.conf.set"
-    assert f'{setting.name} is {found}: {setting.purpose}; write {way}("{setting.name}", ' in line
-    assert line.endswith(f'"{better}") before the {setting.until}')
-
-
-@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
-def test_a_setting_that_nobody_has_set_is_that_of_spark(setting: Setting) -> None:
-    """A default that is as recommended is fine."""
-    session: Any = Session()
-    session.conf.unset(setting.name)
-
-    assert [] == said(session) if setting.default == setting.value else 1 == len(said(session))
-
-
-@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
-def test_an_older_spark_is_not_asked_for_what_it_lacks(setting: Setting) -> None:
-    """Neither named nor recommended."""
-    older = ".".join(map(str, (setting.since[0], setting.since[1] - 1, 9)))
-    session: Any = Session(older)
-    session.conf[setting.name] = "999"
-
-    assert not [line for line in said(session) if setting.name in line]
-
-
-def test_shuffle_partitions_of_a_checkpoint_stay() -> None:
-    """Spark has kept their number, and so have the buckets; one or two for each core are fine."""
-    partitions = "spark.sql.shuffle.partitions"
-
-    assert [] == said(Session(settings={partitions: "200"}), is_new=False)
-    assert [] == said(Session(settings={partitions: "4"}))
-    assert [] == said(Session(settings={partitions: "auto"}))
-    assert 1 == len(said(Session(settings={partitions: "5"})))
-    assert [] == said(Session(settings={partitions: "5"}, cores=3))
-
-
-def test_changelogs_are_for_rocksdb() -> None:
-    """Another store has none."""
-    changelogs = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
-
-    assert [] == said(Session(settings={changelogs: "false", PROVIDER: "own.Store"}))
+    def __init__(self, **settings: str) -> None:
+        self.version, self.conf = "4.3.0", Settings(settings)
 
 
 def test_settings_for_the_builder() -> None:
@@ -168,10 +95,8 @@ def test_spark_takes_them_when_the_table_says(spark: SparkSession, setting: Sett
             spark.conf.set(setting.name, value)
 
 
-def test_a_query_is_tuned_alone(
-    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It runs under what is recommended, and its session has what it had; advice comes once."""
+def test_a_query_is_tuned_alone(spark: SparkSession, tmp_path: Path) -> None:
+    """It runs under what is recommended, and its session has what it had."""
     needs_own_process(spark)
     frame = Events(spark, tmp_path).write().stream()
     names = [setting.name for setting in KNOWN if setting.until == "query starts"]
@@ -181,19 +106,12 @@ def test_a_query_is_tuned_alone(
     def note(batch: Any, _: int) -> None:
         seen.append([batch.sparkSession.conf.get(name) for name in names])
 
-    caplog.set_level(logging.INFO, "sessionkit.settings")
-    LOGGED.discard(frame.sparkSession)
-    for _ in range(2):
-        sink = ForeachBatch(note)
-        arguments: Any = {"trigger": "availableNow", "checkpoint": Temporary(), "tune": True}
-        start_query(frame, sink=sink, **arguments).awaitTermination()
+    arguments: Any = {"trigger": "availableNow", "checkpoint": Temporary(), "tune": True}
+    start_query(frame, sink=ForeachBatch(note), **arguments).awaitTermination()
 
     recommended = recommended_settings(2)
-    assert [[recommended[name] for name in names]] * 2 == seen
+    assert [[recommended[name] for name in names]] == seen
     assert before == [spark.conf.get(name, None) for name in names]
-    told = [record.message for record in caplog.records if record.name == "sessionkit.settings"]
-    assert len({*told}) == len(told)
-    assert not [line for line in told if any(name in line for name in names)]
 
 
 def test_what_a_query_is_tuned_with_shows_in_its_checkpoint(
@@ -217,15 +135,22 @@ def test_what_a_query_is_tuned_with_shows_in_its_checkpoint(
 
 def test_a_session_has_its_settings_again_after_a_failure() -> None:
     """Those that it had, and none that it hadn't."""
-    session: Any = Session("4.3.0")
     most, changelogs = (one.name for one in SETTINGS if one.until == "query starts")
-    session.conf[most] = "1m"
-    session.conf.unset(changelogs)
+    session: Any = Session(**{most: "1m"})
     with pytest.raises(KeyError, match="2147483647 and true"), tuned(session):
         session.conf[f"{session.conf[most]} and {session.conf[changelogs]}"]
 
-    assert "1m" == session.conf[most]
-    assert changelogs not in session.conf
+    assert {most: "1m"} == session.conf
+
+
+def test_an_older_spark_is_not_asked_for_what_it_lacks() -> None:
+    """A setting has the release that brought it."""
+    first = {setting.name: setting.since for setting in SETTINGS}
+
+    assert {(3, 5), (4, 0), (4, 1)} == {*first.values()}
+    for setting in SETTINGS:
+        assert setting.in_release(".".join(map(str, (*setting.since, 0))))
+        assert not setting.in_release(f"{setting.since[0]}.{setting.since[1] - 1}.9")
 
 
 @pytest.mark.skipif(
