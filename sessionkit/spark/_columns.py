@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from sessionkit._instants import span_us
+from sessionkit.arguments import quoted
 from sessionkit.errors import SchemaError, with_hint
 from sessionkit.state._collections import inner_type
 from sessionkit.state._types import FieldType
@@ -35,13 +36,8 @@ def check_frame(frame: object, name: str, hint: str = ANY_FRAME) -> None:
     raise SchemaError(f"`{name}` must be a DataFrame of Spark, found {owner}{kind.__name__}", hint)
 
 
-def sql_name(name: str) -> str:
-    """Return a column name quoted, so that Spark reads none of its characters as syntax."""
-    return f"`{name.replace('`', '``')}`"
-
-
 def column(name: str) -> Column:
-    return F.col(sql_name(name))
+    return F.col(quoted(name))
 
 
 def to_wire(name: str, kind: FieldType) -> Column:

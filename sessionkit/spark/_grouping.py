@@ -20,7 +20,7 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit._arrays import key_columns, whole
-from sessionkit.spark._columns import sql_name
+from sessionkit.arguments import quoted
 from sessionkit.spark._settings import PARTITIONS
 from sessionkit.spec.base import AnySpec
 from sessionkit.spec.options import BUCKETS, buckets_for
@@ -83,8 +83,7 @@ def with_buckets(spec: A, count: int) -> A:
 def bucket_number(spec: AnySpec, bucket_count: int) -> Column:
     """Return the number of the bucket of each row; equal keys of any type of column share one."""
     forms = [
-        F.expr(key_form(field.type).made_by.format(sql_name(field.name)))
-        for field in spec.key_fields
+        F.expr(key_form(field.type).made_by.format(quoted(field.name))) for field in spec.key_fields
     ]
     return bucket_of_forms(spec, forms, bucket_count)
 

@@ -18,12 +18,7 @@ from sessionkit._engine.counts import COUNTED, DECLARED, Counts
 from sessionkit._engine.logic import BucketStats
 from sessionkit._instants import EPOCH, instant_of
 from sessionkit.arguments import explained, explains
-from sessionkit.errors import (
-    BalanceError,
-    SessionkitError,
-    SpecError,
-    UnsupportedError,
-)
+from sessionkit.errors import BalanceError, SessionkitError, SpecError, UnsupportedError
 
 __all__ = [
     "KnownBuckets",
@@ -60,12 +55,7 @@ OURS: Final = frozenset({"applyInPandasWithState", "transformWithStateInPandasEx
 
 @attrs.frozen
 class KnownBuckets:
-    """
-    The last known stats of the buckets of a query.
-
-    A bucket that isn't called in a micro-batch hasn't changed. So its last stats still hold,
-    as long as no micro-batch was missed.
-    """
+    """The last known stats of the buckets of a query; a bucket that isn't called doesn't change."""
 
     count: int | None = None
     known: Mapping[int, BucketStats] = attrs.field(factory=dict)
@@ -89,16 +79,13 @@ class KnownBuckets:
         return instant_of(min(begun_us)) if begun_us and self.is_whole else None
 
     def after(self, text: str | None, batch: int) -> "KnownBuckets":
-        """Return what is known after a micro-batch, from the stats that it reported, if any."""
+        """Return what is known after a micro-batch that reported these stats, if any."""
         if text is None or text == NOT_REPORTED:
-            return NOTHING_KNOWN
+            return KnownBuckets()
         count, stats = read_bucket_stats(text)
         if batch == 0:
             return KnownBuckets(count, stats, from_beginning=True)
         return KnownBuckets(count, {**self.known, **stats}, self.from_beginning)
-
-
-NOTHING_KNOWN: Final = KnownBuckets()
 
 
 def read_bucket_stats(text: str) -> tuple[int, dict[int, BucketStats]]:
@@ -182,16 +169,16 @@ def total(parts: Iterable[Any], name: str) -> int:
 
 
 def _observed(progress: Any) -> Sequence[Mapping[str, Any]]:
-    """Return the observed metrics of each spec by name; on Connect they are next to a schema."""
-    observed = progress_value(progress, "observedMetrics") or {}
-    return [_by_name(observed[name]) for name in sorted(observed) if name.startswith(OBSERVATION)]
-
-
-def _by_name(observed: Any) -> Mapping[str, Any]:
-    metrics: Mapping[str, Any] = observed.asDict() if hasattr(observed, "asDict") else observed
-    if "values" in metrics and "schema" in metrics:
-        return dict(zip((*COUNTED, BUCKETS), metrics["values"], strict=False))
-    return metrics
+    """Return the observed metrics of each spec, by their names."""
+    observed, found = progress_value(progress, "observedMetrics") or {}, []
+    for name in sorted(observed):
+        metrics = observed[name]
+        if name.startswith(OBSERVATION):
+            metrics = metrics.asDict() if hasattr(metrics, "asDict") else metrics
+            if "values" in metrics and "schema" in metrics:  # on Connect
+                metrics = dict(zip((*COUNTED, BUCKETS), metrics["values"], strict=False))
+            found.append(metrics)
+    return found
 
 
 def watermark_in(progress: Any) -> datetime | None:
@@ -223,7 +210,6 @@ def newest_event_in(entries: Sequence[Any]) -> datetime | None:
 
 def event_times_in(progress: Any) -> Mapping[str, str]:
     """Return the event times of a micro-batch, as text; none without a watermark."""
-    # Without a watermark it is empty, or missing on Spark 3.5.
     times: Mapping[str, str] = progress_value(progress, "eventTime") or {}
     return times
 
@@ -283,20 +269,15 @@ class Reconciliation:
         query_id = str(progress_value(progress, "id"))
         if self.query_id not in {None, query_id}:
             found = f"micro-batch {number} is one of the query {query_id}"
-            hint = (
-                "keep a Reconciliation for each query; one with a new checkpoint is another query"
-            )
+            hint = "keep a Reconciliation for each query; a new checkpoint makes another query"
             raise BalanceError(f"{found}, and those before of {self.query_id}", hint)
         if number < following:
             return self
         if number > following:
             found = f"micro-batch {following} isn't in the progress, which goes on with {number}"
-            hint = (
-                "Spark keeps the last ones of this run only "
-                "(spark.sql.streaming.numRecentProgressUpdates): call reconcile more often and pass"
-                f" what it returned, or begin with Reconciliation(first={number})"
-            )
-            raise BalanceError(found, hint)
+            hint = "call reconcile more often and pass what it returned (Spark keeps as many as "
+            hint += "spark.sql.streaming.numRecentProgressUpdates says), or begin with "
+            raise BalanceError(found, f"{hint}Reconciliation(first={number})")
         where, operators = f"micro-batch {number}", progress_value(progress, "stateOperators") or []
         own = [one for one in operators if progress_value(one, "operatorName") in OURS]
         partitions = _partitions_read_once(where, own, self.partitions)

@@ -1,7 +1,6 @@
 """Declare, guard and explain watermarks, with checks that Spark makes late or never."""
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from datetime import UTC, datetime, timedelta
@@ -16,17 +15,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from sessionkit._engine.wire.packing import WATERMARK_COLUMN
 from sessionkit._instants import EPOCH, Duration, duration_of, duration_text
-from sessionkit.arguments import explains
+from sessionkit.arguments import explains, quoted
 from sessionkit.errors import SchemaError, SpecError
-from sessionkit.spark._columns import (
-    check_event_time,
-    check_frame,
-    is_future,
-    sql_name,
-)
+from sessionkit.spark._columns import check_event_time, check_frame, is_future
 from sessionkit.spark.jobs.checks import WATERMARK_METADATA
 from sessionkit.spark.progress import (
-    DROPPED,
+    dropped_in,
     event_times_in,
     has_run,
     instant_in,
@@ -56,18 +50,13 @@ Policy: TypeAlias = Literal["min", "max"]
 """
 Which of several sources moves the watermark of a query: the slowest (`min`), or the fastest.
 
-It's Spark's setting `spark.sql.streaming.multipleWatermarkPolicy`; `check_watermarks` says what
-each of the two costs.
+It's Spark's setting `spark.sql.streaming.multipleWatermarkPolicy`; see `check_watermarks`.
 """
 
 WatermarkState: TypeAlias = Literal[
     "no_batch", "undeclared", "waiting", "moving", "idle", "stalled", "held_back", "ahead_of_clock"
 ]
-"""
-Why the watermark of a query moves, or doesn't, as of its last micro-batch.
-
-`WatermarkReport` says what each name means.
-"""
+"""Why the watermark of a query moves, or doesn't; `WatermarkReport` says what each name means."""
 
 ZeroDelay: TypeAlias = Literal["refused", "drops_ties"]
 """
@@ -86,13 +75,7 @@ SHOWN_AS: Final = {WATERMARK_COLUMN: "the event time of the spec"}
 
 @attrs.frozen
 class Watermark:
-    """
-    A watermark that a frame declares.
-
-    Attributes:
-        column: The event-time column; after a windowed aggregation the column of the window.
-        delay: How far the watermark trails the newest event time.
-    """
+    """A watermark that a frame declares: its event-time column, and how far it trails that."""
 
     column: str
     delay: timedelta
@@ -101,10 +84,9 @@ class Watermark:
 @explains
 def declared_watermarks(frame: DataFrame) -> tuple[Watermark, ...]:
     """
-    Return the watermarks that the columns of a frame carry.
+    Return the watermarks that the columns of a frame carry; a copy of a column carries its own.
 
-    A copy of an event-time column carries the watermark too, so there may be several. If the
-    column has been dropped, the frame no longer shows that there is one.
+    If the column has been dropped, the frame no longer shows that there is one.
     """
     check_frame(frame, "frame")
     return tuple(
@@ -135,34 +117,28 @@ def declare_watermark(
         frame: A stream or a batch.
         column: The event time: a timestamp, at the top level.
         delay: How late a row may arrive, in event time: `"10 minutes"`, `"10m"`, a `timedelta`.
-        zero_delay: Pass `"drops_ties"` to allow a delay of zero. The watermark is then the newest
-            event time of the previous batch, so every row with that same event time is dropped.
+        zero_delay: Pass `"drops_ties"` to allow a delay of zero; see `ZeroDelay`.
 
     Raises:
         SchemaError: The column is missing, is nested or isn't a timestamp, or a watermark is
-            already declared on this or another column, which Spark refuses after the start.
-        SpecError: The delay isn't a duration, isn't a whole number of milliseconds (Spark drops
-            the rest), or is zero without `zero_delay="drops_ties"`.
+            already declared.
+        SpecError: The delay isn't a duration in whole milliseconds, or is zero without
+            `zero_delay="drops_ties"`.
     """
     span = whole_milliseconds(delay, "delay", zero_allowed=True)
     if not span and zero_delay == "refused":
-        found = (
-            f"`delay` is zero, found {delay!r}: the watermark is then the newest event time, and "
-            "rows that share it are dropped if they arrive one micro-batch later"
-        )
+        found = f"`delay` is zero, found {delay!r}: rows that have the newest event time"
         hint = "pass '1 millisecond' to keep them, or confirm with zero_delay='drops_ties'"
-        raise SpecError(found, hint)
+        raise SpecError(f"{found} are dropped if they arrive one micro-batch later", hint)
     check_frame(frame, "frame")
     check_event_time(frame.schema, column)
     if not frame.isStreaming:
         return frame
     for there in declared_watermarks(frame):
-        found = (
-            f"a watermark is already declared, on `{there.column}` with a delay of "
-            f"{duration_text(there.delay)}; a stream of rows has one at most"
-        )
+        found = f"a watermark is already declared, on `{there.column}` with a delay of "
+        found += f"{duration_text(there.delay)}; a stream has one at most"
         raise SchemaError(found, "declare it once, where the frame is read")
-    return frame.withWatermark(sql_name(column), f"{span // MILLISECOND} milliseconds")
+    return frame.withWatermark(quoted(column), f"{span // MILLISECOND} milliseconds")
 
 
 @explains
@@ -171,7 +147,7 @@ def check_watermarks(*frames: DataFrame, policy: Policy = "min") -> None:
     Check the watermarks of streams that a union or a join combines in one query.
 
     The query has one watermark. The setting `spark.sql.streaming.multipleWatermarkPolicy`, which
-    the first start pins in the checkpoint, decides how those of its sources combine:
+    the checkpoint keeps from the first start, says how those of its sources combine:
 
     * `min`: the slowest source decides. No row is dropped because another source is ahead, but a
       silent source blocks everything: one that has sent no rows yet counts as 1970.
@@ -181,13 +157,11 @@ def check_watermarks(*frames: DataFrame, policy: Policy = "min") -> None:
     Or union the frames first, and declare one watermark on the result: no source then blocks.
 
     Args:
-        frames: The streams, before they are combined. Batches among them have no watermark and
-            are skipped.
+        frames: The streams, before they are combined. Batches are skipped.
         policy: The policy that the query is written for.
 
     Raises:
-        SchemaError: A stream has no watermark: that of the others would decide which of its rows
-            are late.
+        SchemaError: A stream has no watermark.
         SpecError: The session has another policy.
     """
     for frame in frames:
@@ -219,11 +193,11 @@ def guard_future(
     Keep event times from the future from moving the watermark.
 
     One event time from the year 2999 moves the watermark there for good, and every later row is
-    dropped. So call this before `declare_watermark`: if an event time is further ahead of the
-    clock than the skew, it moves to the new column `into`, and the event time becomes null. Such a
-    row doesn't move the watermark, and stateful operators never drop it as late. A window does, so
-    count them first: `guarded.observe("future", F.count("quarantined_time"))`. For a
-    deduplication, add `into` to the keys. `sessionize` does all this by itself.
+    dropped. So call this before `declare_watermark`: an event time further ahead of the clock than
+    the skew moves to the new column `into`, and becomes null itself. Such a row doesn't move the
+    watermark, and stateful operators never drop it as late. A window does, so count them first:
+    `guarded.observe("future", F.count("quarantined_time"))`. For a deduplication, add `into` to the
+    keys. `sessionize` does all this by itself.
 
     Args:
         frame: A stream or a batch.
@@ -246,14 +220,10 @@ def guard_future(
     if frame.isStreaming and declared_watermarks(frame):
         found = "a watermark is already declared, so an event time from the future would move it"
         raise SchemaError(found, "call guard_future first, then declare_watermark")
-    time = F.col(sql_name(column))
+    time = F.col(quoted(column))
     ahead = is_future(time, skew)
-    return frame.withColumns(
-        {column: F.when(ahead, None).otherwise(time), into: F.when(ahead, time)}
-    )
-
-
-# ------------------------------------------------------------------------------- what a query tells
+    guarded = {column: F.when(ahead, None).otherwise(time), into: F.when(ahead, time)}
+    return frame.withColumns(guarded)
 
 
 @attrs.frozen
@@ -283,7 +253,6 @@ class WatermarkReport:
     text: str
 
     def __str__(self) -> str:
-        """Return the text."""
         return self.text
 
 
@@ -303,17 +272,18 @@ class _Record:
     def current(self) -> Sequence[Progress]:
         """The batches since the watermark last moved."""
         now = watermark_in(self.last)
-        run = list(takewhile(lambda batch: watermark_in(batch) == now, reversed(self.batches)))
-        return run[::-1]
+        return [*takewhile(lambda one: watermark_in(one) == now, reversed(self.batches))][::-1]
 
     @property
     def silent(self) -> tuple[str, ...]:
         """The sources without a row since the watermark last moved."""
-        rows = Counter[str]()
-        for batch in self.current:
-            for source in batch["sources"]:
-                rows[source["description"]] += source["numInputRows"]
-        return tuple(name for name, count in rows.items() if not count)
+        rows = [
+            (source["description"], source["numInputRows"])
+            for batch in self.current
+            for source in batch["sources"]
+        ]
+        sending = {name for name, count in rows if count}
+        return tuple(dict.fromkeys(name for name, _ in rows if name not in sending))
 
     @property
     def is_slowest_of_several(self) -> bool:
@@ -326,10 +296,9 @@ def watermark_of(query: StreamingQuery) -> datetime | None:
     Return the watermark that was in force in the last micro-batch, in UTC.
 
     The events of that batch move it for the next one. It is None before the first batch, without
-    a watermark, and while Spark shows 1970 because no event time has moved it yet. A watermark
-    after the year 9999 is returned as the last instant of that year. For a spec with
-    `close_idle_after`, it's that of the bucket that is furthest ahead of Spark's watermark, of
-    those that were called.
+    a watermark, and while no event time has moved it. One after the year 9999 is returned as the
+    last instant of that year. For a spec with `close_idle_after`, it's that of the bucket that is
+    furthest ahead of Spark's watermark, of those that were called.
     """
     progress = query.lastProgress
     return None if progress is None else watermark_in(progress)
@@ -350,13 +319,12 @@ def watermark_lag(
     * `"clock"`: processing time minus the watermark. It grows while no newer rows arrive, so it is
       the one to monitor. It is negative if the watermark is ahead of the clock.
 
+    It's None without a watermark, or if no event time is remembered.
+
     Args:
         query: A query, running or stopped.
         behind: What to compare the watermark with.
         now: The processing time, timezone-aware; by default this machine's clock.
-
-    Returns:
-        The lag; None without a watermark, or if no event time is remembered.
     """
     watermark = watermark_of(query)
     if watermark is None:
@@ -373,10 +341,9 @@ def explain_watermark(query: StreamingQuery) -> WatermarkReport:
     Explain where the watermark of a query stands, since when, and what holds it back.
 
     This reads the last hundred batches or idle reports, the plan of the last batch, and the policy
-    of the active session; a restarted query keeps that of its checkpoint. Spark reports the event
-    times of one watermark operator, and no watermark for each source: one is named as holding it
-    back if others have sent rows since it last moved and this one hasn't. One that sends only old
-    rows isn't found.
+    of the active session; a restarted query keeps that of its checkpoint. Spark reports no
+    watermark for each source. So a source is named as holding it back if others have sent rows
+    since it last moved and this one hasn't; one that sends only old rows isn't found.
 
     Args:
         query: A query, running or stopped.
@@ -398,19 +365,28 @@ def _report(record: _Record) -> WatermarkReport:
     if not record.batches:
         return WatermarkReport("no_batch", None, None, (), 0, "No micro-batch has run yet.")
     if "watermark" not in event_times_in(record.last):
-        found = "The query has no watermark: state is never dropped, and no row is late."
-        hint = "Hint: declare one with declare_watermark, before the stateful operator."
-        return WatermarkReport("undeclared", None, None, (), 0, f"{found}\n{hint}")
-    state = _state(record)
-    silent = record.silent if state == "held_back" else ()
-    since = instant_in(record.current[0]["timestamp"])
-    dropped = sum(total(batch["stateOperators"], DROPPED) for batch in record.batches)
-    lines = [_headline(record), _reason(record, state)]
+        text = (
+            "The query has no watermark: state is never dropped, and no row is late.\n"
+            "Hint: declare one with declare_watermark, before the stateful operator."
+        )
+        return WatermarkReport("undeclared", None, None, (), 0, text)
+    state, watermark, first = _state(record), watermark_in(record.last), record.current[0]
+    found = "No event time has moved the watermark"
+    if watermark is not None:
+        found = f"The watermark is {watermark.isoformat()}"
+    is_known = first is not record.batches[0] or first["batchId"] == 0
+    since = f"since batch {first['batchId']} ({first['timestamp']})"
+    declared = "; ".join(f"{column} - {delay}" for column, delay in record.operators)
+    made_of = f" It is computed from: {declared}." if declared else ""
+    lines = [f"{found}, {since}{'' if is_known else ' or before'}.{made_of}"]
+    lines.append(_reason(record, state))
+    dropped = sum(map(dropped_in, record.batches))
     if dropped:
-        first, last = record.batches[0]["batchId"], record.last["batchId"]
-        lines.append(f"Late rows dropped in batches {first} to {last}: {dropped}.")
-    text = "\n".join(lines)
-    return WatermarkReport(state, watermark_in(record.last), since, silent, dropped, text)
+        batches = f"{record.batches[0]['batchId']} to {record.last['batchId']}"
+        lines.append(f"Late rows dropped in batches {batches}: {dropped}.")
+    silent = record.silent if state == "held_back" else ()
+    begun = instant_in(first["timestamp"])
+    return WatermarkReport(state, watermark, begun, silent, dropped, "\n".join(lines))
 
 
 def _state(record: _Record) -> WatermarkState:
@@ -423,18 +399,6 @@ def _state(record: _Record) -> WatermarkState:
     if watermark is None:
         return "waiting"
     return "moving" if record.last["numInputRows"] else "idle"
-
-
-def _headline(record: _Record) -> str:
-    watermark, first = watermark_in(record.last), record.current[0]
-    is_whole = first is not record.batches[0] or first["batchId"] == 0
-    found = "No event time has moved the watermark"
-    if watermark is not None:
-        found = f"The watermark is {watermark.isoformat()}"
-    since = f"since batch {first['batchId']} ({first['timestamp']})"
-    declared = "; ".join(f"{column} - {delay}" for column, delay in record.operators)
-    made_of = f" It is computed from: {declared}." if declared else ""
-    return f"{found}, {since}{'' if is_whole else ' or before'}.{made_of}"
 
 
 def _reason(record: _Record, state: WatermarkState) -> str:
@@ -466,9 +430,10 @@ def _reason(record: _Record, state: WatermarkState) -> str:
             seen = newest_event_in([newest])
             by = "" if seen is None else f" Batch {newest['batchId']} contained {seen.isoformat()}."
             ahead = (watermark_in(record.last) or EPOCH) - instant_in(record.last["timestamp"])
-            days, seconds = f"{ahead.days:,} days", duration_text(timedelta(seconds=ahead.seconds))
+            seconds = duration_text(timedelta(seconds=ahead.seconds))
             return (
-                f"It is {days if ahead.days else seconds} ahead of the clock, because of an event "
-                f"time from the future.{by} It never goes back, and every older row is dropped.\n"
+                f"It is {f'{ahead.days:,} days' if ahead.days else seconds} ahead of the clock, "
+                f"because of an event time from the future.{by} It never goes back, and every "
+                "older row is dropped.\n"
                 "Hint: put guard_future before declare_watermark, and start with a new checkpoint."
             )

@@ -1,18 +1,7 @@
-"""
-Windowed aggregation with Spark's own operators, and its rules checked before Spark runs.
-
-    counts = (
-        sliding("10 minutes", every="5 minutes", on="ts").by("word").watermark("10 minutes")
-        .agg(n="count(*)").output_mode("append")
-    )
-    frame = counts.apply(words)
-
-A definition is a frozen value: each method returns a new one. It works on streams and on batches,
-and reads in the order in which rows flow: window, keys, watermark, aggregates, output mode.
-"""
+"""Windowed aggregation with Spark's own operators, and its rules checked before Spark runs."""
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final, Literal, TypeAlias
 
@@ -21,13 +10,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from sessionkit._instants import Duration, duration_of, duration_text, span_us
-from sessionkit.arguments import explains
+from sessionkit.arguments import explains, quoted
 from sessionkit.errors import SpecError, with_hint
-from sessionkit.spark._columns import (
-    check_key_and_time,
-    column,
-    sql_name,
-)
+from sessionkit.spark._columns import check_key_and_time, column
 from sessionkit.spark._plan import plan_of
 from sessionkit.spark.sinks import OutputMode
 from sessionkit.spark.watermarks import declare_watermark, declared_watermarks
@@ -42,8 +27,7 @@ __all__ = [
     "tumbling",
 ]
 
-Expression: TypeAlias = str | Column
-"""SQL text, which needs no Spark session, or a Column, which does."""
+Expression: TypeAlias = str | Column  # a Column needs a Spark session
 NOTHING: Final = timedelta(0)
 WINDOW_COLUMNS: Final = ("window_start", "window_end", "window_time")
 RESERVED: Final = {"window", *WINDOW_COLUMNS}
@@ -56,15 +40,7 @@ class UnboundedStateWarning(UserWarning):
 # No equality on what may hold a Column: comparing two Columns makes a third one.
 @attrs.frozen(eq=False)
 class WindowShape:
-    """
-    How rows fall into windows.
-
-    Attributes:
-        length: The length of a window; for a session, the gap that ends it.
-        every: The time from the start of one window to the start of the next; not for sessions.
-        start_time: The offset of the windows from the epoch; not for sessions.
-        dynamic_gap: The gap that each row brings for its session, instead of `length`.
-    """
+    """How rows fall into windows; `length` is the gap of a session that has no dynamic one."""
 
     kind: Literal["tumbling", "sliding", "session"]
     on: str
@@ -74,34 +50,28 @@ class WindowShape:
     dynamic_gap: Expression | None = None
 
     def window(self) -> Column:
-        """Return the window of a row, as Spark computes it."""
-        time = column(self.on)
-        if self.dynamic_gap is not None:
-            return F.session_window(time, _expression(self.dynamic_gap))
-        if self.kind == "session":
-            return F.session_window(time, _micros(self.length))
-        return F.window(time, _micros(self.length), _micros(self.every), _micros(self.start_time))
+        time, spans = column(self.on), (self.length, self.every, self.start_time)
+        # The one spelling that all of Spark's parsers read alike.
+        length, every, start_time = (f"{span_us(span)} microseconds" for span in spans)
+        if self.kind != "session":
+            return F.window(time, length, every, start_time)
+        gap = length if self.dynamic_gap is None else _expression(self.dynamic_gap)
+        return F.session_window(time, gap)
 
     def rejection(self) -> Column:
-        """Return why a row falls into no window, using the same test as Spark's filter."""
+        """Return why a row falls into no window, by the same test as Spark's filter."""
         time = column(self.on)
         reason = F.when(time.isNull(), F.lit(f"`{self.on}` is null"))
         if self.dynamic_gap is None:
             return reason
         end = time + _expression(self.dynamic_gap).cast("interval")
         unreadable = F.lit("the gap is null, or an interval that Spark can't parse")
-        return reason.when(end.isNull(), unreadable).when(
-            end <= time, F.lit("the gap is zero or negative")
-        )
+        not_positive = F.lit("the gap is zero or negative")
+        return reason.when(end.isNull(), unreadable).when(end <= time, not_positive)
 
 
 def _expression(value: Expression) -> Column:
     return F.expr(value) if isinstance(value, str) else value
-
-
-def _micros(span: timedelta) -> str:
-    """Return a duration in the one spelling that all of Spark's parsers read alike."""
-    return f"{span_us(span)} microseconds"
 
 
 @explains
@@ -109,7 +79,7 @@ def tumbling(length: Duration, *, on: str, start_time: Duration = timedelta(0)) 
     """
     Return windows of one length that don't overlap: each row falls into exactly one.
 
-    They are aligned to 1970-01-01 00:00 UTC, event time, whatever the session's time zone is.
+    They are aligned to 1970-01-01 00:00 UTC, whatever the session's time zone is.
 
     Example:
         from sessionkit.spark.windows import tumbling
@@ -140,7 +110,7 @@ def sliding(
     Return windows of one length that overlap: a row falls into every window that covers it.
 
     Each row counts `length / every` times, and the state is that many times larger than with
-    `tumbling`, to which they are aligned alike.
+    `tumbling`. Both are aligned in the same way.
 
     Example:
         from sessionkit.spark.windows import sliding
@@ -162,11 +132,9 @@ def sliding(
     """
     span, step = duration_of(length, "length"), duration_of(every, "every")
     if step > span:
-        found = (
-            f"`every` must be at most the length, found {duration_text(step)} for windows of "
-            f"{duration_text(span)}: rows between two windows would fall into neither"
-        )
-        raise SpecError(found, "make the windows longer, or start them more often")
+        found = f"`every` must be at most the length, found {duration_text(step)} for windows of"
+        hint = "make the windows longer, or start them more often"
+        raise SpecError(f"{found} {duration_text(span)}: some rows would fall into none", hint)
     return Windows(WindowShape("sliding", on, span, step, _shift(start_time, step, "every")))
 
 
@@ -177,9 +145,9 @@ def session(
     """
     Return windows that last as long as the rows of a key keep coming within the gap.
 
-    Each row lasts from its event time until one gap later; rows of a key that overlap or touch
-    form one session, which ends with the last of them. A stream needs a key (`by`), and can't run
-    in update mode. For sessions with logic of your own, see `sessionkit.SessionSpec`.
+    A session ends one gap after its last row; a row at exactly that time extends it. A stream needs
+    a key (`by`), and can't run in update mode. For sessions with logic of your own, see
+    `sessionkit.SessionSpec`.
 
     Example:
         from sessionkit.spark.windows import session
@@ -193,14 +161,14 @@ def session(
         on: The event-time column, a timestamp.
         dynamic_gap: Instead of `gap`, a gap for each row: SQL text or a Column that gives an
             interval, or text such as `'5 minutes'`; Spark reads `'5m'` as null. Rows whose gap is
-            null, zero or negative belong to no session: `rejected` returns them.
+            null, zero or negative belong to no session; see `rejected`.
 
     Raises:
         SpecError: The gap isn't a duration, or neither or both of the two are given.
     """
     if (gap is None) == (dynamic_gap is None):
-        found = "`session` takes either a gap or a dynamic_gap"
-        raise SpecError(found, 'write session("30 minutes", on=...) for a fixed gap')
+        hint = 'write session("30 minutes", on=...) for a fixed gap'
+        raise SpecError("`session` takes either a gap or a dynamic_gap", hint)
     if gap is None:
         hint = "write dynamic_gap=\"CASE WHEN mobile THEN '5 minutes' ELSE '30 minutes' END\""
         _check_expression(dynamic_gap, "`dynamic_gap`", hint)
@@ -211,16 +179,7 @@ def session(
 # No equality on what may hold a Column: comparing two Columns makes a third one.
 @attrs.frozen(eq=False)
 class Windows:
-    """
-    How rows fall into windows, and how late they may arrive. `agg` turns it into an aggregation.
-
-    Created by `tumbling`, `sliding` and `session`.
-
-    Attributes:
-        shape: The kind of window, its column and its durations.
-        keys: The other grouping columns.
-        delay: The watermark delay; None if none is declared here.
-    """
+    """Windows, from `tumbling`, `sliding` or `session`. `agg` turns them into an aggregation."""
 
     shape: WindowShape
     keys: tuple[str, ...] = ()
@@ -228,11 +187,10 @@ class Windows:
 
     def by(self, *columns: str) -> "Windows":
         """
-        Return these windows, computed separately for each combination of these columns' values.
+        Return these windows for each combination of these columns' values.
 
         Args:
-            columns: Names of columns of the frame. Add a computed key to the frame first, with
-                `withColumn`.
+            columns: Names of columns of the frame; add a computed key first, with `withColumn`.
 
         Raises:
             SpecError: A name isn't text, appears twice, or is one of the window's own.
@@ -244,8 +202,7 @@ class Windows:
         """
         Return these windows with a watermark on their event-time column.
 
-        The watermark is the latest event time seen minus the delay; Spark advances it between
-        micro-batches. A frame that already has one needs none here; a batch has no watermark.
+        A frame that already has one needs none here; a batch has no watermark.
 
         Args:
             delay: How far a row may trail the latest event time, in whole milliseconds.
@@ -254,7 +211,11 @@ class Windows:
             SpecError: The delay isn't a duration, is zero or finer than a millisecond, or is
                 already declared.
         """
-        span = _positive_delay(delay)
+        span = whole_milliseconds(delay, "delay", zero_allowed=True)
+        if not span:
+            found = "a watermark delay of zero: the latest event time is the watermark itself"
+            hint = 'say how late rows may arrive; for a source in order, "1 millisecond"'
+            raise SpecError(f"{found}, so any later row of that time is lost", hint)
         if self.delay is not None:
             found = f"a second watermark of {delay!r}; there is one of {duration_text(self.delay)}"
             raise SpecError(found, "declare it once")
@@ -265,8 +226,8 @@ class Windows:
         Return the aggregation over each window and key.
 
         Args:
-            aggregates: One aggregate for each output column: SQL text, such as `"count(*)"`, or a
-                Column, such as `F.count("*")`, which classic PySpark makes only in a session.
+            aggregates: One for each output column: SQL text, such as `"count(*)"`, or a Column,
+                such as `F.count("*")`, which classic PySpark makes only in a session.
 
         Raises:
             SpecError: No aggregate is given, one is neither text nor a Column, or a name is taken.
@@ -276,17 +237,7 @@ class Windows:
 
 @attrs.frozen(eq=False)
 class WindowedAggregation:
-    """
-    A windowed aggregation for streams and batches. Created by `Windows.agg`.
-
-    Attributes:
-        windows: How rows fall into windows.
-        aggregates: The names and expressions of the aggregates.
-        chosen_mode: The argument of `output_mode`; None if it was not called.
-        sorted_by: The output columns by which the result is sorted.
-        descending: Whether the largest values come first.
-        keeps_window_time: Whether the output has a `window_time` column.
-    """
+    """A windowed aggregation for streams and batches, from `Windows.agg`."""
 
     windows: Windows
     aggregates: tuple[tuple[str, Expression], ...]
@@ -296,23 +247,27 @@ class WindowedAggregation:
     keeps_window_time: bool = False
 
     def __attrs_post_init__(self) -> None:
-        _check_aggregates(self.aggregates)
-        _check_names(self.windows.keys, [name for name, _ in self.aggregates])
+        if not self.aggregates:
+            raise SpecError("`agg` has no aggregate", 'write one, such as .agg(n="count(*)")')
+        for name, value in self.aggregates:
+            hint = f'write {name}="count(*)", or {name}=F.count("*") where a session is active'
+            _check_expression(value, f"`agg`: `{name}`", hint)
+        _check_names((*self.windows.keys, *(name for name, _ in self.aggregates)))
 
     @property
     def mode(self) -> OutputMode:
-        """The output mode of the query: the one chosen, or Spark's default, `append`."""
+        """The output mode of the query, by default `append`."""
         return self.chosen_mode or "append"
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The names of the output columns, in order."""
+        """The output columns: keys, window and aggregates."""
         window = WINDOW_COLUMNS if self.keeps_window_time else WINDOW_COLUMNS[:2]
         return (*self.windows.keys, *window, *(name for name, _ in self.aggregates))
 
     def output_mode(self, mode: OutputMode) -> "WindowedAggregation":
         """
-        Return the definition for a stream in this output mode; batches have no output mode.
+        Return the definition for a stream in this output mode; batches have none.
 
         A frame doesn't carry its mode: start the query with `.outputMode(definition.mode)`.
 
@@ -324,11 +279,9 @@ class WindowedAggregation:
 
     def order_by(self, *columns: str, descending: bool = False) -> "WindowedAggregation":
         """
-        Return the definition with its result sorted. A stream can be sorted in complete mode only.
+        Return the definition with its result sorted by output columns, the smallest values first.
 
-        Args:
-            columns: Names of output columns.
-            descending: Whether the largest values come first.
+        A stream can be sorted in complete mode only.
         """
         return attrs.evolve(self, sorted_by=columns, descending=descending)
 
@@ -336,8 +289,7 @@ class WindowedAggregation:
         """
         Return the definition with the output column `window_time`, for windows over windows.
 
-        It is the last microsecond of a window. Unlike `window_end`, it carries the watermark, and
-        it falls into the larger window that contains this one.
+        It is the last microsecond of a window, and carries the watermark.
         """
         return attrs.evolve(self, keeps_window_time=True)
 
@@ -346,10 +298,8 @@ class WindowedAggregation:
         Return the windows of a stream or a batch.
 
         The columns are the keys, `window_start` and `window_end` (event time; the end is
-        exclusive), `window_time` if `with_window_time` was called, and the aggregates.
-
-        A batch returns every window once; output mode and watermark have no effect. Both leave out
-        rows that fall into no window; `rejected` returns them.
+        exclusive), `window_time` if `with_window_time` was called, and the aggregates. A batch
+        returns every window once. Rows that fall into no window are left out; see `rejected`.
 
         Args:
             frame: The input, with the key columns and the event time, a timestamp.
@@ -369,22 +319,19 @@ class WindowedAggregation:
             frame = self._watermarked(frame)
         groups = frame.groupBy(windows.shape.window().alias("window"), *map(column, windows.keys))
         result = groups.agg(*(_expression(value).alias(name) for name, value in self.aggregates))
-        times = {
-            "window_start": F.col("window.start").alias("window_start"),
-            "window_end": F.col("window.end").alias("window_end"),
-            "window_time": F.window_time("window").alias("window_time"),
-        }
-        rows = result.select(*(times.get(name, column(name)) for name in self.columns))
+        times = (F.col("window.start"), F.col("window.end"), F.window_time("window"))
+        shown = {name: time.alias(name) for name, time in zip(WINDOW_COLUMNS, times, strict=True)}
+        rows = result.select(*(shown.get(name, column(name)) for name in self.columns))
         if not self.sorted_by:
             return rows
-        return rows.orderBy(*map(sql_name, self.sorted_by), ascending=not self.descending)
+        return rows.orderBy(*map(quoted, self.sorted_by), ascending=not self.descending)
 
     def rejected(self, frame: DataFrame) -> DataFrame:
         """
         Return the rows of a stream or a batch that fall into no window, with a column `reason`.
 
-        Spark drops these rows silently: rows without an event time, and rows whose dynamic gap is
-        null, unreadable, zero or negative. Late rows, which a query decides, are not included.
+        Spark drops these rows silently: those without an event time, and those whose dynamic gap is
+        null, unreadable, zero or negative. Late rows are not included.
 
         Args:
             frame: The frame that you pass to `apply`.
@@ -399,32 +346,25 @@ class WindowedAggregation:
     def _watermarked(self, frame: DataFrame) -> DataFrame:
         """Check a stream, and return it with its watermark."""
         on, delay = self.windows.shape.on, self.windows.delay
-        _check_first(frame, on, delay)
-        there = _watermark_on(frame, on)
+        there = next((one.delay for one in declared_watermarks(frame) if one.column == on), None)
+        root = plan_of(frame)
+        # Spark starts a query with a watermark after an aggregation, and closes no window.
+        is_second = root is not None and root.aggregates_stream
+        if root and is_second and (delay not in {None, there} or root.is_watermarked_late):
+            found = f"a watermark is declared after an aggregation, for the windows over `{on}`"
+            why = "its watermark stays at 1970 and no window ever closes"
+            hint = "declare it only before the first aggregation; use `window_time` after it"
+            raise SpecError(f"{found}: {why}", hint)
         if self.mode == "complete" or (there is None and delay is None):
-            hint = "use mode 'append' or 'update' with a watermark, or a source whose keys and time"
             why = f"no watermark is declared on `{on}`"
             if self.mode == "complete":
                 why = "mode 'complete' drops no window, with or without a watermark"
             found = f"{why}: the state grows by one row for each key and window, forever"
-            text = with_hint(found, f"{hint} are bounded")
-            warnings.warn(text, UnboundedStateWarning, stacklevel=3)
+            hint = "use mode 'append' or 'update' with a watermark, or bound the keys and times"
+            warnings.warn(with_hint(found, hint), UnboundedStateWarning, stacklevel=3)
         if delay is None or delay == there:
             return frame
         return declare_watermark(frame, on, delay)
-
-
-# ---------------------------------------------------------------------------------- what is checked
-
-
-def _positive_delay(value: Duration) -> timedelta:
-    span = whole_milliseconds(value, "delay", zero_allowed=True)
-    if not span:
-        found = "a watermark delay of zero: the latest event time is the watermark itself, so a"
-        reason = "window that ends there is closed (end <= watermark), and any later row is lost"
-        hint = 'say how late rows may arrive; for a source in order, "1 millisecond"'
-        raise SpecError(f"{found} {reason}", hint)
-    return span
 
 
 def _shift(value: Duration, period: timedelta, name: str) -> timedelta:
@@ -436,10 +376,10 @@ def _shift(value: Duration, period: timedelta, name: str) -> timedelta:
     return shift
 
 
-def _check_names(keys: Iterable[object], aggregates: Iterable[str] = ()) -> None:
+def _check_names(names: Sequence[object]) -> None:
     """Check that the columns of the result have distinct names."""
-    seen = set(RESERVED)
-    for name in (*keys, *aggregates):
+    seen = set[str]()
+    for name in names:
         if not isinstance(name, str):
             found = f"`by` takes column names, found {name!r} ({type(name).__name__})"
             hint = 'add a computed key first, .withColumn("day", ...), and write .by("day")'
@@ -453,32 +393,8 @@ def _check_names(keys: Iterable[object], aggregates: Iterable[str] = ()) -> None
         seen.add(name.lower())
 
 
-def _check_aggregates(aggregates: Sequence[tuple[str, object]]) -> None:
-    if not aggregates:
-        raise SpecError("`agg` has no aggregate", 'name at least one, such as .agg(n="count(*)")')
-    for name, value in aggregates:
-        hint = f'write {name}="count(*)", or {name}=F.count("*") where a session is active'
-        _check_expression(value, f"`agg`: `{name}`", hint)
-
-
 def _check_expression(value: object, name: str, hint: str) -> None:
     # Not isinstance: on Spark 3.5, Spark Connect has a Column class of its own.
     is_column = callable(getattr(value, "alias", None))
     if not is_column and not (isinstance(value, str) and value.strip()):
         raise SpecError(f"{name} must be SQL text or a Column, found {value!r}", hint)
-
-
-def _watermark_on(frame: DataFrame, on: str) -> timedelta | None:
-    return next((one.delay for one in declared_watermarks(frame) if one.column == on), None)
-
-
-def _check_first(frame: DataFrame, on: str, delay: timedelta | None) -> None:
-    """Refuse a watermark after an aggregation: Spark starts such a query, and closes no window."""
-    root = plan_of(frame)
-    if root is None or not root.aggregates_stream:
-        return
-    if delay not in {None, _watermark_on(frame, on)} or root.is_watermarked_late:
-        found = f"a watermark is declared after an aggregation, for the windows over `{on}`: Spark"
-        reason = "starts such a query, but its watermark stays at 1970 and no window ever closes"
-        hint = "declare it only before the first aggregation; `window_time` carries it further"
-        raise SpecError(f"{found} {reason}", hint)

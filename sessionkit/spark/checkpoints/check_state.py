@@ -16,8 +16,7 @@ from sessionkit._engine.rows.objects import decode_states
 from sessionkit._engine.rows.tables import has_state
 from sessionkit._engine.sessions.features.key_history import Remembering
 from sessionkit._engine.shell.payload import BATCH_AT, BATCH_BYTES, QUERY_AT, QUERY_BYTES, Origin
-from sessionkit.arguments import explains
-from sessionkit.spark._columns import sql_name
+from sessionkit.arguments import explains, quoted
 from sessionkit.spark._grouping import for_stream
 from sessionkit.spark._logs import (
     LastBatch,
@@ -144,7 +143,7 @@ def _misplaced(spec: AnySpec, path: str, last: LastBatch, spark: SparkSession) -
     What is due at a watermark is done in the first micro-batch that has it.
     """
     groups = stored_groups(path, spark)
-    key = [F.col(f"key.{sql_name(name)}") for name in groups.select("key.*").columns]
+    key = [F.col(f"key.{quoted(name)}") for name in groups.select("key.*").columns]
     own = F.pmod(F.hash(*key), F.lit(last.partitions))
     wrong = {"belongs to another partition": own != F.col("partition_id")}
     written = F.col("state.written_ms")

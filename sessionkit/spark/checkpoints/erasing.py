@@ -9,9 +9,8 @@ from pyspark.sql import functions as F
 
 from sessionkit._engine.shell.erasing import ERASED_COLUMN
 from sessionkit._engine.wire.packing import joined_packs
-from sessionkit.arguments import explains
+from sessionkit.arguments import explains, quoted
 from sessionkit.errors import SessionkitError
-from sessionkit.spark._columns import sql_name
 from sessionkit.spark._logs import active_session, if_there
 from sessionkit.spark.checkpoints.reading import finished_batch, key_row
 from sessionkit.spark.checkpoints.state_reader import check_stored_rules, is_readable
@@ -106,7 +105,7 @@ def _folder(checkpoint: str) -> str:
 
 
 def _schema(spec: AnySpec) -> str:
-    return ", ".join(f"{sql_name(field.name)} {field.type.sql}" for field in spec.key_fields)
+    return ", ".join(f"{quoted(field.name)} {field.type.sql}" for field in spec.key_fields)
 
 
 def _requests(spark: SparkSession, folder: str, spec: AnySpec) -> DataFrame | None:

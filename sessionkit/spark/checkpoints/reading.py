@@ -20,9 +20,8 @@ from sessionkit._engine.sessions.view import (
 )
 from sessionkit._engine.shell.payload import NOBODY, Origin
 from sessionkit._engine.shell.storage import logic_of, stored_memory
-from sessionkit.arguments import explains
+from sessionkit.arguments import explains, quoted
 from sessionkit.errors import SessionkitError, StateValueError
-from sessionkit.spark._columns import sql_name
 from sessionkit.spark._grouping import BUCKET, label_of_key
 from sessionkit.spark._logs import active_session, logs_of
 from sessionkit.spark.checkpoints.state_reader import (
@@ -321,7 +320,7 @@ def view_schema(spec: AnySpec) -> str:
 def _structs(spec: AnySpec, state: type[Record]) -> list[str]:
     """Return the columns `key` and `state`; a state without fields has none."""
     return [
-        f"{name} struct<{', '.join(f'{sql_name(one.name)}: {one.type.sql}' for one in fields)}>"
+        f"{name} struct<{', '.join(f'{quoted(one.name)}: {one.type.sql}' for one in fields)}>"
         for name, fields in (("key", spec.key_fields), ("state", codec_of(state).type.fields))
         if fields
     ]

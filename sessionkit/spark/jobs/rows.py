@@ -31,7 +31,8 @@ from sessionkit._engine.wire.packing import (
     Packer,
     joined_packs,
 )
-from sessionkit.spark._columns import OF_REJECTED, column, is_future, sql_name, to_wire
+from sessionkit.arguments import quoted
+from sessionkit.spark._columns import OF_REJECTED, column, is_future, to_wire
 from sessionkit.spark._grouping import BUCKET, bucket_number
 from sessionkit.spark.progress import (
     BUCKETS,
@@ -105,7 +106,7 @@ def frame_columns(worker: Worker) -> str:
     fields = output_fields(worker.logic.spec, with_rejected=worker.with_rejected)
     # Spark would shift a timestamp of pandas by the time zone of the session.
     kinds = {field.name: "bigint" if _is_instant(field) else field.type.sql for field in fields}
-    return ", ".join((COUNTS, *(f"{sql_name(name)} {kind}" for name, kind in kinds.items())))
+    return ", ".join((COUNTS, *(f"{quoted(name)} {kind}" for name, kind in kinds.items())))
 
 
 def unpacked_rows(rows: DataFrame, worker: Worker) -> DataFrame:
@@ -155,7 +156,7 @@ def counted_rows(rows: DataFrame, observation: Observation | None) -> DataFrame:
 
 def output_columns(worker: Worker) -> str:
     fields = output_fields(worker.logic.spec, with_rejected=worker.with_rejected)
-    return ", ".join(f"{sql_name(field.name)} {field.type.sql}" for field in fields)
+    return ", ".join(f"{quoted(field.name)} {field.type.sql}" for field in fields)
 
 
 def _bucket_stats(spec: AnySpec) -> list[Column]:

@@ -13,8 +13,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from sessionkit.arguments import quoted
 from sessionkit.errors import SinkError, SpecError
-from sessionkit.spark._columns import OF_REJECTED, sql_name
+from sessionkit.spark._columns import OF_REJECTED
 from sessionkit.spark._logs import query_id_of
 from sessionkit.spark.sinks import Batch, BatchWriter, Ledger, TableSink
 from sessionkit.spark.sinks.values import (
@@ -62,7 +63,7 @@ class Route:
             frame = frame.where(~F.col(KIND).isin(*self.others))
         elif self.name != ALL:
             frame = frame.where(F.col(KIND) == self.name)
-        return frame.select(*map(sql_name, self.schema.names))
+        return frame.select(*map(quoted, self.schema.names))
 
 
 def routes_of(schema: T.StructType, sink: Any) -> Sequence[Route]:

@@ -7,7 +7,6 @@ import pytest
 from sessionkit._engine.logic import BucketStats
 from sessionkit.spark.progress import (
     NOT_REPORTED,
-    NOTHING_KNOWN,
     KnownBuckets,
     read_bucket_stats,
 )
@@ -32,7 +31,7 @@ def numbers(one: BucketStats) -> tuple[int | None, ...]:
 def test_the_sum_is_that_of_all_buckets_though_few_are_called(seed: int) -> None:
     """From the first micro-batch on; and for who comes later, once each bucket was called."""
     random, truth = Random(seed), dict.fromkeys(range(COUNT), BucketStats())
-    whole, late, called_so_far = NOTHING_KNOWN, NOTHING_KNOWN, set[int]()
+    whole, late, called_so_far = KnownBuckets(), KnownBuckets(), set[int]()
     for batch in range(30):
         called = random.sample(range(COUNT), random.randrange(3))
         stats = {
@@ -55,14 +54,14 @@ def test_the_sum_is_that_of_all_buckets_though_few_are_called(seed: int) -> None
 @pytest.mark.parametrize("text", [None, NOT_REPORTED])
 def test_after_a_micro_batch_of_which_nothing_is_known_nothing_is_known(text: str | None) -> None:
     """Any bucket may have changed in it."""
-    known = NOTHING_KNOWN.after(text_of({3: BucketStats(open=2)}), 0)
+    known = KnownBuckets().after(text_of({3: BucketStats(open=2)}), 0)
 
     assert 2 == known.total("open")
-    assert NOTHING_KNOWN == known.after(text, 1)
+    assert KnownBuckets() == known.after(text, 1)
     assert known.after(text, 1).after(text_of({}), 2).total("open") is None
 
 
 def test_a_query_without_a_called_bucket_is_read() -> None:
     """There are as many buckets as it says, and none has reported anything."""
     assert (64, {}) == read_bucket_stats("64|")
-    assert KnownBuckets(64, {}, from_beginning=True) == NOTHING_KNOWN.after("64|", 0)
+    assert KnownBuckets(64, {}, from_beginning=True) == KnownBuckets().after("64|", 0)
