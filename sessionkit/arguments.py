@@ -41,17 +41,7 @@ def explained(examples: Mapping[str, str] = NONE) -> Callable[[type[T]], type[T]
     """
 
     def explain(cls: Any) -> Any:
-        make, signature = cls.__init__, inspect.signature(cls)
-
-        @functools.wraps(make)
-        def init(self: Any, *values: Any, **named: Any) -> None:
-            try:
-                signature.bind(*values, **named)
-            except TypeError:
-                raise _misfit(cls.__name__, signature, values, named, examples) from None
-            make(self, *values, **named)
-
-        cls.__init__ = init
+        cls.__init__ = _explaining(cls.__init__, cls.__name__, inspect.signature(cls), examples)
         return cls
 
     return explain
@@ -59,14 +49,22 @@ def explained(examples: Mapping[str, str] = NONE) -> Callable[[type[T]], type[T]
 
 def explains(function: Callable[P, T]) -> Callable[P, T]:
     """Let a function say which arguments are meant, and which are missing."""
-    signature = inspect.signature(function)
+    call: Callable[P, T]
+    call = _explaining(function, function.__name__, inspect.signature(function), NONE)
+    return call
+
+
+def _explaining(
+    function: Any, name: str, signature: inspect.Signature, examples: Mapping[str, str]
+) -> Any:
+    rest = slice(len(signature.parameters) < len(inspect.signature(function).parameters), None)
 
     @functools.wraps(function)
-    def call(*values: P.args, **named: P.kwargs) -> T:
+    def call(*values: Any, **named: Any) -> Any:
         try:
-            signature.bind(*values, **named)
+            signature.bind(*values[rest], **named)
         except TypeError:
-            raise _misfit(function.__name__, signature, values, named, NONE) from None
+            raise _misfit(name, signature, values[rest], named, examples) from None
         return function(*values, **named)
 
     return call

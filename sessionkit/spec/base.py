@@ -1,10 +1,10 @@
 """The base of both kinds of spec: the arguments, what follows from them, and their checks."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import cached_property
 from keyword import iskeyword
-from operator import attrgetter
 from types import NoneType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, TypeAlias
 
@@ -52,14 +52,13 @@ else:
 MILLISECOND: Final = timedelta(milliseconds=1)
 
 
-EXAMPLES: Final = {
+EXAMPLES: Final = {  # what to write for the arguments that are missing
     "keys": 'keys={"user_id": str}',
     "event_time": 'event_time="ts"',
     "watermark_delay": 'watermark_delay="10 minutes"',
     "timeout": 'timeout="30 minutes"',
     "logic": "logic=Functions(update=...) (or call SessionSpec.of(Visit, ...))",
 }
-"""What to write for the arguments that are missing."""
 
 
 def whole_milliseconds(value: Duration, name: str, *, zero_allowed: bool = False) -> timedelta:
@@ -184,8 +183,7 @@ class Spec(Generic[E, S, R]):
         """
         The table of events that every fold reads: `key.*`, `time`, `event.*`, `passthrough.*`.
 
-        The names of the user's columns carry a prefix, so that no two can collide. A spec without
-        an event time has 1970-01-01 for all of them.
+        A spec without an event time has 1970-01-01 for all of them.
         """
         event = [field.with_name(f"event.{field.name}") for field in codec_of(self.event).schema]
         passthrough = [
@@ -255,11 +253,11 @@ def check_shared(spec: AnySpec) -> None:
     _check_keys(spec)
     _check_inputs(spec)
     names = [*spec.inputs.passthrough, "kind", COUNTS_COLUMN, *spec.rejected_columns]
-    names += map(attrgetter("name"), spec.result_fields)
+    names += [field.name for field in spec.result_fields]
     # Spark's names ignore case unless it is told otherwise.
-    folded = [name.casefold() for name in names]
+    counts = Counter(map(str.casefold, names))
     for name in reversed(names):
-        if folded.count(name.casefold()) > 1:
+        if counts[name.casefold()] > 1:
             found = f"the result would have two columns named `{name}`"
             raise SpecError(found, f"rename the column, or the field of {spec.result.__name__}")
     steps = _upgrade_steps(spec.storage, spec.state) if spec.storage.upgrade else ()
@@ -306,17 +304,17 @@ def check_kind(
     if isinstance(spec, cls):
         return
     wanted = "a SessionSpec or a StatefulSpec" if cls is Spec else f"a {cls.__name__}"
-    made = "StatefulSpec(process=...," if cls.__name__ == "StatefulSpec" else "SessionSpec.of({},"
-    kind = type(spec)
-    shown, hint = kind.__name__, f'write {made} keys={{{{"user_id": str}}}}, ...)'
+    shown, name = type(spec).__name__, "Visit"
     if isinstance(spec, type):
-        shown, hint = f"the class {spec.__name__}", f"make a spec with it: {hint}"
+        shown, name = f"the class {spec.__name__}", spec.__name__
+    made = "StatefulSpec(process=..." if "Stateful" in wanted[:14] else f"SessionSpec.of({name}"
+    hint = f'{made}, keys={{"user_id": str}}, ...)'
+    hint = f"make a spec with it: write {hint}" if isinstance(spec, type) else f"write {hint}"
     if isinstance(spec, Spec):
         hint = f"call {other}, which takes a {shown}"
-    elif hasattr(kind, "isStreaming"):
+    elif hasattr(type(spec), "isStreaming"):
         hint = "pass the frame first, and the spec after it"
-    name = spec.__name__ if isinstance(spec, type) else "Visit"
-    raise SpecError(f"`{argument}` must be {wanted}, found {shown}", hint.format(name))
+    raise SpecError(f"`{argument}` must be {wanted}, found {shown}", hint)
 
 
 # -- the steps of an upgrade ---------------------------------------------------------------------

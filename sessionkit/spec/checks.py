@@ -17,7 +17,6 @@ from sessionkit.state._fields import is_record
 from sessionkit.state._scalars import IntType
 from sessionkit.timeouts import EventTimeGap, SessionRules
 
-AnyFunctions: TypeAlias = Functions[Any, Any, Any]
 AnyLogic: TypeAlias = Logic[Any, Any, Any]
 
 
@@ -61,7 +60,7 @@ def check_sequence(event: type[Any], name: str) -> None:
         raise SpecError(found, hint)
 
 
-def check_functions(logic: AnyFunctions, keys: Collection[str], order: Order) -> None:
+def check_functions(logic: Functions[Any, Any, Any], keys: Collection[str], order: Order) -> None:
     for place in logic.keyed:
         check_key_annotation(place, keys)
     if logic.merge is None and order != "event_time":
@@ -73,14 +72,10 @@ def check_functions(logic: AnyFunctions, keys: Collection[str], order: Order) ->
 def check_without_functions(
     logic: AnyLogic, results: Results, storage: Storage, *, is_held: bool
 ) -> None:
-    """
-    Check that there is no state of the user's to upgrade, nor an order that nothing needs.
-
-    `is_held` says that events wait for their turn, and that nothing else in the spec needs that.
-    """
+    """Check what is for functions alone; `is_held` says that events wait, and nothing needs it."""
     named = _named(logic)
     if storage.upgrade:
-        found = f"{named} has no state of yours, and `upgrade` says what becomes of one"
+        found = f"`upgrade` converts states of a state class, and {named} has no such class"
         raise SpecError(found, "leave `upgrade` out")
     if results.with_events and isinstance(logic, Events):
         found = f"{named} gives each event already, and `with_events` asks for them"
@@ -102,7 +97,7 @@ def check_session_rules(rules: SessionRules, logic: AnyLogic, order: Order) -> N
             check_condition(logic.event, f"`{name}`", predicate)
     if rules.state_gap is not None:
         if not isinstance(logic, Functions):
-            found = f"`state_gap` is a function of the state, and {_named(logic)} has none of yours"
+            found = f"`state_gap` takes a state, and {_named(logic)} has no state class"
             raise SpecError(found, "write functions instead, or leave `state_gap` out")
         check_function(rules.state_gap, "state_gap", state=logic.state)
     for rule in rules.in_use:

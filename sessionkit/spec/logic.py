@@ -54,11 +54,9 @@ PARAMETERS: Final[dict[str, tuple[str, ...]]] = {
     "merge": ("left", "right"),
     "finish": ("session", "state"),
 }
-"""The parameters of the functions."""
 METHODS: Final = {"update": ("self", "event"), "merge": ("self", "other")}
-"""Those of functions that were written as methods of the state."""
+"""The parameters of functions that were written as methods of the state."""
 MEANS: Final = dict.fromkeys(("left", "right", "self", "other"), "state")
-"""The parameters that are a state under another name."""
 RETURNS: Final = {"create": "state", "update": "state", "merge": "state", "finish": "row"}
 
 
@@ -139,9 +137,11 @@ class Functions(Generic[E, S, R]):
             must_return=frozenset(promised),
         )
         _check_left_out(self)
-        if is_frozen(state):
-            for _, signature in read:
-                _check_in_place(signature, state)
+        for _, one in read:
+            if one.role in {"update", "merge"} and is_frozen(state) and one.returns_nothing:
+                found = f"{one.returned} returns None: it changes the state in place"
+                hint = f"return the new state, or make {state.__name__} with attrs.define"
+                raise SpecError(f"{found}, and {state.__name__} is frozen", hint)
 
     @property
     def keyed(self) -> list[Place]:
@@ -280,14 +280,6 @@ def _check_left_out(logic: Functions[Any, Any, Any]) -> None:
         found = f"`create` is left out, and all states would share one {kind}, the default of"
         hint = f"write `{shared.name}: ... = attrs.field(factory={kind})`"
         raise SpecError(f"{found} `{owner}.{shared.name}`", hint)
-
-
-def _check_in_place(signature: Signature, state: type[Any]) -> None:
-    """Check that a function that is given a frozen state returns one."""
-    if signature.role in {"update", "merge"} and signature.returns_nothing:
-        found = f"{signature.returned} returns None: it changes the state in place"
-        hint = f"return the new state, or make {state.__name__} with attrs.define"
-        raise SpecError(f"{found}, and {state.__name__} is frozen", hint)
 
 
 def _shared_defaults(cls: type[Any]) -> Iterator[tuple[str, "attrs.Attribute[Any]"]]:

@@ -30,9 +30,6 @@ HINT: Final = (
 CLOCKS: Final[dict[str, Clock]] = {"event": "event_time", "processing": "processing_time"}
 
 
-# -- how an argument is read --------------------------------------------------------------------
-
-
 def copied(value: Mapping[str, Any]) -> Mapping[str, Any]:
     given: object = value  # as users pass it; anything but a dict is refused by `columns`
     return dict(value) if isinstance(given, Mapping) else value
@@ -83,16 +80,13 @@ def _read_upgrade(value: object) -> dict[int, Callable[[Any], Any]]:
 
 def buckets_for(partitions: int) -> int:
     """
-    Return how many buckets a stream takes by itself, by its shuffle partitions.
+    Return the default number of buckets of a stream, by its shuffle partitions.
 
-    Four for each partition let tasks that have more to do take longer without waiting, and keep
-    rows small. Each costs time in every micro-batch, so beyond 64 there is one a partition.
+    Four for each partition balance the tasks and keep rows small. Each costs time in every
+    micro-batch, so beyond 64 there is one a partition.
     """
     most = min(BUCKETS_A_PARTITION * partitions, max(BUCKETS, partitions))
     return min(most, LARGEST_BUCKET_COUNT)
-
-
-# -- the groups ---------------------------------------------------------------------------------
 
 
 @explained()
@@ -127,7 +121,7 @@ class Lateness:
     def __attrs_post_init__(self) -> None:
         if self.allowed is not None and self.reopen_within is not None:
             found = "`Lateness(allowed=...)` and `reopen_within` are both given"
-            raise SpecError(found, "leave out `reopen_within`: the other one also reopens sessions")
+            raise SpecError(found, "leave out `reopen_within`: `allowed` reopens sessions too")
 
 
 @explained()
@@ -136,8 +130,7 @@ class Every:
     """
     How often a session that is open gives a row: `Every("5 minutes")`, or `Every(events=100)`.
 
-    A row comes at the end of a micro-batch, and only where the session has taken events since its
-    last row.
+    A row comes at the end of a micro-batch, if the session has taken events since its last row.
 
     Attributes:
         duration: Once its clock has advanced by this much since the session began or gave a row.
@@ -197,9 +190,9 @@ class Results:
 
     Attributes:
         emit: When a session gives a row, at the end of a micro-batch: `"on_close"`; or before that
-            too, `"on_update"`, `"every 100 events"`, `"every 5 minutes"` of event time or `"every 5
-            minutes of processing time"`; see `Every`. Result rows then have `revision`, `is_final`
-            and `supersedes`. A batch gives only the last row of each session.
+            too, `"on_update"`, `"every 100 events"`, `"every 5 minutes"` or `"every 5 minutes of
+            processing time"`; see `Every`. Result rows then have `revision`, `is_final` and
+            `supersedes`. A batch gives only the last row of each session.
         with_events: Whether each event of a session comes out too, as a row of kind `event` with
             what a row of `Events` has. The state holds the events. See `sessionize_all`.
 
@@ -224,25 +217,23 @@ class Inputs:
             out; `"refuse"` makes nullable columns an error on the driver.
         max_future_skew: An event time further ahead of the processing time than this is
             quarantined before it can move the watermark. None lets every time pass.
-        max_jump: A limit against the data itself, for replays and backfills, whose times the clock
-            can't judge. Of the events that a task reads together, those after a silence longer than
-            this are quarantined before they can move the watermark. The silence is looked for from
-            the middle one of these events, in the order of time, onwards; so at most half of
-            them may be wrong, and times that are too old do no harm. None lets every time pass.
+        max_jump: A limit by the data itself, for replays and backfills, whose times the clock can't
+            judge. Of the events that a task reads together, those after a silence longer than this
+            are quarantined before they can move the watermark. Only silences after the median of
+            their times count, so up to half of the events may be wrong. None lets every time pass.
         max_buffered_per_key: How many events of a key may wait under `order="event_time"`; those
             beyond, in time order, are quarantined, though their times move the watermark. In the
             first micro-batch, before there is a watermark, all events wait.
-        event_id: The columns that identify an event of a key, of those that are read: rejected rows
-            have a hash of their values, `event_id`, and `drop_duplicates_for` goes by it. Left out,
-            it is that of key, event time and event.
-        drop_duplicates_for: Drop an event whose id was processed: while the session that it's in
-            is open, and until the watermark has reached its `session_end` plus this span, also
-            where a rule has ended it before. `"0 seconds"` is long enough where a copy has the
-            event time of the first, since it's late from then on. What is dropped counts as
-            `duplicate`. An id takes 16 bytes of state. None: copies are events. For a
-            `SessionSpec`.
-        passthrough: Columns and their types that travel with an event only to be shown where it is
-            rejected, such as an offset or the raw payload.
+        event_id: The columns that identify an event of a key, of those that are read. Their hash is
+            the `event_id` of rejected rows and what `drop_duplicates_for` compares. Left out, it is
+            that of key, event time and event.
+        drop_duplicates_for: Drop an event whose id was processed: while its session is open, and
+            until the watermark has reached `session_end` plus this span, even if a rule has ended
+            the session before. `"0 seconds"` is enough where a copy has the event time of the
+            first, since it's late from then on. What is dropped counts as `duplicate`. An id takes
+            16 bytes of state. None: copies are events. For a `SessionSpec`.
+        passthrough: Columns and their types that only rejected rows show, such as an offset or the
+            raw payload.
 
     Raises:
         SpecError: A value can't work.

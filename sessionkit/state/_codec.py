@@ -64,8 +64,8 @@ class ClassCodec:
         """
         Return a deep copy of an object.
 
-        A list, dict or tuple of plain values, such as a `list[int]`, is copied as a whole. So a
-        long one costs a hundredth of what it costs to look at each item.
+        A list, dict or tuple of plain values is copied as a whole: `deepcopy` looks at each item,
+        which takes a hundred times longer.
         """
         copies: dict[int, Any] = {}
         for field in self.type.fields:
@@ -82,8 +82,7 @@ class ClassCodec:
         for place, candidate in enumerate(objects):
             if (error := self.misfit(candidate)) is not None:
                 return place, error
-        every = f"the {len(objects)} objects fit one by one, but not together"
-        raise StateValueError(every)
+        raise StateValueError(f"the {len(objects)} objects fit one by one, but not together")
 
     def decode(self, columns: Sequence[pa.Array], places: Places = None) -> list[Any]:
         """Rebuild the objects from their columns, in the order of the fields; at least one."""
@@ -132,7 +131,7 @@ def decode_column(
 def unreadable_values(
     kind: FieldType, column: pa.Array | pa.ChunkedArray
 ) -> tuple[pa.Array, str] | None:
-    """Return which values of a column stand for none of Python, and why; None where all do."""
+    """Return which values of a column have no Python value, and why; None where all have one."""
     if isinstance(kind, EnumType):
         members = pa.array([member.value for member in kind.cls], kind.arrow)
         unknown = pc.and_(column.is_valid(), pc.invert(pc.is_in(column, value_set=members)))
@@ -243,14 +242,12 @@ def changes_of(
         if change.source is None and field.former is None and field.default is not None:
             gone = [old for old in stored if old not in sources and _fits(stored[old], field.type)]
             if gone:
-                names = ", ".join(f"`{old}`" for old in gone)
-                names += " isn't" if len(gone) == 1 else " aren't"
-                asked = (
-                    f"`{name}` isn't in the checkpoint, and {names} in the class: was it renamed?"
-                )
+                gone_too = ", ".join(f"`{old}`" for old in gone)
+                isnt = "isn't" if len(gone) == 1 else "aren't"
+                asked = f"`{name}` isn't in the checkpoint, and {gone_too} {isnt} in the class"
                 renamed = f'`{field.name}: Annotated[..., RenamedFrom("{gone[0]}")]`'
                 hint = f"write {renamed} if it was `{gone[0]}`, and `RenamedFrom()` if it is new"
-                found.renames.append((asked, hint))
+                found.renames.append((f"{asked}: was it renamed?", hint))
     return changes
 
 

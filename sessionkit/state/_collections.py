@@ -47,7 +47,6 @@ class OptionalType(FieldType):
         return None if value is None else self.inner.load(value)
 
     def widening(self, stored: Form) -> Widening:
-        """Read what was Optional, or wasn't yet, of any type that the inner one can read."""
         match stored:
             case ["optional", inner]:
                 stored = inner
@@ -70,7 +69,6 @@ class ListType(FieldType):
         return pa.list_(self.item.arrow)
 
     def coerce(self, value: Any, path: str) -> Any:
-        """Accept exactly this kind of sequence, and check every item."""
         if not isinstance(value, self.cls):
             name = self.cls.__name__
             raise refused(value, path, f"a {name}", f"convert it with {name}(...)")
@@ -168,12 +166,13 @@ class DictType(FieldType):
     def widening(self, stored: Form) -> Widening | None:
         match stored:
             case ["dict", key, value]:
-                return Widening(_each_pair, [(" key", key, self.key), ("[]", value, self.value)])
+                parts = [(" key", key, self.key), ("[]", value, self.value)]
+                return Widening(self._each_pair, parts)
         return None
 
-
-def _each_pair(of_key: Convert, of_value: Convert) -> Convert:
-    return lambda pairs: [(of_key(key), of_value(value)) for key, value in pairs]
+    @staticmethod
+    def _each_pair(of_key: Convert, of_value: Convert) -> Convert:
+        return lambda pairs: [(of_key(key), of_value(value)) for key, value in pairs]
 
 
 @attrs.frozen(init=False)
@@ -181,9 +180,8 @@ class RenamedFrom:
     """
     What a field was called before: `pages: Annotated[int, RenamedFrom("views")] = 0`.
 
-    Stored values of that name are then read as those of this field. Several names say what it was
-    called at several times. No name says that the field is new, where another one of its type is
-    gone.
+    Stored values of a former name are then read as those of this field. Without a name, it says
+    that the field is new, although another one of its type is gone.
 
     Attributes:
         names: The former names, in any order.
@@ -223,8 +221,7 @@ class AttrsType(FieldType):
         return pa.struct(list(arrow_schema(self.fields)))
 
     def coerce(self, value: Any, path: str) -> Any:
-        """Accept an object of exactly this class; a subclass would lose its own fields."""
-        if type(value) is not self.cls:
+        if type(value) is not self.cls:  # a subclass would lose its own fields
             name = self.cls.__name__
             raise refused(value, path, f"a {name}", f"build a {name} where you set it")
         parts = [

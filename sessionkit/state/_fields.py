@@ -1,8 +1,4 @@
-"""
-Read the classes of events, states and rows: attrs classes, and dataclasses as if they were.
-
-Their fields become typed ones. Ambiguous annotations are refused, never guessed.
-"""
+"""Read the fields of events, states and rows: attrs classes, and dataclasses as if they were."""
 
 import dataclasses
 import types
@@ -164,23 +160,25 @@ def _attrs_type(cls: Any, place: _Place) -> AttrsType:
     fields, names, is_named = [], [], False
     for attribute in _attributes(cls, place):
         at = _Place(f"{place.path}.{attribute.name}", (*place.above, cls), place.problems)
-        former = _former_names(attribute.type) if get_origin(attribute.type) is Annotated else None
+        notes = [one for one in get_args(attribute.type) if isinstance(one, RenamedFrom)]
+        former = tuple(name for note in notes for name in note.names) if notes else None
         names += [attribute.name, *{*(former or ())}]
         is_named = is_named or attribute.kw_only
         if not attribute.init:
             at.refuse("a field with init=False", "make it an argument of __init__")
-        elif attribute.type is None:
+            continue
+        if attribute.type is None:
             at.refuse("a field without a type", "annotate it")
-        else:
-            kind, alias = _read(attribute.type, at), attribute.alias or attribute.name
-            default: Any = attribute.default
-            make: Callable[[], Any] | None = partial(same, default)
-            if isinstance(default, FACTORY):
-                # One that needs the other fields makes none for a stored object.
-                make = None if default.takes_self else default.factory
-            elif default is attrs.NOTHING:
-                make = None
-            fields.append(Field(attribute.name, kind, alias, make, former))
+            continue
+        default: Any = attribute.default
+        make: Callable[[], Any] | None = partial(same, default)
+        if isinstance(default, FACTORY):
+            # A stored object can't give it the other fields.
+            make = None if default.takes_self else default.factory
+        elif default is attrs.NOTHING:
+            make = None
+        kind, alias = _read(attribute.type, at), attribute.alias or attribute.name
+        fields.append(Field(attribute.name, kind, alias, make, former))
     for field in fields:
         if field.former and max(map(names.count, field.former)) > 1:
             name = max(field.former, key=names.count)
@@ -192,12 +190,6 @@ def _attrs_type(cls: Any, place: _Place) -> AttrsType:
 
 def _built(cls: type[Any], names: Sequence[str], *values: Any) -> Any:
     return cls(**dict(zip(names, values, strict=True)))
-
-
-def _former_names(annotation: Any) -> tuple[str, ...] | None:
-    """Return what a field was called before; None where nothing says so."""
-    said = [note.names for note in get_args(annotation) if isinstance(note, RenamedFrom)]
-    return tuple(name for names in said for name in names) if said else None
 
 
 def _read(annotation: Any, place: _Place) -> FieldType:
@@ -226,9 +218,10 @@ def _read(annotation: Any, place: _Place) -> FieldType:
 def _class(cls: type[Any], place: _Place) -> FieldType:
     if issubclass(cls, Enum):
         values = [member.value for member in cls]
-        if values and all(type(value) is str for value in values):
+        kinds = {*map(type, values)}
+        if kinds == {str}:
             return EnumType(cls, StrType())
-        if values and all(type(value) is int and INT64[0] <= value <= INT64[1] for value in values):
+        if kinds == {int} and INT64[0] <= min(values) <= max(values) <= INT64[1]:
             return EnumType(cls, IntType())
         return place.refuse(cls, "give every member a str value, or every member a 64-bit int")
     if not is_record(cls):

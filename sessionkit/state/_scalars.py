@@ -19,6 +19,8 @@ from sessionkit.state._types import INT64, Facts, FieldType, Form, KeyForm, Wide
 EXACT_FLOAT: Final = 2**53
 INTEGERS: Final = frozenset({"Byte", "Short", "Integer", "Long"})
 WIDE: Final = Context(prec=40)
+EPOCH_DAY: Final = date(1970, 1, 1)
+YEARS: Final = "the years 1 to 9999"
 
 
 @attrs.frozen
@@ -37,7 +39,6 @@ class IntType(FieldType):
     plain = True
 
     def coerce(self, value: Any, path: str) -> int:
-        """Accept 64-bit integers of Python and NumPy; refuse booleans and floats."""
         if isinstance(value, bool) or not isinstance(value, int | np.integer):
             raise refused(value, path, "an int", "convert it with int(...) where you set it")
         if not INT64[0] <= value <= INT64[1]:
@@ -55,14 +56,11 @@ class FloatType(FieldType):
     exact: ClassVar = frozenset({float})
     form: ClassVar = "float"
     facts: ClassVar = Facts(
-        annotation=float,
-        columns=frozenset({"Float", "Double", "Byte", "Short", "Integer"}),
-        tag=b"f",
+        annotation=float, columns=INTEGERS - {"Long"} | {"Float", "Double"}, tag=b"f"
     )
     plain = True
 
     def coerce(self, value: Any, path: str) -> float:
-        """Accept floats and exactly representable integers of Python and NumPy."""
         if isinstance(value, float | np.floating):
             return float(value)
         if isinstance(value, int | np.integer) and not isinstance(value, bool):
@@ -101,7 +99,6 @@ class BoolType(FieldType):
     plain = True
 
     def coerce(self, value: Any, path: str) -> bool:
-        """Accept only booleans of Python and NumPy; 0 and 1 are numbers."""
         if isinstance(value, bool | np.bool_):
             return bool(value)
         raise refused(value, path, "a bool", "convert it with bool(...) where you set it")
@@ -123,7 +120,6 @@ class StrType(FieldType):
     plain = True
 
     def coerce(self, value: Any, path: str) -> str:
-        """Accept text, including subclasses of `str`; refuse lone surrogates."""
         if not isinstance(value, str):
             raise refused(value, path, "a str", "convert it with str(...) where you set it")
         try:
@@ -175,7 +171,6 @@ class DecimalType(FieldType):
 
     @cached_property
     def facts(self) -> Facts:
-        """Its facts; equal keys of any scale are the same number, and a stored one is a text."""
         becomes = frozenset({"int", "decimal"})
         return Facts(
             annotation=Annotated[Decimal, self],
@@ -186,7 +181,6 @@ class DecimalType(FieldType):
         )
 
     def coerce(self, value: Any, path: str) -> Decimal:
-        """Accept finite decimals that fit without rounding, and integers."""
         if isinstance(value, int) and not isinstance(value, bool):
             value = Decimal(value)
         digits = f"a Decimal of {self.precision} digits, {self.scale} of them after the point"
@@ -207,11 +201,9 @@ class DecimalType(FieldType):
         return Decimal(value).quantize(Decimal(1).scaleb(-self.scale), context=WIDE)
 
     def widening(self, stored: Form) -> Widening | None:
-        """Read decimals with no more digits, before the point and after it."""
         match stored:
-            case ["decimal", precision, scale]:
-                before = self.precision - self.scale
-                has_room = self.scale >= scale and before >= precision - scale
+            case ["decimal", precision, scale] if scale <= self.scale:
+                has_room = precision - scale <= self.precision - self.scale
                 return Widening(lambda: same) if has_room else None
         return None
 
@@ -233,7 +225,6 @@ class EnumType(FieldType):
 
     @cached_property
     def facts(self) -> Facts:
-        """Those of the members' values, but a key is none of a fixed set of values."""
         return attrs.evolve(self.base.facts, annotation=self.cls, key=None)
 
     @property
@@ -241,7 +232,6 @@ class EnumType(FieldType):
         return frozenset({self.cls})
 
     def coerce(self, value: Any, path: str) -> Enum:
-        """Accept members only: a bare value may be a typo."""
         if isinstance(value, self.cls):
             return value
         name = self.cls.__name__
@@ -257,12 +247,6 @@ class EnumType(FieldType):
             found = f"{self.cls.__name__} no longer has a member with the stored value {value!r}"
             hint = "keep a member as long as state contains it, or start with a new checkpoint"
             raise StateValueError(found, hint) from None
-
-
-# -- times --
-
-EPOCH_DAY: Final = date(1970, 1, 1)
-YEARS: Final = "the years 1 to 9999"
 
 
 @attrs.frozen
@@ -282,7 +266,6 @@ class DatetimeType(FieldType):
     )
 
     def coerce(self, value: Any, path: str) -> datetime:
-        """Accept aware datetimes of whole microseconds, in any time zone."""
         if value is pd.NaT or not isinstance(value, datetime):
             raise refused(value, path, "a datetime", "use None in an Optional field for 'unknown'")
         if value.tzinfo is None or value.utcoffset() is None:
@@ -303,11 +286,9 @@ class DatetimeType(FieldType):
         return micros_of(value)
 
     def load(self, value: int | datetime) -> datetime:
-        return (
-            value.astimezone(UTC)
-            if isinstance(value, datetime)
-            else EPOCH + timedelta(microseconds=value)
-        )
+        if isinstance(value, datetime):
+            return value.astimezone(UTC)
+        return EPOCH + timedelta(microseconds=value)
 
 
 @attrs.frozen
@@ -328,7 +309,6 @@ class DateType(FieldType):
     )
 
     def coerce(self, value: Any, path: str) -> date:
-        """Accept dates; refuse a datetime, whose day depends on a time zone."""
         if isinstance(value, date) and not isinstance(value, datetime):
             return value
         raise refused(value, path, "a date", "call .date() on a datetime in the time zone you mean")
@@ -350,7 +330,6 @@ class TimedeltaType(FieldType):
     facts: ClassVar = Facts(annotation=timedelta, columns=frozenset({"DayTimeInterval"}), tag=b"u")
 
     def coerce(self, value: Any, path: str) -> timedelta:
-        """Accept timedeltas, and those of pandas in whole microseconds."""
         if value is pd.NaT or not isinstance(value, timedelta):
             raise refused(value, path, "a timedelta", "pass timedelta(seconds=...)")
         span: timedelta = value
@@ -360,7 +339,7 @@ class TimedeltaType(FieldType):
                 raise refused(value, path, "a timedelta of whole microseconds", hint)
             span = value.to_pytimedelta()
         if not INT64[0] <= span_us(span) <= INT64[1]:
-            hint = "set a shorter one; 64 bits of microseconds are 292,271 years"
+            hint = "set a shorter one"
             raise refused(value, path, "a timedelta that fits in 64 bits of microseconds", hint)
         return span
 
@@ -377,11 +356,7 @@ def _micros_of_day(value: time) -> int:
 
 @attrs.frozen
 class TimeType(FieldType):
-    """
-    `time`, a time of day without a zone: a number of microseconds since midnight.
-
-    That number is what is stored and what Spark has too: most releases have no type for it.
-    """
+    """`time`, without a zone. Most releases of Spark have no type for it, so it's a number."""
 
     arrow: ClassVar = pa.int64()
     form: ClassVar = "time"
@@ -397,7 +372,6 @@ class TimeType(FieldType):
     dump: ClassVar = staticmethod(_micros_of_day)
 
     def coerce(self, value: Any, path: str) -> time:
-        """Accept times without a zone: with one, the time of day depends on the day."""
         if not isinstance(value, time):
             raise refused(value, path, "a time", "call .time() on a datetime in the zone you mean")
         if value.tzinfo is not None:

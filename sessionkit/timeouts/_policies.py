@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from datetime import timedelta
+from itertools import chain
 from typing import Any, Literal, TypeAlias
 
 import attrs
@@ -15,8 +16,8 @@ Clock: TypeAlias = Literal["event_time", "processing_time"]
 """
 The clock by which time passes.
 
-`"event_time"` is that of the events: the watermark. `"processing_time"` is that of the machine on
-which the query runs, as of the start of the micro-batch.
+`"event_time"` is the watermark. `"processing_time"` is the clock of the driver at the start of the
+micro-batch.
 """
 
 
@@ -146,9 +147,7 @@ class EventTimeGap(_Combinable):
     @property
     def longest(self) -> timedelta:
         """The longest gap that an event can have."""
-        if self.max_gap is not None:
-            return self.max_gap
-        return duration_of(self.gap, "gap")
+        return self.max_gap or duration_of(self.gap, "gap")
 
 
 SinglePolicy: TypeAlias = NoTimeout | EventTimeGap | ProcessingTimeGap | TimeToLive
@@ -158,11 +157,8 @@ def _flattened(parts: Iterable[Any]) -> tuple[SinglePolicy, ...]:
     if not isinstance(parts, Iterable):
         found = f"`FirstOf` takes a tuple of policies, found {parts!r}"
         raise SpecError(found, "write policy | policy")
-    return tuple(
-        policy
-        for part in parts
-        for policy in (part.policies if isinstance(part, FirstOf) else [part])
-    )
+    flat = (part.policies if isinstance(part, FirstOf) else [part] for part in parts)
+    return tuple(chain.from_iterable(flat))
 
 
 @attrs.frozen
@@ -203,10 +199,9 @@ class FirstOf(_Combinable):
 
 TimeoutPolicy: TypeAlias = SinglePolicy | FirstOf
 """
-What a `StatefulSpec` takes as its `timeout`, besides a duration: when a key is over.
+What a `StatefulSpec` takes as its `timeout`, or a duration: when a key is over.
 
-Two or more policies joined with `|` are a `FirstOf`: the first one that is due ends the key. Each
-policy says by which clock it counts.
+Policies joined with `|` are a `FirstOf`: the first one that is due ends the key.
 """
 
 
@@ -227,12 +222,9 @@ def deadlines_of(policy: TimeoutPolicy) -> tuple[Deadline, ...]:
     if isinstance(policy, EventTimeGap):
         return (Deadline("event_time_gap", "event_time", "last_event_time", policy.longest),)
     if isinstance(policy, ProcessingTimeGap):
-        return (
-            Deadline("processing_time_gap", "processing_time", "last_processing_time", policy.gap),
-        )
+        clock: Clock = "processing_time"
+        return (Deadline("processing_time_gap", clock, "last_processing_time", policy.gap),)
     if isinstance(policy, TimeToLive):
-        since: Literal["created", "updated"] = (
-            "created" if policy.since == "creation" else "updated"
-        )
-        return (Deadline("time_to_live", policy.clock, since, policy.span),)
+        since: dict[str, Any] = {"creation": "created", "last_update": "updated"}
+        return (Deadline("time_to_live", policy.clock, since[policy.since], policy.span),)
     return ()

@@ -28,7 +28,7 @@ StateGap: TypeAlias = Callable[[Any], timedelta]
 """
 A function from the state of an open session to its gap from there on, in event time.
 
-It's called on a worker, with an object of the state class, once the events of an instant are
+It's called on a worker, with an object of the state class, after the events of an instant are
 folded. It returns a `timedelta` that is positive and no longer than `gap`. If it raises or returns
 anything else, the query stops with a `UserFunctionError`, or under `on_error="reject"` the last of
 these events fails.
@@ -77,10 +77,9 @@ class SessionRules:
     """
     When a session is over: the gap, and what cuts it before that.
 
-    The rule that fires first in event time ends the session, and `closed_by` in the output is its
-    name. Events of one instant have no order, so they always belong to one session, unless the spec
-    names a `sequence`: then each is judged after the one before it. All times are event time. To
-    change a preset, or any other rules: `attrs.evolve(rules, gap="20 minutes")`.
+    The rule that fires first in event time ends the session, and its name is in the column
+    `closed_by`. Events of one instant have no order, so they always belong to one session, unless
+    the spec names a `sequence`. To change a preset: `attrs.evolve(rules, gap="20 minutes")`.
 
     Example:
         import pyarrow.compute as pc
@@ -115,12 +114,11 @@ class SessionRules:
             belong to a session that is open at their time, even before the watermark. Where none
             is, each is a session of its own, which ends at its own time; before the watermark it
             is late then.
-        close_idle_after: In processing time: once no event has moved the watermark for so long,
+        close_idle_after: In processing time: once no event has moved the watermark for this long,
             sessions close as if an event of this moment had, and `closed_by` is `"idle"`. What
-            comes later for them is late. The query then has a timeout in processing time: Spark
-            runs a micro-batch at every trigger, which must be shorter than this, looks at every
-            bucket in each, and never ends with the `availableNow` trigger. On a batch it has no
-            effect.
+            comes later for them is late. Spark then runs a micro-batch at every trigger, which must
+            be shorter than this, looks at every bucket in each, and never ends with the
+            `availableNow` trigger. On a batch it has no effect.
 
     `state_gap`, `max_duration`, `max_events`, `until`, `starts_with` and `changes_of` depend on the
     order of events. So they need `order="event_time"`.
@@ -166,7 +164,7 @@ class SessionRules:
 
     @cached_property
     def ordered(self) -> tuple[tuple[int, Rule], ...]:
-        """Those of them that depend on the order of events, each with its place among all."""
+        """The rules in use that depend on the order of events, with their places there."""
         return tuple(one for one in enumerate(self.in_use) if one[1].needs_order)
 
     @property

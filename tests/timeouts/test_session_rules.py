@@ -104,9 +104,9 @@ def test_a_gap_of_the_state_needs_one() -> None:
         "order": "event_time",
         "timeout": rules,
     }
-    with pytest.raises(SpecError, match="a spec of aggregates has none of yours"):
+    with pytest.raises(SpecError, match="a spec of aggregates has no state class"):
         SessionSpec.aggregate(View, {"pages": agg.count()}, **settings)
-    with pytest.raises(SpecError, match="a spec of events has none of yours"):
+    with pytest.raises(SpecError, match="a spec of events has no state class"):
         SessionSpec.per_event(View, **settings)
 
 
