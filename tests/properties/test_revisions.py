@@ -85,6 +85,10 @@ class Run:
         expected += self.model(after, result.watermark, now)
         assert sorted(map(repr, expected)) == sorted(map(repr, map(row_of, result.rows)))
         self._check_what_is_replaced(result.rows)
+        at = {event.value: event.at for event in self.arrived}
+        assert all(
+            max(at[value] for value in r.result.values) == r.last_event_time for r in result.rows
+        )
         self.table.upsert(result.rows)
 
     def _check_what_is_replaced(self, rows: Sequence[Any]) -> None:
@@ -177,6 +181,8 @@ def in_a_batch(spec: SessionSpec[Any, Any, Any], events: Sequence[Event]) -> dic
     driver = SessionDriver.backfill(spec, history, until=NOON + LONG, processing_time=NOON)
     rows = driver.take_rows()
     assert {(1, True, ())} == {(row.revision, row.is_final, row.supersedes) for row in rows}
+    at = {event.value: event.at for event in events}
+    assert all(max(at[value] for value in r.result.values) == r.last_event_time for r in rows)
     return {row.id: row_of(row) for row in rows}
 
 

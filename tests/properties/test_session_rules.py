@@ -15,7 +15,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from sessionkit import Session, SessionRules, SessionSpec, Storage
+from sessionkit import Session, SessionRules, SessionSpec
 from sessionkit import aggregates as agg
 from sessionkit.testing import SessionDriver, SessionRow
 from tests.support.naive_rules import Click, naive_cuts
@@ -45,10 +45,12 @@ class Shown:
 
 @attrs.define
 class Values:
-    """The values of a session, in the order in which they were folded, and what ended it."""
+    """The values of a session, as they were folded, and what `finish` is told."""
 
     values: list[int] = attrs.field(factory=list)
     ended_by: str = ""
+    last: datetime | None = None
+    length: timedelta | None = None
 
     def update(self, event: Shown) -> None:
         """Add a value, unless it's one that can't be added."""
@@ -60,7 +62,7 @@ class Values:
         self.values += other.values
 
     def finish(self, session: Session) -> "Values":
-        return Values(self.values, session.closed_by)
+        return Values(self.values, session.closed_by, session.last_event, session.length)
 
 
 @st.composite
@@ -127,6 +129,38 @@ in_order = st.fixed_dictionaries(
 )
 
 
+@attrs.frozen
+class Case:
+    """Events, in micro-batches, and rules by which to cut them, with other options of a spec."""
+
+    events: list[Click]
+    cut: list[list[Click]]
+    rules: SessionRules
+    options: dict[str, Any]
+    restart: bool
+
+    @property
+    def spec(self) -> SessionSpec[Any, Any, Any]:
+        return spec_of(self.rules, aggregated=False, **self.options)
+
+
+@st.composite
+def cases(draw: st.DrawFn, *, ordered: bool, by_state: bool = True, may_fail: bool = True) -> Case:
+    """Draw a case under one gap; with `may_fail`, of values that can't be added too."""
+    sequence = draw(sequences)
+    events = [event._replace(gap=GAP) for event in draw(timelines(sequence))]
+    if may_fail:
+        bad = draw(st.sets(st.sampled_from([event.value for event in events])))
+        events = [one._replace(value=-1 - one.value) if one.value in bad else one for one in events]
+    more: dict[str, Any] = draw(in_order) if ordered else {}
+    if ordered and by_state:
+        more |= {"state_gap": draw(st.sampled_from([None, gap_by_values]))}
+    rules = SessionRules(GAP, **draw(in_any_order), **more)
+    options = {"sequence": sequence, "watermark_delay": 6 * GAP, **draw(STORAGES)}
+    cut = draw(batches(events, 6 * GAP))
+    return Case(events, cut, rules, options, draw(st.booleans()))
+
+
 def spec_of(
     rules: SessionRules, *, aggregated: bool, state: Any = Values, **options: Any
 ) -> SessionSpec[Any, Any, Any]:
@@ -168,7 +202,11 @@ def closed(
 def told(
     spec: SessionSpec[Any, Any, Any], cut: Sequence[Sequence[Click]], *, restart: bool
 ) -> tuple[list[SessionRow[Any]], list[str]]:
-    """Run a cut through the driver, then the end of all sessions; return rows and rejections."""
+    """
+    Run a cut through the driver, then the end of all sessions; return rows and rejections.
+
+    Each row says when the last event of its session was, and `finish` is told the same.
+    """
     driver, rows, kinds = SessionDriver(spec), [], []
     for batch in cut:
         for one in batch:
@@ -184,6 +222,12 @@ def told(
     kinds += [one.kind for one in driver.take_rejections()]
     assert driver.counts.is_balanced
     assert not driver.open_sessions()
+    at = {one.value: one.at for batch in cut for one in batch}
+    for row in rows:
+        if (values := getattr(row.result, "values", None)) is not None:
+            assert max(at[value] for value in values) == row.last_event_time
+        if (last := getattr(row.result, "last", None)) is not None:
+            assert (row.last_event_time, last - row.start) == (last, row.result.length)
     return sorted(rows, key=lambda row: (row.key, row.start)), kinds
 
 
@@ -218,23 +262,12 @@ def test_rules_cut_as_the_model_does(ordered: bool, aggregated: bool, data: st.D
 @given(data=st.data())
 def test_failed_events_leave_no_trace(ordered: bool, data: st.DataObject) -> None:
     """Sessions are those without the events that fail, whichever rules these would have fired."""
-    sequence = data.draw(sequences)
-    events = [event._replace(gap=GAP) for event in data.draw(timelines(sequence))]
-    bad = data.draw(st.sets(st.sampled_from([event.value for event in events])))
-    events = [one._replace(value=-1 - one.value) if one.value in bad else one for one in events]
-    more: dict[str, Any] = data.draw(in_order) if ordered else {}
-    if ordered:
-        more |= {"state_gap": data.draw(st.sampled_from([None, gap_by_values]))}
-    rules = SessionRules(GAP, **data.draw(in_any_order), **more)
-    cut = data.draw(batches(events, 6 * GAP))
-    options = {"on_error": "reject", "watermark_delay": 6 * GAP, **data.draw(STORAGES)}
-    options["sequence"] = sequence
-    spec = spec_of(rules, aggregated=False, **options)
+    case = data.draw(cases(ordered=ordered))
 
-    found = run(spec, cut, restart=data.draw(st.booleans()))
+    found = run(attrs.evolve(case.spec, on_error="reject"), case.cut, restart=case.restart)
 
-    good = [event for event in events if event.value >= 0]
-    expected = [one.seen for one in naive_cuts(good, rules)]
+    good = [event for event in case.events if event.value >= 0]
+    expected = [one.seen for one in naive_cuts(good, case.rules)]
     assert _sorted_values(found) == _sorted_values(expected)
 
 
@@ -253,65 +286,52 @@ class Fussy(Values):
         self.values.append(event.value)
 
     def finish(self, session: Session) -> "Fussy":
-        return Fussy(self.values, session.closed_by)
+        return Fussy(self.values, session.closed_by, session.last_event, session.length)
 
 
-@given(data=st.data())
-def test_whether_an_event_fails_may_depend_on_the_others(data: st.DataObject) -> None:
+@given(case=cases(ordered=True, may_fail=False))
+def test_whether_an_event_fails_may_depend_on_the_others(case: Case) -> None:
     """It fails in the session to which it belongs without those that failed before it."""
-    sequence = data.draw(sequences)
-    events = [event._replace(gap=GAP) for event in data.draw(timelines(sequence))]
-    more: dict[str, Any] = data.draw(in_order)
-    more |= {"state_gap": data.draw(st.sampled_from([None, gap_by_values]))}
-    rules = SessionRules(GAP, **data.draw(in_any_order), **more)
-    assume(rules.in_order)
-    cut = data.draw(batches(events, 6 * GAP))
-    options = {"on_error": "reject", "watermark_delay": 6 * GAP, **data.draw(STORAGES)}
-    options["sequence"] = sequence
-    spec = spec_of(rules, aggregated=False, state=Fussy, **options)
-    cuts = naive_cuts(events, rules, does_not_fit)
+    assume(case.rules.in_order)
+    spec = spec_of(case.rules, aggregated=False, state=Fussy, on_error="reject", **case.options)
+    cuts = naive_cuts(case.events, case.rules, does_not_fit)
 
-    rows, kinds = told(spec, cut, restart=data.draw(st.booleans()))
+    rows, kinds = told(spec, case.cut, restart=case.restart)
 
     found = [(r.key.key, r.start, r.end, r.result.values, r.closed_by) for r in rows]
     assert len(rows) == len({row.id for row in rows})
     assert [one.seen for one in cuts] == found
-    assert kinds == ["failed"] * (len(events) - sum(len(one.values) for one in cuts))
+    assert kinds == ["failed"] * (len(case.events) - sum(len(one.values) for one in cuts))
 
 
 @pytest.mark.parametrize("ordered", [False, True])
 @given(data=st.data())
 def test_every_event_has_its_session_and_number(ordered: bool, data: st.DataObject) -> None:
     """With a row for each event they are the events of the sessions, in the order of time."""
-    sequence = data.draw(sequences)
-    events = [event._replace(gap=GAP) for event in data.draw(timelines(sequence))]
-    more: dict[str, Any] = data.draw(in_order) if ordered else {}
-    rules = SessionRules(GAP, **data.draw(in_any_order), **more)
-    cut = data.draw(batches(events, 6 * GAP))
+    case = data.draw(cases(ordered=ordered, by_state=False, may_fail=False))
     spec = SessionSpec.per_event(
         Shown,
         keys={"key": str},
         event_time="at",
-        timeout=rules,
-        watermark_delay=6 * GAP,
-        sequence=sequence,
-        order="event_time" if rules.in_order else "arrival",
-        storage=Storage(bucket_count=data.draw(st.sampled_from([1, 64]))),
+        timeout=case.rules,
+        order="event_time" if case.rules.in_order else "arrival",
+        **case.options,
     )
+    cuts = naive_cuts(case.events, case.rules)
 
-    rows = closed(spec, cut, restart=data.draw(st.booleans()))
+    rows = closed(spec, case.cut, restart=case.restart)
 
     found = [
         (r.key.key, r.start, r.end, r.closed_by, r.result.number, r.result.value) for r in rows
     ]
     assert found == [
         (one.key, one.start, one.end, one.closed_by, number, value)
-        for one in naive_cuts(events, rules)
+        for one in cuts
         for number, value in enumerate(one.values, start=1)
     ]
-    at = {event.value: event.at for event in events}
+    at = {event.value: event.at for event in case.events}
     assert all(row.result.at == at[row.result.value] for row in rows)
-    assert len({row.id for row in rows}) == len(naive_cuts(events, rules))
+    assert len({row.id for row in rows}) == len(cuts)
 
 
 def _sorted_values(sessions: list[tuple[object, ...]]) -> list[tuple[object, ...]]:

@@ -158,17 +158,3 @@ def test_late_events_are_exactly_those_whose_own_window_is_over(data: st.DataObj
     assert sorted(late) == sorted(rejected)
     assert driver.counts.is_balanced
     assert len(events) == driver.counts.events
-
-
-@given(data=st.data())
-def test_a_session_never_closes_before_the_watermark_reaches_its_end(data: st.DataObject) -> None:
-    """Sessions that close have an end at or behind the watermark, those that stay one ahead."""
-    events = data.draw(timelines())
-    driver = SessionDriver(collecting(fixed_gap()))
-    for event in events:
-        driver.add(event.key, event.at, Reading(event.value, event.gap))
-        result = driver.run_batch()
-        if result.watermark is not None:
-            assert all(session.end <= result.watermark for session in result.rows)
-            ahead = [s for s in driver.open_sessions() if s.key.key != event.key]
-            assert all(session.end > result.watermark for session in ahead)

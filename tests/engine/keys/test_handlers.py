@@ -511,7 +511,7 @@ def test_a_timer_has_a_name_that_can_be_stored() -> None:
 
 
 def test_a_timer_without_end_takes_down_its_own_key_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Under `on_error="reject"` its timers are deleted, and the reason is handed out."""
+    """Under `on_error="reject"`, where its timers are deleted; else it stops the query."""
     monkeypatch.setattr("sessionkit._engine.keys.timers.MOST_TIMERS", 5)
 
     def arm(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
@@ -522,13 +522,16 @@ def test_a_timer_without_end_takes_down_its_own_key_only(monkeypatch: pytest.Mon
             times.set_event_timer(name, at("08:00"))
         return report(key, name, state, times)
 
-    driver = driver_of(summing(arm, again, on_error="reject", storage=Storage(bucket_count=1)))
-    driver.add("ann", at("09:00"), Amount())
-    driver.add("bob", at("09:00"), Amount())
-    driver.run_batch()
-    driver.advance_watermark_to(at("09:10"))
+    spec = summing(arm, again, storage=Storage(bucket_count=1))
+    refusing, driver = driver_of(spec), driver_of(attrs.evolve(spec, on_error="reject"))
+    for one in (refusing, driver):
+        one.add("ann", at("09:00"), Amount())
+        one.add("bob", at("09:00"), Amount())
+        one.run_batch()
+        one.advance_watermark_to(at("09:10"))
     driver.run_batch()
 
+    assert says(failure(refusing), "5 timers of Key(key='ann')", "\n\nHint: set the next one after")
     assert ["due"] * 6 == texts(driver.take_results())
     (rejection,) = driver.take_rejections("failed_output")
     assert rejection.reason.startswith("5 timers of Key(key='ann') have gone off in one micro")

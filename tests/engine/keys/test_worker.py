@@ -17,7 +17,6 @@ from sessionkit import (
     ProcessingTimeGap,
     StatefulSpec,
     TimeToLive,
-    UserFunctionError,
     by_processing_time,
 )
 from sessionkit._engine.shell.worker import worker_of
@@ -219,44 +218,3 @@ def test_in_the_end_of_a_batch_event_time_is_over() -> None:
     assert ["first", "second", "event_time_gap"] == found
     assert [datetime.max.replace(tzinfo=NOON.tzinfo)] * 3 == seen
     assert Counts(events=1, processed=1, timers=3, rows=3) == counts
-
-
-def test_a_chain_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch has to end, so that `on_timer` must not set timers forever."""
-    monkeypatch.setattr("sessionkit._engine.keys.timers.MOST_TIMERS", 20)
-
-    def for_ever(key: Any, name: str, state: KeyState[Sum], times: KeyTimes) -> None:
-        times.set_event_timer(name, at("15:00"))
-
-    spec = attrs.evolve(armed_at(at("13:00")), on_timer=for_ever)
-
-    with pytest.raises(UserFunctionError) as refused:
-        whole(spec, NOON)
-
-    assert (
-        "20 timers of Key(key='ann') have gone off in one micro-batch, and more are due\n\n"
-        "Hint: set the next one after `times.watermark` or `times.processing_time`, and none "
-        "once the watermark is in the year 9999, where a batch ends"
-    ) == str(refused.value)
-
-
-def test_a_batch_rejects_as_a_stream_does() -> None:
-    """Rows that cannot be events, and calls that fail, are shown and counted."""
-
-    def process(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
-        times.set_event_timer("due", NOON)
-
-    def fail(key: Any, name: str, state: KeyState[Sum], times: KeyTimes) -> None:
-        message = "unlucky"
-        raise ValueError(message)
-
-    spec = summing(process, fail, on_error="reject")
-    rows: Sequence[dict[str, Any]] = [
-        {"key": "ann", "at": at("11:00"), "number": 1},
-        {"key": None, "at": at("11:00"), "number": 1},
-    ]
-    frame = input_frame(spec, rows)
-    _, rejections, counts, _ = read_output(spec, [run_whole(spec, frame)])
-
-    assert ["failed_output", "quarantined"] == sorted(found.kind for found in rejections)
-    assert Counts(events=2, processed=1, quarantined=1, timers=1, failed_output=1) == counts

@@ -1,9 +1,6 @@
-"""Which code folds the sessions of a micro-batch."""
+"""Events that their own class refuses, among those that join sessions."""
 
-import sys
 from datetime import timedelta
-from pathlib import Path
-from types import FrameType
 from typing import Any, Literal
 
 import attrs
@@ -16,76 +13,7 @@ from sessionkit._engine.sessions.by_functions import OBJECTS_AT_ONCE
 from sessionkit._engine.sessions.joining import Joined, horizon_of, join
 from sessionkit._engine.sessions.program import Program
 from sessionkit._instants import micros_of
-from sessionkit.testing import SessionDriver, at
-from tests.support.session_specs import fed
-
-CAREFUL = {"careful_fold.py", "cutting.py", "rejecting.py"}
-
-
-@attrs.frozen
-class Step:
-    """An event: its number; functions fail over a negative one."""
-
-    number: int
-
-
-@attrs.define
-class Total:
-    total: int = 0
-
-    def update(self, event: Step) -> None:
-        if event.number < 0:
-            message = "negative"
-            raise ValueError(message)
-        self.total += event.number
-
-    def merge(self, other: "Total") -> None:
-        self.total += other.total
-
-
-def entered(on_error: Any, bad: int) -> set[str]:
-    """Return the files entered while two events join two open sessions, one with this number."""
-    spec = SessionSpec.of(
-        Total,
-        keys={"key": str},
-        event_time="ts",
-        gap=timedelta(minutes=10),
-        watermark_delay="10 hours",
-        on_error=on_error,
-    )
-    driver = fed(SessionDriver(spec), ("10:00", Step(1)), ("10:16", Step(2)))
-    files = set[str]()
-
-    def see(frame: FrameType, kind: str, _: Any) -> None:
-        if kind == "call":
-            files.add(Path(frame.f_code.co_filename).name)
-
-    sys.setprofile(see)
-    try:
-        fed(driver, ("10:08", Step(3)), ("10:17", Step(bad)))
-    finally:
-        sys.setprofile(None)
-    return files
-
-
-@pytest.mark.parametrize("on_error", ["raise", "reject"])
-def test_where_nothing_fails_only_the_fast_fold_is_entered(on_error: str) -> None:
-    """What cuts by rules, says why or leaves out costs nothing there."""
-    files = entered(on_error, 4)
-
-    assert "by_functions.py" in files
-    assert not files & CAREFUL
-
-
-def test_where_an_event_fails_its_session_alone_is_folded_again() -> None:
-    """A spec without rules enters none."""
-    files = entered("reject", -4)
-
-    assert {"rejecting.py"} == {"rejecting.py", "rules.py"} & files
-
-
-# -- events that their own class refuses, among those that join sessions -------------------------
-
+from sessionkit.testing import at
 
 GAP = timedelta(minutes=10)
 
@@ -154,25 +82,24 @@ def test_a_refused_event_holds_nothing_together() -> None:
     assert (2, {("quarantined", -1)}) == (found.events, rejected(found))
 
 
-def test_a_refused_event_that_is_late_is_quarantined() -> None:
-    """The reason that lies in the event itself comes first, as for a null."""
-    found = joined(spec_of(), ("10:00", -1), ("10:00", 1), ("10:30", 2), watermark="10:15")
+@pytest.mark.parametrize(
+    ("judged_by", "events", "kept"),
+    [
+        # The reason that lies in the event itself comes first, as for a null.
+        ("event", [("10:00", -1), ("10:00", 1), ("10:30", 2)], 1),
+        # Without it, the session that the other would join is over.
+        ("session", [("10:00", 1), ("10:08", -1)], 0),
+        # Their session is over with or without it.
+        ("session", [("10:00", 1), ("10:02", -1)], 0),
+    ],
+)
+def test_a_refused_event_is_quarantined_and_saves_no_other_from_being_late(
+    judged_by: Any, events: Any, kept: int
+) -> None:
+    """Whether it's late itself or not."""
+    found = joined(spec_of(judged_by), *events, watermark="10:15")
 
-    assert (1, {("quarantined", -1), ("late", 1)}) == (found.events, rejected(found))
-
-
-def test_a_refused_event_saves_no_other_from_being_late() -> None:
-    """Without it, the session that the other would join is over."""
-    found = joined(spec_of("session"), ("10:00", 1), ("10:08", -1), watermark="10:15")
-
-    assert (0, {("quarantined", -1), ("late", 1)}) == (found.events, rejected(found))
-
-
-def test_refused_events_in_a_session_that_is_over_are_quarantined() -> None:
-    """The other events of that session are late, with or without them."""
-    found = joined(spec_of("session"), ("10:00", 1), ("10:02", -1), watermark="10:15")
-
-    assert (0, {("quarantined", -1), ("late", 1)}) == (found.events, rejected(found))
+    assert (kept, {("quarantined", -1), ("late", 1)}) == (found.events, rejected(found))
 
 
 def test_a_refused_event_after_many_others_is_left_out_alone() -> None:

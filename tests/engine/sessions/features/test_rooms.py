@@ -52,6 +52,8 @@ class Total:
     total: int = 0
 
     def update(self, event: Step) -> None:
+        if event.number < 0:
+            raise ValueError
         self.total += event.number
 
     def merge(self, other: "Total") -> None:
@@ -62,7 +64,7 @@ def remember(_: Session[Any], total: Total) -> Total:
     return total
 
 
-def entered(spec: SessionSpec[Any, Any, Any], room: Path = ENGINE) -> set[str]:
+def entered(spec: SessionSpec[Any, Any, Any], room: Path = ENGINE, bridge: int = 1) -> set[str]:
     """Return the files of a room entered while sessions begin, go on, merge and close."""
     now = at("10:00") if spec.clock == "processing_time" else None
     driver, files = SessionDriver(spec, processing_time=now), set[str]()
@@ -75,7 +77,7 @@ def entered(spec: SessionSpec[Any, Any, Any], room: Path = ENGINE) -> set[str]:
     sys.setprofile(see)
     for times in (["10:00"], ["10:01", "10:15"], ["10:08"], ["12:00"], []):
         for time in times:
-            driver.add("a", at(time), Step())
+            driver.add("a", at(time), Step(bridge if time == "10:08" else 1))
         driver.run_batch()
     sys.setprofile(None)
     assert driver.counts.sessions
@@ -87,9 +89,15 @@ def of_features(spec: SessionSpec[Any, Any, Any]) -> set[str]:
     return entered(spec) & FEATURES
 
 
-def test_a_spec_without_options_enters_no_feature() -> None:
-    """Not for an empty list either."""
-    assert set() == of_features(SessionSpec.of(Total, **SHARED, **GAP))
+@pytest.mark.parametrize("on_error", ["raise", "reject"])
+def test_a_spec_without_options_enters_no_feature(on_error: Any) -> None:
+    """Not for an empty list either, and what leaves failed events out only where one has failed."""
+    spec = SessionSpec.of(Total, on_error=on_error, **SHARED, **GAP)
+    assert set() == of_features(spec)
+    if on_error == "reject":
+        found = entered(spec, bridge=-1)
+        assert "sessions/rejecting.py" in found
+        assert "sessions/features/rules.py" not in found
 
 
 def test_aggregates_without_options_enter_no_feature() -> None:

@@ -296,24 +296,14 @@ def test_a_failure_names_the_function_and_the_key(function: Any, message: str) -
     assert driver.counts.failed_output == 1
 
 
-def of_row(_: Session[Any], told: Told) -> Shopper:
-    return Shopper(told.known or 0)
+def said(session: Any = Session[Any], state: Any = Visit, returned: Any = Shopper) -> Any:
+    """Return a function with these annotations."""
 
+    def function(session: Any, state: Any) -> Any:
+        return state
 
-def of_other_key(_: Session[Other], __: Visit) -> Shopper:
-    return Shopper()
-
-
-def of_other_memory(_: Session[User, Told], __: Visit) -> Shopper:
-    return Shopper()
-
-
-def without_class(_: Session[Any], __: Visit) -> Any:
-    return Shopper()
-
-
-def of_nothing(_: Session[Any], __: Visit) -> Nothing:
-    return Nothing()
+    function.__annotations__ = {"session": session, "state": state, "return": returned}
+    return function
 
 
 def too_many(_: Session[Any], __: Visit, ___: int) -> Shopper:
@@ -325,25 +315,21 @@ class Unstorable:
     what: object
 
 
-def of_unstorable(_: Session[Any], __: Visit) -> Unstorable:
-    return Unstorable(1)
-
-
 @pytest.mark.parametrize(
     ("function", "error", "message"),
     [
         (1, SpecError, "`remember` must be a function, found 1"),
-        (of_row, SpecError, "`remember` is given a Visit as its state, but .*: Told`"),
-        (of_other_key, SpecError, "declares the key as Other"),
+        (said(state=Told), SpecError, "`remember` is given a Visit as its state, but .*: Told`"),
+        (said(Session[Other]), SpecError, "declares the key as Other"),
         (
-            of_other_memory,
+            said(Session[User, Told]),
             SpecError,
-            "declares the memory of its session as Told\n+Hint: write Shop",
+            "memory of its session as Told\n+Hint: write Shop",
         ),
-        (without_class, SpecError, "`remembered` is left out.*\n+Hint: pass remembered="),
-        (of_nothing, SpecError, "returns Nothing, which has no fields"),
+        (said(returned=Any), SpecError, "`remembered` is left out.*\n+Hint: pass remembered="),
+        (said(returned=Nothing), SpecError, "returns Nothing, which has no fields"),
         (too_many, SpecError, r"`remember` must take remember\(session, state\), found"),
-        (of_unstorable, FieldTypeError, "`Unstorable.what`"),
+        (said(returned=Unstorable), FieldTypeError, "`Unstorable.what`"),
     ],
 )
 def test_a_function_that_cannot_work_is_refused(function: Any, error: Any, message: str) -> None:
