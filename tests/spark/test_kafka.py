@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import attrs
 import fastavro
@@ -111,6 +112,62 @@ def test_the_example_writes_each_visit_once(
         "its payload is null",
         "`at` isn't a timestamp: 2026-03-08Tnoon:00Z",
     ] == [row[-1] for row in rejected[1:]]
+
+
+def send_in_transactions(
+    kafka: Kafka, spark: SparkSession, topic: str, *transactions: tuple[list[str], bool]
+) -> None:
+    """Send messages in transactions, each of which is committed or aborted."""
+    jvm: Any = spark._jvm
+    gateway: Any = spark._sc._gateway
+    jars = gateway.new_array(jvm.java.net.URL, len([*kafka.connector.glob("*.jar")]))
+    for place, jar in enumerate(kafka.connector.glob("*.jar")):
+        jars[place] = jvm.java.io.File(str(jar)).toURI().toURL()
+    loader = jvm.java.net.URLClassLoader(jars)
+    strings = loader.loadClass("org.apache.kafka.common.serialization.StringSerializer")
+    settings = jvm.java.util.HashMap()
+    settings.put("bootstrap.servers", kafka.servers)
+    settings.put("transactional.id", topic)
+    settings.put("key.serializer", strings)
+    settings.put("value.serializer", strings)
+    package = "org.apache.kafka.clients.producer"
+
+    def new(name: str, **values: Any) -> Any:
+        """Make an object with the constructor whose parameters are of these classes."""
+        for maker in loader.loadClass(f"{package}.{name}").getConstructors():
+            if [*values] == [each.getSimpleName() for each in maker.getParameterTypes()]:
+                given = gateway.new_array(jvm.java.lang.Object, len(values))
+                for place, value in enumerate(values.values()):
+                    given[place] = value
+                return maker.newInstance(given)
+        raise AssertionError(name)
+
+    producer = new("KafkaProducer", Map=settings)
+    producer.initTransactions()
+    for messages, is_committed in transactions:
+        producer.beginTransaction()
+        for message in messages:
+            producer.send(new("ProducerRecord", String=topic, Object=message))
+        producer.flush()
+        producer.commitTransaction() if is_committed else producer.abortTransaction()
+    producer.close()
+
+
+def test_messages_of_an_aborted_transaction_are_no_events(
+    kafka: Kafka, spark: SparkSession
+) -> None:
+    """Unless the options say otherwise."""
+    parts = [
+        ([action("ann", f"{hour}:{minute}") for minute in range(10, 20)]) for hour in (1, 2, 3)
+    ]
+    send_in_transactions(kafka, spark, "tx", (parts[0], True), (parts[1], False), (parts[2], True))
+
+    def events(**options: str) -> int:
+        source = KafkaTopics(kafka.servers, "tx", options=options)
+        return read_batch(spark, source, spec.VISITS, with_position=False).count()
+
+    assert 20 == events()
+    assert 30 == events(**{"kafka.isolation.level": "read_uncommitted"})
 
 
 def test_avro_is_read_by_a_batch(kafka: Kafka, spark: SparkSession, tmp_path: Path) -> None:

@@ -49,6 +49,9 @@ log.dirs={logs}
 num.partitions=1
 offsets.topic.num.partitions=1
 offsets.topic.replication.factor=1
+transaction.state.log.num.partitions=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
 """
 
 

@@ -164,6 +164,7 @@ def _messages(reader: DataStreamReader | DataFrameReader, source: KafkaTopics) -
         "kafka.bootstrap.servers": source.servers,
         "subscribe": ",".join(source.topics),
         "startingOffsets": source.starting,
+        "kafka.isolation.level": "read_committed",
         **source.options,
     }
     loaded = reader.format("kafka").options(**options).load()

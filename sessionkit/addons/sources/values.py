@@ -162,7 +162,7 @@ def _names(names: Iterable[str] | str) -> tuple[str, ...]:
 @attrs.frozen
 class KafkaTopics:
     """
-    The messages of Kafka topics.
+    The messages of Kafka topics; those of transactions that were aborted are left out.
 
     Example:
         from sessionkit.addons.sources import Json, KafkaTopics
@@ -175,7 +175,9 @@ class KafkaTopics:
         payload: How the value of a message is read: `Json()` or `Avro(schema)`.
         starting: Where a query with a new checkpoint begins, and a batch: `"earliest"`, `"latest"`
             (for a stream), or offsets as JSON, such as `Seed.starting_offsets` returns.
-        options: More options, under Spark's names, such as `kafka.security.protocol`.
+        options: More options, under Spark's names, such as `kafka.security.protocol`. With
+            `{"kafka.isolation.level": "read_uncommitted"}`, Kafka's default, messages of aborted
+            transactions count too.
     """
 
     servers: str
