@@ -151,6 +151,8 @@ def test_each_event_keeps_the_gap_under_which_it_came(
     mixed = [*events[:place], *(event._replace(gap=gap) for event in events[place:])]
     expected = finished(SessionDriver(own), mixed)
     assert [*map(without_last_event, expected)] == [*map(without_last_event, found)]
+    by_event = attrs.evolve(own, timeout=EventTimeGap(lambda event: gap, max_gap="5 minutes"))
+    assert expected == finished(first.migrate(by_event), events[place:])
 
 
 def without_last_event(row: Any) -> Any:

@@ -202,7 +202,7 @@ def _due(program: Program, rows: pa.Table, clocks: BatchClocks, *, at_end: bool)
     for feature in program.at["due"]:
         emission = feature.due(emission)
     places = np.flatnonzero(emission.gives_row)
-    given = _with_last_event(program, emission.sessions.take(pa.array(places)))
+    given = with_last_event(program, emission.sessions.take(pa.array(places)))
     return attrs.evolve(emission, given=given, is_final=over[places])
 
 
@@ -245,13 +245,13 @@ def _finished(program: Program, given: pa.Table) -> Closed:
 def sessions_of(program: Program, table: pa.Table, ids: Sequence[str]) -> list[Session[Any]]:
     """Return the sessions of a table, without their states."""
     starts, ends = micros(table["start"]).tolist(), micros(table["end"]).tolist()
-    last = micros(_with_last_event(program, table)[LAST_EVENT.name]).tolist()
+    last = micros(with_last_event(program, table)[LAST_EVENT.name]).tolist()
     events, reasons = table["events"].to_numpy().tolist(), program.cuts.reasons(table).to_pylist()
     keys = decode_keys(program.spec, table)
     return list(map(session_of, keys, ids, starts, ends, last, events, reasons))
 
 
-def _with_last_event(program: Program, sessions: pa.Table) -> pa.Table:
+def with_last_event(program: Program, sessions: pa.Table) -> pa.Table:
     """Return sessions with when the last event of each was; a feature may have stored it."""
     if LAST_EVENT.name in sessions.schema.names:
         return sessions

@@ -12,9 +12,10 @@ from sessionkit._arrays import micros
 from sessionkit._engine.logic import GroupState
 from sessionkit._engine.rows.ids import ids_of
 from sessionkit._engine.rows.objects import as_struct, key_struct
+from sessionkit._engine.sessions.features.last_event import LAST_EVENT
 from sessionkit._engine.sessions.joining import join
 from sessionkit._engine.sessions.plan import Horizon
-from sessionkit._engine.sessions.step import SessionLogic, sessions_of
+from sessionkit._engine.sessions.step import SessionLogic, sessions_of, with_last_event
 from sessionkit._instants import instant_of
 from sessionkit.spec.base import S
 from sessionkit.spec.logic import Aggregates
@@ -33,6 +34,7 @@ class OpenSession(Generic[S]):
         id: The id that it will have if its start stays.
         start: The time of its first event so far.
         end: The time of its last event so far plus the gap, exclusive.
+        last_event: The time of its last event so far.
         closes: When it closes if no further event joins it: once the watermark reaches this. It is
             before `end` where one of `SessionRules` cuts the session.
         closed_by: The rule that closes it then, by its name: `"gap"`, or one of `SessionRules`.
@@ -44,6 +46,7 @@ class OpenSession(Generic[S]):
     id: str
     start: datetime
     end: datetime
+    last_event: datetime
     closes: datetime
     closed_by: ClosedBy
     events: int
@@ -84,6 +87,7 @@ def open_sessions_of(spec: SessionSpec[Any, S, Any], memory: GroupState) -> list
             id=session.id,
             start=session.start,
             end=session.end,
+            last_event=session.last_event,
             closes=at,
             closed_by=session.closed_by,
             events=session.events,
@@ -103,6 +107,7 @@ def open_session_rows(spec: AnySessionSpec, memory: GroupState) -> pa.Table:
         "id": pa.array(ids_of(table), pa.string()),
         "start": table["start"],
         "end": table["end"],
+        "last_event": with_last_event(program, table)[LAST_EVENT.name],
         "closes": table[program.closes],
         "closed_by": program.cuts.reasons(table),
         "events": table["events"],

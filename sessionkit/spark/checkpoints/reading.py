@@ -41,8 +41,8 @@ from sessionkit.typing import Record
 Group: TypeAlias = Mapping[str, Any]
 """A group as the values of its columns `key`, `state` and, with pages, `pages`."""
 OWN_COLUMNS: Final = (
-    "id string, start timestamp_ltz, end timestamp_ltz, closes timestamp_ltz, closed_by string, "
-    "events bigint"
+    "id string, start timestamp_ltz, end timestamp_ltz, last_event timestamp_ltz, "
+    "closes timestamp_ltz, closed_by string, events bigint"
 )
 TIMERS: Final = "timers map<string, struct<clock: string, at: timestamp_ltz>>"
 
