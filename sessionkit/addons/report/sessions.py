@@ -117,15 +117,26 @@ def top_of(engine: Engine, name: str, query: str, most: int) -> tuple[list[str],
     return labels, row["n"] - len(labels)
 
 
-def place_of(top: str, value: str) -> str:
-    """Return the place of a value among the most frequent ones, in SQL."""
-    found = f"(SELECT max(place) FROM {top} WHERE value = {value})"
-    return f"CASE WHEN {value} IS NULL THEN {NONE} ELSE coalesce({found}, {OTHER}) END"
+def place_of(top: str, value: str, name: str) -> tuple[str, str]:
+    """
+    Return the place of a value among the most frequent ones, in SQL, and the join that finds it.
+
+    The join has a name. A subquery instead of it costs DuckDB many times as much.
+    """
+    place = f"CASE WHEN {value} IS NULL THEN {NONE} ELSE coalesce({name}.place, {OTHER}) END"
+    return place, f"LEFT JOIN {top} AS {name} ON {name}.value = {value}"
 
 
 def sessions_of(columns: Columns, time: Units, dimensions: int) -> str:
     """Return the query of sessions as numbers, which are counted again and again."""
     first = "began = min(began) OVER (PARTITION BY who)"
+    joins: list[str] = []
+
+    def place(top: str, value: str) -> str:
+        found, join = place_of(top, value, f"top{len(joins)}")
+        joins.append(join)
+        return found
+
     chosen = {
         "t": time.of("began"),
         "who": "who",
@@ -138,12 +149,12 @@ def sessions_of(columns: Columns, time: Units, dimensions: int) -> str:
         "engaged": "engaged",
         "bounced": "bounced",
         "converted": "converted",
-        "closed_by": place_of("top_closings", "closed_by"),
+        "closed_by": place("top_closings", "closed_by"),
     }
-    chosen |= {f"d{n}": place_of(f"top_{n}", f"d{n}") for n in range(dimensions)}
-    chosen |= {role: place_of("top_pages", role) for role in ("entry", "exit")}
+    chosen |= {f"d{n}": place(f"top_{n}", f"d{n}") for n in range(dimensions)}
+    chosen |= {role: place("top_pages", role) for role in ("entry", "exit")}
     for n in range(1, STEPS + 1):
-        page = place_of("top_pages", f"path[{n}]")
+        page = place("top_pages", f"path[{n}]")
         chosen[f"p{n}"] = f"CASE WHEN coalesce(len(path), 0) >= {n} THEN {page} ELSE {END} END"
     chosen["p_more"] = f"CASE WHEN coalesce(len(path), 0) > {STEPS} THEN {MORE} ELSE {END} END"
     reached = "TRUE"
@@ -151,4 +162,4 @@ def sessions_of(columns: Columns, time: Units, dimensions: int) -> str:
         reached += f" AND step_{n}"
         chosen[f"reached_{n}"] = reached
     listed = ", ".join(f"{source} AS {name}" for name, source in chosen.items())
-    return f"SELECT {listed} FROM {LAST_ROWS}"
+    return f"SELECT {listed} FROM {LAST_ROWS} {' '.join(joins)}"

@@ -370,11 +370,13 @@ def _rejected(engine: Engine, kinds: Mapping[str, Kind], time: Units) -> tuple[l
     at = "coalesce(event_time, session_start)" if "event_time" in kinds else "session_start"
     # Text: where no row has a reason, the column may have any type.
     reason = "coalesce(CAST(reason AS VARCHAR), kind)" if "reason" in kinds else "kind"
-    rows = f"FROM {ROWS} WHERE kind NOT IN ('session', 'event')"
-    labels, _ = top_of(engine, "top_reasons", f"SELECT {reason} {rows}", MOST_REASONS)
+    only = "WHERE kind NOT IN ('session', 'event')"
+    query = f"SELECT {reason} FROM {ROWS} {only}"
+    labels, _ = top_of(engine, "top_reasons", query, MOST_REASONS)
+    place, join = place_of("top_reasons", reason, "top")
     unit = time.of(f"CAST({at} AS TIMESTAMPTZ)")
     return labels, engine.columns(
         f"SELECT CASE WHEN {unit} BETWEEN 0 AND {time.units - 1} THEN {unit} END AS t, kind, "
-        f"{place_of('top_reasons', reason)} AS reason, count(*) AS counted {rows} "
+        f"{place} AS reason, count(*) AS counted FROM {ROWS} {join} {only} "
         "GROUP BY ALL ORDER BY ALL"
     )
