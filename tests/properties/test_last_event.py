@@ -59,10 +59,8 @@ class Past:
 
 @attrs.define
 class Told(Values):
-    """What `finish` is told of the session, too."""
+    """What `finish` is told of the session before, too."""
 
-    last: datetime | None = None
-    length: timedelta | None = None
     past: list[int] | None = None
     past_last: datetime | None = None
 
