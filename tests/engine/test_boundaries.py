@@ -135,9 +135,6 @@ def test_an_event_moves_the_watermark_to_an_instant_and_none_before_it_does(
     assert watermark_in_force((event_us - 1) // 1_000 - delay_ms) < instant_us
 
 
-# -- timers in processing time -----------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("expected", "due_us"),
     [

@@ -44,12 +44,8 @@ class Note:
 class Notes:
     """A few of these fill a page; no one of them equals itself, as NaN doesn't."""
 
-    texts: list[str]
+    texts: list[str] = attrs.field(factory=list)
     ratio: float = math.nan
-
-
-def create(key: Any, event: Note) -> Notes:
-    return Notes(["x" * event.size])
 
 
 def update(state: Notes, event: Note) -> Notes:
@@ -70,7 +66,7 @@ def on_timer(key: Any, name: str, state: KeyState[Notes], times: KeyTimes) -> No
 
 
 def sessions(**options: Any) -> SessionDriver[Any, Any, Any]:
-    logic: Any = Functions(create=create, update=update, merge=merge)
+    logic: Any = Functions(update=update, merge=merge)
     words = {"timeout": SessionRules("4 seconds"), **SHARED, **options}
     return SessionDriver(SessionSpec(logic=logic, **words))
 

@@ -58,17 +58,12 @@ class Number:
 
 @attrs.define
 class Numbers:
-    values: list[int]
-
-
-def create(key: Any, event: Number) -> Numbers:
-    return Numbers([event.value])
+    values: list[int] = attrs.field(factory=list)
 
 
 def update(state: Numbers, event: Number) -> Numbers:
     if event.value % 7 == 3:
-        message = "poison"
-        raise ValueError(message)
+        raise ValueError
     return Numbers([*state.values, event.value])
 
 
@@ -91,7 +86,7 @@ def on_timer(key: Any, name: str, state: KeyState[Numbers], times: KeyTimes) -> 
 
 def sessions(options: dict[str, Any]) -> SessionDriver[Any, Any, Any]:
     words: dict[str, Any] = {"timeout": SessionRules("4 seconds"), "on_error": "reject", **options}
-    logic: Any = Functions(create=create, update=update, merge=merge)
+    logic: Any = Functions(update=update, merge=merge)
     return SessionDriver(SessionSpec(logic=logic, **SHARED, **words))
 
 

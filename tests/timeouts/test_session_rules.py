@@ -41,15 +41,16 @@ def short_gap(visit: Visit) -> timedelta:
     return timedelta(minutes=40 - 10 * len(visit.pages))
 
 
+SETTINGS: dict[str, Any] = {
+    "keys": {"user": str},
+    "event_time": "ts",
+    "watermark_delay": "1 minute",
+    "order": "event_time",
+}
+
+
 def spec_of(timeout: Any, **options: Any) -> SessionSpec[Any, Any, Any]:
-    settings: dict[str, Any] = {
-        "keys": {"user": str},
-        "event_time": "ts",
-        "watermark_delay": "1 minute",
-        "order": "event_time",
-        **options,
-    }
-    return SessionSpec.of(Visit, timeout=timeout, **settings)
+    return SessionSpec.of(Visit, timeout=timeout, **SETTINGS | options)
 
 
 def test_what_is_read() -> None:
@@ -96,14 +97,7 @@ def test_a_gap_of_the_state_needs_one() -> None:
     """A function of yours, all of whose events it has, and one gap that is the longest."""
     with pytest.raises(SpecError, match="pass the longest gap as `gap`, a duration"):
         SessionRules(lambda view: timedelta(1), max_gap="1h", state_gap=short_gap)
-    rules = SessionRules("30 minutes", state_gap=short_gap)
-    settings: dict[str, Any] = {
-        "keys": {"user": str},
-        "event_time": "ts",
-        "watermark_delay": "1 minute",
-        "order": "event_time",
-        "timeout": rules,
-    }
+    settings = {**SETTINGS, "timeout": SessionRules("30 minutes", state_gap=short_gap)}
     with pytest.raises(SpecError, match="a spec of aggregates has no state class"):
         SessionSpec.aggregate(View, {"pages": agg.count()}, **settings)
     with pytest.raises(SpecError, match="a spec of events has no state class"):
@@ -219,16 +213,10 @@ def test_rules_that_need_an_order_say_so(options: dict[str, Any]) -> None:
         SpecError, match=f'`{name}` depends on .*\n\nHint: write order="event_time"'
     ):
         spec_of(rules, order="arrival", merge=lambda left, right: left)
-    settings: dict[str, Any] = {
-        "keys": {"user": str},
-        "event_time": "ts",
-        "watermark_delay": "1 minute",
-        "timeout": rules,
-    }
+    settings = {**SETTINGS, "timeout": rules}
     with pytest.raises(SpecError, match=f"`{name}` depends on"):
-        SessionSpec.aggregate(View, {"pages": agg.count()}, **settings)
-    spec = SessionSpec.aggregate(View, {"pages": agg.count()}, order="event_time", **settings)
-    assert spec.rules == rules
+        SessionSpec.aggregate(View, {"pages": agg.count()}, **settings | {"order": "arrival"})
+    assert rules == SessionSpec.aggregate(View, {"pages": agg.count()}, **settings).rules
 
 
 @pytest.mark.parametrize("name", ["until", "starts_with", "extends"])

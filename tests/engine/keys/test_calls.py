@@ -7,7 +7,6 @@ from typing import Any
 import attrs
 import numpy as np
 import pytest
-from hypothesis import given
 
 from sessionkit import KeyState, KeyTimes, StatefulSpec, Storage
 from sessionkit.testing import at, minutes
@@ -21,7 +20,6 @@ from tests.support.stateful_specs import (
     summing,
     unwatched,
 )
-from tests.support.strategies import classes_with_objects
 
 LAYOUTS = ["buckets", "pages"]
 
@@ -123,20 +121,6 @@ def test_scalars_of_numpy_are_stored_as_the_values_that_they_are(layout: Any) ->
 
     assert Wide(whole=3, real=2.5, flag=True, maybe=4) == found
     assert [int, int, float, bool] == [type(getattr(found, name)) for name in values]
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-@given(made=classes_with_objects())
-def test_every_state_comes_back_equal(layout: Any, made: tuple[type[Any], list[Any]]) -> None:
-    """States of every class, nested and Optional, are read back equal in both layouts."""
-    cls, objects = made
-    for state in objects:
-        found = stored(
-            calling(
-                lambda view, one=state: view.set(one), state=cls, storage=Storage(layout=layout)
-            )
-        )
-        assert repr(state) == repr(found)
 
 
 @attrs.define

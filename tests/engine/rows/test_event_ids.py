@@ -72,8 +72,7 @@ EVENT = Everything(
 
 
 def refuse(key: Any, events: Any, state: Any, times: Any) -> None:
-    message = "no"
-    raise ValueError(message)
+    raise ValueError
 
 
 def spec_of(event: type[Any], **changes: Any) -> StatefulSpec[Any, Any, Any]:
@@ -167,8 +166,7 @@ def test_an_output_that_failed_is_no_event() -> None:
     """It has no id, and no fields."""
 
     def fail(key: Any, timer: Any, state: Any, times: Any) -> None:
-        message = "no"
-        raise ValueError(message)
+        raise ValueError
 
     def keep(key: Any, events: list[Reading], state: Any, times: Any) -> None:
         times.set_event_timer("late", at("12:30"))

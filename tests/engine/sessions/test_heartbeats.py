@@ -31,8 +31,7 @@ class Beats:
         """Add a number, and fail over a negative one."""
         self.numbers.append(event.number)
         if event.number < 0:
-            message = "negative"
-            raise ValueError(message)
+            raise ValueError
 
     def merge(self, other: "Beats") -> None:
         self.numbers += other.numbers

@@ -9,6 +9,7 @@ import pytest
 
 from sessionkit import Inputs, SessionRules, SessionSpec, StateMismatchError
 from sessionkit.testing import SessionDriver, at
+from tests.support.session_specs import ended, fed
 
 IN, OUT = pc.field("act") == "in", pc.field("act") == "out"
 
@@ -56,12 +57,11 @@ def rows_of(spec: SessionSpec[Any, Any, Any], *instants: Sequence[str]) -> list[
         lines = [Line(act, offset + place) for place, act in enumerate(acts)]
         offset += len(lines)
         for line in reversed(lines):
-            driver.add("ann", at(f"10:{minute:02}"), line)
+            driver.add("a", at(f"10:{minute:02}"), line)
     driver.run_batch()
-    driver.advance_watermark_to(at("12:00"))
-    driver.run_until_idle()
+    rows = ended(driver)
     assert driver.counts.is_balanced
-    return driver.take_rows()
+    return rows
 
 
 @pytest.mark.parametrize(
@@ -102,24 +102,19 @@ def test_sessions_of_one_instant_have_ids_of_their_own() -> None:
 
     driver, found = SessionDriver(spec_of()), []
     for offset, act in enumerate(acts):
-        driver.add("ann", at("10:00"), Line(act, offset))
+        driver.add("a", at("10:00"), Line(act, offset))
         driver.run_batch()
         found += driver.take_rows()
         driver = SessionDriver.restore(spec_of(), driver.snapshot())
-    driver.advance_watermark_to(at("12:00"))
-    driver.run_until_idle()
-    assert [row.id for row in rows] == [row.id for row in [*found, *driver.take_rows()]]
+    assert [row.id for row in rows] == [row.id for row in [*found, *ended(driver)]]
 
 
 def test_an_event_that_fails_leaves_the_others_of_its_instant() -> None:
     """Its session goes on without it, under an id that none of the others has."""
     driver = SessionDriver(spec_of(on_error="reject"))
-    for offset, act in enumerate(["in", "out", "in", "bad", "out", "in"]):
-        driver.add("ann", at("10:00"), Line(act, offset))
-    driver.run_batch()
-    driver.advance_watermark_to(at("12:00"))
-    driver.run_until_idle()
-    rows = driver.take_rows()
+    acts = ["in", "out", "in", "bad", "out", "in"]
+    fed(driver, *(("10:00", Line(act, offset)) for offset, act in enumerate(acts)))
+    rows = ended(driver)
     assert 3 == len({row.id for row in rows})
     assert ["in out", "in out", "in"] == [" ".join(row.result.acts) for row in rows]
 
@@ -130,29 +125,19 @@ def test_of_two_copies_the_one_that_comes_first_in_the_sequence_counts() -> None
         inputs=Inputs(drop_duplicates_for="1 hour", event_id="act"), timeout=SessionRules("1 hour")
     )
     driver = SessionDriver(spec)
-    for act, offset in (("b", 7), ("a", 9), ("b", 3)):
-        driver.add("ann", at("10:00"), Line(act, offset))
-    driver.run_batch()
-    driver.advance_watermark_to(at("12:00"))
-    driver.run_until_idle()
-    assert [["b", "a"]] == [row.result.acts for row in driver.take_rows()]
+    fed(driver, *(("10:00", Line(act, offset)) for act, offset in (("b", 7), ("a", 9), ("b", 3))))
+    assert [["b", "a"]] == [row.result.acts for row in ended(driver)]
     assert [7] == [one.event["offset"] for one in driver.take_rejections()]
 
 
 def test_a_checkpoint_keeps_its_sequence() -> None:
     """Another one is refused with a hint; `migrate` carries sessions over to it."""
     driver = SessionDriver(spec_of(sequence=None))
-    driver.add("ann", at("10:00"), Line("a", 1))
-    driver.add("ann", at("10:05"), Line("b", 2))
-    driver.run_batch()
+    fed(driver, ("10:00", Line("a", 1)), ("10:05", Line("b", 2)))
     other = SessionDriver.restore(spec_of(), driver.snapshot())
-    other.add("ann", at("10:06"), Line("c", 3))
+    other.add("a", at("10:06"), Line("c", 3))
     with pytest.raises(StateMismatchError, match=r"(?s)sequence.*Hint: carry the state over"):
         other.run_batch()
     driver = driver.migrate(attrs.evolve(driver.spec, sequence="offset"))
-    driver.add("ann", at("10:06"), Line("in", 5))
-    driver.add("ann", at("10:06"), Line("out", 4))
-    driver.run_batch()
-    driver.advance_watermark_to(at("12:00"))
-    driver.run_until_idle()
-    assert [["a", "b", "out"], ["in"]] == [row.result.acts for row in driver.take_rows()]
+    fed(driver, ("10:06", Line("in", 5)), ("10:06", Line("out", 4)))
+    assert [["a", "b", "out"], ["in"]] == [row.result.acts for row in ended(driver)]

@@ -273,9 +273,6 @@ def test_the_row_of_a_bucket_says_what_it_holds() -> None:
     assert (end_us, None) == (event_us, processing_us)
 
 
-# -- damage ------------------------------------------------------------------------------------
-
-
 def damaged(change: Callable[[dict[int, bytes]], None]) -> Any:
     """Return a driver that starts from pages that something has changed."""
     left: Snapshot = driver_with(range(1000)).snapshot()

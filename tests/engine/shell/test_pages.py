@@ -76,9 +76,6 @@ def test_pages_that_are_empty_leave_the_directory() -> None:
     assert not Directory.empty().stored
 
 
-# -- the hash of a key ---------------------------------------------------------------------------
-
-
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
 KINDS: dict[str, tuple[pa.DataType, list[Any], list[int]]] = {
     "str": (

@@ -453,9 +453,6 @@ def test_durations_are_shown_as_a_spec_has_them() -> None:
     ]
 
 
-# -- rules over a checkpoint ---------------------------------------------------------------------
-
-
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
 
 

@@ -106,8 +106,6 @@ def test_what_is_due_at_a_watermark_is_done_in_its_batch(make: Any, layout: str)
             assert due_us is None or due_us > watermark_us
 
 
-# -- the query ---------------------------------------------------------------------------------
-
 QUERY, OTHER = "1b9d6bcd-bbfd-4b2d-9b5d-ab8dfbbd4bed", "7c9e6679-7425-40de-944b-e07fc1f90ae7"
 NOON_MS = micros_of(at("12:00")) // 1000
 
@@ -183,9 +181,6 @@ def test_the_state_that_a_query_takes_over_is_its_own(make: Any, layout: str) ->
         is_read(spec, group, row, Origin.of(QUERY_ID, 1))
 
 
-# -- the neighbours ----------------------------------------------------------------------------
-
-
 def begun(make: Any, layout: str, **more: Any) -> tuple[Any, list[Any], dict[Any, Any]]:
     """Return a driver with an old session in each group, its groups, and what they were before."""
     driver = driver_of(make(count, First, layout, **more))
@@ -234,9 +229,6 @@ def test_pages_without_the_row_of_their_bucket_are_refused(make: Any) -> None:
         spare.pages.update(row[-1])
         with pytest.raises(StateCorruptedError, match=rf"bucket {group[0]} has pages, and its row"):
             list(driver._worker(group, [], spare, Origin.of(QUERY_ID, 1), TaskRows()))
-
-
-# -- what is too large to be stored is refused, and the key to which it belongs is named ---------
 
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)

@@ -130,9 +130,6 @@ def test_state_of_another_kind_stops_the_query(change: dict[str, Any], text: str
         call(damaged(lambda _: change), frame_of(1))
 
 
-# -- a partition of a batch --------------------------------------------------------------------
-
-
 def partition_of(minutes: Mapping[int, Sequence[int]], rows_at_once: int) -> Any:
     """Return what a partition receives: the packs of buckets, each event in a pack of its own."""
     rows = [

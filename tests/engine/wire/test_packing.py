@@ -126,7 +126,11 @@ def row_batches(draw: DrawFn) -> list[list[Row]]:
 
 @given(batches=row_batches())
 def test_every_row_comes_out_once_in_its_group_and_in_order(batches: list[list[Row]]) -> None:
-    """Events and rejected rows, these with the first reason, however the batches are cut."""
+    """
+    Events and rejected rows, these with the first reason, however the batches are cut.
+
+    A marker has the latest time of an event; rows that can't be one never move the watermark.
+    """
     found = packed(READINGS, map(batch_of, batches))
 
     events: dict[Any, list[Any]] = defaultdict(list)
@@ -136,6 +140,8 @@ def test_every_row_comes_out_once_in_its_group_and_in_order(batches: list[list[R
         chosen = events if reason is None else rejected
         chosen[row["group"],].append((reason, unpacked_row(row)))
     assert {*events, *rejected} == {*found.packs}
+    times_us = [row["time"] for rows in events.values() for _, row in rows]
+    assert ([max(times_us)] if times_us else []) == found.markers
     for group in found.packs:
         table, bad = found.read(READINGS, group)
         assert READINGS.events_schema == table.schema
@@ -143,17 +149,6 @@ def test_every_row_comes_out_once_in_its_group_and_in_order(batches: list[list[R
         shown = [pair for one in bad for pair in zip(one.reasons, rows_in(one.rows), strict=True)]
         assert rejected[group] == shown
         assert all(one.kind == "quarantined" for one in bad)
-
-
-@given(batches=row_batches())
-def test_a_marker_has_the_latest_time_of_an_event(batches: list[list[Row]]) -> None:
-    """Rows that can't be events never move the watermark; without an event there's no marker."""
-    rows = [row for rows in batches for row in rows]
-    times_us = [row["at"] for row in rows if reason_of(row) is None]
-
-    found = packed(READINGS, map(batch_of, batches))
-
-    assert ([max(times_us)] if times_us else []) == found.markers
 
 
 def test_without_a_watermark_there_are_no_markers() -> None:
@@ -216,9 +211,6 @@ def test_a_group_may_be_of_several_columns() -> None:
         for group in found.packs
     }
     assert {parts[0]: [0, 3], parts[1]: [1], parts[2]: [2]} == offsets
-
-
-# -- values ------------------------------------------------------------------------------------
 
 
 class Device(Enum):

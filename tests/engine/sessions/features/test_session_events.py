@@ -34,8 +34,7 @@ class Path:
     def update(self, event: Step) -> None:
         """Add a number, so that the order of arrival doesn't show."""
         if event.number < 0:
-            message = "negative"
-            raise ValueError(message)
+            raise ValueError
         self.numbers = sorted([*self.numbers, event.number])
 
     def merge(self, other: "Path") -> None:

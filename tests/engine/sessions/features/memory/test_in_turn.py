@@ -81,8 +81,14 @@ def spec_of(function: Any = remember, **options: Any) -> SessionSpec[Any, Any, A
     return SessionSpec.of(Visit, **{"finish": finish, "memory": memory, **SETTINGS, **options})
 
 
-def shown(driver: SessionDriver[Any, Any, Any], *times: str) -> list[Any]:
-    """Return what the rows of a micro-batch know: when they start, and how many visits."""
+def shown(driver: SessionDriver[Any, Any, Any], *times: str, until: str | None = None) -> list[Any]:
+    """
+    Return what the rows of a micro-batch know: when they start, and how many visits.
+
+    Before it, the watermark may move.
+    """
+    if until is not None:
+        driver.advance_watermark_to(at(until))
     for time in times:
         driver.add("ann", at(time), View())
     driver.run_batch()
@@ -96,8 +102,7 @@ def test_a_late_session_changes_what_those_after_it_know() -> None:
     assert shown(driver, "18:00") == [("10:00", None)]
     assert shown(driver) == [("14:00", 1)]
     assert shown(driver, "12:00") == [("12:00", 1), ("14:00", 2)]
-    driver.advance_watermark_to(at("19:00"))
-    assert shown(driver) == [("18:00", 3)]
+    assert shown(driver, until="19:00") == [("18:00", 3)]
 
 
 def test_an_early_row_remembers_nothing() -> None:
@@ -115,14 +120,11 @@ def test_another_gap_goes_on_with_what_is_remembered() -> None:
     shown(driver)
     plain = attrs.evolve(spec_of(), memory=Memory(time_to_live=LIFE))
     same = driver.migrate(attrs.evolve(spec_of(), timeout="45 minutes"))
-    same.advance_watermark_to(at("15:00"))
-    assert shown(same) == [("14:00", 2)]
+    assert shown(same, until="15:00") == [("14:00", 2)]
     dropped = driver.migrate(plain)
-    dropped.advance_watermark_to(at("15:00"))
-    assert shown(dropped, "16:00") == [("14:00", None)]
+    assert shown(dropped, "16:00", until="15:00") == [("14:00", None)]
     again = dropped.migrate(spec_of())
-    again.advance_watermark_to(at("17:00"))
-    assert shown(again) == [("16:00", None)]
+    assert shown(again, until="17:00") == [("16:00", None)]
 
 
 @attrs.frozen
@@ -174,10 +176,8 @@ def test_a_class_may_change_between_two_runs(options: Any) -> None:
     shown(driver, "14:00")
     grown = attrs.evolve(remembering(Grown), **options)
     driver = SessionDriver.restore(grown, driver.snapshot())
-    driver.advance_watermark_to(at("15:00"))
-    assert shown(driver, "16:00") == [("12:00", 10), ("14:00", 10)]
-    driver.advance_watermark_to(at("17:00"))
-    assert shown(driver) == [("16:00", 10)]
+    assert shown(driver, "16:00", until="15:00") == [("12:00", 10), ("14:00", 10)]
+    assert shown(driver, until="17:00") == [("16:00", 10)]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from sessionkit import EventTimeGap, Lateness, Memory, Results, Session, Session
 from sessionkit import aggregates as agg
 from sessionkit.errors import SpecError, StateMismatchError
 from sessionkit.testing import SessionDriver, at
+from tests.support.session_specs import ended, fed
 
 MONTH = Memory(time_to_live="30 days", last={"credited": "source"}, lookback="10 days")
 
@@ -52,8 +53,16 @@ def spec_of(memory: Any = MONTH, **options: Any) -> SessionSpec[Any, Any, Any]:
     )
 
 
-def shown(driver: SessionDriver[Any, Any, Any], *events: tuple[str, str]) -> list[Any]:
-    """Return what the rows of a micro-batch say: start, revision, number, credited source."""
+def shown(
+    driver: SessionDriver[Any, Any, Any], *events: tuple[str, str], until: str | None = None
+) -> list[Any]:
+    """
+    Return what the rows of a micro-batch say: start, revision, number, credited source.
+
+    Before it, the watermark may move.
+    """
+    if until is not None:
+        driver.advance_watermark_to(at(until))
     for time, source in events:
         driver.add("ann", at(time), View(source))
     driver.run_batch()
@@ -71,8 +80,7 @@ def test_the_sessions_after_a_late_one_get_another_row() -> None:
     assert shown(driver) == [("14:00", 1, 2, "mail")]
     assert shown(driver, ("12:00", "x")) == [("12:00", 1, 2, "x"), ("14:00", 2, 3, "x")]
     assert shown(driver, ("14:10", "y")) == [("14:00", 3, 3, "y")]
-    driver.advance_watermark_to(at("19:00"))
-    assert shown(driver) == [("18:00", 1, 4, "ad")]
+    assert shown(driver, until="19:00") == [("18:00", 1, 4, "ad")]
 
 
 def test_sessions_that_a_late_event_bridges_count_as_one() -> None:
@@ -104,11 +112,9 @@ def test_a_session_that_lateness_has_split_is_counted() -> None:
     """An event that is in time begins another one where the session that it overlaps has closed."""
     driver = SessionDriver(spec_of())
     shown(driver, ("10:00", "mail"))
-    driver.advance_watermark_to(at("10:31"))
-    assert shown(driver, ("10:05", "ad")) == [("10:00", 1, 1, "mail")]
+    assert shown(driver, ("10:05", "ad"), until="10:31") == [("10:00", 1, 1, "mail")]
     assert driver.counts.out_of_order == 0
-    driver.advance_watermark_to(at("11:00"))
-    assert shown(driver) == [("10:05", 1, 2, "ad")]
+    assert shown(driver, until="11:00") == [("10:05", 1, 2, "ad")]
     assert driver.counts.out_of_order == 1
 
 
@@ -117,11 +123,12 @@ def test_a_session_that_closes_after_a_later_one_is_counted() -> None:
     gap = EventTimeGap(gap_of, max_gap="3 hours")
     driver = SessionDriver(attrs.evolve(spec_of(), timeout=gap))
     shown(driver, ("10:00", "mail"), ("09:50", "x"))
-    driver.advance_watermark_to(at("10:06"))
-    assert shown(driver, ("09:58", "long")) == [("09:50", 1, 1, "x"), ("10:00", 1, 2, "mail")]
+    assert shown(driver, ("09:58", "long"), until="10:06") == [
+        ("09:50", 1, 1, "x"),
+        ("10:00", 1, 2, "mail"),
+    ]
     assert driver.counts.out_of_order == 0
-    driver.advance_watermark_to(at("13:00"))
-    assert shown(driver) == [("09:58", 1, 3, "long")]
+    assert shown(driver, until="13:00") == [("09:58", 1, 3, "long")]
     assert driver.counts.out_of_order == 1
 
 
@@ -132,12 +139,7 @@ def test_finish_is_told_what_comes_before_its_session() -> None:
         Visit, watermark_delay="1 minute", memory=Memory(time_to_live="1 day"), **settings
     )
     driver = SessionDriver(spec)
-    for time in ("10:00", "12:00"):
-        driver.add("ann", at(time), View())
-    driver.run_batch()
-    driver.advance_watermark_to(at("13:00"))
-    driver.run_batch()
-    first, second = driver.take_rows()
+    first, second = ended(fed(driver, ("10:00", View()), ("12:00", View())))
     assert first.result == Visit(1, 1)
     assert second.result == Visit(1, 2, first.id, at("12:00") - at("10:30"))
 
@@ -153,12 +155,9 @@ def test_each_event_of_a_session_has_its_number() -> None:
         memory=Memory(time_to_live="1 day", first={"landed": "source"}),
     )
     driver = SessionDriver(spec)
-    for time, source in (("10:00", "mail"), ("10:01", "ad"), ("12:00", "x")):
-        driver.add("ann", at(time), View(source))
-    driver.run_batch()
-    driver.advance_watermark_to(at("13:00"))
-    driver.run_batch()
-    rows = [(row.memory["session_number"], row.memory["landed"]) for row in driver.take_rows()]
+    visits = (("10:00", "mail"), ("10:01", "ad"), ("12:00", "x"))
+    fed(driver, *((time, View(source)) for time, source in visits))
+    rows = [(row.memory["session_number"], row.memory["landed"]) for row in ended(driver)]
     assert rows == [(1, "mail"), (1, "mail"), (2, "mail")]
 
 
@@ -170,16 +169,14 @@ def test_another_gap_goes_on_with_the_numbers() -> None:
     shown(driver)
     wider = attrs.evolve(spec_of(), timeout="45 minutes")
     after = driver.migrate(wider)
-    after.advance_watermark_to(at("13:00"))
-    assert shown(after) == [("12:00", 1, 2, "mail")]
+    assert shown(after, until="13:00") == [("12:00", 1, 2, "mail")]
     without = driver.migrate(spec_of(memory=None))
     without.advance_watermark_to(at("13:00"))
     without.run_batch()
     assert without.take_rows()[0].memory == {}
     again = without.migrate(spec_of())
     assert shown(again, ("20:00", "direct")) == []
-    again.advance_watermark_to(at("21:00"))
-    assert shown(again) == [("20:00", 1, 1, None)]
+    assert shown(again, until="21:00") == [("20:00", 1, 1, None)]
 
 
 def test_history_stays_where_sessions_no_longer_wait_for_late_events() -> None:
@@ -189,8 +186,7 @@ def test_history_stays_where_sessions_no_longer_wait_for_late_events() -> None:
     shown(driver, ("12:00", "direct"))
     shown(driver)
     without = driver.migrate(spec_of())
-    without.advance_watermark_to(at("13:00"))
-    assert shown(without) == [("12:00", 1, 2, "mail")]
+    assert shown(without, until="13:00") == [("12:00", 1, 2, "mail")]
 
 
 def test_another_time_to_live_is_refused_on_a_checkpoint() -> None:
@@ -242,5 +238,4 @@ def test_an_erased_key_is_remembered_no_more() -> None:
     assert shown(driver) == [("10:00", 1, 1, "mail")]
     driver.erase("ann")
     shown(driver, ("14:00", "direct"))
-    driver.advance_watermark_to(at("15:00"))
-    assert shown(driver) == [("14:00", 1, 1, None)]
+    assert shown(driver, until="15:00") == [("14:00", 1, 1, None)]
