@@ -1,1 +1,1 @@
-"""What isn't the core: each room stands on public names alone, and nothing imports it."""
+"""What isn't the core: an add-on imports public names only, and nothing imports it."""

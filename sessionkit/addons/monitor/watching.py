@@ -4,7 +4,7 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from itertools import repeat
@@ -35,7 +35,6 @@ BLOCKS: Final = " ▁▂▃▄▅▆▇█"
 BAR: Final = 24
 LONGEST_PARTS: Final = 4
 PARTS: Final = f"{PREFIX}batch_part_seconds."
-RATES: Final = 120
 RATE: Final = f"{PREFIX}rows_in_per_second"
 PATIENCE_S: Final = 5
 
@@ -92,14 +91,14 @@ SHOWN: Final[dict[str, list[tuple[str, str, Callable[[float], str]]]]] = {
 
 
 def picture(
-    readings: Mapping[str, Reading], rates: Mapping[str, Sequence[float]]
+    readings: Mapping[str, Reading], rates: Mapping[str, Collection[float]]
 ) -> RenderableType:
     if not readings:
         return Text("No query over a spec has reported yet.")
     return Group(*(_panel(name, readings[name], rates.get(name, ())) for name in sorted(readings)))
 
 
-def _panel(name: str, reading: Reading, rates: Sequence[float]) -> Panel:
+def _panel(name: str, reading: Reading, rates: Collection[float]) -> Panel:
     grid = Table.grid(expand=True, padding=(0, 3, 1, 0))
     grid.add_column(ratio=1)
     grid.add_column(ratio=1)
@@ -151,11 +150,11 @@ def _parts(reading: Reading) -> Iterator[tuple[str, str]]:
         yield f"  {printable(name)}", f"{bar} {seconds:.2f} s"
 
 
-def _sparks(rates: Sequence[float]) -> str:
+def _sparks(rates: Collection[float]) -> str:
     most = max(rates, default=0.0)
     if not most:
         return ""
-    return "".join(BLOCKS[round(rate / most * (len(BLOCKS) - 1))] for rate in rates[-BAR:])
+    return "".join(BLOCKS[round(rate / most * (len(BLOCKS) - 1))] for rate in rates)
 
 
 @explains
@@ -236,9 +235,8 @@ def _show(
     with _interrupts_end_it(), Live(console=console, auto_refresh=False) as live:
         for of_queries in readings:
             for name, reading in of_queries.items():
-                rates.setdefault(name, deque(maxlen=RATES)).append(reading.get(RATE, 0.0))
-            lately = {name: list(values) for name, values in rates.items()}
-            live.update(picture(of_queries, lately), refresh=True)
+                rates.setdefault(name, deque(maxlen=BAR)).append(reading.get(RATE, 0.0))
+            live.update(picture(of_queries, rates), refresh=True)
             time.sleep(pause_s)
 
 
