@@ -194,12 +194,12 @@ def amplitude(
     """
     Return the sessions of Amplitude: over after 30 minutes of inactivity, on a mobile after 5.
 
-    On a mobile, Amplitude ends a session only while the app is in the background. Events alone
-    don't tell that, so here the time between them decides. The SDKs go by the device's clock.
+    On a mobile, Amplitude ends a session only while the app is in the background. Events don't show
+    that, so here the time between them decides. The SDKs go by the device's clock.
 
     An event exactly one gap after the last one belongs to the session on the web, where the SDK
     starts a new one if the time between them `> sessionTimeout`; on a mobile it starts a new one,
-    since there the SDKs go on with a session if that time `< minTimeBetweenSessionsMillis`.
+    since there the SDKs continue a session if that time `< minTimeBetweenSessionsMillis`.
 
     Sources: https://amplitude.com/docs/data/sources/instrument-track-sessions,
     `packages/analytics-core/src/session.ts` and, for React Native,

@@ -203,12 +203,12 @@ def explain_session(
             Without it, no event time is too far in the future.
 
     Raises:
-        SpecError: Sessions may go on after their close.
+        SpecError: Sessions may continue after their close.
         DriverError: An event, its key or its time, or the watermark, can't be; see `SessionDriver`.
         UserFunctionError: A function failed, and the spec says `on_error="raise"`.
     """
     if spec.mergeable is not None:
-        found = "sessions that go on after their close can't be explained"
+        found = "sessions that continue after their close can't be explained"
         raise SpecError(found, "pass attrs.evolve(spec, lateness=Lateness())")
     driver = SessionDriver(_by_events(spec), processing_time=processing_time)
     run = _Run(driver, plain_key(key))

@@ -1,9 +1,11 @@
 """The metrics of a query: one table, and its way to the log, Prometheus and OpenTelemetry."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
+from functools import partial
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import attrs
 
@@ -15,7 +17,6 @@ from sessionkit.errors import printable
 if TYPE_CHECKING:
     from opentelemetry.metrics import Meter
     from prometheus_client import CollectorRegistry
-    from prometheus_client.registry import Collector
 
 Kind: TypeAlias = Literal["counter", "gauge"]
 Value: TypeAlias = float | Mapping[str, float] | None
@@ -194,9 +195,10 @@ class PrometheusEndpoint:
         check_extra("monitor", "prometheus_client", "`PrometheusEndpoint`", "where it runs")
         import prometheus_client  # noqa: PLC0415 (an extra)
 
-        self._collector = _Collector()
+        self._statuses: dict[str, QueryStatus] = {}
+        self._collector: Any = SimpleNamespace(collect=partial(_families, self._statuses))
         self._registry = registry or prometheus_client.CollectorRegistry()
-        self._registry.register(cast("Collector", self._collector))
+        self._registry.register(self._collector)
         self._server: Any = None
         if port is not None:
             serve = prometheus_client.start_http_server
@@ -204,7 +206,7 @@ class PrometheusEndpoint:
 
     def __call__(self, status: QueryStatus) -> None:
         """Serve this status of its query from now on."""
-        self._collector.statuses[status.name] = status
+        self._statuses[status.name] = status
 
     @property
     def url(self) -> str:
@@ -216,29 +218,25 @@ class PrometheusEndpoint:
 
     def close(self) -> None:
         """Stop serving, and leave the registry."""
-        self._registry.unregister(cast("Collector", self._collector))
+        self._registry.unregister(self._collector)
         if self._server is not None:
             self._server.shutdown()
             self._server.server_close()
 
 
-@attrs.define(eq=False)
-class _Collector:
-    statuses: dict[str, QueryStatus] = attrs.field(factory=dict)
+def _families(statuses: dict[str, QueryStatus]) -> Iterator[Any]:
+    """Yield the metrics of queries as prometheus_client collects them."""
+    from prometheus_client import core  # noqa: PLC0415 (an extra)
 
-    def collect(self) -> Iterator[Any]:
-        from prometheus_client import core  # noqa: PLC0415 (an extra)
-
-        families = {"counter": core.CounterMetricFamily, "gauge": core.GaugeMetricFamily}
-        statuses = list(self.statuses.items())
-        for metric in METRICS:
-            labels = ["query", "part"] if metric.name == "batch_part_seconds" else ["query"]
-            name = metric.full_name.removesuffix("_total")
-            family = families[metric.kind](name, metric.meaning, labels=labels)
-            for query, status in statuses:
-                for part, value in _samples(metric, status):
-                    family.add_metric([query] if part is None else [query, part], value)
-            yield family
+    families = {"counter": core.CounterMetricFamily, "gauge": core.GaugeMetricFamily}
+    for metric in METRICS:
+        labels = ["query", "part"] if metric.name == "batch_part_seconds" else ["query"]
+        name = metric.full_name.removesuffix("_total")
+        family = families[metric.kind](name, metric.meaning, labels=labels)
+        for query, status in list(statuses.items()):
+            for part, value in _samples(metric, status):
+                family.add_metric([query] if part is None else [query, part], value)
+        yield family
 
 
 @explains
@@ -258,7 +256,8 @@ def to_opentelemetry(meter: "Meter") -> Receiver:
         if metric.kind == "counter":
             make = meter.create_observable_counter
         name = metric.full_name.removesuffix("_total")
-        make(name, callbacks=[_reader(metric, statuses)], description=metric.meaning)
+        callback = partial(_observations, metric, statuses)
+        make(name, callbacks=[callback], description=metric.meaning)
 
     def keep(status: QueryStatus) -> None:
         statuses[status.name] = status
@@ -266,13 +265,10 @@ def to_opentelemetry(meter: "Meter") -> Receiver:
     return keep
 
 
-def _reader(metric: Metric, statuses: dict[str, QueryStatus]) -> Callable[[Any], Iterable[Any]]:
-    from opentelemetry.metrics import Observation  # noqa: PLC0415 (only who calls this has it)
+def _observations(metric: Metric, statuses: dict[str, QueryStatus], options: Any) -> Iterator[Any]:
+    from opentelemetry.metrics import Observation  # noqa: PLC0415 (only its users have it)
 
-    def read(options: Any) -> Iterable[Any]:
-        del options
-        for name, status in list(statuses.items()):
-            for part, value in _samples(metric, status):
-                yield Observation(value, {"query": name, **({"part": part} if part else {})})
-
-    return read
+    del options
+    for name, status in list(statuses.items()):
+        for part, value in _samples(metric, status):
+            yield Observation(value, {"query": name, **({"part": part} if part else {})})

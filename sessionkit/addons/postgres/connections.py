@@ -26,9 +26,9 @@ SETTINGS: Final = {
 }
 """Where `dsn` says nothing else."""
 PASSING: Final = ("08", "40", "57P", "25006")
-"""How codes begin of errors that pass: lost, rolled back, shut down, no longer the primary."""
+"""Prefixes of the codes of passing errors: lost, rolled back, shut down, no longer the primary."""
 LASTING: Final = ("authentication failed", "no password", "no pg_hba.conf entry", "does not exist")
-"""What servers say in English that won't have us; others are asked again until the time is up."""
+"""Parts of the messages of refusals without a code, for which a retry doesn't help."""
 WAITS: Final = "PostgreSQL can't be reached for the table %s (%s): again in %.3g s, for %.0f s more"
 FIRST_WAIT_S: Final = 0.25
 LONGEST_WAIT_S: Final = 5.0
@@ -55,7 +55,7 @@ class Connections:
     current: Connection[Any] | None = attrs.field(default=None, init=False)
 
     def run(self, transaction: Callable[[Connection[Any]], Result]) -> Result:
-        """Run a transaction, and again while the server is gone, also one that was committed."""
+        """Run a transaction; if the connection is lost, run it again, even if it was committed."""
         end, wait_s = None, FIRST_WAIT_S
         while True:
             try:

@@ -33,7 +33,7 @@ Result = TypeVar("Result")
 DUMPS: Final = partial(json.dumps, ensure_ascii=False)
 REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
 COUNTS: Final = "attempt string, rows bigint"
-"""What a part returns to the driver: by which attempts how many rows were copied."""
+"""What a task returns to the driver: its attempts, and how many rows each copied."""
 IS_SUPERSEDED: Final = "session_id IN {superseded}"
 IS_EARLIER: Final = """\
 EXISTS (SELECT FROM {copied}
@@ -71,7 +71,7 @@ def check_storable(sink: Postgres, schema: T.StructType) -> None:
 
 @attrs.define
 class PostgresWriter(BatchWriter):
-    """Writes micro-batches to a table, which the first one takes for this run."""
+    """Writes micro-batches to a table, which this run owns from the first one on."""
 
     sink: Postgres
     upsert: Upsert
@@ -81,7 +81,7 @@ class PostgresWriter(BatchWriter):
     runs_all = True
 
     def ledger(self, rows: DataFrame, query_id: str | None) -> Ledger:
-        """Return what the table has of a query; nothing is made or tried again."""
+        """Return what the table has of a query; nothing is created or retried."""
         with connected(self.sink.dsn) as connection:
             table = self._target(connection, query_id)
             *_, last = tables.check(connection, table, rows.schema)
@@ -90,8 +90,8 @@ class PostgresWriter(BatchWriter):
 
         def rewind(number: int) -> str:
             statement = table.sql(tables.REWIND, number=number).as_string(None)
-            anew = f"or write to a new table, with sink_since={number + 1}"
-            return f"take the table back, and its number: {statement}; {anew}"
+            new = f"or write to a new table, with sink_since={number + 1}"
+            return f"take the table back, and its number: {statement}; {new}"
 
         return Ledger(f"the table {table.label}", from_last(last), rewind, identity=identity)
 
@@ -126,7 +126,7 @@ class PostgresWriter(BatchWriter):
         return self.table
 
     def _take(self, connection: Connection[Any], batch: Batch) -> tuple[Target, int]:
-        """Make what isn't there, take the table for this run, and return its last micro-batch."""
+        """Create what is missing, let this run own the table, and return its last micro-batch."""
         schema = batch.frame.schema
         connection.execute(tables.LOCK)
         table = self._target(connection, batch.query_id, batch.run_id)
@@ -185,11 +185,11 @@ def _hold(connection: Connection[Any], table: Target) -> int:
 @attrs.frozen
 class Copying:
     """
-    Copies the rows of a part.
+    Copies the rows of a task.
 
-    Each batch of Arrow is copied in a transaction of its own, which can be repeated if the
-    connection is lost. An attempt that fails, or that of a task which loses against another one,
-    leaves rows that nobody asks for: the driver knows only the attempts of tasks that Spark took.
+    Each Arrow batch is copied in a transaction of its own, which is repeated if the connection is
+    lost. Rows of an attempt that failed, or of a task that Spark ran twice, are never moved: the
+    driver knows only the attempts of the tasks that Spark accepted.
     """
 
     sink: Postgres
@@ -197,7 +197,7 @@ class Copying:
     json: tuple[bool, ...]
 
     def copy(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Copy the rows, and say by which attempts; a batch without rows says nothing."""
+        """Copy the rows, and yield the attempts of batches that have some."""
         with closing(Connections(self.sink)) as connections:
             for batch in batches:
                 if batch.num_rows:
@@ -228,8 +228,8 @@ def nullable_in_utc(kind: pa.DataType) -> pa.DataType:
     """
     Return a type with its instants in UTC, and in which each part may be null.
 
-    A datetime of another zone may not exist. And where a struct is null so is all in it, whatever
-    its fields say, which Arrow refuses to cast.
+    A datetime of another zone may not exist. And Arrow refuses to cast a null struct whose fields
+    aren't nullable.
     """
     if pa.types.is_timestamp(kind):
         return pa.timestamp(kind.unit, "UTC")
@@ -248,7 +248,7 @@ def _storable(text: str) -> str:
 
 
 class _TextDumper(StrDumper):
-    """Writes a text, also where it is an item of an array."""
+    """Writes text, in arrays too."""
 
     def dump(self, obj: str) -> Any:
         return super().dump(_storable(obj))
@@ -327,7 +327,7 @@ class Moving:
             self._check_taken(connection, rows, moved)
 
     def _delete(self, connection: Connection[Any], which: LiteralString) -> None:
-        """Delete rows of the table, and check that none of them has stayed."""
+        """Delete rows of the table, and check that none is left."""
         of_them: LiteralString = " FROM {table} AS present WHERE " + which
         connection.execute(self._sql("DELETE" + of_them))
         kept = self._count(connection, "SELECT count(*)" + of_them)
@@ -337,7 +337,7 @@ class Moving:
             raise SinkError(found, "let a trigger before DELETE return OLD")
 
     def _check_taken(self, connection: Connection[Any], rows: int, taken: int) -> None:
-        """Check that the table has taken each row that was to be moved, of those copied."""
+        """Check that the table has taken each row that was to be moved."""
         if self._replaces and not self._others:
             # A row may be there already, and nulls in a key never meet.
             rows = taken + self._count(connection, MISSING)

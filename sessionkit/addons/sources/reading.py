@@ -1,10 +1,10 @@
 """Read a source as the columns of a spec."""
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from functools import reduce
 from operator import or_
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
@@ -32,12 +32,6 @@ from sessionkit.errors import SpecError
 from sessionkit.spec import AnySpec, Spec
 
 CORRUPT: Final = "_corrupt"
-POSITIONS: Final[dict[type[Any], tuple[str, Mapping[str, type]]]] = {
-    KafkaTopics: ("KAFKA_COLUMNS", KAFKA_COLUMNS),
-    JsonLines: ("FILE_COLUMNS", FILE_COLUMNS),
-    Csv: ("FILE_COLUMNS", FILE_COLUMNS),
-    Parquet: ("FILE_COLUMNS", FILE_COLUMNS),
-}
 PLACES: Final = frozenset({*KAFKA_COLUMNS, *FILE_COLUMNS})
 
 
@@ -50,7 +44,7 @@ def read_stream(
 
     A payload that can't be read becomes a quarantined row, never one of nulls: with the reason, its
     bytes, and where it came from. Between this and `sessionize`, keep the column `_unreadable`,
-    which says so; `withColumn` and a left join do.
+    which has the reason; `withColumn` and a left join do.
 
     Example:
         import attrs
@@ -66,8 +60,7 @@ def read_stream(
     Args:
         spark: The session.
         source: Where events come from.
-        spec: The spec, whose key, event time and event class say which columns there are, and of
-            which types.
+        spec: The spec, whose key, event time and event class give the columns and their types.
         with_position: Whether rejected rows say where they came from. By default the spec must pass
             it through: `passthrough=KAFKA_COLUMNS`, or `FILE_COLUMNS`, or some of these.
 
@@ -110,9 +103,10 @@ def _events(
     if not isinstance(spec, Spec):
         found = f"`spec` must be a SessionSpec or a StatefulSpec, found {type(spec).__name__}"
         raise SpecError(found, "pass the session of Spark, the source and the spec")
-    name, position = POSITIONS.get(type(source), ("", {}))
-    passed = {*spec.inputs.passthrough}
-    if with_position and position and not (position.keys() - {PAYLOAD}) & passed:
+    passed, name, position = {*spec.inputs.passthrough}, "FILE_COLUMNS", FILE_COLUMNS
+    if isinstance(source, KafkaTopics):
+        name, position = "KAFKA_COLUMNS", KAFKA_COLUMNS
+    if with_position and not (position.keys() - {PAYLOAD}) & passed:
         found = "rejected rows wouldn't say where they came from: the spec passes nothing through"
         hint = f"add inputs=Inputs(passthrough={name}) to the spec, or with_position=False here"
         raise SpecError(found, hint)
@@ -131,7 +125,7 @@ def _place(fields: Collection[pa.Field], place: pa.Field, there: Collection[str]
         return F.lit(None).cast(sql(place.type)).alias(place.name)
     if place.name != PAYLOAD:
         return F.col(place.name)
-    # The payload of a row that can't be an event: it needn't travel with the others.
+    # Only rows that can't be events carry their payload along.
     nulls = [F.col(quoted(field.name)).isNull() for field in fields if not field.nullable]
     unfit = reduce(or_, nulls, F.col(UNREADABLE).isNotNull())
     return F.when(unfit, F.col(PAYLOAD)).alias(PAYLOAD)
@@ -192,9 +186,9 @@ def _with_payload(
 
 def without_long(raw: DataFrame, most: int) -> DataFrame:
     """
-    Return rows without payloads that are too long, and with the reasons why they can't be read.
+    Return rows with null for each payload that is too long, and the reason.
 
-    Whatever reads the payload next has to keep this reason: the payload is null only because of it.
+    What reads the payload next keeps this reason: it's why the payload is null.
     """
     size = F.length(PAYLOAD)
     words = F.lit("its payload has "), size, F.lit(f" bytes, more than the {most} of `max_bytes`")
@@ -220,9 +214,9 @@ def _csv(
     options = {
         **header,
         "mode": "PERMISSIVE",
-        # Spark would take the columns by their places, whatever the files call them.
+        # By default Spark goes by the places of columns, not by their names in the files.
         "enforceSchema": "false",
-        # It would take a line with too few values for a whole one.
+        # By default a line with too few values isn't an error.
         "columnPruning": "false",
         "columnNameOfCorruptRecord": CORRUPT,
     }
