@@ -4,7 +4,6 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
 from functools import partial
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import attrs
@@ -196,7 +195,7 @@ class PrometheusEndpoint:
         import prometheus_client  # noqa: PLC0415 (an extra)
 
         self._statuses: dict[str, QueryStatus] = {}
-        self._collector: Any = SimpleNamespace(collect=partial(_families, self._statuses))
+        self._collector: Any = _Collector(partial(_families, self._statuses))
         self._registry = registry or prometheus_client.CollectorRegistry()
         self._registry.register(self._collector)
         self._server: Any = None
@@ -222,6 +221,11 @@ class PrometheusEndpoint:
         if self._server is not None:
             self._server.shutdown()
             self._server.server_close()
+
+
+@attrs.frozen(eq=False)
+class _Collector:
+    collect: Callable[[], Iterator[Any]]
 
 
 def _families(statuses: dict[str, QueryStatus]) -> Iterator[Any]:
