@@ -192,158 +192,128 @@ class TestClockContract:
         assert -1 == state.oldTimeoutTimestamp
 
 
-class TestDurationContract:
-    """The processing-time timer, on the fake and on PySpark."""
+DURATION, TIMESTAMP = "setTimeoutDuration", "setTimeoutTimestamp"
+MODES = {DURATION: PROCESSING_TIME, TIMESTAMP: EVENT_TIME}
 
-    @pytest.fixture(name="state")
-    def _state(self, make_state: MakeState) -> State:
-        """Make a state at processing time 1000."""
-        return make_state(timeout=PROCESSING_TIME, processing_time_ms=1_000)
 
-    @pytest.mark.parametrize("duration", [1, 250, 250.75, np.float64(250)])
-    def test_armed(self, state: State, duration: float) -> None:
-        """The timer is processing time plus duration, in whole milliseconds; the last counts."""
-        state.setTimeoutDuration(10)
-        state.setTimeoutDuration(durationMs=duration)
+class TestTimerContract:
+    """Both timers, on the fake and on PySpark."""
 
-        assert 1_000 + int(duration) == _armed(state)
+    @pytest.fixture(name="make_timed")
+    def _make_timed(self, make_state: MakeState) -> MakeState:
+        """Make a state for a setter at processing time 1000 and watermark 500."""
+        return lambda setter: make_state(
+            timeout=MODES[setter], processing_time_ms=1_000, watermark_ms=500
+        )
+
+    @pytest.mark.parametrize(
+        ("setter", "number", "armed"),
+        [
+            *((DURATION, number, 1_000 + int(number)) for number in (1, 250, 250.75)),
+            (DURATION, np.float64(250), 1_250),
+            *((TIMESTAMP, number, int(number)) for number in (500, 501, 700.9)),
+            (TIMESTAMP, np.float64(700), 700),
+        ],
+    )
+    def test_armed(self, make_timed: MakeState, setter: str, number: float, armed: int) -> None:
+        """In whole milliseconds, at the watermark at the earliest; the last one counts."""
+        state = make_timed(setter)
+        getattr(state, setter)(10_000)
+        getattr(state, setter)(**{f"{'duration' if setter == DURATION else 'timestamp'}Ms": number})
+
+        assert armed == _armed(state)
         assert (False, False) == _changes(state)
+        assert not state.exists
 
     @pytest.mark.parametrize(
         "change", [lambda state: state.update((1,)), lambda state: state.remove()]
     )
-    def test_survives_change(self, state: State, change: Callable[[State], None]) -> None:
+    def test_survives_change(self, make_timed: MakeState, change: Callable[[State], None]) -> None:
         """A timer set earlier in the call survives update and remove."""
+        state = make_timed(DURATION)
         state.setTimeoutDuration(10)
         change(state)
 
         assert 1_010 == _armed(state)
 
-    @pytest.mark.parametrize("duration", [0, -1, 0.0, -0.5])
-    def test_not_positive(self, state: State, duration: float) -> None:
-        """A duration that is not positive is a ValueError and leaves the timer as it was."""
-        state.setTimeoutDuration(10)
+    @pytest.mark.parametrize(
+        ("setter", "number"),
+        [
+            *((setter, number) for setter in MODES for number in (0, -1, 0.0, -0.5)),
+            (TIMESTAMP, 499),
+            (TIMESTAMP, 499.9),
+            (TIMESTAMP, dt.datetime(1969, 12, 31, tzinfo=dt.UTC)),
+            (TIMESTAMP, pd.NaT),
+        ],
+    )
+    def test_wrong_value(self, make_timed: MakeState, setter: str, number: Any) -> None:
+        """Not positive, before the watermark, or at no time: a ValueError; the timer stays."""
+        state = make_timed(setter)
+        getattr(state, setter)(10_000)
+        before = _armed(state)
 
         with pytest.raises(ValueError, match=r"."):
-            state.setTimeoutDuration(duration)
+            getattr(state, setter)(number)
 
-        assert 1_010 == _armed(state)
+        assert before == _armed(state)
 
-    @pytest.mark.parametrize("duration", ["10 seconds", None, dt.timedelta(seconds=1)])
-    def test_wrong_type(self, make_state: MakeState, state: State, duration: object) -> None:
-        """Text, None and timedelta are no durations; text is none in any mode."""
-        with pytest.raises(TypeError):
-            state.setTimeoutDuration(duration)
-        with pytest.raises(TypeError):
-            make_state().setTimeoutDuration("10 seconds")
-
-        assert _armed(state) is None
-
-    @pytest.mark.parametrize("timeout", ["NoTimeout", EVENT_TIME])
-    @pytest.mark.parametrize("duration", [10, -10])
-    def test_wrong_mode(self, make_state: MakeState, timeout: str, duration: int) -> None:
-        """Another timeout mode is a RuntimeError, told before a bad number."""
-        state = make_state(timeout=timeout, watermark_ms=0)
-
-        with pytest.raises(RuntimeError):
-            state.setTimeoutDuration(duration)
-
-        assert _armed(state) is None
-
-
-class TestTimestampContract:
-    """The event-time timer, on the fake and on PySpark."""
-
-    @pytest.fixture(name="state")
-    def _state(self, make_state: MakeState) -> State:
-        """Make a state at watermark 500."""
-        return make_state(timeout=EVENT_TIME, watermark_ms=500)
-
-    @pytest.mark.parametrize("timestamp", [500, 501, 700.9, np.float64(700)])
-    def test_armed(self, state: State, timestamp: float) -> None:
-        """A timer at the watermark or after it is armed, cut to whole milliseconds."""
-        state.setTimeoutTimestamp(timestampMs=timestamp)
-
-        assert not state.exists
-        assert int(timestamp) == _armed(state)
+    def test_not_positive_in_a_first_batch(self, make_state: MakeState) -> None:
+        """Where the watermark is 0."""
+        with pytest.raises(ValueError, match=r"."):
+            make_state(timeout=EVENT_TIME, watermark_ms=0).setTimeoutTimestamp(0)
 
     @pytest.mark.parametrize(
-        "timestamp", [499, 1, 499.9, dt.datetime(1969, 12, 31, tzinfo=dt.UTC), pd.NaT]
+        ("setter", "number"),
+        [
+            (DURATION, "10 seconds"),
+            (DURATION, dt.timedelta(seconds=1)),
+            (TIMESTAMP, "2024-01-01"),
+            (TIMESTAMP, dt.date(2024, 1, 1)),
+            *((setter, None) for setter in MODES),
+            *((setter, decimal.Decimal(600)) for setter in MODES),
+            *((setter, np.int64(600)) for setter in MODES),
+            *((setter, np.int32(600)) for setter in MODES),
+        ],
     )
-    def test_before_watermark(self, state: State, timestamp: Any) -> None:
-        """A timer before the watermark, or at no time, is a ValueError; the timer stays."""
-        state.setTimeoutTimestamp(600)
+    def test_wrong_type(self, make_timed: MakeState, setter: str, number: Refused) -> None:
+        """Neither int nor float: the fake fails the call, PySpark at the latest the task."""
+        state = make_timed(setter)
 
-        with pytest.raises(ValueError, match=r"."):
-            state.setTimeoutTimestamp(timestamp)
+        with pytest.raises(TypeError):
+            _sent_after(state, lambda: getattr(state, setter)(number))
 
-        assert 600 == _armed(state)
+    @pytest.mark.parametrize("setter", MODES)
+    @pytest.mark.parametrize("number", [600, -10])
+    def test_wrong_mode(self, make_state: MakeState, setter: str, number: int) -> None:
+        """A RuntimeError, before a bad number; text is never a duration, in whatever mode."""
+        (other,) = {*MODES.values()} - {MODES[setter]}
+        for timeout in ("NoTimeout", other):
+            state = make_state(timeout=timeout, watermark_ms=0)
+            with pytest.raises(RuntimeError):
+                getattr(state, setter)(number)
+            with pytest.raises(TypeError if setter == DURATION else RuntimeError):
+                getattr(state, setter)("10 seconds")
 
-    @pytest.mark.parametrize("timestamp", [0, -1, -0.5])
-    def test_not_positive(self, make_state: MakeState, timestamp: float) -> None:
-        """A timer that is not positive is a ValueError, also in a first batch."""
-        state = make_state(timeout=EVENT_TIME, watermark_ms=0)
-
-        with pytest.raises(ValueError, match=r"."):
-            state.setTimeoutTimestamp(timestamp)
-
-        assert _armed(state) is None
+            assert _armed(state) is None
 
     @pytest.mark.parametrize(
         "when",
         [
             dt.datetime(2024, 1, 1, 12, 0, 0, 123_999, tzinfo=dt.UTC),
             pd.Timestamp("2024-01-01T14:00:00.123999", tz="Europe/Helsinki"),
+            dt.datetime(2024, 1, 1, 12),  # noqa: DTZ001
+            pd.Timestamp("2024-01-01T12:00"),
         ],
     )
-    def test_aware_datetime(self, state: State, when: dt.datetime) -> None:
-        """An aware time is armed as its instant, cut to whole milliseconds."""
+    def test_datetime(self, make_timed: MakeState, when: dt.datetime) -> None:
+        """It's cut to whole milliseconds; a naive one is in the time zone of the machine."""
+        state = make_timed(TIMESTAMP)
         state.setTimeoutTimestamp(when)
 
-        assert 1_704_110_400_123 == _armed(state)
-
-    @pytest.mark.parametrize(
-        "when",
-        [dt.datetime(2024, 1, 1, 12), pd.Timestamp("2024-01-01T12:00")],  # noqa: DTZ001
-    )
-    def test_naive_datetime(self, state: State, when: dt.datetime) -> None:
-        """A naive time is read in the time zone of the machine."""
-        state.setTimeoutTimestamp(when)
-
-        expected = dt.datetime(2024, 1, 1, 12).astimezone()
-        assert int(expected.timestamp() * 1000) == _armed(state)
-
-    @pytest.mark.parametrize("timestamp", ["2024-01-01", None, dt.date(2024, 1, 1)])
-    def test_wrong_type(self, state: State, timestamp: object) -> None:
-        """Text, None and a date are no timestamps."""
-        with pytest.raises(TypeError):
-            state.setTimeoutTimestamp(timestamp)
-
-        assert _armed(state) is None
-
-    @pytest.mark.parametrize("timeout", ["NoTimeout", PROCESSING_TIME])
-    @pytest.mark.parametrize("timestamp", [600, -1, "2024-01-01"])
-    def test_wrong_mode(self, make_state: MakeState, timeout: str, timestamp: object) -> None:
-        """Another timeout mode is a RuntimeError, told before anything else."""
-        state = make_state(timeout=timeout, watermark_ms=0)
-
-        with pytest.raises(RuntimeError):
-            state.setTimeoutTimestamp(timestamp)
-
-        assert _armed(state) is None
-
-
-@pytest.mark.parametrize("number", [np.int64(600), np.int32(600), decimal.Decimal(600)])
-@pytest.mark.parametrize("name", ["setTimeoutTimestamp", "setTimeoutDuration"])
-def test_a_timeout_that_cannot_be_sent_back(
-    make_state: MakeState, name: str, number: Refused
-) -> None:
-    """Neither int nor float: PySpark fails the task with it, the fake the call."""
-    timeout: Any = EVENT_TIME if name == "setTimeoutTimestamp" else PROCESSING_TIME
-    state = make_state(timeout=timeout, watermark_ms=0)
-
-    with pytest.raises(TypeError):
-        _sent_after(state, lambda: getattr(state, name)(number))
+        expected = 1_704_110_400_123
+        if when.tzinfo is None:
+            expected = int(dt.datetime(2024, 1, 1, 12).astimezone().timestamp() * 1000)
+        assert expected == _armed(state)
 
 
 def _sent_after(state: State, call: Callable[[], None]) -> int | None:
