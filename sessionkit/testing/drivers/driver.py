@@ -206,10 +206,6 @@ class Driver(Generic[Spec, Event, Row, Result]):
         """
         self._waiting.append(Erasure.of(self.spec, key))
 
-    @property
-    def _run(self) -> Run:
-        return Run(self.spec, self._batches, self.snapshot())
-
     def __repr__(self) -> str:
         """Show the watermark and the counts; its spec and its rows would fill pages."""
         at = self.watermark and clock_text(self.watermark)
@@ -219,7 +215,8 @@ class Driver(Generic[Spec, Event, Row, Result]):
         """Draw its latest batches: events, clocks, and sessions or timers."""
         counts = attrs.asdict(self.counts, filter=lambda _, number: bool(number))
         shown = ", ".join(f"{name}={number}" for name, number in counts.items()) or "no event"
-        return "\n".join([f"{type(self).__name__}: {shown}", *self._run.timeline.as_text()])
+        picture = Run(self.spec, self._batches, self.snapshot()).timeline.as_text()
+        return "\n".join([f"{type(self).__name__}: {shown}", *picture])
 
     def _repr_html_(self) -> str:
         """Draw the same in a notebook."""
