@@ -28,7 +28,7 @@ def test_a_timeline_shows_what_lies_outside_at_its_edge() -> None:
     events = [
         Event("ann", at("10:00"), "read"),
         Event("ann", at("2031-01-01 00:00"), "rejected"),
-        Event("bob", at("2021-01-01 00:00"), "rejected"),
+        Event("bob", at("2021-01-01 00:00"), "other"),
     ]
     spans = [Span("ann", at("10:00"), at("10:30"), is_open=False)]
     drawn = Timeline(events, spans, {"watermark": [at("09:00"), at("23:00")]}).as_text()
