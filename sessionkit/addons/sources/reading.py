@@ -131,6 +131,10 @@ def _place(fields: Collection[pa.Field], place: pa.Field, there: Collection[str]
     return F.when(unfit, F.col(PAYLOAD)).alias(PAYLOAD)
 
 
+def _file_path() -> Column:
+    return F.col("_metadata.file_path").alias("file_path")
+
+
 def _decoded(
     spark: SparkSession,
     reader: DataStreamReader | DataFrameReader,
@@ -138,19 +142,30 @@ def _decoded(
     fields: Collection[pa.Field],
     keys: Collection[str],
 ) -> DataFrame:
+    payload: PayloadFormat
     match source:
-        case KafkaTopics():
+        case KafkaTopics(payload=payload):
             raw = _messages(reader, source)
-        case JsonLines():
+        case JsonLines(payload=payload):
             lines = reader.options(**source.options).text(os.fspath(source.path))
-            raw = _lines(lines, F.col("_metadata.file_path").alias("file_path"))
+            value = F.col("value").cast("binary").alias(PAYLOAD)
+            raw = lines.where(F.trim("value") != F.lit("")).select(value, _file_path())
         case Csv():
             return _csv(spark, reader, source, fields)
         case Parquet():
             schema = spark.read.parquet(os.fspath(source.path)).schema
             files = reader.schema(schema).options(**source.options).parquet(os.fspath(source.path))
-            return files.select("*", F.col("_metadata.file_path").alias("file_path"))
-    return _with_payload(raw, source.payload, fields, keys)
+            return files.select("*", _file_path())
+        case _:
+            found = f"`source` must be a source of events, found {type(source).__name__}"
+            raise SpecError(found, "pass KafkaTopics(..), JsonLines(..), Csv(..) or Parquet(..)")
+    raw = without_long(raw, payload.max_bytes)
+    if not isinstance(payload, Avro):
+        return with_json(raw, payload, fields, keys)
+    check_extra("avro", "fastavro", "the payload Avro")
+    from sessionkit.addons.sources.avro import with_avro  # noqa: PLC0415 (an extra)
+
+    return with_avro(raw, payload, fields)
 
 
 def _messages(reader: DataStreamReader | DataFrameReader, source: KafkaTopics) -> DataFrame:
@@ -165,23 +180,6 @@ def _messages(reader: DataStreamReader | DataFrameReader, source: KafkaTopics) -
     places = [name for name in KAFKA_COLUMNS if name != PAYLOAD]
     position = [F.col(name.removeprefix("kafka_")).alias(name) for name in places]
     return loaded.select(F.col("value").alias(PAYLOAD), *position)
-
-
-def _lines(lines: DataFrame, *position: Column) -> DataFrame:
-    full = lines.where(F.trim("value") != F.lit(""))
-    return full.select(F.col("value").cast("binary").alias(PAYLOAD), *position)
-
-
-def _with_payload(
-    raw: DataFrame, payload: PayloadFormat, fields: Collection[pa.Field], keys: Collection[str]
-) -> DataFrame:
-    raw = without_long(raw, payload.max_bytes)
-    if not isinstance(payload, Avro):
-        return with_json(raw, payload, fields, keys)
-    check_extra("avro", "fastavro", "the payload Avro")
-    from sessionkit.addons.sources.avro import with_avro  # noqa: PLC0415 (an extra)
-
-    return with_avro(raw, payload, fields)
 
 
 def without_long(raw: DataFrame, most: int) -> DataFrame:
@@ -225,6 +223,6 @@ def _csv(
     return files.select(
         *(F.col(quoted(name)) for name in types),
         F.col(CORRUPT).cast("binary").alias(PAYLOAD),
-        F.col("_metadata.file_path").alias("file_path"),
+        _file_path(),
         reason.alias(UNREADABLE),
     )

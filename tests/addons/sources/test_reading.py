@@ -366,6 +366,9 @@ def test_rejected_rows_say_where_they_came_from(spark: SparkSession, tmp_path: P
     """Unless the caller says that they needn't."""
     with pytest.raises(SpecError, match=r"add inputs=Inputs\(passthrough=FILE_COLUMNS\) to"):
         read_batch(spark, JsonLines(tmp_path), spec_of(passthrough={"line": int}))
+    other: Any = str(tmp_path)
+    with pytest.raises(SpecError, match="`source` must be a source of events, found str"):
+        read_batch(spark, other, spec_of())
     with pytest.raises(SpecError, match=r"add inputs=Inputs\(passthrough=KAFKA_COLUMNS\) to"):
         read_batch(spark, KafkaTopics("localhost:1", "t"), spec_of(passthrough={}))
 
