@@ -131,21 +131,6 @@ def test_an_event_exactly_one_gap_later_is_where_the_product_puts_it(
         pytest.param(presets.amplitude(), ["10:00", "11:00"], [1, 1], id="amplitude on the web"),
         # dbt-snowplow-unified's integration tests: collector_tstamp by domain_sessionid.
         pytest.param(
-            presets.snowplow_unified(),
-            [
-                "2021-03-02 23:57:04.708",
-                "2021-03-02 23:57:07.557",
-                "2021-03-03 00:17:16.091",
-                "2021-03-03 00:29:41.467",
-                "2021-03-03 00:38:38.169",
-                "2021-03-03 00:43:51.139",
-                "2021-03-03 00:43:54.914",
-                "2021-03-03 00:47:49.411",
-            ],
-            [8],
-            id="snowplow unified, an hour",
-        ),
-        pytest.param(
             # The package drops the second session.
             presets.snowplow_unified(),
             [

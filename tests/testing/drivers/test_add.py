@@ -119,24 +119,25 @@ def test_what_is_said_twice_must_agree(
     assert str(refused.value).endswith("\n\nHint: give both the same value")
 
 
-def test_an_event_without_a_time_is_refused() -> None:
+AGAIN = attrs.make_class("Click", {}, class_body={"__module__": __name__})
+
+
+@pytest.mark.parametrize(
+    ("spec", "args", "said"),
+    [
+        (visits, [visits.event("/", 1.0)], "no event time is given, and View has no field `ts`"),
+        (clicks, [at("10:00")], "the event must be a Click, found datetime"),
+        # As where a cell of a notebook is run again: the two classes have one name.
+        (clicks, [at("10:00"), AGAIN()], "the class was defined again after the spec"),
+    ],
+)
+def test_an_event_without_a_time_or_of_another_class_is_refused(
+    spec: Any, args: list[Any], said: str
+) -> None:
     """A null time is given as None."""
-    driver: SessionDriver[Any, Any, Any] = SessionDriver(visits)
-    with pytest.raises(DriverError, match="no event time is given, and View has no field `ts`"):
-        driver.add("ann", visits.event("/", 1.0))
-
-
-def test_a_time_in_place_of_an_event_is_refused() -> None:
-    """What is missing is the event."""
-    with pytest.raises(DriverError, match="the event must be a Click, found datetime"):
-        stored(clicks, "ann", at("10:00"))
-
-
-def test_an_event_of_a_class_that_was_defined_again_is_explained() -> None:
-    """As a cell that is run again in a notebook does; the two classes have one name."""
-    again = attrs.make_class("Click", {}, class_body={"__module__": __name__})
-    with pytest.raises(DriverError, match="the class was defined again after the spec"):
-        stored(clicks, "ann", at("10:00"), again())
+    driver: Any = (SessionDriver if spec is visits else StatefulDriver)(spec)
+    with pytest.raises(DriverError, match=said):
+        driver.add("ann", *args)
 
 
 @attrs.frozen

@@ -67,21 +67,13 @@ def all_of(driver: Driver) -> tuple[Any, ...]:
 
 
 def test_the_watermark_of_a_batch_is_that_of_its_start() -> None:
-    """An event moves the watermark of the next batch, by its time less the delay, not its own."""
+    """An event moves that of the next batch, to its time less the delay, in whole milliseconds."""
     driver = SessionDriver(visits)
     driver.add("ann", at("10:00"), PAGE)
     assert None is driver.run_batch().watermark
-    driver.add("ann", at("10:05"), PAGE)
+    driver.add("ann", at("10:05:00.000999"), PAGE)
     assert at("09:50") == driver.run_batch().watermark
     assert at("09:55") == driver.watermark
-
-
-def test_the_watermark_counts_whole_milliseconds() -> None:
-    """Microseconds of an event time are cut off, as in Spark."""
-    driver = SessionDriver(visits)
-    driver.add("ann", at("10:00:00.000999"), PAGE)
-    driver.run_batch()
-    assert at("09:50") == driver.watermark
 
 
 def test_a_watermark_that_would_go_back_stays_where_it_is() -> None:
