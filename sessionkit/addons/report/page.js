@@ -162,6 +162,7 @@ function table(id, title, columns, rows, { pick, isLong } = {}) {
       cell.classList.add("bar");
       cell.style.setProperty("--share", `${(100 * barOf(row)) / most}%`);
     }
+    if (column.kind === "code") cell.title = row[c];
     if (column.kind === "heat" && row[c] !== null) cell.style.setProperty("--share", `${100 * row[c]}%`);
     return cell;
   })));
@@ -519,6 +520,7 @@ function showCohorts() {
   table("cohorts", "Users by the week of their first session", [
     { title: "Week of", kind: "text" }, { title: "Users", kind: "count" }, ...later.map((n) => ({ title: `+${n} wk`, kind: "heat" })),
   ], rows.map((row) => [new Date(start(row.first)).toISOString().slice(0, 10), row.size, ...later.map((n) => (row.first + n > last ? null : ratio(row.found.get(n) ?? 0, row.size)))]));
+  element("cohorts").hidden = !later.length;
   element("cohorts").querySelector(".note").textContent = "Of the users of a week, those with a session so many weeks later. Whole weeks from Monday that touch the chosen days; a first session is the first among these rows that the choice shows.";
 }
 

@@ -1,11 +1,10 @@
 """The page of a report in a browser: every number against SQL on the rows, whatever is chosen."""
 
-import csv
-import io
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -15,6 +14,7 @@ import pytest
 
 from sessionkit.__main__ import main
 from sessionkit.addons.report import Page, report
+from tests.addons.report.reading import ALL, DASH, cards, look, share, span, table
 from tests.addons.report.visits import (
     COLUMNS,
     FUNNEL,
@@ -25,28 +25,11 @@ from tests.addons.report.visits import (
     table_of,
     visits,
 )
-from tests.support.browser import BrowserMissingError, Reader, browser_in
+from tests.support.browser import Reader
 from tests.support.cache import cached
 
 ROWS: Final = table_of(visits(), rejected())
-ALL: Final = {"from": "2026-01-01", "to": "2030-01-01"}
-"""More days than there are."""
-DASH: Final = "\N{EN DASH}"
 LENGTH: Final = "epoch_ms(last_event_time) - epoch_ms(session_start)"
-TAKE: Final = """new Promise((done) => {
-    URL.createObjectURL = (blob) => { blob.text().then(done); return "blob:none"; }
-    document.querySelector('%s .csv').click()
-})"""
-"""What a download of a table would hold."""
-
-
-@pytest.fixture(scope="module")
-def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
-    try:
-        with browser_in(tmp_path_factory.mktemp("browser")) as reader:
-            yield reader
-    except BrowserMissingError as error:
-        pytest.skip(f"not run: {error}")
 
 
 @pytest.fixture(scope="module")
@@ -54,28 +37,6 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("report") / "report.html"
     report(ROWS, out=path, title="Visits & more", columns=COLUMNS)
     return path
-
-
-def look(reader: Reader, page: Path, choice: str = urlencode(ALL), **screen: Any) -> None:
-    """Open a page, with a part of the address after `#`, and wait until it's drawn."""
-    reader.show(**screen)
-    reader.open(f"file://{page}#{choice}")
-    reader.wait_for("document.body.dataset.drawn")
-    assert [] == reader.said
-
-
-def table(reader: Reader, name: str) -> list[list[str]]:
-    """Return the lines of a table as its CSV has them, without the heads."""
-    text = reader.run(TAKE % f"#{name}")
-    return list(csv.reader(io.StringIO(text, newline="")))[1:]
-
-
-def cards(reader: Reader) -> dict[str, str]:
-    found = reader.run(
-        "[...document.querySelectorAll('#cards button')].map(one => "
-        "[one.firstChild.textContent, one.querySelector('b').textContent])"
-    )
-    return dict(found)
 
 
 # -- every number against SQL ---------------------------------------------------------------------
@@ -178,24 +139,6 @@ def check_lengths(reader: Reader, where: str) -> None:
     assert [row[0] for row in longest] == [line[0] for line in table(reader, "longest")][:3]
 
 
-def share(part: int, whole: int) -> str:
-    return f"{100 * part / whole:.1f}%" if whole else DASH
-
-
-def span(ms: float | None) -> str:
-    """Return a length as the page shows it."""
-    if ms is None:
-        return DASH
-    seconds = int(ms / 1000 + 0.5)
-    if ms < 10_000:
-        return f"{ms / 1000:.1f}".removesuffix(".0") + "s"
-    if seconds < 60:
-        return f"{seconds}s"
-    if seconds < 3600:
-        return f"{seconds // 60}m {seconds % 60:02}s"
-    return f"{seconds // 3600}h {seconds % 3600 // 60:02}m"
-
-
 def check_days_and_values(reader: Reader, where: str) -> None:
     days = {line[0]: line[1] for line in table(reader, "time")}
     counted = dict(sql("SELECT day, count(*) FROM chosen GROUP BY 1", where))
@@ -294,9 +237,9 @@ def test_who_comes_back_is_counted_by_the_week_of_the_first_session(
     assert len(lines) == 8
     for week, size, *later in lines:
         assert counts[week, 0] == int(size)
-        for after, share in enumerate(later, 1):
+        for after, found in enumerate(later, 1):
             count = counts.get((week, after), 0)
-            assert share == "" or abs(float(share) - count / int(size)) < 1e-9
+            assert found == "" or abs(float(found) - count / int(size)) < 1e-9
 
 
 def test_rejected_rows_answer_to_days_and_say_so(reader: Reader, page: Path) -> None:
@@ -378,7 +321,7 @@ def test_nothing_is_cut(width: int, reader: Reader, page: Path) -> None:
 
 def test_axe_finds_nothing(reader: Reader, page: Path) -> None:
     """In both schemes, on a wide and a narrow screen."""
-    for dark, width in ((False, 1280), (True, 390)):
+    for dark, width in product((False, True), (1280, 390)):
         look(reader, page, dark=dark, width=width)
         reader.run(axe())
         found = reader.run(

@@ -1,0 +1,58 @@
+"""How a test reads the page of a report in a browser."""
+
+import csv
+import io
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from tests.support.browser import Reader
+
+ALL: Final = {"from": "2026-01-01", "to": "2030-01-01"}
+"""More days than there are."""
+DASH: Final = "\N{EN DASH}"
+TAKE: Final = """new Promise((done) => {
+    URL.createObjectURL = (blob) => { blob.text().then(done); return "blob:none"; }
+    document.querySelector('%s .csv').click()
+})"""
+"""What a download of a table would hold."""
+
+
+def look(reader: Reader, page: Path, choice: str = urlencode(ALL), **screen: Any) -> None:
+    """Open a page, with a part of the address after `#`, and wait until it's drawn."""
+    reader.show(**screen)
+    reader.open(f"file://{page}#{choice}")
+    reader.wait_for("document.body.dataset.drawn")
+    assert [] == reader.said
+
+
+def table(reader: Reader, name: str) -> list[list[str]]:
+    """Return the lines of a table as its CSV has them, without the heads."""
+    text = reader.run(TAKE % f"#{name}")
+    return list(csv.reader(io.StringIO(text, newline="")))[1:]
+
+
+def cards(reader: Reader) -> dict[str, str]:
+    found = reader.run(
+        "[...document.querySelectorAll('#cards button')].map(one => "
+        "[one.firstChild.textContent, one.querySelector('b').textContent])"
+    )
+    return dict(found)
+
+
+def share(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.1f}%" if whole else DASH
+
+
+def span(ms: float | None) -> str:
+    """Return a length as the page shows it."""
+    if ms is None:
+        return DASH
+    seconds = int(ms / 1000 + 0.5)
+    if ms < 10_000:
+        return f"{ms / 1000:.1f}".removesuffix(".0") + "s"
+    if seconds < 60:
+        return f"{seconds}s"
+    if seconds < 3600:
+        return f"{seconds // 60}m {seconds % 60:02}s"
+    return f"{seconds // 3600}h {seconds % 3600 // 60:02}m"
