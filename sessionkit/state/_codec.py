@@ -1,6 +1,6 @@
 """Convert objects to Arrow columns and back, also where their class has changed since."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from functools import cached_property, lru_cache
 from itertools import repeat
@@ -84,7 +84,7 @@ class ClassCodec:
                 return place, error
         raise StateValueError(f"the {len(objects)} objects fit one by one, but not together")
 
-    def decode(self, columns: Sequence[pa.Array], places: Places = None) -> list[Any]:
+    def decode(self, columns: Iterable[pa.Array], places: Places = None) -> list[Any]:
         """Rebuild the objects from their columns, in the order of the fields; at least one."""
         types = map(attrgetter("type"), self.type.fields)
         return list(map(self.type.build, *map(decode_column, types, columns, repeat(places))))

@@ -37,7 +37,7 @@ def decode_states(cls: type[S], table: pa.Table, places: Places = None) -> list[
     codec = codec_of(cls)
     if not codec.type.fields:
         return [codec.type.build() for _ in range(_number(table, places))]
-    columns = [table[f"state.{field.name}"] for field in codec.type.fields]
+    columns = map(table.column, map("state.{}".format, codec.schema.names))
     try:
         return codec.decode(columns, places)
     except Exception as error:

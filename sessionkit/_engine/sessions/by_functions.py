@@ -9,7 +9,7 @@ functions don't fail gets no further than the first.
 """
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain, islice
 from typing import Any, Final, NoReturn
@@ -187,56 +187,60 @@ def _without(good: Mask, states: list[Any], failed: Collection[int]) -> tuple[Ma
 
 def finish_by_functions(spec: AnySessionSpec, given: pa.Table, tell: Tell) -> Finished:
     """Return the results of sessions: what `finish` returns, or their states without it."""
-    states, finish, cls = decode_states(spec.state, given), spec.finish, spec.result
-    everywhere = range(len(states))
-    if finish is None:
-        return _encoded(spec, given, states, everywhere, {})
-    rows: list[Any] = []
+    results = decode_states(spec.state, given)
+    places: Places = range(len(results))
+    failed: dict[int, Failure] = {}
+    if spec.finish is not None:
+        results, places, failed = _finished(spec, spec.finish, tell(), results)
+    codec = codec_of(spec.result)
+    if {spec.result}.issuperset(map(type, results)):
+        # All results at once: each is looked at only where one of them doesn't fit.
+        with suppress(StateValueError):
+            return Finished(codec.encode(results), places, failed)
+    misfits = _misfits(spec, given, results, places)
+    good = [number for number, place in enumerate(places) if place not in misfits]
+    columns = codec.encode([results[number] for number in good])
+    return Finished(columns, [places[number] for number in good], failed | misfits)
+
+
+def _finished(
+    spec: AnySessionSpec, finish: Callable[..., Any], sessions: Sequence[Any], states: list[Any]
+) -> tuple[list[Any], Places, dict[int, Failure]]:
+    """Return what `finish` returns, for each result the place of its session, and the failures."""
+    results: list[Any] = []
     places: list[int] = []
     failed: dict[int, Failure] = {}
-    for place, session, state in zip(everywhere, tell(), states, strict=True):
+    for place, (session, state) in enumerate(zip(sessions, states, strict=True)):
         try:
             result = finish(session, state)
-            if result.__class__ is cls:
-                rows.append(result)
+            if result.__class__ is spec.result:
+                results.append(result)
                 places.append(place)
             else:
                 several = collected(result, spec, "finish")
-                rows += several
+                results += several
                 places += [place] * len(several)
         except Exception as error:
             failure = call_failed("finish", finish, repr(session.key), error, session.start)
             if spec.on_error == "raise":
                 raise UserFunctionError(*failure) from error
             failed[place] = failure
-    one_each = places == list(everywhere)
-    return _encoded(spec, given, rows, everywhere if one_each else places, failed)
+    everywhere = range(len(states))
+    return results, everywhere if places == list(everywhere) else places, failed
 
 
-def _encoded(
-    spec: AnySessionSpec,
-    given: pa.Table,
-    rows: list[Any],
-    places: Places,
-    failed: dict[int, Failure],
-) -> Finished:
-    """Return the columns of rows, without the sessions of which one isn't a result."""
-    codec = codec_of(spec.result)
-    if {spec.result}.issuperset(map(type, rows)):
-        # All rows at once: each is looked at only where one of them doesn't fit.
-        with suppress(StateValueError):
-            return Finished(codec.encode(rows), places, failed)
+def _misfits(
+    spec: AnySessionSpec, given: pa.Table, results: list[Any], places: Places
+) -> dict[int, Failure]:
+    """Return the sessions of which a result isn't one, or doesn't fit its fields."""
     finish: Any = spec.finish
-    keys = decode_keys(spec, given)
-    misfits: dict[int, Failure] = {}
-    for place, row in zip(places, rows, strict=True):
+    keys, misfits = decode_keys(spec, given), dict[int, Failure]()
+    for place, result in zip(places, results, strict=True):
         try:
-            check_rows([row], spec, "finish", finish, keys[place])
-            check_fit([row], spec.result, "finish", finish, keys[place])
+            check_rows([result], spec, "finish", finish, keys[place])
+            check_fit([result], spec.result, "finish", finish, keys[place])
         except UserFunctionError as error:
             if spec.on_error == "raise":
                 raise
             misfits.setdefault(place, Failure.of(error))
-    left = [number for number, place in enumerate(places) if place not in misfits]
-    columns = codec.encode([rows[number] for number in left])
-    return Finished(columns, [places[number] for number in left], failed | misfits)
+    return misfits

@@ -6,6 +6,7 @@ A session with a row for each event holds its events until it's over.
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import attrs
@@ -162,7 +163,8 @@ def stored_fields(spec: AnySessionSpec) -> Sequence[Field]:
 def results_by_aggregates(spec: AnySessionSpec, sessions: pa.Table) -> list[pa.Array]:
     """Return the columns of the results, in the order of the fields of their class."""
     results = {bound.name: bound.result(sessions) for bound in spec.bound}
-    return [results[field.name] for field in codec_of(spec.result).type.fields]
+    names = map(attrgetter("name"), codec_of(spec.result).type.fields)
+    return list(map(results.__getitem__, names))
 
 
 def fold_by_aggregates(plan: Plan) -> Folded:

@@ -160,7 +160,7 @@ def _close_due(
     if emission.given.num_rows:
         for feature in program.at["context"]:
             emission = feature.context(emission)
-        closed = _finished(program, emission.given)
+        emission, closed = _finished(program, emission)
         for feature in program.at["emitted"]:
             closed = feature.emitted(emission, closed)
         # Of those given, the ones that close and whose `finish` didn't fail.
@@ -202,13 +202,14 @@ def _due(program: Program, rows: pa.Table, clocks: BatchClocks, *, at_end: bool)
     for feature in program.at["due"]:
         emission = feature.due(emission)
     places = np.flatnonzero(emission.gives_row)
-    given = with_last_event(program, emission.sessions.take(pa.array(places)))
+    given = emission.sessions.take(pa.array(places))
     return attrs.evolve(emission, given=given, is_final=over[places])
 
 
-def _finished(program: Program, given: pa.Table) -> Closed:
-    """Return the result rows of sessions."""
-    spec, keys = program.spec, key_columns(given)
+def _finished(program: Program, emission: Emission) -> tuple[Emission, Closed]:
+    """Return the result rows of the given sessions, and these with when their last event was."""
+    spec, given = program.spec, with_last_event(program, emission.given)
+    keys = key_columns(given)
     ids = session_ids(keys, micros(given["start"]), numbers_in(given, SALT.name))
     columns = dict[str, pa.Array]()
     for feature in program.at["row_columns"]:
@@ -239,7 +240,8 @@ def _finished(program: Program, given: pa.Table) -> Closed:
     if finished.failed:
         named = given.append_column("session_id", columns["session_id"])
         failed_output = Rejected.with_failures("failed_output", finished.failed, named)
-    return Closed(rows, failed_output, finished.places, finished.failed, left=finished.left)
+    closed = Closed(rows, failed_output, finished.places, finished.failed, left=finished.left)
+    return attrs.evolve(emission, given=given), closed
 
 
 def sessions_of(program: Program, table: pa.Table, ids: Sequence[str]) -> list[Session[Any]]:
