@@ -2,7 +2,7 @@
 The arguments of functions and classes, checked as sessionkit checks its own: for who extends it.
 
 A sink, a source or a preset of your own may take durations as text, say what is meant where an
-argument is misspelt, say which extra to install, and quote the names of columns.
+argument is misspelt, say which extra to install, and write names and types of columns as SQL.
 """
 
 import functools
@@ -14,12 +14,13 @@ from types import MappingProxyType
 from typing import Any, Final, ParamSpec, TypeVar, get_args, get_origin
 
 import attrs
+import pyarrow as pa
 
 from sessionkit._instants import Duration, duration_of
 from sessionkit._package import check_extra
 from sessionkit.errors import SpecError
 
-__all__ = ["Duration", "check_extra", "duration_of", "explained", "explains", "quoted"]
+__all__ = ["Duration", "check_extra", "duration_of", "explained", "explains", "quoted", "sql_type"]
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -30,6 +31,31 @@ REST: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 def quoted(name: str) -> str:
     """Return a column name quoted, so that Spark reads none of its characters as syntax."""
     return f"`{name.replace('`', '``')}`"
+
+
+SQL: Final = {
+    pa.int64(): "bigint",
+    pa.float64(): "double",
+    pa.bool_(): "boolean",
+    pa.string(): "string",
+    pa.binary(): "binary",
+    pa.timestamp("us", tz="UTC"): "timestamp_ltz",  # a session may say that `timestamp` has no zone
+    pa.date32(): "date",
+    pa.duration("us"): "interval day to second",
+}
+
+
+def sql_type(kind: pa.DataType) -> str:
+    """Return the type in Spark's SQL of a column that a spec reads, as in `spec.input_schema`."""
+    if pa.types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    if pa.types.is_list(kind):
+        return f"array<{sql_type(kind.value_type)}>"
+    if pa.types.is_map(kind):
+        return f"map<{sql_type(kind.key_type)},{sql_type(kind.item_type)}>"
+    if pa.types.is_struct(kind):
+        return f"struct<{','.join(f'{quoted(part.name)}:{sql_type(part.type)}' for part in kind)}>"
+    return SQL[kind]
 
 
 def explained(examples: Mapping[str, str] = NONE) -> Callable[[type[T]], type[T]]:

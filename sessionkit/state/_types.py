@@ -18,6 +18,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 import pyarrow as pa
 
+from sessionkit.arguments import sql_type
 from sessionkit.errors import StateValueError
 
 INT64: Final = (-(2**63), 2**63 - 1)
@@ -89,7 +90,7 @@ class FieldType:
     @property
     def sql(self) -> str:
         """The type of a column of Spark, whatever a session means by `timestamp`."""
-        return _sql(self.arrow)
+        return sql_type(self.arrow)
 
     @property
     def shown(self) -> str:
@@ -121,30 +122,6 @@ class FieldType:
     def widening(self, stored: Form) -> Widening | None:  # noqa: ARG002 (most types have none)
         """Return how values of another stored form are read; None where they can't be."""
         return None
-
-
-SQL: Final = {
-    pa.int64(): "bigint",
-    pa.float64(): "double",
-    pa.bool_(): "boolean",
-    pa.string(): "string",
-    pa.binary(): "binary",
-    pa.timestamp("us", tz="UTC"): "timestamp_ltz",  # a session may say that `timestamp` has no zone
-    pa.date32(): "date",
-    pa.duration("us"): "interval day to second",
-}
-
-
-def _sql(arrow: pa.DataType) -> str:
-    if pa.types.is_decimal(arrow):
-        return f"decimal({arrow.precision},{arrow.scale})"
-    if pa.types.is_list(arrow):
-        return f"array<{_sql(arrow.value_type)}>"
-    if pa.types.is_map(arrow):
-        return f"map<{_sql(arrow.key_type)},{_sql(arrow.item_type)}>"
-    if pa.types.is_struct(arrow):
-        return f"struct<{','.join(f'`{part.name}`:{_sql(part.type)}' for part in arrow)}>"
-    return SQL[arrow]
 
 
 def may_be_key(kind: FieldType) -> bool:

@@ -25,9 +25,8 @@ from sessionkit.addons.sources.values import (
     PayloadFormat,
     Source,
     ddl,
-    sql,
 )
-from sessionkit.arguments import check_extra, explains, quoted
+from sessionkit.arguments import check_extra, explains, quoted, sql_type
 from sessionkit.errors import SpecError
 from sessionkit.spec import AnySpec, Spec
 
@@ -122,7 +121,7 @@ def _events(
 def _place(fields: Collection[pa.Field], place: pa.Field, there: Collection[str]) -> Column:
     """Return a column that says where a row came from; null where the source has none."""
     if place.name not in there:
-        return F.lit(None).cast(sql(place.type)).alias(place.name)
+        return F.lit(None).cast(sql_type(place.type)).alias(place.name)
     if place.name != PAYLOAD:
         return F.col(place.name)
     # Only rows that can't be events carry their payload along.

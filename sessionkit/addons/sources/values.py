@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 import pyarrow as pa
 
-from sessionkit.arguments import explained, quoted
+from sessionkit.arguments import explained, quoted, sql_type
 from sessionkit.errors import SpecError
 
 SHOWN: Final = 100
@@ -41,39 +41,14 @@ The columns that say where a line came from, for `Inputs(passthrough=FILE_COLUMN
 """
 
 
-SQL: Final = {
-    pa.int64(): "bigint",
-    pa.float64(): "double",
-    pa.bool_(): "boolean",
-    pa.string(): "string",
-    pa.binary(): "binary",
-    pa.timestamp("us", tz="UTC"): "timestamp_ltz",  # a session may say that `timestamp` has no zone
-    pa.date32(): "date",
-    pa.duration("us"): "interval day to second",
-}
-
-
-def sql(kind: pa.DataType) -> str:
-    """Return the type of a column as Spark's SQL has it."""
-    if pa.types.is_decimal(kind):
-        return f"decimal({kind.precision},{kind.scale})"
-    if pa.types.is_list(kind):
-        return f"array<{sql(kind.value_type)}>"
-    if pa.types.is_map(kind):
-        return f"map<{sql(kind.key_type)},{sql(kind.item_type)}>"
-    if pa.types.is_struct(kind):
-        return f"struct<{','.join(f'{quoted(part.name)}:{sql(part.type)}' for part in kind)}>"
-    return SQL[kind]
-
-
 def shown(kind: pa.DataType) -> str:
     """Return the name of a type in a reason: what Spark itself shows."""
-    return sql(kind).replace("timestamp_ltz", "timestamp")
+    return sql_type(kind).replace("timestamp_ltz", "timestamp")
 
 
 def ddl(fields: Iterable[pa.Field]) -> str:
     """Return the columns as Spark's SQL has them."""
-    return ", ".join(f"{quoted(field.name)} {sql(field.type)}" for field in fields)
+    return ", ".join(f"{quoted(field.name)} {sql_type(field.type)}" for field in fields)
 
 
 def _at_least_one(_: object, field: "attrs.Attribute[int]", value: int) -> None:
