@@ -35,7 +35,7 @@ def _parser() -> ArgumentParser:
     commands = parser.add_subparsers(required=True)
     inspect = commands.add_parser("inspect", help="what is in a checkpoint")
     sessions = commands.add_parser("sessions", help="what is stored of a key")
-    erase = commands.add_parser("erase", help="let a query drop all that it remembers of a key")
+    erase = commands.add_parser("erase", help="let a query drop all that it has stored of a key")
     for command in (inspect, sessions, erase):
         command.set_defaults(lines=_checkpoint_lines, key=None)
         command.add_argument("checkpoint", help="the checkpoint location")
