@@ -20,7 +20,16 @@ from sessionkit._instants import Duration, duration_of
 from sessionkit._package import check_extra
 from sessionkit.errors import SpecError
 
-__all__ = ["Duration", "check_extra", "duration_of", "explained", "explains", "quoted", "sql_type"]
+__all__ = [
+    "Duration",
+    "at_least_one",
+    "check_extra",
+    "duration_of",
+    "explained",
+    "explains",
+    "quoted",
+    "sql_type",
+]
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -180,6 +189,7 @@ def group(_: Any, attribute: "attrs.Attribute[Any]", value: object) -> None:
 
 
 def at_least_one(_: Any, attribute: "attrs.Attribute[Any]", value: object) -> None:
+    """Check, as a validator of attrs, a whole number from 1; None only where it's the default."""
     if value is None and attribute.default is None:
         return
     if type(value) is not int or value < 1:

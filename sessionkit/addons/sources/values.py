@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 import pyarrow as pa
 
-from sessionkit.arguments import explained, quoted, sql_type
+from sessionkit.arguments import at_least_one, explained, quoted, sql_type
 from sessionkit.errors import SpecError
 
 SHOWN: Final = 100
@@ -51,12 +51,6 @@ def ddl(fields: Iterable[pa.Field]) -> str:
     return ", ".join(f"{quoted(field.name)} {sql_type(field.type)}" for field in fields)
 
 
-def _at_least_one(_: object, field: "attrs.Attribute[int]", value: int) -> None:
-    if value.__class__ is not int or value < 1:
-        found = f"`{field.name}` must be an int of at least 1, found {value!r}"
-        raise SpecError(found, f"leave it out for {field.default:_}")
-
-
 @explained()
 @attrs.frozen
 class Json:
@@ -75,7 +69,7 @@ class Json:
     """
 
     options: Mapping[str, str] = attrs.field(factory=dict)
-    max_bytes: int = attrs.field(default=MOST_BYTES, validator=_at_least_one)
+    max_bytes: int = attrs.field(default=MOST_BYTES, validator=at_least_one)
 
 
 @explained()
@@ -99,9 +93,9 @@ class Avro:
 
     schema: str = attrs.field(repr=False)
     is_framed: bool = False
-    max_bytes: int = attrs.field(default=MOST_BYTES, validator=_at_least_one, kw_only=True)
-    max_depth: int = attrs.field(default=500, validator=_at_least_one, kw_only=True)
-    max_items: int = attrs.field(default=1_000_000, validator=_at_least_one, kw_only=True)
+    max_bytes: int = attrs.field(default=MOST_BYTES, validator=at_least_one, kw_only=True)
+    max_depth: int = attrs.field(default=500, validator=at_least_one, kw_only=True)
+    max_items: int = attrs.field(default=1_000_000, validator=at_least_one, kw_only=True)
 
     @max_depth.validator
     def _check_depth(self, _: object, value: int) -> None:
