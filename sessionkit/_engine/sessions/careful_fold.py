@@ -115,8 +115,8 @@ class CarefulFold:
     """
     The fold of open sessions and events of one key, at consecutive places.
 
-    `numbers` has for each place that of the event among all, below 0 for an open session; what
-    stands at those in `strict` must leave a state that fits.
+    `numbers` has the number of the event at each place, or one below 0 for an open session. After
+    the places in `strict`, the state must fit its fields.
     """
 
     fold: SessionFold
@@ -136,11 +136,11 @@ class CarefulFold:
         return None if number < 0 else number
 
     def opened(self, places: Iterable[int]) -> list[int]:
-        """Return those of some places that hold an open session."""
+        """Return the places that hold an open session."""
         return [place for place in places if self.numbers[place - self.first] < 0]
 
     def state_of(self, places: Sequence[int]) -> Any:
-        """Return the state of what stands at some places, or raise `FoldError`."""
+        """Fold the open sessions and events at some places, or raise `FoldError`."""
         opened, state = self.opened(places), None
         # Open sessions are merged before any event is added, as in the quick fold.
         for place in [*opened, *(one for one in places if self.numbers[one - self.first] >= 0)]:
@@ -183,7 +183,7 @@ class CarefulFold:
         """
         Return the gap that the state gives after an instant; None if it gives none.
 
-        Where `state_gap` fails, a `FoldError` is raised, over what stands last there.
+        Where `state_gap` fails, a `FoldError` names the last place.
         """
         if rules.state_gap is None or not extends or self.event_at(last) is None:
             return None

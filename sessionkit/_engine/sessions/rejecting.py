@@ -67,7 +67,7 @@ class RunningSession:
     A session that is being folded: the events before `place` are in its state.
 
     Where one fails, the fold goes on from `saved`, which is taken again after `run` more events.
-    Of the open sessions that are merged, some may stand at later places.
+    Some of the open sessions that are merged may be at later places.
     """
 
     start: SavedFold
@@ -116,7 +116,7 @@ class Refold:
         return refolded[::-1]
 
     def _left(self, first: int, end: int) -> list[Interval]:
-        """Return what is left from one place up to another."""
+        """Return the intervals between two places, without the events that failed."""
         every = self.intervals[first - self.part.first : end - self.part.first]
         return [one for one in every if self.part.event_at(one.place) not in self.failures]
 
@@ -139,7 +139,7 @@ class Refold:
         return turn + 1
 
     def _is_apart(self, session: RunningSession, together: Sequence[Interval]) -> bool:
-        """Return whether what stands at an instant belongs to another session."""
+        """Return whether the intervals at an instant belong to another session."""
         if any(one.place in self.alone for one in together):
             return True
         return session.partial.is_cut_at(instant_of(together))
@@ -228,7 +228,7 @@ class Refold:
         return not self._is_apart(before, left)
 
     def _keep_apart(self, first: int, place: int, failure: Failure) -> None:
-        """Blame the events that lead up to an open session, which can't be merged."""
+        """Reject the events that lead up to an open session that can't be merged."""
         self.alone.add(place)
         # Without the events that reach up to it, the gap parts it from the session before.
         at, inclusive = self.intervals[place - self.part.first].at, self.rules.gap_inclusive
