@@ -109,6 +109,9 @@ SELECT %(name)s AS name,
                    ELSE format_type(atttypid, atttypmod) END), '{}')
         FROM pg_attribute JOIN pg_type ON pg_type.oid = atttypid
         WHERE attrelid = pg_class.oid AND attnum > 0 AND NOT attisdropped) AS types,
+       ARRAY(SELECT attname::text FROM pg_attribute
+             WHERE attrelid = pg_class.oid AND attnum > 0 AND NOT attisdropped
+             AND attnotnull AND NOT atthasdef AND attidentity = '') AS needed,
        ARRAY(SELECT to_json(ARRAY(SELECT attname::text FROM pg_attribute
                                   WHERE attrelid = indrelid
                                   AND attnum = ANY((indkey::int2[])[0:indnkeyatts - 1])))
@@ -213,11 +216,13 @@ class Relation:
 
     Attributes:
         types: The types of its columns, by their names.
+        needed: The columns of which each row must have a value, as they have no default.
         unique_by: The columns of each unique index by which a row can replace another.
     """
 
     name: str
     types: dict[str, str]
+    needed: list[str]
     unique_by: list[list[str]]
 
 
@@ -283,8 +288,13 @@ def _last_batch(connection: Connection[Any], table: Target, there: Relation | No
 
 
 def _check_fits(found: Relation, table: Target, schema: T.StructType) -> None:
-    key = table.upsert.key
+    columns, key = table.upsert.columns, table.upsert.key
     table.upsert.check_columns_of(found.types)
+    for name in [name for name in found.needed if name not in columns]:
+        lacks = f"the rows have no column `{name}`, of which the table {table.label} needs a value"
+        optional = f"ALTER TABLE {found.name} ALTER COLUMN {in_sql(name)} DROP NOT NULL"
+        hint = f"add it to the frame, or let the table do without: {optional}"
+        raise SpecError(f"{lacks}; they have {', '.join(columns)}", hint)
     for field in schema.fields:
         made, there = postgres_type(field.dataType, field.name), found.types[field.name]
         if not (_takes_parts(field.name, made, there) and _holds_all(made, there)):

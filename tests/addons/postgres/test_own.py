@@ -184,6 +184,20 @@ def test_a_column_that_is_dropped_under_a_query_is_named(
         writer.write(batch_of(spark, 2, number=1))
 
 
+def test_a_column_that_the_table_needs_is_named(postgres: server.Postgres) -> None:
+    """One with a default may be left out, and one that may be null."""
+    postgres.run(
+        "CREATE TABLE wider (id bigint, note text, at timestamptz NOT NULL DEFAULT now(), "
+        "n bigint GENERATED ALWAYS AS IDENTITY, total integer NOT NULL)"
+    )
+    with pytest.raises(SpecError, match="the rows have no column `total`") as refused:
+        checked(Postgres(postgres.dsn, "wider"))
+    _, _, statement = str(refused.value).rpartition("do without: ")
+    postgres.run(statement)
+
+    assert "the table public.wider" == checked(Postgres(postgres.dsn, "wider")).place
+
+
 def test_a_table_that_is_gone_is_not_made_again(
     postgres: server.Postgres, spark: SparkSession
 ) -> None:
