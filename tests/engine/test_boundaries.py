@@ -89,24 +89,26 @@ def test_no_watermark_is_in_force_while_that_of_spark_is_zero(
 
 
 @pytest.mark.parametrize(
-    ("expected", "due_us"),
-    [(97, 99_000 - 1_000), (98, 99_000 - 1), (98, 99_000), (99, 99_000 + 1), (99, 99_000 + 1_000)],
+    ("expected", "due_us", "watermark_ms"),
+    [
+        # The first watermark that isn't before the instant sets it off.
+        (97, 98_000, 10),
+        (98, 98_999, 10),
+        (98, 99_000, 10),
+        (99, 99_001, 10),
+        # Spark raises for a timer before its watermark, and for one at 0.
+        (98, 99_000, 97),
+        (98, 99_000, 98),
+        (99, 99_000, 99),
+        (100, 99_000, 100),
+        *((1, us, 0) for us in (FIRST_US, -1, 0, 1, 1_000, 2_000)),
+    ],
 )
-def test_a_timer_is_one_millisecond_before_the_instant(expected: int, due_us: int) -> None:
-    """The timer is armed so that the first watermark not before the instant sets it off."""
-    assert expected == timer_ms(due_us, 10)
-
-
-@pytest.mark.parametrize(("expected", "watermark_ms"), [(98, 97), (98, 98), (99, 99), (100, 100)])
-def test_a_timer_is_never_set_before_the_watermark(expected: int, watermark_ms: int) -> None:
-    """Spark raises for a timer before its watermark: then it is set right at it."""
-    assert expected == timer_ms(99_000, watermark_ms)
-
-
-@pytest.mark.parametrize("due_us", [FIRST_US, -1, 0, 1, 1_000, 2_000])
-def test_a_timer_is_never_set_at_zero(due_us: int) -> None:
-    """Spark raises for a timer at 0 or before it: the first millisecond is the least."""
-    assert 1 == timer_ms(due_us, 0)
+def test_a_timer_is_one_millisecond_before_the_instant(
+    expected: int, due_us: int, watermark_ms: int
+) -> None:
+    """But never before the watermark, and never at zero."""
+    assert expected == timer_ms(due_us, watermark_ms)
 
 
 @given(due_us=INSTANTS_US, armed_ms=WATERMARKS_MS, fired_ms=WATERMARKS_MS)
@@ -116,13 +118,17 @@ def test_spark_calls_exactly_when_the_watermark_in_force_reaches_the_instant(
     """
     `timer < watermark` holds just when the watermark in force is at the instant or past it.
 
+    Armed a microsecond later, it holds once the watermark is past the instant. So ends, which are
+    reached, and named timers, which are passed, share one rule for Spark.
+
     Precondition: the instant is still to come when the timer is armed, and Spark's watermark can
     say so at all, which begins at 1.
     """
     due_us += watermark_in_force(max(armed_ms, 1))
     later_ms = armed_ms + fired_ms
-    timer = timer_ms(due_us, armed_ms)
-    assert (watermark_in_force(later_ms) >= due_us) is (timer < later_ms)
+    in_force = watermark_in_force(later_ms)
+    assert (in_force >= due_us) is (timer_ms(due_us, armed_ms) < later_ms)
+    assert has_passed(due_us, in_force) is (timer_ms(due_us + 1, armed_ms) < later_ms)
 
 
 @given(instant_us=st.integers(FIRST_US, LAST_INSTANT_US), delay_ms=WATERMARKS_MS)
@@ -138,15 +144,8 @@ def test_an_event_moves_the_watermark_to_an_instant_and_none_before_it_does(
 @pytest.mark.parametrize(
     ("expected", "due_us"),
     [
-        (1, -5_000),
-        (1, 0),
-        (1, 40_000),
-        (1, 41_000),
-        (1, 41_999),
-        (1, 42_000),
-        (2, 42_001),
-        (2, 42_999),
-        (2, 43_000),
+        *((1, us) for us in (-5_000, 0, 40_000, 41_000, 41_999, 42_000)),
+        *((2, us) for us in (42_001, 42_999, 43_000)),
         (3, 43_001),
     ],
 )
@@ -192,18 +191,3 @@ def test_a_jump_is_longer_than_the_limit(offset: int, expected: int) -> None:
 def test_jumps_are_looked_for_from_the_middle(times_us: list[int], expected: int) -> None:
     """Neither a time that is too old nor how far all of them reach makes a jump."""
     assert expected == latest_before_jump(np.array(times_us), 100)
-
-
-@given(due_us=INSTANTS_US, armed_ms=WATERMARKS_MS, fired_ms=WATERMARKS_MS)
-def test_a_named_timer_is_armed_a_microsecond_after_itself(
-    due_us: int, armed_ms: int, fired_ms: int
-) -> None:
-    """
-    A timer armed for an instant and a microsecond goes off once the watermark is past the instant.
-
-    So ends, which are reached, and named timers, which are passed, share one rule for Spark.
-    """
-    due_us += watermark_in_force(max(armed_ms, 1))
-    later_ms = armed_ms + fired_ms
-    timer = timer_ms(due_us + 1, armed_ms)
-    assert has_passed(due_us, watermark_in_force(later_ms)) is (timer < later_ms)

@@ -129,16 +129,7 @@ def test_rows_and_table_are_those_of_the_model(emit: str, make: Any, data: st.Da
     )
     sessions = partial(naive_sessions, gap_inclusive=inclusive)
     run = Run(SessionDriver(spec, processing_time=NOON), NaiveRows(TRIGGERS[emit], sessions))
-    for batch in cut:
-        run.batch(batch, data.draw(st.sampled_from([timedelta(0), GAP])))
-        if emit == "on_update":
-            assert naive_sessions_of(run) == sessions_in(run.table)
-        if data.draw(st.booleans()):
-            run.restart()
-    finish(run)
-
-    finals = {row.id: row_of(row) for row in run.table.rows.values() if row.key[0] != CLOCK}
-    assert finals == in_a_batch(spec, events)
+    follow(run, cut, data, is_up_to_date=emit == "on_update")
 
 
 @given(data=st.data(), emit=st.sampled_from([*TRIGGERS][1:]))
@@ -154,20 +145,26 @@ def test_in_event_time_order_rows_show_what_the_watermark_has_passed(
     spec = in_order(rules, watermark_delay=delay, results=Results(emit=emit), **data.draw(STORAGES))
     model = NaiveRows(TRIGGERS[emit], all_with_the_same_gap)
     run = Run(SessionDriver(spec, processing_time=NOON), model)
+    follow(run, cut, data, is_up_to_date=False)
+
+
+def follow(
+    run: Run, cut: Sequence[Sequence[Event]], data: st.DataObject, *, is_up_to_date: bool
+) -> None:
+    """Run micro-batches, some after a pause or a restart, and then the end of every session."""
     for batch in cut:
         run.batch(batch, data.draw(st.sampled_from([timedelta(0), GAP])))
+        if is_up_to_date:
+            assert naive_sessions_of(run) == sessions_in(run.table)
         if data.draw(st.booleans()):
             run.restart()
-    finish(run)
-
-    finals = {row.id: row_of(row) for row in run.table.rows.values() if row.key[0] != CLOCK}
-    assert finals == in_a_batch(spec, events)
-
-
-def finish(run: Run) -> None:
-    """Close every session: the event that does is too far ahead of the others to matter."""
+    events = [*run.arrived]
+    # The event that closes all is too far ahead of the others to matter.
     run.batch([Event(CLOCK, NOON + LONG, LAST, GAP)], GAP)
     run.batch([], GAP)
+
+    finals = {row.id: row_of(row) for row in run.table.rows.values() if row.key[0] != CLOCK}
+    assert finals == in_a_batch(run.spec, events)
 
 
 def all_with_the_same_gap(events: Sequence[Event]) -> list[Found]:

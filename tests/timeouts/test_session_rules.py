@@ -7,13 +7,7 @@ import attrs
 import pyarrow.compute as pc
 import pytest
 
-from sessionkit import (
-    FieldTypeError,
-    SessionRules,
-    SessionSpec,
-    SpecError,
-    UserFunctionError,
-)
+from sessionkit import FieldTypeError, SessionRules, SessionSpec, SpecError, UserFunctionError
 from sessionkit import aggregates as agg
 from sessionkit.testing import SessionDriver
 from sessionkit.timeouts._session_rules import CLOSED_BY, RULES

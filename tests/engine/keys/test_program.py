@@ -1,14 +1,12 @@
-"""The program of a stateful spec: worked out once, and what is due by it."""
+"""The program of a stateful spec: what is due by it."""
 
-import sys
 from datetime import timedelta
-from types import FrameType
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from sessionkit import EventTimeGap, ProcessingTimeGap, TimeToLive
+from sessionkit import EventTimeGap, ProcessingTimeGap
 from sessionkit._engine.keys.step import KeyLogic
 from sessionkit._engine.logic import NEVER_US, BatchClocks
 from sessionkit._instants import micros_of
@@ -17,32 +15,10 @@ from tests.support.stateful_specs import summing
 
 HOUR, HOUR_US = timedelta(hours=1), 3_600_000_000
 NOON_US, NOW_US = micros_of(at("12:00")), micros_of(at("12:05"))
-WORKED_OUT = frozenset({"deadlines_of", "key_schema", "shared_identity", "span_us", "timer_rules"})
-"""The functions that say what follows from a spec alone."""
 
 
 def events_of(logic: KeyLogic) -> pa.Table:
     return pa.table([["ann"], [at("12:00")], [1]], schema=logic.empty_state.buffered.schema)
-
-
-def test_a_micro_batch_works_out_nothing_that_the_spec_says() -> None:
-    """The schema, the spans of the policy and the rules of timers are those of the program."""
-    logic = KeyLogic(summing(timeout=EventTimeGap(HOUR) | TimeToLive(HOUR)))
-    events, clocks, called = events_of(logic), BatchClocks(0, 0), set[str]()
-    memory = logic.step(logic.empty_state, events, clocks).memory
-
-    def noted(frame: FrameType, event: str, _: Any) -> None:
-        if event == "call":
-            called.add(frame.f_code.co_name)
-
-    sys.setprofile(noted)
-    try:
-        logic.due(logic.step(memory, events, clocks).memory.kept)
-    finally:
-        sys.setprofile(None)
-
-    assert "step" in called
-    assert not called & WORKED_OUT
 
 
 @pytest.mark.parametrize(

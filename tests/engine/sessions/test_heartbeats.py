@@ -122,10 +122,7 @@ def test_one_behind_the_watermark_without_an_open_session_is_late(
 @MAKERS
 @pytest.mark.parametrize(
     ("judged_by", "kinds"),
-    [
-        ("event", ["late", "duplicate", "late", "late", "duplicate"]),
-        ("session", ["duplicate"] * 5),
-    ],
+    [("event", ["late", "duplicate", "late", "late", "duplicate"]), ("session", ["duplicate"] * 5)],
 )
 def test_a_repeat_of_one_is_late_where_the_first_would_be(
     make: Any, judged_by: Any, kinds: list[str]

@@ -14,10 +14,7 @@ from tests.support.session_specs import ended, fed, opened
 GAP = timedelta(minutes=10)
 CALLS_AN_EVENT = 4
 """How often a function may see an event: at first, on a copy, and without those that fail."""
-ORDERED: dict[str, Any] = {
-    "timeout": SessionRules(GAP, max_events=10_000),
-    "order": "event_time",
-}
+ORDERED: dict[str, Any] = {"timeout": SessionRules(GAP, max_events=10_000), "order": "event_time"}
 
 
 @attrs.frozen
@@ -289,10 +286,7 @@ def test_under_rules_only_the_bridge_fails_between_sessions_that_can_not_be_merg
     before = spec_of(Folding())
     driver = fed(SessionDriver(before), ("10:00", Step(1)), ("10:20", Step(2)))
     after = spec_of(
-        Folding(),
-        timeout=SessionRules(2 * GAP, max_events=10),
-        order="event_time",
-        merge=None,
+        Folding(), timeout=SessionRules(2 * GAP, max_events=10), order="event_time", merge=None
     )
     driver = driver.migrate(after)
     fed(driver, ("10:01", Step(3)), ("10:05", Step(4)), ("10:21", Step(5)), ("10:22", Step(6)))

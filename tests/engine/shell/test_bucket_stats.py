@@ -32,6 +32,10 @@ def frame_of(spec: Any, *minutes: int) -> pd.DataFrame:
     return input_frame(spec, rows)
 
 
+def fresh() -> FakeGroupState:
+    return FakeGroupState(timeout="EventTimeTimeout", watermark_ms=0)
+
+
 def said(spec: Any, state: FakeGroupState, *frames: pd.DataFrame) -> BucketStats:
     """Run one micro-batch of bucket 7; return what it says."""
     seen: Any = PagedGroupState.of(state) if spec.storage.layout == "pages" else state
@@ -45,7 +49,7 @@ def said(spec: Any, state: FakeGroupState, *frames: pd.DataFrame) -> BucketStats
 def test_a_bucket_says_what_it_has_stored(layout: Any) -> None:
     """Sessions, bytes and, in a bucket that is read as a whole, when the oldest session began."""
     spec = attrs.evolve(visits, storage=Storage(layout=layout))
-    state = FakeGroupState(timeout="EventTimeTimeout", watermark_ms=0)
+    state = fresh()
     first = said(spec, state, frame_of(spec, 5, 3, 90))
     after = state.stored_after()
     later = state.next_call(watermark_ms=NOON_MS + 40 * MINUTE_MS)
@@ -72,7 +76,7 @@ def test_a_bucket_says_what_it_has_stored(layout: Any) -> None:
 def test_a_bucket_that_is_left_with_nothing_says_so(layout: Any) -> None:
     """Its last session has closed, so its row is gone."""
     spec = attrs.evolve(visits, storage=Storage(layout=layout))
-    state = FakeGroupState(timeout="EventTimeTimeout", watermark_ms=0)
+    state = fresh()
     said(spec, state, frame_of(spec, 0))
     ended = state.next_call(watermark_ms=NOON_MS + 30 * MINUTE_MS, has_timed_out=True)
 
@@ -87,23 +91,22 @@ def test_a_bucket_that_is_left_with_nothing_says_so(layout: Any) -> None:
 def test_a_session_that_has_closed_is_not_open_though_it_is_remembered(option: Any) -> None:
     """It stays for events that come again, or late; pages alone tell how many such there are."""
     spec = attrs.evolve(visits, **option)
-    state = FakeGroupState(timeout="EventTimeTimeout", watermark_ms=0)
+    state = fresh()
     said(spec, state, frame_of(spec, 0, 90))
     ended = state.next_call(watermark_ms=NOON_MS + 40 * MINUTE_MS, has_timed_out=True)
     found = said(spec, ended)
     after: Any = ended.stored_after()
     paged = attrs.evolve(spec, storage=Storage(layout="pages"))
-    first = FakeGroupState(timeout="EventTimeTimeout", watermark_ms=0)
 
     assert (1, micros_of(NOON + 90 * MINUTE)) == (found.open, found.oldest_us)
     assert 2 == after.value[3]
-    assert said(paged, first, frame_of(paged, 0)).open is None
+    assert said(paged, fresh(), frame_of(paged, 0)).open is None
 
 
 def test_events_that_wait_are_told_apart_from_sessions() -> None:
     """Under `order="event_time"`, they are in no session yet."""
     spec = attrs.evolve(visits, order="event_time")
-    state = FakeGroupState(timeout="EventTimeTimeout", watermark_ms=0)
+    state = fresh()
     found = said(spec, state, frame_of(spec, 0, 1))
 
     assert (0, 2, None) == (found.open, found.buffered, found.oldest_us)

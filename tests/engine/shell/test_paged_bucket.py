@@ -97,6 +97,12 @@ def driver_with(users: Iterable[int], text: str = "x" * 40, spec: Any = NOTES) -
     return driver
 
 
+def move_to(driver: Any, after_noon: timedelta) -> None:
+    """Run a micro-batch without data, at a watermark so long after noon."""
+    driver.advance_watermark_to(NOON + after_noon)
+    driver.run_batch()
+
+
 def stored(driver: Any) -> tuple[Any, ...]:
     """Return the row of the bucket of a driver."""
     ((_, row),) = stored_rows(driver.snapshot())
@@ -147,8 +153,7 @@ def test_a_batch_reads_and_writes_the_pages_of_its_keys_alone() -> None:
 def test_a_page_that_is_only_read_is_not_written() -> None:
     """A late event changes nothing, so its page stays as it is."""
     driver = driver_with(range(1000))
-    driver.advance_watermark_to(NOON + 10 * MINUTE)
-    driver.run_batch()
+    move_to(driver, 10 * MINUTE)
     seen = watched(driver)
 
     driver.add("user 1", NOON - 600 * MINUTE, Note("y"))
@@ -163,8 +168,7 @@ def test_pages_of_users_that_are_only_remembered_are_not_read() -> None:
     """Neither for a user who comes back, nor for a session that ends."""
     spec = attrs.evolve(NOTES, memory=Memory(time_to_live="400 days"))
     driver = driver_with(range(1000), spec=spec)
-    driver.advance_watermark_to(NOON + 60 * MINUTE)
-    driver.run_batch()
+    move_to(driver, 60 * MINUTE)
     assert 1000 == len(driver.take_rows())
     before, seen = pages(driver), watched(driver, spec)
 
@@ -172,8 +176,7 @@ def test_pages_of_users_that_are_only_remembered_are_not_read() -> None:
     driver.run_batch()
     assert 20 < len(before)
     assert 1 == len(seen.read) == len(seen.written)
-    driver.advance_watermark_to(NOON + 121 * MINUTE)
-    driver.run_batch()
+    move_to(driver, 121 * MINUTE)
     assert 2 == len(seen.read) == len(seen.written)
     assert [2] == [row.memory["session_number"] for row in driver.take_rows()]
 
@@ -185,8 +188,7 @@ def test_a_batch_without_data_reads_the_pages_with_something_due() -> None:
     driver.run_batch()
     seen = watched(driver)
 
-    driver.advance_watermark_to(NOON + 25 * MINUTE)
-    driver.run_batch()
+    move_to(driver, 25 * MINUTE)
 
     assert ["early"] == [row.key.user for row in driver.take_rows()]
     assert 1 == len(seen.read) == len(seen.written)
@@ -196,8 +198,7 @@ def test_pages_that_shrink_become_fewer() -> None:
     """Where few sessions are left, few pages are, once they have been read."""
     driver = driver_with(range(1000))
     before = len(pages(driver))
-    driver.advance_watermark_to(NOON + 30 * MINUTE + 18 * MINUTE)
-    driver.run_batch()
+    move_to(driver, 48 * MINUTE)
     for _ in range(8):
         for user in range(19, 1000, 20):
             driver.add(f"user {user}", NOON + 19 * MINUTE, Note(""))
@@ -212,8 +213,7 @@ def test_a_bucket_whose_sessions_are_over_leaves_nothing() -> None:
     """No page, no row, no timer."""
     driver = driver_with(range(1000))
     seen = watched(driver)
-    driver.advance_watermark_to(NOON + 60 * MINUTE)
-    driver.run_batch()
+    move_to(driver, 60 * MINUTE)
 
     assert 1000 == len(driver.take_rows())
     assert {} == driver.snapshot().groups

@@ -8,14 +8,7 @@ import attrs
 import pyarrow.compute as pc
 import pytest
 
-from sessionkit import (
-    Inputs,
-    Lateness,
-    SessionRules,
-    SessionSpec,
-    StateMismatchError,
-    Storage,
-)
+from sessionkit import Inputs, Lateness, SessionRules, SessionSpec, StateMismatchError, Storage
 from sessionkit import aggregates as agg
 from sessionkit._engine.shell.storage import logic_of
 from sessionkit.testing import SessionDriver, at
@@ -104,8 +97,7 @@ def test_a_copy_is_handed_out_under_the_id_of_the_first() -> None:
 def test_an_id_is_remembered_for_so_long_after_its_session(layout: Any) -> None:
     """Until the watermark has reached its end plus that, exactly; then nothing is stored."""
     driver = fed(
-        driver_of(inputs=kept("5 minutes"), storage=Storage(layout=layout)),
-        ("10:00", Message("m")),
+        driver_of(inputs=kept("5 minutes"), storage=Storage(layout=layout)), ("10:00", Message("m"))
     )
     driver.advance_watermark_to(at("10:15") - timedelta(milliseconds=1))
     fed(driver, ("10:15", Message("m")))
@@ -208,11 +200,7 @@ def test_a_sum_that_does_not_fit_takes_no_id() -> None:
     fed(driver, ("10:01", Message("n", -1)), ("10:02", Message("n", 5)))
 
     assert [-(2**63) + 5] == [session.state.total for session in driver.open_sessions()]
-    assert (2, 1, 0) == (
-        driver.counts.processed,
-        driver.counts.failed,
-        driver.counts.duplicate,
-    )
+    assert (2, 1, 0) == (driver.counts.processed, driver.counts.failed, driver.counts.duplicate)
 
 
 def test_what_is_late_by_its_session_leaves_its_id_to_a_copy() -> None:

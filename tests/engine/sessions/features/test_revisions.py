@@ -250,11 +250,7 @@ def test_a_rule_closes_a_session_and_says_so_at_the_end() -> None:
     for second in (10, 11, 12, 13, 14, 20, 60, 61):
         fed(driver, (after(second), reading(second)))
         found += [(row.result.values, row.closed_by) for row in driver.take_rows()]
-    assert found == [
-        ([10, 11, 12], "max_events"),
-        ([13, 14], None),
-        ([13, 14, 20], "max_events"),
-    ]
+    assert found == [([10, 11, 12], "max_events"), ([13, 14], None), ([13, 14, 20], "max_events")]
 
 
 @BOTH_LAYOUTS

@@ -17,11 +17,7 @@ from sessionkit.testing import SessionDriver, at
 PACKAGE = Path(sys.modules["sessionkit"].__file__ or "").parent
 ENGINE = PACKAGE / "_engine"
 AGGREGATES = PACKAGE / "aggregates"
-SHARED: dict[str, Any] = {
-    "keys": {"key": str},
-    "event_time": "ts",
-    "watermark_delay": "1 minute",
-}
+SHARED: dict[str, Any] = {"keys": {"key": str}, "event_time": "ts", "watermark_delay": "1 minute"}
 GAP: dict[str, Any] = {"gap": timedelta(minutes=10)}
 FEATURES = frozenset(
     {

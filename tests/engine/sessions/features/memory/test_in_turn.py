@@ -321,11 +321,7 @@ class Unstorable:
         (1, SpecError, "`remember` must be a function, found 1"),
         (said(state=Told), SpecError, "`remember` is given a Visit as its state, but .*: Told`"),
         (said(Session[Other]), SpecError, "declares the key as Other"),
-        (
-            said(Session[User, Told]),
-            SpecError,
-            "memory of its session as Told\n+Hint: write Shop",
-        ),
+        (said(Session[User, Told]), SpecError, "memory of its session as Told\n+Hint: write Shop"),
         (said(returned=Any), SpecError, "`remembered` is left out.*\n+Hint: pass remembered="),
         (said(returned=Nothing), SpecError, "returns Nothing, which has no fields"),
         (too_many, SpecError, r"`remember` must take remember\(session, state\), found"),
