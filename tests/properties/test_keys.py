@@ -163,14 +163,6 @@ def run_naively(
     return done, stored
 
 
-def have_run(done: Sequence[tuple[Any, ...]]) -> list[bool]:
-    return [batch_id is not None for batch_id, *_ in done]
-
-
-def without_ids(done: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    return [(rows, numbers) for _, rows, numbers in done]
-
-
 @st.composite
 def cases(draw: st.DrawFn, *, timers: bool = True) -> tuple[Any, OnTimer, Any]:
     """Draw policy and functions, and what becomes of late events."""
@@ -201,8 +193,10 @@ def test_every_batch_is_that_of_the_model(
 
     done, stored = run(spec, script, shuffled=data.draw(st.booleans()))
 
-    expected, expected_stored = run_naively(spec, script, have_run(done))
-    assert expected == without_ids(done)
+    expected, expected_stored = run_naively(
+        spec, script, [batch_id is not None for batch_id, *_ in done]
+    )
+    assert expected == [(rows, numbers) for _, rows, numbers in done]
     assert expected_stored == stored
 
 

@@ -250,10 +250,6 @@ SPANS = {"mail": 30 * MINUTE, "ad": 3 * 30 * MINUTE}
 """The gap after an event; 5 minutes after others."""
 
 
-def span(view: View) -> timedelta:
-    return SPANS.get(view.source or "", 5 * MINUTE)
-
-
 @attrs.frozen
 class Ids:
     ids: list[str]
@@ -277,7 +273,9 @@ def and_this(session: Session[User, Ids], _: Visit) -> Ids:
 @pytest.mark.parametrize("emit", ["on_close", "on_update"])
 @given(
     cuts=micro_batches(SOURCES),
-    gap=st.sampled_from([GAP, EventTimeGap(span, max_gap="90 minutes")]),
+    gap=st.sampled_from(
+        [GAP, EventTimeGap(lambda view: SPANS.get(view.source, 5 * MINUTE), max_gap="90 minutes")]
+    ),
 )
 def test_sessions_that_lateness_has_split_are_counted(
     emit: str, cuts: list[list[Event]], gap: Any

@@ -38,14 +38,6 @@ TRIGGERS = {
 }
 
 
-def own_gap(event: Reading) -> timedelta:
-    return event.gap
-
-
-def by_functions(**options: Any) -> SessionSpec[Any, Any, Any]:
-    return collecting(**options)
-
-
 def by_aggregates(**options: Any) -> SessionSpec[Any, Any, Any]:
     """Return a spec of aggregates whose rows look alike."""
     aggregates = {"values": agg.collect("value", at_most=100), "events": agg.count()}
@@ -108,7 +100,7 @@ class Run:
         self.driver = SessionDriver.restore(self.spec, self.driver.snapshot())
 
 
-@pytest.mark.parametrize("make", [by_functions, by_aggregates])
+@pytest.mark.parametrize("make", [collecting, by_aggregates])
 @given(data=st.data(), emit=st.sampled_from([*TRIGGERS]))
 def test_rows_and_table_are_those_of_the_model(emit: str, make: Any, data: st.DataObject) -> None:
     """Each micro-batch gives the rows of the model; on each update the table is up to date."""
@@ -117,7 +109,7 @@ def test_rows_and_table_are_those_of_the_model(emit: str, make: Any, data: st.Da
     cut = data.draw(batches(events, delay + (lateness or timedelta(0))))
     inclusive = data.draw(st.booleans())
     spec = make(
-        timeout=EventTimeGap(own_gap, max_gap=2 * GAP, gap_inclusive=inclusive),
+        timeout=EventTimeGap(lambda event: event.gap, max_gap=2 * GAP, gap_inclusive=inclusive),
         watermark_delay=delay,
         lateness=Lateness(
             judged_by=data.draw(st.sampled_from(["event", "session"])),

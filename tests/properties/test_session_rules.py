@@ -99,17 +99,13 @@ def keeps(event: Shown) -> bool:
     return event.keeps
 
 
-def gap_of(event: Shown) -> timedelta:
-    return event.gap
-
-
 def gap_by_values(state: Any) -> timedelta:
     """Read the gap from the values so far, of a state or of the model."""
     return GAP / (1 + len(state.values) % 3)
 
 
 gaps: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
-    [{"gap": GAP}, {"gap": gap_of, "max_gap": GAP}]
+    [{"gap": GAP}, {"gap": lambda event: event.gap, "max_gap": GAP}]
 )
 in_any_order = st.fixed_dictionaries(
     {

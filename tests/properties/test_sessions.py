@@ -5,7 +5,7 @@ Precondition of every property here but those on late events: each event is stri
 watermark in force when it arrives. Then order, cuts into batches and buckets must not show.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from random import Random
 from typing import Any
@@ -22,6 +22,8 @@ from tests.support.timelines import GAP, MICRO, MILLI, NOON, STORAGES, batches, 
 
 LONGEST = timedelta(seconds=25)
 
+FIXED = EventTimeGap(GAP)
+OWN = EventTimeGap(lambda event: event.gap, max_gap=LONGEST)
 GAPS = st.sampled_from([MICRO, MILLI, GAP / 2, GAP, 2 * GAP, LONGEST])
 
 
@@ -51,30 +53,18 @@ def in_value_order(found: Sequence[Found]) -> list[Found]:
     return sorted(session._replace(values=tuple(sorted(session.values))) for session in found)
 
 
-def fixed_gap() -> EventTimeGap:
-    return EventTimeGap(GAP)
-
-
-def own_gap() -> EventTimeGap:
-    return EventTimeGap(gap_of, max_gap=LONGEST)
-
-
-def gap_of(event: Reading) -> timedelta:
-    return event.gap
-
-
-@pytest.mark.parametrize(("timeout", "gaps"), [(fixed_gap, None), (own_gap, GAPS)])
+@pytest.mark.parametrize(("timeout", "gaps"), [(FIXED, None), (OWN, GAPS)], ids=["fixed", "own"])
 @pytest.mark.parametrize("judged_by", ["event", "session"])
 @given(data=st.data())
 def test_order_cut_and_buckets_do_not_show(
-    judged_by: Any, timeout: Callable[[], EventTimeGap], gaps: Any, data: st.DataObject
+    judged_by: Any, timeout: EventTimeGap, gaps: Any, data: st.DataObject
 ) -> None:
     """Closed and open sessions together are those of the naive model, whatever the cut."""
     events = data.draw(timelines(gaps=gaps))
     delay = data.draw(st.sampled_from([timedelta(0), GAP, 6 * GAP]))
     cut = data.draw(batches(events, delay))
     spec = collecting(
-        timeout(),
+        timeout,
         watermark_delay=delay,
         lateness=Lateness(judged_by=judged_by),
         **data.draw(STORAGES),
@@ -93,7 +83,7 @@ def test_thousands_of_events_at_once_give_the_sessions_of_the_model() -> None:
         for value in range(5_000)
     ]
 
-    closed, opened = run(collecting(fixed_gap()), [events])
+    closed, opened = run(collecting(FIXED), [events])
 
     assert in_value_order(naive_sessions(events)) == in_value_order([*closed, *opened])
 
@@ -104,7 +94,7 @@ def test_functions_that_depend_on_order_see_time_order(data: st.DataObject) -> N
     events = data.draw(timelines())
     delay = data.draw(st.sampled_from([timedelta(0), GAP, 6 * GAP]))
     cut = data.draw(batches(events, delay))
-    spec = in_order(fixed_gap(), watermark_delay=delay, **data.draw(STORAGES))
+    spec = in_order(FIXED, watermark_delay=delay, **data.draw(STORAGES))
 
     closed, opened = run(spec, cut, restart=data.draw(st.booleans()))
 
@@ -115,7 +105,7 @@ def test_functions_that_depend_on_order_see_time_order(data: st.DataObject) -> N
 def test_ids_are_equal_for_every_cut(data: st.DataObject) -> None:
     """A session has the same id however its events came, and no two of a run share one."""
     events = data.draw(timelines())
-    spec = collecting(fixed_gap(), watermark_delay=6 * GAP)
+    spec = collecting(FIXED, watermark_delay=6 * GAP)
     cut = data.draw(batches(events, 6 * GAP))
 
     one, other = ids_of(spec, [events]), ids_of(spec, cut)
@@ -143,7 +133,7 @@ def test_late_events_are_exactly_those_whose_own_window_is_over(data: st.DataObj
     events = data.draw(timelines())
     order = data.draw(st.permutations(events))
     edge = data.draw(st.integers(0, len(order)))
-    driver = SessionDriver(collecting(fixed_gap()))
+    driver = SessionDriver(collecting(FIXED))
     for event in order[:edge]:
         driver.add(event.key, event.at, Reading(event.value, event.gap))
     driver.run_batch()

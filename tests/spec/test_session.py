@@ -32,17 +32,7 @@ from sessionkit.testing.strategies import check_merge_law, check_spec
 from tests.support.refusals import refusal, says
 from tests.support.stateful_specs import summing
 from tests.support.strategies import Plan
-from tests.support.visit_specs import (
-    SILENT,
-    TYPED,
-    Unstorable,
-    View,
-    Visit,
-    merge,
-    spec_of,
-    untyped,
-    update,
-)
+from tests.support.visit_specs import SILENT, TYPED, Unstorable, View, Visit, spec_of, untyped
 
 HALF_HOUR = timedelta(minutes=30)
 
@@ -212,24 +202,6 @@ def test_a_function_of_other_arguments_is_refused(role: str, arguments: str) -> 
     text = refusal(spec_of, **TYPED, **{role: lambda one: one})
     assert f"`{role}` must take {role}({arguments}), found {__name__}." in text
     assert text.endswith(f"\n\nHint: write `def {role}({arguments}): ...`")
-
-
-@pytest.mark.parametrize(
-    ("role", "wrong", "expected"),
-    [
-        ("create", update, "`create` is given"),
-        ("update", merge, "`update` is given a View as its event"),
-        ("merge", update, "`merge` is given a Visit as its right"),
-        ("finish", merge, "`result` is Row, and the annotations name another class: `finish`"),
-    ],
-)
-def test_functions_that_are_mixed_up_are_refused(role: str, wrong: Any, expected: str) -> None:
-    """Annotations show that a function stands in the place of another."""
-    if role == "create":
-        # The key may be annotated with anything: `update` could be meant.
-        assert update is spec_of(create=wrong).functions.create
-    else:
-        assert says(refusal(spec_of, **TYPED | {role: wrong}), expected)
 
 
 class Frame:

@@ -40,11 +40,6 @@ def spec_of(**aggregates: Any) -> SessionSpec[Act, Any, Any]:
     )
 
 
-def rejecting(spec: SessionSpec[Act, Any, Any]) -> SessionSpec[Act, Any, Any]:
-    """Return the spec under which failures are data."""
-    return attrs.evolve(spec, on_error="reject")
-
-
 def driven(spec: SessionSpec[Any, Any, Any], *batches: list[tuple[int, Any]]) -> Any:
     """Return a driver that has run batches of (minutes after ten, event)."""
     driver = SessionDriver(spec)
@@ -100,7 +95,7 @@ def test_sums_are_exact_up_to_the_last_number_that_fits(value: int) -> None:
 def test_a_sum_that_does_not_fit_fails_the_events_of_its_session() -> None:
     """Under `on_error="reject"` those of the micro-batch fail, and other sessions go on."""
     driver = driven(
-        rejecting(spec_of(events=agg.count(), total=agg.sum("number"))),
+        attrs.evolve(spec_of(events=agg.count(), total=agg.sum("number")), on_error="reject"),
         [(0, Act("a", LARGEST)), (16, Act("b", 1))],
         [(8, Act("bridge", 5)), (40, Act("c", 2))],
     )

@@ -181,17 +181,12 @@ SHORT, LONG = timedelta(minutes=5), timedelta(hours=2)
 OTHER = "clock"
 
 
-def own_gap(event: Reading) -> timedelta:
-    """Return the gap that an event asks for."""
-    return event.gap
-
-
 FIXED = collecting(EventTimeGap(LONG))
 
 
 def dynamic(**options: Any) -> SessionSpec[Any, Any, Any]:
     """Return a spec in which each event has its own gap."""
-    return collecting(EventTimeGap(own_gap, max_gap=LONG), **options)
+    return collecting(EventTimeGap(lambda event: event.gap, max_gap=LONG), **options)
 
 
 def closed_once(spec: SessionSpec[Any, Any, Any]) -> SessionDriver[Any, Any, Any]:

@@ -103,13 +103,12 @@ def test_order_within_a_batch_does_not_reach_the_stored_bytes() -> None:
 ROW = ("format", "buckets", "written", "kept", "buffered", "event_due", "processing_due", "payload")
 
 
-def damaged(change: Any) -> FakeGroupState:
+def damaged(change: dict[str, Any]) -> FakeGroupState:
     """Return a stored state with its values changed."""
     row = stored().stored_after()
     assert row is not None
     assert row.value is not None
-    values = dict(zip(ROW, row.value, strict=True))
-    values.update(change(values))
+    values = dict(zip(ROW, row.value, strict=True)) | change
     return FakeGroupState(value=tuple(values.values()), timeout="EventTimeTimeout", watermark_ms=1)
 
 
@@ -127,7 +126,7 @@ def damaged(change: Any) -> FakeGroupState:
 def test_state_of_another_kind_stops_the_query(change: dict[str, Any], text: str) -> None:
     """The worker is the net under the check on the driver."""
     with pytest.raises((StateCorruptedError, StateMismatchError), match=text):
-        call(damaged(lambda _: change), frame_of(1))
+        call(damaged(change), frame_of(1))
 
 
 def partition_of(minutes: Mapping[int, Sequence[int]], rows_at_once: int) -> Any:

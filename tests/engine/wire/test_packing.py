@@ -81,14 +81,10 @@ def reason_of(row: Row) -> str | None:
     return "`event.value` is null" if row["value"] is None else None
 
 
-def is_instant(us: int | None) -> bool:
-    """Return whether an event time can be shown, be it one of an event or not."""
-    return us is not None and FIRST_US <= us <= LAST_US
-
-
 def unpacked_row(row: Row) -> Row:
     """Return a row as it's to come out."""
-    time_us = row["at"] if is_instant(row["at"]) else None
+    us = row["at"]
+    time_us = us if us is not None and FIRST_US <= us <= LAST_US else None
     event = {"event.value": row["value"], "event.note": row["note"]}
     return {"key.user": row["user"], "time": time_us, **event, "passthrough.offset": row["offset"]}
 

@@ -1,6 +1,5 @@
 """The time of a session's last event: where it's stored, and what was stored before it was."""
 
-from datetime import timedelta
 from typing import Any
 
 import attrs
@@ -10,7 +9,7 @@ from sessionkit import EventTimeGap, SessionRules, SessionSpec, Storage
 from sessionkit._engine.sessions import program
 from sessionkit._engine.sessions.features.last_event import LAST_EVENT
 from sessionkit.errors import StateMismatchError
-from sessionkit.testing import SessionDriver, at
+from sessionkit.testing import SessionDriver, at, minutes
 from sessionkit.testing.drivers.query import memories_of
 
 
@@ -31,14 +30,6 @@ class Count:
         self.events += other.events
 
 
-def own_gap(event: Ping) -> timedelta:
-    return timedelta(minutes=event.minutes)
-
-
-def by_state(state: Count) -> timedelta:
-    return timedelta(minutes=30 / state.events)
-
-
 def active(event: Ping) -> bool:
     return event.is_active
 
@@ -49,7 +40,7 @@ def spec_of(timeout: Any, **options: Any) -> SessionSpec[Any, Any, Any]:
 
 
 FIXED = spec_of(EventTimeGap("30 minutes"))
-BY_EVENT = spec_of(EventTimeGap(own_gap, max_gap="1 hour"))
+BY_EVENT = spec_of(EventTimeGap(lambda event: minutes(event.minutes), max_gap="1 hour"))
 
 
 def opened(spec: SessionSpec[Any, Any, Any]) -> SessionDriver[Any, Any, Any]:
@@ -69,7 +60,13 @@ def opened(spec: SessionSpec[Any, Any, Any]) -> SessionDriver[Any, Any, Any]:
         (False, spec_of(SessionRules("30 minutes", max_events=9), order="event_time")),
         (True, BY_EVENT),
         (True, spec_of(SessionRules("30 minutes", extends=active))),
-        (True, spec_of(SessionRules("30 minutes", state_gap=by_state), order="event_time")),
+        (
+            True,
+            spec_of(
+                SessionRules("30 minutes", state_gap=lambda state: minutes(30 / state.events)),
+                order="event_time",
+            ),
+        ),
     ],
 )
 def test_it_is_stored_where_the_end_does_not_say_it(

@@ -21,6 +21,7 @@ from sessionkit.testing import SessionDriver, at, explain_session
 from tests.support.session_specs import Listed, Open, Reading, collecting, ended, fed, in_order
 
 GAP = EventTimeGap("10 seconds")
+ON_UPDATE = Results(emit="on_update")
 BOTH_LAYOUTS = pytest.mark.parametrize("layout", ["buckets", "pages"])
 
 
@@ -47,12 +48,7 @@ def move(driver: SessionDriver[Any, Any, Any], seconds: int) -> list[tuple[Any, 
 def test_a_row_supersedes_the_ids_that_are_out(layout: Any) -> None:
     """A start that moves back is another id; a bridge has that of the left one."""
     driver = SessionDriver(
-        collecting(
-            GAP,
-            results=Results(emit="on_update"),
-            watermark_delay="1 hour",
-            storage=Storage(layout=layout),
-        )
+        collecting(GAP, results=ON_UPDATE, watermark_delay="1 hour", storage=Storage(layout=layout))
     )
     fed(driver, (after(10), reading(1)), (after(40), reading(2)))
     first, second = driver.take_rows()
@@ -162,7 +158,7 @@ def test_finish_is_told_which_row_it_makes() -> None:
         seen.append((session.revision, session.is_final))
         return Listed(state.values, 0)
 
-    driver = SessionDriver(collecting(GAP, results=Results(emit="on_update"), finish=finish))
+    driver = SessionDriver(collecting(GAP, results=ON_UPDATE, finish=finish))
     feed(driver, 10)
     feed(driver, 15)
     move(driver, 30)
@@ -171,7 +167,7 @@ def test_finish_is_told_which_row_it_makes() -> None:
 
 def test_a_session_with_rows_out_must_give_one() -> None:
     """Without, a table would keep the old one for the new."""
-    driver = SessionDriver(collecting(GAP, results=Results(emit="on_update"), finish=not_every_row))
+    driver = SessionDriver(collecting(GAP, results=ON_UPDATE, finish=not_every_row))
     feed(driver, 10, 12)
     driver.add("a", at(after(14)), reading(14))
     with pytest.raises(UserFunctionError, match="returned no row for a session that has rows out"):
@@ -180,9 +176,7 @@ def test_a_session_with_rows_out_must_give_one() -> None:
 
 def test_where_no_row_is_a_failed_output_the_next_one_replaces_what_is_out() -> None:
     """The ids that are out are superseded by the first row that there is again."""
-    spec = collecting(
-        GAP, results=Results(emit="on_update"), on_error="reject", finish=not_every_row
-    )
+    spec = collecting(GAP, results=ON_UPDATE, on_error="reject", finish=not_every_row)
     driver = SessionDriver(spec)
     (first,) = fed(driver, (after(10), reading(1)), (after(12), reading(2))).take_rows()
     fed(driver, (after(8), reading(3)))
@@ -200,9 +194,7 @@ def test_a_failed_finish_is_tried_again_with_the_next_row() -> None:
             raise ValueError
         return Listed(state.values, 0)
 
-    driver = SessionDriver(
-        collecting(GAP, results=Results(emit="on_update"), on_error="reject", finish=finish)
-    )
+    driver = SessionDriver(collecting(GAP, results=ON_UPDATE, on_error="reject", finish=finish))
     assert not feed(driver, 13)
     assert 1 == len(driver.take_rejections("failed_output"))
     assert [([13], 2, True)] == move(driver, 23)
@@ -243,9 +235,7 @@ def created(key: Any, event: Reading) -> Open:
 def test_a_rule_closes_a_session_and_says_so_at_the_end() -> None:
     """Rows of open sessions have no rule yet."""
     rules = SessionRules("10 seconds", max_events=3)
-    driver = SessionDriver(
-        in_order(rules, results=Results(emit="on_update"), watermark_delay=timedelta(seconds=5))
-    )
+    driver = SessionDriver(in_order(rules, results=ON_UPDATE, watermark_delay=timedelta(seconds=5)))
     found = []
     for second in (10, 11, 12, 13, 14, 20, 60, 61):
         fed(driver, (after(second), reading(second)))
@@ -275,7 +265,7 @@ def test_an_event_of_the_day_before_joins_the_session_that_midnight_closed(layou
 def test_an_idle_source_closes_with_a_final_row() -> None:
     """And what it has closed waits for late events as any other does."""
     rules = SessionRules("10 seconds", close_idle_after="1 minute")
-    spec = collecting(rules, results=Results(emit="on_update"), lateness=Lateness(allowed="1 hour"))
+    spec = collecting(rules, results=ON_UPDATE, lateness=Lateness(allowed="1 hour"))
     driver = SessionDriver(spec, processing_time=at("12:00:10"))
     fed(driver, (after(10), reading(1)))
     assert [None] == [row.closed_by for row in driver.take_rows()]
@@ -289,7 +279,7 @@ def test_an_idle_source_closes_with_a_final_row() -> None:
 
 def test_other_options_are_refused_over_a_checkpoint() -> None:
     """As with any rule under which state is stored."""
-    driver = SessionDriver(collecting(GAP, results=Results(emit="on_update")))
+    driver = SessionDriver(collecting(GAP, results=ON_UPDATE))
     feed(driver, 10)
     other = SessionDriver.restore(
         collecting(GAP, results=Results(emit="every 2 events")), driver.snapshot()
@@ -302,15 +292,11 @@ def test_other_options_are_refused_over_a_checkpoint() -> None:
 @pytest.mark.parametrize(
     ("before", "now", "rows"),
     [
-        ({}, {"results": Results(emit="on_update")}, [([100], 1, False)]),
+        ({}, {"results": ON_UPDATE}, [([100], 1, False)]),
         ({}, {"results": Results(emit="every 2 events")}, []),
-        ({"results": Results(emit="on_update")}, {"results": Results(emit="every 5 seconds")}, []),
-        ({"results": Results(emit="on_update")}, {}, []),
-        (
-            {"lateness": Lateness(allowed="1h")},
-            {"results": Results(emit="on_update")},
-            [([100], 1, False)],
-        ),
+        ({"results": ON_UPDATE}, {"results": Results(emit="every 5 seconds")}, []),
+        ({"results": ON_UPDATE}, {}, []),
+        ({"lateness": Lateness(allowed="1h")}, {"results": ON_UPDATE}, [([100], 1, False)]),
         ({"lateness": Lateness(allowed="1h")}, {"lateness": Lateness(allowed="2h")}, []),
     ],
 )
@@ -359,7 +345,7 @@ def test_the_next_row_comes_by_the_options_of_now(before: str, now: str) -> None
 
 def test_a_batch_hands_over_what_its_stream_shows() -> None:
     """The sessions that a backfill leaves open give their first rows in the first micro-batch."""
-    spec = collecting(GAP, results=Results(emit="on_update"), watermark_delay=timedelta(seconds=5))
+    spec = collecting(GAP, results=ON_UPDATE, watermark_delay=timedelta(seconds=5))
     history = [{"key": "a", "at": at(after(10)), "value": 1, "gap": timedelta(0)}]
     driver = SessionDriver.backfill(spec, history, until=at(after(15)))
     assert not driver.take_rows()
@@ -375,7 +361,7 @@ def test_an_event_that_comes_again_gives_no_row(layout: Any) -> None:
     """Its id is known while its session is there, and for so long after that as the spec says."""
     spec = collecting(
         GAP,
-        results=Results(emit="on_update"),
+        results=ON_UPDATE,
         lateness=Lateness(allowed="1 minute"),
         inputs=Inputs(drop_duplicates_for="2 minutes"),
         storage=Storage(layout=layout),

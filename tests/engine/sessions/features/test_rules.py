@@ -25,10 +25,6 @@ class Click:
     device: str
 
 
-def gap_of(event: Click) -> timedelta:
-    return minutes(5)
-
-
 RULES = SessionRules(
     "30 minutes",
     max_duration="4 hours",
@@ -75,7 +71,10 @@ def test_each_rule_has_words(rule: ClosedBy) -> None:
     [
         ("no event for 30 minutes", "30 minutes"),
         ("no event that extends it for 1 hour", SessionRules("1 hour", extends="keeps")),
-        ("no event within the gaps of its events", SessionRules(gap_of, max_gap="1 hour")),
+        (
+            "no event within the gaps of its events",
+            SessionRules(lambda event: minutes(5), max_gap="1 hour"),
+        ),
     ],
 )
 def test_a_gap_is_described_as_it_counts(expected: str, timeout: Any) -> None:
