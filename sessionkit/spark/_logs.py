@@ -75,6 +75,32 @@ class Logs:
         """The number of the last finished micro-batch; -1 for none."""
         return max(self.commits, default=-1)
 
+    @property
+    def written(self) -> int:
+        """The last finished micro-batch that a sink has got; -1 for none."""
+        number = self.finished
+        while self.is_repartition(number):
+            number -= 1
+        return number
+
+    def is_repartition(self, number: int) -> bool:
+        """
+        Return whether a micro-batch is one of Spark's checkpoint manager, which no sink gets.
+
+        It has the sources and the time of the one before, and other partitions, which no query can
+        change.
+        """
+        before, own = self.offsets.get(number - 1), self.offsets.get(number)
+        if before is None or own is None or before[2:] != own[2:]:
+            return False
+        was, now = self.about(number - 1), self.about(number)
+        same_time = was.get("batchTimestampMs") == now.get("batchTimestampMs")
+        return same_time and self.partitions(number - 1) != self.partitions(number)
+
+    def partitions(self, number: int) -> int:
+        """Return into how many partitions a planned micro-batch hashes the state."""
+        return int(self.about(number)["conf"]["spark.sql.shuffle.partitions"])
+
     def about(self, number: int) -> Mapping[str, Any]:
         """Return the watermark, the processing time and settings of a planned micro-batch."""
         return self._about("offsets", number)
@@ -181,7 +207,7 @@ def last_batch_of(logs: Logs) -> LastBatch | None:
     if not logs.commits:
         return None
     about = logs.about(logs.finished)
-    partitions = int(about["conf"]["spark.sql.shuffle.partitions"])
+    partitions = logs.partitions(logs.finished)
     return LastBatch(
         logs.finished, about["batchWatermarkMs"], about["batchTimestampMs"], partitions
     )
@@ -271,7 +297,8 @@ def _damage(logs: Logs, readings: Sequence[int], spark: SparkSession) -> Iterato
         yield f"{path}/commits/{last - 1} is missing, though micro-batch {last} was planned after"
     at_ms = logs.about(last)["batchWatermarkMs"]
     left_ms = logs.next_watermark_ms(last - 1) if last - 1 in logs.commits else at_ms
-    if at_ms != left_ms:
+    # A repartition keeps the watermark of the micro-batch before, and leaves what that has left.
+    if at_ms != left_ms and not logs.is_repartition(last):
         yield (
             f"{path}/offsets/{last} has the watermark {at_ms} ms, but micro-batch "
             f"{last - 1} has left {left_ms} ms in commits/{last - 1}"

@@ -11,7 +11,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from sessionkit._instants import Duration
 from sessionkit.arguments import explains
-from sessionkit.errors import SpecError, StateMismatchError
+from sessionkit.errors import SpecError, StateCorruptedError, StateMismatchError
 from sessionkit.spark._columns import A_STREAM, check_frame
 from sessionkit.spark._logs import Logs, check_logs, query_id_of
 from sessionkit.spark._plan import PlanNode, plan_of
@@ -152,10 +152,11 @@ def start_query(
         query_id = _checked_query_id(frame.sparkSession, location)
         readings = () if plan is None else plan.readings
         logs = check_logs(location, frame.sparkSession, readings)
+        _check_repartition(logs)
         _check_state(logs, spec, check, frame.sparkSession)
         if plan is not None:
             _check_sources(logs, readings)
-        start = Start(location, logs.planned, logs.finished, sink_since)
+        start = Start(location, logs.planned, logs.written, sink_since)
         check_start(frame, sink, parts, query_id, start)
     writer = to_sink(frame, mode, sink, parts, start).trigger(**timing).options(**(options or {}))
     if location is not None:
@@ -284,6 +285,19 @@ def _checked_query_id(spark: SparkSession, location: str) -> str | None:
             found = f"the query {query.name or query.id} is using the checkpoint {location}"
             raise SpecError(found, "stop that query first, or pass another checkpoint")
     return query_id
+
+
+def _check_repartition(logs: Logs) -> None:
+    """Refuse to run a repartition that was cut off: some releases of Spark would lose state."""
+    last = logs.planned
+    if last > logs.finished and logs.is_repartition(last):
+        found = (
+            f"the checkpoint {logs.path} was to be repartitioned from {logs.partitions(last - 1)} "
+            f"to {logs.partitions(last)} partitions, and micro-batch {last} didn't finish; Spark "
+            "can do that with RocksDB only"
+        )
+        hint = f"repartition it again; on another state store, delete {logs.path}/offsets/{last}"
+        raise StateCorruptedError(found, hint)
 
 
 def _check_sources(logs: Logs, readings: Sequence[int]) -> None:

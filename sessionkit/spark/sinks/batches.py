@@ -176,7 +176,7 @@ class Start:
     Attributes:
         checkpoint: The checkpoint location.
         planned: The last micro-batch that it has planned, and -1 for none.
-        finished: The last one that it has finished, and -1 for none.
+        finished: The last one that it has finished and given to its sinks, and -1 for none.
         since: The first micro-batch of a place that has none of this query.
     """
 
