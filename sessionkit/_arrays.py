@@ -235,9 +235,9 @@ def instants(instants_us: Numbers) -> pa.Array:
 SORTABLE_BITS: Final = 63
 """The bits of an integer that sorts as a number without a sign."""
 FEW: Final = 256
-"""Up to so many rows, a plain sort is done before their numbers are packed."""
+"""Up to this many rows, a plain sort is faster than packing their numbers."""
 AT_ONCE: Final = 2**18
-"""Of so many rows at a time, those that tie are put in order: that takes some 100 bytes each."""
+"""How many rows with ties are put in order at a time, which takes some 100 bytes each."""
 
 
 def total_order(

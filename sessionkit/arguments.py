@@ -76,7 +76,7 @@ def explained(examples: Mapping[str, str] = NONE) -> Callable[[type[T]], type[T]
     """
 
     def explain(cls: Any) -> Any:
-        cls.__init__ = _explaining(cls.__init__, cls.__name__, inspect.signature(cls), examples)
+        cls.__init__ = _explaining(cls.__init__, cls.__name__, examples)
         return cls
 
     return explain
@@ -85,21 +85,19 @@ def explained(examples: Mapping[str, str] = NONE) -> Callable[[type[T]], type[T]
 def explains(function: Callable[P, T]) -> Callable[P, T]:
     """Let a function say which arguments are meant, and which are missing."""
     call: Callable[P, T]
-    call = _explaining(function, function.__name__, inspect.signature(function), NONE)
+    call = _explaining(function, function.__name__, NONE)
     return call
 
 
-def _explaining(
-    function: Any, name: str, signature: inspect.Signature, examples: Mapping[str, str]
-) -> Any:
-    rest = slice(len(signature.parameters) < len(inspect.signature(function).parameters), None)
+def _explaining(function: Any, name: str, examples: Mapping[str, str]) -> Any:
+    signature = inspect.signature(function)
 
     @functools.wraps(function)
     def call(*values: Any, **named: Any) -> Any:
         try:
-            signature.bind(*values[rest], **named)
+            signature.bind(*values, **named)
         except TypeError:
-            raise _misfit(name, signature, values[rest], named, examples) from None
+            raise _misfit(name, signature, values, named, examples) from None
         return function(*values, **named)
 
     return call
@@ -150,7 +148,8 @@ def _meant(name: str, known: Mapping[str, inspect.Parameter]) -> str:
     if name in places:
         return f"write {places[name]}"
     near = get_close_matches(name, places, n=1)
-    return f"did you mean `{places[near[0]]}`?" if near else f"it has {', '.join(known)}"
+    own = ", ".join(one for one in known if one != "self")
+    return f"did you mean `{places[near[0]]}`?" if near else f"it has {own}"
 
 
 def _groups(argument: inspect.Parameter) -> list[type[Any]]:

@@ -37,6 +37,8 @@ settings.register_profile("ci", _PATIENT, max_examples=500, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 PATHS_THAT_TAKE_LONG = (
+    "tests/project/test_site.py",
+    "tests/project/test_typing.py",
     "tests/testing/test_merge_law.py",
     "tests/testing/test_strategies.py",
     "tests/properties/",

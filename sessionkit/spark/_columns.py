@@ -11,7 +11,7 @@ from pyspark.sql import types as T
 
 from sessionkit._instants import span_us
 from sessionkit.arguments import quoted
-from sessionkit.errors import SchemaError, with_hint
+from sessionkit.errors import SchemaError
 from sessionkit.state._collections import inner_type
 from sessionkit.state._types import FieldType
 
@@ -52,9 +52,8 @@ def is_future(time: Column, skew: timedelta) -> Column:
     Return whether an event time is too far ahead of the time of the micro-batch; null for not.
 
     Spark writes that time as a number into the code that it generates, and so would compile the
-    stage again in every micro-batch, and run it cold. A function of two arrays has no such code,
-    but takes longer for each row. So it's asked only for rows that the day of the micro-batch
-    doesn't settle, a number that changes only once a day.
+    stage again in every micro-batch. A function of two arrays has no such code, but takes longer
+    for each row. So it only runs for rows that the day of the micro-batch doesn't settle.
     """
     ahead_us, time_us = F.lit(span_us(skew)), F.unix_micros(time)
     # The day is that of the session's time zone, so it began this much earlier at most.
@@ -66,12 +65,9 @@ def is_future(time: Column, skew: timedelta) -> Column:
 
 def check_event_time(schema: T.StructType, name: str) -> None:
     """Check that a frame has this event time: a timestamp at the top level."""
-    if name not in schema.names:
-        found = f"the event time `{name}` is missing; the frame has {', '.join(schema.names)}"
-        raise SchemaError(found, near(name, schema.names))
-    problem = time_problem(schema[name].dataType, name)
+    problem = time_problem(schema, name)
     if problem is not None:
-        raise SchemaError(with_hint(*problem))
+        raise SchemaError(*problem)
 
 
 def check_key_and_time(frame: DataFrame, on: str | None, keys: Sequence[str]) -> None:
@@ -85,8 +81,12 @@ def check_key_and_time(frame: DataFrame, on: str | None, keys: Sequence[str]) ->
             raise SchemaError(found, near(key, frame.columns))
 
 
-def time_problem(kind: T.DataType, name: str) -> tuple[str, str] | None:
-    """Return why a column of this type can't be an event time, and a hint."""
+def time_problem(schema: T.StructType, name: str) -> tuple[str, str] | None:
+    """Return why a column can't be the event time, and a hint; None if it can."""
+    if name not in schema.names:
+        found = f"the event time `{name}` is missing; the frame has {', '.join(schema.names)}"
+        return found, near(name, schema.names)
+    kind = schema[name].dataType
     if isinstance(kind, T.TimestampNTZType):
         found = f"the event time `{name}` is a timestamp_ntz, which has no time zone"
         cast = f'col("{name}").cast("timestamp_ltz")'

@@ -59,7 +59,7 @@ class LastBatch:
 
 @attrs.frozen
 class Logs:
-    """The lines of planned and of finished micro-batches by number; Spark deletes old ones."""
+    """The lines of planned and of finished micro-batches, by number; Spark deletes old ones."""
 
     path: str
     offsets: Mapping[int, list[str]]
@@ -111,12 +111,11 @@ class Logs:
         version, *lines = self.offsets.get(number) or [""]
         if version == "v1":
             return {str(source): line for source, line in enumerate(lines[1:])}
-        if version == "v2":
-            matches = [named for line in lines[1:] if (named := NAMED.fullmatch(line))]
-            if len(matches) == len(lines) - 1:
-                return dict(sorted(((one[1], one[2]) for one in matches), key=_by_number))
-        text = f"{place} is missing or unreadable"
-        raise damaged_checkpoint(text)
+        matches = [*map(NAMED.fullmatch, lines[1:])]
+        if version == "v2" and all(matches):
+            named = [(one[1], one[2]) for one in matches if one]
+            return dict(sorted(named, key=lambda one: (one[0].isdecimal() and int(one[0]), one[0])))
+        raise damaged_checkpoint(f"{place} is missing or unreadable")
 
     def source_logs(
         self, number: int, spark: SparkSession, readings: Sequence[int] = ()
@@ -150,8 +149,8 @@ class Logs:
         try:
             return dict(json.loads(getattr(self, log)[number][1]))
         except (LookupError, ValueError, TypeError):
-            text = f"{self.path}/{log}/{number} is missing or unreadable"
-            raise damaged_checkpoint(text) from None
+            found = f"{self.path}/{log}/{number} is missing or unreadable"
+            raise damaged_checkpoint(found) from None
 
 
 def logs_of(path: str, spark: SparkSession) -> Logs:
@@ -223,8 +222,7 @@ def query_id_of(spark: SparkSession, path: str) -> str | None:
         )
         return None if rows is None else str(UUID(json.loads(rows[0][0])["id"]))
     except (IndexError, KeyError, ValueError, TypeError, AttributeError):
-        found = f"{metadata} doesn't have the id of its query"
-        raise damaged_checkpoint(found) from None
+        raise damaged_checkpoint(f"{metadata} doesn't have the id of its query") from None
 
 
 def folder_texts(spark: SparkSession, path: str) -> dict[str, str]:
@@ -257,11 +255,6 @@ def _read_up_to(offset: str) -> int | None:
     return last
 
 
-def _by_number(source: tuple[str, str]) -> tuple[int, str]:
-    name = source[0]
-    return (int(name) if name.isdecimal() else 0, name)
-
-
 def _files(log: str, last: int | None, spark: SparkSession) -> tuple[str, ...]:
     if last is None:
         return ()
@@ -272,8 +265,7 @@ def _files(log: str, last: int | None, spark: SparkSession) -> tuple[str, ...]:
         if line.startswith("{")
     ]
     if not entries and last >= 0:
-        text = f"it has read up to {log}/{last}, and {log} is missing"
-        raise damaged_checkpoint(text)
+        raise damaged_checkpoint(f"it has read up to {log}/{last}, and {log} is missing")
     return tuple(sorted({entry["path"] for entry in entries if entry["batchId"] <= last}))
 
 

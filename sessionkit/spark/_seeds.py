@@ -57,8 +57,8 @@ class Seed:
     """
     What a new query begins with: open sessions or keys, and waiting events, in a folder.
 
-    Pass it as `seed=` to `sessionize` or `apply_with_state`, at the first start and at each later
-    one: it is one of the sources of the query. Only the first micro-batch reads its rows.
+    Pass it as `seed=` to `sessionize` or `apply_with_state` at every start: it is a source of the
+    query. Only the first micro-batch reads its rows.
 
     Attributes:
         path: The folder.
@@ -99,8 +99,8 @@ class Seed:
         Return a stream without the rows that the old query has read.
 
         Each stream that a query with a seed from `migrate` reads must go through this, or the
-        seed is refused. Rows of files and of Kafka are left out, whatever options read them; with
-        `startingOffsets`, Kafka's aren't even read.
+        seed is refused. It filters the rows of files and of Kafka; with `startingOffsets`, Kafka's
+        aren't even read.
 
         Args:
             rows: What a source reads, right from `readStream`, or from `read_stream` with its
@@ -134,9 +134,6 @@ class Seed:
         return self.progress.offsets[source], self.progress.files[source]
 
 
-# ------------------------------------------------------------------------------------- its folder
-
-
 def write_seed(chunks: DataFrame, spec: AnySpec, seed: Seed) -> Seed:
     spark = chunks.sparkSession
     if folder_texts(spark, f"{seed.path}/{ABOUT}"):
@@ -145,18 +142,14 @@ def write_seed(chunks: DataFrame, spec: AnySpec, seed: Seed) -> Seed:
     rows = _seed_rows(chunks, spec, seed.format)
     rows.write.mode("overwrite").parquet(f"{seed.path}/{ROWS}")
     form = attrs.asdict(seed.format, recurse=False)
-    about = {"format": FORMAT, **form, "progress": seed.progress}
-    text = spark.createDataFrame([(json.dumps(about, default=_as_json),)], "value string")
+    form["identity"] = seed.format.identity.decode()
+    for name in ("kept", "held"):
+        form[name] = base64.b64encode(form[name].serialize()).decode()
+    progress = seed.progress and attrs.asdict(seed.progress)
+    about = json.dumps({"format": FORMAT, **form, "progress": progress})
+    text = spark.createDataFrame([(about,)], "value string")
     text.coalesce(1).write.mode("overwrite").text(f"{seed.path}/{ABOUT}")
     return seed
-
-
-def _as_json(value: bytes | pa.Schema | Progress) -> Any:
-    if isinstance(value, bytes):
-        return value.decode()
-    if isinstance(value, pa.Schema):
-        return base64.b64encode(value.serialize()).decode()
-    return attrs.asdict(value)
 
 
 @explains
@@ -190,9 +183,6 @@ def read_seed(path: str, *, spark: SparkSession | None = None) -> Seed:
     return Seed(path, form, progress)
 
 
-# --------------------------------------------------------------------------------------- its rows
-
-
 def chunks_schema(spec: AnySpec) -> str:
     forms = [f"k{place}: {key_form(f.type).sql}" for place, f in enumerate(spec.key_fields)]
     return f"keys array<struct<{', '.join(forms)}>>, kept binary, held binary"
@@ -206,11 +196,9 @@ def chunks_of(spec: AnySpec, memory: GroupState) -> pa.Table:
         for batch in table.combine_chunks().to_batches(max_chunksize=ROWS_OF_A_CHUNK)
         if batch.num_rows
     ]
+    packs = [(own, part.serialize().to_pybytes()) for own, part in parts]
     columns = {
-        name: pa.array(
-            [part.serialize().to_pybytes() if name == own else None for own, part in parts],
-            pa.binary(),
-        )
+        name: pa.array([pack if name == own else None for own, pack in packs], pa.binary())
         for name in ("kept", "held")
     }
     tables = [logic_of(spec).program.schema.empty_table(), *(pa.table(part) for _, part in parts)]
@@ -269,9 +257,6 @@ def _batch(buckets: pa.Array, packs: list[bytes], own: str, schema: pa.Schema) -
     return packed_rows(of_packs, kinds, {own: packed})
 
 
-# ------------------------------------------------------------------- what the old query has read
-
-
 def _without_read(rows: DataFrame, offset: str, files: Sequence[str]) -> DataFrame:
     if offset == NOTHING_READ:
         return rows
@@ -310,7 +295,7 @@ def _first(rows: DataFrame, choices: Collection[Sequence[str]], what: str) -> li
         except PySparkException:
             continue
         return columns
-    found = f"the rows don't say from which {what} they are, so those that were read stay in"
+    found = f"the rows don't say from which {what} they are, so the old query may have read them"
     raise SessionkitError(found, CALL_UNREAD)
 
 

@@ -53,7 +53,7 @@ def drop_duplicates_by_key(
     """
     Define rows that are unique by key, however long ago the first one arrived.
 
-    A stream keeps every key that it has ever seen. Its state is unbounded, so you must ask for it.
+    A stream keeps every key that it has ever seen, so you must ask for unbounded state.
 
     Example:
         from sessionkit.spark.dedup import drop_duplicates_by_key
@@ -73,11 +73,8 @@ def drop_duplicates_by_key(
     """
     if unbounded_state is not True:
         found = f"without an event time, a stream must keep {STATE_SIZE}"
-        hint = (
-            "use drop_duplicates_within or drop_duplicates_by_key_and_time, whose state a "
-            "watermark bounds, or confirm with unbounded_state=True"
-        )
-        raise SpecError(found, hint)
+        hint = "use drop_duplicates_within or drop_duplicates_by_key_and_time, whose state a "
+        raise SpecError(found, f"{hint}watermark bounds, or confirm with unbounded_state=True")
     return Deduplication(_keys(by), on, None, "never")
 
 
@@ -169,9 +166,8 @@ class Deduplication:
 
         Among equal rows, a batch keeps the one with the earliest event time, and of several the
         smallest by content. Under `drop_duplicates_within`, it keeps the first row of each key, and
-        each row more than the delay after the last one kept. So if all rows of a key lie within the
-        delay, batch and stream keep as many rows; if a key comes back after that, a stream may keep
-        fewer. Rows without an event time form a group of their own.
+        each row more than the delay after the last one kept. A stream may keep fewer rows of a key
+        that comes back after the delay. Rows without an event time form a group of their own.
 
         Raises:
             SchemaError: A column is missing, a key is a float, the event time isn't a timestamp,
@@ -231,8 +227,8 @@ def _apart(frame: DataFrame, rule: Deduplication) -> DataFrame:
     """
     Keep the first row of each key, and each row more than the delay after the last one kept.
 
-    A row that is that much later than the previous row is kept in any case. So the rows between
-    two such rows are processed as a run of their own, and no array is longer than a run.
+    A row more than the delay after the previous row is kept in any case. So the rows from one such
+    row to the next are a run of their own, and no array is longer than a run.
     """
     delay_us = F.lit(span_us(rule.delay or timedelta(0)))
     keys = [f"key_{place}" for place, _ in enumerate(rule.by)]

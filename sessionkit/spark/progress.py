@@ -41,7 +41,7 @@ BUCKETS: Final = "buckets"
 MOST_BUCKETS: Final = 1_024
 """Of more buckets, the text would make the progress of each micro-batch too large."""
 NOT_REPORTED: Final = "-"
-"""Stands for the stats of so many buckets."""
+"""What is reported in place of the stats of too many buckets."""
 NUMBERS: Final = tuple(field.name for field in attrs.fields(BucketStats))
 OBSERVATION: Final = "sessionkit"
 """How the names of the counts begin among a query's observed metrics; each frame has its own."""

@@ -41,6 +41,7 @@ Trigger: TypeAlias = Duration | Literal["availableNow"]
 Option: TypeAlias = str | int | float | bool
 Check: TypeAlias = Literal["rules", "deep"]
 
+CHECKPOINT_HINT: Final = "pass checkpoint='/a/folder/of/its/own'"
 CHECKPOINTS_CONF: Final = "spark.sql.streaming.checkpointLocation"
 OPTIONS_WITH_AN_ARGUMENT: Final = {
     "checkpointlocation": "checkpoint=",
@@ -83,8 +84,7 @@ def start_query(
     """
     Start a query on a stream, after every check that can be made before it runs.
 
-    Of these mistakes, Spark finds some when the query starts, some when a micro-batch fails, and
-    some never; `writeStream` skips the checks.
+    Spark alone finds some of these mistakes late or never; `writeStream` skips the checks.
 
     Example:
         from sessionkit.spark import Files, sessionize, start_query
@@ -169,9 +169,7 @@ def _check_options(options: Mapping[str, Option], sink: StreamSink) -> None:
     if options and isinstance(sink, BatchSink):
         first = next(iter(options))
         found = f"{type(sink).__name__} has no options of Spark's, and would ignore `{first}`"
-        hint = (
-            "in Routes, pass those of Kafka as Kafka(options=...); write others in a ForeachBatch"
-        )
+        hint = "in Routes, pass Kafka(options=...); write others in a ForeachBatch"
         raise SpecError(found, hint)
     for option in options:
         argument = OPTIONS_WITH_AN_ARGUMENT.get(option.lower())
@@ -187,21 +185,12 @@ def _check_one_state(plan: PlanNode | None) -> None:
     after = plan.loses_rows_of_python_state
     if after is None and sum(node.is_python_state for node in plan.walk()) <= 1:
         return
+    found = "a query has one stateful operator of Python, and this one has two or more"
     if after in SHOWN_AS:
-        found = (
-            f"{SHOWN_AS[after]} reads the rows of a spec in the same query: the row of a session "
-            "comes once the watermark has passed its end, so it would be dropped there as late"
-        )
-    else:
-        found = "a query has one stateful operator of Python, and this one has two or more"
-    hint = (
-        "write the rows of each spec to a table, and start another query on it; "
-        "docs/how-to/after-sessions.md lists what works in one query"
-    )
-    raise SpecError(found, hint)
-
-
-# ----------------------------------------------------------------------------------------- trigger
+        found = f"{SHOWN_AS[after]} reads the rows of a spec in the same query: they come once the"
+        found += " watermark has passed the end of their session, so it would drop them as late"
+    hint = "write the rows of each spec to a table, and start another query on it; "
+    raise SpecError(found, f"{hint}docs/how-to/after-sessions.md lists what works in one query")
 
 
 def _timing(trigger: Trigger) -> dict[str, Any]:
@@ -226,9 +215,6 @@ def _check_waiting(timing: dict[str, Any]) -> None:
     raise SpecError(f"the query would never {what}: {always}, and {why}", hint)
 
 
-# -------------------------------------------------------------------------------------- checkpoint
-
-
 def _query_name(sink: StreamSink, name: str | None) -> str | None:
     if not isinstance(sink, MemoryTable):
         return name
@@ -247,10 +233,8 @@ def _location(
     """Return the checkpoint location; None if Spark should create one for this run."""
     if isinstance(checkpoint, Temporary):
         if isinstance(sink, Files | Kafka | BatchSink):
-            found = (
-                f"{type(sink).__name__} can't use a temporary checkpoint: it needs a lasting one"
-            )
-            raise SpecError(found, "pass checkpoint='/a/folder/of/its/own'")
+            found = f"{type(sink).__name__} can't use a temporary checkpoint"
+            raise SpecError(f"{found}: it needs a lasting one", CHECKPOINT_HINT)
         return None
     if checkpoint is not None:
         return os.fspath(checkpoint)
@@ -259,13 +243,10 @@ def _location(
         return f"{root}/{name}"
     if isinstance(sink, Console | MemoryTable):
         return None
-    found = (
-        f"{type(sink).__name__} needs a checkpoint: without one, a restart writes every row again"
-    )
-    hint = "pass checkpoint='/a/folder/of/its/own'"
+    found, hint = f"{type(sink).__name__} needs a checkpoint", CHECKPOINT_HINT
     if isinstance(sink, ForeachBatch | Foreach):
         hint += ", or checkpoint=Temporary() if every start should start over"
-    raise SpecError(found, hint)
+    raise SpecError(f"{found}: without one, a restart writes every row again", hint)
 
 
 def _check_depth(check: Check, spec: AnySpec | None) -> None:
@@ -307,8 +288,8 @@ def _check_sources(logs: Logs, readings: Sequence[int]) -> None:
     before, most = len(logs.sources(logs.planned)), len(readings)
     if not len({*readings}) <= before <= most:
         found = f"the checkpoint {logs.path} is of a query with {before} sources"
-        hint = "a seed, a clock and erasures are sources too: pass the same ones at each start"
-        hint += "; a query with other sources needs a checkpoint of its own"
+        hint = "a seed, a clock and erasures are sources too: pass the same ones at each start; "
+        hint += "a query with other sources needs a checkpoint of its own"
         raise StateMismatchError(f"{found}, and the frame has {most}", hint)
 
 

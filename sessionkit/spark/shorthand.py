@@ -48,8 +48,8 @@ class Sessions:
         """
         Return a row for each session: its key, id, start and end, and these aggregates.
 
-        A stream gives a row once the watermark has reached the end of the session, a batch gives
-        all, as `sessionize` says. No Python runs for an event.
+        A stream gives a row once the watermark has reached the end of the session; a batch gives
+        all. No Python runs for an event.
 
         Args:
             aggregates: Aggregates of `sessionkit.aggregates`, by the columns that they become.
@@ -71,7 +71,8 @@ class Sessions:
             SchemaError: A column has a type that can't be read; select the others first.
             SpecError: A column has a name that no field can have.
         """
-        own = [name for name in self.frame.columns if name not in self._of_every_row]
+        every = {*self.keys, self.settings["event_time"]}
+        own = [name for name in self.frame.columns if name not in every]
         spec = SessionSpec.per_event(self._event_class(own), keys=self.keys, **self.settings)
         return sessionize(self.frame, spec)
 
@@ -80,10 +81,8 @@ class Sessions:
         """
         Return the spec of the rows that `agg` gives for the same aggregates.
 
-        Test it with `SessionDriver`, pass it to `sessionize` for rejected rows, a seed or a clock,
-        or begin with it when aggregates are no longer enough. Its event class has the columns that
-        the aggregates read, all of them Optional, since Spark knows of few columns that they have
-        no nulls.
+        Test it with `SessionDriver`, or pass it to `sessionize` for rejected rows, a seed or a
+        clock. Its event class has the columns that the aggregates read, all of them Optional.
 
         Args:
             aggregates: As for `agg`.
@@ -98,10 +97,6 @@ class Sessions:
         read = dict.fromkeys(name for one in aggregates.values() for name in self._columns_of(one))
         event = self._event_class(read)
         return SessionSpec.aggregate(event, aggregates, keys=self.keys, **self.settings)
-
-    @property
-    def _of_every_row(self) -> set[str]:
-        return {*self.keys, self.settings["event_time"]}
 
     def _event_class(self, names: Iterable[str]) -> type[Any]:
         return _class("Event", [self.frame.schema[name] for name in names])
@@ -189,11 +184,8 @@ def sessions(
         "storage": storage,
         "memory": memory,
     }
-    return Sessions(
-        frame,
-        {key: annotation_of_column(frame.schema[key].dataType, key) for key in keys},
-        settings,
-    )
+    types = {key: annotation_of_column(frame.schema[key].dataType, key) for key in keys}
+    return Sessions(frame, types, settings)
 
 
 def annotation_of_column(kind: T.DataType, path: str) -> Any:

@@ -51,10 +51,9 @@ class Memory(Generic[S_contra]):
     * the columns of `first` and `last`.
 
     `finish` finds the first three in its `Session`, with what `remember` returned for the session
-    before. `create` and `update` don't: what comes before a session is certain only when it closes.
-    Where a late event begins or changes a session before others that have closed, these give
-    another revision, as `Lateness(allowed=...)` keeps them. An early row doesn't count the sessions
-    that are open before it.
+    before. `create` and `update` don't: only when a session closes is it certain what came before.
+    Under `Lateness(allowed=...)`, a late event that begins or changes a session gives another
+    revision of the closed ones after it. An early row doesn't count the open sessions before it.
 
     Attributes:
         time_to_live: How long after a session a key is remembered, in event time. A session that
@@ -68,9 +67,9 @@ class Memory(Generic[S_contra]):
             have begun, at most; None for as long as the key is remembered.
         remember: `remember(session, state)`, for sessions folded by functions: what the next
             session of the key finds in `session.memory`, an object of an attrs class or a
-            dataclass, or None for nothing. Called after `finish`, with the same two arguments, for
-            each session that is over and has given a row. Where that or `remember` fails, or where
-            there is no row, what was remembered before stays.
+            dataclass, or None. Called after `finish`, with the same arguments, for each session
+            that is over and has given a row. Where `finish` or `remember` fails, or gives no row,
+            the key keeps what was remembered before.
         remembered: The class of what `remember` returns. Left out, its annotation says it.
 
     Raises:

@@ -166,7 +166,7 @@ Emit: TypeAlias = Every | str
 When a session gives rows: what `Results(emit=...)` takes.
 
 `"on_close"`: once, when it is over. `"on_update"`: also after each micro-batch that gave it events.
-An `Every`, or a text for one such as `"every 5 minutes"`: also so often.
+An `Every`, or text for one such as `"every 5 minutes"`: also at this interval.
 """
 
 

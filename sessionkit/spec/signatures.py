@@ -1,9 +1,8 @@
 """
-What functions say of themselves: their parameters and annotations, read once, and checked.
+The parameters and annotations of the users' functions, read once, and checked.
 
-`signature_of` reads a function. Annotations that are text are resolved with the names that the
-function sees; one that can't be is left as text. Python can't tell the signature of some builtins:
-these have no parameters here, and pass every check.
+Annotations that are text are resolved with the names that the function sees; one that can't be is
+left as text. Python can't tell the signature of some builtins: these pass every check.
 """
 
 import dis
@@ -19,10 +18,12 @@ from typing import Any, Final, Union, get_args, get_origin
 
 import attrs
 
-from sessionkit.errors import SpecError, with_hint
+from sessionkit.errors import SpecError
 from sessionkit.spec.functions import is_again, name_of
 from sessionkit.state._fields import is_record
 
+AGAIN: Final = "define the function again too; in a notebook, run its cell again"
+"""The hint where an annotation names a class as it was before it was defined again."""
 MAY_TAKE_TIME: Final = ("create", "update")
 MAY_YIELD: Final = ("finish", "process", "on_timer")
 NOT_SAID: Final = inspect.Parameter.empty
@@ -180,56 +181,48 @@ def class_of(name: str, given: type[Any] | None, places: Collection[Place], hint
     for place in places:
         for cls in classes_in(place.annotation, place.own):
             named.setdefault(cls, place)
+    said = ", ".join(f"{place} says {cls.__name__}" for cls, place in named.items())
     if given is None:
         # Of those that they name, the one below all others.
         for cls in named:
             if all(issubclass(cls, other) for other in named):
                 return cls
-        raise SpecError(_not_inferred(name, places, named, hint))
-    if named and given not in [*named] and is_record(given):
-        _check_related(name, given, named)
+        raise _not_inferred(name, places, hint, named, said)
+    is_related = any(issubclass(given, one) or issubclass(one, given) for one in named)
+    if named and is_record(given) and not is_related:
+        shown, found = given.__name__, "the annotations name another class"
+        if any(one.__name__ == shown for one in named):
+            shown = f"{given.__module__}.{given.__qualname__}"
+        hint = f"leave {name} out, or change the annotations"
+        if any(is_again(given, one) for one in named):
+            found = "an annotation names the class as it was before it was defined again"
+            hint = AGAIN
+        raise SpecError(f"`{name}` is {shown}, and {found}: {said}", hint)
     return given
 
 
-def _said(named: Mapping[type[Any], Place]) -> str:
-    return ", ".join(f"{place} says {cls.__name__}" for cls, place in named.items())
-
-
-def _check_related(name: str, cls: type[Any], named: Mapping[type[Any], Place]) -> None:
-    """Check that one of the classes that annotations name is the class, above it or below it."""
-    if any(issubclass(cls, other) or issubclass(other, cls) for other in named):
-        return
-    found = "the annotations name another class"
-    hint = f"leave {name} out, or change the annotations"
-    if any(is_again(cls, other) for other in named):
-        found = "an annotation names the class as it was before it was defined again"
-        hint = "define the function again too; in a notebook, run its cell again"
-    shown = cls.__name__
-    if any(other.__name__ == shown for other in named):
-        shown = f"{cls.__module__}.{cls.__qualname__}"
-    raise SpecError(f"`{name}` is {shown}, and {found}: {_said(named)}", hint)
-
-
 def _not_inferred(
-    name: str, places: Collection[Place], named: Mapping[type[Any], Place], hint: str
-) -> str:
+    name: str, places: Collection[Place], hint: str, named: Collection[type[Any]], said: str
+) -> SpecError:
+    left_out = f"`{name}` is left out, and"
     if any(is_again(cls, other) for cls in named for other in named):
         found = "one of the functions names a class from before it was defined again"
         hint = "define the functions again too; in a notebook, run their cells again"
-        return with_hint(f"`{name}` is left out, and {found}: {_said(named)}", hint)
+        return SpecError(f"{left_out} {found}: {said}", hint)
     if named:
-        found = f"`{name}` is left out, and the annotations disagree: {_said(named)}"
-        return with_hint(found, f"make them agree, or pass {name}=...")
+        hint = f"make them agree, or pass {name}=..."
+        return SpecError(f"{left_out} the annotations disagree: {said}", hint)
     for place in places:
         if dict in (place.annotation, get_origin(place.annotation)):
-            found = f"`{name}` is left out, and {place} says dict, which has no fields"
-            return with_hint(found, f"declare an attrs class or a dataclass, and annotate {hint}")
+            found = f"{left_out} {place} says dict, which has no fields"
+            return SpecError(found, f"declare an attrs class or a dataclass, and annotate {hint}")
         if isinstance(place.annotation, str):
-            found = f"`{name}` is left out, and {place} says {place.annotation!r}"
-            hint = f"pass {name}=..., or define the class at the top of its module"
-            return with_hint(f"{found}, which cannot be resolved", hint)
+            found = f"{left_out} {place} says {place.annotation!r}, which cannot be resolved"
+            return SpecError(
+                found, f"pass {name}=..., or define the class at the top of its module"
+            )
     hint = f"pass {name}=..., or annotate {hint}"
-    return with_hint(f"`{name}` is left out, and no annotation says it", hint)
+    return SpecError(f"{left_out} no annotation says it", hint)
 
 
 def check_key_annotation(place: Place, keys: Collection[str]) -> None:
@@ -246,12 +239,7 @@ def check_key_annotation(place: Place, keys: Collection[str]) -> None:
 
 
 def check_function(function: object, role: str, **parameters: Any) -> Signature:
-    """
-    Check that a function can be called with these arguments, by position, of these classes.
-
-    Where a parameter is annotated with another class than the one it will be given, that is refused
-    too. A function whose signature Python can't tell (some builtins) passes.
-    """
+    """Check that a function can be called with these arguments, by position, of these classes."""
     check_callable(function, role, parameters)
     signature = signature_of(function, role)
     check_call(signature, parameters)
@@ -276,12 +264,12 @@ def check_callable(function: Any, role: str, parameters: Collection[str]) -> Non
 def check_call(signature: Signature, parameters: Collection[str]) -> None:
     """Check that a function takes these arguments by position, and returns what it says."""
     role, function, plain = signature.role, signature.function, signature.plain
-    if plain is not None and signature.always_returns and not inspect.isgeneratorfunction(plain):
+    is_generator = inspect.isgeneratorfunction(plain)
+    if plain and signature.always_returns and not is_generator and _ends_in_none(plain):
         said = signature.returned.annotation
-        if _ends_in_none(plain):
-            shown = getattr(said, "__name__", said)
-            found = f"{signature.returned} is annotated `-> {shown}`, and returns nothing"
-            raise SpecError(found, "end it with `return ...`")
+        shown = getattr(said, "__name__", said)
+        found = f"{signature.returned} is annotated `-> {shown}`, and returns nothing"
+        raise SpecError(found, "end it with `return ...`")
     if signature.inspected is None:
         return
     try:
@@ -298,11 +286,7 @@ def check_call(signature: Signature, parameters: Collection[str]) -> None:
 
 
 def check_annotations(signature: Signature, parameters: Mapping[str, Any]) -> None:
-    """
-    Check the order of the parameters, and their classes where these are known.
-
-    The order is that which their annotations say, or else their names.
-    """
+    """Check the order of the parameters, by their annotations or names, and their classes."""
     wanted, role, function = [*parameters], signature.role, signature.function
     places: list[int] = []
     for one in signature.parameters[: len(wanted)]:
@@ -329,6 +313,5 @@ def check_annotations(signature: Signature, parameters: Mapping[str, Any]) -> No
         of = classes_in(one.annotation) if get_args(given) else []
         hint = f"declare `{one.name}: {cls.__name__}{f'[{of[0].__name__}]' if of else ''}`"
         if is_again(said, cls):
-            found += ", as the class was before it was defined again"
-            hint = "define the function again too; in a notebook, run its cell again"
+            found, hint = f"{found}, as the class was before it was defined again", AGAIN
         raise SpecError(found, hint)

@@ -11,6 +11,7 @@ import pyarrow as pa
 from sessionkit.arguments import explained
 from sessionkit.errors import SpecError
 from sessionkit.spec.base import EXAMPLES, E, R, S, Spec, check_shared, read_timeout, set_derived
+from sessionkit.spec.options import Lateness
 from sessionkit.spec.signatures import (
     Place,
     Signature,
@@ -189,10 +190,9 @@ class StatefulSpec(Spec[E, S, R]):
     @cached_property
     def clock(self) -> Clock | None:
         """
-        The clock by which Spark wakes keys: the kind of timeout that its operator has.
+        The clock by which Spark wakes keys; where both are needed, that of processing time.
 
-        An operator has one kind. Where both clocks are needed it is that of processing time, under
-        which every bucket with an event timer is looked at in each micro-batch.
+        Every bucket with an event timer is then looked at in each micro-batch.
         """
         clocks = {deadline.clock for deadline in deadlines_of(self.timeout)}
         if self.processing_timers or "processing_time" in clocks:
@@ -229,25 +229,20 @@ def _check_views(places: Sequence[Place], state: type[Any] | None) -> None:
             if isinstance(cls, type) and not is_record(cls) and cls not in above:
                 text = cls.__name__ if cls is part else str(part)
                 found = f"{place} says KeyState[{text}], and the state of a key is one object of"
-                hint = (
-                    f"declare a class with a field `items: {text}`, and annotate KeyState with it"
-                )
+                hint = f"annotate KeyState with a class that has a field `items: {text}`"
                 raise SpecError(f"{found} an attrs class or a dataclass", hint)
 
 
 def _check_meaning(spec: AnyStatefulSpec) -> None:
     """Check that what is for a `SessionSpec` alone is left out."""
-    given = {
-        "allowed": spec.lateness.allowed is not None,
-        "reopen_within": spec.lateness.reopen_within is not None,
-        "judged_by": spec.lateness.judged_by != "event",
-        "drop_duplicates_for": spec.inputs.drop_duplicates_for is not None,
-    }
-    for name in [name for name, is_given in given.items() if is_given]:
-        found = f"`{name}` is about sessions, and a StatefulSpec has none"
-        hint = "leave it out; `late_events` says what becomes of late events"
-        if name == "drop_duplicates_for":
-            hint = "leave it out; docs/how-to/deduplicate.md shows what drops copies before"
+    lateness = attrs.evolve(spec.lateness, late_events="reject")
+    for field in attrs.fields(Lateness):
+        if getattr(lateness, field.name) != field.default:
+            found = f"`{field.name}` is about sessions, and a StatefulSpec has none"
+            raise SpecError(found, "leave it out; `late_events` says what becomes of late events")
+    if spec.inputs.drop_duplicates_for is not None:
+        found = "`drop_duplicates_for` is about sessions, and a StatefulSpec has none"
+        hint = "leave it out; docs/how-to/deduplicate.md shows what drops copies before"
         raise SpecError(found, hint)
 
 
@@ -259,9 +254,7 @@ def _check_clocks(spec: AnyStatefulSpec) -> None:
         raise SpecError(found, hint)
     for part in policy.policies if isinstance(policy, FirstOf) else (policy,):
         if isinstance(part, EventTimeGap) and (callable(part.gap) or not part.gap_inclusive):
-            found = (
-                f"`timeout` of a StatefulSpec has one gap and no events to split, found {part!r}"
-            )
+            found = f"`timeout` of a StatefulSpec must have one gap, inclusive, found {part!r}"
             raise SpecError(found, 'write EventTimeGap("30 minutes")')
     if spec.watermark_delay is not None:
         if spec.event_time is None:

@@ -39,20 +39,20 @@ class Session(Generic[K, M]):
             with the same fields.
         id: A hash of key and start, the same in every run and for every cut into batches.
         start: The time of the first event.
-        end: The time of the last event plus the gap, exclusive: from here on, an event begins
-            another session. For how long a session lasted, see `length`.
+        end: The time of the last event plus the gap, exclusive. For how long a session lasted, see
+            `length`.
         last_event: The time of the last event.
         events: How many events were folded.
-        closed_by: The rule that ended it, by its name: `"gap"`, or one of `SessionRules`. While it
-            is open, the one that would end it.
-        is_final: Whether it's closed. Only under `emit` a session is handed over before that.
+        closed_by: The name of the rule that ended it: `"gap"`, or one of `SessionRules`. While it
+            is open, the rule that would end it.
+        is_final: Whether it's closed; always, but for early rows under `emit`.
         revision: How many rows it has given, this one included.
         number: Its number among the sessions of its key, from 1. This and the next two are only
             known with `SessionSpec(memory=...)`, and None without.
         previous_id: The id of the session before it; None for the first.
-        since_previous: The time from when that was over to `start`; None for the first.
-        memory: What `Memory(remember=...)` returned for the session before it, an object of its
-            own; None for the first, and where a spec has no such function.
+        since_previous: The time from the end of that one to `start`; None for the first.
+        memory: What `Memory(remember=...)` returned for the session before it; None for the first,
+            and where a spec has no such function.
     """
 
     key: K
@@ -129,7 +129,7 @@ S = TypeVar("S")
 D = TypeVar("D")
 
 MISSING: Final[Any] = object()
-"""Stands for the state of a key that has none; None could be what a user asks for by default."""
+"""The state of a key without one; a user may pass None as the default."""
 
 
 @attrs.frozen
@@ -160,8 +160,7 @@ class KeyState(Generic[S]):
     The state of one key, during one call.
 
     What is stored is what `set` was given, as it is when the call returns. An object from `get`
-    that is changed and not `set` again is not stored. A `StatefulDriver` refuses that; on Spark,
-    the workers look at few calls, and log a warning.
+    that is changed and not `set` again is not stored; a `StatefulDriver` refuses that.
     """
 
     _snapshot: KeySnapshot
@@ -275,10 +274,10 @@ class KeyTimes:
     """
     The clocks of the micro-batch and the timers of one key, during one call.
 
-    A timer is known by its name; a key can have any number. It goes off once, in the first
-    micro-batch whose clock is past it (strictly, as in Spark), after the key's events of that
-    batch, and those of a key in the order of their instants. One that is set to an instant already
-    past goes off in the same micro-batch.
+    A key can have any number of timers, each with a name. A timer goes off once, in the first
+    micro-batch whose clock is past it (strictly, as in Spark): after the key's events of that
+    batch, in the order of the instants. One that is set to an instant already past goes off in the
+    same micro-batch.
     """
 
     _snapshot: KeySnapshot
@@ -288,11 +287,7 @@ class KeyTimes:
 
     @property
     def event_times(self) -> tuple[datetime, ...]:
-        """
-        The event times of the call's events, in UTC and in their order.
-
-        Empty in `on_timer`, and where the spec has no `event_time`.
-        """
+        """The event times of the events, in their order; none in `on_timer` or without a time."""
         return tuple(map(instant_of, self._times_us))
 
     @property

@@ -53,11 +53,11 @@ class Facts:
 
     annotation: Any  # that of a field of this type
     columns: frozenset[str]  # the types of Spark's columns that it's read from, without `Type`
-    tag: bytes  # stands for its Arrow type in what ids are hashed from
+    tag: bytes  # its Arrow type, in what ids are hashed from
     hint: str = ""  # what to do with a column of another type, where a cast makes another value
     is_cast: bool = True  # whether Spark casts a column to `sql` before it reaches Python
     key: KeyForm | None = None  # None where it can't be the type of a key column
-    bounds: tuple[int, int] | None = None  # the first and the last number that stand for a value
+    bounds: tuple[int, int] | None = None  # the numbers of the first and the last value
     within: str = ""  # what the bounds are, for errors
 
 

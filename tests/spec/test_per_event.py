@@ -54,6 +54,19 @@ def test_no_column_comes_twice() -> None:
     assert (row.number, row.page, row.ts) == (1, "/", NOON)
 
 
+def test_numbers_go_on_over_micro_batches_and_bridges() -> None:
+    """An event between two sessions makes them one, numbered in the order of time."""
+    driver = SessionDriver(SessionSpec.per_event(View, gap="30m", **RULES))
+    for minutes, page in [(0, "a"), (35, "c"), (20, "b")]:
+        driver.add("ann", NOON + timedelta(minutes=minutes), View(page))
+        driver.run_batch()
+    driver.advance_watermark_to(NOON + timedelta(hours=2))
+    driver.run_until_idle()
+    frame = driver.take_frame()
+    assert [(1, "a"), (2, "b"), (3, "c")] == [*zip(frame["number"], frame["page"], strict=True)]
+    assert 1 == frame["session_id"].nunique()
+
+
 @pytest.mark.parametrize("name", ["t s", "class", "self", "t's", 't"', "a.b", "1st", ""])
 def test_a_time_that_cannot_be_a_field_is_refused(name: str) -> None:
     """A row has the time under its column's name, and code is written with it."""

@@ -3,17 +3,13 @@ The calls of `process` and `on_timer` for one key: each counts as a whole or not
 
 A call works on a copy of the key, and gives the state as an object of its own: what it does
 to them counts only once it has returned. A function that raises leaves no trace, and one that
-changes its object without `set` changes nothing that another call sees. Someone must say that such
-a change isn't stored: on Spark a sample of the calls is looked at, and the log says it; a driver
-looks at all of them.
+changes its object without `set` changes nothing that another call sees. The drivers of the tests
+refuse such a change.
 """
 
-import logging
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from functools import cache
-from itertools import count
-from typing import Any, Final
+from typing import Any
 
 import attrs
 import pyarrow as pa
@@ -29,62 +25,6 @@ from sessionkit.spec.stateful import AnyStatefulSpec
 from sessionkit.spec.views import MISSING, BatchTimes, KeySnapshot, KeyState, KeyTimes
 from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import AttrsType
-
-FIRST: Final = 20
-EVERY: Final = 1_000
-"""Which calls of a process are looked at: the first ones, then one in so many."""
-
-LOG: Final = logging.getLogger("sessionkit")
-CALLS: Final = count()
-
-
-@attrs.define(eq=False)
-class WatchedState(KeyState[Any]):
-    """The state of a key that remembers what it has handed out, as it would have been stored."""
-
-    _handed: list[tuple[Any, str | None]] = attrs.field(factory=list)
-
-    def get(self, default: Any = MISSING) -> Any:
-        value = super().get(default)
-        if value.__class__ is self._kind.cls:
-            self._handed.append((value, _stored(value)))
-        return value
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether an object was changed, and what the call leaves isn't what it was given."""
-        snapshot = self._snapshot
-        if snapshot.is_set or snapshot.was_removed or snapshot.is_last:
-            return False
-        return any(_stored(value) != before for value, before in self._handed)
-
-
-def _stored(value: Any) -> str | None:
-    """Return what would be stored of a state as text, where NaN equals NaN; None if it can't be."""
-    try:
-        return repr([column.to_pylist() for column in codec_of(type(value)).encode([value])])
-    except StateValueError:
-        return None
-
-
-def sampled(snapshot: KeySnapshot, kind: AttrsType) -> KeyState[Any]:
-    """Return the state for a call, watched in a few calls of a process."""
-    number = next(CALLS)
-    is_chosen = number < FIRST or not number % EVERY
-    return WatchedState(snapshot, kind) if is_chosen else KeyState(snapshot, kind)
-
-
-def log_lost(role: str, function: Callable[..., Any], _key: Any) -> None:
-    """Log that a function lost what it changed, once in a process."""
-    _log_once(role, name_of(function))
-
-
-@cache
-def _log_once(role: str, name: str) -> None:
-    LOG.warning(
-        "`%s` (%s) changed the state that `get` gave it without `set`: the change isn't stored",
-        role, name,
-    )  # fmt: skip
 
 
 @attrs.define(eq=False)
@@ -154,15 +94,13 @@ class Calls:
     """
     The calls of a micro-batch, at its clocks, which `now` has as the functions see them.
 
-    `view` makes the state for a call, `lose` is told of one that was changed and not set. It counts
-    the timers that went off and the ends by policies, and keeps the keys whose `on_timer` failed,
-    and why.
+    `view` makes the state for a call. It counts the timers that went off and the ends by policies,
+    and keeps the keys whose `on_timer` failed, and why.
     """
 
     program: KeyProgram
     clocks: BatchClocks
     view: Callable[[KeySnapshot, AttrsType], KeyState[Any]]
-    lose: Callable[[str, Callable[..., Any], Any], None]
     now: BatchTimes = attrs.field(init=False)
     fired: int = attrs.field(default=0, init=False)
     failed_output: list[tuple[Any, Failure]] = attrs.field(factory=list, init=False)
@@ -222,8 +160,6 @@ class Calls:
         if not snapshot.is_set and snapshot.value is not MISSING:
             # What the call did to the object that it was given counts for nothing.
             snapshot.value = before
-        if state.__class__ is WatchedState and state.is_lost:
-            self.lose(role, function, snapshot.key)
         run.snapshot = snapshot
         if rows:
             run.returned.append((role, rows))

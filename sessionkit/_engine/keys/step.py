@@ -35,9 +35,7 @@ from sessionkit._engine.keys.calls import (
     KeyRun,
     Stamps,
     failed_outputs,
-    log_lost,
     result_rows,
-    sampled,
 )
 from sessionkit._engine.keys.handlers import fold_bucket
 from sessionkit._engine.keys.program import CLOCKS, STAMPS, KeyProgram, read_timers, timer_columns
@@ -60,17 +58,14 @@ class KeyLogic:
     """
     The fold of keys, as the worker and the storage ask for it; see `Logic`.
 
-    `view` makes the state for a call; `lose` is told of one that was changed and not set.
+    `view` makes the state for a call.
     """
 
     spec: AnyStatefulSpec
     program: KeyProgram = attrs.field(init=False, repr=False)
     readings: dict[bytes, Any] = attrs.field(init=False, repr=False, factory=dict)
     view: Callable[[KeySnapshot, AttrsType], KeyState[Any]] = attrs.field(
-        init=False, repr=False, default=sampled
-    )
-    lose: Callable[[str, Callable[..., Any], Any], None] = attrs.field(
-        init=False, repr=False, default=log_lost
+        init=False, repr=False, default=KeyState
     )
 
     def __attrs_post_init__(self) -> None:
@@ -98,7 +93,7 @@ class KeyLogic:
     def step(self, memory: GroupState, arrived: pa.Table, clocks: BatchClocks) -> Outcome:
         turns = _turns(self.program, memory, arrived, clocks.watermark_us)
         events, objects, refused = _readable(self.program, turns.due)
-        calls = Calls(self.program, clocks, self.view, self.lose)
+        calls = Calls(self.program, clocks, self.view)
         # In time order, ends in event time take their turns between the events.
         first = CLOCKS[1:] if self.program.in_time_order else CLOCKS
         keys, rows_before = self._ended(calls, memory.kept, first)

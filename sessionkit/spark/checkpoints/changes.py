@@ -17,6 +17,7 @@ from sessionkit.errors import SessionkitError, UnsupportedError
 from sessionkit.spark._logs import active_session
 from sessionkit.spark.checkpoints.reading import (
     finished_batch,
+    groups_in,
     key_row,
     of_key,
     view_schema,
@@ -59,14 +60,13 @@ def changed_sessions(
     `open_sessions_frame`. A session is the one with its `id`. The change is `"new"`, `"changed"`,
     or `"gone"`, which has the row from before: the session has closed, has become part of another
     one, has got an earlier start and so another id, or its key was erased. A session that the same
-    micro-batch opens and closes isn't there. Needs Spark 4.0 or later and, with RocksDB, its
+    micro-batch opens and closes is left out. Needs Spark 4.0 or later and, with RocksDB, its
     changelogs.
 
     Args:
         path: The checkpoint location of the query, which may run meanwhile.
         spec: The spec of the query.
-        since: The micro-batch before the first one whose changes are returned, by its number; -1
-            for those from the beginning.
+        since: The number of the micro-batch after which the changes begin; -1 for all.
         until: The last one whose changes are returned; by default the last one that has finished.
         key: Return only the sessions of this key, as in `open_sessions`.
         spark: The session to read with; by default the active one.
@@ -124,7 +124,7 @@ def _changes(
 
     def changed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         group, before = None, Stored()
-        for row in _rows(batches):
+        for row in groups_in(batches):
             named = tuple(row["key"].values())
             if named != group:
                 group, before = named, Stored()
@@ -159,12 +159,6 @@ def _after(before: Stored, row: Mapping[str, Any], spec: AnySpec) -> tuple[Store
     return Stored(state and state[:-1], pages), {*written}
 
 
-def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
-    for rows in batches:
-        for place in range(rows.num_rows):
-            yield from rows.slice(place, 1).to_pylist()
-
-
 def _last(path: str, since: int, until: int | None, spark: SparkSession) -> int:
     """Check that both micro-batches are there, and return the later one."""
     last = finished_batch(path, until, spark)
@@ -183,19 +177,14 @@ def check_feed(path: str, since: int, last: int, spark: SparkSession) -> None:
     places = sorted(filter(str.isdigit, stored)) or ["0"]
     for number in range(last, since, -1):
         for place in places:
-            if number + 1 not in stored.get(place, ()):
-                raise _no_changes(path, place, number, last)
-
-
-def _no_changes(path: str, place: str, number: int, last: int) -> UnsupportedError:
-    found = (
-        f"the checkpoint {path} doesn't say what micro-batch {number} has changed: state/0/{place} "
-        f"has no {number + 1}.delta or {number + 1}.changelog"
-    )
-    hint = f"pass since={number}: it has the changes of those after"
-    if number == last:
-        hint = f"set {CHANGELOGS} to true where the query starts; RocksDB writes them from then on"
-    return UnsupportedError(found, hint)
+            if number + 1 in stored.get(place, ()):
+                continue
+            found = f"the checkpoint {path} doesn't say what micro-batch {number} has changed: "
+            found += f"state/0/{place} has no {number + 1}.delta or {number + 1}.changelog"
+            hint = f"pass since={number}: it has the changes of those after"
+            if number == last:
+                hint = f"start the query with {CHANGELOGS}=true; RocksDB has them from then on"
+            raise UnsupportedError(found, hint)
 
 
 def _written(path: str, spec: AnySpec, since: int, last: int, spark: SparkSession) -> DataFrame:

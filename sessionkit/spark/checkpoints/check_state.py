@@ -54,17 +54,15 @@ def check_checkpoint(
     """
     Check that a query with this spec can continue from a checkpoint.
 
-    Spark's logs are checked too: whether one of them misses something, or contradicts another. A
-    checkpoint without a finished micro-batch, or without stored state, fits every spec; a path
-    without a checkpoint is refused. Needs Spark 4.0 or later; with 3.5, the first micro-batch makes
-    the same check.
+    Spark's logs are checked too: that they are complete, and agree. A checkpoint without a finished
+    micro-batch, or without stored state, fits every spec; a path without a checkpoint is refused.
+    Needs Spark 4.0 or later; with 3.5, the first micro-batch makes the same check.
 
     Args:
         path: The checkpoint location.
         spec: The spec of the query that is to continue.
-        deep: Whether to read every partition, every checksum and every state too. The executors do,
-            and nothing is collected on the driver. A state class, or a function of `upgrade`, that
-            can't take a stored state is found so as well.
+        deep: Whether the executors read every partition, every checksum and every state too. That
+            also finds a state class, or a function of `upgrade`, that can't take a stored state.
         spark: The session to read with; by default the active one.
 
     Raises:

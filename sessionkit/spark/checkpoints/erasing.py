@@ -55,8 +55,7 @@ def erase_key(
     """
     Ask a query, running or stopped, to erase a key: its next micro-batch does.
 
-    A stopped query does so in the first micro-batch after it was started again. See `read_erasures`
-    for what the query needs for this.
+    See `read_erasures` for what the query needs for this.
 
     Args:
         checkpoint: The checkpoint location of the query.
@@ -87,8 +86,8 @@ def unread_erasures(
     """
     Return the keys that requests ask to erase, without requests that a query has read.
 
-    Spark deletes a request later than it reads it. So `files` are those that each source has read;
-    a request is known by its name, which no other has, since a checkpoint may be copied.
+    `files` are those that each source has read: Spark deletes a request later. Their names alone
+    are compared, since a checkpoint may be copied; each request has a name of its own.
     """
     schema = pa.schema(spec.key_schema)
     requests = _requests(spark, _folder(checkpoint), spec)

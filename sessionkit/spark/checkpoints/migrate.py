@@ -53,9 +53,8 @@ def migrate(
 
     The gap, the delay, the order, the layout, the bucket count and, where no value is lost, the
     types of the keys may differ; the state class may not. An open session keeps its end: each event
-    counts with the gap under which it came. A key that `erase_key` has asked to erase isn't in the
-    seed, also if the old query hasn't read that yet. The executors move the state. Needs Spark 4.0
-    or later.
+    counts with the gap under which it came. Keys that `erase_key` was called for aren't in the
+    seed, even if the old query hasn't erased them yet. Needs Spark 4.0 or later.
 
     Args:
         checkpoint: The checkpoint location of the old query.
@@ -109,15 +108,12 @@ def _nothing_finished(checkpoint: str, spec: AnySpec, spark: SparkSession) -> Se
     if seed is None:
         return SessionkitError(found, "start the new query without a seed")
     if unread_erasures(checkpoint, spec, (), spark).num_rows:
-        found = f"{found}, and so hasn't erased the keys that erase_key asked it to"
         hint = "start it once more until it has finished one, then call migrate again"
-        return SessionkitError(found, hint)
+        return SessionkitError(f"{found}, and hasn't erased the keys of erase_key", hint)
+    found = f"{found}, and all it remembers is in the seed {seed.path} with which it began"
     way = "bootstrap" if seed.progress is None else "migrate"
-    return SessionkitError(
-        f"{found}, and all it remembers is in the seed {seed.path} with which it began",
-        f"start the new query with that seed; for other rules, call {way} again, with the new "
-        "spec and from what that seed was written from",
-    )
+    hint = f"start the new query with that seed, or call {way} again with the new spec, from what "
+    return SessionkitError(found, f"{hint}that seed was written from")
 
 
 def _seed_before(files: Iterable[Iterable[str]], spark: SparkSession) -> Seed | None:
@@ -136,10 +132,9 @@ def bootstrap(history: DataFrame, spec: AnySpec, until: datetime, to: str) -> Se
 
     `sessionize(history, spec, until=until)` returns the sessions that are over by then, and a
     stream with this seed returns the others: together the rows of one batch over everything. The
-    same holds for `apply_with_state` under `order="event_time"`. Under `order="arrival"` it holds
-    as far as the functions don't see in how many calls events come.
-
-    In the stream, an event of before then counts as late: the batch may have read it.
+    same holds for `apply_with_state` under `order="event_time"`, and under `order="arrival"` where
+    functions give the same for any split of the events into calls. In the stream, an event from
+    before `until` is late.
 
     Args:
         history: The batch; its rows at `until` and after are left out.

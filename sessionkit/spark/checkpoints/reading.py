@@ -71,12 +71,17 @@ def mapped_state(
         return session.createDataFrame([], schema)
 
     def mapped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for rows in batches:
-            for place in range(rows.num_rows):
-                (group,) = rows.slice(place, 1).to_pylist()
-                yield from rows_of(read(group)).combine_chunks().to_batches()
+        for group in groups_in(batches):
+            yield from rows_of(read(group)).combine_chunks().to_batches()
 
     return groups.mapInArrow(mapped, schema)
+
+
+def groups_in(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
+    """Yield the rows one by one: the state of a group may be large."""
+    for rows in batches:
+        for place in range(rows.num_rows):
+            yield from rows.slice(place, 1).to_pylist()
 
 
 def collected_state(
@@ -201,8 +206,8 @@ def open_sessions(
     """
     Return the sessions that were open when a query finished its last micro-batch.
 
-    All of them are collected on the driver; `open_sessions_frame` leaves them on the executors.
-    Under `order="event_time"`, they include the buffered events. Needs Spark 4.0 or later.
+    All are collected on the driver; see `open_sessions_frame`. Under `order="event_time"`, they
+    include the buffered events. Needs Spark 4.0 or later.
 
     Example:
         from sessionkit.spark import Files, open_sessions, sessionize, start_query
@@ -274,8 +279,7 @@ def stored_keys(
     """
     Return the keys that had stored state when a query finished its last micro-batch.
 
-    All of them are collected on the driver; `stored_keys_frame` leaves them on the executors.
-    Needs Spark 4.0 or later.
+    All are collected on the driver; see `stored_keys_frame`. Needs Spark 4.0 or later.
 
     Arguments and errors are those of `open_sessions`.
     """

@@ -77,7 +77,7 @@ def _refuse(problems: Sequence[tuple[str, str]]) -> None:
     if not problems:
         return
     if len(problems) == 1:
-        raise SchemaError(with_hint(*problems[0]))
+        raise SchemaError(*problems[0])
     lines = [f"{problem} ({hint})" for problem, hint in problems]
     title = f"{len(problems)} columns don't fit the spec:"
     raise SchemaError("\n  ".join([title, *lines]), "fix each one as its brackets say")
@@ -112,10 +112,7 @@ def _watermarks(frame: DataFrame, spec: AnySpec) -> Iterator[tuple[str, str]]:
 
 
 def _time(schema: T.StructType, name: str, *, refuses_null: bool) -> Iterator[tuple[str, str]]:
-    if name not in schema.names:
-        yield _missing(schema, name, "event_time")
-        return
-    problem = time_problem(schema[name].dataType, name)
+    problem = time_problem(schema, name)
     if problem is not None:
         yield problem
     elif refuses_null and schema[name].nullable:
@@ -129,7 +126,8 @@ def _fields(
     for field in fields:
         own_path = f"{path}.{field.name}"
         if field.name not in struct.names:
-            yield _missing(struct, field.name, own_path)
+            found = f"the column `{field.name}` ({own_path}) is missing; the frame has"
+            yield f"{found} {', '.join(struct.names)}", near(field.name, struct.names)
             continue
         column = struct[field.name]
         yield from _mismatches(column.dataType, field.type, own_path)
@@ -145,11 +143,6 @@ def _nullable(name: str, path: str) -> tuple[str, str]:
     if path.startswith("key."):
         return found, f'{hint}; or fill it first, such as F.coalesce("{name}", F.lit(...))'
     return found, f"declare the field `... | None`; or {hint}"
-
-
-def _missing(schema: T.StructType, name: str, path: str) -> tuple[str, str]:
-    found = f"the column `{name}` ({path}) is missing; the frame has {', '.join(schema.names)}"
-    return found, near(name, schema.names)
 
 
 def _mismatches(found: T.DataType, kind: FieldType, path: str) -> Iterator[tuple[str, str]]:
@@ -171,17 +164,14 @@ def _mismatches(found: T.DataType, kind: FieldType, path: str) -> Iterator[tuple
             text, _ = _mismatch(found, kind, path)
             yield text, "use a struct with the fields _0, _1 and so on, or an attrs class"
         case StrType(), T.StringType():
-            yield from _collated(found, path)
+            collation = getattr(found, "collation", "UTF8_BINARY")
+            if path.startswith("key.") and collation != "UTF8_BINARY":
+                text = f"`{path}` has the collation {collation}: equal keys may have other bytes"
+                yield text, 'cast it: col(..).cast("string collate UTF8_BINARY")'
         case _:
             column_type = type(found).__name__.removesuffix("Type")
             if kind.facts is None or column_type not in kind.facts.columns:
                 yield _mismatch(found, kind, path)
-
-
-def _collated(found: T.StringType, path: str) -> Iterator[tuple[str, str]]:
-    if path.startswith("key.") and getattr(found, "collation", "UTF8_BINARY") != "UTF8_BINARY":
-        text = f"`{path}` has the collation {found.collation}: equal keys may have different bytes"
-        yield text, 'cast it: col(..).cast("string collate UTF8_BINARY")'
 
 
 def _mismatch(found: T.DataType, kind: FieldType, path: str) -> tuple[str, str]:

@@ -112,15 +112,14 @@ def _check_streams(events: DataFrame, spec: AnySpec, options: RunOptions) -> Non
             raise SpecError(f"{found}, and only streams take `{name}`", hint)
     if options.erase is not None:
         check_keys(options.erase, spec)
-    if options.clock is None:
-        return
-    if spec.watermark_delay is None:
-        found = "`clock` moves a watermark, and the spec has none"
-        raise SpecError(found, "leave it out, or add watermark_delay=...")
-    columns = options.clock.schema
-    if [field.dataType.simpleString() for field in columns.fields] != ["timestamp"]:
-        found = f"`clock` must have one column, a timestamp, found {columns.simpleString()}"
-        raise SchemaError(found, 'write clock=frame.select("at")')
+    if options.clock is not None:
+        if spec.watermark_delay is None:
+            found = "`clock` moves a watermark, and the spec has none"
+            raise SpecError(found, "leave it out, or add watermark_delay=...")
+        columns = options.clock.schema
+        if [field.dataType.simpleString() for field in columns.fields] != ["timestamp"]:
+            found = f"`clock` must have one column, a timestamp, found {columns.simpleString()}"
+            raise SchemaError(found, 'write clock=frame.select("at")')
 
 
 def _stream(events: DataFrame, worker: Worker, options: RunOptions) -> DataFrame:
@@ -310,11 +309,9 @@ def apply_with_state(
     On a stream, they run in every micro-batch, for the keys that have events and those with due
     timers, in output mode `append`. sessionkit declares the watermark itself, so the frame must
     not have one. On a batch, they run once for each key with all of its events, then for the
-    event-time timers, as if the watermark had passed the end of time. Processing time stands
-    still, so processing-time timers never go off.
+    event-time timers; processing-time timers never go off.
 
-    The columns are the key and the fields of the result class. The counts of every micro-batch
-    are in the query's progress; read them with `batch_counts`.
+    The columns are the key and the fields of the result class. For counts, see `batch_counts`.
 
     Under the `availableNow` trigger, a spec with processing-time timers never ends. `start_query`
     refuses that; `writeStream` doesn't.

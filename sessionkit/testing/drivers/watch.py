@@ -12,14 +12,14 @@ import attrs
 
 import sessionkit
 from sessionkit._engine.counts import Counts
-from sessionkit._engine.keys.calls import WatchedState
 from sessionkit._engine.keys.step import KeyLogic
 from sessionkit._engine.rows.objects import yielded
 from sessionkit._engine.shell.worker import Worker
-from sessionkit.errors import UserFunctionError, with_hint
+from sessionkit.errors import StateValueError, UserFunctionError, with_hint
 from sessionkit.spec.base import set_derived
 from sessionkit.spec.functions import name_of
-from sessionkit.spec.views import KeyState, KeyTimes
+from sessionkit.spec.views import MISSING, KeyState, KeyTimes
+from sessionkit.state._codec import codec_of
 from sessionkit.testing.drivers.query import Snapshot
 from sessionkit.testing.literals import clock_text
 
@@ -51,6 +51,35 @@ def check_late(before: Snapshot, counts: Counts) -> None:
 
 
 # -- the functions of a spec for keys ------------------------------------------------------------
+
+
+@attrs.define(eq=False)
+class WatchedState(KeyState[Any]):
+    """The state of a key that remembers what it has handed out, as it would have been stored."""
+
+    _handed: list[tuple[Any, str | None]] = attrs.field(factory=list)
+
+    def get(self, default: Any = MISSING) -> Any:
+        value = super().get(default)
+        if value.__class__ is self._kind.cls:
+            self._handed.append((value, _stored(value)))
+        return value
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether an object was changed, and what the call leaves isn't what it was given."""
+        snapshot = self._snapshot
+        if snapshot.is_set or snapshot.was_removed or snapshot.is_last:
+            return False
+        return any(_stored(value) != before for value, before in self._handed)
+
+
+def _stored(value: Any) -> str | None:
+    """Return what would be stored of a state as text, where NaN equals NaN; None if it can't be."""
+    try:
+        return repr([column.to_pylist() for column in codec_of(type(value)).encode([value])])
+    except StateValueError:
+        return None
 
 
 @attrs.define(eq=False)
@@ -89,11 +118,8 @@ class Watch:
                 function=watch._watched("process", logic.program.function),
                 on_timer=on_timer and watch._watched("on_timer", on_timer),
             )
-            set_derived(logic, program=program, view=WatchedState, lose=watch._lose)
+            set_derived(logic, program=program, view=WatchedState)
         return watch
-
-    def _lose(self, role: str, function: Callable[..., Any], key: Any) -> None:
-        self.lost.append(f"`{role}` ({name_of(function)}), for {key!r}")
 
     def _watched(self, role: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def watched(key: Any, given: Any, state: KeyState[Any], times: KeyTimes) -> Any:
@@ -107,6 +133,8 @@ class Watch:
                 returned = list(returned)
             self.timers |= clocks.names
             self.missed += clocks.missed
+            if isinstance(state, WatchedState) and state.is_lost:
+                self.lost.append(f"`{role}` ({name_of(function)}), for {key!r}")
             return returned
 
         # Errors name the function.
