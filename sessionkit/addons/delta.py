@@ -13,11 +13,19 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from sessionkit.addons.merging import check_alone, check_fits, check_types, merge
+from sessionkit.addons.merging import check_alone, check_fits, check_types, exchange, merge
 from sessionkit.addons.tables import Upsert, names_of
 from sessionkit.arguments import explained, quoted
 from sessionkit.errors import SpecError, UnsupportedError
-from sessionkit.spark.sinks import Batch, BatchWriter, Ledger, Rows, from_last
+from sessionkit.spark.sinks import (
+    Batch,
+    BatchWriter,
+    Difference,
+    Ledger,
+    Rows,
+    Span,
+    from_last,
+)
 
 __all__ = ["Delta"]
 
@@ -102,6 +110,11 @@ class Delta:
         check_types(rows.schema, "Delta")
         check_delta(spark)
         return DeltaWriter(self, upsert, rows.name)
+
+    def exchange(self, span: Span, *, dry_run: bool) -> Difference:
+        """Bring the sessions of a span into the table, while its query stands still."""
+        upsert = Upsert.of(self, Rows(span.rows.drop(span.is_final).schema))
+        return exchange(span, upsert, self.identifier, dry_run=dry_run)
 
 
 def _last_written(spark: SparkSession, table: str, transaction: str) -> tuple[int | None, bool]:

@@ -10,11 +10,19 @@ from attrs.converters import optional
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from sessionkit.addons.merging import check_alone, check_fits, check_types, merge
+from sessionkit.addons.merging import check_alone, check_fits, check_types, exchange, merge
 from sessionkit.addons.tables import Upsert, names_of
 from sessionkit.arguments import explained
 from sessionkit.errors import SpecError, UnsupportedError
-from sessionkit.spark.sinks import Batch, BatchWriter, Ledger, Rows, from_last
+from sessionkit.spark.sinks import (
+    Batch,
+    BatchWriter,
+    Difference,
+    Ledger,
+    Rows,
+    Span,
+    from_last,
+)
 
 __all__ = ["Iceberg"]
 
@@ -85,6 +93,12 @@ class Iceberg:
         check_types(rows.schema, "Iceberg")
         check_catalog(spark, self.table)
         return IcebergWriter(self, upsert, rows.name)
+
+    def exchange(self, span: Span, *, dry_run: bool) -> Difference:
+        """Bring the sessions of a span into the table, while its query stands still."""
+        span.rows.sparkSession.catalog.refreshTable(self.table)
+        upsert = Upsert.of(self, Rows(span.rows.drop(span.is_final).schema))
+        return exchange(span, upsert, self.table, dry_run=dry_run)
 
 
 def check_catalog(spark: SparkSession, table: str) -> None:

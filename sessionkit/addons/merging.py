@@ -12,6 +12,9 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from sessionkit.addons.tables import (
+    CHANGES,
+    DIFFERENCE,
+    DIFFERENCES,
     NESTED,
     REVISION,
     SESSION_COLUMNS,
@@ -21,6 +24,7 @@ from sessionkit.addons.tables import (
 )
 from sessionkit.arguments import quoted
 from sessionkit.errors import SpecError, UnsupportedError
+from sessionkit.spark.sinks import Difference, Span
 
 PREFIX: Final = "_sessionkit_"
 """How the names of columns begin that the sink adds to rows for a moment."""
@@ -35,6 +39,8 @@ INTERVAL: Final = re.compile(r"\binterval (year|month|day|hour|minute|second)( t
 """A type with an interval, also inside; not the name of a field, which a colon follows."""
 MERGES: Final = "spark.sessionkit.merges"
 """A setting of our own: the checkpoint of the query of this session that runs `MERGE`."""
+TIMES: Final = "'timestampFormat', 'yyyy-MM-dd HH:mm:ss.SSSSSSXXX', 'ignoreNullFields', 'false'"
+"""Options by which JSON says all of a value."""
 SESSION_OF_ITS_OWN: Final = (4, 3)
 """From this release of Spark on, `foreachBatch` has a session of its own on Connect too."""
 
@@ -69,7 +75,7 @@ def merge(
     deleted = replaced.withColumn(DELETES, F.lit(True))  # noqa: FBT003
     columns = [*map(quoted, rows.columns)]
     matches = " AND ".join(f"old.{name} <=> new.{name}" for name in map(quoted, same))
-    into = f"{table} AS old".replace("{", "{{").replace("}", "}}")
+    into = f"{_escaped(table)} AS old"
     statement = (
         f"MERGE INTO {into} USING {{new}} AS new"  # noqa: S608
         f" ON new.{DELETES} AND {matches} AND {within}"
@@ -91,6 +97,66 @@ def merge(
         raise upsert.second_session(*both.select(*sides).limit(1).collect()[0]) from None
 
 
+def exchange(span: Span, upsert: Upsert, table: str, *, dry_run: bool) -> Difference:
+    """Exchange the sessions of a span in one statement; no micro-batch may be written meanwhile."""
+    upsert.check_exchangeable()
+    spark = span.rows.sparkSession
+    if span.finished.query_id in {query.id for query in spark.streams.active}:
+        found = f"the query that writes to {upsert.table} is running, and of two that change a "
+        raise SpecError(
+            f"{found}table at once one fails", "stop the query, and start it afterwards"
+        )
+    start, end, settled = (_literal(one) for one in (span.start, span.end, span.settled))
+    statement = DIFFERENCES.format(
+        old=_escaped(table),
+        new="{new}",
+        keys=_escaped(", ".join(map(quoted, span.keys))),
+        revision=REVISION if upsert.revises else "CAST(1 AS BIGINT)",
+        is_final=span.is_final,
+        equal=_escaped(" AND ".join(_equal(span.rows.schema[name]) for name in span.compared)),
+        start=start,
+        end=end,
+        settled=settled,
+    )
+    # As a plan of the table, it couldn't be merged with it.
+    compared = spark.sql(statement, new=span.rows).localCheckpoint()
+    counts = {row[0]: row[1] for row in compared.groupBy(DIFFERENCE).count().collect()}
+    differing = compared.where(F.col(DIFFERENCE).isin(*CHANGES))
+    if not dry_run and any(name in counts for name in CHANGES):
+        changes = differing.select(
+            SESSION_ID,
+            F.col(DIFFERENCE).alias(DELETES),
+            (F.coalesce("_revision", F.lit(0)) + 1).cast("bigint").alias(NEW_REVISION),
+        )
+        columns = [quoted(name) for name in upsert.columns]
+        values = [
+            f"new.{NEW_REVISION}" if upsert.revises and name == REVISION else f"new.{quoted(name)}"
+            for name in upsert.columns
+        ]
+        changed = ", ".join(map("old.{} = {}".format, columns, values))
+        spark.sql(
+            f"MERGE INTO {_escaped(table)} AS old USING {{new}} AS new"  # noqa: S608
+            f" ON old.{SESSION_ID} = new.{SESSION_ID} AND old.{START} >= {start}"
+            f" WHEN MATCHED AND new.{DELETES} = 'deleted' THEN DELETE"
+            f" WHEN MATCHED THEN UPDATE SET {_escaped(changed)}"
+            f" WHEN NOT MATCHED AND new.{DELETES} <> 'deleted' THEN"
+            f" INSERT ({_escaped(', '.join(columns))}) VALUES ({_escaped(', '.join(values))})",
+            new=changes.join(span.rows, SESSION_ID, "left"),
+        )
+    return Difference.of(counts, differing.drop("_revision"))
+
+
+def _equal(field: T.StructField) -> str:
+    old, new = (f"{side}.{quoted(field.name)}" for side in ("old", "new"))
+    if "map<" in field.dataType.simpleString():  # Spark can't compare maps
+        old, new = (f"to_json(struct({one}), map({TIMES}))" for one in (old, new))
+    return f"{old} IS NOT DISTINCT FROM {new}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("{", "{{").replace("}", "}}")
+
+
 def _within(rows: DataFrame, upsert: Upsert) -> str:
     """
     Return a condition that holds for each row of the table that these rows may replace.
@@ -102,13 +168,14 @@ def _within(rows: DataFrame, upsert: Upsert) -> str:
     times = {field.name for field in rows.schema if isinstance(field.dataType, T.TimestampType)}
     if SESSION_ID not in upsert.key or not {START, END} <= times:
         return "true"
-    first, last = rows.agg(F.unix_micros(F.min(START)), F.unix_micros(F.max(END))).collect()[0]
+    micros = rows.agg(F.unix_micros(F.min(START)), F.unix_micros(F.max(END))).collect()[0]
+    first, last = (EPOCH + timedelta(microseconds=one) for one in micros)
     return f"old.{START} >= {_literal(first)} AND old.{START} <= {_literal(last)}"
 
 
-def _literal(micros: int) -> str:
+def _literal(instant: datetime) -> str:
     """Return an instant as SQL writes it, whatever the zone and the timestamps of the session."""
-    return f"TIMESTAMP_LTZ '{EPOCH + timedelta(microseconds=micros)}'"
+    return f"TIMESTAMP_LTZ '{instant}'"
 
 
 def _latest(rows: DataFrame, gone: DataFrame | None, table: DataFrame | None) -> DataFrame:

@@ -12,6 +12,50 @@ from sessionkit.spark.sinks import Rows
 SESSION_COLUMNS: Final = ("session_id", "session_start", "session_end")
 SESSION_ID: Final = SESSION_COLUMNS[0]
 REVISION, SUPERSEDES = "revision", "supersedes"
+DIFFERENCE: Final = "difference"
+CHANGES: Final = ("changed", "added", "deleted")
+DIFFERENCES: Final = """\
+WITH all_sessions AS (
+    SELECT {keys}, session_id, session_start, session_end, {revision} AS _revision,
+           TRUE AS _is_old, session_end <= {settled} AS _is_final
+    FROM {old} AS old WHERE session_end >= {start}
+    UNION ALL
+    SELECT {keys}, session_id, session_start, session_end, CAST(NULL AS BIGINT) AS _revision,
+           FALSE AS _is_old, {is_final} AS _is_final
+    FROM {new} AS new WHERE session_end >= {start}),
+begun AS (
+    SELECT *, CASE WHEN session_start < max(session_end) OVER (
+        PARTITION BY {keys} ORDER BY session_start, session_end, session_id, _is_old
+        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) THEN 0 ELSE 1 END AS _begins
+    FROM all_sessions),
+numbered AS (
+    SELECT *, sum(_begins) OVER (
+        PARTITION BY {keys} ORDER BY session_start, session_end, session_id, _is_old
+        ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS _island
+    FROM begun),
+judged AS (
+    SELECT *, min(session_start) OVER (PARTITION BY {keys}, _island) AS _begins_at,
+           bool_and(_is_final) OVER (PARTITION BY {keys}, _island) AS _all_final
+    FROM numbered),
+spanned AS (
+    SELECT {keys}, session_id, min(session_start) AS session_start, max(session_end) AS session_end,
+           max(_revision) AS _revision, bool_and(_all_final) AS _all_final,
+           bool_or(_is_old) AS _in_old, bool_or(NOT _is_old) AS _in_new
+    FROM judged WHERE _begins_at >= {start} AND _begins_at < {end} GROUP BY {keys}, session_id),
+same AS (
+    SELECT old.session_id AS _same_id
+    FROM {old} AS old JOIN {new} AS new ON old.session_id = new.session_id WHERE {equal})
+SELECT {keys}, session_id, session_start, session_end, _revision,
+       CASE WHEN NOT _all_final THEN 'left' WHEN NOT _in_new THEN 'deleted'
+            WHEN NOT _in_old THEN 'added' WHEN _same_id IS NULL THEN 'changed'
+            ELSE 'unchanged' END AS difference
+FROM spanned LEFT JOIN same ON session_id = _same_id"""
+"""
+How sessions of a table differ from new ones: SQL that Spark, PostgreSQL and others read alike.
+
+Sessions of a key that overlap, old and new ones, are an island. An island is in the span if it
+begins in it. So spans that follow one another have each island once.
+"""
 NESTED: Final = (T.StructType, T.ArrayType, T.MapType)
 
 
@@ -59,6 +103,13 @@ class Upsert:
         are_sure = sink.key is None or {*SESSION_COLUMNS} <= {*names}
         refuses = are_sessions and SESSION_ID in key and rows.mode == "append" and are_sure
         return cls(sink.table, names, key, refuses)
+
+    def check_exchangeable(self) -> None:
+        """Check that a session of the table is one row, known by its id."""
+        if self.key != (SESSION_ID,) or not self.refuses_duplicates:
+            found = f"the table {self.table} has rows by the key ({', '.join(self.key)}), so which "
+            found += "of them a session replaces isn't known"
+            raise SpecError(found, "repair tables of sessions by their `session_id`")
 
     @property
     def revises(self) -> bool:

@@ -28,6 +28,7 @@ PUBLIC = [
     "sessionkit.addons.monitor",
     "sessionkit.addons.postgres",
     "sessionkit.addons.presets",
+    "sessionkit.addons.repair",
     "sessionkit.addons.report",
     "sessionkit.addons.sources",
     "sessionkit.aggregates",

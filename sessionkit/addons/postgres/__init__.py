@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from sessionkit.addons.tables import Upsert, names_of
 from sessionkit.arguments import check_extra, duration_of, explained
 from sessionkit.errors import SpecError
-from sessionkit.spark.sinks import BatchWriter, Rows
+from sessionkit.spark.sinks import BatchWriter, Difference, Rows, Span
 
 __all__ = ["Postgres"]
 
@@ -120,6 +120,14 @@ class Postgres:
 
         writer.check_storable(self, rows.schema)
         return writer.PostgresWriter(self, upsert, rows.name)
+
+    def exchange(self, span: Span, *, dry_run: bool) -> Difference:
+        """Bring the sessions of a span into the table, also while its query runs."""
+        check_extra("postgres", "psycopg", "the sink Postgres")
+        from sessionkit.addons.postgres import exchange  # noqa: PLC0415 (an extra)
+
+        upsert = Upsert.of(self, Rows(span.rows.drop(span.is_final).schema))
+        return exchange.exchanged(self, span, upsert, dry_run=dry_run)
 
 
 def _unquoted(part: str) -> str:

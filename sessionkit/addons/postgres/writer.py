@@ -110,9 +110,7 @@ class PostgresWriter(BatchWriter):
         """Copy the rows from the executors, then move them in one transaction."""
         table = self._taken(batch)
         types = self._run(partial(_prepare, table=table))
-        as_json = tuple(is_json(types[name]) for name in table.upsert.columns)
-        copying = Copying(self.sink, table.sql(tables.COPY).as_string(None), as_json)
-        parts = batch.frame.mapInArrow(copying.copy, COUNTS).collect()
+        parts = copied_parts(self.sink, table, types, batch.frame)
         self._run(lambda connection: self._finish(connection, table, batch.number, parts))
         self.last = batch.number
 
@@ -180,6 +178,15 @@ def _hold(connection: Connection[Any], table: Target) -> int:
 
 
 # ----------------------------------------------------------------------- into the staging table
+
+
+def copied_parts(
+    sink: Postgres, table: Target, types: Mapping[str, str], rows: DataFrame
+) -> list[Any]:
+    """Copy rows into the staging table; return by which attempts how many were copied."""
+    as_json = tuple(is_json(types[name]) for name in table.upsert.columns)
+    copying = Copying(sink, table.sql(tables.COPY).as_string(None), as_json)
+    return rows.mapInArrow(copying.copy, COUNTS).collect()
 
 
 @attrs.frozen

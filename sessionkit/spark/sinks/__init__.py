@@ -5,14 +5,31 @@ The names here are for who writes another one: a value with the methods of `Tabl
 `BatchWriter` that says whether a place has a micro-batch, and writes one, each exactly once.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import attrs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-__all__ = ["Batch", "BatchWriter", "Ledger", "Rows", "TableSink", "from_last"]
+from sessionkit._instants import instant_of
+from sessionkit.errors import SessionkitError
+from sessionkit.spark._logs import last_batch_of, logs_of, query_id_of
+
+__all__ = [
+    "Batch",
+    "BatchWriter",
+    "Difference",
+    "Finished",
+    "Ledger",
+    "RepairableSink",
+    "Rows",
+    "Span",
+    "TableSink",
+    "finished",
+    "from_last",
+]
 
 OutputMode: TypeAlias = Literal["append", "update", "complete"]
 """
@@ -120,4 +137,97 @@ class TableSink(Protocol):
 
     def writer(self, rows: Rows, spark: SparkSession) -> BatchWriter:
         """Check that the sink can take rows, before a query starts; return what writes them."""
+        ...
+
+
+# ------------------------------------------------------------------------------- tables put right
+
+
+@attrs.frozen
+class Finished:
+    """
+    The last micro-batch that a query has finished: each of its sinks has it.
+
+    Attributes:
+        query_id: The id of the query.
+        number: The number of the micro-batch.
+        watermark: The watermark in force in it: sessions that ended by then are in the sinks.
+    """
+
+    query_id: str
+    number: int
+    watermark: datetime
+
+
+def finished(checkpoint: str, spark: SparkSession) -> Finished:
+    """
+    Return the last micro-batch that the query of a checkpoint has finished.
+
+    Raises:
+        SessionkitError: There is none.
+    """
+    query_id, last = query_id_of(spark, checkpoint), last_batch_of(logs_of(checkpoint, spark))
+    if query_id is None or last is None:
+        found = f"no query has finished a micro-batch at {checkpoint}"
+        raise SessionkitError(found, "pass the checkpoint location of the query")
+    return Finished(query_id, last.number, instant_of(last.watermark_ms * 1000))
+
+
+@attrs.frozen
+class Span:
+    """
+    Sessions that were computed anew, and which of a table they stand for.
+
+    Sessions of a key that overlap belong together, those of the table with the new ones: all of
+    them are exchanged, or none. They are in the span if the first of them begins in it.
+
+    Attributes:
+        rows: The new sessions, with the columns of the table.
+        is_final: The name of one more column: whether the query will never write the session.
+        keys: The columns of the key.
+        compared: The columns by which a session differs from the one with its id in the table.
+        start: When the span begins, inclusive.
+        end: When it ends, exclusive.
+        settled: The query never changes a row whose session ended by then.
+        finished: Where the query stands.
+    """
+
+    rows: DataFrame
+    is_final: str
+    keys: tuple[str, ...]
+    compared: tuple[str, ...]
+    start: datetime
+    end: datetime
+    settled: datetime
+    finished: Finished
+
+
+@attrs.frozen
+class Difference:
+    """
+    How the sessions of a span differ from those of the table.
+
+    Attributes:
+        counts: How many sessions are `unchanged`, `changed`, `added`, `deleted`, and `left` as they
+            are, since they aren't final.
+        sessions: The changed, added and deleted ones: the key, `session_id`, `session_start`,
+            `session_end` and the `difference`.
+    """
+
+    counts: Mapping[str, int]
+    sessions: DataFrame = attrs.field(repr=False)
+
+    @classmethod
+    def of(cls, counts: Mapping[str, int], sessions: DataFrame) -> "Difference":
+        """Return a difference with a count, maybe 0, for each kind of session."""
+        kinds = ("unchanged", "changed", "added", "deleted", "left")
+        return cls({kind: counts.get(kind, 0) for kind in kinds}, sessions)
+
+
+@runtime_checkable
+class RepairableSink(TableSink, Protocol):
+    """A sink whose sessions can be exchanged for others, in one transaction."""
+
+    def exchange(self, span: Span, *, dry_run: bool) -> Difference:
+        """Bring the sessions of a span into the table, unless it's a `dry_run`."""
         ...

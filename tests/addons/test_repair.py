@@ -1,0 +1,223 @@
+"""`repair` on real tables: what a bug and late events have spoiled is that of one batch."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+import attrs
+import psycopg
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from sessionkit import Lateness, Results, SessionSpec
+from sessionkit.addons.delta import Delta, check_delta
+from sessionkit.addons.repair import repair, replay_rejected
+from sessionkit.errors import SessionkitError, SpecError, UnsupportedError
+from sessionkit.spark import Files, Routes, sessionize, start_query
+from tests.support.repairs import MINUTE, NOON, Right, Wrong, events_in, history_of, spec_of
+from tests.support.streams import FileStream
+
+KILLS: Final = int(os.environ.get("KILLS", "2"))
+KEYS: Final = [f"key {number}" for number in range(200)]
+TICK: Final = ("tick", NOON + 10_000 * MINUTE, 0)
+"""An event that ends all sessions of others."""
+COLUMNS: Final = ("key", "session_id", "session_start", "session_end", "values")
+
+
+@pytest.fixture(params=["postgres", "delta"])
+def sink(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Iterator[Any]:
+    """Give a sink whose table is new."""
+    if request.param == "delta":
+        try:
+            check_delta(spark)
+        except UnsupportedError as error:
+            pytest.skip(f"not run: {error.args[0].splitlines()[0]}")
+        yield Delta(tmp_path / "table")
+        return
+    pytest.importorskip("psycopg")
+    from sessionkit.addons.postgres import Postgres  # noqa: PLC0415 - a cell has no psycopg
+
+    server = request.getfixturevalue("postgres")
+    server.run("DROP TABLE IF EXISTS sessions, sessionkit_batches")
+    yield Postgres(server.dsn, "sessions")
+
+
+def rows_of(sink: Any, spark: SparkSession, *columns: str) -> list[Any]:
+    names = columns or COLUMNS
+    if isinstance(sink, Delta):
+        frame = spark.table(sink.identifier).selectExpr(*(f"`{name}`" for name in names))
+        return sorted(tuple(row) for row in frame.collect())
+    quoted = ", ".join(f'"{name}"' for name in names)
+    with psycopg.connect(sink.dsn) as connection:
+        query = f"SELECT {quoted} FROM sessions"  # noqa: S608
+        return sorted(connection.execute(query).fetchall())
+
+
+def batch_of(stream: FileStream, spec: SessionSpec[Any, Any, Any]) -> list[Any]:
+    """Return the rows of one batch over all that a stream has read, but for the tick."""
+    once = attrs.evolve(spec, results=Results())
+    frame = sessionize(history(stream), once).select(*COLUMNS).where("key != 'tick'")
+    return sorted(tuple(row) for row in frame.collect())
+
+
+def history(stream: FileStream) -> Any:
+    return stream.spark.read.schema(stream.schema).parquet(str(stream.source))
+
+
+def spoiled(spark: SparkSession, folder: Path, **options: Any) -> FileStream:
+    """Return a stream whose function has a bug, and which gets events late."""
+    stream = FileStream(spark, spec_of(Wrong, **options), folder)
+    events = history_of(Random(7), KEYS, 3000)
+    stream.put(*(events_in(events[first : first + 750]) for first in range(0, 3000, 750)))
+    return stream
+
+
+def naive(rows: list[Any]) -> list[Any]:
+    """Return rows of PostgreSQL and of Spark alike: an instant with or without its zone."""
+    return [
+        tuple(one.timestamp() if hasattr(one, "timestamp") else one for one in row) for row in rows
+    ]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"lateness": Lateness(allowed=30 * MINUTE), "results": Results(emit="on_update")}],
+    ids=["once", "revisions"],
+)
+def test_a_table_becomes_that_of_one_batch(
+    sink: Any, spark: SparkSession, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    """First what is over, while sessions are open; then the rest. Nothing changes twice."""
+    stream = spoiled(spark, tmp_path, **options)
+    stream.run_to(sink)
+    right = spec_of(Right, **options)
+    before = rows_of(sink, spark)
+    arguments: dict[str, Any] = {"checkpoint": stream.checkpoint}
+    planned = repair(sink, right, history(stream), dry_run=True, **arguments)
+    assert before == rows_of(sink, spark)
+    assert all(planned.counts.values())
+    assert planned.sessions.count() == sum(
+        planned.counts[kind] for kind in ("changed", "added", "deleted")
+    )
+    assert planned.counts == repair(sink, right, history(stream), **arguments).counts
+
+    middle = rows_of(sink, spark)
+    again = repair(sink, right, history(stream), **arguments).counts
+    assert {"changed": 0, "added": 0, "deleted": 0}.items() <= again.items()
+    assert middle == rows_of(sink, spark)
+    stream.put(events_in([TICK]), events_in([("tick", TICK[1] + 100 * MINUTE, 1)]))
+    stream.run_to(sink)
+    repair(sink, right, history(stream), between=(None, NOON + 100 * MINUTE), **arguments)
+    repair(sink, right, history(stream), between=(NOON + 100 * MINUTE, None), **arguments)
+    found = [row for row in rows_of(sink, spark) if row[0] != "tick"]
+    assert naive(batch_of(stream, right)) == naive(found)
+    if options:
+        revisions = {row[0] for row in rows_of(sink, spark, "revision")}
+        assert {1, 2} <= revisions
+
+
+def test_a_stream_runs_next_to_it(sink: Any, spark: SparkSession, tmp_path: Path) -> None:
+    """PostgreSQL takes both; another table is refused until the query has stopped."""
+    stream, right = spoiled(spark, tmp_path), spec_of(Right)
+    query = start_query(
+        stream.output(), sink=sink, trigger="0 seconds", checkpoint=stream.checkpoint
+    )
+    try:
+        query.processAllAvailable()
+        arguments: dict[str, Any] = {"checkpoint": stream.checkpoint}
+        if isinstance(sink, Delta):
+            with pytest.raises(SpecError, match="is running"):
+                repair(sink, right, history(stream), **arguments)
+            return
+        random, count = Random(3), 0
+        for hour in range(4):
+            later = [
+                (key, at + (5 + hour) * 60 * MINUTE, value)
+                for key, at, value in history_of(random, KEYS, 300)
+            ]
+            stream.put(*(events_in(later[first : first + 100]) for first in range(0, 300, 100)))
+            counts = repair(sink, right, history(stream), **arguments).counts
+            count += sum(counts[kind] for kind in ("changed", "added", "deleted"))
+        assert count
+        stream.put(events_in([TICK]), events_in([("tick", TICK[1] + 100 * MINUTE, 1)]))
+        query.processAllAvailable()
+        repair(sink, right, history(stream), **arguments)
+        found = [row for row in rows_of(sink, spark) if row[0] != "tick"]
+        assert naive(batch_of(stream, right)) == naive(found)
+    finally:
+        query.stop()
+
+
+DIES: Final = """
+CREATE SEQUENCE steps;
+CREATE FUNCTION die() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+  IF nextval('steps') = {step} THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF;
+  RETURN coalesce(NEW, OLD); END $$;
+CREATE TRIGGER dies BEFORE INSERT OR DELETE ON sessions FOR EACH ROW EXECUTE FUNCTION die()"""
+LIVES: Final = "DROP TRIGGER dies ON sessions; DROP FUNCTION die; DROP SEQUENCE steps"
+
+
+def test_one_that_is_killed_has_changed_nothing(
+    postgres: Any, spark: SparkSession, tmp_path: Path
+) -> None:
+    """PostgreSQL ends the connection at some row; the next call does all."""
+    from sessionkit.addons.postgres import Postgres  # noqa: PLC0415 - a cell has no psycopg
+
+    postgres.run("DROP TABLE IF EXISTS sessions, sessionkit_batches")
+    sink = Postgres(postgres.dsn, "sessions")
+    stream, right = spoiled(spark, tmp_path), spec_of(Right)
+    stream.run_to(sink)
+    before = rows_of(sink, spark)
+    arguments: dict[str, Any] = {"checkpoint": stream.checkpoint}
+    counts = repair(sink, right, history(stream), dry_run=True, **arguments).counts
+    steps = 2 * counts["changed"] + counts["added"] + counts["deleted"]
+    for number in range(KILLS):
+        postgres.run(DIES.format(step=1 + number * (steps - 1) // max(KILLS - 1, 1)))
+        with pytest.raises(psycopg.OperationalError):
+            repair(sink, right, history(stream), **arguments)
+        postgres.run(LIVES)
+        assert before == rows_of(sink, spark)
+    assert counts == repair(sink, right, history(stream), **arguments).counts
+    assert before != rows_of(sink, spark)
+
+
+def test_what_cannot_be_proved_is_refused(sink: Any, spark: SparkSession, tmp_path: Path) -> None:
+    """A table that isn't the query's, history that lacks what counts, a query that never ran."""
+    stream, right = spoiled(spark, tmp_path), spec_of(Right)
+    stream.run_to(sink)
+    before = rows_of(sink, spark)
+    other = FileStream(spark, spec_of(Wrong), tmp_path / "other", files=stream.source)
+    other.run()
+    refused: dict[str, dict[str, Any]] = {
+        "belongs to the query|doesn't say that it has": {"checkpoint": other.checkpoint},
+        "no query has finished": {"checkpoint": str(tmp_path / "nowhere")},
+        "less than a gap before": {"between": (NOON + 5 * MINUTE, None)},
+        "time zone": {"between": (None, NOON.replace(tzinfo=None))},
+        "no session": {"history": history(stream).where("false")},
+    }
+    for wanted, changed in refused.items():
+        arguments = {"history": history(stream), "checkpoint": stream.checkpoint, **changed}
+        with pytest.raises(SessionkitError, match=wanted):
+            repair(sink, right, **arguments)
+    assert before == rows_of(sink, spark)
+
+
+def test_rejected_events_come_back(sink: Any, spark: SparkSession, tmp_path: Path) -> None:
+    """Late events of the rejected rows, with those that the query has taken."""
+    right = spec_of(Right)
+    stream = FileStream(spark, right, tmp_path, with_rejected=True)
+    events = [*history_of(Random(5), KEYS[:20], 300), TICK, ("tick", TICK[1] + 100 * MINUTE, 1)]
+    stream.put(*(events_in(events[first : first + 75]) for first in (0, 75, 150, 225, 300)))
+    late = Files("parquet", str(tmp_path / "late"))
+    stream.run_to(Routes(session=sink, rejected=late))
+    rejected = spark.read.parquet(str(tmp_path / "late"))
+    values = [row[0] for row in rejected.select("event.value").collect()]
+    assert values
+    taken = history(stream).where(~F.col("value").isin(values))
+    counts = replay_rejected(sink, right, taken, rejected, checkpoint=stream.checkpoint).counts
+    assert counts["changed"] + counts["added"]
+    found = [row for row in rows_of(sink, spark) if row[0] != "tick"]
+    assert naive(batch_of(stream, right)) == naive(found)
