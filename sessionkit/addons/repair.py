@@ -1,5 +1,6 @@
 """Sessions of a table that were wrong, computed anew from history and put in their place."""
 
+import os
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias
@@ -31,7 +32,7 @@ def repair(
     spec: SessionSpec[Any, Any, Any],
     history: DataFrame,
     *,
-    checkpoint: str,
+    checkpoint: str | os.PathLike[str],
     between: Between = (None, None),
     shape: Callable[[DataFrame], DataFrame] | None = None,
     dry_run: bool = False,
@@ -79,6 +80,7 @@ def repair(
         SessionkitError: There is no query, or this Spark has no state reader.
         SinkError: Another repair came in between; nothing has changed.
     """
+    checkpoint = os.fspath(checkpoint)
     _check(sink, spec, between)
     spark = history.sparkSession
     at = finished(checkpoint, spark)

@@ -1,9 +1,10 @@
 """The logs of a checkpoint: which micro-batches were planned and which finished; their checks."""
 
 import json
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 from uuid import UUID
 
 import attrs
@@ -23,6 +24,8 @@ OFFSETS: Final = "spark.sql.streaming.offsetLog.formatVersion"
 COMPACT: Final = ".compact"
 """What follows the number of a file that has all entries of a source up to it."""
 Found = TypeVar("Found")
+Location: TypeAlias = str | os.PathLike[str]
+"""Where a checkpoint or a seed is."""
 
 
 @attrs.frozen

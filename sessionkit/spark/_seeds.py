@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -28,7 +29,7 @@ from sessionkit.arguments import explains
 from sessionkit.errors import SessionkitError, SpecError
 from sessionkit.spark._columns import A_STREAM, check_frame
 from sessionkit.spark._grouping import BUCKET, bucket_of_forms, key_forms
-from sessionkit.spark._logs import Progress, active_session, folder_texts
+from sessionkit.spark._logs import Location, Progress, active_session, folder_texts
 from sessionkit.spark._plan import STREAMING_LEAF, PlanNode, plan_of
 from sessionkit.spec.base import AnySpec
 from sessionkit.state._types import key_form
@@ -153,7 +154,7 @@ def write_seed(chunks: DataFrame, spec: AnySpec, seed: Seed) -> Seed:
 
 
 @explains
-def read_seed(path: str, *, spark: SparkSession | None = None) -> Seed:
+def read_seed(path: Location, *, spark: SparkSession | None = None) -> Seed:
     """
     Return a seed that has been written.
 
@@ -164,6 +165,7 @@ def read_seed(path: str, *, spark: SparkSession | None = None) -> Seed:
     Raises:
         SessionkitError: There is none, another release wrote it, or no session is active.
     """
+    path = os.fspath(path)
     texts = folder_texts(active_session(spark), f"{path}/{ABOUT}")
     if not texts:
         raise SessionkitError(f"there is no seed at {path}", "write one with migrate or bootstrap")

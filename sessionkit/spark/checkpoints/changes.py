@@ -1,5 +1,6 @@
 """What micro-batches have changed, from Spark's change feed and the state before them."""
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final
@@ -14,7 +15,7 @@ from sessionkit._engine.sessions.view import open_session_rows
 from sessionkit._engine.shell.storage import Stored, changed_memory, changed_rows, logic_of
 from sessionkit.arguments import explains
 from sessionkit.errors import SessionkitError, UnsupportedError
-from sessionkit.spark._logs import active_session
+from sessionkit.spark._logs import Location, active_session
 from sessionkit.spark.checkpoints.reading import (
     finished_batch,
     groups_in,
@@ -45,7 +46,7 @@ COLUMNS: Final = "batch bigint, change string"
 
 @explains
 def changed_sessions(
-    path: str,
+    path: Location,
     spec: SessionSpec[Any, Any, Any],
     *,
     since: int,
@@ -85,7 +86,7 @@ def changed_sessions(
 
 @explains
 def changed_keys(
-    path: str,
+    path: Location,
     spec: StatefulSpec[Any, Any, Any],
     *,
     since: int,
@@ -106,7 +107,7 @@ def changed_keys(
 
 
 def _changes(
-    path: str,
+    path: Location,
     spec: AnySpec,
     rows_of: Callable[[GroupState], pa.Table],
     name: str,
@@ -117,6 +118,7 @@ def _changes(
     spark: SparkSession | None,
 ) -> DataFrame:
     check_picklable(spec)
+    path = os.fspath(path)
     session, schema = active_session(spark), f"{COLUMNS}, {view_schema(spec)}"
     last = _last(path, since, until, session)
     spec = check_stored_rules(path, spec, session)

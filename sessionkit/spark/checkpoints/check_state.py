@@ -1,5 +1,6 @@
 """Whether a query with a spec can go on from a checkpoint, and whether what it stores is sound."""
 
+import os
 from collections.abc import Iterator
 from functools import partial, reduce
 from operator import and_
@@ -20,6 +21,7 @@ from sessionkit.arguments import explains, quoted
 from sessionkit.spark._grouping import for_stream
 from sessionkit.spark._logs import (
     LastBatch,
+    Location,
     Logs,
     active_session,
     check_logs,
@@ -49,7 +51,7 @@ FIRST_BOUND: Final = 2
 
 @explains
 def check_checkpoint(
-    path: str, spec: AnySpec, *, deep: bool = False, spark: SparkSession | None = None
+    path: Location, spec: AnySpec, *, deep: bool = False, spark: SparkSession | None = None
 ) -> None:
     """
     Check that a query with this spec can continue from a checkpoint.
@@ -73,6 +75,7 @@ def check_checkpoint(
         SessionkitError: There is no checkpoint; this Spark has no state reader, or no session is
             active.
     """
+    path = os.fspath(path)
     check_kind(spec)
     session = active_session(spark)
     logs = check_logs(path, session)

@@ -1,5 +1,6 @@
 """Requests to erase a key, in a folder of the checkpoint that the query reads as a stream."""
 
+import os
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
@@ -11,7 +12,7 @@ from sessionkit._engine.shell.erasing import ERASED_COLUMN
 from sessionkit._engine.wire.packing import joined_packs
 from sessionkit.arguments import explains, quoted
 from sessionkit.errors import SessionkitError
-from sessionkit.spark._logs import active_session, if_there
+from sessionkit.spark._logs import Location, active_session, if_there
 from sessionkit.spark.checkpoints.reading import finished_batch, key_row
 from sessionkit.spark.checkpoints.state_reader import check_stored_rules, is_readable
 from sessionkit.spark.jobs.rows import packed_erasures
@@ -24,7 +25,7 @@ CLEANED: Final = {"cleanSource": "delete"}
 
 @explains
 def read_erasures(
-    checkpoint: str, spec: AnySpec, *, spark: SparkSession | None = None
+    checkpoint: Location, spec: AnySpec, *, spark: SparkSession | None = None
 ) -> DataFrame:
     """
     Return the stream of keys that `erase_key`, or `python -m sessionkit erase`, asks to erase.
@@ -41,6 +42,7 @@ def read_erasures(
     Raises:
         SessionkitError: No session is active.
     """
+    checkpoint = os.fspath(checkpoint)
     check_kind(spec)
     session, folder = active_session(spark), _folder(checkpoint)
     if _requests(session, folder, spec) is None:
@@ -50,7 +52,7 @@ def read_erasures(
 
 @explains
 def erase_key(
-    checkpoint: str, spec: AnySpec, key: Any, *, spark: SparkSession | None = None
+    checkpoint: Location, spec: AnySpec, key: Any, *, spark: SparkSession | None = None
 ) -> None:
     """
     Ask a query, running or stopped, to erase a key: its next micro-batch does.
@@ -68,6 +70,7 @@ def erase_key(
         SessionkitError: The query of the checkpoint doesn't read such requests, the key doesn't fit
             the spec, or no session is active.
     """
+    checkpoint = os.fspath(checkpoint)
     check_kind(spec)
     session, folder = active_session(spark), _folder(checkpoint)
     row = key_row(spec, key)

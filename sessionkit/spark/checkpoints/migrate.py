@@ -1,5 +1,6 @@
 """What a stopped query or a batch remembers, written as a seed for a new query."""
 
+import os
 from collections.abc import Iterable
 from datetime import datetime
 from functools import partial
@@ -20,6 +21,7 @@ from sessionkit.errors import SessionkitError
 from sessionkit.spark._columns import ANY_FRAME, check_frame
 from sessionkit.spark._grouping import for_stream
 from sessionkit.spark._logs import (
+    Location,
     active_session,
     files_read,
     folder_texts,
@@ -46,7 +48,12 @@ MILLISECOND_US: Final = 1_000
 
 @explains
 def migrate(
-    checkpoint: str, old: AnySpec, new: AnySpec, to: str, *, spark: SparkSession | None = None
+    checkpoint: Location,
+    old: AnySpec,
+    new: AnySpec,
+    to: Location,
+    *,
+    spark: SparkSession | None = None,
 ) -> Seed:
     """
     Write what a stopped query remembers as a seed for a query under other rules.
@@ -70,6 +77,8 @@ def migrate(
         SessionkitError: There is no checkpoint, no finished micro-batch, or already a seed there;
             this Spark has no state reader, or no session is active.
     """
+    checkpoint = os.fspath(checkpoint)
+    to = os.fspath(to)
     check_kind(old, argument="old")
     check_kind(new, argument="new")
     check_migration(old, new)
@@ -126,7 +135,7 @@ def _seed_before(files: Iterable[Iterable[str]], spark: SparkSession) -> Seed | 
 
 
 @explains
-def bootstrap(history: DataFrame, spec: AnySpec, until: datetime, to: str) -> Seed:
+def bootstrap(history: DataFrame, spec: AnySpec, until: datetime, to: Location) -> Seed:
     """
     Write what is still open at an instant, after a batch over history, as a seed for a stream.
 
@@ -148,6 +157,7 @@ def bootstrap(history: DataFrame, spec: AnySpec, until: datetime, to: str) -> Se
         NotPicklableError: A function uses something that can't be sent to the executors.
         SessionkitError: There is a seed already.
     """
+    to = os.fspath(to)
     way = 'without Spark, the backfill of a driver takes frame.to_dict("records") of pandas'
     check_frame(history, "history", f"{ANY_FRAME}; {way}")
     check_kind(spec)

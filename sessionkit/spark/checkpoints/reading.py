@@ -1,5 +1,6 @@
 """What each group of a checkpoint remembers, decoded on the driver or on the executors."""
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import time
 from functools import partial
@@ -23,7 +24,7 @@ from sessionkit._engine.shell.storage import logic_of, stored_memory
 from sessionkit.arguments import explains, quoted
 from sessionkit.errors import SessionkitError, StateValueError
 from sessionkit.spark._grouping import BUCKET, label_of_key
-from sessionkit.spark._logs import active_session, logs_of
+from sessionkit.spark._logs import Location, active_session, logs_of
 from sessionkit.spark.checkpoints.state_reader import (
     check_stored_rules,
     stored_groups,
@@ -48,7 +49,7 @@ TIMERS: Final = "timers map<string, struct<clock: string, at: timestamp_ltz>>"
 
 
 def mapped_state(
-    path: str,
+    path: Location,
     spec: AnySpec,
     rows_of: Callable[[GroupState], pa.Table],
     schema: str,
@@ -64,6 +65,7 @@ def mapped_state(
     `batch` is the micro-batch after which it is read, by default the last one that has finished.
     `now` is the query and its last finished micro-batch; by default any query's rows are read.
     """
+    path = os.fspath(path)
     check_picklable(spec)
     session = active_session(spark)
     groups, read = _opened(path, spec, key, session, now=now, batch=batch)
@@ -85,7 +87,7 @@ def groups_in(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
 
 
 def collected_state(
-    path: str,
+    path: Location,
     spec: AnySpec,
     *,
     key: Any = None,
@@ -93,6 +95,7 @@ def collected_state(
     spark: SparkSession | None = None,
 ) -> Iterator[GroupState]:
     """Yield the state of each group; see `mapped_state`."""
+    path = os.fspath(path)
     session = active_session(spark)
     groups, read = _opened(path, spec, key, session, batch=batch)
     if groups is not None:
@@ -196,7 +199,7 @@ def with_key(memory: GroupState, key: pa.Table) -> GroupState:
 
 @explains
 def open_sessions(
-    path: str,
+    path: Location,
     spec: SessionSpec[Any, S, Any],
     *,
     key: Any = None,
@@ -244,7 +247,7 @@ def open_sessions(
 
 @explains
 def open_sessions_frame(
-    path: str,
+    path: Location,
     spec: SessionSpec[Any, Any, Any],
     *,
     key: Any = None,
@@ -269,7 +272,7 @@ def open_sessions_frame(
 
 @explains
 def stored_keys(
-    path: str,
+    path: Location,
     spec: StatefulSpec[Any, S, Any],
     *,
     key: Any = None,
@@ -290,7 +293,7 @@ def stored_keys(
 
 @explains
 def stored_keys_frame(
-    path: str,
+    path: Location,
     spec: StatefulSpec[Any, Any, Any],
     *,
     key: Any = None,
