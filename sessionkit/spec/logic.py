@@ -137,8 +137,9 @@ class Functions(Generic[E, S, R]):
             must_return=frozenset(promised),
         )
         _check_left_out(self)
-        for _, one in read:
-            if one.role in {"update", "merge"} and is_frozen(state) and one.returns_nothing:
+        changing = read if is_frozen(state) else ()
+        for _, one in changing:
+            if one.role in {"update", "merge"} and one.returns_nothing:
                 found = f"{one.returned} returns None: it changes the state in place"
                 hint = f"return the new state, or make {state.__name__} with attrs.define"
                 raise SpecError(f"{found}, and {state.__name__} is frozen", hint)

@@ -43,8 +43,8 @@ def functions_of(cls: type[Any], **given: Callable[..., Any] | None) -> dict[str
             continue
         method = inspect.getattr_static(cls, name)
         is_method = isinstance(method, FunctionType | classmethod | staticmethod)
-        for role in [role for role, function in functions.items() if function is None]:
-            if is_method and _is_slip(name, role):
+        for role, function in functions.items():
+            if is_method and function is None and _is_slip(name, role):
                 found = f"`{cls.__name__}.{name}` would never be called, and there is no `{role}`"
                 hint = f"rename it `{role}`; or, if it's a helper of your own, `_{name}`"
                 raise SpecError(found, hint)

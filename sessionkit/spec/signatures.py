@@ -181,15 +181,15 @@ def class_of(name: str, given: type[Any] | None, places: Collection[Place], hint
     for place in places:
         for cls in classes_in(place.annotation, place.own):
             named.setdefault(cls, place)
-    said = ", ".join(f"{place} says {cls.__name__}" for cls, place in named.items())
     if given is None:
         # Of those that they name, the one below all others.
         for cls in named:
             if all(issubclass(cls, other) for other in named):
                 return cls
-        raise _not_inferred(name, places, hint, named, said)
-    is_related = any(issubclass(given, one) or issubclass(one, given) for one in named)
-    if named and is_record(given) and not is_related:
+        raise _not_inferred(name, places, hint, named)
+    if not named or given in named or not is_record(given):
+        return given
+    if not any(issubclass(given, one) or issubclass(one, given) for one in named):
         shown, found = given.__name__, "the annotations name another class"
         if any(one.__name__ == shown for one in named):
             shown = f"{given.__module__}.{given.__qualname__}"
@@ -197,21 +197,25 @@ def class_of(name: str, given: type[Any] | None, places: Collection[Place], hint
         if any(is_again(given, one) for one in named):
             found = "an annotation names the class as it was before it was defined again"
             hint = AGAIN
-        raise SpecError(f"`{name}` is {shown}, and {found}: {said}", hint)
+        raise SpecError(f"`{name}` is {shown}, and {found}: {_said(named)}", hint)
     return given
 
 
+def _said(named: Mapping[type[Any], Place]) -> str:
+    return ", ".join(f"{place} says {cls.__name__}" for cls, place in named.items())
+
+
 def _not_inferred(
-    name: str, places: Collection[Place], hint: str, named: Collection[type[Any]], said: str
+    name: str, places: Collection[Place], hint: str, named: Mapping[type[Any], Place]
 ) -> SpecError:
     left_out = f"`{name}` is left out, and"
     if any(is_again(cls, other) for cls in named for other in named):
         found = "one of the functions names a class from before it was defined again"
         hint = "define the functions again too; in a notebook, run their cells again"
-        return SpecError(f"{left_out} {found}: {said}", hint)
+        return SpecError(f"{left_out} {found}: {_said(named)}", hint)
     if named:
         hint = f"make them agree, or pass {name}=..."
-        return SpecError(f"{left_out} the annotations disagree: {said}", hint)
+        return SpecError(f"{left_out} the annotations disagree: {_said(named)}", hint)
     for place in places:
         if dict in (place.annotation, get_origin(place.annotation)):
             found = f"{left_out} {place} says dict, which has no fields"

@@ -160,8 +160,10 @@ def _attrs_type(cls: Any, place: _Place) -> AttrsType:
     fields, names, is_named = [], [], False
     for attribute in _attributes(cls, place):
         at = _Place(f"{place.path}.{attribute.name}", (*place.above, cls), place.problems)
-        notes = [one for one in get_args(attribute.type) if isinstance(one, RenamedFrom)]
-        former = tuple(name for note in notes for name in note.names) if notes else None
+        former: tuple[str, ...] | None = None
+        if get_origin(attribute.type) is Annotated:
+            notes = [one for one in get_args(attribute.type) if isinstance(one, RenamedFrom)]
+            former = tuple(name for note in notes for name in note.names) if notes else None
         names += [attribute.name, *{*(former or ())}]
         is_named = is_named or attribute.kw_only
         if not attribute.init:

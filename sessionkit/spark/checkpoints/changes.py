@@ -185,7 +185,7 @@ def check_feed(path: str, since: int, last: int, spark: SparkSession) -> None:
             found += f"state/0/{place} has no {number + 1}.delta or {number + 1}.changelog"
             hint = f"pass since={number}: it has the changes of those after"
             if number == last:
-                hint = f"start the query with {CHANGELOGS}=true; RocksDB has them from then on"
+                hint = f"set {CHANGELOGS} to true where the query starts; RocksDB has them then"
             raise UnsupportedError(found, hint)
 
 

@@ -121,7 +121,7 @@ def _nothing_finished(checkpoint: str, spec: AnySpec, spark: SparkSession) -> Se
         return SessionkitError(f"{found}, and hasn't erased the keys of erase_key", hint)
     found = f"{found}, and all it remembers is in the seed {seed.path} with which it began"
     way = "bootstrap" if seed.progress is None else "migrate"
-    hint = f"start the new query with that seed, or call {way} again with the new spec, from what "
+    hint = f"start the new query with that seed; for other rules, call {way} again, from what "
     return SessionkitError(found, f"{hint}that seed was written from")
 
 
