@@ -23,6 +23,7 @@ MODULES = sorted(path.relative_to(ROOT).as_posix() for path in PACKAGE.rglob("*.
 # The addresses from which users import.
 PUBLIC = [
     "sessionkit",
+    "sessionkit.addons.delay",
     "sessionkit.addons.delta",
     "sessionkit.addons.iceberg",
     "sessionkit.addons.monitor",
