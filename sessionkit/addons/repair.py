@@ -12,7 +12,7 @@ from sessionkit import SessionSpec
 from sessionkit.arguments import duration_of, explains, quoted
 from sessionkit.errors import SpecError
 from sessionkit.spark import open_sessions_frame, sessionize
-from sessionkit.spark.sinks import Difference, Finished, RepairableSink, Rows, Span, finished
+from sessionkit.spark.sinks import Difference, FinishedBatch, RepairableSink, Rows, Span, finished
 
 __all__ = ["Between", "events_of", "repair", "replay_rejected"]
 
@@ -162,7 +162,7 @@ def _check(sink: object, spec: SessionSpec[Any, Any, Any], between: Between) -> 
             raise SpecError(found, "write datetime(2026, 3, 8, tzinfo=UTC)")
 
 
-def _check_table(sink: RepairableSink, rows: DataFrame, at: Finished) -> None:
+def _check_table(sink: RepairableSink, rows: DataFrame, at: FinishedBatch) -> None:
     """Check that the table fits, and has all that the query has finished."""
     for kind in KINDS:
         writer = sink.writer(Rows(rows.schema, name=kind), rows.sparkSession)

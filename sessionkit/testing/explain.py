@@ -21,7 +21,7 @@ from sessionkit.testing.drivers.kinds import SessionDriver
 from sessionkit.testing.drivers.query import on_clock
 from sessionkit.testing.drivers.results import Rejection
 from sessionkit.testing.literals import clock_text, literal, plain_key
-from sessionkit.testing.timeline import Event, Span, Timeline
+from sessionkit.testing.timeline import Event, SessionBar, Timeline
 from sessionkit.timeouts import ClosedBy
 
 TimedEvent: TypeAlias = tuple[datetime, Any]
@@ -133,7 +133,7 @@ class Explanation:
             *(Event(key, time, "rejected") for time in rejected),
             *(Event(other, time, "other") for other, time in self.others),
         ]
-        spans = [Span(key, s.start, s.closes, s.is_open, s.closed_by) for s in self.sessions]
+        spans = [SessionBar(key, s.start, s.closes, s.is_open, s.closed_by) for s in self.sessions]
         return Timeline(events, spans, {"watermark": self.watermarks} if self.watermarks else {})
 
     def _words(self) -> Iterator[str]:

@@ -99,7 +99,7 @@ class Event:
 
 
 @attrs.frozen
-class Span:
+class SessionBar:
     """A session to draw; its end is exclusive, and `rule` is what ends it, where that is known."""
 
     key: Any
@@ -131,7 +131,7 @@ class Mark:
         return f"{shown} {self.name} {words} {clock_text(self.at)}"
 
 
-BARS: Final = {Span: "[==) closed  [--) open", Mark: "T timer set  ! went off"}
+BARS: Final = {SessionBar: "[==) closed  [--) open", Mark: "T timer set  ! went off"}
 
 
 @attrs.frozen
@@ -145,7 +145,7 @@ class Timeline:
     """
 
     events: Sequence[Event]
-    bars: Sequence[Span | Mark]
+    bars: Sequence[SessionBar | Mark]
     clocks: Mapping[str, Sequence[datetime]]
 
     def as_text(self) -> list[str]:
@@ -168,7 +168,7 @@ class Timeline:
             line = _line({axis.column(instant): "^" for instant in instants})
             rows.append((name, f"{line} {clock_text(instants[-1])}"))
         width = max([NARROWEST_NAME, *map(len, lanes.values())])
-        legend = "  ".join(dict.fromkeys(BARS[type(bar)] for bar in shown)) or BARS[Span]
+        legend = "  ".join(dict.fromkeys(BARS[type(bar)] for bar in shown)) or BARS[SessionBar]
         left_out = {
             "more keys": len(keys) - len(lanes),
             "earlier sessions or timers of these keys": len(bars) - len(shown),
@@ -179,7 +179,7 @@ class Timeline:
             *(f"and {count} {what}" for what, count in left_out.items() if count),
         ]
 
-    def _axis(self, events: Sequence[Event], bars: Sequence[Span | Mark]) -> Axis | None:
+    def _axis(self, events: Sequence[Event], bars: Sequence[SessionBar | Mark]) -> Axis | None:
         """Return the scale; None where there is nothing to draw."""
         shown = [event.at for event in events if event.fate in {"read", "waiting"}]
         for bar in bars:
@@ -236,7 +236,7 @@ class Run:
         key = tuple(row.get(name) for name in spec.keys)
         return plain_key(key), None if spec.event_time is None else row.get(spec.event_time)
 
-    def _ended(self) -> Iterator[Span | Mark]:
+    def _ended(self) -> Iterator[SessionBar | Mark]:
         """Yield the sessions that closed, or the timers that fired."""
         snapshots = [before for before, _ in self.batches] + [self.left]
         for (before, result), after in zip(self.batches, snapshots[1:], strict=True):
@@ -244,19 +244,20 @@ class Run:
                 closed = [row for row in result.rows if row.is_final]
                 # A session may have several rows.
                 yield from dict.fromkeys(
-                    Span(plain_key(row.key), row.start, row.end, is_open=False) for row in closed
+                    SessionBar(plain_key(row.key), row.start, row.end, is_open=False)
+                    for row in closed
                 )
             elif result.counts.timers:
                 yield from _fired(self.spec, before, after)
 
-    def _open(self) -> Iterator[Span | Mark]:
+    def _open(self) -> Iterator[SessionBar | Mark]:
         """Yield the open sessions, or the timers that are set."""
         if isinstance(self.spec, StatefulSpec):
             for (key, name), timer in _timers(self.spec, self.left).items():
                 yield Mark(key, name, timer.at, is_set=True)
             return
         for one in open_sessions_in(self.spec, self.left):
-            yield Span(plain_key(one.key), one.start, one.end, is_open=True)
+            yield SessionBar(plain_key(one.key), one.start, one.end, is_open=True)
 
     def _clocks(self) -> dict[str, list[datetime]]:
         """Return the readings of the clocks in the batches so far, and now."""

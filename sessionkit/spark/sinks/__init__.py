@@ -21,7 +21,7 @@ __all__ = [
     "Batch",
     "BatchWriter",
     "Difference",
-    "Finished",
+    "FinishedBatch",
     "Ledger",
     "RepairableSink",
     "Rows",
@@ -144,7 +144,7 @@ class TableSink(Protocol):
 
 
 @attrs.frozen
-class Finished:
+class FinishedBatch:
     """
     The last micro-batch that a query has finished: each of its sinks has it.
 
@@ -159,7 +159,7 @@ class Finished:
     watermark: datetime
 
 
-def finished(checkpoint: str, spark: SparkSession) -> Finished:
+def finished(checkpoint: str, spark: SparkSession) -> FinishedBatch:
     """
     Return the last micro-batch that the query of a checkpoint has finished.
 
@@ -170,7 +170,7 @@ def finished(checkpoint: str, spark: SparkSession) -> Finished:
     if query_id is None or last is None:
         found = f"no query has finished a micro-batch at {checkpoint}"
         raise SessionkitError(found, "pass the checkpoint location of the query")
-    return Finished(query_id, last.number, instant_of(last.watermark_ms * 1000))
+    return FinishedBatch(query_id, last.number, instant_of(last.watermark_ms * 1000))
 
 
 @attrs.frozen
@@ -199,7 +199,7 @@ class Span:
     start: datetime
     end: datetime
     settled: datetime
-    finished: Finished
+    finished: FinishedBatch
 
 
 @attrs.frozen
