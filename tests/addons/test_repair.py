@@ -7,7 +7,6 @@ from random import Random
 from typing import Any, Final
 
 import attrs
-import psycopg
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -50,6 +49,8 @@ def rows_of(sink: Any, spark: SparkSession, *columns: str) -> list[Any]:
     if isinstance(sink, Delta):
         frame = spark.table(sink.identifier).selectExpr(*(f"`{name}`" for name in names))
         return sorted(tuple(row) for row in frame.collect())
+    import psycopg  # noqa: PLC0415 - a cell has no psycopg
+
     quoted = ", ".join(f'"{name}"' for name in names)
     with psycopg.connect(sink.dsn) as connection:
         query = f"SELECT {quoted} FROM sessions"  # noqa: S608
@@ -164,6 +165,7 @@ def test_one_that_is_killed_has_changed_nothing(
     postgres: Any, spark: SparkSession, tmp_path: Path
 ) -> None:
     """PostgreSQL ends the connection at some row; the next call does all."""
+    psycopg = pytest.importorskip("psycopg")
     from sessionkit.addons.postgres import Postgres  # noqa: PLC0415 - a cell has no psycopg
 
     postgres.run("DROP TABLE IF EXISTS sessions, sessionkit_batches")
