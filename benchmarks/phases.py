@@ -26,12 +26,12 @@ PHASES: Final[dict[str, tuple[str, ...]]] = {
     ),
     "call your functions": (
         "sessions.by_functions:fold_all",
-        "sessions.by_functions:finish_by_functions",
+        "sessions.by_functions:_finished",
         "keys.step:KeyLogic._called",
     ),
     "session ids": ("rows.ids:session_ids",),
     "result rows": (
-        "sessions.by_functions:_encoded",
+        "sessions.by_functions:finish_by_functions",
         "sessions.step:_finished",
         "keys.calls:result_rows",
     ),

@@ -49,14 +49,6 @@ def repair(
     Needs the state reader of Spark 4.0. A query that writes to `Postgres` may run meanwhile; one
     that writes to `Delta` or `Iceberg` must stand still.
 
-    Example:
-        from sessionkit.addons.repair import repair
-
-        # not run here: it needs a query
-        last_week = datetime(2026, 3, 2, tzinfo=UTC), datetime(2026, 3, 9, tzinfo=UTC)
-        sink = Postgres("postgresql://etl@db.example/shop", "web.visits")
-        repair(sink, visits, history, checkpoint="/checkpoints/visits", between=last_week)
-
     Args:
         sink: The table, as the query has it: `Postgres`, `Delta` or `Iceberg`, by `session_id`.
         spec: What the query runs, with its functions put right. Its rules must be the same.
