@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from sessionkit import SessionSpec
-from sessionkit.arguments import duration_of, explains, quoted
+from sessionkit.arguments import explains, quoted
 from sessionkit.errors import SpecError
 from sessionkit.spark import open_sessions_frame, sessionize
 from sessionkit.spark.sinks import Difference, FinishedBatch, RepairableSink, Rows, Span, finished
@@ -186,9 +186,7 @@ def _start(spec: SessionSpec[Any, Any, Any], start: datetime | None, first: date
     """Return when the span begins; no session that begins in it may lack earlier events."""
     if start is None:
         return first
-    gap = spec.timeout.gap
-    longest = spec.timeout.max_gap if callable(gap) else duration_of(gap, "gap")
-    if first + (longest or timedelta(0)) > start:
+    if first + spec.timeout.longest > start:
         found = f"`history` begins with an event of {first}, less than a gap before {start}, so the"
         found += " first sessions of the span may lack events"
         hint = "pass events from before, or between=(None, ...) if the query began then"
