@@ -195,8 +195,8 @@ class PrometheusEndpoint:
         import prometheus_client  # noqa: PLC0415 (an extra)
 
         self._statuses: dict[str, QueryStatus] = {}
-        self._collector: Any = _Collector(partial(_families, self._statuses))
         self._registry = registry or prometheus_client.CollectorRegistry()
+        self._collector = _Collector(self._statuses)
         self._registry.register(self._collector)
         self._server: Any = None
         if port is not None:
@@ -225,22 +225,21 @@ class PrometheusEndpoint:
 
 @attrs.frozen(eq=False)
 class _Collector:
-    collect: Callable[[], Iterator[Any]]
+    statuses: dict[str, QueryStatus]
 
+    def collect(self) -> Iterator[Any]:
+        """Yield the metrics of queries as prometheus_client collects them."""
+        from prometheus_client import core  # noqa: PLC0415 (an extra)
 
-def _families(statuses: dict[str, QueryStatus]) -> Iterator[Any]:
-    """Yield the metrics of queries as prometheus_client collects them."""
-    from prometheus_client import core  # noqa: PLC0415 (an extra)
-
-    families = {"counter": core.CounterMetricFamily, "gauge": core.GaugeMetricFamily}
-    for metric in METRICS:
-        labels = ["query", "part"] if metric.name == "batch_part_seconds" else ["query"]
-        name = metric.full_name.removesuffix("_total")
-        family = families[metric.kind](name, metric.meaning, labels=labels)
-        for query, status in list(statuses.items()):
-            for part, value in _samples(metric, status):
-                family.add_metric([query] if part is None else [query, part], value)
-        yield family
+        families = {"counter": core.CounterMetricFamily, "gauge": core.GaugeMetricFamily}
+        for metric in METRICS:
+            labels = ["query", "part"] if metric.name == "batch_part_seconds" else ["query"]
+            name = metric.full_name.removesuffix("_total")
+            family = families[metric.kind](name, metric.meaning, labels=labels)
+            for query, status in list(self.statuses.items()):
+                for part, value in _samples(metric, status):
+                    family.add_metric([query] if part is None else [query, part], value)
+            yield family
 
 
 @explains

@@ -3,8 +3,7 @@
 import signal
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from itertools import repeat
@@ -31,11 +30,8 @@ from sessionkit.errors import SessionkitError, printable
 Reading: TypeAlias = Mapping[str, float]
 """The metrics of a query, by their full names; `name.part` for those with parts."""
 UNKNOWN: Final = "unknown"
-BLOCKS: Final = " ▁▂▃▄▅▆▇█"
-BAR: Final = 24
 LONGEST_PARTS: Final = 4
 PARTS: Final = f"{PREFIX}batch_part_seconds."
-RATE: Final = f"{PREFIX}rows_in_per_second"
 PATIENCE_S: Final = 5
 
 
@@ -90,20 +86,18 @@ SHOWN: Final[dict[str, list[tuple[str, str, Callable[[float], str]]]]] = {
 """What each section shows: a label, a metric, and how its value is written."""
 
 
-def picture(
-    readings: Mapping[str, Reading], rates: Mapping[str, Collection[float]]
-) -> RenderableType:
+def picture(readings: Mapping[str, Reading]) -> RenderableType:
     if not readings:
         return Text("No query over a spec has reported yet.")
-    return Group(*(_panel(name, readings[name], rates.get(name, ())) for name in sorted(readings)))
+    return Group(*(_panel(name, readings[name]) for name in sorted(readings)))
 
 
-def _panel(name: str, reading: Reading, rates: Collection[float]) -> Panel:
+def _panel(name: str, reading: Reading) -> Panel:
     grid = Table.grid(expand=True, padding=(0, 3, 1, 0))
     grid.add_column(ratio=1)
     grid.add_column(ratio=1)
-    more = {"rates": [("events in, recently", _sparks(rates))], "last batch": _parts(reading)}
-    sections = [_section(title, reading, more.get(title, ())) for title in SHOWN]
+    sections = [_section(title, reading) for title in SHOWN]
+    _add_longest_parts(sections[-1], reading)
     for left, right in zip(sections[::2], sections[1::2], strict=True):
         grid.add_row(left, right)
     state, color = "stopped", "dim"
@@ -116,7 +110,7 @@ def _panel(name: str, reading: Reading, rates: Collection[float]) -> Panel:
     return Panel(grid, title=title, title_align="left", border_style=color)
 
 
-def _section(title: str, reading: Reading, more: Iterable[tuple[str, str]]) -> Table:
+def _section(title: str, reading: Reading) -> Table:
     is_rejected = title == "rejected"
     style = "bold yellow" if is_rejected else "bold cyan"
     table = Table(box=None, expand=True, padding=(0, 1, 0, 0), header_style=style)
@@ -128,8 +122,6 @@ def _section(title: str, reading: Reading, more: Iterable[tuple[str, str]]) -> T
         if is_rejected and number and events:
             value += f"  {100 * number / events:.2f} %"
         table.add_row(Text(label), Text(value, "dim" if value == UNKNOWN else ""))
-    for label, text in more:
-        table.add_row(Text(label), Text(text))
     return table
 
 
@@ -138,23 +130,12 @@ def _shown(reading: Reading, metric: str, form: Callable[[float], str]) -> str:
     return UNKNOWN if value is None else form(value)
 
 
-def _parts(reading: Reading) -> Iterator[tuple[str, str]]:
-    """Yield the longest parts of the last micro-batch, each with a bar."""
+def _add_longest_parts(last_batch: Table, reading: Reading) -> None:
     parts = {
         name.removeprefix(PARTS): seconds for name, seconds in reading.items() if PARTS in name
     }
-    longest = sorted(parts.items(), key=lambda part: -part[1])[:LONGEST_PARTS]
-    most = max(parts.values(), default=0.0)
-    for name, seconds in longest:
-        bar = "▪" * round(BAR * seconds / most / 2) if most else ""
-        yield f"  {printable(name)}", f"{bar} {seconds:.2f} s"
-
-
-def _sparks(rates: Collection[float]) -> str:
-    most = max(rates, default=0.0)
-    if not most:
-        return ""
-    return "".join(BLOCKS[round(rate / most * (len(BLOCKS) - 1))] for rate in rates)
+    for name, seconds in sorted(parts.items(), key=lambda part: -part[1])[:LONGEST_PARTS]:
+        last_batch.add_row(Text(f"  {printable(name)}"), Text(f"{seconds:.2f} s"))
 
 
 @explains
@@ -231,12 +212,9 @@ def _show(
     readings: Iterator[Mapping[str, Reading]], every: Duration, console: Console | None
 ) -> None:
     pause_s = duration_of(every, "every").total_seconds()
-    rates: dict[str, deque[float]] = {}
     with _interrupts_end_it(), Live(console=console, auto_refresh=False) as live:
         for of_queries in readings:
-            for name, reading in of_queries.items():
-                rates.setdefault(name, deque(maxlen=BAR)).append(reading.get(RATE, 0.0))
-            live.update(picture(of_queries, rates), refresh=True)
+            live.update(picture(of_queries), refresh=True)
             time.sleep(pause_s)
 
 

@@ -4,7 +4,6 @@ import logging
 from collections.abc import Iterator
 from io import StringIO
 from logging.handlers import QueueHandler
-from pathlib import Path
 from queue import SimpleQueue
 from threading import Event
 from typing import Any
@@ -16,7 +15,6 @@ from pyspark.sql import SparkSession
 
 from sessionkit import SessionkitError
 from sessionkit.addons.monitor import QueryStatus, monitor, status, to_log, to_opentelemetry
-from sessionkit.spark import sessionize
 from sessionkit.spark.progress import instant_in
 from sessionkit.spark.watermarks import explain_watermark, watermark_of
 from tests.support.streams import FileStream
@@ -37,9 +35,10 @@ KNOWS_LESS = pyspark.__version__.startswith("3.")
 
 @attrs.frozen
 class Watched:
-    """A query that has ended, and what each receiver has of it."""
+    """A query that has ended, and what each receiver has of it; and one over no spec."""
 
     query: Any
+    other: Any
     statuses: list[QueryStatus]
     endpoint: PrometheusEndpoint
     metrics: Any
@@ -82,12 +81,13 @@ def _watched(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> I
             .trigger(availableNow=True)
             .start()
         )
-        other = stream.events().writeStream.format("noop").trigger(availableNow=True)
-        other.option("checkpointLocation", str(folder / "other")).start().awaitTermination()
+        writer = stream.events().writeStream.format("noop").trigger(availableNow=True)
+        other = writer.option("checkpointLocation", str(folder / "other")).start()
+        other.awaitTermination()
         query.awaitTermination()
         assert ended.wait(60)
         log = [records.get() for _ in statuses]
-        yield Watched(query, statuses, endpoint, metrics, log)
+        yield Watched(query, other, statuses, endpoint, metrics, log)
     finally:
         spark.streams.removeListener(listener)
         endpoint.close()
@@ -148,7 +148,7 @@ def test_the_live_view_shows_a_query_until_it_ends(watched: Watched) -> None:
     last = watch(watched.query, every="1ms", console=console)
     shown = console.file.getvalue()  # type: ignore[attr-defined]
     with console.capture() as captured:
-        console.print(picture({"visits": {}}, {}))
+        console.print(picture({"visits": {}}))
 
     assert watched.statuses[-1] == last
     for text in ("visits", "stopped", "2026-03-08 13:30:00Z", "1  11.11 %", "addBatch"):
@@ -157,18 +157,12 @@ def test_the_live_view_shows_a_query_until_it_ends(watched: Watched) -> None:
     assert "unknown" in captured.get()
 
 
-def test_a_query_of_something_else_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_query_of_something_else_is_refused(watched: Watched) -> None:
     """There is nothing to say of it."""
-    stream = FileStream(spark, SESSIONS, tmp_path)
-    stream.put(views(("u0", 1)))
-    query = stream.events().writeStream.format("noop").trigger(availableNow=True).start()
-    query.awaitTermination()
-
     with pytest.raises(SessionkitError, match="no observed metrics named 'sessionkit'"):
-        status(query)
+        status(watched.other)
     with pytest.raises(SessionkitError, match="what has been added up is of another"):
-        status(query, QueryStatus(query_id="another"))
-    assert sessionize(stream.events(), SESSIONS).isStreaming
+        status(watched.query, QueryStatus(query_id="another"))
 
 
 def test_any_name_and_any_instant_can_be_drawn() -> None:
@@ -176,7 +170,7 @@ def test_any_name_and_any_instant_can_be_drawn() -> None:
     far = QueryStatus(newest_event=instant_in("+57153-11-19T19:00:00.000Z"))
     console = Console(width=100, file=StringIO())
     with console.capture() as captured:
-        console.print(picture({"visits [/] [red]": known_metrics(far)}, {}))
+        console.print(picture({"visits [/] [red]": known_metrics(far)}))
 
     for text in ("visits [/] [red]", "9999-12-31 23:59:59Z"):
         assert text in captured.get()
@@ -187,7 +181,7 @@ def test_what_a_terminal_would_obey_is_written_out(capsys: pytest.CaptureFixture
     escape, out = "\x1b]0;mine\x07\x9b31m\u202e\r\n", Console(width=200, file=StringIO())
     reading = {"sessionkit_batch_part_seconds." + escape: 1.0}
     with out.capture() as captured:
-        out.print(picture({"visits" + escape: reading}, {}))
+        out.print(picture({"visits" + escape: reading}))
     shown = captured.get()
 
     assert 2 == shown.count(r"\x1b]0;mine\x07\x9b31m\u202e\r\n")
