@@ -5,7 +5,6 @@ import importlib
 import inspect
 import subprocess
 import sys
-from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -15,39 +14,11 @@ import pytest
 
 import sessionkit
 import sessionkit.testing
+from tests.support.public_names import PUBLIC, members_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "sessionkit"
 MODULES = sorted(path.relative_to(ROOT).as_posix() for path in PACKAGE.rglob("*.py"))
-
-# The addresses from which users import.
-PUBLIC = [
-    "sessionkit",
-    "sessionkit.addons.delay",
-    "sessionkit.addons.delta",
-    "sessionkit.addons.iceberg",
-    "sessionkit.addons.monitor",
-    "sessionkit.addons.postgres",
-    "sessionkit.addons.presets",
-    "sessionkit.addons.repair",
-    "sessionkit.addons.report",
-    "sessionkit.addons.sources",
-    "sessionkit.aggregates",
-    "sessionkit.arguments",
-    "sessionkit.errors",
-    "sessionkit.spark",
-    "sessionkit.spark.dedup",
-    "sessionkit.spark.progress",
-    "sessionkit.spark.sinks",
-    "sessionkit.spark.watermarks",
-    "sessionkit.spark.windows",
-    "sessionkit.spec",
-    "sessionkit.state",
-    "sessionkit.testing",
-    "sessionkit.testing.strategies",
-    "sessionkit.timeouts",
-    "sessionkit.typing",
-]
 
 every_facade = pytest.mark.parametrize(
     "facade", [sessionkit, sessionkit.testing], ids=lambda facade: facade.__name__
@@ -208,16 +179,3 @@ def texts_below() -> dict[str, str]:
                 ):
                     found[name] = text
     return found
-
-
-def members_of(value: object) -> Iterator[tuple[str, object]]:
-    """Yield a class or function with its name, and the public methods that a class defines."""
-    if inspect.isfunction(value) or inspect.isclass(value):
-        yield value.__name__, value
-    if inspect.isclass(value):
-        for name, member in vars(value).items():
-            if not name.startswith("_") and (
-                inspect.isfunction(member)
-                or isinstance(member, property | classmethod | staticmethod)
-            ):
-                yield name, getattr(member, "__func__", member)

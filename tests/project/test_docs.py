@@ -17,53 +17,18 @@ from typing import Any, TypeGuard
 
 import pytest
 
-from tests.project.test_architecture import PUBLIC, members_of
+from tests.support.pages import BLOCK, NOT_RUN, ROOT, name_of, run_blocks, run_tests
+from tests.support.public_names import PUBLIC, members_of
 
-ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
-BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
-PRINTED = re.compile(r"\n\n```text\n(.*?)^```", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
-NOT_RUN = "# not run here: "
 EXAMPLE = re.compile(r"^Example:\n((?:    .*(?:\n|\Z)|\n)+)", re.MULTILINE)
 GIVEN_BY_SPARK = {"spark", "stream", "views"}
 """What a test on Spark gives an example: a session, and the events of the README."""
 DEFINED_FIRST = ("SessionSpec.of", "StatefulSpec")
 """Whose examples define what the others use."""
 FOLDERS = re.compile(r'"/(?=(?:data|checkpoints)/)')
-
-
-def name_of(page: Path) -> str:
-    """Return the page's name as a reader knows it."""
-    return str(page.relative_to(ROOT))
-
-
-def run_blocks(page: Path, text: str | None = None) -> dict[str, Any]:
-    """
-    Run the blocks of a page in one namespace, as a notebook would, and the tests in them.
-
-    Text right below a block is what the block prints. `text` is what is read of the page, by
-    default all.
-    """
-    namespace: dict[str, Any] = {"__name__": "__main__"}
-    text = page.read_text(encoding="utf-8") if text is None else text
-    for found in BLOCK.finditer(text):
-        if not found[1].startswith(NOT_RUN):
-            # The empty lines above make an error point at its line of the page.
-            code = "\n" * text.count("\n", 0, found.start(1)) + found[1]
-            with redirect_stdout(io.StringIO()) as printed:
-                exec(compile(code, name_of(page), "exec"), namespace)  # noqa: S102 (our own docs)
-            if below := PRINTED.match(text, found.end()):
-                assert below[1].split() == printed.getvalue().split()
-    run_tests(namespace)
-    return namespace
-
-
-def run_tests(namespace: dict[str, Any]) -> None:
-    for name, found in list(namespace.items()):
-        if name.startswith("test_"):
-            found()
 
 
 def needs_spark(page: Path) -> bool:

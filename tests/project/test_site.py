@@ -15,8 +15,8 @@ import pytest
 from sphinx.application import Sphinx
 
 from scripts.publish_docs import publish
-from tests.project.test_architecture import PUBLIC
 from tests.support.browser import BrowserMissingError, Reader, browser_in
+from tests.support.public_names import PUBLIC
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 FOUND = "document.querySelectorAll('#search-results .search li a')"

@@ -14,7 +14,8 @@ from sessionkit import Every, Inputs, Lateness, Memory, Results, Session, Sessio
 from sessionkit import aggregates as agg
 from sessionkit.testing import SessionDriver
 from sessionkit.testing.drivers.rows import event_row
-from tests.properties.test_session_rules import (
+from tests.support.naive_rules import Click
+from tests.support.ruled_sessions import (
     END,
     GAP,
     START,
@@ -27,7 +28,6 @@ from tests.properties.test_session_rules import (
     sequences,
     timelines,
 )
-from tests.support.naive_rules import Click
 from tests.support.timelines import STORAGES, batches
 
 EMITS = st.sampled_from(

@@ -19,7 +19,8 @@ from sessionkit._engine.wire import packing
 from sessionkit._engine.wire.inbound import FUTURE_COLUMN, TIME_COLUMN
 from sessionkit._engine.wire.packing import Packer, portions
 from sessionkit._instants import micros_of
-from tests.properties.test_session_rules import (
+from tests.support.naive_rules import Click
+from tests.support.ruled_sessions import (
     Shown,
     gaps,
     in_any_order,
@@ -28,7 +29,6 @@ from tests.properties.test_session_rules import (
     spec_of,
     timelines,
 )
-from tests.support.naive_rules import Click
 
 Kind = Literal["functions", "aggregates", "events"]
 

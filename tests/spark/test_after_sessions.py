@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from sessionkit import aggregates as agg
 from sessionkit.errors import SpecError
 from sessionkit.spark import MemoryTable, sessions, start_query
-from tests.project.test_docs import run_blocks
+from tests.support.pages import run_blocks
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "after-sessions.md"
 AFTER, BEFORE = PAGE.read_text(encoding="utf-8").split("## Before sessions")

@@ -26,7 +26,8 @@ from sessionkit.state._scalars import FloatType, IntType
 from sessionkit.testing import SessionDriver
 from sessionkit.timeouts._rule import Joined, Readings, Rule, RuleInput, event_fields
 from sessionkit.timeouts._session_rules import RULES, rules_in_use
-from tests.properties.test_session_rules import (
+from tests.support.naive_rules import Click, Cut, OwnRule, naive_cuts, never
+from tests.support.ruled_sessions import (
     GAP,
     Fussy,
     Values,
@@ -38,7 +39,6 @@ from tests.properties.test_session_rules import (
     timelines,
     told,
 )
-from tests.support.naive_rules import Click, Cut, OwnRule, naive_cuts, never
 from tests.support.timelines import STORAGES, batches
 
 
