@@ -6,6 +6,8 @@ from typing import Any, Final
 
 import attrs
 
+from sessionkit._sketches import DurationSketch
+
 
 @attrs.frozen
 class Declared:
@@ -64,6 +66,9 @@ class Counts:
             events, remembered ids and sessions that were dropped; or the states of keys.
         erased_events: Their events that waited for the watermark. `buffered` falls by as many.
         unknown: The names of counts that Spark didn't report, see `batch_counts`.
+        behind: How far events were behind the latest event time of earlier micro-batches, negative
+            for those ahead of it; see `Lateness(measured=...)`. Without those in micro-batches that
+            have no watermark. It doesn't count where counts are compared.
     """
 
     events: int = _count("events", "Rows that came in", needs_input=True)
@@ -100,6 +105,7 @@ class Counts:
         "erased_events", "Events that waited and were erased", is_end=True, needs_input=True
     )
     unknown: frozenset[str] = frozenset()
+    behind: DurationSketch = attrs.field(default=DurationSketch(), eq=False, repr=False)
 
     @staticmethod
     def declared() -> "tuple[Declared, ...]":
@@ -121,7 +127,8 @@ class Counts:
         sums: dict[str, Any] = dict(
             zip(COUNTED, map(add, NUMBERS(self), NUMBERS(other)), strict=True)
         )
-        return Counts(**sums, unknown=self.unknown | other.unknown)
+        unknown, behind = self.unknown | other.unknown, self.behind + other.behind
+        return Counts(**sums, unknown=unknown, behind=behind)
 
 
 DECLARED: Final = tuple(

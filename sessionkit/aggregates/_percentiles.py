@@ -1,15 +1,11 @@
 """
-Percentiles, from how many values are in each bin: DDSketch, by Masson, Rim and Lee (VLDB 2019).
+Percentiles, from how many values are in each bin of a sketch.
 
-The bins of positive numbers are between powers of `(1 + a) / (1 - a)`, where `a` is the relative
-error: the middle of a bin is at most that far from each of its numbers. Negative numbers have the
-same bins. Zero, NaN and the infinities have a bin each. A bin is stored as an int, in the order of
-the numbers in it. Only counts are added, so any order of the events gives the same.
+Negative numbers have the same bins as positive ones. Zero, NaN and the infinities have a bin each.
+A bin is stored as an int, in the order of the numbers in it.
 """
 
-import math
 from datetime import timedelta
-from fractions import Fraction
 from typing import Any, ClassVar, Final
 
 import attrs
@@ -17,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from sessionkit._arrays import Array, Numbers, array_of, lists_of, numbers_of, places_in, tallied
+from sessionkit._sketches import LogBins, ranks
 from sessionkit.aggregates._aggregate import Aggregate, BoundAggregate, Kind
 from sessionkit.aggregates._events import Condition, EventRows
 from sessionkit.arguments import explains
@@ -107,7 +104,7 @@ class Percentile(Kind):
         first = np.cumsum(sizes) - sizes
         up_to = np.concatenate([[0], np.cumsum(counts)])
         below = up_to[first]
-        at = np.searchsorted(up_to[1:], below + self._ranks(up_to[first + sizes] - below))
+        at = np.searchsorted(up_to[1:], below + ranks(self.share, up_to[first + sizes] - below))
         unknown = (sizes == 0) | ((sizes > self.most) & (at == first))
         values = self._middles(numbers_of(lists.flatten().take(pa.array(at, mask=unknown))))
         if not isinstance(bound.type, TimedeltaType):
@@ -115,36 +112,23 @@ class Percentile(Kind):
         micros = np.rint(np.clip(values, -LONGEST, LONGEST)).astype(np.int64)
         return array_of(micros, TimedeltaType.arrow, unknown)
 
-    @property
-    def _log_base(self) -> float:
-        return 2 * math.atanh(self.relative_error)
-
     def _bins(self, values: Array) -> Numbers:
         """Return the bin of each value."""
         sizes = np.abs(values.astype(np.float64))
         is_finite = (sizes >= SMALLEST) & (sizes <= LARGEST)
-        powers = np.ceil(np.log(np.where(is_finite, sizes, 1.0)) / self._log_base)
+        powers = LogBins(self.relative_error).powers(np.where(is_finite, sizes, 1.0))
         special = np.where(sizes < SMALLEST, 0, INFINITE)
-        bins = np.where(is_finite, ORIGIN + powers.astype(np.int64), special)
+        bins = np.where(is_finite, ORIGIN + powers, special)
         return np.where(np.isnan(sizes), NAN, np.where(values < 0, -bins, bins))
 
     def _middles(self, bins: Numbers) -> Array:
         """Return the number that a bin stands for."""
         places = np.abs(bins)
         powers = np.where((places > 0) & (places < INFINITE), places - ORIGIN, 0)
-        with np.errstate(over="ignore"):  # the middle of the last bin may be more than any float
-            middles = np.exp(powers * self._log_base + math.log1p(-self.relative_error))
+        middles = LogBins(self.relative_error).middles(powers)
         middles = np.where(places >= INFINITE, np.inf, np.minimum(middles, LARGEST))
         middles = np.where(bins == NAN, np.nan, middles)
         return np.sign(bins) * middles
-
-    def _ranks(self, totals: Numbers) -> Numbers:
-        """Return which of so many values in ascending order are wanted, from 1."""
-        # As floats, 0.07 of 100 would be more than 7.
-        share = Fraction(str(self.share))
-        exact: Any = totals.astype(object)
-        ranks: Numbers = (-(-exact * share.numerator // share.denominator)).astype(np.int64)
-        return np.maximum(ranks, 1)
 
 
 @explains

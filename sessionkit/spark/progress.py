@@ -17,11 +17,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 from sessionkit._engine.counts import COUNTED, DECLARED, Counts
 from sessionkit._engine.logic import BucketStats
 from sessionkit._instants import EPOCH, instant_of
+from sessionkit._sketches import DurationSketch, Percentiles
 from sessionkit.arguments import explained, explains
 from sessionkit.errors import BalanceError, SessionkitError, SpecError, UnsupportedError
 
 __all__ = [
+    "DurationSketch",
     "KnownBuckets",
+    "Percentiles",
     "Reconciliation",
     "batch_counts",
     "bucket_stats_text",
@@ -38,6 +41,8 @@ __all__ = [
 
 BUCKETS: Final = "buckets"
 """The name of the stats of buckets among the observed metrics."""
+BINS: Final = "behind_bins"
+"""The name of the bins of `Counts.behind` among them, as text: `120,0,3`."""
 MOST_BUCKETS: Final = 1_024
 """Of more buckets, the text would make the progress of each micro-batch too large."""
 NOT_REPORTED: Final = "-"
@@ -130,7 +135,8 @@ def batch_counts(progress: Any) -> Counts:
 
 def _counts_in(values: Mapping[str, Any]) -> Counts:
     counted: dict[str, Any] = {name: int(values[name] or 0) for name in COUNTED}
-    return Counts(**counted)
+    bins = tuple(int(number) for number in (values.get(BINS) or "").split(",") if number)
+    return Counts(**counted, behind=DurationSketch(bins))
 
 
 def is_counted(progress: Any) -> bool:
@@ -176,7 +182,7 @@ def _observed(progress: Any) -> Sequence[Mapping[str, Any]]:
         if name.startswith(OBSERVATION):
             metrics = metrics.asDict() if hasattr(metrics, "asDict") else metrics
             if "values" in metrics and "schema" in metrics:  # on Connect
-                metrics = dict(zip((*COUNTED, BUCKETS), metrics["values"], strict=False))
+                metrics = dict(zip((*COUNTED, BUCKETS, BINS), metrics["values"], strict=False))
             found.append(metrics)
     return found
 

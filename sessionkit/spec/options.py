@@ -108,6 +108,9 @@ class Lateness:
         late_events: What becomes of an event at or past the watermark. `"reject"`: it is counted as
             late and left out. `"process"`: it is handed to `process` like any other. For a
             `StatefulSpec`.
+        measured: Whether a stream measures how far events come behind the latest one, as
+            `Counts.behind`: what a [watermark delay is chosen by](docs/how-to/choose-a-delay.md).
+            It may change while a checkpoint lives.
 
     Raises:
         SpecError: A value can't work, or two don't go together.
@@ -117,6 +120,7 @@ class Lateness:
     reopen_within: timedelta | None = attrs.field(default=None, converter=_read_reopening)
     judged_by: Literal["event", "session"] = attrs.field(default="event", validator=choice)
     late_events: Literal["reject", "process"] = attrs.field(default="reject", validator=choice)
+    measured: bool = attrs.field(default=True, validator=flag)
 
     def __attrs_post_init__(self) -> None:
         if self.allowed is not None and self.reopen_within is not None:

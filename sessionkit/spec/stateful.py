@@ -235,7 +235,7 @@ def _check_views(places: Sequence[Place], state: type[Any] | None) -> None:
 
 def _check_meaning(spec: AnyStatefulSpec) -> None:
     """Check that what is for a `SessionSpec` alone is left out."""
-    lateness = attrs.evolve(spec.lateness, late_events="reject")
+    lateness = attrs.evolve(spec.lateness, late_events="reject", measured=True)
     for field in attrs.fields(Lateness):
         if getattr(lateness, field.name) != field.default:
             found = f"`{field.name}` is about sessions, and a StatefulSpec has none"

@@ -19,8 +19,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sessionkit._arrays import micros
 from sessionkit._engine.boundaries import processing_timer_ms, timer_ms, watermark_in_force
-from sessionkit._engine.counts import DECLARED, Counts
+from sessionkit._engine.counts import COUNTED, DECLARED, Counts
 from sessionkit._engine.logic import BatchClocks, BucketStats, GroupState, Logic, Outcome
 from sessionkit._engine.rows.tables import Rejected
 from sessionkit._engine.shell.erasing import Erased, erased_keys
@@ -56,6 +57,7 @@ from sessionkit._instants import (
     micros_of,
     span_us,
 )
+from sessionkit._sketches import DurationSketch
 from sessionkit.errors import SpecError
 from sessionkit.spec.base import AnySpec
 from sessionkit.timeouts import Clock
@@ -64,6 +66,8 @@ from sessionkit.typing import GroupStateLike
 MILLISECOND_US: Final = 1_000
 REJECTED: Final = tuple(count.name for count in DECLARED if count.is_rejected)
 STATS: Final = attrgetter(*(field.name for field in attrs.fields(BucketStats)))
+BINS_AT: Final = len(COUNTED) + 1 + len(attrs.fields(BucketStats))
+"""The place after counts, label and stats, from which on there are the bins of `Counts.behind`."""
 EVENTS_AT_ONCE: Final = 2**20
 """Of a group with more, a batch folds about so many at a time: that takes some 200 MB."""
 
@@ -134,8 +138,8 @@ class Worker:
         storage = of_layout(self.logic, group, state, now, task_rows)
         chunks = [] if state.hasTimedOut else list(frames)
         with collector_paused():
-            output, stats = self._micro_batch(chunks, state, storage, clocks)
-            numbers = (int(group[0]), *STATS(stats))
+            output, stats, behind = self._micro_batch(chunks, state, storage, clocks)
+            numbers = (int(group[0]), *STATS(stats), *behind.bins)
             out = row_frames(output, numbers) if self.as_rows else [packed_frame(output, numbers)]
         yield from out
 
@@ -145,7 +149,7 @@ class Worker:
         state: GroupStateLike,
         storage: GroupRow | PagedBucket,
         clocks: BatchClocks,
-    ) -> tuple[BatchOutput, BucketStats]:
+    ) -> tuple[BatchOutput, BucketStats, DurationSketch]:
         logic, seeded, erasing, erased = self.logic, None, None, None
         packs = packs_in(frames, EVENTS_COLUMN, REJECTED_COLUMN)
         arrived, quarantined = unpacked(logic.empty_state.buffered, *packs)
@@ -180,7 +184,7 @@ class Worker:
             stats = attrs.evolve(stats, watermark_us=clocks.watermark_us)
         waited = events.num_rows - arrived.num_rows
         output = self._output(arrived.num_rows, quarantined, outcome, waited, erased)
-        return output, stats
+        return output, stats, _behind(logic.spec, arrived, storage.now.watermark_ms)
 
     def partition(
         self,
@@ -283,6 +287,14 @@ def _arm(
     elif clock == "processing_time" and due:
         now_ms = state.getCurrentProcessingTimeMs()
         state.setTimeoutDuration(processing_timer_ms(due[clock], now_ms))
+
+
+def _behind(spec: AnySpec, arrived: pa.Table, watermark_ms: int) -> DurationSketch:
+    """Return how far events are behind the latest event time before this micro-batch."""
+    if not (spec.lateness.measured and watermark_ms and arrived.num_rows):
+        return DurationSketch()
+    latest_us = (watermark_ms + (spec.delay_ms or 0)) * MILLISECOND_US
+    return DurationSketch.of(latest_us - micros(arrived["time"]))
 
 
 def _keys_of(tables: Sequence[pa.Table]) -> pa.Table:

@@ -14,7 +14,9 @@ from sessionkit import Counts
 from sessionkit.arguments import explains
 from sessionkit.errors import BalanceError, SessionkitError, UnsupportedError
 from sessionkit.spark.progress import (
+    DurationSketch,
     KnownBuckets,
+    Percentiles,
     Reconciliation,
     batch_counts,
     bucket_stats_text,
@@ -59,6 +61,7 @@ class _Step:
     rows: int | None
     closed: int | None
     opened: int | None
+    behind: DurationSketch
 
 
 @attrs.frozen
@@ -188,6 +191,15 @@ class QueryStatus:
         """Sessions that opened, less those that merged; None where `open_sessions` isn't known."""
         return self._per_second("opened")
 
+    @property
+    def behind(self) -> Percentiles | None:
+        """
+        How far the events of the last ten micro-batches were behind the latest one before theirs.
+
+        In event time; `totals.behind` has it of all micro-batches. None where none has a watermark.
+        """
+        return sum((step.behind for step in self._recent), DurationSketch()).percentiles
+
     def _per_second(self, name: str) -> float | None:
         numbers = [getattr(step, name) for step in self._recent]
         if len(numbers) < 2 or None in numbers:  # noqa: PLR2004 (two make a span)
@@ -294,7 +306,7 @@ def _step(now: QueryStatus, before: QueryStatus, began: datetime) -> _Step:
     counts = now.counts
     rows = None if "rows" in counts.unknown else counts.rows
     closed = None if "sessions" in counts.unknown else counts.sessions
-    return _Step(began, now.seconds or 0.0, counts.events, rows, closed, opened)
+    return _Step(began, now.seconds or 0.0, counts.events, rows, closed, opened, counts.behind)
 
 
 def _is_unbalanced(progress: Any) -> bool:

@@ -59,6 +59,10 @@ SHOWN: Final[dict[str, list[tuple[str, str, Callable[[float], str]]]]] = {
         ("watermark", "watermark_timestamp_seconds", _instant),
         ("latest event", "newest_event_timestamp_seconds", _instant),
         ("lag", "watermark_lag_seconds", _span),
+        ("behind, half of the events", "behind_p50_seconds", _span),
+        ("behind, 99 %", "behind_p99_seconds", _span),
+        ("behind, 99.9 %", "behind_p999_seconds", _span),
+        ("behind, at most", "behind_max_seconds", _span),
     ],
     "sessions or keys": [
         ("open", "open_sessions", _count),

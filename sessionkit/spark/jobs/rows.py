@@ -16,7 +16,7 @@ from sessionkit._arrays import INSTANT
 from sessionkit._engine.counts import COUNTED
 from sessionkit._engine.shell.erasing import ERASED_COLUMN, ErasurePacker
 from sessionkit._engine.shell.payload import NOBODY, Origin, TaskRows
-from sessionkit._engine.shell.worker import Worker
+from sessionkit._engine.shell.worker import BINS_AT, Worker
 from sessionkit._engine.wire.inbound import (
     FUTURE_COLUMN,
     TIME_COLUMN,
@@ -35,6 +35,7 @@ from sessionkit.arguments import quoted
 from sessionkit.spark._columns import OF_REJECTED, column, is_future, to_wire
 from sessionkit.spark._grouping import BUCKET, bucket_number
 from sessionkit.spark.progress import (
+    BINS,
     BUCKETS,
     MOST_BUCKETS,
     NOT_REPORTED,
@@ -113,7 +114,7 @@ def unpacked_rows(rows: DataFrame, worker: Worker) -> DataFrame:
     """Return the output of the groups of a stream as rows; the counts go to the progress."""
     # Spark refuses a plan with two observations of one name.
     name = f"{OBSERVATION}-{uuid4().hex[:8]}"
-    rows = rows.observe(name, *_sums(), *_bucket_stats(worker.logic.spec))
+    rows = rows.observe(name, *_sums(), *_stats(worker.logic.spec))
     found = rows.where(F.col(COUNTS_COLUMN).isNull())
     if worker.as_rows:
         fields = output_fields(worker.logic.spec, with_rejected=worker.with_rejected)
@@ -159,9 +160,9 @@ def output_columns(worker: Worker) -> str:
     return ", ".join(f"{quoted(field.name)} {field.type.sql}" for field in fields)
 
 
-def _bucket_stats(spec: AnySpec) -> list[Column]:
+def _stats(spec: AnySpec) -> list[Column]:
     """
-    Return the stats of buckets, as one text: `64|bucket:kept:buffered:..,bucket:..`.
+    Return the stats of buckets, as one text: `64|bucket:kept:buffered:..,bucket:..`; and the bins.
 
     Spark writes each value of a list into its log on a line of its own, so this isn't a list. A
     label becomes the number of its bucket by Spark's hash.
@@ -170,10 +171,21 @@ def _bucket_stats(spec: AnySpec) -> list[Column]:
     label, *numbers = (counts.getItem(first + place) for place in range(1 + len(NUMBERS)))
     texts = [F.coalesce(number.cast("string"), F.lit("")) for number in numbers]
     text = F.concat_ws(":", F.hash(label.cast("int")), *texts)
-    if spec.storage.buckets > MOST_BUCKETS:
-        return [F.max(F.lit(NOT_REPORTED)).alias(BUCKETS)]
     texts_of_all = F.array_join(F.collect_list(F.when(counts.isNotNull(), text)), ",")
-    return [F.concat(F.lit(f"{spec.storage.buckets}|"), texts_of_all).alias(BUCKETS)]
+    buckets = F.concat(F.lit(f"{spec.storage.buckets}|"), texts_of_all)
+    if spec.storage.buckets > MOST_BUCKETS:
+        buckets = F.max(F.lit(NOT_REPORTED))
+    if spec.delay_ms is None or not spec.lateness.measured:
+        return [buckets.alias(BUCKETS)]
+    bins = F.collect_list(F.slice(counts, F.lit(BINS_AT + 1), F.size(counts)))
+    none = F.array().cast("array<bigint>")
+    # Merged here, the bins of 64 buckets are as long as those of one.
+    merged = F.aggregate(bins, none, lambda some, more: F.zip_with(some, more, _added))
+    return [buckets.alias(BUCKETS), F.array_join(merged, ",").alias(BINS)]
+
+
+def _added(one: Column, other: Column) -> Column:
+    return F.coalesce(one, F.lit(0)) + F.coalesce(other, F.lit(0))
 
 
 def _sums() -> list[Column]:

@@ -213,7 +213,7 @@ class Driver(Generic[Spec, Event, Row, Result]):
 
     def __str__(self) -> str:
         """Draw its latest batches: events, clocks, and sessions or timers."""
-        counts = attrs.asdict(self.counts, filter=lambda _, number: bool(number))
+        counts = attrs.asdict(self.counts, filter=lambda field, number: field.repr and bool(number))
         shown = ", ".join(f"{name}={number}" for name, number in counts.items()) or "no event"
         picture = Run(self.spec, self._batches, self.snapshot()).timeline.as_text()
         return "\n".join([f"{type(self).__name__}: {shown}", *picture])

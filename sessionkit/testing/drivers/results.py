@@ -10,8 +10,10 @@ import pandas as pd
 import pyarrow as pa
 
 from sessionkit._engine.counts import COUNTED, Counts
+from sessionkit._engine.shell.worker import BINS_AT
 from sessionkit._engine.wire.outbound import ROWS_COLUMN
 from sessionkit._engine.wire.packing import joined_packs, packs_in
+from sessionkit._sketches import DurationSketch
 from sessionkit.spec.base import AnySpec
 from sessionkit.spec.columns import COUNTS_COLUMN, NUMBER_COLUMN, SESSION_COLUMNS, key_class
 from sessionkit.spec.session import SessionSpec
@@ -207,7 +209,8 @@ def read_output(spec: AnySpec, frames: Iterable[pd.DataFrame]) -> Output:
     of_groups = [numbers for frame in frames for numbers in frame[COUNTS_COLUMN].dropna()]
     # Of two groups with [1, 5, ..] and [2, 0, ..]: [3, 5, ..]; the stats after them don't count.
     sums: dict[str, Any] = dict(zip(COUNTED, map(sum, zip(*of_groups, strict=False)), strict=False))
-    counts = Counts(**sums)
+    sketches = (DurationSketch(tuple(numbers[BINS_AT:])) for numbers in of_groups)
+    counts = Counts(**sums, behind=sum(sketches, DurationSketch()))
     output = Output([], [], counts, [])
     keys = key_class(tuple(spec.keys))
     for row in _output_rows(spec, frames):

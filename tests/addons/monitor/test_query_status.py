@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from sessionkit import Storage
 from sessionkit._engine.counts import COUNTED
 from sessionkit.addons.monitor import QueryStatus
+from sessionkit.spark.progress import DurationSketch
 from tests.support.streams import FileStream
 from tests.support.visits import MINUTE, NOON, SESSIONS, views
 
@@ -47,6 +48,8 @@ def test_buckets_tell_how_many_sessions_are_open(
     assert oldest == now.oldest_open
     assert NOON + 90 * MINUTE == now.watermark
     assert NOON + 100 * MINUTE == now.newest_event
+    # Both of the second micro-batch are ahead of 12:05, the latest time of the first.
+    assert DurationSketch((2,)) == now.totals.behind
     assert 0 == now.unbalanced
     assert now.skew is not None
     assert now.stored_bytes is not None
@@ -61,6 +64,10 @@ def test_buckets_tell_how_many_sessions_are_open(
         continued, joined = continued.add(one), joined.add(one)
     assert len(stream.open()) == continued.open_sessions
     assert (9 + 2, 1) == (continued.totals.events, continued.totals.late)
+    # One of them is 95 minutes behind 13:40, and the other a minute ahead.
+    assert (1, 1) == (joined.totals.behind.bins[0], joined.totals.behind.at_least(95 * MINUTE))
+    assert joined.behind is not None
+    assert 0.05 * 95 * MINUTE > abs(joined.behind.maximum - 95 * MINUTE)
     assert (None, None) == (joined.open_sessions, joined.oldest_open)
     assert (2, 1) == (joined.totals.events, joined.totals.late)
 

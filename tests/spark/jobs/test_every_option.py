@@ -210,7 +210,7 @@ OPTIONS: Final[dict[str, dict[str, Any]]] = {
         "results": Results(emit="on_update"),
         "lateness": Lateness(reopen_within="1 hour"),
     },
-    "lateness": {"lateness": Lateness(allowed="1 hour")},
+    "lateness": {"lateness": Lateness(allowed="1 hour", measured=False)},
     "remembered": {
         "aggregates": True,
         "memory": Memory(time_to_live="1 day", first={"landed": "most"}),

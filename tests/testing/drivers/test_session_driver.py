@@ -13,6 +13,7 @@ from sessionkit import (
     Counts,
     DriverError,
     Inputs,
+    Lateness,
     SessionRules,
     SessionSpec,
     UserFunctionError,
@@ -349,6 +350,21 @@ def test_a_micro_batch_that_jumps_as_a_whole_is_logged(caplog: pytest.LogCapture
     (warning,) = caplog.messages
     assert "moves the watermark further than max_jump" in warning
     assert "2026-02-01" in warning
+
+
+def test_how_far_events_are_behind_is_measured_once_there_is_a_watermark() -> None:
+    """Behind the latest event before their micro-batch, though they're late, and over restarts."""
+    driver = SessionDriver.restore(visits, driver_of().snapshot())
+    for minute in ("11:00", "09:50", "09:00"):
+        driver.add("ann", at(minute), PAGE)
+    behind = driver.run_batch().counts.behind
+
+    assert 1 == behind.bins[0]
+    assert [2, 1, 0] == [behind.at_least(timedelta(minutes=least)) for least in (9, 55, 67)]
+    assert behind == driver.counts.behind
+    silent = driver_of(attrs.evolve(visits, lateness=Lateness(measured=False)))
+    silent.add("ann", at("09:50"), PAGE)
+    assert 0 == silent.run_batch().counts.behind.count
 
 
 def test_processing_time_moves_by_hand_only() -> None:
