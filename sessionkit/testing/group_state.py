@@ -193,12 +193,8 @@ class FakeGroupState:
 
     def setTimeoutDuration(self, durationMs: float) -> None:  # noqa: N802, N803 - PySpark's names
         """Set the timer to `durationMs` milliseconds of processing time from now."""
-        where = "setTimeoutDuration(durationMs)"
-        if isinstance(durationMs, str):
-            # PySpark looks at text before it looks at the timeout mode, and at the rest after.
-            raise _not_a_number(where, durationMs)
         self._require_timeout("setTimeoutDuration", "ProcessingTimeTimeout")
-        duration = _positive_ms(where, durationMs)
+        duration = _positive_ms("setTimeoutDuration(durationMs)", durationMs)
         self.timeout_timestamp_ms = int(duration + self._processing_time_ms)
 
     def setTimeoutTimestamp(  # noqa: N802 - PySpark's name
@@ -302,9 +298,8 @@ class FakeGroupState:
 
 def _row(value: tuple[Any, ...] | None, timer: int | None) -> StoredGroup | None:
     """Copy the value: Spark pickles it, so a list changed later in place changes no stored row."""
-    if value is None and timer is None:
-        return None
-    return StoredGroup(copy.deepcopy(value), timer)
+    is_empty = value is None and timer is None
+    return None if is_empty else StoredGroup(copy.deepcopy(value), timer)
 
 
 # -- what Spark's worker can carry ---------------------------------------------------------------
@@ -353,39 +348,28 @@ def _epoch_ms(when: dt.datetime) -> float:
     return (when.astimezone(dt.UTC) - EPOCH) / dt.timedelta(milliseconds=1)
 
 
-def _positive_ms(where: str, value: object) -> float:
+def _positive_ms(where: str, value: Any) -> float:
     """Return what survives the trip to Spark: an `int` or `float` above 0, within 64 bits."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _not_a_number(where, value)
-    if value <= 0:
-        found = f"`{where}`: a positive number of milliseconds is needed, found {value!r}."
-        raise ValueError(with_hint(found, "to leave the key without a timer, set none."))
-    if not value <= MAX_LONG:
-        found = f"`{where}`: {value!r} does not fit a 64-bit number of milliseconds."
-        raise ValueError(with_hint(found, "check that the unit is milliseconds."))
-    return value
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if is_number and 0 < value <= MAX_LONG:
+        number: float = value
+        return number
+    found = f"`{where}`: a number of milliseconds above 0, of at most 64 bits, is needed, found "
+    hint = "pass `int(...)`: a NumPy integer passes Spark's setter and then fails the task."
+    if is_number:
+        hint = "check that the unit is milliseconds; for a key without a timer, set none."
+    error = ValueError if is_number else TypeError
+    raise error(with_hint(f"{found}{value!r} ({type_name(value)}).", hint))
 
 
-def _not_a_number(where: str, value: object) -> TypeError:
-    found = f"`{where}`: a number of milliseconds is needed, found {value!r} ({type_name(value)})."
-    hint = "pass `int(...)`; a NumPy integer passes Spark's setter and then fails the task."
-    return TypeError(with_hint(found, hint))
-
-
-def _clock_ms(name: str, value: SupportsIndex) -> int:
-    """Return the reading of a clock as a plain `int`; refuse a negative one."""
-    try:
-        moment = operator.index(value)
-    except TypeError:
-        kind = type_name(value)
-        found = f"`{name}`: epoch milliseconds as an `int` are needed, found {value!r} ({kind})."
-        hint = "pass `int(when.timestamp() * 1000)` of an aware datetime."
-        raise TypeError(with_hint(found, hint)) from None
-    if moment < 0:
-        found = f"`{name}`: found {moment}; Spark's clocks start at 0, the epoch."
-        hint = "pass 0 for the watermark of a first batch, None for no watermark."
-        raise ValueError(with_hint(found, hint))
-    return moment
+def _clock_ms(name: str, value: Any) -> int:
+    """Return the reading of a clock as a plain `int`."""
+    is_whole = isinstance(value, SupportsIndex)
+    if is_whole and operator.index(value) >= 0:
+        return operator.index(value)
+    found = f"`{name}`: found {value!r}; a clock of Spark is an `int` of milliseconds, from 0."
+    hint = "pass `int(when.timestamp() * 1000)` of an aware datetime, None for no watermark."
+    raise (ValueError if is_whole else TypeError)(with_hint(found, hint))
 
 
 def _later(name: str, before: int | None, after: int | None) -> int | None:

@@ -2,7 +2,7 @@
 
 import math
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, TypeAlias
 
@@ -13,24 +13,14 @@ import pyarrow as pa
 from sessionkit._arrays import INSTANT
 from sessionkit._engine.shell.erasing import ErasurePacker
 from sessionkit._engine.wire.inbound import FUTURE_COLUMN, TIME_COLUMN
-from sessionkit._engine.wire.packing import (
-    EVENTS_COLUMN,
-    WATERMARK_COLUMN,
-    Packer,
-)
+from sessionkit._engine.wire.packing import EVENTS_COLUMN, WATERMARK_COLUMN, Packer
 from sessionkit._instants import micros_of
 from sessionkit.errors import DriverError, StateValueError
 from sessionkit.spec.base import AnySpec
 from sessionkit.spec.columns import WireColumn
 from sessionkit.spec.functions import wrong_class
 from sessionkit.state._codec import codec_of
-from sessionkit.state._collections import (
-    AttrsType,
-    DictType,
-    ListType,
-    OptionalType,
-    TupleType,
-)
+from sessionkit.state._collections import AttrsType, DictType, ListType, OptionalType, TupleType
 from sessionkit.state._types import FieldType
 
 Row: TypeAlias = dict[str, Any]
@@ -128,44 +118,38 @@ def packed_frames(
     And the latest event time that moves the watermark, in microseconds; an event time after
     `future_us` is too far ahead.
     """
-    groups = [bucket_of(spec, row) for row in rows]
-    places = {group: place for place, group in enumerate(dict.fromkeys(groups))}
-    packed = _packed(spec, rows, [places[group] for group in groups], future_us)
+    packed = _packed(spec, rows, [bucket_of(spec, row) for row in rows], future_us)
     latest = [micros_of(row[WATERMARK_COLUMN]) for row in packed if row[WATERMARK_COLUMN]]
-    frames = {group: _frame_of(place, packed) for group, place in places.items()}
-    return frames, max(latest, default=None)
+    return _frames(packed), max(latest, default=None)
 
 
 def erasing_frames(spec: AnySpec, erasures: Sequence[Erasure]) -> dict[int, pd.DataFrame]:
     """Return erasures as Spark passes them to the worker, a frame for each of their groups."""
-    if not erasures:
-        return {}
-    groups = [bucket_of(spec, one) for one in erasures]
-    places = {group: place for place, group in enumerate(dict.fromkeys(groups))}
-    columns = {GROUP: pa.array([places[group] for group in groups], pa.int64())}
-    for column in spec.wire_columns:
-        if column.role == "key":
-            values = [_wire_value(column, one) for one in erasures]
-            columns[column.name] = pa.array(values, column.kind.arrow)
+    keys = [column for column in spec.wire_columns if column.role == "key"]
+    columns = _columns(keys, erasures, [bucket_of(spec, one) for one in erasures])
     packed = ErasurePacker(spec, (GROUP,))(pa.table(columns).to_batches())
-    rows = [{EVENTS_COLUMN: None, **row} for batch in packed for row in batch.to_pylist()]
-    return {group: _frame_of(place, rows) for group, place in places.items()}
+    return _frames([{EVENTS_COLUMN: None, **row} for batch in packed for row in batch.to_pylist()])
 
 
 def input_frame(spec: AnySpec, rows: Sequence[Row]) -> pd.DataFrame:
     """Return rows of one group as Spark passes them to the worker."""
-    return _frame_of(0, _packed(spec, rows, [0] * len(rows)))
+    return _frames(_packed(spec, rows, [0] * len(rows)))[0]
 
 
-def _frame_of(place: int, packed: Sequence[Row]) -> pd.DataFrame:
-    return pd.DataFrame([row for row in packed if row[GROUP] == place], dtype=object)
+def _frames(packed: Sequence[Row]) -> dict[int, pd.DataFrame]:
+    """Return packed rows as a frame for each group; a marker row has none."""
+    groups = dict.fromkeys(row[GROUP] for row in packed if row[GROUP] is not None)
+    return {
+        group: pd.DataFrame([row for row in packed if row[GROUP] == group], dtype=object)
+        for group in groups
+    }
 
 
 def _packed(
     spec: AnySpec, rows: Sequence[Row], groups: Sequence[int], future_us: int | None = None
 ) -> list[Row]:
     """Return rows as Spark's projection and the packer make them of the input."""
-    columns = {GROUP: pa.array(groups, pa.int64())}
+    columns = _columns(spec.wire_columns, rows, groups)
     if spec.event_time is not None:
         times = [row.get(spec.event_time) for row in rows]
         times_us = [None if time is None else micros_of(time) for time in times]
@@ -173,11 +157,18 @@ def _packed(
         limit = math.inf if future_us is None else future_us
         is_future = [us is not None and us > limit for us in times_us]
         columns[FUTURE_COLUMN] = pa.array(is_future, pa.bool_())
-    for column in spec.wire_columns:
-        values = [_wire_value(column, row) for row in rows]
-        columns[column.name] = pa.array(values, column.kind.arrow)
     packer = Packer(spec, (GROUP,), moves_watermark=True)
     return [row for batch in packer(pa.table(columns).to_batches()) for row in batch.to_pylist()]
+
+
+def _columns(
+    wire: Iterable[WireColumn], rows: Sequence[Row], groups: Sequence[int]
+) -> dict[str, pa.Array]:
+    values = {
+        column.name: pa.array([_wire_value(column, row) for row in rows], column.kind.arrow)
+        for column in wire
+    }
+    return {GROUP: pa.array(groups, pa.int64()), **values}
 
 
 def bucket_of(spec: AnySpec, row: Mapping[str, Any]) -> int:
