@@ -21,7 +21,7 @@ from sessionkit.testing.drivers.kinds import SessionDriver
 from sessionkit.testing.drivers.query import on_clock
 from sessionkit.testing.drivers.results import Rejection
 from sessionkit.testing.literals import clock_text, literal, plain_key
-from sessionkit.testing.timeline import Event, SessionBar, Timeline
+from sessionkit.testing.timeline import Event, Timeline, session_bar
 from sessionkit.timeouts import ClosedBy
 
 TimedEvent: TypeAlias = tuple[datetime, Any]
@@ -133,7 +133,10 @@ class Explanation:
             *(Event(key, time, "rejected") for time in rejected),
             *(Event(other, time, "other") for other, time in self.others),
         ]
-        spans = [SessionBar(key, s.start, s.closes, s.is_open, s.closed_by) for s in self.sessions]
+        spans = [
+            session_bar(key, one.start, one.closes, is_open=one.is_open, rule=one.closed_by)
+            for one in self.sessions
+        ]
         return Timeline(events, spans, {"watermark": self.watermarks} if self.watermarks else {})
 
     def _words(self) -> Iterator[str]:

@@ -11,7 +11,6 @@ import attrs
 from sessionkit._instants import instant_of, micros_of
 from sessionkit.spec.base import AnySpec
 from sessionkit.spec.session import SessionSpec
-from sessionkit.spec.stateful import StatefulSpec
 from sessionkit.spec.views import Timer
 from sessionkit.testing.drivers.query import Snapshot, open_sessions_in, stored_keys_in
 from sessionkit.testing.drivers.results import BatchResult
@@ -20,10 +19,8 @@ from sessionkit.timeouts import ClosedBy
 
 Fate: TypeAlias = Literal["read", "rejected", "waiting", "other"]
 """What became of an event; one that the picture isn't about is an other."""
-EventLine: TypeAlias = tuple[Any, datetime | None]
-"""An event: key and event time."""
-Timers: TypeAlias = dict[tuple[Any, str], Timer]
-"""The timers that are set, by key and name."""
+Batches: TypeAlias = Sequence[tuple[Snapshot, BatchResult[Any]]]
+"""Micro-batches, each after what was stored before it."""
 
 SECOND_US: Final = 1_000_000
 MINUTE_US: Final = 60 * SECOND_US
@@ -41,6 +38,7 @@ WIDTH: Final = 60
 NARROWEST_NAME: Final = len("2026-01-01")
 MANY: Final = 10
 SIGNS: Final[dict[Fate, str]] = {"read": "o", "other": "o", "waiting": ".", "rejected": "x"}
+SESSIONS, TIMERS = "[==) closed  [--) open", "T timer set  ! went off"
 EDGES: Final = {0: "<", WIDTH + 1: ">"}
 LEGEND: Final = "o event (2..9, + several)  . waiting  x rejected  {bars}  ^ clock  < > outside"
 MOST_LANES: Final = 20
@@ -99,39 +97,33 @@ class Event:
 
 
 @attrs.frozen
-class SessionBar:
-    """A session to draw; its end is exclusive, and `rule` is what ends it, where that is known."""
+class Bar:
+    """
+    A session to draw, whose end is exclusive, or a timer, which has none.
+
+    `sign` says what it is, by the legend; `caption` stands after it.
+    """
 
     key: Any
     start: datetime
-    end: datetime
-    is_open: bool
-    rule: ClosedBy | None = None
+    end: datetime | None
+    sign: Literal["=", "-", "T", "!"]
+    caption: str
 
     def line(self, axis: Axis) -> str:
-        first, last = axis.column(self.start), axis.column(self.end)
-        bar = f"[{('-' if self.is_open else '=') * (last - first - 1)})"
-        word, rule = "open" if self.is_open else "closed", f", {self.rule}" if self.rule else ""
-        caption = f"{word} {clock_text(self.start)} to {clock_text(self.end)}{rule}"
-        return f"{' ' * first + bar:{WIDTH + 2}} {caption}"
+        first, drawn = axis.column(self.start), str(self.sign)
+        if self.end is not None:
+            drawn = f"[{self.sign * (axis.column(self.end) - first - 1)})"
+        return f"{' ' * first + drawn:{WIDTH + 2}} {self.caption}"
 
 
-@attrs.frozen
-class Mark:
-    """A timer to draw: whose it is, its name, for when it was set, and whether it still is."""
-
-    key: Any
-    name: str
-    at: datetime
-    is_set: bool
-
-    def line(self, axis: Axis) -> str:
-        sign, words = ("T", "set for") if self.is_set else ("!", "went off")
-        shown = f"{' ' * axis.column(self.at) + sign:{WIDTH + 2}}"
-        return f"{shown} {self.name} {words} {clock_text(self.at)}"
-
-
-BARS: Final = {SessionBar: "[==) closed  [--) open", Mark: "T timer set  ! went off"}
+def session_bar(
+    key: Any, start: datetime, end: datetime, *, is_open: bool, rule: ClosedBy | None = None
+) -> Bar:
+    """Return a session to draw, and what ends it, where that is known."""
+    word = "open" if is_open else "closed"
+    caption = f"{word} {clock_text(start)} to {clock_text(end)}{f', {rule}' if rule else ''}"
+    return Bar(key, start, end, "-" if is_open else "=", caption)
 
 
 @attrs.frozen
@@ -145,12 +137,12 @@ class Timeline:
     """
 
     events: Sequence[Event]
-    bars: Sequence[SessionBar | Mark]
+    bars: Sequence[Bar]
     clocks: Mapping[str, Sequence[datetime]]
 
     def as_text(self) -> list[str]:
         """Draw what has room, and say how much else there is; no line where there is nothing."""
-        keys = [*dict.fromkeys(one.key for one in (*self.events, *self.bars))]
+        keys = [*dict.fromkeys(one.key for one in chain[Event | Bar](self.events, self.bars))]
         lanes = {key: literal(key) for key in keys[:MOST_LANES]}
         bars = [bar for bar in self.bars if bar.key in lanes]
         shown = bars[-MOST_BARS:]
@@ -168,7 +160,7 @@ class Timeline:
             line = _line({axis.column(instant): "^" for instant in instants})
             rows.append((name, f"{line} {clock_text(instants[-1])}"))
         width = max([NARROWEST_NAME, *map(len, lanes.values())])
-        legend = "  ".join(dict.fromkeys(BARS[type(bar)] for bar in shown)) or BARS[SessionBar]
+        legend = TIMERS if shown and shown[0].end is None else SESSIONS
         left_out = {
             "more keys": len(keys) - len(lanes),
             "earlier sessions or timers of these keys": len(bars) - len(shown),
@@ -179,11 +171,11 @@ class Timeline:
             *(f"and {count} {what}" for what, count in left_out.items() if count),
         ]
 
-    def _axis(self, events: Sequence[Event], bars: Sequence[SessionBar | Mark]) -> Axis | None:
+    def _axis(self, events: Sequence[Event], bars: Sequence[Bar]) -> Axis | None:
         """Return the scale; None where there is nothing to draw."""
         shown = [event.at for event in events if event.fate in {"read", "waiting"}]
         for bar in bars:
-            shown += [bar.at] if isinstance(bar, Mark) else [bar.start, bar.end]
+            shown += [bar.start, bar.end or bar.start]
         shown = shown or [*(event.at for event in events), *chain(*self.clocks.values())]
         if not shown:
             return None
@@ -208,78 +200,58 @@ def _line(signs: Mapping[int, str]) -> str:
 # -- of a driver ---------------------------------------------------------------------------------
 
 
-@attrs.frozen
-class Run:
-    """The run of a spec: its latest micro-batches, each with what was stored before it and now."""
-
-    spec: AnySpec
-    batches: Sequence[tuple[Snapshot, BatchResult[Any]]]
-    left: Snapshot
-
-    @property
-    def timeline(self) -> Timeline:
-        read = [self._event(row) for before, _ in self.batches for row in before.next_rows]
-        rejected = {
-            (plain_key(one.key), one.event_time)
-            for _, result in self.batches
-            for one in result.rejections
-        }
-        fates: list[tuple[Fate, EventLine]] = [
-            *(("rejected" if event in rejected else "read", event) for event in read),
-            *(("waiting", self._event(row)) for row in self.left.unread),
-        ]
-        events = [Event(key, time, fate) for fate, (key, time) in fates if time]
-        return Timeline(events, [*self._ended(), *self._open()], self._clocks())
-
-    def _event(self, row: Mapping[str, Any]) -> EventLine:
-        spec = self.spec
-        key = tuple(row.get(name) for name in spec.keys)
-        return plain_key(key), None if spec.event_time is None else row.get(spec.event_time)
-
-    def _ended(self) -> Iterator[SessionBar | Mark]:
-        """Yield the sessions that closed, or the timers that fired."""
-        snapshots = [before for before, _ in self.batches] + [self.left]
-        for (before, result), after in zip(self.batches, snapshots[1:], strict=True):
-            if isinstance(self.spec, SessionSpec):
-                closed = [row for row in result.rows if row.is_final]
-                # A session may have several rows.
-                yield from dict.fromkeys(
-                    SessionBar(plain_key(row.key), row.start, row.end, is_open=False)
-                    for row in closed
-                )
-            elif result.counts.timers:
-                yield from _fired(self.spec, before, after)
-
-    def _open(self) -> Iterator[SessionBar | Mark]:
-        """Yield the open sessions, or the timers that are set."""
-        if isinstance(self.spec, StatefulSpec):
-            for (key, name), timer in _timers(self.spec, self.left).items():
-                yield Mark(key, name, timer.at, is_set=True)
-            return
-        for one in open_sessions_in(self.spec, self.left):
-            yield SessionBar(plain_key(one.key), one.start, one.end, is_open=True)
-
-    def _clocks(self) -> dict[str, list[datetime]]:
-        """Return the readings of the clocks in the batches so far, and now."""
-        readings = [*(before.clocks for before, _ in self.batches), self.left.clocks]
-        instants_of = {"watermark": [clocks.watermark for clocks in readings]}
-        if self.spec.clock == "processing_time":
-            instants_of["processing"] = [clocks.processing for clocks in readings]
-        shown = {name: [at for at in instants if at] for name, instants in instants_of.items()}
-        return {name: instants for name, instants in shown.items() if instants}
+def timeline_of(spec: AnySpec, batches: Batches, left: Snapshot) -> Timeline:
+    """Return the latest micro-batches of a spec to draw, and what is stored now."""
+    rejected = {
+        (plain_key(one.key), one.event_time) for _, result in batches for one in result.rejections
+    }
+    rows = [(False, row) for before, _ in batches for row in before.next_rows]
+    rows += [(True, row) for row in left.unread]
+    events = []
+    for waits, row in rows:
+        key = plain_key(tuple(row.get(name) for name in spec.keys))
+        time = row.get(spec.event_time or "")
+        if time:
+            fate: Fate = "rejected" if (key, time) in rejected else "read"
+            events.append(Event(key, time, "waiting" if waits else fate))
+    readings = [*(before.clocks for before, _ in batches), left.clocks]
+    clocks = {"watermark": [one.watermark for one in readings]}
+    if spec.clock == "processing_time":
+        clocks["processing"] = [one.processing for one in readings]
+    known = {name: [at for at in instants if at] for name, instants in clocks.items()}
+    shown = {name: instants for name, instants in known.items() if instants}
+    bars = _sessions if isinstance(spec, SessionSpec) else _timer_bars
+    return Timeline(events, [*bars(spec, batches, left)], shown)
 
 
-def _fired(spec: Any, before: Snapshot, after: Snapshot) -> Iterator[Mark]:
-    """Yield the timers that were due in a batch and changed or removed by it."""
-    now = {"event_time": before.clocks.watermark, "processing_time": before.clocks.processing}
-    left = _timers(spec, after)
-    for (key, name), timer in _timers(spec, before).items():
-        clock = now[timer.clock]
-        if left.get((key, name)) != timer and clock is not None and timer.at < clock:
-            yield Mark(key, name, timer.at, is_set=False)
+def _sessions(spec: Any, batches: Batches, left: Snapshot) -> Iterator[Bar]:
+    closed = [row for _, result in batches for row in result.rows if row.is_final]
+    # A session may have several rows.
+    yield from dict.fromkeys(
+        session_bar(plain_key(one.key), one.start, one.end, is_open=False) for one in closed
+    )
+    for one in open_sessions_in(spec, left):
+        yield session_bar(plain_key(one.key), one.start, one.end, is_open=True)
 
 
-def _timers(spec: Any, left: Snapshot) -> Timers:
+def _timer_bars(spec: Any, batches: Batches, left: Snapshot) -> Iterator[Bar]:
+    afters = [*(before for before, _ in batches[1:]), left]
+    for (before, result), after in zip(batches, afters, strict=True):
+        if not result.counts.timers:
+            continue
+        now = {"event_time": before.clocks.watermark, "processing_time": before.clocks.processing}
+        remaining = _timers(spec, after)
+        for (key, name), timer in _timers(spec, before).items():
+            clock = now[timer.clock]
+            # One that was due, and that the batch changed or removed.
+            if remaining.get((key, name)) != timer and clock is not None and timer.at < clock:
+                yield Bar(key, timer.at, None, "!", f"{name} went off {clock_text(timer.at)}")
+    for (key, name), timer in _timers(spec, left).items():
+        yield Bar(key, timer.at, None, "T", f"{name} set for {clock_text(timer.at)}")
+
+
+def _timers(spec: Any, left: Snapshot) -> dict[tuple[Any, str], Timer]:
+    """Return the timers that are set, by key and name."""
     return {
         (plain_key(one.key), name): timer
         for one in stored_keys_in(spec, left)

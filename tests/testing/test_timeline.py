@@ -5,7 +5,7 @@ from decimal import Decimal
 import pytest
 
 from sessionkit.testing import at
-from sessionkit.testing.timeline import Event, Fate, SessionBar, Timeline
+from sessionkit.testing.timeline import Event, Fate, Timeline, session_bar
 
 
 def test_a_timeline_tells_what_became_of_events() -> None:
@@ -28,7 +28,7 @@ def test_a_timeline_shows_what_lies_outside_at_its_edge() -> None:
         Event("ann", at("2031-01-01 00:00"), "rejected"),
         Event("bob", at("2021-01-01 00:00"), "other"),
     ]
-    spans = [SessionBar("ann", at("10:00"), at("10:30"), is_open=False)]
+    spans = [session_bar("ann", at("10:00"), at("10:30"), is_open=False)]
     drawn = Timeline(events, spans, {"watermark": [at("09:00"), at("23:00")]}).as_text()
     assert "2026-01-01  10:00     10:05" in drawn[0]
     assert drawn[2].endswith("   >")

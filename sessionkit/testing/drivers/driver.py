@@ -36,7 +36,7 @@ from sessionkit.testing.drivers.results import (
 )
 from sessionkit.testing.drivers.rows import Erasure, event_row, read_row
 from sessionkit.testing.literals import clock_text
-from sessionkit.testing.timeline import MOST_BATCHES, Run
+from sessionkit.testing.timeline import MOST_BATCHES, timeline_of
 
 Spec = TypeVar("Spec", bound=AnySpec)
 Event = TypeVar("Event")
@@ -215,7 +215,7 @@ class Driver(Generic[Spec, Event, Row, Result]):
         """Draw its latest batches: events, clocks, and sessions or timers."""
         counts = attrs.asdict(self.counts, filter=lambda field, number: field.repr and bool(number))
         shown = ", ".join(f"{name}={number}" for name, number in counts.items()) or "no event"
-        picture = Run(self.spec, self._batches, self.snapshot()).timeline.as_text()
+        picture = timeline_of(self.spec, [*self._batches], self.snapshot()).as_text()
         return "\n".join([f"{type(self).__name__}: {shown}", *picture])
 
     def _repr_html_(self) -> str:
