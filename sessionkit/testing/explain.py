@@ -126,11 +126,9 @@ class Explanation:
     @property
     def _picture(self) -> Timeline:
         key = self.key
-        read = [time for session in self.sessions for time, _ in session.events]
-        rejected = [one.event_time for one in self.rejected if one.event_time]
         events = [
-            *(Event(key, time, "read") for time in read),
-            *(Event(key, time, "rejected") for time in rejected),
+            *(Event(key, time, "read") for one in self.sessions for time, _ in one.events),
+            *(Event(key, e.event_time, "rejected") for e in self.rejected if e.event_time),
             *(Event(other, time, "other") for other, time in self.others),
         ]
         spans = [
@@ -140,20 +138,17 @@ class Explanation:
         return Timeline(events, spans, {"watermark": self.watermarks} if self.watermarks else {})
 
     def _words(self) -> Iterator[str]:
-        yield self._heading()
+        count, opened = len(self.sessions), sum(one.is_open for one in self.sessions)
+        sessions = f"{count or 'no'} session{'s' if count != 1 else ''} of {literal(self.key)}"
+        at = self.watermark and clock_text(self.watermark)
+        clock = f"the watermark is at {at}" if at else "there is no watermark yet"
+        yield f"{sessions}, {opened or 'none'} of them open; {clock} (times in UTC)"
         entries = [("open" if s.is_open else "closed", self._session(s)) for s in self.sessions]
         entries += [(rejected.kind, _rejection(rejected)) for rejected in self.rejected]
         width = max([len(label) for label, _ in entries], default=0) + 2
         for label, lines in entries:
             for place, line in enumerate(lines):
                 yield f"{'' if place else label:{width}}{line}"
-
-    def _heading(self) -> str:
-        count, opened = len(self.sessions), sum(one.is_open for one in self.sessions)
-        sessions = f"{count or 'no'} session{'s' if count != 1 else ''} of {literal(self.key)}"
-        at = self.watermark and clock_text(self.watermark)
-        clock = f"the watermark is at {at}" if at else "there is no watermark yet"
-        return f"{sessions}, {opened or 'none'} of them open; {clock} (times in UTC)"
 
     def _session(self, session: ExplainedSession) -> Iterator[str]:
         over = f"over at {clock_text(session.closes)}, by `{session.closed_by}`: {session.why}"

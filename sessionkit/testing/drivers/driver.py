@@ -32,7 +32,6 @@ from sessionkit.testing.drivers.results import (
     SessionRow,
     frame_of,
     read_output,
-    row_order,
 )
 from sessionkit.testing.drivers.rows import Erasure, event_row, read_row
 from sessionkit.testing.literals import clock_text
@@ -232,7 +231,8 @@ class Driver(Generic[Spec, Event, Row, Result]):
         """Whether no row waits and the watermark hasn't moved since the last batch."""
         left = self._left
         has_rows = left.planned is not None or self._waiting or (left.seed and left.seed.frames)
-        return not has_rows and not (self._can_run_without_data and left.clocks.has_moved)
+        has_moved = left.clocks.watermark_ms > left.clocks.before_ms
+        return not has_rows and not (self._can_run_without_data and has_moved)
 
     def advance_watermark_to(self, instant: datetime) -> None:
         """
@@ -330,7 +330,7 @@ class Driver(Generic[Spec, Event, Row, Result]):
         if self._waiting and not self._left.batch_id:
             watch.warn("no rows: no micro-batch has run yet", "call run_batch() first")
         rows, self._rows = self._rows, []
-        return sorted(rows, key=row_order)
+        return sorted(rows, key=lambda row: (row.key, getattr(row, "start", None)))
 
     def take_results(self) -> list[Result]:
         """Return what the functions returned since the last call, in the order of `take_rows`."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import chain
 from typing import Any, Final
 
 import attrs
@@ -25,14 +24,8 @@ from sessionkit._engine.shell.seed import (
 )
 from sessionkit._engine.shell.storage import logic_of, stored_memory
 from sessionkit._engine.shell.worker import Worker, check_until, end_us, worker_of
+from sessionkit._engine.wire import packing
 from sessionkit._engine.wire.outbound import packed_frame
-from sessionkit._engine.wire.packing import (
-    EVENTS_COLUMN,
-    REJECTED_COLUMN,
-    packs_of,
-    rows_of,
-    whole_batch,
-)
 from sessionkit._instants import (
     BEGINNING_US,
     LAST_INSTANT_US,
@@ -69,7 +62,7 @@ MILLISECOND_US: Final = 1_000
 
 @attrs.frozen
 class Clocks:
-    """The clocks at a batch border: the watermark of the next batch, 0 while there is none."""
+    """The clocks at a batch border: the watermarks of the next batch and the last; 0 for none."""
 
     watermark_ms: int = 0
     before_ms: int = 0
@@ -112,11 +105,6 @@ class Clocks:
         moved_ms = 0 if latest_us is None else latest_us // MILLISECOND_US - spec.delay_ms
         watermark_ms = max(self.watermark_ms, moved_ms, self.since_us // MILLISECOND_US)
         return attrs.evolve(self, before_ms=self.watermark_ms, watermark_ms=watermark_ms)
-
-    @property
-    def has_moved(self) -> bool:
-        """Whether the watermark is later than in the last batch."""
-        return self.watermark_ms > self.before_ms
 
     def after(self, span: Duration) -> "Clocks":
         span = duration_of(span, "span", zero_allowed=True) if isinstance(span, str) else span
@@ -306,22 +294,19 @@ class MicroBatch:
 
 def open_sessions_in(spec: Any, left: Snapshot) -> list[OpenSession[Any]]:
     """Return the sessions that aren't over, by key and start."""
-    memories = memories_of(spec, left)
-    sessions = chain.from_iterable(open_sessions_of(spec, memory) for memory in memories)
+    sessions = (one for memory in memories_of(spec, left) for one in open_sessions_of(spec, memory))
     return sorted(sessions, key=lambda session: (session.key, session.start))
 
 
 def stored_keys_in(spec: Any, left: Snapshot) -> list[StoredKey[Any]]:
     """Return the keys with a state or a timer, in order."""
-    memories = memories_of(spec, left)
-    keys = chain.from_iterable(stored_keys_of(spec, memory) for memory in memories)
+    keys = (one for memory in memories_of(spec, left) for one in stored_keys_of(spec, memory))
     return sorted(keys, key=lambda stored: tuple(stored.key))
 
 
 def stored_rows(left: Snapshot) -> list[tuple[tuple[Any, ...], tuple[Any, ...]]]:
     """Return the groups that have a row, by their keys."""
-    rows = [((group,), stored.value) for group, stored in left.groups.items()]
-    return [(key, row) for key, row in rows if row is not None]
+    return [((group,), one.value) for group, one in left.groups.items() if one.value is not None]
 
 
 def memories_of(spec: AnySpec, left: Snapshot) -> list[GroupState]:
@@ -339,7 +324,7 @@ def after_batch(
     check_until(spec, until)
     name = spec.event_time or ""
     of_batch = [dict(row) for row in history if row.get(name) is None or row[name] < until]
-    rows = rows_of([input_frame(spec, of_batch)] if of_batch else [])
+    rows = packing.rows_of([input_frame(spec, of_batch)] if of_batch else [])
     worker, now_us = worker_of(spec, with_rejected=True), clocks.processing_ms * MILLISECOND_US
     portions = [*worker.until(rows, now_us, end_us(until))]
     frames, memory = [packed_frame(output) for output, _ in portions], portions[-1][1]
@@ -373,8 +358,8 @@ def _seeded(
             for place, key in enumerate(decode_keys(spec, table)):
                 places.setdefault(bucket_of(spec, key._asdict()), []).append(place)
             for group, found in places.items():
-                packs = packs_of(whole_batch(table.take(pa.array(found))))
+                packs = packing.packs_of(packing.whole_batch(table.take(pa.array(found))))
                 rows.setdefault(group, []).extend({name: pack} for _, pack in packs)
-    columns = [EVENTS_COLUMN, REJECTED_COLUMN, KEPT_COLUMN, HELD_COLUMN]
+    columns = [packing.EVENTS_COLUMN, packing.REJECTED_COLUMN, KEPT_COLUMN, HELD_COLUMN]
     made = {g: pd.DataFrame(found, columns=columns, dtype=object) for g, found in rows.items()}
     return Snapshot(attrs.evolve(clocks, since_us=form.watermark_us), DriverSeed(form, made))

@@ -173,11 +173,6 @@ class BatchResult(Generic[AnyRow]):
     counts: Counts
 
 
-def row_order(row: Any) -> tuple[Any, ...]:
-    """Return by what result rows are sorted: by key, and by start for sessions."""
-    return row.key, getattr(row, "start", None)
-
-
 def frame_of(spec: AnySpec, rows: Iterable[Any]) -> pd.DataFrame:
     """Return result rows as a frame with the columns that Spark has."""
     remembered = {*_memory_columns(spec)}
