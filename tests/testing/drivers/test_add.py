@@ -69,7 +69,7 @@ def test_an_event_that_has_its_time_needs_no_second_one(args: tuple[Any, ...]) -
 
 
 def test_a_session_driver_takes_the_time_of_the_event_too() -> None:
-    """It is the event time: the session starts there."""
+    """It is the event time: the session starts there. A null is quarantined, as on Spark."""
     spec = SessionSpec.aggregate(
         Click,
         {"clicks": count()},
@@ -80,17 +80,10 @@ def test_a_session_driver_takes_the_time_of_the_event_too() -> None:
     )
     driver = SessionDriver(spec)
     driver.add("ann", ANN)
-    driver.run_batch()
-
-    assert [at("10:00")] == [session.start for session in driver.open_sessions()]
-
-
-def test_a_null_time_in_the_event_is_a_null() -> None:
-    """The row is quarantined, as on Spark."""
-    driver = StatefulDriver(clicks)
     driver.add("ann", Click(None, "ann"))
 
     assert 1 == driver.run_batch().counts.quarantined
+    assert [at("10:00")] == [session.start for session in driver.open_sessions()]
 
 
 @pytest.mark.parametrize("args", [("ann", ANN), ("ann", None, ANN), ("ann", at("12:00"), ANN)])

@@ -75,14 +75,6 @@ def test_a_batch_gives_its_rows_rejections_and_counts() -> None:
         == result
     )
     assert [StoredKey(key, Sum(5), {})] == driver.stored_keys()
-
-
-def test_a_frame_has_the_columns_that_spark_would_give() -> None:
-    """Key columns first, then the fields of the result."""
-    driver = driver_of(gapped)
-    driver.add("ann", at("12:00"), Amount(5))
-    driver.run_batch()
-
     expected = pd.DataFrame({"key": ["ann"], "what": ["process"], "total": [5]})
     pd.testing.assert_frame_equal(expected, driver.take_frame())
     assert ["key", "what", "total"] == list(driver.take_frame().columns)
@@ -216,16 +208,6 @@ def test_a_restart_keeps_states_timers_and_clocks(layout: Any) -> None:
     again.advance_processing_time(minutes(1))
     assert None is again.run_batch().batch_id
     assert ["processing_time_gap", "process"] == texts(adding(again, "bob", at("12:01")))
-
-
-def test_after_a_restart_an_event_timer_waits_for_data() -> None:
-    """As in Spark no batch without data runs before one with data, so ends are late, not lost."""
-    driver = driver_after_noon()
-    driver.advance_watermark_to(at("12:30"))
-    again = StatefulDriver.restore(gapped, driver.snapshot())
-
-    assert None is again.run_batch().batch_id
-    assert ["event_time_gap", "process"] == texts(adding(again, "ann", at("12:45")))
 
 
 @pytest.mark.parametrize(
