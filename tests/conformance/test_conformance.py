@@ -43,11 +43,12 @@ def _on_spark(run: AnyRun) -> pytest.MarkDecorator | tuple[()]:
     """
     Leave to the long tests what needs no stream, or has one elsewhere.
 
-    These are cases whose micro-batches don't show, and a rule that is an option.
+    These are cases whose micro-batches don't show, cases of other systems, and rules that are
+    options: what is late, and when, Spark's own cases and probes show too.
     """
     if isinstance(run, DedupRun):
         return ()
-    if run.dialect != "spark":
+    if run.dialect != "spark" or not run.name.startswith(("probe", "spark")):
         return pytest.mark.long
     return () if isinstance(run, KeyedRun) or _shows_its_batches(run) else pytest.mark.long
 

@@ -18,7 +18,7 @@ from sessionkit.spark import check_checkpoint, start_query
 from sessionkit.spark._logs import OFFSETS
 from sessionkit.spark.jobs.pages import PROVIDER
 from sessionkit.spark.sinks.values import ForeachBatch
-from tests.spark.checkpoints.test_origins import spec_of, views
+from tests.support.counted_views import spec_of, views
 from tests.support.faults.disks import DAMAGES
 from tests.support.faults.job import CHANGELOGS, PACKAGE, PROVIDERS
 from tests.support.figures import FIGURES

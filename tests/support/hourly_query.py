@@ -10,12 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from sessionkit import EventTimeGap, Storage
 from sessionkit.errors import SpecError
 from tests.support.session_specs import collecting
-from tests.support.streams import FileStream
+from tests.support.streams import FileStream, with_gap
 
 START = datetime(2026, 3, 8, 6, 50, tzinfo=UTC)
 SPEC = collecting(EventTimeGap("10 minutes"), storage=Storage(bucket_count=2))
@@ -24,18 +23,9 @@ SPEC = collecting(EventTimeGap("10 minutes"), storage=Storage(bucket_count=2))
 def hour(number: int) -> pa.Table:
     """Return the events of an hour, which close the sessions of the one before."""
     at = [START + timedelta(hours=number, minutes=minute) for minute in (0, 5)]
-    rows = [
-        {"key": key, "at": time, "value": number, "minutes": 10}
-        for key in ("ann", "bob")
-        for time in at
-    ]
+    rows = [{"key": key, "at": time, "value": number} for key in ("ann", "bob") for time in at]
     fields = {"key": pa.string(), "at": pa.timestamp("us", "UTC"), "value": pa.int64()}
-    return pa.Table.from_pylist(rows, pa.schema({**fields, "minutes": pa.int64()}))
-
-
-def with_gap(frame: DataFrame) -> DataFrame:
-    """Turn minutes into the interval that the spec reads."""
-    return frame.withColumn("gap", F.expr("make_dt_interval(0, 0, minutes)"))
+    return pa.Table.from_pylist(rows, pa.schema(fields))
 
 
 class Store:

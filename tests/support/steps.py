@@ -1,4 +1,4 @@
-"""A live query over files, step by step: rows come, and all micro-batches that follow run."""
+"""A query over files: step by step, as rows come, or over all that there are."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sessionkit._instants import EPOCH
@@ -63,10 +63,14 @@ class Steps:
     spark: SparkSession
 
     @property
+    def batches(self) -> list[list[Row]]:
+        """What it has emitted, a list for each micro-batch."""
+        return list(self.kept.batches(self.spark).values())
+
+    @property
     def rows(self) -> list[dict[str, Any]]:
-        """What it has emitted: times as milliseconds since the epoch."""
-        batches = self.kept.batches(self.spark)
-        return [row.asDict() for batch in batches.values() for row in batch]
+        """All that it has emitted; times are milliseconds since the epoch."""
+        return [row.asDict() for batch in self.batches for row in batch]
 
     def run(self) -> None:
         """Run all micro-batches that there are, those without data too."""
@@ -81,6 +85,10 @@ class Steps:
         progress: Any = self.query.lastProgress
         total: int = progress["stateOperators"][0]["numRowsTotal"]
         return total
+
+    def of_operator(self, counter: str) -> list[int]:
+        """Return a counter of the first stateful operator for each micro-batch."""
+        return [progress["stateOperators"][0][counter] for progress in self.query.recentProgress]
 
     def dropped(self) -> int:
         """Return how many rows were dropped, at or before the watermark."""
@@ -100,3 +108,12 @@ def running(frame: DataFrame, checkpoint: Path, mode: str = "append") -> Iterato
         yield Steps(query, kept, frame.sparkSession)
     finally:
         query.stop()
+
+
+def finished(frame: DataFrame, mode: str = "append") -> Steps:
+    """Run a query over all files, and over the batch without data after them; keep its times."""
+    kept = Kept()
+    writer = kept.writer(frame, mode).option("checkpointLocation", f"{kept.folder}/checkpoint")
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    return Steps(query, kept, frame.sparkSession)

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import PySparkNotImplementedError, StreamingQueryException
 from pyspark.sql import DataFrame, Observation, Row, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
@@ -64,6 +65,24 @@ def begun_at(checkpoint: Path) -> None:
     (checkpoint / "metadata").write_text(f'{{"id":"{uuid4()}"}}', encoding="utf-8")
 
 
+def with_gap(rows: DataFrame) -> DataFrame:
+    """Add the gap that `Reading` of `session_specs` asks for: ten minutes."""
+    return rows.select("*", F.expr("interval 10 minutes").alias("gap"))
+
+
+def run_to_files(frame: DataFrame, folder: Path) -> StreamingQuery:
+    """Run a query over all that there is, and the batch without data; its rows are in `out`."""
+    writer = frame.writeStream.format("parquet").option("path", str(folder / "out"))
+    writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
+    query = writer.trigger(availableNow=True).start()
+    try:
+        query.awaitTermination()
+    except StreamingQueryException as stopped:
+        # On Connect, Spark 3.5 cuts off what it raises, and not what it returns.
+        raise query.exception() or stopped from None
+    return query
+
+
 @attrs.frozen
 class FileStream:
     """A streaming query over files, stopped and started at will; a file is a micro-batch."""
@@ -101,6 +120,10 @@ class FileStream:
         reader = self.spark.readStream.schema(self.schema).option("maxFilesPerTrigger", 1)
         return self.shape(reader.parquet(str(self.source)))
 
+    def batch(self) -> DataFrame:
+        """Return what the files hold by now, as a batch."""
+        return self.shape(self.spark.read.schema(self.schema).parquet(str(self.source)))
+
     def output(self) -> DataFrame:
         """Return the stream of what the spec makes of it."""
         options: dict[str, Any] = {"with_rejected": self.with_rejected, "seed": self.seed}
@@ -131,20 +154,7 @@ class FileStream:
     def progress(self) -> list[Any]:
         """Do the same, and return the progress of each micro-batch."""
         with self.state_store():
-            query = (
-                self.output()
-                .writeStream.format("parquet")
-                .option("checkpointLocation", self.checkpoint)
-                .option("path", str(self.folder / "out"))
-                .trigger(availableNow=True)
-                .start()
-            )
-        try:
-            query.awaitTermination()
-        except StreamingQueryException as stopped:
-            # On Connect, Spark 3.5 cuts off what it raises, and not what it returns.
-            raise query.exception() or stopped from None
-        return list(query.recentProgress)
+            return list(run_to_files(self.output(), self.folder).recentProgress)
 
     def run_to(self, sink: Any, **arguments: Any) -> StreamingQuery:
         """Run all files, and the batch without data after them, to a sink; return the query."""

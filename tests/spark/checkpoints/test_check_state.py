@@ -26,7 +26,7 @@ from sessionkit import (
     UserFunctionError,
 )
 from sessionkit.spark import Files, check_checkpoint, open_sessions, start_query, stored_keys
-from tests.spark.checkpoints.test_origins import USERS, View, views
+from tests.support.counted_views import USERS, View, begun, views
 from tests.support.faults.disks import DAMAGES as FILE_DAMAGES
 from tests.support.figures import FIGURES
 from tests.support.streams import FileStream, begun_at
@@ -121,15 +121,9 @@ Streams = Callable[[str], FileStream]
 @pytest.fixture(scope="module")
 def streams(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Streams:
     """Return a stopped query of a layout, after two micro-batches with data."""
-
-    @cache
-    def stream_of(layout: str) -> FileStream:
-        found = FileStream(spark, spec_of(layout, count), tmp_path_factory.mktemp(layout))
-        found.put(views(0), views(1))
-        found.run()
-        return found
-
-    return stream_of
+    return cache(
+        lambda layout: begun(spark, spec_of(layout, count), tmp_path_factory.mktemp(layout))
+    )
 
 
 def states(stream: FileStream, spec: Any) -> set[str]:
@@ -335,11 +329,6 @@ def test_old_values_of_a_field_that_is_added_again_are_refused(
         check_checkpoint(stream.checkpoint, spec_of("buckets", count_clicks), spark=spark)
 
 
-def lose_a_change(state: Path) -> None:
-    """Put the changes of one micro-batch into the place of those of the next one."""
-    replace(state / "1" / "2.delta", state / "1" / "1.delta")
-
-
 def replace(path: Path, source: Path) -> None:
     """Replace a file, and forget the checksum that the file system has of it."""
     shutil.copyfile(source, path)
@@ -350,7 +339,8 @@ def test_changes_of_another_micro_batch_are_named(streams: Streams, tmp_path: Pa
     """An older file is whole and has the right rows of its time; each says when it was written."""
     stream = streams("buckets")
     shutil.copytree(stream.checkpoint, tmp_path / "copy")
-    lose_a_change(tmp_path / "copy/state/0")
+    partition = tmp_path / "copy/state/0/1"
+    replace(partition / "2.delta", partition / "1.delta")
     found = r"version 2 of .*/state/0/1 has changes of mi"
     with pytest.raises(StateCorruptedError, match=found):
         check_checkpoint(str(tmp_path / "copy"), stream.spec, deep=True, spark=stream.spark)
@@ -408,5 +398,5 @@ def test_damage_to_what_a_checkpoint_says_of_its_operators_is_named(
         for deep in (False, True):
             with pytest.raises(StateCorruptedError, match="damaged: .*/state/0/_metadata"):
                 check_checkpoint(copy.checkpoint, copy.spec, deep=deep, spark=stream.spark)
-        with pytest.raises(StateCorruptedError, match="damaged: .*/state/0/_metadata"):
-            copy.run_to(Files("parquet", tmp_path / f"out {number}"))
+    with pytest.raises(StateCorruptedError, match="damaged: .*/state/0/_metadata"):
+        copy.run_to(Files("parquet", tmp_path / "out"))

@@ -11,7 +11,6 @@ import attrs
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from sessionkit import (
     EventTimeGap,
@@ -39,7 +38,7 @@ from sessionkit.spark import (
 )
 from sessionkit.spark.checkpoints.state_reader import with_clear_errors
 from tests.support.session_specs import Reading, in_order
-from tests.support.streams import FileStream, begun_at
+from tests.support.streams import FileStream, begun_at, with_gap
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
 GAP = timedelta(minutes=10)
@@ -106,10 +105,6 @@ def table(first: datetime) -> pa.Table:
             "value": places,
         }
     )
-
-
-def with_gap(rows: DataFrame) -> DataFrame:
-    return rows.select("*", F.expr("interval 10 minutes").alias("gap"))
 
 
 def in_zone(rows: list[Any]) -> list[Any]:

@@ -24,13 +24,13 @@ from sessionkit import (
 from sessionkit._engine.wire.packing import joined_packs
 from sessionkit.spark import (
     Files,
+    batch_counts,
     bootstrap,
     erase_key,
     migrate,
     read_erasures,
     read_seed,
     sessionize,
-    start_query,
     stored_keys,
 )
 from sessionkit.spark._grouping import bucket_number, bucket_of_forms, key_forms
@@ -41,7 +41,7 @@ from sessionkit.testing import SessionDriver, StatefulDriver
 from tests.support.session_specs import Reading, collecting, in_order
 from tests.support.spark_settings import changed
 from tests.support.stateful_specs import Amount, summing
-from tests.support.streams import FileStream
+from tests.support.streams import FileStream, with_gap
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
 GAP, DELAY = timedelta(minutes=10), timedelta(minutes=20)
@@ -67,10 +67,6 @@ FIRST, SECOND = FILES[0] + FILES[1], FILES[2] + FILES[3]
 
 LAST = [("the end", NOON + timedelta(days=1), 0)]
 """Closes the sessions of all other keys: Spark 3.5 can't read those that are open."""
-
-
-def with_gap(rows: DataFrame) -> DataFrame:
-    return rows.select("*", F.expr("interval 10 minutes").alias("gap"))
 
 
 def unread(rows: DataFrame, *, seed: Any) -> DataFrame:
@@ -181,44 +177,53 @@ def test_keys_go_on_in_another_layout(
 
 
 def test_a_batch_is_handed_over_to_a_stream(spark: SparkSession, tmp_path: Path) -> None:
-    """Batch to T and a stream from T have the rows of one batch over everything."""
+    """
+    Batch to T, a stream from T and one after `migrate` have the rows of one batch over everything.
+
+    A row counts once where nobody filters: history that a stream reads again is late.
+    """
     spec = collecting(EventTimeGap(GAP), watermark_delay=DELAY, storage=Storage(bucket_count=4))
-    until, files = NOON + timedelta(minutes=32), [*FILES, LAST]
-    everything = [event for file in files for event in file]
-    stream = FileStream(spark, spec, tmp_path / "new", shape=with_gap)
-    stream.put(*(table([event for event in file if event[1] >= until]) for file in files[2:]))
-    whole = FileStream(spark, spec, tmp_path / "history")
-    whole.put(table(everything))
-    history = with_gap(spark.read.parquet(str(whole.source)))
-
-    closed = sessionize(history, spec, until=until)
-    seed = bootstrap(history, spec, until, str(tmp_path / "seed"))
-    with_seed = sessionize(stream.events(), spec, seed=seed)
-    sink, checkpoint = Files("parquet", stream.folder / "out"), stream.checkpoint
-    query = start_query(
-        with_seed, sink=sink, trigger="availableNow", checkpoint=checkpoint, spec=spec
-    )
-    query.awaitTermination()
-
-    found = [tuple(row["values"]) for row in closed.collect()]
-    assert 6 == len(found)
-    found += [tuple(row["values"]) for row in stream.rows()]
-    batch = sessionize(history, spec).where(F.col("key") != LAST[0][0])
-    assert sorted(tuple(row["values"]) for row in batch.collect()) == sorted(found)
-    again: dict[str, Any] = {"sink": sink, "trigger": "availableNow", "checkpoint": checkpoint}
-    start_query(sessionize(stream.events(), spec, seed=seed), **again).awaitTermination()
+    until, history = NOON + timedelta(minutes=32), FILES[:3]
+    first = FileStream(spark, spec, tmp_path / "first", shape=with_gap)
+    first.put(*map(table, history))
+    batch = first.batch()
+    seed = bootstrap(batch, spec, until, str(tmp_path / "seed"))
+    closed = sessionize(batch, spec, until=until).collect()
+    assert 6 == len(closed)
+    with_seed = attrs.evolve(first, seed=seed)
+    sink = Files("parquet", first.folder / "out")
+    counts = [batch_counts(one) for one in with_seed.run_to(sink).recentProgress]
+    with_seed.run_to(sink)
     with pytest.raises(
         StateMismatchError, match="with 2 sources, .*the frame has 1\n\nHint: a seed"
     ):
-        start_query(sessionize(stream.events(), spec), **again)
+        first.run_to(sink)
+    moved = migrate(first.checkpoint, spec, spec, str(tmp_path / "moved"), spark=spark)
+    elsewhere = partial(unread, seed=moved)
+    first.put(table(history[0]), table([*FILES[3], *LAST]))
+    second = FileStream(
+        spark, spec, tmp_path / "second", shape=elsewhere, seed=moved, files=first.source
+    )
+    more = second.run()
+
+    whole = FileStream(spark, spec, tmp_path / "whole", shape=with_gap)
+    whole.put(table([event for file in FILES[:4] for event in file] + LAST))
+    once = sessionize(whole.batch(), spec).where(F.col("key") != LAST[0][0])
+    assert sorted(tuple(row["values"]) for row in once.collect()) == sorted(
+        tuple(row["values"]) for row in [*closed, *first.rows(), *second.rows()]
+    )
+    before = [event for file in history for event in file if event[1] < until]
+    assert len(before) == sum(count.late for count in counts)
+    assert len(history[0]) == sum(count.late for count in more)
+    assert until == seed.until == moved.until
     with pytest.raises(SpecError, match="`seed` is for a stream"):
-        sessionize(history, spec, seed=seed)
+        sessionize(batch, spec, seed=seed)
     with pytest.raises(SpecError, match="`until` is for a batch"):
-        sessionize(stream.events(), spec, until=until)
+        sessionize(first.events(), spec, until=until)
     with pytest.raises(SpecError, match="`until` must be a datetime with a time zone"):
-        sessionize(history, spec, until=datetime(2026, 3, 8))  # noqa: DTZ001 (that is refused)
+        sessionize(batch, spec, until=datetime(2026, 3, 8))  # noqa: DTZ001 (that is refused)
     with pytest.raises(SessionkitError, match="there is a seed at .* already"):
-        bootstrap(history, spec, until, str(tmp_path / "seed"))
+        bootstrap(batch, spec, until, str(tmp_path / "seed"))
 
 
 def test_a_stream_that_may_have_what_the_seed_has_is_refused(
@@ -253,39 +258,6 @@ def test_a_stream_that_may_have_what_the_seed_has_is_refused(
         seed.unread(raw, 1)
 
 
-def test_history_that_a_stream_reads_again_is_late(spark: SparkSession, tmp_path: Path) -> None:
-    """After `bootstrap` and the next `migrate`, a row counts once where nobody filters."""
-    spec = collecting(EventTimeGap(GAP), watermark_delay=DELAY, storage=Storage(bucket_count=4))
-    until, history = NOON + timedelta(minutes=32), FILES[:3]
-    first = FileStream(spark, spec, tmp_path / "first", shape=with_gap)
-    first.put(*map(table, history))
-    batch = with_gap(spark.read.parquet(str(first.source)))
-    seed = bootstrap(batch, spec, until, str(tmp_path / "seed"))
-    closed = sessionize(batch, spec, until=until).collect()
-    counts = attrs.evolve(first, seed=seed).run()
-    moved = migrate(first.checkpoint, spec, spec, str(tmp_path / "moved"), spark=spark)
-    elsewhere = partial(unread, seed=moved)
-    first.put(table(history[0]), table([*FILES[3], *LAST]))
-    second = FileStream(
-        spark, spec, tmp_path / "second", shape=elsewhere, seed=moved, files=first.source
-    )
-    more = second.run()
-
-    everything = [event for file in FILES[:4] for event in file] + LAST
-    whole = FileStream(spark, spec, tmp_path / "whole")
-    whole.put(table(everything))
-    once = sessionize(with_gap(spark.read.parquet(str(whole.source))), spec)
-    found = [*closed, *first.rows(), *second.rows()]
-    expected = [row for row in once.collect() if row["key"] != LAST[0][0]]
-    assert sorted(tuple(row["values"]) for row in expected) == sorted(
-        tuple(row["values"]) for row in found
-    )
-    before = [event for file in history for event in file if event[1] < until]
-    assert len(before) == sum(count.late for count in counts)
-    assert len(history[0]) == sum(count.late for count in more)
-    assert until == seed.until == moved.until
-
-
 def test_a_query_that_finished_nothing_is_not_carried_over(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -294,8 +266,7 @@ def test_a_query_that_finished_nothing_is_not_carried_over(
     plain = FileStream(spark, spec, tmp_path / "plain", shape=with_gap)
     plain.put(table(FILES[0]))
     plain.run()
-    history = with_gap(spark.read.parquet(str(plain.source)))
-    handed = bootstrap(history, spec, NOON + timedelta(minutes=4), str(tmp_path / "handed"))
+    handed = bootstrap(plain.batch(), spec, NOON + timedelta(minutes=4), str(tmp_path / "handed"))
     moved = migrate(plain.checkpoint, spec, spec, str(tmp_path / "moved"), spark=spark)
     streams = [plain]
     for seed, shape in ((handed, with_gap), (moved, partial(unread, seed=moved))):

@@ -7,8 +7,7 @@ from typing import Any
 import attrs
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 
 from sessionkit import EventTimeGap, Storage
 from sessionkit.spark import Files, migrate
@@ -17,7 +16,7 @@ from sessionkit.spark._settings import PARTITIONS
 from sessionkit.spark.checkpoints.state_reader import reads_state, stored_groups
 from tests.support.session_specs import collecting
 from tests.support.spark_settings import changed
-from tests.support.streams import FileStream
+from tests.support.streams import FileStream, with_gap
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
 SPEC = collecting(EventTimeGap("10 minutes"))
@@ -35,10 +34,6 @@ def minutes(*at: int) -> pa.Table:
             "number": list(range(len(rows))),
         }
     )
-
-
-def with_gap(rows: DataFrame) -> DataFrame:
-    return rows.select("*", F.expr("interval 10 minutes").alias("gap"))
 
 
 def counts_stored(stream: FileStream) -> set[int]:
