@@ -60,7 +60,7 @@ class IdleClock:
 
     A group counts only the time that it has witnessed: under a timeout in processing time Spark
     calls it in every micro-batch. A longer pause between two of them, as after a restart, starts
-    the count anew.
+    the count anew, and so does a clock that has gone back.
 
     Attributes:
         watermark: Spark's watermark, when the group was last called.
@@ -95,7 +95,7 @@ def idle_clock(spec: AnySpec, before: IdleClock | None, clocks: BatchClocks) -> 
     if before is None:
         return IdleClock(watermark_us, now, now, BEGINNING_US)
     moved = watermark_us > before.watermark
-    since = now if moved or now - before.seen > span else before.since
+    since = before.since if not moved and 0 <= now - before.seen <= span else now
     floor = before.floor
     if now - since >= span:
         # A floor never falls: what it has closed stays closed.

@@ -123,6 +123,20 @@ def test_a_pause_of_the_query_does_not_count() -> None:
     assert {user for user, *_ in wait(driver, 6)} == {"ann", "bob"}
 
 
+def test_a_clock_that_goes_back_starts_the_count_again() -> None:
+    """Sessions close as soon as with a clock that was right all the time, and not an hour later."""
+    spec = spec_of()
+    driver = started(spec)
+    driver.advance_processing_time("1 hour")
+    driver.run_batch()
+    left = driver.snapshot()
+    right = attrs.evolve(left.clocks, processing=after(1))
+    driver = SessionDriver.restore(spec, attrs.evolve(left, clocks=right))
+    driver.add("bob", after(0), View("/again"))
+    driver.run_batch()
+    assert wait(driver, 60) == [("ann", "idle", 38), ("bob", "idle", 39)]
+
+
 def test_held_events_get_their_turn() -> None:
     """Under `order="event_time"` they're folded before their session closes."""
     driver = started(spec_of(order="event_time"))
