@@ -124,6 +124,20 @@ def test_an_addon_imports_public_names_only() -> None:
     ]
 
 
+def test_no_worker_reads_a_clock() -> None:
+    """What workers run goes by the clock of the micro-batch, so their own may be wrong."""
+    rooms = ("_engine", "spec", "state", "timeouts", "aggregates", "_instants", "_arrays")
+    own = [name for name in MODULES if name.startswith(tuple(f"sessionkit/{one}" for one in rooms))]
+    assert 80 < len(own)
+    clocks = {"import time", "datetime.now", "datetime.utcnow", "datetime.today", "date.today"}
+    assert [] == [
+        f"{module}: {ast.unparse(node)}"
+        for module in own
+        for node in ast.walk(tree_of(module))
+        if isinstance(node, ast.Import | ast.Attribute) and ast.unparse(node) in clocks
+    ]
+
+
 def test_only_public_addresses_list_their_names() -> None:
     """Elsewhere a name without an underscore in front is what a module offers, said once."""
     listing = {module for module in MODULES if exported_by(tree_of(module)) is not None}
