@@ -142,7 +142,8 @@ class ExactlyOnce:
 
     In one transaction, `write` stores the rows, and the number of the micro-batch under the id of
     the query. `last_batch` reads that number. A micro-batch that runs again, after a crash at any
-    point, is then either there or not. The rows are persisted, so `write` may run several actions.
+    point, is then either there or not. Where id and number are a primary key, of two runs at once
+    only one writes. The rows are persisted, so `write` may run several actions.
 
     Attributes:
         write: Called on the driver as `write(frame, query_id, batch_id)`.
