@@ -16,6 +16,7 @@ from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import attrs
 import psycopg
@@ -69,10 +70,13 @@ class Job:
     store: str
     folder: Path
     servers: Servers | None = None
+    is_alone: bool = False
+    """Whether all rows go to one folder, by the sink of Spark."""
 
     @property
     def name(self) -> str:
         ends = "Kafka to PostgreSQL" if self.servers else "files to SQLite and a folder"
+        ends = "files to a folder" if self.is_alone else ends
         return f"{self.spec}, {self.layout}, {self.store}, {ends}"
 
     @property
@@ -170,13 +174,15 @@ def _session(life: Life) -> SparkSession:
     return spark
 
 
-def _query(spark: SparkSession, life: Life, sink: Sink) -> tuple[DataFrame, Routes, Any]:
+def _query(spark: SparkSession, life: Life, sink: Sink) -> tuple[DataFrame, Any, Any]:
     """Return the rows of the job, its sink, and how it is started."""
     job = life.job
     spec = spec_of(job.spec, job.layout)
     run = apply_with_state if isinstance(spec, StatefulSpec) else sessionize
     rows = run(_events(spark, job), spec, with_rejected=True)
     settings = {"trigger": life.until, "checkpoint": job.checkpoint, "spec": spec}
+    if job.is_alone:
+        return rows, Files("json", job.rejected), settings
     places: list[Any] = [ExactlyOnce(sink.write, sink.last_batch), Files("json", job.rejected)]
     if job.servers is not None:
         places = [Postgres(job.servers.dsn, f"{job.topic}_{name}") for name in TABLES]
@@ -226,11 +232,25 @@ def _row(row: dict[str, Any]) -> Row:
     return Row("session", row["key"], tuple(row["numbers"]), row.get("session_id"))
 
 
+def _logged(job: Job) -> list[Path]:
+    """Return the files that the log of Spark's sink names."""
+    logs = (job.rejected / "_spark_metadata").glob("[0-9]*")
+    lines = {line for log in logs for line in log.read_text().splitlines()[1:]}
+    return [Path(urlsplit(json.loads(line)["path"]).path) for line in sorted(lines)]
+
+
 def rows_in(job: Job) -> list[Row]:
     """Return what is in the sink of a job."""
     if job.servers is None:
-        files = job.rejected.glob("query_id=*/batch_id=*/*.json")
+        files = _logged(job) if job.is_alone else job.rejected.glob("query_id=*/batch_id=*/*.json")
         lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+        if job.is_alone:
+            return [
+                _row(line)
+                if line["kind"] == "session"
+                else Row(line["kind"], None, (line["event"]["number"],))
+                for line in lines
+            ]
         others = [(line["kind"], line["event"]["number"]) for line in lines]
         return [*rows_of(job.ledger), *(Row(kind, None, (number,)) for kind, number in others)]
     sessions, rejected = (sql.Identifier(f"{job.topic}_{name}") for name in TABLES)
