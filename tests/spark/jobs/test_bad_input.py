@@ -8,7 +8,7 @@ import attrs
 import pyarrow as pa
 import pytest
 from pyspark.errors import PythonException, StreamingQueryException
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import Observation, SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit import (
@@ -22,10 +22,11 @@ from sessionkit import (
     Storage,
 )
 from sessionkit._instants import micros_of
-from sessionkit.spark import apply_with_state, check_checkpoint, sessionize
+from sessionkit.spark import check_checkpoint, sessionize
 from sessionkit.spark.dedup import drop_duplicates_within
 from sessionkit.testing import SessionDriver
 from tests.support.stateful_specs import ignore, summing
+from tests.support.steps import finished, running
 from tests.support.streams import FileStream, observed
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
@@ -185,7 +186,7 @@ def test_one_date_far_ahead_is_set_aside_on_a_stream_and_on_a_batch(
     observation = Observation()
 
     one, two, *_ = stream.run()
-    batch = sessionize(spark.read.parquet(str(stream.source)), spec, observation=observation)
+    batch = sessionize(stream.batch(), spec, observation=observation)
 
     assert Counts(events=6, processed=5, quarantined=1) == one
     assert (1, 0) == (two.processed, two.late)
@@ -213,11 +214,12 @@ def test_a_session_before_1970_closes_once_the_watermark_is_after_it(
     assert 1 == sum(one.sessions for one in rest)
 
 
-def read(spark: SparkSession, folder: Path, table: pa.Table) -> DataFrame:
-    """Read a table through a file, as a user would."""
-    stream = FileStream(spark, SUMS, folder)
-    stream.put(table)
-    return spark.read.parquet(str(stream.source))
+@pytest.fixture(scope="module")
+def bad(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> FileStream:
+    """The rows that cannot be events, in a file that no query reads."""
+    stream = FileStream(spark, SUMS, tmp_path_factory.mktemp("bad"))
+    stream.put(BAD)
+    return stream
 
 
 def test_a_function_that_raises_stops_the_query_with_its_name_key_and_line(
@@ -249,7 +251,7 @@ def test_a_row_that_finish_promises_and_forgets_stops_the_query(
     spec = sums(finish=finish_some)
     stream = FileStream(spark, spec, tmp_path)
     stream.put(ticks(("a", NOON, 1.0), ("b", NOON, 13.0)))
-    batch = sessionize(spark.read.parquet(str(stream.source)), spec)
+    batch = sessionize(stream.batch(), spec)
     stream.put(ticks(("c", NOON + 60 * MINUTE, 1.0)))
 
     for run in (stream.run, batch.collect):
@@ -262,18 +264,9 @@ def test_the_output_can_be_shuffled(spark: SparkSession, tmp_path: Path) -> None
     """A shuffle right after the stateful operator crashes on raw output, but not on ours."""
     stream = FileStream(spark, SUMS, tmp_path)
     stream.put(ticks(("a", NOON, 1.0), ("b", NOON, 1.0)), ticks(("a", NOON + 60 * MINUTE, 1.0)))
-    sessions = sessionize(stream.events(), SUMS).repartition(3).dropDuplicates(["session_id"])
+    sessions = stream.output().repartition(3).dropDuplicates(["session_id"])
 
-    query = (
-        sessions.writeStream.format("parquet")
-        .option("checkpointLocation", stream.checkpoint)
-        .option("path", str(tmp_path / "out"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
-
-    assert ["a", "b"] == sorted(row.key for row in stream.rows())
+    assert ["a", "b"] == sorted(row["key"] for row in finished(sessions).rows)
 
 
 SCHEMA_CASES: list[tuple[Any, Any, str]] = [
@@ -297,21 +290,19 @@ SCHEMA_CASES: list[tuple[Any, Any, str]] = [
 
 @pytest.mark.parametrize(("change", "options", "text"), SCHEMA_CASES)
 def test_columns_that_do_not_fit_are_refused_on_the_driver(
-    spark: SparkSession, tmp_path: Path, change: Any, options: dict[str, Any], text: str
+    bad: FileStream, change: Any, options: dict[str, Any], text: str
 ) -> None:
     """Each misfit has its own words, before any job starts."""
-    frame = change(read(spark, tmp_path, BAD))
-
     with pytest.raises(SchemaError) as caught:
-        sessionize(frame, attrs.evolve(SUMS, **options))
+        sessionize(change(bad.batch()), attrs.evolve(SUMS, **options))
 
     assert text in str(caught.value)
     assert "Hint:" in str(caught.value)
 
 
-def test_a_null_that_is_refused_says_what_may_be_done(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_null_that_is_refused_says_what_may_be_done(bad: FileStream) -> None:
     """A field may be Optional; a key may be filled; an event time can only be there or not."""
-    frame = read(spark, tmp_path, BAD)
+    frame = bad.batch()
     filled = frame.withColumn("key", F.coalesce("key", F.lit("?")))
     strict = attrs.evolve(SUMS, inputs=Inputs(nulls="refuse"))
 
@@ -329,9 +320,9 @@ def test_a_null_that_is_refused_says_what_may_be_done(spark: SparkSession, tmp_p
         sessionize(frame, strict)
 
 
-def test_all_misfits_are_named_at_once(spark: SparkSession, tmp_path: Path) -> None:
+def test_all_misfits_are_named_at_once(bad: FileStream) -> None:
     """One error names every column."""
-    frame = read(spark, tmp_path, BAD).drop("amount", "note").withColumn("key", F.lit(1.5))
+    frame = bad.batch().drop("amount", "note").withColumn("key", F.lit(1.5))
 
     with pytest.raises(SchemaError) as caught:
         sessionize(frame, SUMS)
@@ -352,21 +343,16 @@ def test_all_misfits_are_named_at_once(spark: SparkSession, tmp_path: Path) -> N
         ),
     ],
 )
-def test_a_deduplication_before_says_what_to_write(
-    spark: SparkSession, tmp_path: Path, spec: Any, hint: str
-) -> None:
+def test_a_deduplication_before_says_what_to_write(bad: FileStream, spec: Any, hint: str) -> None:
     """It needs its watermark, so the hint isn't to remove it alone."""
-    stream = FileStream(spark, spec, tmp_path)
-    stream.put(BAD)
-    unique = drop_duplicates_within("10 minutes", by="key", on="at").apply(stream.events())
-    run: Any = sessionize if spec is SUMS else apply_with_state
+    within = drop_duplicates_within("10 minutes", by="key", on="at")
 
     with pytest.raises(SchemaError, match="a watermark is already declared, on `at`") as refused:
-        run(unique, spec)
+        attrs.evolve(bad, spec=spec, shape=within.apply).output()
     assert hint in str(refused.value)
 
 
-def test_what_does_not_pickle_is_named(spark: SparkSession, tmp_path: Path) -> None:
+def test_what_does_not_pickle_is_named(bad: FileStream, tmp_path: Path) -> None:
     """The message names the function's role and the variable that it closes over."""
     connection = (tmp_path / "log").open("w", encoding="utf-8")
 
@@ -375,29 +361,18 @@ def test_what_does_not_pickle_is_named(spark: SparkSession, tmp_path: Path) -> N
         return state
 
     with connection, pytest.raises(NotPicklableError) as caught:
-        sessionize(read(spark, tmp_path, BAD), sums(finish=log))
+        sessionize(bad.batch(), sums(finish=log))
 
     assert "`finish`" in str(caught.value)
     assert "`connection`, a TextIOWrapper" in str(caught.value)
 
 
 @pytest.mark.since_spark("4.0", "Spark 3.5 can't read state")
-def test_the_checkpoint_of_another_query_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_checkpoint_of_another_query_is_refused(bad: FileStream, tmp_path: Path) -> None:
     """A checkpoint that sessionkit did not write is named as such."""
-    stream = FileStream(spark, SUMS, tmp_path)
-    stream.put(BAD)
-    query = (
-        stream.events()
-        .withWatermark("at", "1 hour")
-        .groupBy(F.window("at", "1 hour"))
-        .count()
-        .writeStream.format("noop")
-        .option("checkpointLocation", stream.checkpoint)
-        .outputMode("append")
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
+    counts = bad.events().withWatermark("at", "1 hour").groupBy(F.window("at", "1 hour")).count()
+    with running(counts, tmp_path) as steps:
+        steps.run()
 
     with pytest.raises(Exception, match="was not written by sessionkit"):
-        check_checkpoint(stream.checkpoint, SUMS, spark=spark)
+        check_checkpoint(str(tmp_path), SUMS, spark=bad.spark)

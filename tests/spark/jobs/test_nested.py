@@ -11,9 +11,10 @@ import attrs
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from sessionkit import EventTimeGap, Functions, SessionSpec, Storage
+from sessionkit import SessionSpec, Storage
 from sessionkit.spark import sessionize
 from tests.support.spark_settings import changed
+from tests.support.streams import run_to_files
 
 
 @attrs.frozen
@@ -41,35 +42,28 @@ class Tree:
     pairs: dict[str, dict[str, list[float]]] | None
 
 
-@attrs.define
-class Kept:
-    event: Tree
-
-
 @attrs.frozen
 class Shown:
     shown: Tree
 
 
-def create(key: Any, event: Tree) -> Kept:
-    return Kept(event)
+@attrs.define
+class Kept:
+    event: Tree | None = None
+
+    def update(self, event: Tree) -> None:
+        self.event = self.event or event
+
+    def finish(self, session: Any) -> Shown:
+        assert self.event is not None
+        return Shown(self.event)
 
 
-def update(state: Kept, event: Tree) -> Kept:
-    return state
-
-
-def finish(session: Any, state: Kept) -> Shown:
-    return Shown(state.event)
-
-
-TREES: Final = SessionSpec(
+TREES: Final = SessionSpec.of(
+    Kept,
     keys={"number": int},
     event_time="ts",
-    logic=Functions(
-        event=Tree, state=Kept, result=Shown, create=create, update=update, finish=finish
-    ),
-    timeout=EventTimeGap("10 minutes"),
+    gap="10 minutes",
     watermark_delay="0 seconds",
     order="event_time",
     storage=Storage(bucket_count=2),
@@ -195,15 +189,7 @@ def test_nested_events_survive_a_stream(spark: SparkSession, tmp_path: Path) -> 
     stream = spark.readStream.schema(events.schema).parquet(str(tmp_path / "in"))
     with small_arrow_batches(spark):
         for _ in range(2):
-            query = (
-                sessionize(stream, TREES, with_rejected=True)
-                .writeStream.format("parquet")
-                .option("checkpointLocation", str(tmp_path / "checkpoint"))
-                .option("path", str(tmp_path / "out"))
-                .trigger(availableNow=True)
-                .start()
-            )
-            query.awaitTermination()
+            run_to_files(sessionize(stream, TREES, with_rejected=True), tmp_path)
             last.write.mode("append").parquet(str(tmp_path / "in"))
 
         assert by_number(events) == found(spark.read.parquet(str(tmp_path / "out")))
@@ -308,15 +294,7 @@ def test_a_null_inside_quarantines_its_row_alone(spark: SparkSession, tmp_path: 
 
     batch = sessionize(with_parts(frame), NESTED, with_rejected=True).collect()
     stream = with_parts(spark.readStream.schema(frame.schema).parquet(str(tmp_path / "in")))
-    query = (
-        sessionize(stream, NESTED, with_rejected=True)
-        .writeStream.format("parquet")
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .option("path", str(tmp_path / "out"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
+    run_to_files(sessionize(stream, NESTED, with_rejected=True), tmp_path)
 
     for found in (batch, spark.read.parquet(str(tmp_path / "out")).collect()):
         events, reasons = judged(found)
