@@ -9,8 +9,10 @@ import attrs
 import psycopg
 from psycopg import Connection
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.errors import QueryCanceled
 
 from sessionkit.addons.postgres import Postgres, check_readable, dsn_error
+from sessionkit.errors import SinkError
 
 Result = TypeVar("Result")
 
@@ -23,13 +25,20 @@ SETTINGS: Final = {
     "keepalives_interval": 10,
     "keepalives_count": 3,
     "tcp_user_timeout": 60_000,
+    # Of several hosts, the one that is the primary now; a standby is as good as none.
+    "target_session_attrs": "read-write",
 }
 """Where `dsn` says nothing else."""
-PASSING: Final = ("08", "40", "57P", "25006")
-"""Prefixes of the codes of passing errors: lost, rolled back, shut down, no longer the primary."""
+PASSING: Final = ("08", "40", "57", "55P03", "25P", "25006")
+"""
+Prefixes of the codes of passing errors.
+
+Lost, rolled back, shut down or canceled, not unlocked in time, idle for too long, and no longer the
+primary. A statement or a lock that took too long once may be quick when the server has less to do.
+"""
 LASTING: Final = ("authentication failed", "no password", "no pg_hba.conf entry", "does not exist")
 """Parts of the messages of refusals without a code, for which a retry doesn't help."""
-WAITS: Final = "PostgreSQL can't be reached for the table %s (%s): again in %.3g s, for %.0f s more"
+WAITS: Final = "PostgreSQL didn't write to the table %s (%s): again in %.3g s, for %.0f s more"
 FIRST_WAIT_S: Final = 0.25
 LONGEST_WAIT_S: Final = 5.0
 
@@ -64,6 +73,12 @@ class Connections:
                 self.close()
                 now = time.monotonic()
                 end = now + self.sink.retry_for.total_seconds() if end is None else end
+                if isinstance(error, QueryCanceled) and now >= end:
+                    found = (
+                        f"PostgreSQL has canceled the transaction for the table {self.sink.table}"
+                    )
+                    hint = "give the role more time: ALTER ROLE .. SET statement_timeout = '10min'"
+                    raise SinkError(f"{found} at each try: {error}", hint) from error
                 if not _passes(error) or now >= end:
                     raise
                 reason, *_ = str(error).splitlines() or [type(error).__name__]

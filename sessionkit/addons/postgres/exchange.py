@@ -46,6 +46,8 @@ def exchanged(sink: Postgres, span: Span, upsert: Upsert, *, dry_run: bool) -> D
         upsert = attrs.evolve(upsert, table=f"{schema}.{name}")
         table = Target(schema, name, upsert, f"repair of {span.finished.query_id}")
         there = tables.relation(connection, table.identifier)
+        if there is not None:
+            there.check_whole()
         connection.execute(table.sql(tables.CREATE_STAGING))
         connection.execute(table.sql(ADD_FLAG, flag=Identifier(span.is_final)))
     types = {} if there is None else there.types

@@ -117,7 +117,8 @@ SELECT %(name)s AS name,
                                   AND attnum = ANY((indkey::int2[])[0:indnkeyatts - 1])))
              FROM pg_index
              WHERE indrelid = pg_class.oid AND indisunique AND indisvalid AND indimmediate
-             AND indpred IS NULL AND indexprs IS NULL) AS unique_by
+             AND indpred IS NULL AND indexprs IS NULL) AS unique_by,
+       row_security_active(oid) AS is_filtered
 FROM pg_class WHERE oid = to_regclass(%(name)s)"""
 """`types` has what is below a domain; `unique_by` has what ON CONFLICT takes, where columns of
 INCLUDE follow the `indnkeyatts` of a key."""
@@ -218,12 +219,21 @@ class Relation:
         types: The types of its columns, by their names.
         needed: The columns of which each row must have a value, as they have no default.
         unique_by: The columns of each unique index by which a row can replace another.
+        is_filtered: Whether row-level security applies to the role that asks.
     """
 
     name: str
     types: dict[str, str]
     needed: list[str]
     unique_by: list[list[str]]
+    is_filtered: bool
+
+    def check_whole(self) -> None:
+        """Check that the role sees all rows: one that it doesn't see would never be replaced."""
+        if self.is_filtered:
+            found = f"row-level security may hide rows of the table {self.name} from this role"
+            hint = "let the role own the table, without FORCE ROW LEVEL SECURITY, or give it "
+            raise SpecError(f"{found}, and it can't replace those", f"{hint}BYPASSRLS")
 
 
 def in_sql(*names: str) -> str:
@@ -289,6 +299,8 @@ def _last_batch(connection: Connection[Any], table: Target, there: Relation | No
 
 def _check_fits(found: Relation, table: Target, schema: T.StructType) -> None:
     columns, key = table.upsert.columns, table.upsert.key
+    if key:
+        found.check_whole()
     table.upsert.check_columns_of(found.types)
     for name in [name for name in found.needed if name not in columns]:
         lacks = f"the rows have no column `{name}`, of which the table {table.label} needs a value"

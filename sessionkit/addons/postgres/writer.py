@@ -109,7 +109,7 @@ class PostgresWriter(BatchWriter):
     def write(self, batch: Batch) -> None:
         """Copy the rows from the executors, then move them in one transaction."""
         table = self._taken(batch)
-        types = self._run(partial(_prepare, table=table))
+        types = self._run(partial(_prepare, table=table, last=self.last))
         parts = copied_parts(self.sink, table, types, batch.frame)
         self._run(lambda connection: self._finish(connection, table, batch.number, parts))
         self.last = batch.number
@@ -144,7 +144,7 @@ class PostgresWriter(BatchWriter):
         self, connection: Connection[Any], table: Target, number: int, parts: Sequence[Any]
     ) -> None:
         """Move the rows and note the micro-batch, unless a lost connection has done so."""
-        if _hold(connection, table) >= number:
+        if _hold(connection, table, self.last) >= number:
             return
         if parts:
             copied = table.sql(tables.COPIED, attempts=[part.attempt for part in parts])
@@ -153,9 +153,9 @@ class PostgresWriter(BatchWriter):
         connection.execute(table.sql(tables.NOTE, number=number))
 
 
-def _prepare(connection: Connection[Any], table: Target) -> dict[str, str]:
+def _prepare(connection: Connection[Any], table: Target, last: int) -> dict[str, str]:
     """Empty the staging table, and return the types of the columns, which are all still there."""
-    _hold(connection, table)
+    _hold(connection, table, last)
     connection.execute(table.sql(tables.EMPTY_STAGING))
     there = tables.relation(connection, table.identifier)
     if there is None:
@@ -165,8 +165,12 @@ def _prepare(connection: Connection[Any], table: Target) -> dict[str, str]:
     return there.types
 
 
-def _hold(connection: Connection[Any], table: Target) -> int:
-    """Hold the row of the ledger to the end of the transaction; return its micro-batch."""
+def _hold(connection: Connection[Any], table: Target, last: int) -> int:
+    """
+    Hold the row of the ledger to the end of the transaction; return its micro-batch.
+
+    It's the last one that this run has written, or the next.
+    """
     row = connection.execute(table.sql(tables.HOLD)).fetchone()
     if row is None:
         found = (
@@ -174,6 +178,12 @@ def _hold(connection: Connection[Any], table: Target) -> int:
             "a later run has it, or someone gave it away"
         )
         raise SinkError(found, "leave only one run of a query, and one query of a table")
+    if row[0] < last:
+        found = (
+            f"the server has lost micro-batches of the table {table.label}, by a failover or a "
+            f"restore: it has those to {row[0]}, and had those to {last}"
+        )
+        raise SinkError(found, "start the query again: it says how to take the checkpoint back too")
     return int(row[0])
 
 

@@ -1,26 +1,31 @@
 """The sink Postgres, with a server that is lost under a query, and comes back or stays away."""
 
 import logging
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+import attrs
 import psycopg
 import pyarrow as pa
 import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pyspark.sql import Row, SparkSession
 
 from examples import embedded_postgres as server
 from sessionkit.addons.postgres import Postgres
 from sessionkit.addons.postgres.connections import Connections
 from sessionkit.addons.postgres.writer import Copying
+from sessionkit.errors import SinkError
 from sessionkit.spark import start_query
 from sessionkit.spark.sinks import Batch
+from tests.support.ports import free_ports
 from tests.support.streams import write_files
-from tests.support.table_sinks import writer_of
+from tests.support.table_sinks import write, writer_of
 
 AWAY_S = 0.5
 WAITS_AT_THE_END = """
@@ -168,3 +173,119 @@ def test_what_a_wait_cannot_help_fails_at_once(postgres: server.Postgres, retry_
         connections.run(lambda connection: connection.execute("SELECT 1"))
 
     assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize(
+    "setting", ["statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"]
+)
+def test_a_transaction_that_took_too_long_runs_again(
+    postgres: server.Postgres, setting: str
+) -> None:
+    """Whatever limit of the server it met: the statement's, a lock's or that of a pause."""
+    limited = make_conninfo(postgres.dsn, options=f"-c {setting}=100")
+    calls = []
+
+    def slow_once(connection: "psycopg.Connection[Any]") -> int:
+        calls.append(1)
+        if len(calls) == 1:
+            time.sleep(0.3)
+            connection.execute("SELECT pg_advisory_xact_lock(1)")
+        return len(calls)
+
+    with psycopg.connect(postgres.dsn) as holding:
+        holding.execute("SELECT pg_advisory_xact_lock(1)")
+        with closing(Connections(Postgres(limited, "t"))) as connections:
+            assert 2 == connections.run(slow_once)
+
+
+def test_a_statement_that_always_takes_too_long_says_what_to_set(
+    postgres: server.Postgres,
+) -> None:
+    """When the time for retries is up."""
+    limited = make_conninfo(postgres.dsn, options="-c statement_timeout=50")
+    with (
+        closing(Connections(Postgres(limited, "t", retry_for="300 ms"))) as connections,
+        pytest.raises(SinkError, match=r"statement timeout\n\nHint: .*SET statement_timeout"),
+    ):
+        connections.run(lambda connection: connection.execute("SELECT pg_sleep(5)"))
+
+
+def set_read_only(one: server.Postgres, value: str) -> None:
+    with psycopg.connect(one.dsn, autocommit=True) as connection:
+        connection.execute(f"ALTER SYSTEM SET default_transaction_read_only = {value}".encode())
+        connection.execute("SELECT pg_reload_conf()")
+
+
+def test_a_primary_that_is_demoted_is_waited_for(postgres: server.Postgres) -> None:
+    """As one that's gone, until it takes writes again."""
+    postgres.run("CREATE TABLE demoted (id int)")
+    set_read_only(postgres, "on")
+    try:
+        with (
+            closing(Connections(Postgres(postgres.dsn, "t", retry_for="0 seconds"))) as connections,
+            pytest.raises(psycopg.OperationalError, match="session is read-only"),
+        ):
+            connections.run(lambda connection: connection.execute("SELECT 1"))
+    finally:
+        back = threading.Timer(AWAY_S, set_read_only, (postgres, "off"))
+        back.start()
+    with closing(Connections(Postgres(postgres.dsn, "t"))) as connections:
+        connections.run(lambda connection: connection.execute("INSERT INTO demoted VALUES (1)"))
+    back.join()
+
+    assert [(1,)] == postgres.rows("SELECT id FROM demoted")
+
+
+@contextmanager
+def standby_of(primary: server.Postgres) -> Iterator[server.Postgres]:
+    """Run a copy of a server that follows it, until the end of the block."""
+    program, _, _, _, *options = primary.command
+    data, (port,) = primary.home / "standby", free_ports(1)
+    copy = [str(Path(program).with_name("pg_basebackup")), f"--dbname={primary.dsn}"]
+    copy += [f"--pgdata={data}", "--write-recovery-conf", "--checkpoint=fast", "--no-sync"]
+    subprocess.run(copy, user=primary.user, cwd=primary.home, check=True)
+    dsn = make_conninfo(primary.dsn, port=port)
+    quick = "--wal-retrieve-retry-interval=100ms"
+    command = [program, "-D", str(data), f"--port={port}", *options, quick]
+    standby = attrs.evolve(primary, dsn=dsn, command=command, process=None)
+    try:
+        standby.start()
+        yield standby
+    finally:
+        standby.stop()
+
+
+@pytest.mark.parametrize("loses", [False, True])
+def test_a_failover_goes_on_or_is_noticed(spark: SparkSession, loses: bool) -> None:
+    """A standby is refused at the start; one that lacks a micro-batch when it takes over, later."""
+    with server.running_postgres() as primary, standby_of(primary) as standby:
+        ports = [conninfo_to_dict(each.dsn)["port"] for each in (standby, primary)]
+        both = make_conninfo(primary.dsn, host="127.0.0.1,127.0.0.1", port=f"{ports[0]},{ports[1]}")
+        frames = [spark.createDataFrame([(each,)], "id long") for each in range(3)]
+        alone = writer_of(Postgres(standby.dsn, "moved"), frames[0].schema)
+        with pytest.raises(psycopg.OperationalError, match="session is read-only"):
+            alone.ledger(frames[0], None)
+        writer = writer_of(Postgres(both, "moved"), frames[0].schema)
+        write(writer, frames[0])
+        while not standby.rows("SELECT FROM pg_class WHERE relname = 'moved'"):
+            time.sleep(0.05)
+        if loses:
+            with psycopg.connect(standby.dsn, autocommit=True) as connection:
+                connection.execute("ALTER SYSTEM SET primary_conninfo = ''")
+                connection.execute("SELECT pg_reload_conf()")
+            while primary.rows("SELECT FROM pg_stat_replication"):
+                time.sleep(0.05)
+        write(writer, frames[1], 1)
+        while not loses and standby.rows("SELECT id FROM moved") != [(0,), (1,)]:
+            time.sleep(0.05)
+        primary.stop(crashes=True)
+        promoted = threading.Timer(AWAY_S, standby.run, ("SELECT pg_promote()",))
+        promoted.start()
+        if loses:
+            with pytest.raises(SinkError, match="it has those to 0, and had those to 1"):
+                write(writer, frames[2], 2)
+        else:
+            write(writer, frames[2], 2)
+        promoted.join()
+        there = [(0,)] if loses else [(0,), (1,), (2,)]
+        assert there == standby.rows("SELECT id FROM moved")
