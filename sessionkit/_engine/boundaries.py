@@ -132,10 +132,10 @@ def timer_ms(due_us: int, watermark_ms: int) -> int:
     """
     Return the timer to set so that Spark calls once the watermark reaches an instant.
 
-    Spark's event-time timer goes off when the timer `<` the watermark, in milliseconds. It can't
+    Spark's event-time timer fires when the timer `<` the watermark, in milliseconds. It can't
     be set before that watermark, nor at zero.
     """
-    # Due at 2,500 µs: the timer is at 2 ms, and goes off at 3 ms.
+    # Due at 2,500 µs: the timer is at 2 ms, and fires at 3 ms.
     return max(-(-due_us // MILLISECOND_US) - 1, watermark_ms, 1)
 
 
@@ -143,7 +143,7 @@ def processing_timer_ms(due_us: int, now_ms: int) -> int:
     """
     Return the delay to set so that Spark calls once the processing time reaches an instant.
 
-    Spark's processing-time timer goes off in the first micro-batch whose time is after now `+`
+    Spark's processing-time timer fires in the first micro-batch whose time is after now `+`
     delay. The delay must be positive.
     """
     # Due at 2,500 µs, and now it's 1 ms: the delay of 1 ms is over after 2 ms, so at 3 ms.

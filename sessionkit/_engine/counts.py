@@ -51,7 +51,7 @@ class Counts:
         buffered: Under `order="event_time"`, by how many the events that wait for the watermark
             have grown; negative where more were processed than came.
         sessions: Sessions that closed; one that late events reopen or revise closes again.
-        timers: Named timers that went off, and keys that their timeout policy ended, of a
+        timers: Named timers that fired, and keys that their timeout policy ended, of a
             `StatefulSpec`.
         rows: The result rows.
         revised: Those of them that replace earlier ones, of their session or of sessions that it
@@ -90,7 +90,7 @@ class Counts:
     # It rises and falls, so its metric is a gauge: of how many wait.
     buffered: int = _count(None, "Events that wait for the watermark", is_end=True)
     sessions: int = _count("sessions_closed", "Sessions that closed")
-    timers: int = _count("timers", "Timers that went off, and keys that ended")
+    timers: int = _count("timers", "Timers that fired, and keys that ended")
     rows: int = _count("rows", "Result rows")
     revised: int = _count("revised", "Result rows that replace earlier ones")
     out_of_order: int = _count(

@@ -54,7 +54,7 @@ RULES = {
         lambda us: is_late_in_order(MOMENT_US, us),
         [False, False, True, True, True],
     ),
-    "a named timer goes off once its clock is past it": (
+    "a named timer fires once its clock is past it": (
         lambda us: has_passed(MOMENT_US, us),
         [False, False, False, True, True],
     ),

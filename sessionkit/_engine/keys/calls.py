@@ -20,7 +20,7 @@ from sessionkit._engine.rows.objects import check_fit, check_rows, collected
 from sessionkit._engine.rows.tables import Rejected
 from sessionkit._instants import BEGINNING_US, LAST_INSTANT_US, instant_of
 from sessionkit.errors import StateValueError, UserFunctionError
-from sessionkit.spec.functions import Failure, call_failed, name_of
+from sessionkit.spec.functions import Failure, call_failed
 from sessionkit.spec.stateful import AnyStatefulSpec
 from sessionkit.spec.views import MISSING, BatchTimes, KeySnapshot, KeyState, KeyTimes
 from sessionkit.state._codec import codec_of
@@ -94,8 +94,8 @@ class Calls:
     """
     The calls of a micro-batch, at its clocks, which `now` has as the functions see them.
 
-    `view` makes the state for a call. It counts the timers that went off and the ends by policies,
-    and keeps the keys whose `on_timer` failed, and why.
+    `view` makes the state for a call. It counts the timers that fire and the ends by policies, and
+    keeps the keys whose `on_timer` failed, and why.
     """
 
     program: KeyProgram
@@ -142,16 +142,24 @@ class Calls:
         Raises:
             UserFunctionError: It failed, and the spec says `on_error="raise"`.
         """
-        before, program = run.snapshot.value, self.program
+        before, program, spec = run.snapshot.value, self.program, self.program.spec
         # A call that fails stops the query, unless failures are data: then it leaves no trace.
         snapshot = run.open(is_last=is_last, on_copy=program.rejects)
-        state = self.view(snapshot, program.state)
-        shown_us = () if program.spec.event_time is None else times_us
+        key, state = snapshot.key, self.view(snapshot, program.state)
+        shown_us = () if spec.event_time is None else times_us
         times = KeyTimes(snapshot, self.now, program.timer_rules, shown_us)
         try:
-            rows = self._rows(role, function, snapshot.key, given, state, times)
+            try:
+                rows = collected(function(key, given, state, times), spec, role)
+            except Exception as error:
+                raise UserFunctionError(*call_failed(role, function, repr(key), error)) from error
+            check_rows(rows, spec, role, function, key)
             if program.rejects:
-                self._check_state(snapshot, role, function)
+                # What does not fit must show before the call counts, not when all is stored.
+                check_fit(rows, spec.result, role, function, key)
+                if snapshot.was_set:
+                    left = "left a state that"
+                    check_fit([snapshot.value], spec.state, role, function, key, left)
         except UserFunctionError as error:
             if not program.rejects:
                 raise
@@ -180,38 +188,6 @@ class Calls:
             since.updated = now_us
             if snapshot.was_removed or is_new:
                 since.created = now_us
-
-    def _check_state(self, snapshot: KeySnapshot, role: str, function: Callable[..., Any]) -> None:
-        """Check that a state can be stored before the call counts, unless that is checked later."""
-        if not snapshot.was_set:
-            return
-        try:
-            codec_of(self.program.spec.state).encode([snapshot.value])
-        except StateValueError as error:
-            what = f"`{role}` ({name_of(function)}), for {snapshot.key!r}, left a state"
-            raise UserFunctionError(f"{what} that does not fit: {error}") from error
-
-    def _rows(  # noqa: PLR0917 (what a function is given, in its order)
-        self,
-        role: str,
-        function: Callable[..., Any],
-        key: Any,
-        given: Any,
-        state: KeyState[Any],
-        times: KeyTimes,
-    ) -> list[Any]:
-        cls, rejects = self.program.spec.result, self.program.rejects
-        try:
-            returned = function(key, given, state, times)
-            if returned.__class__ is cls and not rejects:
-                return [returned]
-            rows = collected(returned, self.program.spec, role)
-        except Exception as error:
-            raise UserFunctionError(*call_failed(role, function, repr(key), error)) from error
-        check_rows(rows, self.program.spec, role, function, key)
-        if rejects:
-            check_fit(rows, cls, role, function, key)
-        return rows
 
 
 def result_rows(program: KeyProgram, runs: Sequence[KeyRun]) -> pa.Table:

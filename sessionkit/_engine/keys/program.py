@@ -144,7 +144,7 @@ class KeyProgram:
         """
         Return the instant that each clock must reach for something to happen to each key.
 
-        A timer goes off once its clock is past it: a microsecond later.
+        A timer fires once its clock is past it: a microsecond later.
         """
         # Timers at 10, none, 30 are due at 11, never, 31.
         due = {clock: _earliest_of(keys, clock) + 1 for clock in CLOCKS}
@@ -168,7 +168,7 @@ class KeyProgram:
 
 
 def _earliest_of(keys: pa.Table, clock: Clock) -> Numbers:
-    # A clock is never past the end of time, so a timer there never goes off.
+    # A clock is never past the end of time, so a timer there never fires.
     return micros(keys[EARLIEST[clock]].cast(pa.int64()).fill_null(END_OF_TIME_US))
 
 

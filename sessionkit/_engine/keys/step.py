@@ -4,12 +4,12 @@ One micro-batch of the keys of a group, under a `StatefulSpec`.
 Rules of this file:
 
 1. *Only what is touched is decoded.* Keys without events or anything due pass as Arrow rows.
-2. *Overdue keys end first*: the timers that are due go off, then the policy ends the key, unless
-   one of them has moved its end; events of the same micro-batch begin anew. So a result does not
+2. *Overdue keys end first*: the timers that are due fire, then the policy ends the key, unless one
+   of them has moved its end; events of the same micro-batch begin anew. So a result does not
    depend on whether a batch without data slipped in before.
-3. *Data first, then timers*, as in Spark: a timer that is due goes off after the events of its
+3. *Data first, then timers*, as in Spark: a timer that is due fires after the events of its
    key, unless these deleted it or set it anew. Under `order="event_time"` timers and ends by event
-   time go off between the events instead, in time order.
+   time fire between the events instead, in time order.
 4. *The clocks are those of the batch*, the same for every key and row of it.
 5. *Each event is counted once*: processed, late, quarantined, failed, or buffered.
 6. *A failed call leaves no trace*, and takes down no other key under `on_error="reject"`.
@@ -19,10 +19,9 @@ Rules of this file:
 """
 
 from collections.abc import Callable, Collection
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import repeat
-from operator import attrgetter
-from typing import Any, Final
+from typing import Any
 
 import attrs
 import numpy as np
@@ -49,8 +48,6 @@ from sessionkit.spec.stateful import AnyStatefulSpec
 from sessionkit.spec.views import MISSING, KeySnapshot, KeyState
 from sessionkit.state._collections import AttrsType
 from sessionkit.timeouts import Clock
-
-STAMP_OF: Final = [attrgetter(name) for name in STAMPS]
 
 
 @attrs.frozen(eq=False, slots=False)
@@ -243,7 +240,10 @@ class ActiveKeys:
             [
                 *both.take(pa.array(self.first)).columns,
                 pa.array(exists, pa.bool_()),
-                *(pa.array(map(stamp, since), pa.int64()).cast(INSTANT) for stamp in STAMP_OF),
+                *(
+                    pa.array([getattr(one, name) for one in since], pa.int64()).cast(INSTANT)
+                    for name in STAMPS
+                ),
                 *timer_columns([run.snapshot.timers for run in self.runs]),
                 *self._states(),
             ],
@@ -285,7 +285,10 @@ def _runs_of_rows(spec: AnyStatefulSpec, rows: pa.Table) -> list[KeyRun]:
         return []
     keys, timers, values = decode_keys(spec, rows), read_timers(rows["timers"]), _values(spec, rows)
     stamps = map(Stamps, *(rows[name].cast(pa.int64()).to_pylist() for name in STAMPS))
-    read_again = partial(_stored, spec, rows)
+
+    def read_again(place: int) -> Any:
+        return _values(spec, rows.slice(place, 1))[0]
+
     snapshots = map(KeySnapshot, keys, values, timers)
     return list(map(KeyRun, snapshots, stamps, repeat(read_again), range(rows.num_rows)))
 
@@ -297,7 +300,3 @@ def _values(spec: AnyStatefulSpec, rows: pa.Table) -> list[Any]:
         return list(decode_states(spec.state, rows))
     states = iter(decode_states(spec.state, rows.filter(pa.array(exists))))
     return [next(states) if there else MISSING for there in exists.tolist()]
-
-
-def _stored(spec: AnyStatefulSpec, rows: pa.Table, place: int) -> Any:
-    return _values(spec, rows.slice(place, 1))[0]

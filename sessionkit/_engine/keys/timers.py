@@ -1,14 +1,14 @@
 """
-How time passes for a key: its timers go off, and the timeout policy ends it.
+How time passes for a key: its timers fire, and the timeout policy ends it.
 
-A key that the policy ends lives until then: what was due by its end goes off first, one timer after
+A key that the policy ends lives until then: what was due by its end fires first, one timer after
 the other, since each may move the end; then the policy has the last call. A timer after the end
-never goes off, and a key of which the timers leave nothing isn't ended once more: so it would have
+never fires, and a key of which the timers leave nothing isn't ended once more: so it would have
 been in small steps of the clocks.
 
 Under `order="event_time"`, the events of a key take their turns with its timers and ends. `process`
 is called once for each instant, with the events of that instant. Before it, timers that lie earlier
-go off, and a policy that ends the key earlier does. At one instant events go first, so an event
+fire, and a policy that ends the key earlier does. At one instant events go first, so an event
 exactly one gap after the last one still belongs to the key. So no call depends on how the events
 were cut into micro-batches.
 """
@@ -29,7 +29,7 @@ from sessionkit.spec.views import StoredTimer
 from sessionkit.timeouts import Clock
 
 MOST_TIMERS: Final = 100_000
-"""How many timers of a key may go off in one micro-batch: an hourly one catches up ten years."""
+"""How many timers of a key may fire in one micro-batch: an hourly one catches up ten years."""
 
 
 class End(NamedTuple):
@@ -40,9 +40,7 @@ class End(NamedTuple):
     lived: BatchClocks
 
 
-def _end_of(
-    calls: Calls, run: KeyRun, clocks: BatchClocks, by: Collection[Clock] = CLOCKS
-) -> End | None:
+def _end_of(calls: Calls, run: KeyRun, clocks: BatchClocks, by: Collection[Clock]) -> End | None:
     """Return how the policy ends a key by some clocks; None if it doesn't."""
     if not run.is_kept:
         return None
@@ -62,13 +60,8 @@ def _end_of(
 
 def end_overdue(calls: Calls, run: KeyRun, by: Collection[Clock]) -> None:
     """End a key that is over; a timer that was due before its end may let it live on."""
-
-    def lived() -> BatchClocks | None:
-        end = _end_of(calls, run, calls.clocks, by)
-        return None if end is None else end.lived
-
-    _fire(calls, run, lived)
-    end = _end_of(calls, run, calls.clocks, by)
+    clocks = calls.clocks
+    end = _fire(calls, run, clocks, by, lambda end: None if end is None else end.lived)
     if end is not None:
         _end(calls, run, end.name)
 
@@ -80,39 +73,42 @@ def _end(calls: Calls, run: KeyRun, policy: str) -> None:
 
 def fire_due(calls: Calls, run: KeyRun) -> None:
     """Call the timers of a key that are due after its events, up to its end."""
-
-    def lived() -> BatchClocks:
-        end = _end_of(calls, run, calls.clocks)
-        return calls.clocks if end is None else end.lived
-
     if run.snapshot.timers:
-        _fire(calls, run, lived)
+        clocks = calls.clocks
+        _fire(calls, run, clocks, CLOCKS, lambda end: clocks if end is None else end.lived)
 
 
-def _fire(calls: Calls, run: KeyRun, until: Callable[[], BatchClocks | None]) -> None:
+def _fire(
+    calls: Calls,
+    run: KeyRun,
+    clocks: BatchClocks,
+    by: Collection[Clock],
+    until: Callable[[End | None], BatchClocks | None],
+) -> End | None:
     """
     Call `on_timer` for the timers that are due, in the order of their instants.
 
     One that it sets to an instant already past is due too: were it to wait for the next micro-batch
-    in which its bucket is looked at, the bucket would show. A timer may also change until which
-    clocks the key lives, so `until` is asked before each; with None, no timer goes off any more.
+    in which its bucket is looked at, the bucket would show. A timer may also change when the key
+    ends, so before each, `until` says which clocks timers may reach; with None, none fires any
+    more. Returns how the policy ends the key after them.
     """
     lived: BatchClocks | None = None
     pending: list[tuple[int, Clock, str]] = []
-    fired = 0
-    while run.snapshot.timers and (now := until()) is not None:
+    fired, end = 0, _end_of(calls, run, clocks, by)
+    while run.snapshot.timers and (now := until(end)) is not None:
         if now != lived:
             lived, due = now, _is_due(now)
             pending = [_place(name, one) for name, one in run.snapshot.timers.items() if due(one)]
             heapify(pending)
         if not pending:
-            return
+            break
         at_us, clock, name = heappop(pending)
         if run.snapshot.timers.get(name) != StoredTimer(clock, at_us):
             continue  # deleted, or set anew, by a call before
         if fired == MOST_TIMERS:
             _give_up(calls, run, due)
-            return
+            return _end_of(calls, run, clocks, by)
         fired += 1
         del run.snapshot.timers[name]
         calls.on_timer(run, name)
@@ -121,10 +117,12 @@ def _fire(calls: Calls, run: KeyRun, until: Callable[[], BatchClocks | None]) ->
             if one is not None and due(one):
                 heappush(pending, _place(anew, one))
         run.snapshot.newly_set.clear()
+        end = _end_of(calls, run, clocks, by)
+    return end
 
 
 def _give_up(calls: Calls, run: KeyRun, due: Callable[[StoredTimer], bool]) -> None:
-    found = f"{MOST_TIMERS:,} timers of {run.snapshot.key!r} have gone off in one micro-batch"
+    found = f"{MOST_TIMERS:,} timers of {run.snapshot.key!r} have fired in one micro-batch"
     found = f"{found}, and more are due"
     hint = (
         "set the next one after `times.watermark` or `times.processing_time`, and none once "
@@ -164,18 +162,16 @@ def in_turn(
 
 
 def _pass_time(calls: Calls, run: KeyRun, timers_before_us: int, ends_until_us: int) -> None:
-    """Let the event time of a key pass: timers go off and its policy ends it, in time order."""
+    """Let the event time of a key pass: timers fire and its policy ends it, in time order."""
     clocks = BatchClocks(ends_until_us, BEGINNING_US)
+    before = BatchClocks(timers_before_us, BEGINNING_US)
+    processing_us = calls.clocks.processing_us
 
-    def lived() -> BatchClocks:
-        end = _end_of(calls, run, clocks)
-        if end is None:
-            return BatchClocks(timers_before_us, BEGINNING_US)
-        return BatchClocks(end.at_us, calls.clocks.processing_us)
+    def until(end: End | None) -> BatchClocks:
+        return before if end is None else BatchClocks(end.at_us, processing_us)
 
     while run.snapshot.timers or calls.program.spans:
-        _fire(calls, run, lived)
-        end = _end_of(calls, run, clocks)
+        end = _fire(calls, run, clocks, CLOCKS, until)
         if end is None:
             return
         _end(calls, run, end.name)

@@ -163,23 +163,24 @@ def check_rows(
             raise UserFunctionError(wrong_class(what, cls, row, hint))
 
 
-def check_fit(
-    rows: list[Any], cls: type[Any], role: str, function: Callable[..., Any], key: Any
-) -> None:
-    """Raise a UserFunctionError that names the path of a value that does not fit its field."""
+def check_fit(  # noqa: PLR0917 (what is checked, and then whose it is)
+    objects: list[Any],
+    cls: type[Any],
+    role: str,
+    function: Callable[..., Any],
+    key: Any,
+    what: str = "returned a row that",
+) -> list[pa.Array]:
+    """
+    Return objects as columns, one for each field.
+
+    A UserFunctionError names the function, the key, and the path of a value that does not fit.
+    """
     try:
-        codec_of(cls).encode(rows)
+        return codec_of(cls).encode(objects)
     except StateValueError as misfit:
-        message = does_not_fit(role, function, key, "a row that", misfit)
-        raise UserFunctionError(message) from misfit
-
-
-def does_not_fit(
-    role: str, function: Callable[..., Any], key: Any, what: str, misfit: StateValueError
-) -> str:
-    """Return the message for a function that returned what doesn't fit its class."""
-    who = f"`{role}` ({name_of(function)}), for {key!r}"
-    return f"{who}, returned {what} does not fit: {misfit}"
+        who = f"`{role}` ({name_of(function)}), for {key!r}"
+        raise UserFunctionError(f"{who}, {what} does not fit: {misfit}") from misfit
 
 
 def conditions_met(

@@ -27,7 +27,7 @@ from sessionkit._engine.rows.objects import (
     decode_states,
 )
 from sessionkit._engine.rows.tables import Rejected
-from sessionkit._engine.sessions.careful_fold import FoldError, SessionFold, careful_folds
+from sessionkit._engine.sessions.careful_fold import SessionFold, careful_folds
 from sessionkit._engine.sessions.feature import Finished, Places, Tell
 from sessionkit._engine.sessions.plan import Folded, Plan
 from sessionkit._engine.sessions.rejecting import rejected
@@ -44,7 +44,7 @@ def fold_by_functions(functions: SessionFold, plan: Plan) -> Folded:
     Fold every session of a plan that has events.
 
     Raises:
-        FoldError: A function failed, and the spec says `on_error="raise"`.
+        UserFunctionError: A function failed, and the spec says `on_error="raise"`.
         StateValueError: A state doesn't fit its fields, and the spec says so too.
     """
     spec, active = plan.spec, plan.active
@@ -72,7 +72,7 @@ def fold_by_functions(functions: SessionFold, plan: Plan) -> Folded:
         quarantined = Rejected.with_reasons("quarantined", refused, plan.events.table)
         return Folded(None, active, [], quarantined, refused)
     if plan.failures and spec.on_error == "raise":
-        raise FoldError(*plan.failures[min(plan.failures)])
+        raise UserFunctionError(*plan.failures[min(plan.failures)])
     if failed and spec.on_error == "raise":
         # Sessions 0 and 2 have events: the second state, 1, is that of session 2.
         failing, unions = np.flatnonzero(active)[failed], plan.unions

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from sessionkit._arrays import Numbers
-from sessionkit._engine.rows.objects import build_events, decode_keys, decode_states
+from sessionkit._engine.rows.objects import build_events, check_fit, decode_keys, decode_states
 from sessionkit._engine.sessions.plan import Members
 from sessionkit._instants import instant_of, span_us
 from sessionkit.errors import UserFunctionError, with_hint
@@ -27,12 +27,6 @@ from sessionkit.spec.session import AnySessionSpec
 from sessionkit.state._codec import codec_of
 from sessionkit.state._fields import is_frozen
 from sessionkit.timeouts import SessionRules
-
-
-class FoldError(UserFunctionError):
-    """A function raised or returned the wrong thing; `place` is where, within a session."""
-
-    place: int
 
 
 @attrs.frozen
@@ -73,7 +67,7 @@ class SessionFold:
         return list(zip(objects, map(instant_of, starts_us.tolist()), strict=True))
 
     def merged(self, key: Any, left: Any, right: Any) -> Any:
-        """Return the state of two open sessions that events bridge, or raise `FoldError`."""
+        """Return the state of two open sessions that events bridge, or a UserFunctionError."""
         return self._called("merge", self.merge, key, left, right)
 
     def added(self, key: Any, state: Any, event: Any) -> Any:
@@ -93,8 +87,7 @@ class SessionFold:
                 return given[0]
             _check_state(role, own, self.spec.state, returned)
         except Exception as error:
-            failure = FoldError(*call_failed(role, own, repr(key), error))
-            raise failure from error
+            raise UserFunctionError(*call_failed(role, own, repr(key), error)) from error
         return returned
 
 
@@ -110,13 +103,14 @@ def _check_state(role: str, function: Callable[..., Any], cls: type[Any], return
         raise UserFunctionError(wrong_class(what, cls, returned, hint))
 
 
-@attrs.frozen
+@attrs.define(eq=False)
 class CarefulFold:
     """
     The fold of open sessions and events of one key, at consecutive places.
 
     `numbers` has the number of the event at each place, or one below 0 for an open session. After
-    the places in `strict`, the state must fit its fields.
+    the places in `strict`, the state must fit its fields. Where a function has failed, `at` says at
+    which place.
     """
 
     fold: SessionFold
@@ -125,6 +119,7 @@ class CarefulFold:
     numbers: Sequence[int]
     contents: Sequence[Any]
     strict: set[int] = attrs.field(factory=set)
+    at: int = -1
 
     @property
     def places(self) -> range:
@@ -140,7 +135,7 @@ class CarefulFold:
         return [place for place in places if self.numbers[place - self.first] < 0]
 
     def state_of(self, places: Sequence[int]) -> Any:
-        """Fold the open sessions and events at some places, or raise `FoldError`."""
+        """Fold the open sessions and events at some places, or raise a UserFunctionError."""
         opened, state = self.opened(places), None
         # Open sessions are merged before any event is added, as in the quick fold.
         for place in [*opened, *(one for one in places if self.numbers[one - self.first] >= 0)]:
@@ -149,51 +144,36 @@ class CarefulFold:
 
     def after(self, state: Any, place: int) -> Any:
         """Return a state, None at first, with what is at a place; the given one may be changed."""
-        try:
-            return self._with(state, place)
-        except FoldError as error:
-            error.place = place
-            raise
-
-    def _with(self, state: Any, place: int) -> Any:
         event, content = self.event_at(place), self.contents[place - self.first]
+        spec, key, self.at = self.fold.spec, self.key, place
         if event is None:
+            # A fold may be done again, so what is stored must stay as it is.
+            content = self.copied(content)
             if state is None:
-                # A fold may be done again, so what is stored must stay as it is.
-                return self.copied(content)
-            role, state = "merge", self.fold.merged(self.key, state, self.copied(content))
+                return content
+            role, state = "merge", self.fold.merged(key, state, content)
         else:
             role = "create" if state is None and self.fold.create else "update"
-            state = self.fold.added(self.key, state, content)
-        misfit = codec_of(self.fold.spec.state).misfit(state) if place in self.strict else None
-        if misfit is not None:
-            function = name_of(getattr(self.fold.spec.functions, role))
-            what = f"`{role}` ({function}), for {self.key!r}, left a state"
-            reason = f"{what} that does not fit: {misfit}"
-            raise FoldError(reason)
+            state = self.fold.added(key, state, content)
+        if place in self.strict:
+            function = getattr(spec.functions, role)
+            check_fit([state], spec.state, role, function, key, "left a state that")
         return state
 
     def copied(self, state: Any) -> Any:
         return None if state is None else codec_of(self.fold.spec.state).copied(state)
 
-    def fits(self, state: Any) -> bool:
-        return codec_of(self.fold.spec.state).misfit(state) is None
-
     def gap_us(self, rules: SessionRules, state: Any, last: int, *, extends: bool) -> int | None:
-        """
-        Return the gap that the state gives after an instant; None if it gives none.
-
-        Where `state_gap` fails, a `FoldError` names the last place.
-        """
+        """Return the gap that the state gives after an instant; None if it gives none."""
         if rules.state_gap is None or not extends or self.event_at(last) is None:
             return None
+        state_gap, self.at = rules.state_gap, last
         try:
-            returned = rules.state_gap(state)
-            _check_gap(rules.state_gap, returned, rules.longest)
+            returned = state_gap(state)
+            _check_gap(state_gap, returned, rules.longest)
         except Exception as error:
-            failure = FoldError(*call_failed("state_gap", rules.state_gap, repr(self.key), error))
-            failure.place = last
-            raise failure from error
+            failure = call_failed("state_gap", state_gap, repr(self.key), error)
+            raise UserFunctionError(*failure) from error
         return span_us(returned)
 
 
@@ -264,8 +244,8 @@ class StateGaps:
             for place in places:
                 self.state = part.after(self.state, place)
             return part.gap_us(self.rules, self.state, places[-1], extends=extends)
-        except FoldError as error:
-            self.has_failed, event = True, part.event_at(error.place)
+        except UserFunctionError as error:
+            self.has_failed, event = True, part.event_at(part.at)
             if event is not None:
                 self.failures[event] = Failure.of(error)
             return None

@@ -55,18 +55,18 @@ class Interval(NamedTuple):
     readings: Sequence[Readings]
 
 
-def instant_of(together: Sequence[Interval]) -> Interval:
+def instant_of(simultaneous: Sequence[Interval]) -> Interval:
     """Combine intervals of a key, at least one, that start at one instant."""
-    one = together[0]
-    if len(together) == 1:
+    one = simultaneous[0]
+    if len(simultaneous) == 1:
         return one
-    by_rule = zip(*(each.readings for each in together), strict=True)
+    by_rule = zip(*(each.readings for each in simultaneous), strict=True)
     return Interval(
         place=one.place,
         moment=one.moment,
         at=one.at,
-        end=max(each.end for each in together),
-        extends=any(each.extends for each in together),
+        end=max(each.end for each in simultaneous),
+        extends=any(each.extends for each in simultaneous),
         readings=[list(chain.from_iterable(readings)) for readings in by_rule],
     )
 
@@ -128,14 +128,12 @@ class RuledIntervals:
         of_all = self.moments, self.starts, ends, self.extends
         numbers = (column[chosen].tolist() for column in of_all)
         # A rule that has read `5 6` and `a b` of two intervals: the readings [(5, a)], [(6, b)].
-        readings = [_readings(columns, chosen) for columns in self.columns]
+        readings = [
+            [[one] for one in zip(*(column[chosen].tolist() for column in columns), strict=True)]
+            for columns in self.columns
+        ]
         by_interval = zip(*readings, strict=True) if readings else [()] * size
         return list(map(Interval, range(first, first + size), *numbers, by_interval))
-
-
-def _readings(columns: Sequence[Array], chosen: slice) -> Iterator[Readings]:
-    every = zip(*(column[chosen].tolist() for column in columns), strict=True)
-    return ([one] for one in every)
 
 
 class PartialSession(NamedTuple):
@@ -297,7 +295,7 @@ def closings_of(
 
 def instants_of(intervals: Sequence[Interval]) -> list[list[Interval]]:
     """Return the intervals of a key by the instants at which they start."""
-    return [list(together) for _, together in groupby(intervals, key=attrgetter("moment"))]
+    return [list(same) for _, same in groupby(intervals, key=attrgetter("moment"))]
 
 
 def _marked(rules: SessionRules, intervals: RuledIntervals, by_gap: Unions) -> Mask:
@@ -317,8 +315,8 @@ def _partial_sessions(
 ) -> Iterator[PartialSession]:
     """Yield the sessions of intervals that the gap joins, one instant after another."""
     partial: PartialSession | None = None
-    for together in instants_of(intervals.part(rules, first, size)):
-        instant, gap_us, begins = instant_of(together), None, partial is None
+    for simultaneous in instants_of(intervals.part(rules, first, size)):
+        instant, gap_us, begins = instant_of(simultaneous), None, partial is None
         if partial is not None:
             fired = partial.fired_by(instant)
             if begins := bool(fired) or partial.is_over_at(instant):
@@ -326,7 +324,7 @@ def _partial_sessions(
         if partial is None or begins:
             partial = PartialSession.at(rules, instant)
         if gap is not None:
-            places = [one.place for one in together]
+            places = [one.place for one in simultaneous]
             gap_us = gap(places, extends=instant.extends, begins=begins)
         partial = partial.after(instant, gap_us)
     if partial is not None:

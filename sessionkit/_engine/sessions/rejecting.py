@@ -26,7 +26,7 @@ import pyarrow as pa
 from sessionkit._arrays import Mask, Numbers
 from sessionkit._engine.boundaries import is_late, starts_new_session
 from sessionkit._engine.rows.tables import Rejected
-from sessionkit._engine.sessions.careful_fold import CarefulFold, FoldError, careful_folds
+from sessionkit._engine.sessions.careful_fold import CarefulFold, careful_folds
 from sessionkit._engine.sessions.cutting import (
     Interval,
     PartialSession,
@@ -39,7 +39,9 @@ from sessionkit._engine.sessions.cutting import (
     numbered,
 )
 from sessionkit._engine.sessions.plan import Folded, Plan, Unions
+from sessionkit.errors import UserFunctionError
 from sessionkit.spec.functions import Failure
+from sessionkit.state._codec import codec_of
 from sessionkit.timeouts import SessionRules
 
 
@@ -66,8 +68,8 @@ class RunningSession:
     """
     A session that is being folded: the events before `place` are in its state.
 
-    Where one fails, the fold goes on from `saved`, which is taken again after `run` more events.
-    Some of the open sessions that are merged may be at later places.
+    Where one fails, the fold goes on from `saved`, the last copy; the next one is taken after
+    `copy_after` more events. Some of the open sessions that are merged may be at later places.
     """
 
     start: SavedFold
@@ -77,7 +79,7 @@ class RunningSession:
     place: int
     partial: PartialSession
     state: Any = None
-    run: int = 1
+    copy_after: int = 1
 
 
 @attrs.define
@@ -122,27 +124,27 @@ class Refold:
 
     def _after(self, turn: int, instant: Sequence[Interval]) -> int:
         """Add what is left of an instant; return the turn to go on with."""
-        together, session = self._left(instant[0].place, instant[-1].place + 1), self.session
+        simultaneous, session = self._left(instant[0].place, instant[-1].place + 1), self.session
         has_begun = session is not None and session.start.turn == turn
-        if not together:
+        if not simultaneous:
             if has_begun:
                 self._back()
             return turn + 1
-        if session is None or (not has_begun and self._is_apart(session, together)):
+        if session is None or (not has_begun and self._is_apart(session, simultaneous)):
             if not self._is_sound(instant[0].place):
                 return self._back()
-            session = self._begin(turn, together)
+            session = self._begin(turn, simultaneous)
         try:
-            self._add(session, turn, together)
-        except FoldError as error:
-            return self._without(session, turn, together, error)
+            self._add(session, turn, simultaneous)
+        except UserFunctionError as error:
+            return self._without(session, turn, simultaneous, Failure.of(error))
         return turn + 1
 
-    def _is_apart(self, session: RunningSession, together: Sequence[Interval]) -> bool:
+    def _is_apart(self, session: RunningSession, simultaneous: Sequence[Interval]) -> bool:
         """Return whether the intervals at an instant belong to another session."""
-        if any(one.place in self.alone for one in together):
+        if any(one.place in self.alone for one in simultaneous):
             return True
-        return session.partial.is_cut_at(instant_of(together))
+        return session.partial.is_cut_at(instant_of(simultaneous))
 
     def _is_sound(self, end: int) -> bool:
         """Return whether the session, if any, may end at a place; else note how to fold it anew."""
@@ -154,7 +156,9 @@ class Refold:
             return False
         places = [one.place for one in self._left(first, end)]
         only_opened = len(self.part.opened(places)) == len(places)
-        if only_opened or strict.issuperset(places) or self.part.fits(session.state):
+        if only_opened or strict.issuperset(places):
+            return True
+        if codec_of(self.part.fold.spec.state).misfit(session.state) is None:
             return True
         # The next time each event is checked, so the one that makes a misfit is found.
         strict.update(places)
@@ -167,19 +171,19 @@ class Refold:
         self.session = session.previous
         return session.start.turn
 
-    def _begin(self, turn: int, together: Sequence[Interval]) -> RunningSession:
-        first = together[0].place
+    def _begin(self, turn: int, simultaneous: Sequence[Interval]) -> RunningSession:
+        first = simultaneous[0].place
         end = int(self.reach[first - self.part.first])
         end = min([end, *(place for place in self.alone if place > first)])
         merged = self.part.opened(range(first, min(end, self.limits.get(first, end))))
-        start = SavedFold(first, turn, PartialSession.at(self.rules, instant_of(together)))
+        start = SavedFold(first, turn, PartialSession.at(self.rules, instant_of(simultaneous)))
         self.session = RunningSession(start, {*merged}, self.session, start, first, start.partial)
         return self.session
 
-    def _add(self, session: RunningSession, turn: int, together: Sequence[Interval]) -> None:
-        """Add an instant to the session, or raise a `FoldError`."""
-        part, last = self.part, together[-1].place
-        opened = part.opened(one.place for one in together)
+    def _add(self, session: RunningSession, turn: int, simultaneous: Sequence[Interval]) -> None:
+        """Add an instant to the session, or raise a UserFunctionError."""
+        part, last = self.part, simultaneous[-1].place
+        opened = part.opened(one.place for one in simultaneous)
         if turn > session.start.turn and not session.merged.issuperset(opened):
             session.merged.update(opened)
             session.place, session.saved = session.start.place, session.start
@@ -188,46 +192,41 @@ class Refold:
         for place in range(session.place, last + 1):
             event = part.event_at(place)
             has_failed = event in self.failures
-            if place - session.saved.place >= session.run:
+            if place - session.saved.place >= session.copy_after:
                 copied = part.copied(session.state)
                 session.saved = SavedFold(place, turn, session.partial, copied)
                 # Copies get rarer as long as nothing fails: 1, 2, 4 events apart.
-                session.run = 1 if has_failed else 2 * session.run
+                session.copy_after = 1 if has_failed else 2 * session.copy_after
             if event is not None and not has_failed:
                 session.state = part.after(session.state, place)
             session.place = place + 1
-        instant = instant_of(together)
+        instant = instant_of(simultaneous)
         gap_us = part.gap_us(self.rules, session.state, last, extends=instant.extends)
         session.partial = session.partial.after(instant, gap_us)
 
     def _without(
-        self, session: RunningSession, turn: int, together: Sequence[Interval], error: FoldError
+        self, session: RunningSession, turn: int, simultaneous: Sequence[Interval], failure: Failure
     ) -> int:
         """Leave out what fails while an instant is added; return the turn to go on with."""
-        place, saved, failure = error.place, session.saved, Failure.of(error)
+        place, saved = self.part.at, session.saved
         event = self.part.event_at(place)
         if event is None:
-            self._keep_apart(session.start.place, place, failure)
+            self._reject_before(place, session.start.place, failure)
             return self._back()
         self.failures[event] = failure
-        if self._may_go_on(session, turn, together) or place < max(together[0].place, saved.place):
+        first, before = simultaneous[0].place, session.previous
+        left = self._left(first, simultaneous[-1].place + 1)
+        begins = turn == session.start.turn
+        # Without what failed, what is left of an instant may belong to the session before.
+        may_go_on = begins and before is not None and left and not self._is_apart(before, left)
+        if may_go_on or place < max(first, saved.place):
             return self._back()
-        session.place, session.partial, session.run = (
-            saved.place,
-            saved.partial,
-            place - saved.place,
-        )
+        session.place, session.partial = saved.place, saved.partial
+        session.copy_after = place - saved.place
         session.state = self.part.copied(saved.state)
         return saved.turn
 
-    def _may_go_on(self, session: RunningSession, turn: int, together: Sequence[Interval]) -> bool:
-        """Return whether, without what failed, an instant belongs to the session before."""
-        left, before = self._left(together[0].place, together[-1].place + 1), session.previous
-        if turn != session.start.turn or before is None or not left:
-            return False
-        return not self._is_apart(before, left)
-
-    def _keep_apart(self, first: int, place: int, failure: Failure) -> None:
+    def _reject_before(self, place: int, first: int, failure: Failure) -> None:
         """Reject the events that lead up to an open session that can't be merged."""
         self.alone.add(place)
         # Without the events that reach up to it, the gap parts it from the session before.

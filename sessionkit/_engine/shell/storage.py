@@ -72,7 +72,7 @@ class GroupRow:
     The memory of a group, a bucket of many keys, in one row of Spark's state store.
 
     It is read and written as a whole. Spark's group state is always updated or removed, since a
-    call that changes nothing would leave a timer that goes off in every micro-batch.
+    call that changes nothing would leave a timer that fires in every micro-batch.
     """
 
     logic: Logic

@@ -119,7 +119,7 @@ class Worker:
         task_rows: TaskRows | None = None,
     ) -> Iterator[pd.DataFrame]:
         """
-        Run one micro-batch of a group; Spark calls it where there are rows or the timer went off.
+        Run one micro-batch of a group; Spark calls it where there are rows or the timer fired.
 
         Args:
             group: What Spark grouped by: the label of a bucket.

@@ -518,5 +518,5 @@ def test_a_timer_without_end_takes_down_its_own_key_only(monkeypatch: pytest.Mon
     assert says(failure(refusing), "5 timers of Key(key='ann')", "\n\nHint: set the next one after")
     assert ["due"] * 6 == texts(driver.take_results())
     (rejection,) = driver.take_rejections("failed_output")
-    assert rejection.reason.startswith("5 timers of Key(key='ann') have gone off in one micro")
+    assert rejection.reason.startswith("5 timers of Key(key='ann') have fired in one micro")
     assert [] == driver.stored_keys()

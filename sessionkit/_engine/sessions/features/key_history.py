@@ -21,13 +21,13 @@ import pyarrow as pa
 from sessionkit._arrays import Mask, Numbers, numbers_in, whole
 from sessionkit._engine.rows.objects import (
     as_struct,
+    check_fit,
     check_rows,
     collected,
     decode_states,
-    does_not_fit,
 )
 from sessionkit._engine.sessions.feature import Finished, Tell
-from sessionkit.errors import StateMismatchError, StateValueError, UserFunctionError
+from sessionkit.errors import StateMismatchError, UserFunctionError
 from sessionkit.spec.functions import Failure, call_failed, forgotten, name_of, wrong_class
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.spec.views import Session
@@ -266,11 +266,7 @@ class Remembering:
         if finish is None:
             return codec_of(cls).encode(rows)
         check_rows(rows, self.spec, "finish", finish, session.key)
-        try:
-            return codec_of(cls).encode(rows)
-        except StateValueError as misfit:
-            message = does_not_fit("finish", finish, session.key, "a row that", misfit)
-            raise UserFunctionError(message) from misfit
+        return check_fit(rows, cls, "finish", finish, session.key)
 
     def _remembered(self, session: Session[Any], state: Any) -> pa.Array:
         """Return what the next session of the key finds, as it's stored."""
@@ -286,11 +282,8 @@ class Remembering:
             what = f"`remember` ({name_of(function)}), for {session.key!r}, must return a"
             hint = forgotten(cls) if must_return else "build one, or return None"
             raise UserFunctionError(wrong_class(what, cls, returned, hint))
-        try:
-            return as_struct(self.codec.type.fields, self.codec.encode([returned]))
-        except StateValueError as misfit:
-            message = does_not_fit("remember", function, session.key, "what", misfit)
-            raise UserFunctionError(message) from misfit
+        columns = check_fit([returned], cls, "remember", function, session.key, "returned what")
+        return as_struct(self.codec.type.fields, columns)
 
 
 def _failed(
