@@ -143,7 +143,6 @@ def test_a_query_goes_on_over_the_checkpoint_of_an_older_class(
     stream = attrs.evolve(before, folder=tmp_path, spec=spec_of(layout, count_pages))
     upgraded = spec_of(layout, add_words, upgrade={1: spelled})
     assert {"Words(words=['2'])"} == states(stream, upgraded)
-    check_checkpoint(stream.checkpoint, upgraded, deep=True, spark=stream.spark)
     failing = spec_of(layout, add_words, upgrade={1: broken})
     check_checkpoint(stream.checkpoint, failing, spark=stream.spark)
     with pytest.raises(UserFunctionError, match=r"`upgrade\[1\]` .* raised ValueError: x, for Key"):

@@ -100,7 +100,7 @@ def test_stream_and_batch_equal_functions(spark: SparkSession, tmp_path: Path) -
     counts = stream.run()
     check_checkpoint(stream.checkpoint, stream.spec, spark=spark)
 
-    everything = with_intervals(spark.read.parquet(str(stream.source)))
+    everything = stream.batch()
     with changed(spark, FOR_TINY_BATCHES):
         expected = sessionize(everything, by_functions(GAP, **RULES)).collect()
     found = sessionize(everything, stream.spec).collect()

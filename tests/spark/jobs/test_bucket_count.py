@@ -50,15 +50,13 @@ def test_a_stream_has_as_many_buckets_as_help(
 ) -> None:
     """Four a shuffle partition, up to 64; beyond 64 partitions one each."""
     with changed(spark, {PARTITIONS: str(setting)}):
-        assert buckets == for_stream(SPEC, spark).storage.buckets
-        assert (
-            3
-            == for_stream(
-                attrs.evolve(SPEC, storage=Storage(bucket_count=3)), spark
-            ).storage.buckets
-        )
-        pages = for_stream(attrs.evolve(SPEC, storage=Storage(layout="pages")), spark)
-        assert buckets == pages.storage.buckets
+        for storage, expected in (
+            (Storage(), buckets),
+            (Storage(layout="pages"), buckets),
+            (Storage(bucket_count=3), 3),
+        ):
+            found = for_stream(attrs.evolve(SPEC, storage=storage), spark)
+            assert expected == found.storage.buckets
     assert SPEC.storage.bucket_count is None
     assert 64 == SPEC.storage.buckets
 
@@ -111,9 +109,7 @@ def test_a_seed_says_the_number(spark: SparkSession, tmp_path: Path) -> None:
         seed=seed,
         shape=lambda rows: with_gap(seed.unread(rows)),
     )
-    new.put(minutes(25))
-    new.run_to(Files("parquet", str(tmp_path / "new" / "out")))
-    new.put(minutes(120))
+    new.put(minutes(25), minutes(120))
     new.run_to(Files("parquet", str(tmp_path / "new" / "out")))
 
     assert {20} == counts_stored(new)

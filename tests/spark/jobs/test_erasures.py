@@ -60,7 +60,7 @@ def test_what_cannot_be_erased_is_refused(spark: SparkSession, tmp_path: Path) -
     """Keys come as a stream, next to a stream, in columns of the key, without a watermark."""
     stream = FileStream(spark, SPEC, tmp_path)
     stream.put(views(("ann", 0)))
-    events, batch = stream.events(), spark.read.parquet(str(stream.source))
+    events, batch = stream.events(), stream.batch()
 
     with pytest.raises(SpecError, match="`erase` is a batch"):
         sessionize(events, SPEC, erase=batch)

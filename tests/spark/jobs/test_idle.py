@@ -35,7 +35,7 @@ def came(user: str, seconds: float) -> dict[str, Any]:
 LIVES: Final = [
     [Trigger(at(1), [came("ann", 0), came("bob", 20)]), *(Trigger(at(s)) for s in (11, 21, 31))],
     [Trigger(at(91)), Trigger(at(101)), Trigger(at(111), [came("ann", 85)]), Trigger(at(121))],
-    [Trigger(at(131), [came("bob", 1)]), *(Trigger(at(s)) for s in (141, 151, 161, 171))],
+    [Trigger(at(131), [came("bob", 1)]), *(Trigger(at(s)) for s in (141, 151))],
 ]
 
 

@@ -293,7 +293,7 @@ def test_a_batch_on_spark_is_counted_once(spark: SparkSession, tmp_path: Path) -
     """Although two actions run over it."""
     stream, observation = FileStream(spark, SPEC, tmp_path), Observation()
     stream.put(views(0, 1), views(2, 3))
-    read = spark.read.parquet(str(stream.source))
+    read = stream.batch()
     frame = apply_with_state(read, SPEC, observation=observation)
     written(frame)
     written(frame)

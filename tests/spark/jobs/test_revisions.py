@@ -50,7 +50,7 @@ def spec_of(layout: Any = "buckets") -> SessionSpec[Any, Any, Any]:
     )
 
 
-@pytest.mark.parametrize("layout", ["buckets", "pages"])
+@pytest.mark.parametrize("layout", ["buckets", pytest.param("pages", marks=pytest.mark.long)])
 def test_a_stream_shows_what_the_driver_does(
     layout: str, spark: SparkSession, tmp_path: Path
 ) -> None:
