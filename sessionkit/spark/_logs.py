@@ -51,16 +51,6 @@ class Progress:
 
 
 @attrs.frozen
-class LastBatch:
-    """The last finished micro-batch of a query, as Spark wrote it down before it began."""
-
-    number: int
-    watermark_ms: int
-    started_ms: int
-    partitions: int
-
-
-@attrs.frozen
 class Logs:
     """The lines of planned and of finished micro-batches, by number; Spark deletes old ones."""
 
@@ -103,6 +93,14 @@ class Logs:
     def partitions(self, number: int) -> int:
         """Return into how many partitions a planned micro-batch hashes the state."""
         return int(self.about(number)["conf"]["spark.sql.shuffle.partitions"])
+
+    def watermark_ms(self, number: int) -> int:
+        """Return the watermark in force in a planned micro-batch; 0 for none."""
+        return int(self.about(number)["batchWatermarkMs"])
+
+    def started_ms(self, number: int) -> int:
+        """Return the processing time of a planned micro-batch."""
+        return int(self.about(number)["batchTimestampMs"])
 
     def about(self, number: int) -> Mapping[str, Any]:
         """Return the watermark, the processing time and settings of a planned micro-batch."""
@@ -204,17 +202,6 @@ def files_read(logs: Logs, number: int, spark: SparkSession) -> tuple[tuple[str,
     )
 
 
-def last_batch_of(logs: Logs) -> LastBatch | None:
-    """Return the last finished micro-batch of the query of a checkpoint; None if none finished."""
-    if not logs.commits:
-        return None
-    about = logs.about(logs.finished)
-    partitions = logs.partitions(logs.finished)
-    return LastBatch(
-        logs.finished, about["batchWatermarkMs"], about["batchTimestampMs"], partitions
-    )
-
-
 def query_id_of(spark: SparkSession, path: str) -> str | None:
     """Return the id that the query of a checkpoint keeps over restarts; None if none has begun."""
     metadata = f"{path}/metadata"
@@ -290,7 +277,7 @@ def _damage(logs: Logs, readings: Sequence[int], spark: SparkSession) -> Iterato
         yield f"{path}/offsets/{finished} is missing, though that micro-batch has finished"
     if finished < last - 1:
         yield f"{path}/commits/{last - 1} is missing, though micro-batch {last} was planned after"
-    at_ms = logs.about(last)["batchWatermarkMs"]
+    at_ms = logs.watermark_ms(last)
     left_ms = logs.next_watermark_ms(last - 1) if last - 1 in logs.commits else at_ms
     # A repartition keeps the watermark of the micro-batch before, and leaves what that has left.
     if at_ms != left_ms and not logs.is_repartition(last):

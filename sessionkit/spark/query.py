@@ -1,7 +1,7 @@
 """Start a query, with trigger, sink, output mode and checkpoint checked together."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Any, Final, Literal, TypeAlias, get_args
 
@@ -24,7 +24,6 @@ from sessionkit.spark.checkpoints.state_reader import (
 )
 from sessionkit.spark.sinks import OutputMode
 from sessionkit.spark.sinks.batches import Start
-from sessionkit.spark.sinks.start import check_start, checked_parts, to_sink
 from sessionkit.spark.sinks.values import (
     BatchSink,
     Console,
@@ -35,6 +34,7 @@ from sessionkit.spark.sinks.values import (
     MemoryTable,
     StreamSink,
 )
+from sessionkit.spark.sinks.writers import check_start, checked_parts, to_sink
 from sessionkit.spec.base import MILLISECOND, AnySpec, check_kind, whole_milliseconds
 
 Trigger: TypeAlias = Duration | Literal["availableNow"]
@@ -136,15 +136,14 @@ def start_query(
     check_frame(frame, "frame", A_STREAM)
     if spec is not None:
         check_kind(spec)
-    timing = _timing(trigger)
     _check_depth(check, spec)
     parts = checked_parts(frame, sink, mode)
     _check_options(options or {}, sink)
     plan = plan_of(frame)
     _check_one_state(plan)
     by_spec = spec is not None and spec.clock == "processing_time"
-    if by_spec or (plan is not None and plan.waits_for_clock):
-        _check_waiting(timing)
+    waits = by_spec or (plan is not None and plan.waits_for_clock)
+    timing = _timing(trigger, always_due=waits)
     name = _query_name(sink, name)
     location = _location(frame.sparkSession, sink, checkpoint, name)
     start = None
@@ -152,10 +151,7 @@ def start_query(
         query_id = _checked_query_id(frame.sparkSession, location)
         readings = () if plan is None else plan.readings
         logs = check_logs(location, frame.sparkSession, readings)
-        _check_repartition(logs)
-        _check_state(logs, spec, check, frame.sparkSession)
-        if plan is not None:
-            _check_sources(logs, readings)
+        _check_logs(logs, plan, spec, check, frame.sparkSession)
         start = Start(location, logs.planned, logs.written, sink_since)
         check_start(frame, sink, parts, query_id, start)
     writer = to_sink(frame, mode, sink, parts, start).trigger(**timing).options(**(options or {}))
@@ -193,26 +189,22 @@ def _check_one_state(plan: PlanNode | None) -> None:
     raise SpecError(found, f"{hint}docs/how-to/after-sessions.md lists what works in one query")
 
 
-def _timing(trigger: Trigger) -> dict[str, Any]:
+def _timing(trigger: Trigger, *, always_due: bool = False) -> dict[str, Any]:
+    always = "with a processing-time timeout, Spark always has another batch to run"
+    hint = "use a trigger such as '1 minute' and stop the query yourself, or an event-time timeout"
     if trigger == "availableNow":
+        if always_due:
+            found = f"the query would never end: {always}, and availableNow ends only when there "
+            raise SpecError(f"{found}is none", hint)
         return {"availableNow": True}
     if isinstance(trigger, str) and trigger.lower() in {"once", "available_now", "availablenow"}:
         found = f"`trigger` must be a duration or 'availableNow', found {trigger!r}"
         raise SpecError(found, "write trigger='availableNow'")
     pause = whole_milliseconds(trigger, "trigger", zero_allowed=True)
+    if always_due and not pause:
+        found = f"the query would never rest: {always}, and each one reads all state again"
+        raise SpecError(found, hint)
     return {"processingTime": f"{pause // MILLISECOND} milliseconds"}
-
-
-def _check_waiting(timing: dict[str, Any]) -> None:
-    if "availableNow" in timing:
-        what, why = "end", "availableNow ends only when there is none"
-    elif timing["processingTime"] == "0 milliseconds":
-        what, why = "rest", "each one reads all state again"
-    else:
-        return
-    always = "with a processing-time timeout, Spark always has another batch to run"
-    hint = "use a trigger such as '1 minute' and stop the query yourself, or an event-time timeout"
-    raise SpecError(f"the query would never {what}: {always}, and {why}", hint)
 
 
 def _query_name(sink: StreamSink, name: str | None) -> str | None:
@@ -268,10 +260,13 @@ def _checked_query_id(spark: SparkSession, location: str) -> str | None:
     return query_id
 
 
-def _check_repartition(logs: Logs) -> None:
-    """Refuse to run a repartition that was cut off: some releases of Spark would lose state."""
+def _check_logs(
+    logs: Logs, plan: PlanNode | None, spec: AnySpec | None, check: Check, spark: SparkSession
+) -> None:
+    """Refuse a checkpoint from which the query can't continue."""
     last = logs.planned
     if last > logs.finished and logs.is_repartition(last):
+        # Some releases of Spark would lose state.
         found = (
             f"the checkpoint {logs.path} was to be repartitioned from {logs.partitions(last - 1)} "
             f"to {logs.partitions(last)} partitions, and micro-batch {last} didn't finish; Spark "
@@ -279,26 +274,19 @@ def _check_repartition(logs: Logs) -> None:
         )
         hint = f"repartition it again; on another state store, delete {logs.path}/offsets/{last}"
         raise StateCorruptedError(found, hint)
-
-
-def _check_sources(logs: Logs, readings: Sequence[int]) -> None:
-    """Refuse a frame with other sources than before, of which Spark says only how many."""
-    if not logs.offsets:
+    if logs.commits:
+        check_operators(logs.path, spark)
+        if spec is not None and check == "deep":
+            check_deep(logs, spec, spark)
+        # Otherwise the first micro-batch compares the spec with the checkpoint.
+        elif spec is not None and is_readable(logs.path, spark):
+            check_stored_rules(logs.path, spec, spark)
+    if plan is None or not logs.offsets:
         return
-    before, most = len(logs.sources(logs.planned)), len(readings)
-    if not len({*readings}) <= before <= most:
+    before, most = len(logs.sources(last)), len(plan.readings)
+    if not len({*plan.readings}) <= before <= most:
+        # Spark itself says only how many.
         found = f"the checkpoint {logs.path} is of a query with {before} sources"
         hint = "a seed, a clock and erasures are sources too: pass the same ones at each start; "
         hint += "a query with other sources needs a checkpoint of its own"
         raise StateMismatchError(f"{found}, and the frame has {most}", hint)
-
-
-def _check_state(logs: Logs, spec: AnySpec | None, check: Check, spark: SparkSession) -> None:
-    if not logs.commits:
-        return
-    check_operators(logs.path, spark)
-    if spec is not None and check == "deep":
-        check_deep(logs, spec, spark)
-    # Otherwise the first micro-batch compares the spec with the checkpoint.
-    elif spec is not None and is_readable(logs.path, spark):
-        check_stored_rules(logs.path, spec, spark)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from datetime import UTC, datetime, timedelta
 from io import StringIO
-from itertools import takewhile
+from itertools import chain, takewhile
 from typing import Any, Final, Literal, TypeAlias
 
 import attrs
@@ -258,36 +258,11 @@ class WatermarkReport:
 
 @attrs.frozen
 class _Record:
-    """The batches that a query remembers, and its watermark operators."""
+    """The batches that a query remembers, and its watermark operators: column and delay."""
 
     batches: Sequence[Progress]
     operators: tuple[tuple[str, str], ...]
     policy: Policy
-
-    @property
-    def last(self) -> Progress:
-        return self.batches[-1]
-
-    @property
-    def current(self) -> Sequence[Progress]:
-        """The batches since the watermark last moved."""
-        now = watermark_in(self.last)
-        return [*takewhile(lambda one: watermark_in(one) == now, reversed(self.batches))][::-1]
-
-    @property
-    def silent(self) -> tuple[str, ...]:
-        """The sources without a row since the watermark last moved."""
-        rows = [
-            (source["description"], source["numInputRows"])
-            for batch in self.current
-            for source in batch["sources"]
-        ]
-        sending = {name for name, count in rows if count}
-        return tuple(dict.fromkeys(name for name, _ in rows if name not in sending))
-
-    @property
-    def is_slowest_of_several(self) -> bool:
-        return self.policy == "min" and len(self.operators) > 1
 
 
 @explains
@@ -364,76 +339,76 @@ def explain_watermark(query: StreamingQuery) -> WatermarkReport:
 def _report(record: _Record) -> WatermarkReport:
     if not record.batches:
         return WatermarkReport("no_batch", None, None, (), 0, "No micro-batch has run yet.")
-    if "watermark" not in event_times_in(record.last):
-        text = (
-            "The query has no watermark: state is never dropped, and no row is late.\n"
-            "Hint: declare one with declare_watermark, before the stateful operator."
-        )
+    oldest, last = record.batches[0], record.batches[-1]
+    if "watermark" not in event_times_in(last):
+        text = "The query has no watermark: state is never dropped, and no row is late.\n"
+        text += "Hint: declare one with declare_watermark, before the stateful operator."
         return WatermarkReport("undeclared", None, None, (), 0, text)
-    state, watermark, first = _state(record), watermark_in(record.last), record.current[0]
+    watermark = watermark_in(last)
+    # The batches since it last moved, in order.
+    same = takewhile(lambda one: watermark_in(one) == watermark, reversed(record.batches))
+    current = [*same][::-1]
+    first = current[0]
+    state, silent, why = _reason(record, current)
     found = "No event time has moved the watermark"
     if watermark is not None:
         found = f"The watermark is {watermark.isoformat()}"
-    is_known = first is not record.batches[0] or first["batchId"] == 0
-    since = f"since batch {first['batchId']} ({first['timestamp']})"
-    declared = "; ".join(f"{column} - {delay}" for column, delay in record.operators)
-    made_of = f" It is computed from: {declared}." if declared else ""
-    lines = [f"{found}, {since}{'' if is_known else ' or before'}.{made_of}"]
-    lines.append(_reason(record, state))
+    maybe = " or before" if first is oldest and first["batchId"] else ""
+    lines = [f"{found}, since batch {first['batchId']} ({first['timestamp']}){maybe}."]
+    if record.operators:
+        declared = "; ".join(f"{column} - {delay}" for column, delay in record.operators)
+        lines[0] += f" It is computed from: {declared}."
+    lines.append(why)
     dropped = sum(map(dropped_in, record.batches))
     if dropped:
-        batches = f"{record.batches[0]['batchId']} to {record.last['batchId']}"
-        lines.append(f"Late rows dropped in batches {batches}: {dropped}.")
-    silent = record.silent if state == "held_back" else ()
+        numbers = f"{oldest['batchId']} to {last['batchId']}"
+        lines.append(f"Late rows dropped in batches {numbers}: {dropped}.")
     begun = instant_in(first["timestamp"])
     return WatermarkReport(state, watermark, begun, silent, dropped, "\n".join(lines))
 
 
-def _state(record: _Record) -> WatermarkState:
-    watermark = watermark_in(record.last)
-    if watermark is not None and watermark > instant_in(record.last["timestamp"]):
-        return "ahead_of_clock"
+def _reason(
+    record: _Record, current: Sequence[Progress]
+) -> tuple[WatermarkState, tuple[str, ...], str]:
+    """Return why the watermark has stood since the first of these batches, and who is silent."""
+    last, watermark = current[-1], watermark_in(current[-1])
+    ahead = (watermark or EPOCH) - instant_in(last["timestamp"])
+    if ahead > timedelta(0):
+        newest = max(record.batches, key=lambda batch: newest_event_in([batch]) or EPOCH)
+        seen, by = newest_event_in([newest]), timedelta(ahead.days) or timedelta(0, ahead.seconds)
+        text = f"It is {duration_text(by)} ahead of the clock, "
+        text += "because of an event time from the future. It never goes back, and every older row "
+        text += "is dropped."
+        if seen is not None:
+            text += f" Batch {newest['batchId']} contained {seen.isoformat()}."
+        hint = "put guard_future before declare_watermark, and start with a new checkpoint."
+        return "ahead_of_clock", (), f"{text}\nHint: {hint}"
     # The rows of the last batch don't count yet: they move the watermark of the next batch.
-    if any(batch["numInputRows"] for batch in record.current[:-1]):
-        return "held_back" if record.is_slowest_of_several and record.silent else "stalled"
+    if any(batch["numInputRows"] for batch in current[:-1]):
+        rows: dict[str, int] = {}
+        for source in chain.from_iterable(batch["sources"] for batch in current):
+            name = source["description"]
+            rows[name] = rows.get(name, 0) + source["numInputRows"]
+        silent = tuple(name for name, count in rows.items() if not count)
+        by_slowest = record.policy == "min" and len(record.operators) > 1
+        if by_slowest and silent:
+            text = f"Rows have arrived, but none from {', '.join(silent)}. Under policy 'min' the "
+            text += "slowest source decides, and one that has sent nothing counts as 1970.\nHint: "
+            text += "have it send rows, or union the sources first and declare one watermark on "
+            text += f"the result, or set {POLICY_SETTING} to 'max' before the first start."
+            return "held_back", silent, text
+        text = f"{total(current, 'numInputRows')} rows have arrived since then, none of which "
+        if by_slowest:
+            text += "moves it: one source's are too old or null. Progress doesn't say which."
+        else:
+            text += "moves it: all are null, or no newer than earlier ones."
+        return "stalled", (), text
     if watermark is None:
-        return "waiting"
-    return "moving" if record.last["numInputRows"] else "idle"
-
-
-def _reason(record: _Record, state: WatermarkState) -> str:
-    match state:
-        case "waiting":
-            return "The first event times set it for the batch after theirs."
-        case "moving":
-            return "Rows arrive, and set it for the next batch."
-        # Buckets of a spec may follow the processing time.
-        case "idle" if watermark_in(record.last) != spark_watermark_in(record.last):
-            return "No rows have moved it for `close_idle_after`, so it follows the clock."
-        case "idle":
-            return "No rows arrive, and only newer event times move it: what waits stays open."
-        case "stalled":
-            rows = total(record.current, "numInputRows")
-            found = f"{rows} rows have arrived since then, none with an event time that moves it"
-            if record.is_slowest_of_several:
-                return f"{found}: one source's are too old or null. Progress doesn't say which."
-            return f"{found}: all are null, or no newer than earlier ones."
-        case "held_back":
-            return (
-                f"Rows have arrived, but none from {', '.join(record.silent)}. Under policy "
-                "'min' the slowest source decides, and one that has sent nothing counts as 1970.\n"
-                "Hint: have it send rows, or union the sources first and declare one watermark on "
-                f"the result, or set {POLICY_SETTING} to 'max' before the first start."
-            )
-        case _:
-            newest = max(record.batches, key=lambda batch: newest_event_in([batch]) or EPOCH)
-            seen = newest_event_in([newest])
-            by = "" if seen is None else f" Batch {newest['batchId']} contained {seen.isoformat()}."
-            ahead = (watermark_in(record.last) or EPOCH) - instant_in(record.last["timestamp"])
-            seconds = duration_text(timedelta(seconds=ahead.seconds))
-            return (
-                f"It is {f'{ahead.days:,} days' if ahead.days else seconds} ahead of the clock, "
-                f"because of an event time from the future.{by} It never goes back, and every "
-                "older row is dropped.\n"
-                "Hint: put guard_future before declare_watermark, and start with a new checkpoint."
-            )
+        return "waiting", (), "The first event times set it for the batch after theirs."
+    if last["numInputRows"]:
+        return "moving", (), "Rows arrive, and set it for the next batch."
+    # Buckets of a spec may follow the processing time.
+    if watermark != spark_watermark_in(last):
+        text = "No rows have moved it for `close_idle_after`, so it follows the clock."
+        return "idle", (), text
+    return "idle", (), "No rows arrive, and only newer event times move it: what waits stays open."

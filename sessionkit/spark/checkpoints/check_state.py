@@ -20,13 +20,11 @@ from sessionkit._engine.shell.payload import BATCH_AT, BATCH_BYTES, QUERY_AT, QU
 from sessionkit.arguments import explains, quoted
 from sessionkit.spark._grouping import for_stream
 from sessionkit.spark._logs import (
-    LastBatch,
     Location,
     Logs,
     active_session,
     check_logs,
     damaged_state,
-    last_batch_of,
     query_id_of,
 )
 from sessionkit.spark.checkpoints.reading import mapped_state
@@ -45,8 +43,6 @@ from sessionkit.spec.session import SessionSpec
 
 RECENT: Final = 10
 """How many of the last micro-batches are looked at."""
-FIRST_BOUND: Final = 2
-"""The first format that says which micro-batch wrote a row."""
 
 
 @explains
@@ -90,39 +86,40 @@ def check_checkpoint(
 
 def check_deep(logs: Logs, spec: AnySpec, spark: SparkSession) -> None:
     """Check the rules under which a checkpoint was stored, and all that is stored in it."""
-    last = last_batch_of(logs)
-    if last is None:
+    if not logs.commits:
         check_stored_rules(logs.path, spec, spark)
         return
     found: str | None = f"Spark finds no finished micro-batch in {logs.path}"
     with with_clear_errors(logs.path, spark):
-        found = next(_damage(logs.path, last, spec, spark), None)
+        found = next(_damage(logs, spec, spark), None)
     if found is not None:
         raise damaged_state(found)
 
 
-def _damage(path: str, last: LastBatch, spec: AnySpec, spark: SparkSession) -> Iterator[str]:
+def _damage(logs: Logs, spec: AnySpec, spark: SparkSession) -> Iterator[str]:
     """Yield what is wrong with the state, after the rules were checked."""
+    path, last = logs.path, logs.finished
+    partitions = range(logs.partitions(last))
     # Before all else: the schema of the state lies in a partition.
     versions = stored_changes(path, spark)
-    for place in range(last.partitions):
+    for place in partitions:
         if str(place) not in versions:
-            where = f"partition {place} of {last.partitions}, {path}/state/0/{place}"
+            where = f"partition {place} of {len(partitions)}, {path}/state/0/{place}"
             yield f"{where} is missing or empty"  # Spark's reader skips it
-    now = Origin.of(str(query_id_of(spark, path)), last.number, last.watermark_ms)
+    now = Origin.of(str(query_id_of(spark, path)), last, logs.watermark_ms(last))
     # This checks the rules too, before anything is decoded.
     mapped_state(path, spec, partial(_checked, spec), "rows bigint", now=now, spark=spark).count()
-    yield from _misplaced(spec, path, last, spark)
+    yield from _misplaced(spec, logs, spark)
     if spec.storage.layout == "pages":
         pages = stored_pages(path, spark).join(stored_groups(path, spark), "key", "left_anti")
         for key, start in pages.select("key", "start").limit(1).collect():
             yield f"page {start} of bucket {key[0]} in {path} has no bucket"
-    complete = reduce(and_, (versions[str(place)] for place in range(last.partitions)))
+    complete = reduce(and_, (versions[str(place)] for place in partitions))
     # Micro-batch N leads to version N + 1.
-    first = last.number
-    while first in complete and last.number - first < RECENT:
+    first = last
+    while first in complete and last - first < RECENT:
         first -= 1
-    if first < last.number or last.number + 1 in complete:
+    if first < last or last + 1 in complete:
         changes = changed_groups(path, max(first, 0), spark)
         yield from _foreign(path, changes)
         yield from _lost(path, changes, spark)
@@ -137,20 +134,21 @@ def _checked(spec: AnySpec, memory: GroupState) -> pa.Table:
     return pa.table({"rows": pa.array([memory.kept.num_rows], pa.int64())})
 
 
-def _misplaced(spec: AnySpec, path: str, last: LastBatch, spark: SparkSession) -> Iterator[str]:
+def _misplaced(spec: AnySpec, logs: Logs, spark: SparkSession) -> Iterator[str]:
     """
     Yield a group that is in the wrong partition, or is older or newer than it may be.
 
     What is due at a watermark is done in the first micro-batch that has it.
     """
+    path, last = logs.path, logs.finished
     groups = stored_groups(path, spark)
     key = [F.col(f"key.{quoted(name)}") for name in groups.select("key.*").columns]
-    own = F.pmod(F.hash(*key), F.lit(last.partitions))
+    own = F.pmod(F.hash(*key), F.lit(logs.partitions(last)))
     wrong = {"belongs to another partition": own != F.col("partition_id")}
     written = F.col("state.written_ms")
-    wrong["was written after the last micro-batch"] = written > last.started_ms
+    wrong["was written after the last micro-batch"] = written > logs.started_ms(last)
     if spec.clock == "event_time":
-        due = F.col("state.event_due_us") <= watermark_in_force(last.watermark_ms)
+        due = F.col("state.event_due_us") <= watermark_in_force(logs.watermark_ms(last))
         wrong["is older than the last micro-batch, in which it was due"] = due
     for damage, condition in wrong.items():
         for key_of_row, place in _first(groups.where(condition)):
@@ -160,9 +158,7 @@ def _misplaced(spec: AnySpec, path: str, last: LastBatch, spark: SparkSession) -
 def _foreign(path: str, changes: DataFrame) -> Iterator[str]:
     """Yield a file of changes that isn't of its micro-batch."""
     payload = F.col("state.payload")
-    is_bound = (F.col("state.format") >= FIRST_BOUND) & (
-        payload.substr(QUERY_AT + 1, QUERY_BYTES) != F.lit(bytearray(QUERY_BYTES))
-    )
+    is_bound = payload.substr(QUERY_AT + 1, QUERY_BYTES) != F.lit(bytearray(QUERY_BYTES))
     written = F.conv(F.hex(payload.substr(BATCH_AT + 1, BATCH_BYTES)), 16, 10).cast("bigint")
     is_other = (F.col("change_type") == "update") & is_bound & (written != F.col("batch_id"))
     for key, place, batch, writer in _first(changes.where(is_other), "batch_id", written):

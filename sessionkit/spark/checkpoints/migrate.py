@@ -25,7 +25,6 @@ from sessionkit.spark._logs import (
     active_session,
     files_read,
     folder_texts,
-    last_batch_of,
     logs_of,
     progress_of,
 )
@@ -99,10 +98,10 @@ def migrate(
     if old.delay_ms is not None:
         watermark_us = watermark_in_force(progress.watermark_ms)
     until_us, idle_us = None, BEGINNING_US
-    last = last_batch_of(logs_of(checkpoint, session))
-    if old.close_idle_after is not None and old.watermark_delay is not None and last is not None:
+    if old.close_idle_after is not None and old.watermark_delay is not None:
         # A group's own watermark may be as far as that.
-        idle_us = last.started_ms * MILLISECOND_US - span_us(old.watermark_delay)
+        started_ms = logs_of(checkpoint, session).started_ms(progress.batch)
+        idle_us = started_ms * MILLISECOND_US - span_us(old.watermark_delay)
     before = _seed_before(progress.files, session)
     if before is not None:
         until_us, idle_us = before.format.until_us, max(idle_us, before.format.idle_us)

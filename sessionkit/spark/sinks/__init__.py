@@ -15,7 +15,7 @@ from pyspark.sql import types as T
 
 from sessionkit._instants import instant_of
 from sessionkit.errors import SessionkitError
-from sessionkit.spark._logs import last_batch_of, logs_of, query_id_of
+from sessionkit.spark._logs import logs_of, query_id_of
 
 __all__ = [
     "Batch",
@@ -166,11 +166,12 @@ def finished(checkpoint: str, spark: SparkSession) -> FinishedBatch:
     Raises:
         SessionkitError: There is none.
     """
-    query_id, last = query_id_of(spark, checkpoint), last_batch_of(logs_of(checkpoint, spark))
-    if query_id is None or last is None:
+    query_id, logs = query_id_of(spark, checkpoint), logs_of(checkpoint, spark)
+    if query_id is None or not logs.commits:
         found = f"no query has finished a micro-batch at {checkpoint}"
         raise SessionkitError(found, "pass the checkpoint location of the query")
-    return FinishedBatch(query_id, last.number, instant_of(last.watermark_ms * 1000))
+    watermark = instant_of(logs.watermark_ms(logs.finished) * 1000)
+    return FinishedBatch(query_id, logs.finished, watermark)
 
 
 @attrs.frozen

@@ -1,17 +1,41 @@
-"""What writes whole micro-batches to folders, topics and functions."""
+"""Every sink that `start_query` takes: how Spark gets it, and what writes whole micro-batches."""
 
 import os
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, get_args
+from uuid import uuid4
 
 import attrs
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+from pyspark.sql.utils import is_remote
 
 from sessionkit.errors import SinkError, SpecError
 from sessionkit.spark._logs import exists
-from sessionkit.spark.sinks import Batch, BatchWriter, Ledger, from_last
-from sessionkit.spark.sinks.values import ExactlyOnce, Files, ForeachBatch, Kafka, described
+from sessionkit.spark.sinks import (
+    Batch,
+    BatchWriter,
+    Ledger,
+    OutputMode,
+    Rows,
+    TableSink,
+    from_last,
+)
+from sessionkit.spark.sinks.batches import Part, Route, Start, WriteBatches, check_places, routes_of
+from sessionkit.spark.sinks.values import (
+    BatchSink,
+    Console,
+    ExactlyOnce,
+    Files,
+    Foreach,
+    ForeachBatch,
+    Kafka,
+    StreamSink,
+    described,
+)
 from sessionkit.spec.columns import SESSION_COLUMNS
 
 BATCH: Final = "batch_id"
@@ -126,9 +150,9 @@ def check_layout(spark: SparkSession, sink: Files, *, alone: bool) -> None:
         raise SpecError(found, "pass a folder of its own: Spark reads only one of them")
 
 
-def numbers_from(least: int, width: int = 1) -> str:
+def numbers_from(least: int) -> str:
     """Return a glob of the names that begin with a number of at least this."""
-    digits = f"{least:0{width}}"
+    digits = str(least)
     higher = [
         f"{digits[:place]}[{int(digit) + 1}-9]{'[0-9]' * (len(digits) - place - 1)}"
         for place, digit in enumerate(digits)
@@ -198,3 +222,85 @@ class FunctionWriter(BatchWriter):
 
     def write(self, batch: Batch) -> None:
         self.sink.function(batch.frame, batch.number)
+
+
+# -- the start of a query -------------------------------------------------------------------------
+
+WRITERS: Final[Mapping[type[Any], Callable[[Any], BatchWriter]]] = {
+    Files: FolderWriter,
+    Kafka: TopicWriter,
+    ExactlyOnce: OnceWriter,
+    ForeachBatch: FunctionWriter,
+}
+
+
+def checked_parts(frame: DataFrame, sink: StreamSink, mode: OutputMode) -> Sequence[Part]:
+    """Check that a sink fits a frame; return what writes which rows, nothing for Spark's sinks."""
+    if not isinstance(sink, StreamSink):
+        found = f"`sink` must be a sink, found {sink!r}"
+        kinds = ", ".join(kind.__name__ for kind in get_args(StreamSink))
+        raise SpecError(found, f"pass one of {kinds}")
+    if not isinstance(sink, BatchSink):
+        _check_partitions(frame.schema, sink)
+        return ()
+    return [_part(frame, route, mode) for route in routes_of(frame.schema, sink)]
+
+
+def _part(frame: DataFrame, route: Route, mode: OutputMode) -> Part:
+    sink = route.sink
+    if isinstance(sink, TableSink):
+        rows = Rows(route.schema, route.of_results, route.name, mode)
+        return Part(route, sink.writer(rows, frame.sparkSession))
+    _check_partitions(route.schema, sink)
+    return Part(route, WRITERS[type(sink)](sink))
+
+
+def check_start(
+    frame: DataFrame, sink: StreamSink, parts: Sequence[Part], query_id: str | None, start: Start
+) -> None:
+    """
+    Check that the places of a sink can take the rows, and have the micro-batches of the checkpoint.
+
+    With Spark Connect this process may not reach a table or a store: there, the first micro-batch
+    checks those.
+    """
+    if isinstance(sink, Files):
+        check_layout(frame.sparkSession, sink, alone=True)
+        start.check(log_of(frame.sparkSession, sink))
+    for part in parts:
+        part.writer.start(frame.sparkSession, start.checkpoint)
+    reachable = [part for part in parts if not is_remote() or isinstance(part.route.sink, Files)]
+    check_places(frame, reachable, query_id, start)
+
+
+def to_sink(
+    frame: DataFrame, mode: OutputMode, sink: StreamSink, parts: Sequence[Part], start: Start | None
+) -> DataStreamWriter:
+    if isinstance(sink, Kafka):
+        frame = messages(frame)
+    writer = frame.writeStream.outputMode(mode)
+    if start is not None and isinstance(sink, BatchSink):
+        unchecked = start if is_remote() else None
+        return writer.foreachBatch(WriteBatches(start.checkpoint, str(uuid4()), parts, unchecked))
+    match sink:
+        case Files():
+            writer = writer.format(sink.format).option("path", os.fspath(sink.path))
+            return writer.partitionBy(*sink.partition_by) if sink.partition_by else writer
+        case Kafka():
+            return writer.format("kafka").options(**kafka_options(sink))
+        case ForeachBatch():
+            return writer.foreachBatch(sink.function)
+        case Foreach():
+            return writer.foreach(sink.writer)
+        case Console():
+            writer = writer.format("console").option("numRows", sink.rows)
+            return writer.option("truncate", sink.truncate)
+    return writer.format("memory")
+
+
+def _check_partitions(schema: T.StructType, sink: object) -> None:
+    """Check what Spark would find only in the first micro-batch."""
+    for name in sink.partition_by if isinstance(sink, Files) else ():
+        if name not in schema.names:
+            found = f"partition_by names `{name}`; the columns are {', '.join(schema.names)}"
+            raise SpecError(found, "name a column of the frame")

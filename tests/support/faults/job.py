@@ -33,7 +33,7 @@ from sessionkit.spark import ExactlyOnce, Files, Routes, apply_with_state, sessi
 from sessionkit.spark._logs import query_id_of
 from sessionkit.spark.query import Trigger
 from sessionkit.spark.sinks import Batch
-from sessionkit.spark.sinks.start import checked_parts
+from sessionkit.spark.sinks.writers import checked_parts
 from tests.support.faults.ledger import Row, last_batch, rows_of, write_batch
 from tests.support.faults.specs import spec_of
 from tests.support.faults.timeline import ON_TIME
