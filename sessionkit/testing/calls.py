@@ -83,8 +83,9 @@ def _chunks(
     """Peek at the first frame, as the worker does for the key; the others stay unread."""
     source = iter(frames)
     first = next(source, None)
+    every = () if first is None else itertools.chain([first], source)
     if timed_out:
-        if first is not None and any(map(len, itertools.chain([first], source))):
+        if any(map(len, every)):
             found = "`frames`: rows, and the state has timed out; Spark passes none on a timeout."
             hint = "pass `[]` and name the input's `columns=`, or leave out `has_timed_out=True`."
             raise ValueError(with_hint(found, hint))
@@ -99,7 +100,7 @@ def _chunks(
         found = "`frames`: no frame, and the state has not timed out: Spark makes no such call."
         raise ValueError(with_hint(found, "pass a frame, or a state with `has_timed_out=True`."))
     expected = list(first.columns) if columns is None else list(columns)
-    return (_checked_chunk(frame, expected) for frame in itertools.chain([first], source))
+    return (_checked_chunk(frame, expected) for frame in every)
 
 
 def _checked_chunk(frame: pd.DataFrame, expected: list[Any]) -> pd.DataFrame:

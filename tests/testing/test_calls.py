@@ -112,7 +112,6 @@ class TestKey:
     def test_no_tuple(self, state: FakeGroupState) -> None:
         """A bare key is refused."""
         key: Any = "ann"
-
         with pytest.raises(TypeError, match=r"`key`(.|\n)*found str(.|\n)*Hint: pass `\('ann',\)`"):
             run_group(_count_visits, key, [_visits(1)], state)
 
@@ -198,17 +197,13 @@ class TestTimeoutInput:
 class TestOutput:
     """What the function may return, and what comes of it."""
 
-    def test_joined(self) -> None:
-        """The rows of all frames come in one frame with a fresh index."""
-        found = _call([_counts(1, 2), _counts(3)])
+    @pytest.mark.parametrize("empty", [pd.DataFrame(), _counts()])
+    def test_joined(self, empty: pd.DataFrame) -> None:
+        """The rows of all frames come in one with a fresh index; those without rows are dropped."""
+        found = _call([empty, _counts(1, 2), empty, _counts(3)])
 
         assert [1, 2, 3] == found["visits"].tolist()
         assert [0, 1, 2] == found.index.tolist()
-
-    @pytest.mark.parametrize("frame", [pd.DataFrame(), _counts()])
-    def test_empty(self, frame: pd.DataFrame) -> None:
-        """Frames without rows are dropped, with or without columns."""
-        assert [1] == _call([frame, _counts(1), frame])["visits"].tolist()
 
     @pytest.mark.parametrize(("output_columns", "expected"), [(OUTPUT, OUTPUT), (None, [])])
     def test_nothing(self, output_columns: list[str] | None, expected: list[str]) -> None:

@@ -114,15 +114,6 @@ def test_nothing_is_found_where_nothing_is_wrong(spec: Any) -> None:
     check_spec(spec, max_examples=FEWEST)
 
 
-def forgets(session: Session[Any], state: Visit) -> Row:
-    return Row(state.clicks) if state.clicks < 2 else None  # type: ignore[return-value]
-
-
-def test_a_row_that_is_promised_and_forgotten_is_found() -> None:
-    """It would be a session without a row, and nobody would know."""
-    assert "must return Row, found NoneType" in said(clicks(finish=forgets))
-
-
 def test_a_function_that_fails_is_found() -> None:
     """With the fewest events for which it does, and its traceback."""
 
@@ -185,9 +176,20 @@ def test_a_merge_that_depends_on_the_order_is_found() -> None:
     assert "2. the same events give two different Visit, by the order in which they arrive" in text
 
 
-def test_a_state_that_depends_on_the_cut_is_found() -> None:
-    """How events fall into micro-batches is chance."""
-    text = said(summing(sets))
+WITHOUT_TIMES: StatefulSpec[Any, Any, Any] = StatefulSpec(
+    keys={"key": str},
+    event=Amount,
+    state=Sum,
+    result=Added,
+    process=sets,
+    timeout=ProcessingTimeGap("5 minutes"),
+)
+
+
+@pytest.mark.parametrize("spec", [summing(sets), WITHOUT_TIMES], ids=["times", "no times"])
+def test_a_state_that_depends_on_the_cut_is_found(spec: Any) -> None:
+    """How events fall into micro-batches is chance; without event times no watermark moves."""
+    text = said(spec)
     assert "1. another cut into micro-batches gives another state:\n  micro-batch 1  " in text
     assert "in these 2: [(Key(key=" in text
     assert "in one: [(Key(key=" in text
@@ -200,16 +202,3 @@ def test_a_state_that_is_lost_is_found() -> None:
         state.get(Sum()).total += 1
 
     assert "changed the state that `get` gave it without `set`" in said(summing(loses))
-
-
-def test_a_spec_without_event_times_is_checked_too() -> None:
-    """Its keys have no watermark that could be moved."""
-    spec: StatefulSpec[Any, Any, Any] = StatefulSpec(
-        keys={"key": str},
-        event=Amount,
-        state=Sum,
-        result=Added,
-        process=sets,
-        timeout=ProcessingTimeGap("5 minutes"),
-    )
-    assert "another cut into micro-batches" in said(spec)

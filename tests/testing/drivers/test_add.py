@@ -167,21 +167,11 @@ def test_a_processing_time_after_the_year_9999_is_refused(span: timedelta) -> No
     driver.run_batch()
 
 
-@pytest.mark.parametrize(
-    "instant",
-    [
-        datetime(1969, 12, 31, tzinfo=UTC),
-        datetime.max.replace(tzinfo=timezone(timedelta(hours=-5))),
-    ],
-)
-def test_a_clock_outside_of_its_years_is_refused(instant: datetime) -> None:
-    """For the processing time of a driver, and for the end of a batch."""
-    with pytest.raises(DriverError, match="`processing_time` must be from 1970 to 9999 in UTC"):
-        SessionDriver(pauses, processing_time=instant)
-
-
-def test_a_batch_that_ends_after_the_year_9999_is_refused() -> None:
-    """In UTC, in which a local time of that year may be one of the next."""
-    until = datetime.max.replace(tzinfo=timezone(timedelta(hours=-5)))
+def test_a_clock_outside_of_its_years_is_refused() -> None:
+    """In UTC, in which a local time of the year 9999 may be one of the next."""
+    end = datetime.max.replace(tzinfo=timezone(timedelta(hours=-5)))
+    for instant in (datetime(1969, 12, 31, tzinfo=UTC), end):
+        with pytest.raises(DriverError, match="`processing_time` must be from 1970 to 9999 in UTC"):
+            SessionDriver(pauses, processing_time=instant)
     with pytest.raises(SpecError, match="`until` is outside the years 1 to 9999 in UTC"):
-        SessionDriver.backfill(pauses, [], until=until)
+        SessionDriver.backfill(pauses, [], until=end)

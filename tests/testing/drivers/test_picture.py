@@ -11,12 +11,7 @@ from examples.devices.spec import Reading, sensors
 from examples.visits import View, visits
 from sessionkit import KeyState, KeyTimes, Results
 from sessionkit._engine.sessions.view import OpenSessions
-from sessionkit.testing import (
-    SessionDriver,
-    StatefulDriver,
-    at,
-    minutes,
-)
+from sessionkit.testing import SessionDriver, StatefulDriver, at, minutes
 from sessionkit.testing.timeline import MOST_BARS, MOST_BATCHES, MOST_LANES
 from tests.support.stateful_specs import Added, Amount, Sum, report, summing
 
