@@ -193,7 +193,9 @@ class FakeGroupState:
 
     def setTimeoutDuration(self, durationMs: float) -> None:  # noqa: N802, N803 - PySpark's names
         """Set the timer to `durationMs` milliseconds of processing time from now."""
-        self._require_timeout("setTimeoutDuration", "ProcessingTimeTimeout")
+        # PySpark looks at text before it looks at the timeout mode, and at the rest after.
+        if not isinstance(durationMs, str):
+            self._require_timeout("setTimeoutDuration", "ProcessingTimeTimeout")
         duration = _positive_ms("setTimeoutDuration(durationMs)", durationMs)
         self.timeout_timestamp_ms = int(duration + self._processing_time_ms)
 

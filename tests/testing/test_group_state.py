@@ -281,12 +281,14 @@ class TestTimerContract:
     @pytest.mark.parametrize("setter", MODES)
     @pytest.mark.parametrize("number", [600, -10])
     def test_wrong_mode(self, make_state: MakeState, setter: str, number: int) -> None:
-        """A RuntimeError, before a bad number."""
+        """A RuntimeError, before a bad number; text is never a duration, in whatever mode."""
         (other,) = {*MODES.values()} - {MODES[setter]}
         for timeout in ("NoTimeout", other):
             state = make_state(timeout=timeout, watermark_ms=0)
             with pytest.raises(RuntimeError):
                 getattr(state, setter)(number)
+            with pytest.raises(TypeError if setter == DURATION else RuntimeError):
+                getattr(state, setter)("10 seconds")
 
             assert _armed(state) is None
 
