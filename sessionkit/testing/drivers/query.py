@@ -227,7 +227,8 @@ class MicroBatch:
         rows = [row for row in read if not isinstance(row, Erasure)]
         packed, latest_us = packed_frames(self.spec, rows, future_us=clocks.future_us(self.spec))
         seeded = before.seed.frames if before.seed else {}
-        erasing = erasing_frames(self.spec, [row for row in read if isinstance(row, Erasure)])
+        erasures = [row for row in read if isinstance(row, Erasure)]
+        erasing = erasing_frames(self.spec, erasures) if erasures else {}
         with_rows = {*packed, *seeded, *erasing}
         woken = [
             group
