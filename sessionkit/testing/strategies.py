@@ -26,6 +26,7 @@ except ModuleNotFoundError:
     check_extra("hypothesis", "hypothesis", f"`{__name__}`", "where the tests run")
     raise
 
+from sessionkit._engine.sessions.folds import states_of
 from sessionkit._engine.sessions.joining import join
 from sessionkit._engine.sessions.plan import Horizon
 from sessionkit._engine.sessions.program import Program
@@ -354,8 +355,7 @@ def _folded(spec: AnySessionSpec, batches: Batches) -> list[tuple[int, Any]]:
     for batch in batches:
         sessions = join(program, sessions, _events(spec, batch), Horizon()).sessions
     sessions = sessions.sort_by("start")
-    states = program.fold.states(sessions)
-    return list(zip(sessions["events"].to_pylist(), states, strict=True))
+    return list(zip(sessions["events"].to_pylist(), states_of(spec, sessions), strict=True))
 
 
 def alike(left: Any, right: Any) -> bool:

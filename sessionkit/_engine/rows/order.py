@@ -9,14 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit._arrays import (
-    Mask,
-    Numbers,
-    key_columns,
-    micros,
-    total_order,
-    whole,
-)
+from sessionkit._arrays import Mask, Numbers, key_columns, micros, places_in, total_order, whole
 from sessionkit._engine.boundaries import is_late_in_order
 from sessionkit._engine.rows.tables import Rejected
 
@@ -122,7 +115,6 @@ def _crowded(waiting: pa.Table, most: int, sequence: str | None) -> Mask:
     columns = key_columns(waiting)
     codes, _ = key_numbers(columns, columns)
     order = in_total_order(codes, micros(waiting["time"]), waiting, 0, sequence)
-    # In order, codes 0 0 0 1 begin at places 0 0 0 3, so they're number 0 1 2 0 of their key.
-    first_of_key = np.searchsorted(codes[order], codes[order], side="left")
-    crowded[order] = np.arange(len(order)) - first_of_key >= most
+    # In order, the codes 0 0 0 1 are number 0 1 2 0 of their key.
+    crowded[order] = places_in(np.bincount(codes), codes[order]) >= most
     return crowded

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit._arrays import lists_of, micros, whole
+from sessionkit._arrays import lists_of, micros, places_in, whole
 from sessionkit._engine.rows.objects import build_events, conditions_met, decode_keys, decode_states
 from sessionkit._engine.rows.order import in_total_order
 from sessionkit._engine.rows.tables import Rejected
@@ -42,65 +42,46 @@ class Fold:
         fields: The fields of the state as they're stored.
         fold: Makes the states of a plan.
         finish: Makes the results of the rows of sessions.
-        states: Returns the states of open sessions as objects.
-        columns: Returns them as columns.
-        refuse_first: Returns late events, without those that their class refuses: these are
-            quarantined.
     """
 
     kind: str
     fields: Sequence[Field]
     fold: Callable[[Plan], Folded]
     finish: Finish
-    states: Callable[[pa.Table], list[Any]]
-    columns: Callable[[pa.Table], list[pa.Array]]
-    refuse_first: Callable[[Rejected], list[Rejected]]
 
 
 def fold_of(spec: AnySessionSpec) -> Fold:
+    fields = codec_of(spec.state).type.fields
     match spec.logic:
         case Functions():
-            return Fold(
-                kind="session",
-                fields=codec_of(spec.state).type.fields,
-                fold=partial(fold_by_functions, SessionFold.of(spec)),
-                finish=finish_by_functions,
-                states=partial(decode_states, spec.state),
-                columns=_stored,
-                refuse_first=partial(_refused_first, spec),
-            )
+            fold = partial(fold_by_functions, SessionFold.of(spec))
+            return Fold("session", fields, fold, finish_by_functions)
         case Aggregates():
-            return Fold(
-                kind="session of aggregates",
-                fields=stored_fields(spec),
-                fold=fold_by_aggregates,
-                finish=finish_by_aggregates,
-                states=partial(states_by_aggregates, spec),
-                columns=partial(results_by_aggregates, spec),
-                refuse_first=_as_they_are,
-            )
+            stored = stored_fields(spec)
+            return Fold("session of aggregates", stored, fold_by_aggregates, finish_by_aggregates)
         case _:
-            return Fold(
-                kind="session of events",
-                fields=codec_of(spec.state).type.fields,
-                fold=fold_per_event,
-                finish=finish_per_event,
-                states=partial(decode_states, spec.state),
-                columns=_stored,
-                refuse_first=_as_they_are,
-            )
+            return Fold("session of events", fields, fold_per_event, finish_per_event)
 
 
-def _stored(sessions: pa.Table) -> list[pa.Array]:
+def state_columns(spec: AnySessionSpec, sessions: pa.Table) -> list[pa.Array]:
+    """Return the states of open sessions; with aggregates, the rows that they would give now."""
+    if isinstance(spec.logic, Aggregates):
+        return results_by_aggregates(spec, sessions)
     return [sessions[name] for name in sessions.column_names if name.startswith("state.")]
 
 
-def _as_they_are(late: Rejected) -> list[Rejected]:
-    return [late]
+def states_of(spec: AnySessionSpec, sessions: pa.Table) -> list[Any]:
+    """Return these as objects."""
+    if not isinstance(spec.logic, Aggregates):
+        return decode_states(spec.state, sessions)
+    if not sessions.num_rows:
+        return []
+    return codec_of(spec.result).decode(results_by_aggregates(spec, sessions))
 
 
-def _refused_first(spec: AnySessionSpec, late: Rejected) -> list[Rejected]:
-    _, refused = build_events(spec, late.rows)
+def refused_first(spec: AnySessionSpec, late: Rejected) -> list[Rejected]:
+    """Return late events; those that their class refuses are quarantined, where it builds any."""
+    refused = build_events(spec, late.rows)[1] if isinstance(spec.logic, Functions) else {}
     if not refused:
         return [late]
     late_places = [place for place in range(late.rows.num_rows) if place not in refused]
@@ -120,11 +101,7 @@ def fold_per_event(plan: Plan) -> Folded:
 
 def _held(plan: Plan) -> pa.ListArray:
     """Return the stored events of each session, in their order."""
-    before, came = whole(plan.touched[COLUMN]), _came(plan)
-    # The session of each open one, and of each event; then of each event that one already holds.
-    of_stored, of_event = np.split(plan.owners, [len(before)])
-    events = pa.concat_arrays([before.flatten(), came])
-    owners = np.concatenate([of_stored[pc.list_parent_indices(before).to_numpy()], of_event])
+    events, owners = plan.gathered(whole(plan.touched[COLUMN]), _came(plan))
     content = pa.table(events.flatten(), [f"event.{field.name}" for field in events.type])
     times = micros(events.field(plan.spec.event_time))
     # Sessions 0 1 0 of events at 30, 20, 10 have the order 2 0 1: session by session, by time.
@@ -146,14 +123,14 @@ def finish_per_event(spec: AnySessionSpec, given: pa.Table, _: Tell) -> Finished
     """Return a row for each event of the sessions."""
     lists = whole(given[COLUMN])
     sizes, events = pc.list_value_length(lists).to_numpy(), lists.flatten()
-    # Of two sessions with 2 and 1 events, the first are at [0, 2], and the numbers [1, 2, 1].
-    first = np.cumsum(sizes) - sizes
-    numbers = pa.array(1 + np.arange(len(events)) - np.repeat(first, sizes))
+    owners = np.repeat(np.arange(len(sizes)), sizes)
+    # Of two sessions with 2 and 1 events: [1, 2, 1].
+    numbers = pa.array(1 + places_in(sizes, owners))
     columns = [
         numbers if field.name == NUMBER else events.field(field.name)
         for field in codec_of(spec.result).type.fields
     ]
-    return Finished(columns, np.repeat(np.arange(len(sizes)), sizes))
+    return Finished(columns, owners)
 
 
 def stored_fields(spec: AnySessionSpec) -> Sequence[Field]:
@@ -209,10 +186,3 @@ def _too_large(plan: Plan, error: SumTooLargeError) -> Failure:
 
 def finish_by_aggregates(spec: AnySessionSpec, given: pa.Table, _: Tell) -> Finished:
     return Finished(results_by_aggregates(spec, given), range(given.num_rows))
-
-
-def states_by_aggregates(spec: AnySessionSpec, sessions: pa.Table) -> list[Any]:
-    """Return the rows that sessions would give if they were over now, as objects."""
-    if not sessions.num_rows:
-        return []
-    return codec_of(spec.result).decode(results_by_aggregates(spec, sessions))

@@ -17,6 +17,7 @@ from sessionkit._engine.boundaries import is_late, window_end
 from sessionkit._engine.logic import BatchClocks
 from sessionkit._engine.rows.order import in_total_order, key_numbers
 from sessionkit._engine.rows.tables import SALT, Rejected, has_state
+from sessionkit._engine.sessions.folds import refused_first
 from sessionkit._engine.sessions.plan import Folded, Horizon, Members, Plan, WindowedEvents
 from sessionkit._engine.sessions.program import Program
 from sessionkit._instants import BEGINNING_US, span_us
@@ -64,7 +65,7 @@ def join(program: Program, sessions: pa.Table, arrived: pa.Table, horizon: Horiz
     while True:
         accepted = _accept(program, sessions, events, horizon)
         for late in accepted.late:
-            rejected += program.fold.refuse_first(late)
+            rejected += refused_first(program.spec, late)
         repeats, plan, repeated = accepted.repeats, accepted.plan, list[Rejected]()
         if repeats is not None:
             every = np.ones(len(repeats.starts), np.bool_)

@@ -359,6 +359,12 @@ class Plan(Members):
 
         return encode_states(self.spec.state, states, key_at)
 
+    def gathered(self, kept: pa.ListArray, came: pa.Array) -> tuple[pa.Array, Numbers]:
+        """Return what open sessions keep in lists, then what came, and the session of each."""
+        of_kept, of_event = np.split(self.owners, [len(kept)])
+        owners = np.concatenate([of_kept[pc.list_parent_indices(kept).to_numpy()], of_event])
+        return pa.concat_arrays([kept.flatten(), came]), owners
+
     def lists_of(self, name: str, chosen: Mask) -> pa.Array:
         """
         Return what the chosen sessions store of their events, as unordered lists.
@@ -367,14 +373,12 @@ class Plan(Members):
             sessions   NAME         the list of these
         """
         kept, came = whole(self.touched[name]), whole(self.events.table[f"each.{name}"])
-        of_kept, of_event = np.split(self.owners, [len(kept)])
-        owners = np.concatenate([of_kept[pc.list_parent_indices(kept)], of_event])
+        values, owners = self.gathered(kept, came)
         # The sessions of kept values and of those that came, [0, 1 | 1, 0], put them in the order
         # [0, 3, 1, 2]: session by session, kept ones first.
         order = pa.array(np.argsort(owners, kind="stable"))
-        values = pa.concat_arrays([kept.flatten(), came]).take(order)
         sizes = np.bincount(owners, minlength=len(chosen))
-        return lists_of(values, sizes).filter(pa.array(chosen))
+        return lists_of(values.take(order), sizes).filter(pa.array(chosen))
 
 
 @attrs.frozen

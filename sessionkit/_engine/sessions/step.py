@@ -35,7 +35,6 @@ from sessionkit._arrays import (
     Numbers,
     concat,
     flags_in,
-    instants,
     key_columns,
     left_over,
     micros,
@@ -50,7 +49,7 @@ from sessionkit._engine.rows.objects import decode_keys
 from sessionkit._engine.rows.order import take_turns
 from sessionkit._engine.rows.tables import SALT, Rejected, has_state
 from sessionkit._engine.sessions.feature import Closed, Emission
-from sessionkit._engine.sessions.features.last_event import LAST_EVENT
+from sessionkit._engine.sessions.features.last_event import LAST_EVENT, with_last_event
 from sessionkit._engine.sessions.joining import horizon_of, join
 from sessionkit._engine.sessions.program import Program
 from sessionkit.spec.session import AnySessionSpec
@@ -208,7 +207,7 @@ def _due(program: Program, rows: pa.Table, clocks: BatchClocks, *, at_end: bool)
 
 def _finished(program: Program, emission: Emission) -> tuple[Emission, Closed]:
     """Return the result rows of the given sessions, and these with when their last event was."""
-    spec, given = program.spec, with_last_event(program, emission.given)
+    spec, given = program.spec, with_last_event(program.spec, emission.given)
     keys = key_columns(given)
     ids = session_ids(keys, micros(given["start"]), numbers_in(given, SALT.name))
     columns = dict[str, pa.Array]()
@@ -247,19 +246,10 @@ def _finished(program: Program, emission: Emission) -> tuple[Emission, Closed]:
 def sessions_of(program: Program, table: pa.Table, ids: Sequence[str]) -> list[Session[Any]]:
     """Return the sessions of a table, without their states."""
     starts, ends = micros(table["start"]).tolist(), micros(table["end"]).tolist()
-    last = micros(with_last_event(program, table)[LAST_EVENT.name]).tolist()
+    last = micros(with_last_event(program.spec, table)[LAST_EVENT.name]).tolist()
     events, reasons = table["events"].to_numpy().tolist(), program.cuts.reasons(table).to_pylist()
     keys = decode_keys(program.spec, table)
     return list(map(session_of, keys, ids, starts, ends, last, events, reasons))
-
-
-def with_last_event(program: Program, sessions: pa.Table) -> pa.Table:
-    """Return sessions with when the last event of each was; a feature may have stored it."""
-    if LAST_EVENT.name in sessions.schema.names:
-        return sessions
-    # A session that was stored under a longer gap began in any case before that.
-    last = np.maximum(micros(sessions["end"]) - program.gap_us, micros(sessions["start"]))
-    return sessions.append_column(LAST_EVENT, instants(last))
 
 
 def _retained(program: Program, emission: Emission, closed: Closed) -> pa.Table:

@@ -12,10 +12,11 @@ from sessionkit._arrays import micros
 from sessionkit._engine.logic import GroupState
 from sessionkit._engine.rows.ids import ids_of
 from sessionkit._engine.rows.objects import as_struct, key_struct
-from sessionkit._engine.sessions.features.last_event import LAST_EVENT
+from sessionkit._engine.sessions.features.last_event import LAST_EVENT, with_last_event
+from sessionkit._engine.sessions.folds import state_columns, states_of
 from sessionkit._engine.sessions.joining import join
 from sessionkit._engine.sessions.plan import Horizon
-from sessionkit._engine.sessions.step import SessionLogic, sessions_of, with_last_event
+from sessionkit._engine.sessions.step import SessionLogic, sessions_of
 from sessionkit._instants import instant_of
 from sessionkit.spec.base import S
 from sessionkit.spec.logic import Aggregates
@@ -78,7 +79,7 @@ def open_sessions_of(spec: SessionSpec[Any, S, Any], memory: GroupState) -> list
     """
     logic = SessionLogic(spec)
     table, program = _open(logic, memory), logic.program
-    states = program.fold.states(table)
+    states = states_of(spec, table)
     closes = map(instant_of, micros(table[program.closes]).tolist())
     sessions = sessions_of(program, table, ids_of(table))
     return [
@@ -107,11 +108,11 @@ def open_session_rows(spec: AnySessionSpec, memory: GroupState) -> pa.Table:
         "id": pa.array(ids_of(table), pa.string()),
         "start": table["start"],
         "end": table["end"],
-        "last_event": with_last_event(program, table)[LAST_EVENT.name],
+        "last_event": with_last_event(spec, table)[LAST_EVENT.name],
         "closes": table[program.closes],
         "closed_by": program.cuts.reasons(table),
         "events": table["events"],
-        "state": as_struct(state, program.fold.columns(table)),
+        "state": as_struct(state, state_columns(spec, table)),
     }
     return pa.table({name: column for name, column in columns.items() if column is not None})
 

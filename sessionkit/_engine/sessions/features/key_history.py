@@ -144,8 +144,18 @@ class Values:
     places: Numbers
 
     @classmethod
-    def of(cls, history: KeyHistory, known: pa.Array, rows: pa.Array, own: Numbers) -> "Values":
-        """Return what is known of keys, and of sessions what is in their `own` rows."""
+    def of(
+        cls, history: KeyHistory, known: pa.Array, rows: pa.Array, places: Numbers, *, first: bool
+    ) -> "Values":
+        """
+        Return what is known of keys, and of sessions the first or the last value in their rows.
+
+        `places` has the session of each row.
+        """
+        own = np.full(len(history.order) - history.known, -1)
+        # Of several rows for one session, NumPy keeps the one that it sets last.
+        own_rows = np.flatnonzero(is_there(rows))[:: -1 if first else 1]
+        own[places[own_rows]] = own_rows
         # Of two known values, the second null, and one session whose row 5 has one: [0, -1, 7].
         stored = np.where(is_there(known), np.arange(len(known)), -1)
         given = np.where(own < 0, -1, own + len(known))
@@ -159,15 +169,6 @@ class Values:
     def at(self, entries: Numbers) -> pa.Array:
         """Return the values of some entries; null for -1."""
         return values_at(self.column, np.where(entries < 0, -1, self.places[entries]))
-
-
-def own_rows(values: pa.Array, places: Numbers, sessions: int, *, first: bool) -> Numbers:
-    """Return the row with the first or the last value of each session; -1 for none."""
-    own = np.full(sessions, -1)
-    # Of several rows for one session, NumPy keeps the one that it sets last.
-    rows = np.flatnonzero(is_there(values))[:: -1 if first else 1]
-    own[places[rows]] = rows
-    return own
 
 
 def is_there(column: pa.Array) -> Mask:

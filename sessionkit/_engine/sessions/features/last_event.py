@@ -38,7 +38,10 @@ class LastEvent(Feature):
 
     @classmethod
     def of(cls, spec: AnySessionSpec) -> "LastEvent | None":
-        return None if _says_end(spec) else cls()
+        rules = spec.rules
+        own = rules is not None and (rules.state_gap is not None or rules.extends is not None)
+        # Elsewhere the end of a session is that of its last event's gap.
+        return cls() if own or callable(spec.timeout.gap) else None
 
     def check(self, sessions: pa.Table) -> None:
         stored = sessions[LAST_EVENT.name]
@@ -75,13 +78,14 @@ def last_event_before(spec: Any, kept: pa.Table) -> pa.Array:
     return _counted_back(kept, spec)
 
 
+def with_last_event(spec: AnySessionSpec, sessions: pa.Table) -> pa.Table:
+    """Return sessions with when the last event of each was, where it isn't stored."""
+    if LAST_EVENT.name in sessions.schema.names:
+        return sessions
+    return sessions.append_column(LAST_EVENT, _counted_back(sessions, spec))
+
+
 def _counted_back(sessions: pa.Table, spec: AnySessionSpec) -> pa.Array:
+    # A session that was stored under a longer gap began in any case before that.
     starts, ends = micros(sessions["start"]), micros(sessions["end"])
     return instants(np.maximum(starts, ends - span_us(spec.timeout.longest)))
-
-
-def _says_end(spec: AnySessionSpec) -> bool:
-    """Return whether the end of each session is that of its last event's gap."""
-    rules = spec.rules
-    own = rules is not None and (rules.state_gap is not None or rules.extends is not None)
-    return not (own or callable(spec.timeout.gap))

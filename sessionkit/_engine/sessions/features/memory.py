@@ -61,7 +61,6 @@ from sessionkit._engine.sessions.features.key_history import (
     Remembering,
     Values,
     is_there,
-    own_rows,
     values_at,
 )
 from sessionkit._engine.sessions.plan import Plan
@@ -83,14 +82,6 @@ FACTS: Final = (
     pa.field("memory.behind", pa.int64()),
     pa.field("memory.closes", INSTANT),
 )
-
-
-@attrs.frozen
-class WithHistory:
-    """What is remembered of the keys of given sessions, and these in a line after it."""
-
-    before: pa.Table
-    history: KeyHistory
 
 
 @attrs.frozen(eq=False, slots=False)
@@ -228,7 +219,8 @@ class KeyMemory(Feature):
             given = given.append_column(BEFORE, pa.array(sessions_before))
             given = given.append_column(KNOWN, values_at(before["remembered"], known_before))
             given = given.append_column(LEAVES, pa.array(emission.is_final))
-        notes = {**emission.notes, NOTE: WithHistory(before, history)}
+        # What is remembered of the keys of given sessions, and these in a line after it.
+        notes = {**emission.notes, NOTE: (before, history)}
         return attrs.evolve(emission, given=given, notes=notes)
 
     def row_columns(self, given: pa.Table) -> Mapping[str, pa.Array]:
@@ -253,8 +245,7 @@ class KeyMemory(Feature):
 
     def emitted(self, emission: Emission, closed: Closed) -> Closed:
         """Give rows the values that their sessions carry, and store these of final ones."""
-        with_history: WithHistory = emission.notes[NOTE]
-        given, before, history = emission.given, with_history.before, with_history.history
+        given, (before, history) = emission.given, emission.notes[NOTE]
         rows, places, owners = closed.rows, np.asarray(closed.places, np.int64), history.owners
         after: dict[str, Any] = {
             NUMBER: given["history.number"],
@@ -264,15 +255,13 @@ class KeyMemory(Feature):
         }
         shown = dict[str, pa.Array]()
         for name, field in self.first.items():
-            results = whole(rows[field])
-            own = own_rows(results, places, given.num_rows, first=True)
-            values = Values.of(history, whole(before[f"first.{name}"]), results, own)
+            known, results = whole(before[f"first.{name}"]), whole(rows[field])
+            values = Values.of(history, known, results, places, first=True)
             shown[name] = values.at(history.first_with(values.there)[owners])
             after[f"first.{name}"] = shown[name]
         for name, field in self.last.items():
-            results = whole(rows[field])
-            own = own_rows(results, places, given.num_rows, first=False)
-            values = Values.of(history, whole(before[f"last.{name}"]), results, own)
+            known, results = whole(before[f"last.{name}"]), whole(rows[field])
+            values = Values.of(history, known, results, places, first=False)
             at, begun = history.last_with(values.there), history.starts.copy()
             begun[: history.known] = _micros_or_0(before[f"last_at.{name}"])
             begun = begun[history.order][at]

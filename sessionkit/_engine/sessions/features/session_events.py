@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit._arrays import Mask, micros, whole
+from sessionkit._arrays import Mask, micros, places_in, whole
 from sessionkit._engine.rows.ids import ids_of
 from sessionkit._engine.rows.order import in_total_order
 from sessionkit._engine.rows.tables import Rejected
@@ -77,7 +77,7 @@ class SessionEvents(Feature):
         own |= {name: over[name] for name in ("start", "end", "last_event")}
         # Of two sessions with 2 and 1 events: [1, 2, 1].
         sizes = np.bincount(owners, minlength=over.num_rows)
-        numbers = 1 + np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        numbers = 1 + places_in(sizes, owners[order])
         rows = {
             **{name: column.take(places) for name, column in own.items()},
             **{name: events_held[name].take(pa.array(order)) for name in events_held.column_names},
