@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from sessionkit import DecimalType, EventTimeGap, Functions, SessionSpec, Storage
 from sessionkit.spark import sessionize
 from sessionkit.spec.session import AnySessionSpec
+from tests.support.streams import run_to_files
 
 
 class Device(Enum):
@@ -257,15 +258,7 @@ def stored_by_a_stream(
         .parquet(str(folder / "in"))
     )
     for _ in range(2):
-        query = (
-            sessionize(stream, spec)
-            .writeStream.format("parquet")
-            .option("checkpointLocation", str(folder / "checkpoint"))
-            .option("path", str(folder / "out"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
+        run_to_files(sessionize(stream, spec), folder)
         later.write.mode("append").parquet(str(folder / "in"))
     return shown(spark.read.parquet(str(folder / "out")).collect(), spec.result)
 

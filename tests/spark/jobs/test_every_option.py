@@ -42,7 +42,7 @@ from sessionkit.spec.logic import Events
 from sessionkit.testing import Rejection, SessionDriver, SessionEvent, SessionRow
 from sessionkit.timeouts._session_rules import CLOSED_BY
 from tests.support.spark_settings import changed
-from tests.support.streams import FileStream
+from tests.support.streams import FileStream, run_to_files
 
 # Half an hour before midnight in New York, on the day that has 23 hours.
 START: Final = datetime(2026, 3, 9, 3, 30, tzinfo=UTC)
@@ -504,8 +504,7 @@ def test_a_batch_agrees(
     names: Sequence[str], quick: SparkSession, stream: FileStream, expected: Found
 ) -> None:
     """Cases as one batch."""
-    events = quick.read.parquet(str(stream.source))
-    found = by_case(together(events, names))
+    found = by_case(together(stream.batch(), names))
     assert {name: expected[name] for name in names} == found
 
 
@@ -514,14 +513,6 @@ def test_a_stream_agrees(
     names: Sequence[str], quick: SparkSession, stream: FileStream, expected: Found, tmp_path: Path
 ) -> None:
     """Cases as one stream over the files."""
-    query = (
-        together(stream.events(), names)
-        .writeStream.format("parquet")
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .option("path", str(tmp_path / "out"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
+    run_to_files(together(stream.events(), names), tmp_path)
     found = by_case(quick.read.parquet(str(tmp_path / "out")).select("case", *SHOWN))
     assert {name: expected[name] for name in names} == found

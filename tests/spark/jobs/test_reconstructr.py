@@ -2,7 +2,6 @@
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import attrs
 import pyarrow as pa
@@ -13,7 +12,8 @@ from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from sessionkit import EventTimeGap, Functions, Session, SessionSpec
+from sessionkit import SessionSpec
+from sessionkit.aggregates import count
 from sessionkit.spark import sessionize
 from tests.support.streams import FileStream
 
@@ -30,41 +30,12 @@ class PageView:
     """A page view; only that it happened counts."""
 
 
-@attrs.define
-class Views:
-    n: int
-
-
-def create(key: Any, event: PageView) -> Views:
-    return Views(1)
-
-
-def update(state: Views, event: PageView) -> Views:
-    state.n += 1
-    return state
-
-
-def merge(left: Views, right: Views) -> Views:
-    return Views(left.n + right.n)
-
-
-def finish(session: Session, state: Views) -> Views:
-    return state
-
-
-VIEWS = SessionSpec(
+VIEWS = SessionSpec.aggregate(
+    PageView,
+    {"n": count()},
     keys={"uuid": str},
     event_time="timestamp",
-    logic=Functions(
-        event=PageView,
-        state=Views,
-        result=Views,
-        create=create,
-        update=update,
-        merge=merge,
-        finish=finish,
-    ),
-    timeout=EventTimeGap("30 minutes"),
+    gap="30 minutes",
     watermark_delay="1 hour",
 )
 

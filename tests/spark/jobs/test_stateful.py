@@ -307,7 +307,7 @@ def shown(rows: Iterable[Row]) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize(
     "process",
     [
-        pytest.param(is_balanced, id="events"),
+        pytest.param(is_balanced, id="events", marks=pytest.mark.long),
         pytest.param(by_bucket(add_up_bucket), id="bucket"),
     ],
 )
@@ -324,8 +324,7 @@ def test_a_stream_and_a_batch_give_the_same_rows(
     assert TOTALS == shown(stream.rows())
     assert [4, 3, 3, 0] == [count.processed for count in counts]
     observation = Observation()
-    whole = spark.read.parquet(str(stream.source))
-    rows = apply_with_state(whole, spec, observation=observation).collect()
+    rows = apply_with_state(stream.batch(), spec, observation=observation).collect()
     assert sorted([*TOTALS, ("tick", 1, "0.0", None)]) == shown(rows)
     assert (10, 10, 5) == tuple(
         observed(observation)[name] for name in ("events", "processed", "timers")
