@@ -80,8 +80,7 @@ class Driver(Generic[Spec, Event, Row, Result]):
 
     def _start(self, left: Snapshot) -> None:
         """Start a query after what one has left, or a seed for it."""
-        seed = None if left.seed is None else left.seed.format
-        self._worker = worker_of(self.spec, with_rejected=True, seed=seed)
+        self._worker = worker_of(self.spec, with_rejected=True, seed=left.seed)
         self._watch = watch.Watch.over(self._worker)
         self._left, self._waiting, self.counts = left, list(left.waiting), left.counts
         # Spark runs no batch without data before one with data since the start.
@@ -230,7 +229,7 @@ class Driver(Generic[Spec, Event, Row, Result]):
     def is_idle(self) -> bool:
         """Whether no row waits and the watermark hasn't moved since the last batch."""
         left = self._left
-        has_rows = left.planned is not None or self._waiting or (left.seed and left.seed.frames)
+        has_rows = left.planned is not None or self._waiting or left.seeded
         has_moved = left.clocks.watermark_ms > left.clocks.before_ms
         return not has_rows and not (self._can_run_without_data and has_moved)
 

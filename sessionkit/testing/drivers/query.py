@@ -174,14 +174,6 @@ class PagedGroupState:
 
 
 @attrs.frozen
-class DriverSeed:
-    """What a query begins with; the rows, by group, until the first micro-batch has run."""
-
-    format: SeedFormat
-    frames: Mapping[int, pd.DataFrame] = attrs.field(repr=False)
-
-
-@attrs.frozen
 class Snapshot:
     """
     What a stopped query leaves: the stored groups, the clocks, the rows not yet read, the counts.
@@ -190,7 +182,9 @@ class Snapshot:
     """
 
     clocks: Clocks
-    seed: DriverSeed | None = None
+    seed: SeedFormat | None = None
+    # The rows with which the query begins, by group, until the first micro-batch has run.
+    seeded: Mapping[int, pd.DataFrame] = attrs.field(factory=dict, repr=False)
     groups: Mapping[int, StoredGroup] = attrs.field(factory=dict)
     batch_id: int = 0
     waiting: tuple[Row, ...] = ()
@@ -226,10 +220,9 @@ class MicroBatch:
         before, groups, clocks = self.before, dict(self.before.groups), self.before.clocks
         rows = [row for row in read if not isinstance(row, Erasure)]
         packed, latest_us = packed_frames(self.spec, rows, future_us=clocks.future_us(self.spec))
-        seeded = before.seed.frames if before.seed else {}
         erasures = [row for row in read if isinstance(row, Erasure)]
         erasing = erasing_frames(self.spec, erasures) if erasures else {}
-        with_rows = {*packed, *seeded, *erasing}
+        with_rows = {*packed, *before.seeded, *erasing}
         woken = [
             group
             for group, stored in groups.items()
@@ -237,13 +230,13 @@ class MicroBatch:
         ]
         frames, task_rows = list[pd.DataFrame](), TaskRows()
         for group in [*sorted(with_rows, key=repr), *woken]:
-            parts = [part[group] for part in (seeded, erasing, packed) if group in part]
+            parts = [part[group] for part in (before.seeded, erasing, packed) if group in part]
             frames += self._call(groups, group, parts, task_rows, erases=group in erasing)
         after = attrs.evolve(
             before,
             groups=groups,
             clocks=clocks.after_events(self.spec, latest_us),
-            seed=before.seed and attrs.evolve(before.seed, frames={}),
+            seeded={},
             planned=None,
             batch_id=before.batch_id + 1,
         )
@@ -339,7 +332,7 @@ def after_migration(old: AnySpec, new: AnySpec, left: Snapshot) -> Snapshot:
     memories = memories_of(old, left)
     until_us, floors = None, [BEGINNING_US]
     if left.seed is not None:
-        until_us, floors = left.seed.format.until_us, [left.seed.format.idle_us]
+        until_us, floors = left.seed.until_us, [left.seed.idle_us]
     floors += [memory.idle.floor for memory in memories if memory.idle is not None]
     form = SeedFormat.of(logic_of(new), left.clocks.in_force_us, until_us, max(floors))
     memories = [migrated(old, new, memory) for memory in memories]
@@ -363,4 +356,4 @@ def _seeded(
                 rows.setdefault(group, []).extend({name: pack} for _, pack in packs)
     columns = [packing.EVENTS_COLUMN, packing.REJECTED_COLUMN, KEPT_COLUMN, HELD_COLUMN]
     made = {g: pd.DataFrame(found, columns=columns, dtype=object) for g, found in rows.items()}
-    return Snapshot(attrs.evolve(clocks, since_us=form.watermark_us), DriverSeed(form, made))
+    return Snapshot(attrs.evolve(clocks, since_us=form.watermark_us), form, made)
