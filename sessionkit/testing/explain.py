@@ -4,7 +4,7 @@ import html
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
-from operator import itemgetter
+from operator import attrgetter
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -244,9 +244,9 @@ def _arrival(spec: Any, key: Any, given: Any) -> tuple[Any, datetime | None, Any
 
 @attrs.frozen(eq=False)
 class _Arrived:
-    """An event that arrived; compared by identity, as two events may be equal."""
+    """An event that arrived, and its time or None; two events may be equal, so by identity."""
 
-    time: datetime | None
+    time: Any
     event: Any
 
 
@@ -328,7 +328,7 @@ class _Run:
             id=session.id,
             start=session.start,
             end=session.end,
-            events=tuple((one.time, one.event) for one in events if one.time is not None),
+            events=tuple((one.time, one.event) for one in events),
             closes=session.closes,
             closed_by=session.closed_by,
             why=rule_text(spec, session.closed_by),
@@ -343,13 +343,12 @@ def _parted(
 ) -> list[tuple[OpenSession[Any], list[_Arrived]]]:
     """Return open sessions of a key with their events: those from its start to the next start."""
     starts = [session.start for session in sessions]
-    parts: list[list[_Arrived]] = [[] for _ in sessions]
-    timed = [(one.time, one) for one in events if one.time is not None]
-    for time, one in sorted(timed, key=itemgetter(0)):
-        place = bisect_right(starts, time) - 1
-        if place >= 0:
-            parts[place].append(one)
-    return list(zip(sessions, parts, strict=True))
+    parts: list[tuple[OpenSession[Any], list[_Arrived]]] = [(session, []) for session in sessions]
+    for one in sorted((one for one in events if one.time), key=attrgetter("time")):
+        place = bisect_right(starts, one.time)
+        if place:
+            parts[place - 1][1].append(one)
+    return parts
 
 
 def _values(event: Any) -> dict[str, Any]:
