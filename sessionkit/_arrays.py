@@ -334,18 +334,12 @@ def _codes(column: pa.ChunkedArray) -> Numbers:
     values = whole(column)
     if pa.types.is_nested(values.type):
         values = pa.array([repr(value) for value in values.to_pylist()], pa.string())
-    if values.null_count or not _is_number(values.type):
-        if pa.types.is_floating(values.type):
-            values = pc.add(values, 0.0)  # one zero: Arrow tells -0.0 from 0.0
-        encoded = values.dictionary_encode()
-        different = encoded.dictionary
-        ranks = np.full(1 + len(different), len(different))
-        ranks[pc.sort_indices(different).to_numpy()] = np.arange(len(different))
-        codes: Numbers = ranks[encoded.indices.fill_null(len(different)).to_numpy()]
+    is_number = pa.types.is_integer(values.type) or pa.types.is_floating(values.type)
+    codes: Numbers
+    if is_number and not values.null_count:
+        _, codes = np.unique(values.to_numpy(zero_copy_only=False), return_inverse=True)
         return codes
-    _, codes = np.unique(values.to_numpy(zero_copy_only=False), return_inverse=True)
-    return codes
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+    codes, different = coded(values)
+    ranks = np.full(1 + len(different), len(different))
+    ranks[pc.sort_indices(different).to_numpy()] = np.arange(len(different))
+    return ranks[codes]

@@ -18,7 +18,7 @@ from sessionkit._engine.rows.order import in_total_order, key_numbers
 from sessionkit._instants import BEGINNING_US
 from sessionkit.errors import UserFunctionError, with_hint
 from sessionkit.spec.functions import Failure, call_failed, name_of
-from sessionkit.spec.stateful import AnyStatefulSpec, BucketResult
+from sessionkit.spec.stateful import BucketResult
 from sessionkit.spec.views import BatchTimes
 from sessionkit.state._codec import codec_of, unreadable_values
 from sessionkit.state._collections import (
@@ -71,25 +71,22 @@ def _called(
     stored = touched.filter(touched["exists"])
     states = {f.name: stored[f"state.{f.name}"] for f in program.state_fields}
     shown = pa.table({**dict(zip(spec.keys, key_columns(stored), strict=True)), **states})
-    try:
-        result = function(_events_shown(spec, events), shown, now)
-    except Exception as error:
-        keys = f"the {touched.num_rows} stored keys and {events.num_rows} events of a bucket"
-        raise UserFunctionError(*call_failed("process", function, keys, error)) from error
-    if not isinstance(result, BucketResult):
-        what = f"`process` ({name_of(program.function)}) must return a BucketResult"
-        hint = "write BucketResult(states=..., results=...)"
-        raise UserFunctionError(with_hint(f"{what}, found {type(result).__name__}", hint))
-    return result
-
-
-def _events_shown(spec: AnyStatefulSpec, events: pa.Table) -> pa.Table:
     time = {} if spec.event_time is None else {spec.event_time: events["time"]}
     fields = codec_of(spec.event).type.fields
     columns = {field.name: events[f"event.{field.name}"] for field in fields}
     keys = dict(zip(spec.keys, key_columns(events), strict=True))
     # Where a name is that of several, the key goes before the time, and the time before a field.
-    return pa.table({**keys, **time, **columns, **time, **keys})
+    arrived = pa.table({**keys, **time, **columns, **time, **keys})
+    try:
+        result = function(arrived, shown, now)
+    except Exception as error:
+        whose = f"the {touched.num_rows} stored keys and {events.num_rows} events of a bucket"
+        raise UserFunctionError(*call_failed("process", function, whose, error)) from error
+    if not isinstance(result, BucketResult):
+        what = f"`process` ({name_of(program.function)}) must return a BucketResult"
+        hint = "write BucketResult(states=..., results=...)"
+        raise UserFunctionError(with_hint(f"{what}, found {type(result).__name__}", hint))
+    return result
 
 
 def _fitted(

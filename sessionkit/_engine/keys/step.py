@@ -21,7 +21,7 @@ Rules of this file:
 from collections.abc import Callable, Collection
 from functools import cached_property
 from itertools import repeat
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 import numpy as np
@@ -64,6 +64,9 @@ class KeyLogic:
     view: Callable[[KeySnapshot, AttrsType], KeyState[Any]] = attrs.field(
         init=False, repr=False, default=KeyState
     )
+    keeps_only_open: ClassVar[bool] = True
+    # A function is called once for all events of a key.
+    takes_portions: ClassVar[bool] = False
 
     def __attrs_post_init__(self) -> None:
         object.__setattr__(self, "program", KeyProgram.of(self.spec))
@@ -71,14 +74,6 @@ class KeyLogic:
     @cached_property
     def empty_state(self) -> GroupState:
         return GroupState(self.program.schema.empty_table(), self.spec.events_schema.empty_table())
-
-    @property
-    def takes_portions(self) -> bool:
-        return False  # A function is called once for all events of a key.
-
-    @property
-    def keeps_only_open(self) -> bool:
-        return True
 
     def open_stats(self, kept: pa.Table) -> tuple[int, None]:
         """Return how many keys there are; they don't begin."""

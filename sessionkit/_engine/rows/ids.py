@@ -59,10 +59,6 @@ def encoded(columns: Sequence[pa.Array], *tail: pa.Array) -> pa.Array:
     return pc.binary_join_element_wise(*parts, *tail, NOTHING)
 
 
-def hashed(bodies: pa.Array, person: bytes) -> list[str]:
-    return list(map(bytes.hex, digests(bodies, person)))
-
-
 def digests(bodies: pa.Array, person: bytes) -> list[bytes]:
     """Return the ids of encoded values; the same bytes have different ids for each `person`."""
     fresh = blake2b(digest_size=ID_BYTES, person=person).copy
@@ -109,12 +105,9 @@ def _float(column: pa.Array) -> pa.Array:
 
 
 def _decimal(column: pa.Array) -> pa.Array:
-    return pa.array(map(_digits, column.to_pylist()), pa.binary())
-
-
-def _digits(value: Decimal | None) -> bytes:
-    digits = format(value.normalize(EXACT), "f") if value else "0"
-    return digits.encode()
+    numbers: list[Decimal | None] = column.to_pylist()
+    texts = (format(one.normalize(EXACT), "f") if one else "0" for one in numbers)
+    return pa.array(map(str.encode, texts), pa.binary())
 
 
 def _struct(column: pa.Array) -> pa.Array:
@@ -133,11 +126,11 @@ def _list(column: pa.Array) -> pa.Array:
 
 def _map(column: pa.Array) -> pa.Array:
     entry = pa.struct([("key", column.type.key_type), ("value", column.type.item_type)])
-    return _list(pa.array(map(_entries, column.to_pylist()), pa.list_(entry)))
-
-
-def _entries(value: list[tuple[Any, Any]] | None) -> list[dict[str, Any]] | None:
-    return None if value is None else [{"key": key, "value": item} for key, item in value]
+    entries = (
+        None if pairs is None else [{"key": key, "value": value} for key, value in pairs]
+        for pairs in column.to_pylist()
+    )
+    return _list(pa.array(entries, pa.list_(entry)))
 
 
 BODIES: Final[tuple[tuple[Callable[[Any], bool], Callable[[pa.Array], pa.Array]], ...]] = (
@@ -161,19 +154,17 @@ TAGS: Final = {
 
 def event_ids(spec: AnySpec, rows: pa.Table) -> list[str]:
     """Return the ids of events in hexadecimal; equal events have equal ones."""
-    return [digest.hex() for digest in event_digests(spec, rows)]
+    return list(map(bytes.hex, event_digests(spec, rows)))
 
 
 def event_digests(spec: AnySpec, rows: pa.Table) -> list[bytes]:
     if not rows.num_rows:
         return []
-    return digests(encoded([whole(rows[name]) for name in _identifying(spec, rows)]), PERSON)
-
-
-def _identifying(spec: AnySpec, rows: pa.Table) -> list[str]:
-    if spec.inputs.event_id is not None:
-        return [spec.read_columns[name] for name in spec.inputs.event_id]
-    return [n for n in rows.column_names if n == "time" or n.startswith(("key.", "event."))]
+    if spec.inputs.event_id is None:
+        own = [n for n in rows.column_names if n == "time" or n.startswith(("key.", "event."))]
+    else:
+        own = [spec.read_columns[name] for name in spec.inputs.event_id]
+    return digests(encoded([whole(rows[name]) for name in own]), PERSON)
 
 
 OF_SESSION: Final = b"session/1"
@@ -192,7 +183,7 @@ def session_ids(
     if salts is not None and salts.any():
         # The salts 0 9 0 add eight bytes to the second session, and nothing to the others.
         tail.append(pc.if_else(pa.array(salts > 0), big_endian(salts, ">i8"), pa.scalar(b"")))
-    return hashed(encoded(keys, *tail), OF_SESSION)
+    return list(map(bytes.hex, digests(encoded(keys, *tail), OF_SESSION)))
 
 
 def ids_of(sessions: pa.Table) -> list[str]:

@@ -251,26 +251,19 @@ def by_times(rules: SessionRules, intervals: RuledIntervals) -> Unions:
 
 
 def closings(
-    rules: SessionRules, starts: Numbers, ends: Numbers
+    rules: SessionRules, starts: Numbers, ends: Numbers, partials: Sequence[PartialSession] = ()
 ) -> tuple[Numbers, npt.NDArray[np.int8]]:
-    """Return when sessions close by their own times, and by which rule, as its code."""
-    closes, places = _first_fired(rules, starts, ends)
-    return closes, _codes(rules)[places]
-
-
-def _first_fired(
-    rules: SessionRules, starts: Numbers, ends: Numbers
-) -> tuple[Numbers, npt.NDArray[np.intp]]:
-    """Return when sessions close by their own times, and the place of the rule."""
+    """Return when sessions close by their own times, or partial ones, and the rule, as its code."""
     every = [rule.closes(starts, ends) for rule in rules.in_use]
-    places = [place for place, closes in enumerate(every) if closes is not None]
+    by_times = [place for place, closes in enumerate(every) if closes is not None]
     fired = np.stack([closes for closes in every if closes is not None])
     # Of equal ones, `argmin` takes the first: the one that counts.
-    return fired.min(axis=0), np.array(places)[fired.argmin(axis=0)]
-
-
-def _codes(rules: SessionRules) -> npt.NDArray[np.int8]:
-    return np.array([rule.code for rule in rules.in_use], np.int8)
+    closes, places = fired.min(axis=0), np.array(by_times)[fired.argmin(axis=0)]
+    for nth, partial in enumerate(partials):
+        if partial.fired:
+            # Rules of both kinds have fired: the first one counts.
+            closes[nth], places[nth] = partial.closing((int(closes[nth]), int(places[nth])))
+    return closes, np.array([rule.code for rule in rules.in_use], np.int8)[places]
 
 
 def reasons_of(rules: SessionRules, codes: pa.Array) -> pa.Array:
@@ -285,12 +278,7 @@ def closings_of(
 ) -> tuple[Numbers, npt.NDArray[np.int8]]:
     starts = np.array([partial.start for partial in partials], np.int64)
     ends = np.array([partial.end for partial in partials], np.int64)
-    closes, places = _first_fired(rules, starts, ends)
-    for nth, partial in enumerate(partials):
-        if partial.fired:
-            # Rules of both kinds have fired: the first one counts.
-            closes[nth], places[nth] = partial.closing((int(closes[nth]), int(places[nth])))
-    return closes, _codes(rules)[places]
+    return closings(rules, starts, ends, partials)
 
 
 def instants_of(intervals: Sequence[Interval]) -> list[list[Interval]]:

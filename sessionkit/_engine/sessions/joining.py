@@ -21,7 +21,6 @@ from sessionkit._engine.sessions.folds import refused_first
 from sessionkit._engine.sessions.plan import Folded, Horizon, Members, Plan, WindowedEvents
 from sessionkit._engine.sessions.program import Program
 from sessionkit._instants import BEGINNING_US, span_us
-from sessionkit.spec.session import AnySessionSpec
 from sessionkit.timeouts import EventTimeGap
 
 REPEATS: Final = "an event with its event_id was processed already"
@@ -42,19 +41,6 @@ class Joined:
     rejected: list[Rejected]
 
 
-@attrs.frozen
-class Accepted:
-    """
-    The plan for the events that can be processed, None without one, and those that can't be.
-
-    `repeats` are the events that repeat one of these: they count after all where it fails.
-    """
-
-    plan: Plan | None
-    late: list[Rejected]
-    repeats: WindowedEvents | None = None
-
-
 def join(program: Program, sessions: pa.Table, arrived: pa.Table, horizon: Horizon) -> Joined:
     """Let events, in any order, join the open sessions of a group."""
     starts, rejected = micros(arrived["time"]), list[Rejected]()
@@ -63,10 +49,10 @@ def join(program: Program, sessions: pa.Table, arrived: pa.Table, horizon: Horiz
         events, refused = feature.read(events)
         rejected += refused
     while True:
-        accepted = _accept(program, sessions, events, horizon)
-        for late in accepted.late:
-            rejected += refused_first(program.spec, late)
-        repeats, plan, repeated = accepted.repeats, accepted.plan, list[Rejected]()
+        plan, late, repeats = _accept(program, sessions, events, horizon)
+        for part in late:
+            rejected += refused_first(program.spec, part)
+        repeated = list[Rejected]()
         if repeats is not None:
             every = np.ones(len(repeats.starts), np.bool_)
             repeated = Rejected.chosen("duplicate", REPEATS, repeats.table, every)
@@ -77,7 +63,7 @@ def join(program: Program, sessions: pa.Table, arrived: pa.Table, horizon: Horiz
         if folded.plan is not None and not (folded.gone and repeated):
             rejected += [*repeated, *folded.rejected]
             if folded.late:
-                why = dict.fromkeys(folded.late, _why_session(program.spec))
+                why = dict.fromkeys(folded.late, _why_late(program, by_session=True))
                 rejected += Rejected.with_reasons("late", why, plan.events.table)
             number = int(folded.plan.counts[folded.good].sum())
             return Joined(_sessions_after(program, folded.plan, folded), number, rejected)
@@ -120,27 +106,24 @@ def horizon_of(program: Program, clocks: BatchClocks) -> Horizon:
     )
 
 
-def _why_event(program: Program) -> str:
-    why = LATE_EVENT if program.cuts.rules.midnight is None else LATE_DAY
-    return why + _less(program.spec)
-
-
-def _why_session(spec: AnySessionSpec) -> str:
-    why = LATE_HEARTBEAT if spec.lateness.judged_by == "event" else LATE_SESSION
-    return why + _less(spec)
-
-
-def _less(spec: AnySessionSpec) -> str:
-    return ", less `Lateness(allowed=...)`" if spec.lateness.allowed else ""
+def _why_late(program: Program, *, by_session: bool) -> str:
+    lateness = program.spec.lateness
+    if by_session:
+        why = LATE_HEARTBEAT if lateness.judged_by == "event" else LATE_SESSION
+    else:
+        why = LATE_EVENT if program.cuts.rules.midnight is None else LATE_DAY
+    return f"{why}, less `Lateness(allowed=...)`" if lateness.allowed else why
 
 
 def _accept(
     program: Program, sessions: pa.Table, events: WindowedEvents, horizon: Horizon
-) -> Accepted:
+) -> tuple[Plan | None, list[Rejected], WindowedEvents | None]:
     """
     Plan for the events that are neither late nor repeat another.
 
-    Where both are judged, an event is judged by its session if it doesn't keep one open.
+    Where both are judged, an event is judged by its session if it doesn't keep one open. Returns
+    the plan, None without such an event; the late ones; and those that repeat one of the plan: they
+    count after all where that fails.
     """
     event_us, session_us, late = horizon.late_event_us, horizon.late_session_us, list[Rejected]()
     inclusive = program.cuts.rules.gap_inclusive
@@ -149,9 +132,10 @@ def _accept(
         if session_us is not None:
             is_behind &= events.keep_open(gap_inclusive=inclusive)
         if is_behind.any():
-            late += Rejected.chosen("late", _why_event(program), events.table, is_behind)
+            why = _why_late(program, by_session=False)
+            late += Rejected.chosen("late", why, events.table, is_behind)
             events = events.only(~is_behind)
-    why = _why_session(program.spec)
+    why = _why_late(program, by_session=True)
     while True:
         repeats: WindowedEvents | None = None
         for feature in program.at["distinct"]:
@@ -167,21 +151,20 @@ def _accept(
             break
         late += Rejected.chosen("late", why, plan.events.table, is_over)
         events = plan.events.only(~is_over).joined(repeats)
-    accepted = Accepted(plan, late, repeats)
     if repeats is None or event_us is None or session_us is None:
-        return accepted
+        return plan, late, repeats
     # A repeat is late if it were so as the first of its id. Of an event that extends no session,
     # that depends on which sessions the others make. It makes none of them another one, so it's
     # judged after them.
     behind = is_late(repeats.ends, event_us) & ~repeats.keep_open(gap_inclusive=inclusive)
     if not behind.any():
-        return accepted
+        return plan, late, repeats
     asked, came_again = repeats.only(behind), plan.events if plan else None
     united = _united(program, sessions, asked.joined(came_again), horizon)
     is_behind = np.zeros(len(repeats.starts), np.bool_)
     is_behind[behind] = _joins_late(united, session_us)[: len(asked.starts)]
     rejected = Rejected.chosen("late", why, repeats.table, is_behind)
-    return Accepted(plan, late + rejected, repeats.only(~is_behind))
+    return plan, late + rejected, repeats.only(~is_behind)
 
 
 def _joins_late(plan: Plan, late_us: int) -> Mask:

@@ -252,21 +252,6 @@ class Plan(Members):
     counts: Numbers = attrs.field(init=False)
     active: Mask = attrs.field(init=False)
 
-    def only(self, chosen: Mask) -> "Plan":
-        """Return the plan of some of the sessions, unchanged."""
-        unions, sizes = self.unions, self.unions.sizes[chosen]
-        chosen_unions = Unions(
-            # Sessions of 2 and 3 intervals begin at 0 and 2.
-            np.cumsum(sizes) - sizes,
-            sizes,
-            unions.start[chosen],
-            unions.end[chosen],
-            unions.closes[chosen],
-            unions.closed_by[chosen],
-            None if unions.nth is None else unions.nth[chosen],
-        )
-        return self.with_unions(chosen_unions, self.order[unions.spread(chosen)])
-
     def with_unions(self, unions: Unions, numbers: Numbers) -> "Plan":
         """Return a plan of some of the members, given by their numbers, in order."""
         # Members get numbers anew, in their old order: of [4, 0, 2], `left` is [0, 2, 4], and the

@@ -61,24 +61,20 @@ class Program:
         fold: How events become states, and states results.
         features: What the options of the spec add.
         cuts: What ends sessions.
-        closes: The column that says when one is over.
         finish: How sessions are finished.
         gap_us: The gap of each event in microseconds, unless functions of events say it.
         stays_us: How long after its close a session can still become part of another.
         in_time_order: Whether events wait for the watermark: then none is late in the fold.
-        gives_several: Whether a session may give several rows.
     """
 
     spec: AnySessionSpec
     fold: Fold
     features: Sequence[Feature]
     cuts: Cuts
-    closes: str
     finish: Finish
     gap_us: int
     stays_us: int
     in_time_order: bool
-    gives_several: bool
 
     @classmethod
     def of(cls, spec: AnySessionSpec) -> "Program":
@@ -92,12 +88,10 @@ class Program:
             fold=fold,
             features=features,
             cuts=cuts,
-            closes=cuts.column,
             finish=finish,
             gap_us=span_us(spec.timeout.longest),
             stays_us=span_us(spec.mergeable or timedelta(0)),
             in_time_order=spec.order == "event_time",
-            gives_several=spec.revises,
         )
 
     @property
@@ -124,7 +118,7 @@ class Program:
     @cached_property
     def keeps_only_open(self) -> bool:
         """Whether each row that stays is an open session."""
-        return not (self.gives_several or self.has_memories)
+        return not (self.spec.revises or self.has_memories)
 
     @cached_property
     def at(self) -> Mapping[str, Sequence[Feature]]:

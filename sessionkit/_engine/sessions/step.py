@@ -95,7 +95,7 @@ class SessionLogic:
 
     def due(self, kept: pa.Table) -> dict[Clock, Numbers]:
         """Return when sessions close or are forgotten, and when they give early rows."""
-        closes, stays_us = micros(kept[self.program.closes]), self.program.stays_us
+        closes, stays_us = micros(kept[self.program.cuts.column]), self.program.stays_us
         due: dict[Clock, Numbers] = {
             # One that closes at 50 is due then; if it has closed and stays for 30, it's due at 80.
             "event_time": closes + flags_in(kept, "closed") * stays_us if stays_us else closes
@@ -119,7 +119,7 @@ class SessionLogic:
         if arrived.num_rows:
             joined = join(program, kept, arrived, horizon_of(program, clocks))
             kept, processed, rejected = joined.sessions, joined.events, rejected + joined.rejected
-        if program.in_time_order or program.gives_several:
+        if program.in_time_order or self.spec.revises:
             kept, later = _close_due(program, kept, clocks, at_end=True)
             closed = later if program.in_time_order else _both(closed, later)
         return Outcome(
@@ -173,7 +173,7 @@ def _due(program: Program, rows: pa.Table, clocks: BatchClocks, *, at_end: bool)
     """Return which sessions give a row; None where nothing changes."""
     # A batch has all events at once, so no row of it is early.
     may_be_early = at_end and program.spec.early is not None and not clocks.whole
-    closes, closed = micros(rows[program.closes]), flags_in(rows, "closed")
+    closes, closed = micros(rows[program.cuts.column]), flags_in(rows, "closed")
     over = is_over(closes, clocks.watermark_us)
     gone = is_over(closes + program.stays_us, clocks.watermark_us)
     # A session that is over, and waits for late events, changes when it's forgotten.

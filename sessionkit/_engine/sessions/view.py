@@ -80,7 +80,7 @@ def open_sessions_of(spec: SessionSpec[Any, S, Any], memory: GroupState) -> list
     logic = SessionLogic(spec)
     table, program = _open(logic, memory), logic.program
     states = states_of(spec, table)
-    closes = map(instant_of, micros(table[program.closes]).tolist())
+    closes = map(instant_of, micros(table[program.cuts.column]).tolist())
     sessions = sessions_of(program, table, ids_of(table))
     return [
         OpenSession(
@@ -109,7 +109,7 @@ def open_session_rows(spec: AnySessionSpec, memory: GroupState) -> pa.Table:
         "start": table["start"],
         "end": table["end"],
         "last_event": with_last_event(spec, table)[LAST_EVENT.name],
-        "closes": table[program.closes],
+        "closes": table[program.cuts.column],
         "closed_by": program.cuts.reasons(table),
         "events": table["events"],
         "state": as_struct(state, state_columns(spec, table)),

@@ -283,14 +283,11 @@ def _pages(
         # Parts are known by their places, so salts without events need an empty part before them.
         if number or salts:
             parts.append(buffered.serialized(*waiting) if number else b"")
-        payload = pack_page(start, [*parts, salts] if salts else parts)
+        stored = [*parts, salts] if salts else parts
+        body = b"".join(part for one in stored for part in (LENGTH.pack(len(one)), one))
+        payload = PAGE.pack(MAGIC, zlib.crc32(body, start)) + body
         sums = len(payload), page_checksum(payload)
         yield Page((start, *sums, last - first, number, *at_us), payload)
-
-
-def pack_page(number: int, parts: Sequence[pa.Buffer | bytes]) -> bytes:
-    body = b"".join(part for one in parts for part in (LENGTH.pack(len(one)), one))
-    return PAGE.pack(MAGIC, zlib.crc32(body, number)) + body
 
 
 def page_checksum(payload: bytes) -> int:

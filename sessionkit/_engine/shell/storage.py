@@ -204,16 +204,13 @@ def changed_memory(
     ]
     both = {*buckets[0].directory.stored} & {*buckets[1].directory.stored}
     same = [start for start, *_ in both if start not in written]
-    memories = [
-        bucket.memory(logic, read_pages(_without(bucket.directory, same), one.pages.get))
-        for bucket, one in zip(buckets, (before, after), strict=True)
-    ]
+    memories = list[GroupState]()
+    for bucket, one in zip(buckets, (before, after), strict=True):
+        entries = bucket.directory.entries
+        # The pages that start at 0 50 80, where the one at 50 is the same, leave those at 0 and 80.
+        others = Directory(entries[~np.isin(entries["start"], same)])
+        memories.append(bucket.memory(logic, read_pages(others, one.pages.get)))
     return memories[0], memories[1]
-
-
-def _without(directory: Directory, starts: list[int]) -> Directory:
-    # The pages that start at 0 50 80, without the one at 50, are those at 0 and 80.
-    return Directory(directory.entries[~np.isin(directory.entries["start"], starts)])
 
 
 def changed_rows(before: pa.Table, after: pa.Table, name: str) -> pa.Table:

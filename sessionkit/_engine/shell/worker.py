@@ -20,7 +20,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sessionkit._arrays import micros
-from sessionkit._engine.boundaries import processing_timer_ms, timer_ms, watermark_in_force
+from sessionkit._engine.boundaries import (
+    MILLISECOND_US,
+    processing_timer_ms,
+    timer_ms,
+    watermark_in_force,
+)
 from sessionkit._engine.counts import COUNTED, DECLARED, Counts
 from sessionkit._engine.logic import BatchClocks, BucketStats, GroupState, Logic, Outcome
 from sessionkit._engine.rows.tables import Rejected
@@ -63,7 +68,6 @@ from sessionkit.spec.base import AnySpec
 from sessionkit.timeouts import Clock
 from sessionkit.typing import GroupStateLike
 
-MILLISECOND_US: Final = 1_000
 REJECTED: Final = tuple(count.name for count in DECLARED if count.is_rejected)
 STATS: Final = attrgetter(*(field.name for field in attrs.fields(BucketStats)))
 BINS_AT: Final = len(COUNTED) + 1 + len(attrs.fields(BucketStats))

@@ -1,7 +1,6 @@
 """Rows of the input as events, in their declared types; rows that can't be events are set apart."""
 
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Any, Final
 
 import attrs
@@ -43,13 +42,16 @@ def validated(spec: AnySpec, rows: pa.RecordBatch) -> tuple[Mask, pa.Table, pa.A
     Returns:
         Which rows can be events, all rows as events, and the reasons, null where a row can be one.
     """
-    reasons = _Reasons(np.full(rows.num_rows, None), np.ones(rows.num_rows, np.bool_))
+    reasons = _Reasons.of(rows)
     if UNREADABLE_COLUMN in rows.schema.names:
         reasons.take(rows[UNREADABLE_COLUMN])
     time = _time(spec, rows, reasons)
     arrays = _values(spec.wire_columns, rows, reasons)
-    if spec.inputs.max_jump is not None and reasons.good.any():
-        _look_for_jumps(time, spec.inputs.max_jump, reasons)
+    if (max_jump := spec.inputs.max_jump) is not None and reasons.good.any():
+        times_us = time.cast(pa.int64()).fill_null(0).to_numpy()
+        latest_us = latest_before_jump(times_us[reasons.good], span_us(max_jump))
+        text = f"its event time is after a silence of more than {max_jump}, see `max_jump`"
+        reasons.add(times_us > latest_us, text)
     arrays.insert(len(spec.key_fields), time)
     events = pa.Table.from_arrays(arrays, schema=spec.events_schema)
     return reasons.good, events, pa.array(reasons.texts, pa.string())
@@ -58,7 +60,7 @@ def validated(spec: AnySpec, rows: pa.RecordBatch) -> tuple[Mask, pa.Table, pa.A
 def valid_keys(spec: AnySpec, rows: pa.RecordBatch) -> tuple[Mask, pa.Table, Sequence[str | None]]:
     """Find out which of some rows have a key, as `validated`; return why others have none."""
     columns = [one for one in spec.wire_columns if one.role == "key"]
-    reasons = _Reasons(np.full(rows.num_rows, None), np.ones(rows.num_rows, np.bool_))
+    reasons = _Reasons.of(rows)
     keys = pa.Table.from_arrays(_values(columns, rows, reasons), schema=pa.schema(spec.key_schema))
     return reasons.good, keys, reasons.texts.tolist()
 
@@ -88,6 +90,10 @@ class _Reasons:
 
     texts: npt.NDArray[np.object_]
     good: Mask
+
+    @classmethod
+    def of(cls, rows: pa.RecordBatch) -> "_Reasons":
+        return cls(np.full(rows.num_rows, None), np.ones(rows.num_rows, np.bool_))
 
     def add(self, rows: Mask, text: str) -> None:
         if rows.any():
@@ -121,13 +127,6 @@ def _time(spec: AnySpec, rows: pa.RecordBatch, reasons: _Reasons) -> pa.Array:
         reasons.add(future, "its event time is too far in the future")
     # The times 5 0 7 with the mask [False, True, False] are 5, null, 7.
     return pa.array(times_us, mask=bad).cast(INSTANT)
-
-
-def _look_for_jumps(time: pa.Array, max_jump: timedelta, reasons: _Reasons) -> None:
-    times_us = time.cast(pa.int64()).fill_null(0).to_numpy()
-    latest_us = latest_before_jump(times_us[reasons.good], span_us(max_jump))
-    text = f"its event time is after a silence of more than {max_jump}, see `max_jump`"
-    reasons.add(times_us > latest_us, text)
 
 
 def _converted(kind: FieldType, values: pa.Array, path: str, reasons: _Reasons) -> pa.Array:

@@ -168,21 +168,15 @@ def _shown(spec: AnySpec, part: Rejected) -> dict[str, Any]:
     if spec.event_time is None:
         shown.pop("event_time", None)
     if part.kind not in WITHOUT_EVENT:
-        shown |= _event(spec, part.rows)
+        shown["event_id"] = pa.array(event_ids(spec, part.rows), pa.string())
+        kind = codec_of(spec.event).type.arrow
+        if kind.num_fields:
+            parts = [whole(part.rows[f"event.{field.name}"]) for field in kind]
+            shown["event"] = pa.StructArray.from_arrays(parts, fields=list(kind))
     shown["reason"] = pa.array(part.reasons, pa.string())
     if part.tracebacks is not None:
         shown["traceback"] = pa.array(part.tracebacks, pa.string())
     return shown
-
-
-def _event(spec: AnySpec, rows: pa.Table) -> dict[str, pa.Array]:
-    """Return the event of each row, and its id."""
-    ids = pa.array(event_ids(spec, rows), pa.string())
-    kind = codec_of(spec.event).type.arrow
-    if not kind.num_fields:
-        return {"event_id": ids}
-    parts = [whole(rows[f"event.{field.name}"]) for field in kind]
-    return {"event_id": ids, "event": pa.StructArray.from_arrays(parts, fields=list(kind))}
 
 
 def output_schema(spec: AnySpec, *, with_rejected: bool) -> pa.Schema:

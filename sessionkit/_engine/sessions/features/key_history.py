@@ -222,8 +222,7 @@ class Remembering:
             left[place] = known.slice(place, 1) if at < 0 else left[at]
             vars(session)["memory"] = next(iter(self.read(left[place])), None)
             try:
-                results = self._rows(session, state)
-                encoded = self._encoded_rows(session, results)
+                results, encoded = self._results(session, state)
                 if results and leaves[place]:
                     left[place] = self._remembered(session, state)
             except UserFunctionError as error:
@@ -251,23 +250,19 @@ class Remembering:
             hint = "let the class take what it has taken before"
             raise StateMismatchError(unreadable, hint) from error
 
-    def _rows(self, session: Session[Any], state: Any) -> list[Any]:
-        finish = self.spec.finish
-        if finish is None:
-            return [state]
-        try:
-            return collected(finish(session, state), self.spec, "finish")
-        except Exception as error:
-            raise UserFunctionError(*_failed("finish", finish, session, error)) from error
-
-    def _encoded_rows(self, session: Session[Any], rows: list[Any]) -> Sequence[pa.Array]:
-        if not rows:
-            return ()
+    def _results(self, session: Session[Any], state: Any) -> tuple[list[Any], Sequence[pa.Array]]:
+        """Return the result rows of a session, and their columns."""
         cls, finish = self.spec.result, self.spec.finish
         if finish is None:
-            return codec_of(cls).encode(rows)
+            return [state], codec_of(cls).encode([state])
+        try:
+            rows = collected(finish(session, state), self.spec, "finish")
+        except Exception as error:
+            raise UserFunctionError(*_failed("finish", finish, session, error)) from error
+        if not rows:
+            return rows, ()
         check_rows(rows, self.spec, "finish", finish, session.key)
-        return check_fit(rows, cls, "finish", finish, session.key)
+        return rows, check_fit(rows, cls, "finish", finish, session.key)
 
     def _remembered(self, session: Session[Any], state: Any) -> pa.Array:
         """Return what the next session of the key finds, as it's stored."""
