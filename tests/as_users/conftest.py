@@ -1,10 +1,10 @@
 """
-The library as users run it: installed, in an active environment and an empty folder, nothing set.
+The library as users run it: installed, in an active environment and an empty folder.
 
 Every other test has a session whose settings suit thousands of tiny micro-batches. Here Spark has
-its defaults: its own state store, generated code, no address, and the Python of the path. Each
-program is a process of its own. A cell of the matrix says in the variables of a shell where Spark
-is, as a user would.
+its defaults, but for the shuffle partitions that the pages set: its own state store, generated
+code, no address, and the Python of the path. Each program is a process of its own. A cell of the
+matrix says in the variables of a shell where Spark is, as a user would.
 """
 
 import os
@@ -25,8 +25,8 @@ Run: TypeAlias = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(scope="session")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Give what runs a program in an empty folder, where the wheel is installed."""
+def shell(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+    """A Python that has the wheel, and the variables of a shell in which it is active."""
     folder = tmp_path_factory.mktemp("user")
     built = os.environ.get("SESSIONKIT_WHEEL")
     wheel = Path(built) if built else build(folder / "dist", isolated=False)[1]
@@ -34,13 +34,19 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     (packages,) = (folder / "env").glob("lib/python*/site-packages")
     with ZipFile(wheel) as archive:
         archive.extractall(packages)
-    variables = {
+    return python, {
         **{name: value for name, value in os.environ.items() if not name.startswith(SET)},
         **where_spark_is(python),
         "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}",
         "VIRTUAL_ENV": str(python.parent.parent),
     }
-    empty = Path(os.environ.get("SESSIONKIT_FOLDER") or folder / "empty")
+
+
+@pytest.fixture
+def run(shell: tuple[Path, dict[str, str]], tmp_path: Path) -> Run:
+    """Give what runs a program in an empty folder, which is a server's own where there is one."""
+    python, variables = shell
+    empty = Path(os.environ.get("SESSIONKIT_FOLDER") or tmp_path / "empty")
     empty.mkdir(exist_ok=True)
 
     def run_program(program: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

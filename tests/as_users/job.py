@@ -2,18 +2,14 @@
 What a user's first program does, in a session that sets nothing: streams, sinks, and a restart.
 
 `python job.py first` starts a query of each kind on three events, `python job.py second` starts one
-of them again on three more. Each prints the rows that are there by then, and the open sessions.
-
-That one has Spark's 200 shuffle partitions, of which each micro-batch takes several seconds; the
-other kinds have two, as the pages advise.
+of them again on three more. Each prints the rows that are there by then, and the open sessions. A
+number after that is how many shuffle partitions there are, in place of Spark's 200.
 """
 
 import sys
-from typing import Any
 
 import attrs
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
 from sessionkit import KeyState, KeyTimes, StatefulSpec, TimeToLive
 from sessionkit import aggregates as agg
@@ -63,11 +59,12 @@ def visits_of(stream: DataFrame) -> Sessions:
     return sessions(stream, by="user", time="ts", gap="30 minutes", delay="10 minutes")
 
 
-def other_kinds(stream: DataFrame) -> dict[str, DataFrame]:
-    """Return a query of each other kind, which the pages before this program don't have."""
+def queries(stream: DataFrame) -> dict[str, DataFrame]:
+    """Return a query of each kind that the pages before this program don't have."""
     unique = drop_duplicates_within("10 minutes", by=["user", "page"], on="ts")
     hourly = tumbling("1 hour", on="ts").by("user").watermark("10 minutes").agg(n="count(*)")
     return {
+        "aggregates": visits_of(stream).agg(**VISIT),
         "state": apply_with_state(stream, COUNTS),
         "unique": unique.apply(stream),
         "windows": hourly.output_mode("append").apply(stream),
@@ -84,29 +81,28 @@ def shown(frame: DataFrame) -> str:
     return str(sorted(tuple(row) for row in frame.select(*own).collect()))
 
 
-def main(part: str) -> None:
+def main(part: str, partitions: str | None = None) -> None:
     """Write the events of a part, run queries until they have read them, and print their rows."""
     spark = SparkSession.builder.getOrCreate()
+    if partitions is not None:
+        spark.conf.set("spark.sql.shuffle.partitions", partitions)
     rows = ", ".join(
         f"('{user}', timestamp '2026-03-02 {at}:00Z', '{page}')" for user, at, page in EVENTS[part]
     )
     events = spark.sql(f"SELECT * FROM VALUES {rows} AS (user, ts, page)")  # noqa: S608 (our own)
     events.coalesce(1).write.mode("append").parquet("events")
     stream = spark.readStream.schema(events.schema).parquet("events")
-    spec = visits_of(stream).spec(**VISIT)
-
-    def start(name: str, frame: DataFrame, **options: Any) -> StreamingQuery:
-        sink, checkpoint = Files("parquet", f"rows/{name}"), f"checkpoints/{name}"
-        return start_query(
-            frame, sink=sink, trigger="availableNow", checkpoint=checkpoint, **options
+    frames, spec = queries(stream), visits_of(stream).spec(**VISIT)
+    started = {
+        name: start_query(
+            frames[name],
+            sink=Files("parquet", f"rows/{name}"),
+            trigger="availableNow",
+            checkpoint=f"checkpoints/{name}",
+            spec=spec if name == "aggregates" else None,
         )
-
-    frames = {"aggregates": visits_of(stream).agg(**VISIT)}
-    started = {"aggregates": start("aggregates", frames["aggregates"], spec=spec)}
-    if part == "first":
-        spark.conf.set("spark.sql.shuffle.partitions", 2)
-        frames |= (others := other_kinds(stream))
-        started |= {name: start(name, frame) for name, frame in others.items()}
+        for name in (frames if part == "first" else ["aggregates"])
+    }
     for name, query in started.items():
         query.awaitTermination()
         rows_of_query = spark.read.schema(frames[name].schema).parquet(f"rows/{name}")
@@ -119,4 +115,4 @@ def main(part: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

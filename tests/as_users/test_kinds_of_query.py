@@ -1,4 +1,4 @@
-"""A query of each kind, and a restart, in a session that sets nothing."""
+"""A query of each kind, and a restart, in a session that sets no more than the pages advise."""
 
 import re
 import shutil
@@ -27,7 +27,17 @@ def steps_of(done: subprocess.CompletedProcess[str]) -> list[str]:
     return [line for line in done.stdout.splitlines() if STEP.match(line)]
 
 
-def test_every_kind_of_query_starts_and_goes_on(run: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "partitions",
+    [
+        pytest.param(["2"], id="as the pages advise"),
+        # Each micro-batch takes eleven seconds on two cores.
+        pytest.param([], id="200", marks=pytest.mark.long),
+    ],
+)
+def test_every_kind_of_query_starts_and_goes_on(
+    partitions: list[str], run: Run, tmp_path: Path
+) -> None:
     """Aggregates of sessions, state per key, unique rows, windows; then a restart."""
     shutil.copy(JOB, tmp_path / "job.py")
     reads_state = spark_release() >= (4,)
@@ -37,8 +47,8 @@ def test_every_kind_of_query_starts_and_goes_on(run: Run, tmp_path: Path) -> Non
         "unique: [('ann', '/'), ('ann', '/buy'), ('bob', '/')]",
         "windows: []",
         f"open: {OPEN if reads_state else 'none are read on Spark 3.5'}",
-    ] == steps_of(run(tmp_path / "job.py", "first"))
+    ] == steps_of(run(tmp_path / "job.py", "first", *partitions))
     assert [
         "aggregates: [('ann', 3, '/'), ('bob', 2, '/')]",
         f"open: {OPEN_THEN if reads_state else 'none are read on Spark 3.5'}",
-    ] == steps_of(run(tmp_path / "job.py", "second"))
+    ] == steps_of(run(tmp_path / "job.py", "second", *partitions))
