@@ -13,7 +13,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from sessionkit._arrays import Mask, Numbers, mask_of, numbers_of, whole
+from sessionkit._arrays import Mask, Numbers, mask_of, numbers_of, total_order, whole
 from sessionkit.aggregates._events import Condition, EventRows, check_condition, type_in
 from sessionkit.arguments import check_field
 from sessionkit.errors import SpecError, StateValueError
@@ -286,12 +286,23 @@ class BoundAggregate:
         turn = self.field(ListType(IntType()), ".sequence")
         return [at] if self.sequence is None else [at, turn]
 
-    def moments(self, rows: EventRows, chosen: Mask | None) -> list[Numbers]:
-        """Return the times, and the turns, of the values in lists and of the chosen events."""
+    def in_order(
+        self, rows: EventRows, values: pa.Array, chosen: Mask | None
+    ) -> tuple[Numbers, pa.Array, list[pa.Array]]:
+        """
+        Return the values in lists and of the chosen events by session, time, turn and value.
+
+        Before them are their sessions, after them the columns of `moment_fields`.
+        """
         came = [rows.instants, *([] if self.sequence is None else [rows.field(self.sequence)])]
-        stored = [self.column(rows.opened, part) for part in (".at", ".sequence")[: len(came)]]
-        pairs = zip(stored, came, strict=True)
-        return [numbers_of(rows.flat(lists, events, chosen)) for lists, events in pairs]
+        parts = zip(("", ".at", ".sequence"), (values, *came), strict=False)
+        lists = [(self.column(rows.opened, part), events) for part, events in parts]
+        sessions = rows.listed(lists[0][0], chosen)
+        values, at, *turns = (rows.flat(before, events, chosen) for before, events in lists)
+        content = [pa.chunked_array([column]) for column in (*turns, values)]
+        order = total_order(sessions, numbers_of(at), content)
+        places = pa.array(order)
+        return sessions[order], values.take(places), [one.take(places) for one in (at, *turns)]
 
 
 # -- the aggregates of a spec -------------------------------------------------------------------

@@ -105,7 +105,7 @@ class Funnel(Kind):
 
         One instant or event more than the limit says that there were more.
         """
-        before, chosen = bound.column(rows.opened), self.chosen(rows)
+        chosen = self.chosen(rows)
         asked = [condition for _, condition in self.steps]
         asked += [] if self.not_between is None else [self.not_between]
         bits = np.zeros(len(rows.times), np.int64)
@@ -113,18 +113,12 @@ class Funnel(Kind):
             bits |= mask_of(rows.met(condition)).astype(np.int64) << place
         kept = np.ones(len(bits), np.bool_) if "order" in self.strict else bits != 0
         kept = kept if chosen is None else kept & chosen
-        owners = rows.listed(before, kept)
-        steps = np.concatenate([numbers_of(before.flatten()), bits[kept]])
-        places = bound.moments(rows, kept)
-        order = np.lexsort((steps, *reversed(places), owners))
-        owners, steps, places = owners[order], steps[order], [one[order] for one in places]
-        new = _begins(owners, *places)
+        owners, steps, moments = bound.in_order(rows, pa.array(bits), kept)
+        new = _begins(owners, *map(numbers_of, moments))
         if not (self._keeps_events or new.all()):
-            steps = np.bitwise_or.reduceat(steps, np.flatnonzero(new))
-            owners, places = owners[new], [one[new] for one in places]
-        times, *turns = places
-        columns = [pa.array(steps), array_of(times, DatetimeType.arrow), *map(pa.array, turns)]
-        return rows.kept(owners, columns, 1 + self.most)
+            steps = pa.array(np.bitwise_or.reduceat(numbers_of(steps), np.flatnonzero(new)))
+            owners, moments = owners[new], [one.filter(pa.array(new)) for one in moments]
+        return rows.kept(owners, [steps, *moments], 1 + self.most)
 
     def result(self, bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
         reached, unknown, _ = self.reached(bound, sessions)

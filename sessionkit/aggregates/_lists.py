@@ -7,24 +7,13 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from sessionkit._arrays import (
-    array_of,
-    coded,
-    lists_of,
-    owners_of,
-    total_order,
-)
-from sessionkit.aggregates._aggregate import (
-    Aggregate,
-    BoundAggregate,
-    Kind,
-)
+from sessionkit._arrays import coded, lists_of, owners_of
+from sessionkit.aggregates._aggregate import Aggregate, BoundAggregate, Kind
 from sessionkit.aggregates._events import Condition, EventRows
 from sessionkit.arguments import explains
 from sessionkit.errors import SpecError
 from sessionkit.state._codec import encode_column
 from sessionkit.state._collections import Field, ListType
-from sessionkit.state._scalars import DatetimeType
 
 
 @attrs.frozen(kw_only=True)
@@ -46,16 +35,8 @@ class Collect(Kind):
         return [bound.field(ListType(bound.type)), *bound.moment_fields]
 
     def fold(self, bound: BoundAggregate, rows: EventRows) -> list[pa.Array]:
-        """Return the values by time, those at one time by their turn, and then by value."""
-        before, chosen = bound.column(rows.opened), self.chosen(rows)
-        sessions = rows.listed(before, chosen)
-        values = rows.flat(before, self.values(rows), chosen)
-        times, *turns = bound.moments(rows, chosen)
-        content = [pa.chunked_array([column]) for column in (*map(pa.array, turns), values)]
-        order = total_order(sessions, times, content)
-        at = array_of(times[order], DatetimeType.arrow)
-        columns = [values.take(pa.array(order)), at, *(pa.array(one[order]) for one in turns)]
-        return rows.kept(sessions[order], columns, self.kept)
+        sessions, values, moments = bound.in_order(rows, self.values(rows), self.chosen(rows))
+        return rows.kept(sessions, [values, *moments], self.kept)
 
 
 @explains

@@ -8,14 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit._arrays import (
-    Numbers,
-    array_of,
-    micros,
-    numbers_of,
-    owners_of,
-    running_maximum,
-)
+from sessionkit._arrays import Numbers, array_of, micros, numbers_of, owners_of, running_maximum
 from sessionkit._instants import Duration, duration_of, duration_text, span_us
 from sessionkit.aggregates._aggregate import Aggregate, BoundAggregate, Kind, class_of_results
 from sessionkit.aggregates._events import Condition, EventRows, check_condition, evaluated
@@ -304,10 +297,7 @@ def holds(condition: Condition, **parts: Aggregate) -> Aggregate:
 
 @explains
 def is_bounce(
-    *,
-    fewer_than: int = 2,
-    shorter_than: Duration | None = None,
-    where: Condition | None = None,
+    *, fewer_than: int = 2, shorter_than: Duration | None = None, where: Condition | None = None
 ) -> Aggregate:
     """
     Return whether a session is a bounce: it has too few events, and is too short if that counts.

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 import attrs
 
 from sessionkit._instants import Duration, duration_of
-from sessionkit.arguments import choice, explained
+from sessionkit.arguments import choice, explained, flag
 from sessionkit.errors import SpecError
 
 Gap: TypeAlias = Duration | Callable[[Any], timedelta]
@@ -129,12 +129,9 @@ class EventTimeGap(_Combinable):
 
     gap: Gap = attrs.field()
     max_gap: timedelta | None = attrs.field(default=None, kw_only=True, converter=read_max_gap)
-    gap_inclusive: bool = attrs.field(default=True, kw_only=True)
+    gap_inclusive: bool = attrs.field(default=True, kw_only=True, validator=flag)
 
     def __attrs_post_init__(self) -> None:
-        if not isinstance(self.gap_inclusive, bool):
-            found = f"`gap_inclusive` must be True or False, found {self.gap_inclusive!r}"
-            raise SpecError(found, "omit it for Spark's rule, True")
         if callable(self.gap) and self.max_gap is None:
             found = "`gap` is a function, so its longest result must be declared"
             raise SpecError(found, 'add max_gap, such as max_gap="1 hour"')

@@ -17,14 +17,7 @@ from sessionkit.errors import SpecError
 from sessionkit.state._collections import forms_of, inner_type
 from sessionkit.state._scalars import EnumType
 from sessionkit.state._types import may_be_key
-from sessionkit.timeouts._rule import (
-    Joined,
-    Predicate,
-    Readings,
-    Rule,
-    RuleInput,
-    event_fields,
-)
+from sessionkit.timeouts._rule import Joined, Predicate, Readings, Rule, RuleInput, event_fields
 
 
 @attrs.frozen(eq=False)

@@ -35,14 +35,7 @@ these events fails.
 """
 
 ClosedBy: TypeAlias = Literal[
-    "until",
-    "max_events",
-    "midnight",
-    "gap",
-    "starts_with",
-    "changes_of",
-    "max_duration",
-    "idle",
+    "until", "max_events", "midnight", "gap", "starts_with", "changes_of", "max_duration", "idle"
 ]
 """
 The rule that ended a session, by its name: `"gap"`, `"idle"`, or an argument of `SessionRules`.
