@@ -103,8 +103,8 @@ class Functions(Generic[E, S, R]):
     event: type[E] = attrs.field(init=False)
     state: type[S] = attrs.field(init=False)
     result: type[R] = attrs.field(init=False)
-    create_takes_time: bool = attrs.field(init=False, eq=False, repr=False)
-    update_takes_time: bool = attrs.field(init=False, eq=False, repr=False)
+    takes_time: frozenset[str] = attrs.field(init=False, eq=False, repr=False)
+    """The roles of the functions that take the time of the event too."""
     must_return: frozenset[str] = attrs.field(init=False, eq=False, repr=False)
     """The roles of the functions that are annotated to return an object, and never None."""
 
@@ -132,13 +132,11 @@ class Functions(Generic[E, S, R]):
             event=event,
             state=state,
             result=result,
-            create_takes_time="create" in timed,
-            update_takes_time="update" in timed,
+            takes_time=frozenset(timed),
             must_return=frozenset(promised),
         )
         _check_left_out(self)
-        changing = read if is_frozen(state) else ()
-        for _, one in changing:
+        for _, one in read if is_frozen(state) else ():
             if one.role in {"update", "merge"} and one.returns_nothing:
                 found = f"{one.returned} returns None: it changes the state in place"
                 hint = f"return the new state, or make {state.__name__} with attrs.define"

@@ -173,12 +173,12 @@ def _attrs_type(cls: Any, place: _Place) -> AttrsType:
             at.refuse("a field without a type", "annotate it")
             continue
         default: Any = attribute.default
-        make: Callable[[], Any] | None = partial(same, default)
+        make: Callable[[], Any] | None = None
         if isinstance(default, FACTORY):
             # A stored object can't give it the other fields.
             make = None if default.takes_self else default.factory
-        elif default is attrs.NOTHING:
-            make = None
+        elif default is not attrs.NOTHING:
+            make = partial(same, default)
         kind, alias = _read(attribute.type, at), attribute.alias or attribute.name
         fields.append(Field(attribute.name, kind, alias, make, former))
     for field in fields:

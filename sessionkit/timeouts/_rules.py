@@ -21,22 +21,23 @@ from sessionkit.timeouts._rule import Joined, Predicate, Readings, Rule, RuleInp
 
 
 @attrs.frozen(eq=False)
-class Until(Rule):
-    name: ClassVar = "until"
-    code: ClassVar = 0
+class _OfPredicate(Rule):
     needs_order: ClassVar = True
     predicate: Predicate
 
     @property
-    def text(self) -> str:
-        return "an event ends it"
-
-    @property
     def predicates(self) -> Mapping[str, Predicate]:
-        return {"until": self.predicate}
+        return {self.name: self.predicate}
 
     def read(self, rows: RuleInput) -> Sequence[Array]:
-        return [rows.met("until")]
+        return [rows.met(self.name)]
+
+
+@attrs.frozen(eq=False)
+class Until(_OfPredicate):
+    name: ClassVar = "until"
+    code: ClassVar = 0
+    text: ClassVar = "an event ends it"
 
     def may_fire(self, columns: Sequence[Array], later: Mask, sessions: Joined) -> Mask:
         return sessions.reduced(np.logical_or, columns[0])
@@ -77,22 +78,10 @@ class MaxEvents(Rule):
 
 
 @attrs.frozen(eq=False)
-class StartsWith(Rule):
+class StartsWith(_OfPredicate):
     name: ClassVar = "starts_with"
     code: ClassVar = 4
-    needs_order: ClassVar = True
-    predicate: Predicate
-
-    @property
-    def text(self) -> str:
-        return "an event starts the next session"
-
-    @property
-    def predicates(self) -> Mapping[str, Predicate]:
-        return {"starts_with": self.predicate}
-
-    def read(self, rows: RuleInput) -> Sequence[Array]:
-        return [rows.met("starts_with")]
+    text: ClassVar = "an event starts the next session"
 
     def may_fire(self, columns: Sequence[Array], later: Mask, sessions: Joined) -> Mask:
         return sessions.reduced(np.logical_or, columns[0] & later)
@@ -163,12 +152,9 @@ class ChangesOf(Rule):
 
     def after(self, known: Any, readings: Readings) -> Any:
         for codes in readings:
-            known = codes if known is None else _latest(known, codes)
+            both = zip(known or codes, codes, strict=True)
+            known = [old if new < 0 else new for old, new in both]
         return known
-
-
-def _latest(known: Sequence[int], codes: Sequence[int]) -> list[int]:
-    return [old if new < 0 else new for old, new in zip(known, codes, strict=True)]
 
 
 @attrs.frozen
@@ -229,6 +215,7 @@ class MaxDuration(Rule):
     name: ClassVar = "max_duration"
     code: ClassVar = 6
     needs_order: ClassVar = True
+    inclusive: ClassVar = True
     longest: timedelta
 
     @property
@@ -241,10 +228,6 @@ class MaxDuration(Rule):
     @cached_property
     def longest_us(self) -> int:
         return span_us(self.longest)
-
-    @property
-    def inclusive(self) -> bool:
-        return True
 
     def closes(self, starts: Numbers, ends: Numbers) -> Numbers:
         return starts + self.longest_us

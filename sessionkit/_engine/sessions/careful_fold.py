@@ -43,22 +43,22 @@ class SessionFold:
     @classmethod
     def of(cls, spec: AnySessionSpec) -> "SessionFold":
         functions = spec.functions
-        takes_time = functions.create_takes_time or functions.update_takes_time
+        timed = functions.takes_time
 
-        def over_events(function: Callable[..., Any], *, own: bool) -> Callable[[Any, Any], Any]:
-            if not takes_time:
+        def over_events(function: Callable[..., Any], role: str) -> Callable[[Any, Any], Any]:
+            if not timed:
                 return function
-            if own:
-                return lambda first, timed: function(first, *timed)
-            return lambda first, timed: function(first, timed[0])
+            if role in timed:
+                return lambda first, pair: function(first, *pair)
+            return lambda first, pair: function(first, pair[0])
 
         create: Callable[..., Any] | None = functions.create
         if create is not None:
-            create = over_events(create, own=functions.create_takes_time)
-        update = over_events(functions.update, own=functions.update_takes_time)
+            create = over_events(create, "create")
+        update = over_events(functions.update, "update")
         merge = functions.merge or _no_merge
         changing = set() if is_frozen(spec.state) else {"merge", "update"} - spec.must_return
-        return cls(spec, create, update, merge, frozenset(changing), takes_time)
+        return cls(spec, create, update, merge, frozenset(changing), bool(timed))
 
     def timed(self, objects: list[Any], starts_us: Numbers) -> list[Any]:
         """Return events as they are folded: with their times where a function takes these."""
