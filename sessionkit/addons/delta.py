@@ -2,8 +2,6 @@
 
 import logging
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import PurePosixPath
 from typing import Any, Final, cast
 
@@ -113,8 +111,7 @@ class Delta:
 
     def exchange(self, span: Span, *, dry_run: bool) -> Difference:
         """Bring the sessions of a span into the table, while its query stands still."""
-        upsert = Upsert.of(self, Rows(span.rows.drop(span.is_final).schema))
-        return exchange(span, upsert, self.identifier, dry_run=dry_run)
+        return exchange(span, Upsert.of_span(self, span), self.identifier, dry_run=dry_run)
 
 
 def _last_written(spark: SparkSession, table: str, transaction: str) -> tuple[int | None, bool]:
@@ -225,27 +222,11 @@ class DeltaWriter(BatchWriter):
 
     def write(self, batch: Batch) -> None:
         rows, table = batch.frame, self.sink.identifier
+        transaction = self._transaction(batch.query_id)
         empty = rows.sparkSession.createDataFrame([], rows.schema)
         empty.write.format("delta").mode("ignore").saveAsTable(table)
         if self.upsert.key and not rows.isEmpty():
-            merge(rows, self.upsert, table, self._as_one(batch))
+            merge(rows, self.upsert, table, {TRANSACTION: transaction, VERSION: str(batch.number)})
             return
-        writer = rows.write.format("delta").mode("append")
-        writer = writer.option("txnAppId", self._transaction(batch.query_id))
+        writer = rows.write.format("delta").mode("append").option("txnAppId", transaction)
         writer.option("txnVersion", batch.number).saveAsTable(table)
-
-    @contextmanager
-    def _as_one(self, batch: Batch) -> Iterator[None]:
-        """
-        Let Delta leave out a `MERGE` of a micro-batch that the table has.
-
-        The statement has no options, so the session has them meanwhile; see `check_alone`.
-        """
-        conf = batch.frame.sparkSession.conf
-        conf.set(TRANSACTION, self._transaction(batch.query_id))
-        conf.set(VERSION, str(batch.number))
-        try:
-            yield
-        finally:
-            conf.unset(TRANSACTION)
-            conf.unset(VERSION)

@@ -1,8 +1,6 @@
 """Rows written to a table of Apache Iceberg, each exactly once."""
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final
 
 import attrs
@@ -97,8 +95,7 @@ class Iceberg:
     def exchange(self, span: Span, *, dry_run: bool) -> Difference:
         """Bring the sessions of a span into the table, while its query stands still."""
         span.rows.sparkSession.catalog.refreshTable(self.table)
-        upsert = Upsert.of(self, Rows(span.rows.drop(span.is_final).schema))
-        return exchange(span, upsert, self.table, dry_run=dry_run)
+        return exchange(span, Upsert.of_span(self, span), self.table, dry_run=dry_run)
 
 
 def check_catalog(spark: SparkSession, table: str) -> None:
@@ -173,26 +170,11 @@ class IcebergWriter(BatchWriter):
                 return
 
     def _commit(self, batch: Batch) -> None:
-        rows, table = batch.frame, self.sink.table
+        rows, table, mark = batch.frame, self.sink.table, self._mark(batch.query_id)
         if self.upsert.key and not rows.isEmpty():
-            merge(rows, self.upsert, table, self._as_one(batch))
-            return
-        mark = f"{PROPERTY}{self._mark(batch.query_id)}"
-        rows.writeTo(table).option(mark, str(batch.number)).append()
-
-    @contextmanager
-    def _as_one(self, batch: Batch) -> Iterator[None]:
-        """
-        Let the snapshot of a `MERGE` say which micro-batch it is.
-
-        The statement has no options, so the session has them meanwhile; see `check_alone`.
-        """
-        conf, setting = batch.frame.sparkSession.conf, f"{SETTING}{self._mark(batch.query_id)}"
-        conf.set(setting, str(batch.number))
-        try:
-            yield
-        finally:
-            conf.unset(setting)
+            merge(rows, self.upsert, table, {f"{SETTING}{mark}": str(batch.number)})
+        else:
+            rows.writeTo(table).option(f"{PROPERTY}{mark}", str(batch.number)).append()
 
     def _mark(self, query_id: str) -> str:
         return f"sessionkit.{query_id}.{self.route}"

@@ -2,7 +2,7 @@
 
 import json
 import re
-from contextlib import AbstractContextManager
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -45,17 +45,12 @@ SESSION_OF_ITS_OWN: Final = (4, 3)
 """From this release of Spark on, `foreachBatch` has a session of its own on Connect too."""
 
 
-def merge(
-    rows: DataFrame, upsert: Upsert, table: str, as_one: AbstractContextManager[None]
-) -> None:
+def merge(rows: DataFrame, upsert: Upsert, table: str, mark: Mapping[str, str]) -> None:
     """
-    Delete what rows replace and add the rows, at least one, in one statement.
+    Delete what the rows of a micro-batch replace and add the rows, at least one, in one statement.
 
-    Args:
-        rows: Those of a micro-batch.
-        upsert: How they enter the table.
-        table: What SQL calls it.
-        as_one: Marks the statement as the micro-batch.
+    The statement has no options, so the session has those that mark it as the micro-batch
+    meanwhile; see `check_alone`.
     """
     spark, within = rows.sparkSession, _within(rows, upsert)
     same, revision, gone = upsert.key, [], None
@@ -83,8 +78,9 @@ def merge(
         f" INSERT ({', '.join(columns)}) VALUES ({', '.join(f'new.{one}' for one in columns)})"
     )
     try:
-        with as_one:
-            spark.sql(statement, new=added.unionByName(deleted, allowMissingColumns=True))
+        for name, value in mark.items():
+            spark.conf.set(name, value)
+        spark.sql(statement, new=added.unionByName(deleted, allowMissingColumns=True))
     except Exception as error:
         # PySpark has no class of its own for every error of a task.
         if SECOND not in str(error):
@@ -95,11 +91,13 @@ def merge(
         ]
         both = spark.table(table).alias("present").join(rows.alias("new"), [*upsert.key])
         raise upsert.second_session(*both.select(*sides).limit(1).collect()[0]) from None
+    finally:
+        for name in mark:
+            spark.conf.unset(name)
 
 
 def exchange(span: Span, upsert: Upsert, table: str, *, dry_run: bool) -> Difference:
     """Exchange the sessions of a span in one statement; no micro-batch may be written meanwhile."""
-    upsert.check_exchangeable()
     spark = span.rows.sparkSession
     if span.finished.query_id in {query.id for query in spark.streams.active}:
         found = f"the query that writes to {upsert.table} is running, and of two that change a "

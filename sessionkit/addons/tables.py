@@ -7,7 +7,7 @@ import attrs
 from pyspark.sql import types as T
 
 from sessionkit.errors import SinkError, SpecError
-from sessionkit.spark.sinks import Rows
+from sessionkit.spark.sinks import Rows, Span
 
 SESSION_COLUMNS: Final = ("session_id", "session_start", "session_end")
 SESSION_ID: Final = SESSION_COLUMNS[0]
@@ -104,12 +104,15 @@ class Upsert:
         refuses = are_sessions and SESSION_ID in key and rows.mode == "append" and are_sure
         return cls(sink.table, names, key, refuses)
 
-    def check_exchangeable(self) -> None:
-        """Check that a session of the table is one row, known by its id."""
-        if self.key != (SESSION_ID,) or not self.refuses_duplicates:
-            found = f"the table {self.table} has rows by the key ({', '.join(self.key)}), so which "
-            found += "of them a session replaces isn't known"
+    @classmethod
+    def of_span(cls, sink: Any, span: Span) -> "Upsert":
+        """Return how rows of a span enter a table, where a session is one row, known by its id."""
+        upsert = cls.of(sink, Rows(span.rows.drop(span.is_final).schema))
+        if upsert.key != (SESSION_ID,) or not upsert.refuses_duplicates:
+            found = f"the table {sink.table} has rows by the key ({', '.join(upsert.key)}), so "
+            found += "which of them a session replaces isn't known"
             raise SpecError(found, "repair tables of sessions by their `session_id`")
+        return upsert
 
     @property
     def revises(self) -> bool:

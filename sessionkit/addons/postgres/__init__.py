@@ -126,8 +126,7 @@ class Postgres:
         check_extra("postgres", "psycopg", "the sink Postgres")
         from sessionkit.addons.postgres import exchange  # noqa: PLC0415 (an extra)
 
-        upsert = Upsert.of(self, Rows(span.rows.drop(span.is_final).schema))
-        return exchange.exchanged(self, span, upsert, dry_run=dry_run)
+        return exchange.exchanged(self, span, Upsert.of_span(self, span), dry_run=dry_run)
 
 
 def _unquoted(part: str) -> str:

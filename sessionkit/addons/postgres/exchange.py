@@ -11,8 +11,8 @@ from pyspark.sql import types as T
 from sessionkit.addons.postgres import Postgres, tables
 from sessionkit.addons.postgres.connections import connected
 from sessionkit.addons.postgres.tables import Target, listed
-from sessionkit.addons.postgres.writer import copied_parts
-from sessionkit.addons.tables import CHANGES, DIFFERENCES, REVISION, Upsert
+from sessionkit.addons.postgres.writer import checked_copies, copied_parts
+from sessionkit.addons.tables import CHANGES, DIFFERENCES, REVISION, SESSION_COLUMNS, Upsert
 from sessionkit.errors import SinkError
 from sessionkit.spark.sinks import Difference, Span
 
@@ -40,7 +40,6 @@ def exchanged(sink: Postgres, span: Span, upsert: Upsert, *, dry_run: bool) -> D
 
     No row that this deletes or adds is one that the query will write, so it may run meanwhile.
     """
-    upsert.check_exchangeable()
     with connected(sink.dsn) as connection:
         schema, name = tables.place(connection, sink)
         upsert = attrs.evolve(upsert, table=f"{schema}.{name}")
@@ -55,48 +54,38 @@ def exchanged(sink: Postgres, span: Span, upsert: Upsert, *, dry_run: bool) -> D
     copying = attrs.evolve(table, upsert=flagged)
     parts = copied_parts(sink, copying, {**types, span.is_final: "boolean"}, span.rows)
     with connected(sink.dsn) as connection:
-        copied = copying.sql(tables.COPIED, attempts=[part.attempt for part in parts])
-        _check_copied(connection, table, copied, sum(part["rows"] for part in parts))
-        _find(connection, table, span, copied, types)
+        copied = checked_copies(
+            connection, copying, parts, "repair it again, and from one place at a time"
+        )
+        owner = connection.execute(table.sql(HOLD)).fetchone()
+        if owner != (span.finished.query_id,):
+            found = f"the table {table.label} was given away by the query {span.finished.query_id}"
+            raise SinkError(found, "pass the checkpoint of the query that writes to it")
+        connection.execute(_find(table, span, copied, types))
         counts = dict(connection.execute(COUNT).fetchall())
         shown = connection.execute(table.sql(SHOW, keys=listed(span.keys))).fetchall()
         if not dry_run:
             _exchange(connection, table, copied, counts)
         connection.execute(table.sql(DROP))
-    return Difference.of(counts, _frame(span, shown))
+    fields = [span.rows.schema[name] for name in (*span.keys, *SESSION_COLUMNS)]
+    fields.append(T.StructField("difference", T.StringType()))
+    spark: SparkSession = span.rows.sparkSession
+    return Difference.of(counts, spark.createDataFrame(shown, T.StructType(fields)))
 
 
-def _check_copied(connection: Connection[Any], table: Target, copied: Composed, rows: int) -> None:
-    ((there,),) = connection.execute(table.sql("SELECT count(*) FROM {copied}", copied=copied))
-    if there != rows:
-        found = f"{rows} rows were copied for the table {table.label}, of which {there} are there"
-        raise SinkError(found, "repair it again, and from one place at a time")
-
-
-def _find(
-    connection: Connection[Any],
-    table: Target,
-    span: Span,
-    copied: Composed,
-    types: dict[str, str],
-) -> None:
-    """Note how the sessions differ, while the query writes nothing."""
-    owner = connection.execute(table.sql(HOLD)).fetchone()
-    if owner != (span.finished.query_id,):
-        found = f"the table {table.label} was given away by the query {span.finished.query_id}"
-        raise SinkError(found, "pass the checkpoint of the query that writes to it")
+def _find(table: Target, span: Span, copied: Composed, types: dict[str, str]) -> Composed:
+    """Return the statement that notes how the sessions differ."""
     equal = [
         SQL("old.{0}::text IS NOT DISTINCT FROM new.{0}::text").format(Identifier(name))
         if types[name] == "json"
         else SQL("old.{0} IS NOT DISTINCT FROM new.{0}").format(Identifier(name))
         for name in span.compared
     ]
-    # COPIED is a table with the name `copied`; here it has another one.
-    new = SQL("(SELECT * FROM {})").format(copied)
-    find = table.sql(
+    return table.sql(
         FIND,
         old=table.identifier,
-        new=new,
+        # COPIED is a table with the name `copied`; here it has another one.
+        new=SQL("(SELECT * FROM {})").format(copied),
         keys=listed(span.keys),
         revision=SQL(REVISION if table.upsert.revises else "CAST(1 AS bigint)"),
         is_final=Identifier(span.is_final),
@@ -105,7 +94,6 @@ def _find(
         end=span.end,
         settled=span.settled,
     )
-    connection.execute(find)
 
 
 def _exchange(
@@ -124,11 +112,3 @@ def _exchange(
         found = f"of {changed + deleted} rows of the table {table.label} {gone} were deleted, and "
         found += f"of {changed + added} new ones {came} added: a trigger or a rule keeps the others"
         raise SinkError(found, "let a trigger return OLD before DELETE, and NEW before INSERT")
-
-
-def _frame(span: Span, rows: list[Any]) -> Any:
-    spark: SparkSession = span.rows.sparkSession
-    own = [span.rows.schema[name] for name in (*span.keys, "session_id")]
-    times = [span.rows.schema[name] for name in ("session_start", "session_end")]
-    difference = T.StructField("difference", T.StringType())
-    return spark.createDataFrame(rows, T.StructType([*own, *times, difference]))

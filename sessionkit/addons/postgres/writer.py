@@ -147,9 +147,9 @@ class PostgresWriter(BatchWriter):
         if _hold(connection, table, self.last) >= number:
             return
         if parts:
-            copied = table.sql(tables.COPIED, attempts=[part.attempt for part in parts])
-            rows = sum(part["rows"] for part in parts)
-            Moving(table, copied).move(connection, rows)
+            hint = "start the query again: it repeats the micro-batch"
+            copied = checked_copies(connection, table, parts, hint)
+            Moving(table, copied).move(connection, sum(part["rows"] for part in parts))
         connection.execute(table.sql(tables.NOTE, number=number))
 
 
@@ -197,6 +197,22 @@ def copied_parts(
     as_json = tuple(is_json(types[name]) for name in table.upsert.columns)
     copying = Copying(sink, table.sql(tables.COPY).as_string(None), as_json)
     return rows.mapInArrow(copying.copy, COUNTS).collect()
+
+
+def checked_copies(
+    connection: Connection[Any], table: Target, parts: Sequence[Any], hint: str
+) -> Composed:
+    """Return the rows of these parts in the staging table, which still has all of them."""
+    copied = table.sql(tables.COPIED, attempts=[part.attempt for part in parts])
+    rows = sum(part["rows"] for part in parts)
+    ((there,),) = connection.execute(table.sql("SELECT count(*) FROM {copied}", copied=copied))
+    if there != rows:
+        found = (
+            f"{rows} rows were copied for the table {table.label}, of which {there} are there: the "
+            "server has lost them, one that is behind has taken its place, or they were deleted"
+        )
+        raise SinkError(found, hint)
+    return copied
 
 
 @attrs.frozen
@@ -316,13 +332,6 @@ class Moving:
         another row supersedes.
         """
         upsert = self.table.upsert
-        there = self._count(connection, "SELECT count(*) FROM {copied}")
-        if there != rows:
-            found = (
-                f"{rows} rows were copied for the table {self.table.label}, of which {there} are "
-                "there: the server has lost them, or one that is behind has taken its place"
-            )
-            raise SinkError(found, "start the query again: it repeats the micro-batch")
         if upsert.supersedes:
             self._delete(connection, IS_SUPERSEDED)
         if upsert.revises:
@@ -332,7 +341,7 @@ class Moving:
             self._check_new(connection)
         try:
             with connection.transaction():
-                moved = connection.execute(self.insert()).rowcount
+                moved = connection.execute(self._insert()).rowcount
         except UniqueViolation:
             if upsert.refuses_duplicates:
                 self._check_new(connection)
@@ -392,7 +401,7 @@ class Moving:
         text = LATEST + later + (NOT_SUPERSEDED if upsert.supersedes else "")
         return self.table.sql(text, **filled)
 
-    def insert(self) -> Composed:
+    def _insert(self) -> Composed:
         """Return what adds the rows, in place of those with their keys."""
         if not self._replaces:
             return self._sql(INSERT)

@@ -13,17 +13,16 @@ extra `report`.
 import json
 import re
 from base64 import b64encode
+from collections.abc import Mapping
 from hashlib import sha256
 from html import escape
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
-import attrs
-
 from sessionkit.addons.report.columns import Columns
 from sessionkit.addons.report.engine import engine_of
-from sessionkit.addons.report.summary import Summary, summarized
+from sessionkit.addons.report.summary import summarized
 from sessionkit.arguments import explains
 
 __all__ = ["Columns", "report"]
@@ -85,14 +84,14 @@ class Page(str):
         )
 
 
-def page_of(summary: Summary, title: str) -> Page:
+def page_of(summary: Mapping[str, Any], title: str) -> Page:
     """Return the page: it asks no network for anything, and runs no script but its own."""
     script = SCRIPT.read_text(encoding="utf-8")
     digest = b64encode(sha256(script.encode()).digest()).decode()
     parts = {
         "TITLE": escape(title),
         "DIGEST": digest,
-        "GIVEN": _json(attrs.asdict(summary)),
+        "GIVEN": _json(summary),
         "SCRIPT": script,
     }
     # One pass, so that no value is looked through for the names of parts.

@@ -53,59 +53,9 @@ DIGITS: Final = (None, 3, 2, 1)
 """To how many digits a distribution is counted: to all of them, if there is room."""
 
 
-@attrs.frozen(kw_only=True)
-class Summary:
+def summarized(engine: Engine, columns: Columns) -> dict[str, Any]:
     """
-    What a page shows. Times are milliseconds since the epoch, in UTC; so are lengths.
-
-    Attributes:
-        columns: Which columns of the rows said what.
-        unit: The length of a unit of time: an hour or a day.
-        first: When the first unit begins: a midnight.
-        units: How many there are, through the last day.
-        ends_with: `last_event_time` or `session_end`: where a length ends.
-        digits: To how many digits the distribution of lengths is exact; None for all.
-        values: The values of each dimension, the most frequent first.
-        rest: How many other values each has.
-        pages: The pages that are named.
-        pages_shown: How many of them are named for an entry or an exit, and in a path.
-        ways: The first pages of paths, by the places of their labels.
-        closings: The reasons for which sessions closed.
-        cells: What adds up, by unit of time and value of each dimension.
-        longest: The longest sessions of each cell.
-        longest_shown: How many of each cell.
-        users: By unit, and the units since the same users were there before: 0 for never.
-        gaps: The most units that `users` tells apart under each choice of dimensions; None for all.
-        cohorts: Users by the week of their first session, and the weeks since.
-        reasons: The reasons of rows that are no sessions.
-        rejected: Such rows, by unit, kind and reason.
-    """
-
-    columns: Columns
-    unit: int
-    first: int
-    units: int
-    ends_with: str
-    digits: int | None
-    values: list[list[str]]
-    rest: list[int]
-    pages: list[str]
-    pages_shown: dict[str, int]
-    ways: list[tuple[int, ...]]
-    closings: list[str]
-    cells: Counted
-    longest: Counted
-    longest_shown: int
-    users: Counted
-    gaps: dict[str, int | None]
-    cohorts: Counted
-    reasons: list[str]
-    rejected: Counted
-
-
-def summarized(engine: Engine, columns: Columns) -> Summary:
-    """
-    Count result rows.
+    Return what a page shows of result rows. Times and lengths are milliseconds, from 1970 in UTC.
 
     Raises:
         SchemaError: The rows lack a column, or there is no session.
@@ -144,28 +94,39 @@ def summarized(engine: Engine, columns: Columns) -> Summary:
     longest_shown, longest = counts.longest()
     gaps, users = counts.users()
     reasons, rejected = _rejected(engine, kinds, time)
-    return Summary(
-        columns=columns,
-        unit=unit,
-        first=time.first,
-        units=time.units,
-        ends_with="last_event_time" if "last_event_time" in kinds else "session_end",
-        digits=digits,
-        values=[labels for labels, _ in tops],
-        rest=[rest for _, rest in tops],
-        pages=pages,
-        pages_shown=shown,
-        ways=ways,
-        closings=closings,
-        cells=cells,
-        longest=longest,
-        longest_shown=longest_shown,
-        users=users,
-        gaps=gaps,
-        cohorts=counts.cohorts(time),
-        reasons=reasons,
-        rejected=rejected,
-    )
+    return {
+        "columns": attrs.asdict(columns),
+        # The length of a unit of time, when the first begins, and how many there are.
+        "unit": unit,
+        "first": time.first,
+        "units": time.units,
+        "ends_with": "last_event_time" if "last_event_time" in kinds else "session_end",
+        # To how many digits lengths are exact; None for all.
+        "digits": digits,
+        # Of each dimension, the most frequent values first, and how many others there are.
+        "values": [labels for labels, _ in tops],
+        "rest": [rest for _, rest in tops],
+        # Those that are named, and how many of them for an entry, for an exit, and in a path.
+        "pages": pages,
+        "pages_shown": shown,
+        # The first pages of paths, by their places in `pages`.
+        "ways": ways,
+        "closings": closings,
+        # What adds up, by unit of time and value of each dimension.
+        "cells": cells,
+        # The longest sessions of each cell, and how many of each.
+        "longest": longest,
+        "longest_shown": longest_shown,
+        # By unit, and the units since the same users were there before: 0 for never. Under each
+        # choice of dimensions, the most units that are told apart; None for all.
+        "users": users,
+        "gaps": gaps,
+        # Users by the week of their first session, and the weeks since.
+        "cohorts": counts.cohorts(time),
+        # Rows that are no sessions, by unit, kind and reason.
+        "reasons": reasons,
+        "rejected": rejected,
+    }
 
 
 def _most_values(time: Units, dimensions: Sequence[str]) -> int:
