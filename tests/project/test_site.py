@@ -15,7 +15,7 @@ import pytest
 from sphinx.application import Sphinx
 
 from scripts.publish_docs import publish
-from tests.support.browser import BrowserMissingError, Reader, browser_in
+from tests.support.browser import Reader
 from tests.support.public_names import PUBLIC
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -115,15 +115,6 @@ def serve(built: tuple[Sphinx, str], tmp_path_factory: pytest.TempPathFactory) -
         Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}/"
         server.shutdown()
-
-
-@pytest.fixture(name="reader", scope="module")
-def open_browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
-    try:
-        with browser_in(tmp_path_factory.mktemp("browser")) as reader:
-            yield reader
-    except BrowserMissingError as error:
-        pytest.skip(f"not run: {error}")
 
 
 @pytest.mark.parametrize(

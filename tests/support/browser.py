@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import pytest
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 PATIENCE_S = 30
@@ -57,6 +58,16 @@ def browser_in(home: Path) -> Iterator["Reader"]:
             process.kill()
             os.close(to)
             os.close(answers)
+
+
+@pytest.fixture(scope="module", name="reader")
+def open_browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Reader"]:
+    """Who reads a page; tests are skipped where there's no browser."""
+    try:
+        with browser_in(tmp_path_factory.mktemp("browser")) as reader:
+            yield reader
+    except BrowserMissingError as error:
+        pytest.skip(f"not run: {error}")
 
 
 @attrs.define(eq=False)

@@ -72,18 +72,21 @@ def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
 def test_a_table_of_postgresql(postgres: Postgres) -> None:
     postgres.run(
         'CREATE TABLE visits ("user" text, session_id text, session_start timestamptz, '
-        "session_end timestamptz, path text[], pages bigint, seen numeric, note jsonb)"
+        "session_end timestamptz, path text[], pages bigint, seen numeric, active interval, "
+        "bought bool, note jsonb)"
     )
     postgres.run(
-        "INSERT INTO visits VALUES ('ann', 'a', now(), now(), NULL, NULL, 1.5, '{}'), "
-        "('bob', 'b', now(), now(), '{x,y}', 2, NULL, NULL)"
+        "INSERT INTO visits VALUES ('ann', 'a', now(), now(), NULL, NULL, 1.5, '2 s', true, '{}'), "
+        "('bob', 'b', now(), now(), '{x,y}', 2, NULL, NULL, NULL, NULL)"
     )
     engine = engine_of(postgres.dsn, "visits")
-    assert engine.kinds()["path"] == "list"
-    assert engine.kinds()["pages"] == "number"
-    found = engine.ask(f"SELECT session_id, path, pages FROM {ROWS} ORDER BY 1")
-    assert found[1] == {"session_id": "b", "path": ["x", "y"], "pages": 2}
-    assert found[0]["path"] is None
+    kinds = ["text", "text", "time", "time", "list", "number", "number", "interval", "bool", "text"]
+    assert [*engine.kinds().values()] == kinds
+    columns = "session_id, path, pages, epoch_ms(active) AS active, bought"
+    found = engine.ask(f"SELECT {columns} FROM {ROWS} ORDER BY 1")
+    assert [("a", None, None, 2_000, True), ("b", ["x", "y"], 2, None, None)] == [
+        tuple(row.values()) for row in found
+    ]
     with pytest.raises(SchemaError, match="which table"):
         engine_of(postgres.dsn, None)
 
