@@ -34,8 +34,6 @@ DIGITS: Final = 20
 ACTIONS: Final = "txn struct<appId: string, version: bigint>, commitInfo struct<operation: string>"
 RESTORE: Final = "RESTORE"
 LOGGER: Final = logging.getLogger("sessionkit")
-RELEASES: Final = {"3.5": "3.3", "4.0": "4.0", "4.1": "4.3", "4.2": "4.4"}
-"""For each release of Spark, the release of delta-spark that its metadata asks for."""
 PROBE: Final = "DESCRIBE HISTORY '/' LIMIT 1"
 """A statement that Spark can parse only with Delta's extension."""
 TRANSACTION: Final = "spark.databricks.delta.write.txnAppId"
@@ -162,18 +160,11 @@ def check_delta(spark: SparkSession) -> None:
     except PySparkException as error:
         if "PARSE_SYNTAX_ERROR" in str(error):
             found = f"the sink Delta needs Delta Lake, and this session of Spark {spark.version} "
-            raise UnsupportedError(f"{found}runs without it", _advice(spark)) from None
-
-
-def _advice(spark: SparkSession) -> str:
-    release = RELEASES.get(".".join(spark.version.split(".")[:2]))
-    if release is None:
-        newest = [*RELEASES][-1]
-        return f"use Spark {newest} or earlier; {newest} goes with delta-spark {RELEASES[newest]}"
-    return (
-        f"use delta-spark {release} with its session extension and catalog in "
-        "`spark.sql.extensions` and `spark.sql.catalog.spark_catalog`"
-    )
+            hint = (
+                "use a Spark for which there is a delta-spark, with its session extension and "
+                "catalog in `spark.sql.extensions` and `spark.sql.catalog.spark_catalog`"
+            )
+            raise UnsupportedError(f"{found}runs without it", hint) from None
 
 
 @attrs.frozen

@@ -31,8 +31,6 @@ OWN: Final = "org.apache.iceberg.spark."
 PROPERTY: Final = "snapshot-property."
 """What Iceberg writes into the summary of a snapshot: an option of a write, or a setting."""
 SETTING: Final = f"spark.sql.iceberg.{PROPERTY}"
-RELEASES: Final = ("3.5", "4.0", "4.1")
-"""The releases of Spark for which there is a runtime of Iceberg."""
 ATTEMPTS: Final = 5
 CONFLICTS: Final = ("ValidationException", "CommitFailedException", "CommitStateUnknownException")
 """What Iceberg raises where another commit came in between, or nobody knows what became of one."""
@@ -109,14 +107,11 @@ def check_catalog(spark: SparkSession, table: str) -> None:
         return
     found = f"the sink Iceberg writes {table}, and the catalog `{name}` isn't one of Iceberg's"
     release = ".".join(spark.version.split(".")[:2])
-    if release not in RELEASES:
-        hint = f"use Spark {RELEASES[-1]} or earlier: Iceberg has no runtime for Spark {release}"
-    else:
-        hint = (
-            f"add the package iceberg-spark-runtime-{release} to Spark's jars, set "
-            f"{CATALOG}lake={OWN}SparkCatalog with its type and warehouse, and name the table "
-            "lake.<schema>.<table>"
-        )
+    hint = (
+        f"add the package iceberg-spark-runtime-{release}, if there is one, to Spark's jars, set "
+        f"{CATALOG}lake={OWN}SparkCatalog with its type and warehouse, and name the table "
+        "lake.<schema>.<table>"
+    )
     raise UnsupportedError(found, hint)
 
 

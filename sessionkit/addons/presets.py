@@ -9,7 +9,8 @@ The sessions of well-known analytics products, as `SessionRules`.
 A preset is a value like any other rules: each field may be changed. The sources say what a product
 does by itself; a project may have other settings. What happens exactly one gap after an event is
 `gap_inclusive`: each docstring says it where the product's code or documentation does. Where no
-source says it, as for Google, that event still belongs to the session, as in Spark.
+source says it, as for Google, that event still belongs to the session, as in Spark. A value that
+can't work raises a `SpecError`.
 
 The rules go by the spec's `event_time`. Docstrings say which clock a product goes by where a source
 does: the device's, on which an event happened, or the server's, which received it.
@@ -50,9 +51,6 @@ def ga4(gap: Duration = HALF_HOUR) -> SessionRules:
 
     Args:
         gap: GA4 lets you set from 5 minutes to 7 hours and 55 minutes.
-
-    Raises:
-        SpecError: The gap can't be one.
     """
     return SessionRules(gap)
 
@@ -76,9 +74,6 @@ def ga4_engaged(
         page_view: Which events are page views or screen views.
         key_event: Which events are key events; None where there are none.
         longer_than: GA4 lets you set from 10 to 60 seconds.
-
-    Raises:
-        SpecError: A value can't work; the message says what to change.
     """
     parts = {"lasted": agg.duration(), "page_views": agg.count(where=page_view)}
     engaged = pc.field("lasted") > duration_of(longer_than, "longer_than")
@@ -109,9 +104,6 @@ def posthog(gap: Duration = HALF_HOUR) -> SessionRules:
     Args:
         gap: PostHog lets you set from one minute to 10 hours (`session_idle_timeout_seconds`). The
             24 hours are fixed there.
-
-    Raises:
-        SpecError: The gap can't be one.
     """
     return SessionRules(gap, max_duration="24 hours")
 
@@ -129,9 +121,6 @@ def segment(gap: Duration = HALF_HOUR) -> SessionRules:
 
     Args:
         gap: The variable `segment_inactivity_cutoff` of the package.
-
-    Raises:
-        SpecError: The gap can't be one.
     """
     return SessionRules(gap)
 
@@ -151,9 +140,6 @@ def snowplow(gap: Duration = HALF_HOUR) -> SessionRules:
 
     Args:
         gap: The trackers let you set it (`sessionCookieTimeout`).
-
-    Raises:
-        SpecError: The gap can't be one.
     """
     return SessionRules(gap, gap_inclusive=False)
 
@@ -181,9 +167,6 @@ def snowplow_unified(longest: Duration = "3 days") -> SessionRules:
 
     Args:
         longest: The variable `snowplow__max_session_days` of the package.
-
-    Raises:
-        SpecError: The length can't be a gap.
     """
     return SessionRules(longest, max_duration=longest)
 
@@ -212,9 +195,6 @@ def amplitude(
         platform: Where the events come from.
         gap: Amplitude lets you set it (`sessionTimeout` on the web,
             `minTimeBetweenSessionsMillis` on a mobile).
-
-    Raises:
-        SpecError: The gap can't be one.
     """
     on_web = platform == "web"
     usual = HALF_HOUR if on_web else timedelta(minutes=5)

@@ -281,8 +281,6 @@ def _storable(text: str) -> str:
 
 
 class _TextDumper(StrDumper):
-    """Writes text, in arrays too."""
-
     def dump(self, obj: str) -> Any:
         return super().dump(_storable(obj))
 
@@ -293,7 +291,8 @@ def _plain(value: Any) -> Any:
         case str():
             return _storable(value)
         case dict():
-            return {_name(key): _plain(item) for key, item in value.items()}
+            names = [one if isinstance(one, str) else json.dumps(one) for one in map(_plain, value)]
+            return dict(zip(names, map(_plain, value.values()), strict=True))
         case list() | tuple():
             return [*map(_plain, value)]
         case bytes():
@@ -309,11 +308,6 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _name(key: Any) -> str:
-    plain = _plain(key)
-    return plain if isinstance(plain, str) else json.dumps(plain)
-
-
 # ------------------------------------------------------------------------------ into the table
 
 
@@ -325,12 +319,7 @@ class Moving:
     copied: Composed
 
     def move(self, connection: Connection[Any], rows: int) -> None:
-        """
-        Move so many rows into the table, in the transaction that is open.
-
-        Of a session that gives several revisions, the rows of the highest one are, and none that
-        another row supersedes.
-        """
+        """Move so many rows into the table, in the transaction that is open."""
         upsert = self.table.upsert
         if upsert.supersedes:
             self._delete(connection, IS_SUPERSEDED)
@@ -363,7 +352,6 @@ class Moving:
             raise SinkError(found, "let a trigger before DELETE return OLD")
 
     def _check_taken(self, connection: Connection[Any], rows: int, taken: int) -> None:
-        """Check that the table has taken each row that was to be moved."""
         if self._replaces and not self._others:
             # A row may be there already, and nulls in a key never meet.
             rows = taken + self._count(connection, MISSING)
@@ -393,7 +381,7 @@ class Moving:
         return self.table.sql(text, **filled, moved=self._moved(filled), **more)
 
     def _moved(self, filled: Mapping[str, Any]) -> Composed:
-        """Return the rows that go into the table, of those copied."""
+        """Return the rows that go into the table: those of the highest revision, not superseded."""
         upsert = self.table.upsert
         if not upsert.revises:
             return self.copied

@@ -1,6 +1,6 @@
 """What the columns of result rows say: found by their names and types, or named by the user."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Final, Literal, TypeAlias
 
@@ -43,6 +43,10 @@ ROLES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
 """The kind of column of each role, and the names by which it is found if the user names none."""
 
 
+def _names(names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(names)
+
+
 @explained()
 @attrs.frozen(kw_only=True)
 class Columns:
@@ -69,7 +73,7 @@ class Columns:
             there.
     """
 
-    keys: tuple[str, ...] = attrs.field(default=(), converter=tuple)
+    keys: tuple[str, ...] = attrs.field(default=(), converter=_names)
     events: str | None = None
     path: str | None = None
     entry: str | None = None
@@ -81,7 +85,7 @@ class Columns:
     number: str | None = None
     dimension: str | None = None
     second_dimension: str | None = None
-    funnel: tuple[str, ...] = attrs.field(default=(), converter=tuple)
+    funnel: tuple[str, ...] = attrs.field(default=(), converter=_names)
 
     def found_in(self, kinds: Mapping[str, Kind]) -> "Columns":
         """

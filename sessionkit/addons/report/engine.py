@@ -38,7 +38,6 @@ class Engine:
     connection: Any
 
     def kinds(self) -> dict[str, Kind]:
-        """Return the columns of the rows, and their kinds."""
         rows = self.connection.sql(f"FROM {ROWS}")
         return {name: _kind(str(kind)) for name, kind in zip(rows.columns, rows.types, strict=True)}
 
@@ -56,7 +55,6 @@ class Engine:
         return [dict(zip(relation.columns, row, strict=True)) for row in relation.fetchall()]
 
     def columns(self, query: str) -> dict[str, list[Any]]:
-        """Return the columns of a query, by their names."""
         relation = self.connection.sql(query)
         rows = relation.fetchall()
         return {name: [row[n] for row in rows] for n, name in enumerate(relation.columns)}
@@ -95,15 +93,13 @@ def engine_of(rows: Any, table: str | None) -> Engine:
 
 
 def _fetched(frame: Any) -> pa.Table:
-    """Return the rows of a DataFrame of Spark, which come to the driver."""
     if frame.isStreaming:
         found = "a report shows rows that are there, and this frame is a stream"
         raise SchemaError(found, "pass spark.read... of the table it writes")
     if not hasattr(frame, "toArrow"):
         found = f"Spark {frame.sparkSession.version} can't return a frame as an Arrow table"
         raise UnsupportedError(found, "write it to Parquet, and pass the folder")
-    table: pa.Table = frame.toArrow()
-    return table
+    return frame.toArrow()
 
 
 def _read(connection: Any, place: str, table: str | None) -> None:
@@ -149,13 +145,13 @@ def _files(folder: Path) -> list[Path]:
     if folder.is_file():
         return [folder]
     if not (folder / "_spark_metadata").is_dir():
-        return sorted(path for path in folder.rglob("*.parquet") if not _hidden(path, folder))
+        return sorted(
+            path
+            for path in folder.rglob("*.parquet")
+            if not any(part.startswith(("_", ".")) for part in path.relative_to(folder).parts)
+        )
     logged = _logged(folder / "_spark_metadata")
     return sorted({folder / path for path in logged if (folder / path).exists()})
-
-
-def _hidden(path: Path, folder: Path) -> bool:
-    return any(part.startswith(("_", ".")) for part in path.relative_to(folder).parts)
 
 
 def _logged(log: Path) -> Iterator[str]:
