@@ -81,7 +81,9 @@ def repair(
         rows = sessions if shape is None else shape(sessions)
         _check_table(sink, rows, at)
         first, last = _reach(sessions)
-        settled = at.watermark - _revisable_for(spec)
+        # For so long after its end, a session may still give a row.
+        revisable = filter(None, (spec.lateness.allowed, spec.lateness.reopen_within))
+        settled = at.watermark - max(revisable, default=timedelta(0))
         final_to = F.timestamp_micros(F.lit((min(settled, last) - EPOCH) // MICROSECOND))
         held = open_sessions_frame(checkpoint, spec, batch=at.number, spark=spark)
         ids = held.select(F.col("id").alias(OPEN_ID))
@@ -174,12 +176,6 @@ def _reach(sessions: DataFrame) -> tuple[datetime, datetime]:
         raise SpecError(found, "pass the events of the span, and those around it")
     first, last = (EPOCH + one * MICROSECOND for one in micros)
     return first, last
-
-
-def _revisable_for(spec: SessionSpec[Any, Any, Any]) -> timedelta:
-    """Return for how long after its end a session may still give a row."""
-    spans = (spec.lateness.allowed, spec.lateness.reopen_within)
-    return max(filter(None, spans), default=timedelta(0))
 
 
 def _start(spec: SessionSpec[Any, Any, Any], start: datetime | None, first: datetime) -> datetime:

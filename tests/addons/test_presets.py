@@ -1,6 +1,5 @@
 """The presets: which sessions each makes, and GA4's engaged ones."""
 
-import inspect
 from datetime import datetime, timedelta
 from random import Random
 from typing import Any
@@ -241,12 +240,6 @@ def test_a_state_gap_makes_the_sessions_of_posthog(seed: int) -> None:
     assert posthogs(hits) == [row.result.events for row in rows]
 
 
-def test_a_preset_may_be_changed_field_by_field() -> None:
-    """It's a value like any other rules."""
-    changed = attrs.evolve(presets.posthog(), gap="1 hour", max_duration=None, midnight="UTC")
-    assert changed == SessionRules("1 hour", midnight="UTC")
-
-
 @pytest.mark.parametrize(
     ("events", "expected"),
     [
@@ -301,31 +294,3 @@ def test_the_time_may_change_over_a_checkpoint_and_the_parts_may_not() -> None:
             (session,) = again.open_sessions()
             shown.append(session.state.engaged)
     assert [True, False] == shown
-
-
-def test_every_preset_names_its_source() -> None:
-    """The docstring has its address."""
-    documented = {name: inspect.getdoc(getattr(presets, name)) or "" for name in presets.__all__}
-    assert [] == [name for name, text in documented.items() if "Source" not in text]
-
-
-@pytest.mark.parametrize(
-    ("first", "last", "seconds"),
-    [
-        # Sessions that dbt-snowplow-unified expects in its integration tests.
-        ("2021-03-01 18:01:08.687", "2021-03-01 18:01:11.023", 3),
-        ("2021-03-01 21:39:43.815", "2021-03-03 21:39:50.989", 172_807),
-        ("2021-03-02 07:23:19.675", "2021-03-02 07:23:24.741", 5),
-        ("2021-03-02 19:25:22.488", "2021-03-02 20:08:24.465", 2_582),
-    ],
-)
-def test_the_absolute_time_of_snowplow_is_between_seconds_of_the_clock(
-    first: str, last: str, seconds: int
-) -> None:
-    """It's that of the last event's second less the first one's; the duration is exact."""
-    spec = spec_of(presets.snowplow_unified(), lasted=agg.duration())
-    began, ended = at(first), at(last)
-    (row,) = run(spec, [(began, View()), (ended, View())])
-
-    assert ended - began == row.result.lasted
-    assert seconds == int((began + row.result.lasted).timestamp()) - int(began.timestamp())

@@ -4,11 +4,9 @@ import os
 import re
 import socket
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import attrs
 import pytest
 from pyspark.sql import SparkSession
 
@@ -31,11 +29,6 @@ the tests shows times in New York, four hours behind.
 """
 
 
-@pytest.fixture(name="folder")
-def _folder(tmp_path: Path) -> Path:
-    return tmp_path
-
-
 def put(folder: Path, *texts: str) -> None:
     """Write a file a text, in the order of their times."""
     for number, text in enumerate(texts):
@@ -47,30 +40,6 @@ def put(folder: Path, *texts: str) -> None:
 def batches(output: str) -> list[list[str]]:
     """Return what was shown of each micro-batch."""
     return [part.rstrip().split("\n  ")[1:] for part in re.split(r"batch \d+", output)[1:]]
-
-
-@attrs.frozen
-class Server:
-    """A TCP server that sends lines to the one client that connects."""
-
-    listener: socket.socket
-
-    @property
-    def address(self) -> tuple[str, int]:
-        """The host and the port to connect to."""
-        host, port = self.listener.getsockname()
-        return str(host), int(port)
-
-    def accept(self) -> socket.socket:
-        client, _ = self.listener.accept()
-        return client
-
-
-@pytest.fixture(name="server")
-def _server() -> Iterator[Server]:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(PATIENCE_SECONDS)
-        yield Server(listener)
 
 
 def wait_for(shown: list[str], line: str) -> None:
@@ -93,18 +62,18 @@ class TestFiles:
         ("mode", "second"), [("complete", ["cat 1", "dog 3"]), ("update", ["dog 3"])]
     )
     def test_running_counts(
-        self, folder: Path, capsys: Capture, mode: str, second: list[str]
+        self, tmp_path: Path, capsys: Capture, mode: str, second: list[str]
     ) -> None:
         """Complete mode shows all words each time, update mode those that have changed."""
-        put(folder, "cat dog\n dog", "dog")
-        shown = self.run(capsys, "--files", folder, "--mode", mode)
+        put(tmp_path, "cat dog\n dog", "dog")
+        shown = self.run(capsys, "--files", tmp_path, "--mode", mode)
 
         assert [["cat 1", "dog 2"], second] == shown
 
-    def test_windows_append(self, folder: Path, capsys: Capture) -> None:
+    def test_windows_append(self, tmp_path: Path, capsys: Capture) -> None:
         """Append mode shows each window once, when it is over, with the late dog, no donkey."""
-        put(folder, *LATE)
-        rows = [row for rows in self.run(capsys, *_windowed(folder, "append")) for row in rows]
+        put(tmp_path, *LATE)
+        rows = [row for rows in self.run(capsys, *_windowed(tmp_path, "append")) for row in rows]
 
         assert [
             "cat 08:00 08:10 1",
@@ -118,10 +87,10 @@ class TestFiles:
             "owl 08:10 08:20 1",
         ] == sorted(rows)
 
-    def test_windows_update(self, folder: Path, capsys: Capture) -> None:
+    def test_windows_update(self, tmp_path: Path, capsys: Capture) -> None:
         """Update mode shows the windows that the late dog changes, and none for the donkey."""
-        put(folder, *LATE)
-        shown = self.run(capsys, *_windowed(folder, "update"))
+        put(tmp_path, *LATE)
+        shown = self.run(capsys, *_windowed(tmp_path, "update"))
 
         assert ["dog 08:00 08:10 2", "dog 08:05 08:15 3"] == [
             row for row in shown[2] if row.startswith("dog")
@@ -133,16 +102,16 @@ def _windowed(folder: Path, mode: str) -> list[Any]:
     return ["--files", folder, "--windows", "--mode", mode]
 
 
-class TestSocket:
-    """The counts over lines that a server sends while the query runs."""
-
-    def test_running_counts(self, spark: SparkSession, server: Server) -> None:
-        """A word that is sent later is added to its count; those that stay aren't shown again."""
-        shown: list[str] = []
-        counts = running_counts(from_socket(spark, *server.address))
+def test_running_counts_over_a_socket(spark: SparkSession) -> None:
+    """A word that is sent later is added to its count; those that stay aren't shown again."""
+    shown: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(PATIENCE_SECONDS)
+        counts = running_counts(from_socket(spark, *listener.getsockname()))
         query = start(counts, "update", show=shown.append)
         try:
-            with server.accept() as client:
+            client, _ = listener.accept()
+            with client:
                 client.sendall(b"cat dog\n")
                 wait_for(shown, "  dog 1")
                 wait_for(shown, "  cat 1")
@@ -153,4 +122,4 @@ class TestSocket:
         finally:
             query.stop()
 
-        assert "  cat 1" not in shown
+    assert "  cat 1" not in shown

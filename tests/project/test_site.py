@@ -14,11 +14,17 @@ from threading import Thread
 import pytest
 from sphinx.application import Sphinx
 
+from docs.conf import extensions
 from scripts.publish_docs import publish
 from tests.support.browser import Reader
 from tests.support.public_names import PUBLIC
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
+QUICK = {
+    "toc_object_entries": False,
+    "extensions": [name for name in extensions if name != "sphinx.ext.viewcode"],
+}
+"""A third less work: no list of methods beside a page, and no pages of source code."""
 FOUND = "document.querySelectorAll('#search-results .search li a')"
 VERSIONS = "[...document.querySelector('select').options].map(each => each.text)"
 
@@ -42,7 +48,17 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> tuple[Sphinx, str]:
     said = io.StringIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # extensions use what Sphinx has deprecated
-        site = Sphinx(DOCS, DOCS, folder / "site", folder, "html", status=None, warning=said)
+        site = Sphinx(
+            DOCS,
+            DOCS,
+            folder / "site",
+            folder,
+            "html",
+            QUICK,
+            status=None,
+            warning=said,
+            parallel=2,
+        )
         site.build()
     return site, said.getvalue()
 
