@@ -79,18 +79,15 @@ def _or_null(column: str | None, kind: str) -> str:
 
 def _latest(kinds: Mapping[str, Kind]) -> str:
     """Return what has one row of each session, where there are several revisions too."""
-    only = " WHERE kind = 'session'" if "kind" in kinds else ""
+    only = "kind = 'session'" if "kind" in kinds else "TRUE"
     if "revision" not in kinds:
-        return f"(SELECT * FROM {ROWS}{only}) AS chosen"
+        return f"(SELECT * FROM {ROWS} WHERE {only}) AS chosen"
     return f"""(
-        SELECT * FROM (
-            SELECT *, row_number() OVER latest AS place FROM {ROWS}{only}
-            WINDOW latest AS (PARTITION BY session_id ORDER BY revision DESC)
-        ) AS numbered
-        WHERE place = 1 AND session_id NOT IN (
-            SELECT gone FROM (SELECT unnest(supersedes) AS gone FROM {ROWS}{only}) AS merged
+        SELECT * FROM {ROWS} WHERE {only} AND session_id NOT IN (
+            SELECT gone FROM (SELECT unnest(supersedes) AS gone FROM {ROWS} WHERE {only}) AS merged
             WHERE gone IS NOT NULL
         )
+        QUALIFY row_number() OVER (PARTITION BY session_id ORDER BY revision DESC) = 1
     ) AS chosen"""
 
 
@@ -104,14 +101,14 @@ def all_pages(columns: Columns) -> str:
 
 
 def top_of(engine: Engine, name: str, query: str, most: int) -> tuple[list[str], int]:
-    """Keep the most frequent values of a query by their places; and return them."""
-    counted = f"SELECT value, count(*) AS n FROM ({query}) AS one(value) GROUP BY value"
-    engine.keep(f"{name}_all", f"SELECT * FROM ({counted}) AS counted WHERE value IS NOT NULL")
+    """Keep the most frequent values of a query by their places; return them, and how many more."""
+    place = "CAST(row_number() OVER (ORDER BY count(*) DESC, value) - 1 AS INT)"
     engine.keep(
-        name,
-        f"SELECT value, CAST(row_number() OVER (ORDER BY n DESC, value) - 1 AS INT) AS place "
-        f"FROM {name}_all ORDER BY place LIMIT {most}",
+        f"{name}_all",
+        f"SELECT value, {place} AS place FROM ({query}) AS one(value) "
+        "WHERE value IS NOT NULL GROUP BY value",
     )
+    engine.keep(name, f"FROM {name}_all WHERE place < {most}")
     labels = engine.columns(f"SELECT value FROM {name} ORDER BY place")["value"]
     (row,) = engine.ask(f"SELECT count(*) AS n FROM {name}_all")
     return labels, row["n"] - len(labels)

@@ -165,20 +165,15 @@ class _Counts:
 
     def histogram(self, value: str, where: str = "TRUE") -> list[list[int]]:
         """Return the values of each cell, each with its count behind it."""
-        found: dict[tuple[int, ...], list[int]] = {
-            tuple(row.values()): []
-            for row in self.engine.ask(
-                f"SELECT {self.by} FROM {SESSIONS} GROUP BY {self.by} ORDER BY {self.by}"
-            )
-        }
-        counted = self.engine.ask(
-            f"SELECT {self.by}, {value} AS v, count(*) AS n FROM {SESSIONS} "
-            f"WHERE {where} GROUP BY {self.by}, v ORDER BY {self.by}, v"
+        counted = (
+            f"SELECT {self.by}, CASE WHEN {where} THEN {value} END AS v, count(*) AS n "
+            f"FROM {SESSIONS} GROUP BY ALL"
         )
-        for row in counted:
-            *cell, value_of, count = row.values()
-            found[tuple(cell)] += (value_of, count)
-        return list(found.values())
+        pairs = "flatten(list([v, n] ORDER BY v) FILTER (v IS NOT NULL))"
+        return self.engine.columns(
+            f"SELECT {self.by}, coalesce({pairs}, []) AS counts FROM ({counted}) AS one "
+            f"GROUP BY {self.by} ORDER BY {self.by}"
+        )["counts"]
 
     def distribution(self, of: str) -> tuple[int | None, list[list[int]]]:
         """Return to how many digits there is room for a distribution, and the distribution."""
@@ -218,13 +213,11 @@ class _Counts:
         return next(reversed(ways))
 
     def longest(self) -> tuple[int, Counted]:
-        ranked = (
-            f"SELECT {self.by}, id, began, length, events, row_number() OVER "
-            f"(PARTITION BY {self.by} ORDER BY length DESC, began, id) AS place FROM {SESSIONS}"
-        )
         self.engine.keep(
             "sessionkit_longest",
-            f"SELECT * FROM ({ranked}) AS ranked WHERE place <= {LONGEST[0]}",
+            f"SELECT {self.by}, id, began, length, events, row_number() OVER "
+            f"(PARTITION BY {self.by} ORDER BY length DESC, began, id) AS place FROM {SESSIONS} "
+            f"QUALIFY place <= {LONGEST[0]}",
         )
         for most in LONGEST:
             found = self.engine.columns(
@@ -259,44 +252,40 @@ class _Counts:
                 f"SELECT {by}, coalesce(t - lag(t) OVER (PARTITION BY {who} ORDER BY t), 0) AS gap,"
                 f" FROM (SELECT DISTINCT {who}, t FROM {SESSIONS}) AS one",
             )
-            most = self._most_gap(by)
+            ((most,),) = self.engine.connection.sql(
+                "SELECT min(gap) - 1 FROM (SELECT gap, sum(count(*)) OVER (ORDER BY gap) AS total "
+                f"FROM (SELECT DISTINCT {by}, gap FROM sessionkit_gaps) AS one GROUP BY gap) AS two"
+                f" WHERE total > {MOST_COUNTS}"
+            ).fetchall()
             gap = "gap" if most is None else f"least(gap, {most + 1})"
             gaps["".join(chosen)] = most
-            found += self.engine.ask(
-                f"SELECT {self._chosen(chosen)} t, {gap} AS g, count(*) AS n "
-                f"FROM sessionkit_gaps GROUP BY {by}, g ORDER BY {by}, g"
-            )
-        return gaps, _nested(found, (*self.dimensions, "t"))
-
-    def _most_gap(self, by: str) -> int | None:
-        total = 0
-        rows = self.engine.ask(
-            f"SELECT gap, count(*) AS n FROM (SELECT DISTINCT {by}, gap FROM sessionkit_gaps) "
-            "AS one GROUP BY gap ORDER BY gap"
-        )
-        for row in rows:
-            total += row["n"]
-            if total > MOST_COUNTS:
-                return int(row["gap"]) - 1
-        return None
+            found += self._grouped(f"SELECT {by}, {gap} AS g FROM sessionkit_gaps", chosen, "t")
+        return gaps, _columns(found, (*self.dimensions, "t"))
 
     def cohorts(self, time: Units) -> Counted:
         found: list[dict[str, Any]] = []
         for chosen in self.choices():
             who = ", ".join((*chosen, "who"))
-            by = ", ".join((*chosen, "first"))
-            found += self.engine.ask(
-                f"SELECT {self._chosen(chosen)} first, week - first AS g, count(*) AS n FROM ("
-                f"SELECT *, min(week) OVER (PARTITION BY {who}) AS first FROM "
-                f"(SELECT DISTINCT {who}, {time.week('t')} AS week FROM {SESSIONS}) AS one"
-                f") AS two WHERE week - first <= {WEEKS} GROUP BY {by}, g ORDER BY {by}, g"
+            week = f"SELECT DISTINCT {who}, {time.week('t')} AS week FROM {SESSIONS}"
+            found += self._grouped(
+                f"SELECT *, week - first AS g FROM (SELECT *, min(week) OVER (PARTITION BY {who}) "
+                f"AS first FROM ({week}) AS one) AS two WHERE g <= {WEEKS}",
+                chosen,
+                "first",
             )
-        return _nested(found, (*self.dimensions, "first"))
+        return _columns(found, (*self.dimensions, "first"))
 
-    def _chosen(self, chosen: Sequence[str]) -> str:
-        """Return the dimensions, in SQL: NULL for those of which all values count."""
-        return "".join(
-            f"{name if name in chosen else f'NULL AS {name}'}, " for name in self.dimensions
+    def _grouped(self, rows: str, chosen: Sequence[str], unit: str) -> list[dict[str, Any]]:
+        """
+        Return the groups of rows, by the chosen dimensions and a unit of time.
+
+        `counts` has the values of `g`, each with its count behind it.
+        """
+        by = ", ".join((*chosen, unit))
+        return self.engine.ask(
+            f"SELECT {by}, flatten(list([g, n] ORDER BY g)) AS counts FROM "
+            f"(SELECT {by}, g, count(*) AS n FROM ({rows}) AS one GROUP BY ALL) AS two "
+            f"GROUP BY {by} ORDER BY {by}"
         )
 
 
@@ -313,15 +302,8 @@ def _rounded(value: str, digits: int | None) -> str:
     return f"{value} // {step} * {step}"
 
 
-def _nested(rows: Iterable[Mapping[str, Any]], by: Sequence[str]) -> Counted:
-    """Return rows by columns; a group is one, with its `g` and `n` in turn in a list."""
-    found: dict[tuple[Any, ...], list[int]] = {}
-    for row in rows:
-        found.setdefault(tuple(row[name] for name in by), []).extend((row["g"], row["n"]))
-    return {
-        **{name: [group[n] for group in found] for n, name in enumerate(by)},
-        "counts": list(found.values()),
-    }
+def _columns(groups: Iterable[Mapping[str, Any]], by: Sequence[str]) -> Counted:
+    return {name: [group.get(name) for group in groups] for name in (*by, "counts")}
 
 
 def _rejected(engine: Engine, kinds: Mapping[str, Kind], time: Units) -> tuple[list[str], Counted]:
