@@ -41,16 +41,15 @@ def exchanged(sink: Postgres, span: Span, upsert: Upsert, *, dry_run: bool) -> D
     No row that this deletes or adds is one that the query will write, so it may run meanwhile.
     """
     with connected(sink.dsn) as connection:
-        schema, name = tables.place(connection, sink)
-        upsert = attrs.evolve(upsert, table=f"{schema}.{name}")
-        table = Target(schema, name, upsert, f"repair of {span.finished.query_id}")
+        repair = f"repair of {span.finished.query_id}"
+        table = tables.target(connection, sink, upsert, repair)
         there = tables.relation(connection, table.identifier)
         if there is not None:
             there.check_whole()
         connection.execute(table.sql(tables.CREATE_STAGING))
         connection.execute(table.sql(ADD_FLAG, flag=Identifier(span.is_final)))
     types = {} if there is None else there.types
-    flagged = attrs.evolve(upsert, columns=(*upsert.columns, span.is_final))
+    flagged = attrs.evolve(table.upsert, columns=(*upsert.columns, span.is_final))
     copying = attrs.evolve(table, upsert=flagged)
     parts = copied_parts(sink, copying, {**types, span.is_final: "boolean"}, span.rows)
     with connected(sink.dsn) as connection:

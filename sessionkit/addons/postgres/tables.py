@@ -245,16 +245,25 @@ def relation(connection: Connection[Any], name: Identifier) -> Relation | None:
     return connection.cursor(row_factory=class_row(Relation)).execute(RELATION, asked).fetchone()
 
 
-def place(connection: Connection[Any], sink: Postgres) -> tuple[str, str]:
-    """Return the schema and the name of a table."""
-    *named, name = sink.names
-    if named:
-        return named[0], name
-    ((schema,),) = connection.execute(PLACE, (in_sql(name),))
+def target(
+    connection: Connection[Any],
+    sink: Postgres,
+    upsert: Upsert,
+    query_id: str | None,
+    *,
+    run_id: str = "",
+    route: str = "",
+) -> Target:
+    """Return the table of a sink, in the schema where it is or would be made."""
+    *schemas, name = sink.names
+    if not schemas:
+        schemas = [*connection.execute(PLACE, (in_sql(name),)).fetchall()[0]]
+    schema = schemas[0]
     if schema is None:
         found = f"no schema of the search path exists, so there is none for the table {name}"
         raise SpecError(found, f'name one: table="schema.{name}"')
-    return schema, name
+    upsert = attrs.evolve(upsert, table=f"{schema}.{name}")
+    return Target(schema, name, upsert, query_id, run_id, route)
 
 
 def check(

@@ -83,7 +83,7 @@ class PostgresWriter(BatchWriter):
     def ledger(self, rows: DataFrame, query_id: str | None) -> Ledger:
         """Return what the table has of a query; nothing is created or retried."""
         with connected(self.sink.dsn) as connection:
-            table = self._target(connection, query_id)
+            table = tables.target(connection, self.sink, self.upsert, query_id)
             *_, last = tables.check(connection, table, rows.schema)
             (server,) = connection.execute(tables.SERVER)
             identity = (*server, table.schema, table.name)
@@ -94,13 +94,6 @@ class PostgresWriter(BatchWriter):
             return f"take the table back, and its number: {statement}; {new}"
 
         return Ledger(f"the table {table.label}", from_last(last), rewind, identity=identity)
-
-    def _target(
-        self, connection: Connection[Any], query_id: str | None, run_id: str = ""
-    ) -> Target:
-        schema, name = tables.place(connection, self.sink)
-        upsert = attrs.evolve(self.upsert, table=f"{schema}.{name}")
-        return Target(schema, name, upsert, query_id, run_id, self.route)
 
     def is_written(self, batch: Batch) -> bool:
         self._taken(batch)
@@ -127,7 +120,8 @@ class PostgresWriter(BatchWriter):
         """Create what is missing, let this run own the table, and return its last micro-batch."""
         schema = batch.frame.schema
         connection.execute(tables.LOCK)
-        table = self._target(connection, batch.query_id, batch.run_id)
+        of_run = {"run_id": batch.run_id, "route": self.route}
+        table = tables.target(connection, self.sink, self.upsert, batch.query_id, **of_run)
         ledger, there, _ = tables.check(connection, table, schema)
         if ledger is None:
             connection.execute(table.sql(tables.CREATE_LEDGER))

@@ -252,13 +252,13 @@ class _Counts:
                 f"SELECT {by}, coalesce(t - lag(t) OVER (PARTITION BY {who} ORDER BY t), 0) AS gap,"
                 f" FROM (SELECT DISTINCT {who}, t FROM {SESSIONS}) AS one",
             )
-            ((most,),) = self.engine.connection.sql(
-                "SELECT min(gap) - 1 FROM (SELECT gap, sum(count(*)) OVER (ORDER BY gap) AS total "
-                f"FROM (SELECT DISTINCT {by}, gap FROM sessionkit_gaps) AS one GROUP BY gap) AS two"
-                f" WHERE total > {MOST_COUNTS}"
-            ).fetchall()
+            (row,) = self.engine.ask(
+                "SELECT min(gap) - 1 AS most FROM (SELECT gap, sum(count(*)) OVER (ORDER BY gap) "
+                f"AS total FROM (SELECT DISTINCT {by}, gap FROM sessionkit_gaps) AS one "
+                f"GROUP BY gap) AS two WHERE total > {MOST_COUNTS}"
+            )
+            most = gaps["".join(chosen)] = row["most"]
             gap = "gap" if most is None else f"least(gap, {most + 1})"
-            gaps["".join(chosen)] = most
             found += self._grouped(f"SELECT {by}, {gap} AS g FROM sessionkit_gaps", chosen, "t")
         return gaps, _columns(found, (*self.dimensions, "t"))
 

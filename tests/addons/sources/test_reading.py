@@ -214,31 +214,25 @@ HONEST = {
     order('"price": 12345678901234567.5, "named": {"a": 1, "b": 2}'): "ann",
     order("", at='"2026-03-08T12:00:00Z"'): "ann",
 }
+PAGES = {b'{"a": [1]}': '{"a":[1]}', b"true": "true", b"2.5": "2.5"}
+"""A field that is no key may be any JSON: then it is the text of it."""
 
 
 def test_what_spark_reads_as_something_else_is_quarantined(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """Each with its bytes and the true reason; what only looks like it is read."""
-    (tmp_path / "orders.json").write_bytes(b"\n".join([*SILENT, *HONEST]))
+    pages = [order("").replace(b'"/"', page) for page in PAGES]
+    (tmp_path / "orders.json").write_bytes(b"\n".join([*SILENT, *HONEST, *pages]))
     spec = spec_of(Order)
     rows = sessionize(
         read_batch(spark, JsonLines(tmp_path), spec), spec, with_rejected=True
     ).collect()
 
     assert SILENT == {row.payload: row.reason for row in rows if row.kind != "session"}
-    assert sorted(HONEST.values()) == sorted(row.user for row in rows if row.kind == "session")
-
-
-def test_a_field_that_is_no_key_may_be_any_json(spark: SparkSession, tmp_path: Path) -> None:
-    """Then it is the text of it."""
-    lines = [order("").replace(b'"/"', page) for page in (b'{"a": [1]}', b"true", b"2.5")]
-    (tmp_path / "orders.json").write_bytes(b"\n".join(lines))
-    spec = spec_of(Order)
-    results, reasons = outcome(read_batch(spark, JsonLines(tmp_path), spec), spec)
-
-    assert {} == reasons
-    assert ["2.5", "true", '{"a":[1]}'] == sorted(row.page for row in results)
+    read = [(row.user, row.page) for row in rows if row.kind == "session"]
+    expected = [(user, "/") for user in HONEST.values()]
+    assert sorted([*expected, *(("ann", page) for page in PAGES.values())]) == sorted(read)
 
 
 @pytest.mark.parametrize(("most", "is_read"), [(20_000_000, False), (30_000_000, True)])
