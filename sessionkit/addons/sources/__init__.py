@@ -14,7 +14,6 @@ from sessionkit.addons.sources.values import (
     Json,
     JsonLines,
     KafkaTopics,
-    Parquet,
 )
 
 __all__ = [
@@ -25,7 +24,6 @@ __all__ = [
     "Json",
     "JsonLines",
     "KafkaTopics",
-    "Parquet",
     "read_batch",
     "read_stream",
 ]

@@ -21,7 +21,6 @@ from sessionkit.addons.sources.values import (
     Csv,
     JsonLines,
     KafkaTopics,
-    Parquet,
     PayloadFormat,
     Source,
     ddl,
@@ -151,13 +150,9 @@ def _decoded(
             raw = lines.where(F.trim("value") != F.lit("")).select(value, _file_path())
         case Csv():
             return _csv(spark, reader, source, fields)
-        case Parquet():
-            schema = spark.read.parquet(os.fspath(source.path)).schema
-            files = reader.schema(schema).options(**source.options).parquet(os.fspath(source.path))
-            return files.select("*", _file_path())
         case _:
             found = f"`source` must be a source of events, found {type(source).__name__}"
-            raise SpecError(found, "pass KafkaTopics(..), JsonLines(..), Csv(..) or Parquet(..)")
+            raise SpecError(found, "pass KafkaTopics(..), JsonLines(..) or Csv(..)")
     raw = without_long(raw, payload.max_bytes)
     if not isinstance(payload, Avro):
         return with_json(raw, payload, fields, keys)

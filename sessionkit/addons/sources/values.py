@@ -196,19 +196,4 @@ class Csv:
     options: Mapping[str, str | int] = attrs.field(factory=dict)
 
 
-@explained()
-@attrs.frozen
-class Parquet:
-    """
-    A folder of Parquet files, of which one at least is there when the query starts.
-
-    Attributes:
-        path: The folder, or a glob.
-        options: More options, under Spark's names, such as `maxFilesPerTrigger`.
-    """
-
-    path: str | os.PathLike[str]
-    options: Mapping[str, str | int] = attrs.field(factory=dict)
-
-
-Source: TypeAlias = KafkaTopics | JsonLines | Csv | Parquet
+Source: TypeAlias = KafkaTopics | JsonLines | Csv

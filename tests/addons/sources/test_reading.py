@@ -10,7 +10,6 @@ import attrs
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from sessionkit import Inputs, SessionSpec
 from sessionkit._engine.wire.inbound import UNREADABLE_COLUMN
@@ -22,7 +21,6 @@ from sessionkit.addons.sources import (
     Json,
     JsonLines,
     KafkaTopics,
-    Parquet,
     read_batch,
     read_stream,
 )
@@ -335,25 +333,6 @@ def test_csv(spark: SparkSession, tmp_path: Path) -> None:
     files = read_batch(spark, Csv(tmp_path, columns=("user", "page", "more", "at", "n")), spec)
     with pytest.raises(Exception, match="CSV header"):
         files.collect()
-
-
-def test_parquet(spark: SparkSession, tmp_path: Path) -> None:
-    """The files have types of their own; a null row says from which file it is."""
-    query = """
-        SELECT 'ann' AS user, current_timestamp() AS at, '/' AS page, array(1L) AS tags, 'n' AS note
-    """
-    good, bad = spark.sql(query), spark.sql(query).withColumn("user", F.lit(None).cast("string"))
-    good.union(bad).coalesce(1).write.parquet(str(tmp_path / "views"))
-    spec = spec_of()
-    rows = sessionize(
-        read_batch(spark, Parquet(tmp_path / "views"), spec), spec, with_rejected=True
-    ).collect()
-    (rejected,) = [row for row in rows if row.kind == "quarantined"]
-
-    assert "`key` is null" == rejected.reason.replace("`user`", "`key`")
-    assert rejected.file_path.endswith(".parquet")
-    assert rejected.payload is None
-    assert ["/"] == [row.page for row in rows if row.kind == "session"]
 
 
 def test_rejected_rows_say_where_they_came_from(spark: SparkSession, tmp_path: Path) -> None:
