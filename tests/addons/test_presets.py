@@ -8,7 +8,7 @@ import attrs
 import pyarrow.compute as pc
 import pytest
 
-from sessionkit import SessionRules, SessionSpec, SpecError, StateMismatchError
+from sessionkit import SessionRules, SessionSpec, SpecError
 from sessionkit import aggregates as agg
 from sessionkit.addons import presets
 from sessionkit.testing import SessionDriver, at, minutes, seconds
@@ -273,24 +273,3 @@ def test_what_is_no_condition_is_refused() -> None:
         spec_of(presets.ga4(), engaged=presets.ga4_engaged(page_view="knd"))
     with pytest.raises(SpecError, match="`longer_than`"):
         presets.ga4_engaged(page_view=IS_VIEW, longer_than="soon")
-
-
-def test_the_time_may_change_over_a_checkpoint_and_the_parts_may_not() -> None:
-    """How long a session lasted is stored; key events that nobody counted aren't."""
-    spec = spec_of(presets.ga4(), engaged=presets.ga4_engaged(page_view=IS_VIEW))
-    driver = SessionDriver(spec)
-    for time in (0, 20):
-        driver.add("ann", at("10:00") + seconds(time), View("scroll"))
-    driver.run_batch()
-
-    shown = []
-    for options in ({}, {"longer_than": "30 seconds"}, {"key_event": IS_KEY}):
-        engaged = presets.ga4_engaged(page_view=IS_VIEW, **options)
-        again = SessionDriver.restore(spec_of(presets.ga4(), engaged=engaged), driver.snapshot())
-        if options.keys() == {"key_event"}:
-            with pytest.raises(StateMismatchError, match="aggregate `engaged` is 'engaged"):
-                again.open_sessions()
-        else:
-            (session,) = again.open_sessions()
-            shown.append(session.state.engaged)
-    assert [True, False] == shown
