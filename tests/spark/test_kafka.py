@@ -2,6 +2,7 @@
 
 import io
 import json
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,7 +18,8 @@ from pyspark.sql import functions as F
 from examples.embedded_postgres import Postgres
 from examples.shop import job, spec
 from sessionkit import EventTimeGap, Inputs, Storage
-from sessionkit.addons.sources import KAFKA_COLUMNS, Avro, KafkaTopics, read_batch
+from sessionkit.addons.sources import KAFKA_COLUMNS, Avro, KafkaTopics, read_batch, read_stream
+from sessionkit.errors import SpecError
 from sessionkit.spark import Files, Routes, Seed, migrate, reconcile, sessionize
 from sessionkit.spark.query import start_query
 from sessionkit.spark.sinks import values as sinks
@@ -46,12 +48,57 @@ def kafka(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
         pytest.skip(f"not run: {error}")
 
 
+@pytest.fixture(scope="module")
+def admin(kafka: Kafka, spark: SparkSession) -> Iterator[Any]:
+    """Kafka's own client, which makes, changes and deletes topics."""
+    client = clients(spark).admin.Admin.create(settings(kafka, spark))
+    yield client
+    client.close()
+
+
+def clients(spark: SparkSession) -> Any:
+    """Return the package of Kafka's own clients, of which the JVM's current thread then knows."""
+    jvm: Any = spark._jvm
+    session: Any = spark._jsparkSession
+    jvm.java.lang.Thread.currentThread().setContextClassLoader(
+        session.sharedState().jarClassLoader()
+    )
+    return jvm.org.apache.kafka.clients
+
+
+def settings(kafka: Kafka, spark: SparkSession, **more: str) -> Any:
+    given: Any = {"bootstrap.servers": kafka.servers, **more}
+    return as_map(spark, {name.replace("_", "."): value for name, value in given.items()})
+
+
+def as_map(spark: SparkSession, entries: dict[str, Any]) -> Any:
+    jvm: Any = spark._jvm
+    made = jvm.java.util.HashMap()
+    for name, value in entries.items():
+        made.put(name, value)
+    return made
+
+
+def make_topic(admin: Any, spark: SparkSession, name: str, **options: str) -> str:
+    """Make a topic of one partition, and return its id."""
+    jvm: Any = spark._jvm
+    one = jvm.java.util.Optional.empty()  # as the broker has it by default
+    topic = clients(spark).admin.NewTopic(name, one, one)
+    configured = topic.configs(as_map(spark, {k.replace("_", "."): v for k, v in options.items()}))
+    made = admin.createTopics(jvm.java.util.List.of(configured))
+    return str(made.topicId(name).get())
+
+
 def send(kafka: Kafka, spark: SparkSession, topic: str, *values: bytes | str | None) -> None:
     """Send messages to the one partition of a topic, in this order."""
     sent = [(value.encode() if isinstance(value, str) else value,) for value in values]
-    rows = spark.createDataFrame(sent, "value binary").coalesce(1)
+    send_rows(kafka, spark, topic, sent, "value binary")
+
+
+def send_rows(kafka: Kafka, spark: SparkSession, topic: str, rows: Any, schema: str) -> None:
     options = {"kafka.bootstrap.servers": kafka.servers, "topic": topic}
-    rows.write.format("kafka").options(**options).save()
+    frame = spark.createDataFrame(rows, schema).coalesce(1)
+    frame.write.format("kafka").options(**options).save()
 
 
 def action(user: str, time: str, event: str = "home", source: object = None) -> str:
@@ -118,36 +165,15 @@ def send_in_transactions(
     kafka: Kafka, spark: SparkSession, topic: str, *transactions: tuple[list[str], bool]
 ) -> None:
     """Send messages in transactions, each of which is committed or aborted."""
-    jvm: Any = spark._jvm
-    gateway: Any = spark._sc._gateway
-    jars = gateway.new_array(jvm.java.net.URL, len([*kafka.connector.glob("*.jar")]))
-    for place, jar in enumerate(kafka.connector.glob("*.jar")):
-        jars[place] = jvm.java.io.File(str(jar)).toURI().toURL()
-    loader = jvm.java.net.URLClassLoader(jars)
-    strings = loader.loadClass("org.apache.kafka.common.serialization.StringSerializer")
-    settings = jvm.java.util.HashMap()
-    settings.put("bootstrap.servers", kafka.servers)
-    settings.put("transactional.id", topic)
-    settings.put("key.serializer", strings)
-    settings.put("value.serializer", strings)
-    package = "org.apache.kafka.clients.producer"
-
-    def new(name: str, **values: Any) -> Any:
-        """Make an object with the constructor whose parameters are of these classes."""
-        for maker in loader.loadClass(f"{package}.{name}").getConstructors():
-            if [*values] == [each.getSimpleName() for each in maker.getParameterTypes()]:
-                given = gateway.new_array(jvm.java.lang.Object, len(values))
-                for place, value in enumerate(values.values()):
-                    given[place] = value
-                return maker.newInstance(given)
-        raise AssertionError(name)
-
-    producer = new("KafkaProducer", Map=settings)
+    text = "org.apache.kafka.common.serialization.StringSerializer"
+    own = {"transactional_id": topic, "key_serializer": text, "value_serializer": text}
+    producers = clients(spark).producer
+    producer = producers.KafkaProducer(settings(kafka, spark, **own))
     producer.initTransactions()
     for messages, is_committed in transactions:
         producer.beginTransaction()
         for message in messages:
-            producer.send(new("ProducerRecord", String=topic, Object=message))
+            producer.send(producers.ProducerRecord(topic, message))
         producer.flush()
         producer.commitTransaction() if is_committed else producer.abortTransaction()
     producer.close()
@@ -319,3 +345,139 @@ def test_a_seed_says_where_to_read_on(kafka: Kafka, spark: SparkSession, tmp_pat
     for stream, start in zip(others, (seed.starting_offsets(), "earliest"), strict=True):
         run(stream, start, seed)
         assert [[0, 5, 12]] == [found.state.values for found in stream.open()]
+
+
+def started(
+    spark: SparkSession, kafka: Kafka, topic: str, checkpoint: Path, seen: list[str]
+) -> Any:
+    """Start a query that notes the users of the actions of a topic."""
+    actions = read_stream(
+        spark, KafkaTopics(kafka.servers, topic), spec.VISITS, with_position=False
+    )
+    sink = sinks.ForeachBatch(lambda frame, _: seen.extend(row.user for row in frame.collect()))
+    return start_query(actions, sink=sink, trigger="0 seconds", checkpoint=checkpoint)
+
+
+def test_partitions_that_are_added_are_read_from_their_start(
+    kafka: Kafka, admin: Any, spark: SparkSession, tmp_path: Path
+) -> None:
+    """In the next micro-batch of a query that runs."""
+    make_topic(admin, spark, "grown")
+    send(kafka, spark, "grown", action("ann", "12:00"))
+    seen: list[str] = []
+    query = started(spark, kafka, "grown", tmp_path / "checkpoint", seen)
+    try:
+        query.processAllAvailable()
+        three = clients(spark).admin.NewPartitions.increaseTo(3)
+        admin.createPartitions(as_map(spark, {"grown": three})).all().get()
+        rows = [
+            (action("bob", "12:00"), 1),
+            (action("cid", "12:00"), 2),
+            (action("dan", "12:00"), 0),
+        ]
+        send_rows(kafka, spark, "grown", rows, "value string, partition int")
+        query.processAllAvailable()
+    finally:
+        query.stop()
+
+    assert ["ann", "bob", "cid", "dan"] == sorted(seen)
+
+
+def test_a_topic_made_anew_skips_as_many_messages_as_were_read(
+    kafka: Kafka, admin: Any, spark: SparkSession, tmp_path: Path
+) -> None:
+    """With fewer messages it ends the query; only the id of the topic tells, as the page says."""
+    seen: list[str] = []
+    ids: set[str] = set()
+    jvm: Any = spark._jvm
+
+    def run(*users: str) -> None:
+        if ids:
+            admin.deleteTopics(jvm.java.util.List.of("anew")).all().get()
+        ids.add(make_topic(admin, spark, "anew"))
+        send(kafka, spark, "anew", *(action(user, "12:00") for user in users))
+        query = started(spark, kafka, "anew", tmp_path / "checkpoint", seen)
+        try:
+            query.processAllAvailable()
+        finally:
+            query.stop()
+
+    run("ann", "bob")
+    run("dan", "eve", "fay")
+    assert ["ann", "bob", "fay"] == seen
+    with pytest.raises(Exception, match="offset was changed from 3 to 1"):
+        run("cid")
+    assert 3 == len(ids)
+
+
+def test_a_compacted_topic_has_what_compaction_left(
+    kafka: Kafka, admin: Any, spark: SparkSession, tmp_path: Path
+) -> None:
+    """What a query has read before, it has; gaps between offsets are no loss."""
+    often = {"segment_ms": "100", "min_cleanable_dirty_ratio": "0.01", "max_compaction_lag_ms": "1"}
+    make_topic(admin, spark, "compact", cleanup_policy="compact", **often)
+    sent = ["ann", "ann", "bob"]
+    before: list[str] = []
+    query = started(spark, kafka, "compact", tmp_path / "before", before)
+    try:
+        for user in sent:
+            row = (user, action(user, "12:00"))
+            send_rows(kafka, spark, "compact", [row], "key string, value string")
+            query.processAllAvailable()
+    finally:
+        query.stop()
+    source = KafkaTopics(kafka.servers, "compact")
+    actions = read_batch(spark, source, spec.VISITS, with_position=False)
+    while actions.count() > 2:
+        time.sleep(0.1)
+    after: list[str] = []
+    query = started(spark, kafka, "compact", tmp_path / "after", after)
+    query.processAllAvailable()
+    query.stop()
+
+    assert sent == before
+    assert ["ann", "bob"] == after
+
+
+def test_headers_are_columns_on_request(kafka: Kafka, spark: SparkSession) -> None:
+    """The last one of a name; one that's no text makes the row a quarantined one."""
+    headers = [
+        [("X-Way", b"web"), ("X-Way", b"app")],
+        None,
+        [("X-Way", None)],
+        [("X-Way", b"\xff")],
+    ]
+    rows = [(action(f"u{place}", "12:00"), own) for place, own in enumerate(headers)]
+    schema = "value string, headers array<struct<key string, value binary>>"
+    send_rows(kafka, spark, "headed", rows, schema)
+    passthrough = {"kafka_offset": int, "way": str}
+    visits = attrs.evolve(spec.VISITS, inputs=Inputs(passthrough=passthrough))
+
+    def read(**columns: str) -> list[Any]:
+        source = KafkaTopics(kafka.servers, "headed", headers=columns)
+        return read_batch(spark, source, visits).orderBy("kafka_offset").collect()
+
+    found = read(way="X-Way", source="X-Way")
+    assert ["app", None, None, None] == [row.way for row in found]
+    assert ["app", None, None, None] == [row.source for row in found]
+    assert [None, None, None, "its header `X-Way` isn't UTF-8"] == [row[-1] for row in found]
+    for name in ("at", "other"):
+        with pytest.raises(SpecError, match=f"the column `{name}`, which is no text"):
+            read(**{name: "X-Way"})
+
+
+def test_messages_of_a_megabyte_are_events_or_rejected_whole(
+    kafka: Kafka, spark: SparkSession
+) -> None:
+    """Up to the limit of a broker, a little over a megabyte."""
+    long, other = "x" * 1_000_000, "y" * 1_000_000
+    values = [action("ann", "12:10", long), action("ann", "12:20", other)]
+    send(kafka, spark, "big", *values, long)
+    visits = attrs.evolve(spec.VISITS, inputs=Inputs(passthrough=KAFKA_COLUMNS))
+    source = KafkaTopics(kafka.servers, "big")
+    rows = sessionize(read_batch(spark, source, visits), visits, with_rejected=True).collect()
+
+    assert {"quarantined": [long.encode()], "session": [None]} == {
+        row.kind: [row.payload] for row in rows
+    }
+    assert [[long, other]] == [row.path for row in rows if row.kind == "session"]

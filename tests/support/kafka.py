@@ -52,6 +52,7 @@ offsets.topic.replication.factor=1
 transaction.state.log.num.partitions=1
 transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
+log.cleaner.backoff.ms=100
 """
 
 

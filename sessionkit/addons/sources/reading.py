@@ -110,7 +110,13 @@ def _events(
         raise SpecError(found, hint)
     places = [field for field in spec.input_schema if field.name in PLACES & passed]
     fields = [field for field in spec.input_schema if field not in places]
-    decoded = _decoded(spark, reader, source, fields, spec.keys)
+    headers = source.headers if isinstance(source, KafkaTopics) else {}
+    texts = [field.name for field in fields if pa.types.is_string(field.type)]
+    for name in headers.keys() - {*texts}:
+        found = f"`headers` names the column `{name}`, which is no text that the spec reads"
+        raise SpecError(found, f"the texts are {', '.join(texts)}; add others to `passthrough`")
+    of_payload = [field for field in fields if field.name not in headers]
+    decoded = _decoded(spark, reader, source, of_payload, spec.keys)
     columns = [F.col(quoted(field.name)) for field in fields]
     own = [_place(fields, field, decoded.columns) for field in places]
     unreadable = [UNREADABLE] if UNREADABLE in decoded.columns else []
@@ -168,12 +174,26 @@ def _messages(reader: DataStreamReader | DataFrameReader, source: KafkaTopics) -
         "subscribe": ",".join(source.topics),
         "startingOffsets": source.starting,
         "kafka.isolation.level": "read_committed",
+        "includeHeaders": str(bool(source.headers)),
         **source.options,
     }
     loaded = reader.format("kafka").options(**options).load()
     places = [name for name in KAFKA_COLUMNS if name != PAYLOAD]
     position = [F.col(name.removeprefix("kafka_")).alias(name) for name in places]
-    return loaded.select(F.col("value").alias(PAYLOAD), *position)
+    headers = {column: _header(name) for column, name in source.headers.items()}
+    texts = [text.alias(column) for column, (text, _) in headers.items()]
+    reason = F.coalesce(*(fault for _, fault in headers.values()), F.lit(None).cast("string"))
+    return loaded.select(F.col("value").alias(PAYLOAD), *position, *texts, reason.alias(UNREADABLE))
+
+
+def _header(name: str) -> tuple[Column, Column]:
+    """Return the text of a header, and why it can't be read."""
+    named = F.filter("headers", lambda header: header["key"] == name)
+    value = F.try_element_at(named, F.lit(-1))["value"]
+    text = value.cast("string")
+    # Spark replaces what isn't UTF-8 by a question mark.
+    is_text = F.encode(text, "UTF-8") == value
+    return F.when(is_text, text), F.when(~is_text, f"its header `{name}` isn't UTF-8")
 
 
 def without_long(raw: DataFrame, most: int) -> DataFrame:
@@ -185,6 +205,8 @@ def without_long(raw: DataFrame, most: int) -> DataFrame:
     size = F.length(PAYLOAD)
     words = F.lit("its payload has "), size, F.lit(f" bytes, more than the {most} of `max_bytes`")
     reason = F.when(size > most, F.concat(*words))
+    if UNREADABLE in raw.columns:
+        reason = F.coalesce(UNREADABLE, reason)
     short = F.when(size <= most, F.col(PAYLOAD))
     return raw.withColumn(UNREADABLE, reason).withColumn(PAYLOAD, short)
 

@@ -147,6 +147,9 @@ class KafkaTopics:
         options: More options, under Spark's names, such as `kafka.security.protocol`. With
             `{"kafka.isolation.level": "read_uncommitted"}`, Kafka's default, messages of aborted
             transactions count too.
+        headers: Columns of the spec that messages have as headers, and the name of each one's
+            header, such as `{"tenant": "X-Tenant"}`. A column is a text: of several headers of a
+            name the last one, null where there is none. The payload isn't looked at for it.
     """
 
     servers: str
@@ -154,6 +157,7 @@ class KafkaTopics:
     payload: PayloadFormat = attrs.field(factory=Json)
     starting: str = "earliest"
     options: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+    headers: Mapping[str, str] = attrs.field(factory=dict, kw_only=True)
 
 
 @explained()
