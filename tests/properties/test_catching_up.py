@@ -8,11 +8,13 @@ from typing import Any, TypeAlias
 import attrs
 import pytest
 
-from sessionkit import SessionSpec, Storage
+from sessionkit import Counts, SessionSpec, Storage
 from sessionkit import aggregates as agg
+from sessionkit.addons.delay import late_events_measured
 from sessionkit.testing import SessionDriver
 
 STOPPED, OUTAGE = datetime(2026, 3, 8, 6, tzinfo=UTC), timedelta(hours=6)
+GAP = timedelta(minutes=30)
 EACH, STEPS = 1_000, 10
 """The events of each partition, and how many micro-batches read them."""
 
@@ -29,7 +31,7 @@ clicks = SessionSpec.aggregate(
     {"clicks": agg.count()},
     keys={"user": str},
     event_time="ts",
-    gap="30 minutes",
+    gap=GAP,
     watermark_delay="10 minutes",
     storage=Storage(bucket_count=1),
 )
@@ -53,12 +55,11 @@ def portions(partitions: list[list[Event]]) -> list[list[Event]]:
     return [[*chain(*(one[start:end] for one in partitions))] for start, end in bounds]
 
 
-def late_and_rows(delay: timedelta, batches: list[list[Event]]) -> tuple[int, list[Any]]:
-    """Stop a query, read a backlog under a delay, and go on; return late events and all rows."""
+def counts_and_rows(delay: timedelta, batches: list[list[Event]]) -> tuple[Counts, list[Any]]:
+    """Stop a query, read a backlog under a delay, and go on; return the counts and all rows."""
     after = [[("after", STOPPED + OUTAGE + timedelta(hours=more))] for more in (0, 2)]
     driver = SessionDriver(clicks)
     rows = []
-    late = 0
     for spec, parts in (
         (clicks, [[("before", STOPPED)]]),
         (attrs.evolve(clicks, watermark_delay=delay), batches),
@@ -71,8 +72,7 @@ def late_and_rows(delay: timedelta, batches: list[list[Event]]) -> tuple[int, li
             driver.run_batch()
         driver.run_until_idle()
         rows += driver.take_rows()
-        late += len(driver.take_rejections("late"))
-    return late, sorted(rows, key=repr)
+    return driver.counts, sorted(rows, key=repr)
 
 
 def shapes() -> list[list[list[Event]]]:
@@ -86,7 +86,21 @@ def shapes() -> list[list[list[Event]]]:
 def test_a_long_delay_makes_nothing_of_a_backlog_late(partitions: list[list[Event]]) -> None:
     """Its sessions are as if it were read at once; under the usual delay, some of it is late."""
     batches, usual = portions(partitions), clicks.watermark_delay
-    at_once = late_and_rows(usual, [[*chain(*batches)]])
+    at_once = counts_and_rows(usual, [[*chain(*batches)]])
 
-    assert at_once == late_and_rows(OUTAGE + usual, batches)
-    assert 0 == at_once[0] < late_and_rows(usual, batches)[0]
+    assert at_once == counts_and_rows(OUTAGE + usual, batches)
+    assert 0 == at_once[0].late < counts_and_rows(usual, batches)[0].late
+
+
+def test_how_far_a_backlog_is_behind_says_which_delay_it_needs() -> None:
+    """As many events as would be late under each, or a bin of the sketch more."""
+    batches = portions(skewed(6, 1, 1, 1))
+    measured, _ = counts_and_rows(clicks.watermark_delay, batches)
+    found = late_events_measured(measured, clicks, delays=("10m", "1h", "2h", "4h", "6h"))
+
+    for delay, late in found.late.items():
+        least, most = (
+            counts_and_rows(one, batches)[0].late for one in (delay, 0.89 * delay - 0.11 * GAP)
+        )
+        assert least <= late <= most
+    assert 0 == found.late[timedelta(hours=6)] < found.late[timedelta(hours=2)]

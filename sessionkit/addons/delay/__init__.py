@@ -2,21 +2,25 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import attrs
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
 
-from sessionkit import SessionSpec, StatefulSpec
+from sessionkit import Counts, SessionSpec, StatefulSpec
 from sessionkit.arguments import Duration, duration_of, explains, quoted
 from sessionkit.errors import SpecError
 
-__all__ = ["LateEvents", "late_events"]
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["LateEvents", "late_events", "late_events_measured"]
+
+Spec: TypeAlias = SessionSpec[Any, Any, Any] | StatefulSpec[Any, Any, Any]
 
 DELAYS: Final = ("0s", "1m", "2m", "5m", "10m", "20m", "1h", "2h", "6h", "12h", "1 day")
 SHARES: Final = (0.5, 0.99, 0.999)
 MICROSECOND: Final = timedelta(microseconds=1)
+BAR: Final = 20
 
 
 @attrs.frozen
@@ -51,20 +55,38 @@ class LateEvents:
         found = f"under each delay, more than {share:.2%} of the events would have been late"
         raise SpecError(found, f"pass longer delays; the latest needs {self.behind[1]}")
 
+    def advice(self, share: float = 0.001) -> str:
+        """
+        Return a sentence: what the smallest delay for this share costs and gains.
+
+        Raises:
+            SpecError: As from `smallest`.
+        """
+        best = self.smallest(share)
+        text = f"With a delay of {best}, {self._share(best):.3%} of the events would be late"
+        if not (shorter := [delay for delay in self.late if delay < best]):
+            return f"{text}."
+        other = max(shorter)
+        text += f"; with {other}, {self._share(other):.3%}, and results would come"
+        return f"{text} {best - other} earlier."
+
+    def _share(self, delay: timedelta) -> float:
+        return self.late[delay] / max(self.events, 1)
+
     def __str__(self) -> str:
         """Return a table: the share of late events, and when results come, by the delay."""
-        lines = [f"{'delay':>16}  {'late':>12}  {'share':>8}  a session's row comes"]
+        lines = [f"{'delay':>16}  {'late':>12}  {'share':>8}  {'':{BAR}}  a session's row comes"]
         for delay, count in sorted(self.late.items()):
-            share = count / max(self.events, 1)
-            after = f"{delay + self.gap} after its last event"
-            lines.append(f"{delay!s:>16}  {count:>12,}  {share:>8.3%}  {after}")
+            share = self._share(delay)
+            shown = f"{delay!s:>16}  {count:>12,}  {share:>8.3%}  {'▇' * round(BAR * share):{BAR}}"
+            lines.append(f"{shown}  {delay + self.gap} after its last event")
         return "\n".join(lines)
 
 
 @explains
 def late_events(
-    history: DataFrame,
-    spec: SessionSpec[Any, Any, Any] | StatefulSpec[Any, Any, Any],
+    history: "DataFrame",
+    spec: Spec,
     *,
     arrived: str,
     trigger: Duration = "1 minute",
@@ -93,12 +115,12 @@ def late_events(
     Raises:
         SpecError: The spec has no event time, or a duration isn't one.
     """
-    if spec.event_time is None:
-        raise SpecError("the spec has no event time, so no event is late", "pass event_time=...")
-    spans = sorted(duration_of(delay, "delays", zero_allowed=True) for delay in delays)
-    gap = spec.timeout.gap if isinstance(spec, SessionSpec) else None
-    window = timedelta(0) if gap is None or callable(gap) else duration_of(gap, "gap")
-    at, came = (F.unix_micros(F.col(quoted(name))) for name in (spec.event_time, arrived))
+    # The command loads what it needs only when it runs.
+    from pyspark.sql import Window  # noqa: PLC0415
+    from pyspark.sql import functions as F  # noqa: PLC0415
+
+    time, window, spans = _rules(spec, delays)
+    at, came = (F.unix_micros(F.col(quoted(name))) for name in (time, arrived))
     events = history.select(
         at.alias("at"),
         F.floor(came / (duration_of(trigger, "trigger") // MICROSECOND)).alias("batch"),
@@ -126,3 +148,44 @@ def late_events(
         dict(zip((*SHARES, 1.0), values, strict=True)),
         window,
     )
+
+
+@explains
+def late_events_measured(
+    counts: Counts, spec: Spec, *, delays: Sequence[Duration] = DELAYS
+) -> LateEvents:
+    """
+    Return how many events of a running query would have been late, under each of some delays.
+
+        late_events_measured(status(query).totals, visits)
+
+    A query measures how far its events come behind, see `Counts.behind`. These numbers are upper
+    limits: a delay may be up to 10 % shorter for the same number of late events.
+
+    Args:
+        counts: The counts of one or more micro-batches, such as `status(query).totals`.
+        spec: The spec of the query. See `late_events` on its gap.
+        delays: The delays to compare.
+
+    Raises:
+        SpecError: The counts have no event that was measured, the spec has no event time, or a
+            duration isn't one.
+    """
+    _, window, spans = _rules(spec, delays)
+    if (behind := counts.behind.percentiles) is None:
+        hint = "pass counts of later micro-batches: there is no watermark in the first"
+        raise SpecError("the counts have no event whose delay was measured", hint)
+    late = {span: counts.behind.at_least(span + window) for span in spans}
+    too_old = (max(one - window, timedelta(0)) for one in attrs.astuple(behind))
+    by_share = dict(zip((*SHARES, 1.0), too_old, strict=True))
+    return LateEvents(counts.behind.count, late, by_share, window)
+
+
+def _rules(spec: Spec, delays: Sequence[Duration]) -> tuple[str, timedelta, list[timedelta]]:
+    """Return the event time of a spec, after which gap a session is over, and the delays."""
+    if spec.event_time is None:
+        raise SpecError("the spec has no event time, so no event is late", "pass event_time=...")
+    gap = spec.timeout.gap if isinstance(spec, SessionSpec) else None
+    window = timedelta(0) if gap is None or callable(gap) else duration_of(gap, "gap")
+    spans = sorted(duration_of(delay, "delays", zero_allowed=True) for delay in delays)
+    return spec.event_time, window, spans
