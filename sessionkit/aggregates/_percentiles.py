@@ -37,8 +37,6 @@ LONGEST: Final = 2.0**63 - 2**10
 
 @attrs.frozen(kw_only=True)
 class Percentile(Kind):
-    """The value at a rank."""
-
     kind: ClassVar = "percentile"
     share: float
     relative_error: float
@@ -113,7 +111,6 @@ class Percentile(Kind):
         return array_of(micros, TimedeltaType.arrow, unknown)
 
     def _bins(self, values: Array) -> Numbers:
-        """Return the bin of each value."""
         sizes = np.abs(values.astype(np.float64))
         is_finite = (sizes >= SMALLEST) & (sizes <= LARGEST)
         powers = LogBins(self.relative_error).powers(np.where(is_finite, sizes, 1.0))
@@ -122,7 +119,6 @@ class Percentile(Kind):
         return np.where(np.isnan(sizes), NAN, np.where(values < 0, -bins, bins))
 
     def _middles(self, bins: Numbers) -> Array:
-        """Return the number that a bin stands for."""
         places = np.abs(bins)
         powers = np.where((places > 0) & (places < INFINITE), places - ORIGIN, 0)
         middles = LogBins(self.relative_error).middles(powers)

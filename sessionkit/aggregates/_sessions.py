@@ -64,8 +64,6 @@ def duration() -> Aggregate:
 
 @attrs.frozen(kw_only=True)
 class Rate(_OfWholeSession):
-    """How many events there are per some time."""
-
     kind: ClassVar = "rate"
     gives: ClassVar = float | None
     per: timedelta

@@ -86,8 +86,6 @@ def count_distinct(
 
 @attrs.frozen(kw_only=True)
 class Top(_Tally):
-    """The most frequent values."""
-
     kind: ClassVar = "top"
     n: int
     counts: bool = attrs.field(default=False, validator=flag)
@@ -109,7 +107,6 @@ class Top(_Tally):
         return [*super().stored(bound), bound.field(ListType(IntType()), ".counts")]
 
     def fold(self, bound: BoundAggregate, rows: EventRows) -> list[pa.Array]:
-        """Return the different values and how often each is there."""
         before = numbers_of(bound.column(rows.opened, ".counts").flatten())
         values, counts = self.tallied(bound, rows, before)
         sizes = values.value_lengths().fill_null(0).to_numpy()

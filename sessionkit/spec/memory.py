@@ -10,7 +10,6 @@ from sessionkit._instants import Duration, duration_of
 from sessionkit.arguments import columns, explained
 from sessionkit.errors import SpecError
 from sessionkit.spec.base import set_derived
-from sessionkit.spec.functions import name_of
 from sessionkit.spec.options import copied
 from sessionkit.spec.signatures import check_function, class_of
 from sessionkit.spec.views import Session
@@ -97,16 +96,13 @@ class Memory(Generic[S_contra]):
             found = "`lookback` is longer than `time_to_live`, after which nothing is remembered"
             raise SpecError(found, f"write time_to_live={str(self.lookback)!r}")
         set_derived(self, remembered=None, must_return=frozenset())
-        if self.remember is not None:
-            self._read(self.remember)
-
-    def _read(self, remember: Callable[..., Any]) -> None:
-        """Set what the function says of what it returns."""
-        signature = check_function(remember, "remember", session=Session, state=None)
+        if self.remember is None:
+            return
+        signature = check_function(self.remember, "remember", session=Session, state=None)
         said = [signature.returned]
         cls = class_of("remembered", self._remembered, said, "what `remember` returns")
         if not fields_of(cls).fields:
-            found = f"`remember` ({name_of(remember)}) returns {cls.__name__}, which has no fields"
+            found = f"{signature.returned} returns {cls.__name__}, which has no fields"
             raise SpecError(found, "give it what the next session should know")
         promised = frozenset({"remember"} if signature.always_returns else ())
         set_derived(self, remembered=cls, must_return=promised)

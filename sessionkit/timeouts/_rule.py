@@ -47,11 +47,9 @@ class Joined(Protocol):
     @property
     def start(self) -> Numbers:
         """Their starts, in microseconds."""
-        ...
 
     def reduced(self, ufunc: np.ufunc, values: Array) -> Array:
         """Fold the values of the members of each session, given in order, into one."""
-        ...
 
 
 @attrs.frozen

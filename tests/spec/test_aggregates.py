@@ -12,7 +12,6 @@ from pyspark import cloudpickle
 from sessionkit import SessionSpec, Storage
 from sessionkit import aggregates as agg
 from sessionkit.errors import SpecError
-from sessionkit.testing import SessionDriver, at
 from tests.support.refusals import refusal, says
 
 
@@ -95,7 +94,8 @@ def test_what_does_not_go_together_is_refused(aggregates: Any, rules: Any, found
 
 
 @pytest.mark.parametrize(
-    "rule", ["validator", "converter", "__attrs_pre_init__", "__attrs_post_init__"]
+    "rule",
+    ["validator", "converter", "__attrs_pre_init__", "__attrs_post_init__", "__post_init__"],
 )
 def test_an_event_class_with_rules_of_its_own_is_refused(rule: str) -> None:
     """No event is built, so a validator would not run; that is said rather than left out."""
@@ -189,20 +189,3 @@ def test_specs_of_equal_aggregates_are_equal_here_and_on_an_executor() -> None:
     sent = cloudpickle.dumps(one)  # type: ignore[no-untyped-call]  # bundled without annotations
     assert one == pickle.loads(sent)  # noqa: S301 (bytes of this test)
     assert attrs.evolve(one, storage=Storage(bucket_count=8)).result is one.result
-
-
-def test_open_sessions_have_the_aggregates_so_far() -> None:
-    """As rows that they would be now, also after a restart."""
-    spec = spec_of({"pages": agg.count(), "seconds": agg.sum("seconds")}, result=Visit)
-    view = View("buy", 2.5, None, is_paid=True, tags=[])
-    driver = SessionDriver(spec)
-    driver.add("ann", at("10:00"), view)
-    driver.run_batch()
-    driver = SessionDriver.restore(spec, driver.snapshot())
-    (session,) = driver.open_sessions()
-    assert Visit(2.5, 1) == session.state
-    driver.add("ann", at("10:01"), view)
-    driver.run_batch()
-    driver.advance_watermark_to(at("10:02"))
-    driver.run_batch()
-    assert [Visit(5.0, 2)] == driver.take_results()

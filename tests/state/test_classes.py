@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from sessionkit import (
-    FieldTypeError,
     KeyState,
     KeyTimes,
     NoTimeout,
@@ -125,28 +124,3 @@ def test_a_frozen_dataclass_is_not_changed_in_place() -> None:
     """As a frozen attrs class isn't."""
     with pytest.raises(SpecError, match="`update` .* returns None: .*, and Fixed is frozen"):
         SessionSpec.of(Fixed, **RULES, order="event_time")
-
-
-def test_a_field_that_can_not_be_stored_is_named() -> None:
-    """With its path."""
-
-    @dataclass
-    class Odd:
-        pages: set[str] = field(default_factory=set)
-
-    with pytest.raises(FieldTypeError, match=r"`Odd\.pages`"):
-        SessionSpec.of(Visit, **RULES, result=Odd, finish=lambda session, state: Odd())
-
-
-def test_what_a_dataclass_does_when_it_is_made_has_no_effect_on_aggregates() -> None:
-    """So it's refused."""
-
-    @dataclass
-    class Checked:
-        seconds: float
-
-        def __post_init__(self) -> None:
-            """Check it."""
-
-    with pytest.raises(SpecError, match="Checked has `__post_init__`, and without functions"):
-        SessionSpec.aggregate(Checked, {"n": agg.count()}, **RULES)

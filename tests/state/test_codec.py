@@ -226,13 +226,6 @@ def test_the_value_itself_is_not_in_the_text() -> None:
     assert "secret" not in refusal(lambda: stored(int, "secret"))
 
 
-@pytest.mark.parametrize("values", [[nan, None, 1.0], [None, nan], [nan, nan], [None, None]])
-def test_nan_stays_nan_and_none_stays_none(values: list[float | None]) -> None:
-    """A NaN is a number that is not one, None is no value: neither turns into the other."""
-    kind = field_type(float | None, "x")
-    assert repr(values) == repr(decode_column(kind, encode_column(kind, values, "x")))
-
-
 @pytest.mark.parametrize("annotation", [*SCALARS, *COLLECTIONS])
 def test_an_optional_field_holds_none_and_a_required_one_refuses_it(annotation: Any) -> None:
     """None comes back as None where it is declared, and is refused where it is not."""
