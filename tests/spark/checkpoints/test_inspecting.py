@@ -1,18 +1,16 @@
 """`python -m sessionkit`: what it prints on a checkpoint, and on anything else."""
 
 import shutil
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import attrs
-import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from sessionkit import (
     EventTimeGap,
-    Functions,
     Inputs,
     KeyState,
     KeyTimes,
@@ -27,33 +25,25 @@ from sessionkit.spark._logs import Progress
 from sessionkit.spark.checkpoints import inspecting
 from sessionkit.testing import SessionDriver, hours
 from tests.support.streams import FileStream
-
-NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
-
-
-@attrs.frozen
-class View:
-    page: str
+from tests.support.visits import NOON, View, views
 
 
 @attrs.define
 class Views:
     n: int = 0
 
+    def update(self, event: View) -> None:
+        self.n += 1
 
-def update(state: Views, event: View) -> None:
-    state.n += 1
-
-
-def merge(left: Views, right: Views) -> None:
-    left.n += right.n
+    def merge(self, other: "Views") -> None:
+        self.n += other.n
 
 
-VISITS: SessionSpec[View, Views, Views] = SessionSpec(
+VISITS: SessionSpec[View, Views, Views] = SessionSpec.of(
+    Views,
     keys={"user": str},
     event_time="at",
-    logic=Functions(update=update, merge=merge),
-    timeout=EventTimeGap("30 minutes"),
+    gap="30 minutes",
     watermark_delay="1 hour",
     storage=Storage(bucket_count=4),
 )
@@ -79,18 +69,6 @@ USERS: StatefulSpec[View, Views, Views] = StatefulSpec(
 )
 
 
-def table(*rows: tuple[str, int]) -> pa.Table:
-    """Return views of users at some minutes as a file."""
-    at = [NOON + timedelta(minutes=minute) for _, minute in rows]
-    return pa.table(
-        {
-            "user": [user for user, _ in rows],
-            "at": pa.array(at, pa.timestamp("us", tz="UTC")),
-            "page": ["/"] * len(rows),
-        }
-    )
-
-
 def printed(capsys: Any, *arguments: str, code: int = 0) -> str:
     """Run a command, and return what it prints."""
     assert code == main(arguments)
@@ -107,7 +85,7 @@ def spec(name: str) -> str:
 def test_sessions_are_inspected(spark: SparkSession, tmp_path: Path, capsys: Any) -> None:
     """How far the query came, what runs again, what is stored, and why a session is open."""
     stream = FileStream(spark, VISITS, tmp_path)
-    stream.put(table(("ann", 0), ("bob", 5), ("ann", 20)), table(("cyd", 70)))
+    stream.put(views(("ann", 0), ("bob", 5), ("ann", 20)), views(("cyd", 70)))
     stream.run()
     offsets = Path(stream.checkpoint, "offsets")
     shutil.copy(offsets / "2", offsets / "3")
@@ -150,7 +128,7 @@ def test_closed_sessions_are_not_called_open(
 ) -> None:
     """What is only remembered of a session that has closed is counted apart."""
     stream = FileStream(spark, attrs.evolve(VISITS, **options), tmp_path)
-    stream.put(table(("ann", 0), ("bob", 5)), table(("cyd", 200)), table(("dan", 210)))
+    stream.put(views(("ann", 0), ("bob", 5)), views(("cyd", 200)), views(("dan", 210)))
     stream.run()
 
     text = printed(capsys, "inspect", stream.checkpoint)
@@ -196,7 +174,7 @@ def test_a_session_is_open_until_its_rule(watermark: datetime, said: str) -> Non
 def test_keys_are_inspected(spark: SparkSession, tmp_path: Path, capsys: Any) -> None:
     """Keys are counted, and the timers of one key are listed."""
     stream = FileStream(spark, USERS, tmp_path)
-    stream.put(table(("ann", 0), ("bob", 5), ("ann", 20)))
+    stream.put(views(("ann", 0), ("bob", 5), ("ann", 20)))
     stream.run()
 
     text = printed(capsys, "inspect", stream.checkpoint)

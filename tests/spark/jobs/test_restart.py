@@ -62,7 +62,8 @@ def with_interval(rows: DataFrame) -> DataFrame:
     ("make", "layout"),
     [
         (in_order, "buckets"),
-        (remembering, "pages"),
+        (remembering, "buckets"),
+        pytest.param(remembering, "pages", marks=pytest.mark.long),
         pytest.param(collecting, "buckets", marks=pytest.mark.long),
         pytest.param(in_order, "pages", marks=pytest.mark.long),
     ],

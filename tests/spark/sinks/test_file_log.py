@@ -3,15 +3,16 @@
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql import DataFrame, SparkSession
 
 from sessionkit.errors import SpecError
 from sessionkit.spark.query import start_query
 from sessionkit.spark.sinks.values import Files
 from sessionkit.spark.sinks.writers import numbers_from
 from tests.support.spark_settings import changed
+from tests.support.streams import write_files
 
 
 @pytest.mark.parametrize("least", [0, 1, 8, 9, 10, 19, 90, 99, 100, 137, 909])
@@ -37,23 +38,24 @@ class Numbers:
         self.spark, self.folder = spark, folder
 
     def put(self, first: int, count: int, *, source: str = "in") -> None:
-        for number in range(first, first + count):
-            frame = self.spark.range(number, number + 1).coalesce(1)
-            frame.write.mode("append").parquet(f"{self.folder}/{source}")
+        tables = [pa.table({"id": [number]}) for number in range(first, first + count)]
+        write_files(self.folder / source, tables, first=first)
+
+    def read(self, source: str) -> DataFrame:
+        reader = self.spark.readStream.schema("id long").option("maxFilesPerTrigger", 1)
+        return reader.parquet(f"{self.folder}/{source}")
 
     def run(self, checkpoint: str, *, out: str = "out", source: str = "in") -> None:
         """Start the query, checked, and wait for its end."""
-        reader = self.spark.readStream.schema(StructType().add("id", "long"))
         start_query(
-            reader.option("maxFilesPerTrigger", 1).parquet(f"{self.folder}/{source}"),
+            self.read(source),
             sink=Files("parquet", self.folder / out),
             trigger="availableNow",
             checkpoint=self.folder / checkpoint,
         ).awaitTermination()
 
     def run_unchecked(self, checkpoint: str, *, out: str = "out", source: str = "in") -> None:
-        reader = self.spark.readStream.schema(StructType().add("id", "long"))
-        writer = reader.parquet(f"{self.folder}/{source}").writeStream.format("parquet")
+        writer = self.read(source).writeStream.format("parquet")
         writer = writer.option("checkpointLocation", f"{self.folder}/{checkpoint}")
         query = writer.trigger(availableNow=True).start(f"{self.folder}/{out}")
         query.awaitTermination()
