@@ -52,6 +52,11 @@ def views(*rows: tuple[str, float, str]) -> pa.Table:
     return pa.table({"user": users, "url": urls, "at": pa.array(at, pa.timestamp("us", "UTC"))})
 
 
+def users(stream: FileStream) -> list[str]:
+    """Return whose sessions are open, with how many events each."""
+    return sorted(f"{one.key.user} {one.events}" for one in stream.open())
+
+
 def _end(url: str) -> None:
     """Kill this worker, or the JVM that started it, as the file says which the event names."""
     path = Path(url)

@@ -5,15 +5,29 @@ Hadoop runs `chmod` for each file and folder that it makes, unless it finds its 
 which no package index has; a micro-batch makes a dozen. This file system leaves permissions alone.
 """
 
+from __future__ import annotations
+
 import hashlib
+from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+import pytest
 
 from benchmarks.environments import MissingToolError, compile_java, javac
+from sessionkit.spark._settings import is_connect
 from tests.support.cache import cached
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
 
 SOURCE: Final = Path(__file__).with_name("PlainLocalFileSystem.java")
 FILE_SYSTEM: Final = SOURCE.stem
+UNLIMITED: Final = 2**62
 
 
 def compiled_file_system() -> Path | None:
@@ -25,3 +39,37 @@ def compiled_file_system() -> Path | None:
     content = SOURCE.read_bytes() + compiler.encode()
     name = f"{FILE_SYSTEM}-{hashlib.sha256(content).hexdigest()[:12]}"
     return cached(name, lambda folder: compile_java(folder, SOURCE))
+
+
+@attrs.define
+class Cut:
+    """A place at which the changes to files end: after so many. `is_over` if none came after."""
+
+    spark: SparkSession
+    after: int
+    is_over: bool = False
+
+    @contextmanager
+    def made(self) -> Iterator[None]:
+        """Let the JVM make only so many, as if it were killed then; what fails then may fail."""
+        jvm: Any = self.spark._jvm
+        files = jvm.PlainLocalFileSystem
+        files.allow(self.after)
+        try:
+            yield
+        except Exception:
+            if files.left() >= 0:
+                raise
+        finally:
+            self.is_over = files.left() >= 0
+            files.allow(UNLIMITED)
+
+
+def cuts(spark: SparkSession) -> Iterator[Cut]:
+    """Yield a cut after each change to a file, until one has let all of them be made."""
+    if is_connect(spark) or compiled_file_system() is None:
+        pytest.skip("not run: only a compiled file system in this process can be cut off")
+    for after in count():
+        yield (cut := Cut(spark, after))
+        if cut.is_over:
+            return

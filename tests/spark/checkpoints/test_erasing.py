@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from sessionkit.spark import batch_counts, erase_key
 from sessionkit.spark._settings import is_connect, release_of
-from tests.support.erased_visits import KEY, SPEC, views
+from tests.support.erased_visits import KEY, SPEC, users, views
 from tests.support.spark_settings import changed
 from tests.support.stored_bytes import files_with
 from tests.support.streams import FileStream
@@ -64,8 +64,3 @@ def test_no_byte_of_an_erased_key_stays_after_a_kill(
     assert not files_with(checkpoint, KEY)
     assert ["bob 4"] == users(stream)
     assert [("erased", KEY)] == [(row["kind"], row["user"]) for row in stream.rows()]
-
-
-def users(stream: FileStream) -> list[str]:
-    """Return whose sessions are open, with how many events each."""
-    return sorted(f"{one.key.user} {one.events}" for one in stream.open())
