@@ -1,8 +1,8 @@
 """
 The program behind `make soak`: a steady job, looked at from outside for an hour.
 
-It samples the memory of driver, JVM and Python workers, and the bytes of checkpoint and state. Then
-it looks for every event, and draws what it saw.
+It samples the memory of driver, JVM and Python workers, their threads and handles, and the files
+and bytes of the checkpoint. Then it looks for every event, and draws what it saw.
 """
 
 import argparse
@@ -14,17 +14,18 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 from statistics import mean
-from typing import Any, Final
+from typing import Final, TypeAlias
 
 from benchmarks import environments
 from tests.support.faults.campaign import Campaign, Segment
 from tests.support.faults.job import Job, Life
-from tests.support.faults.processes import ROOT, Driver, Jvm, start_driver
-from tests.support.faults.timeline import Timeline
+from tests.support.faults.processes import ROOT, start_driver
+from tests.support.faults.timeline import Audit, Timeline
 from tests.support.spark_settings import quick_settings
 
 EVERY_S: Final = 2.0
-TRIGGER: Final = "1 second"
+AHEAD: Final = 12
+"""How many files wait at each look: more than micro-batches come until the next."""
 EVENTS: Final = 1000
 KEYS: Final = 300
 VERSIONS: Final = 10
@@ -34,20 +35,33 @@ SETTINGS: Final = {
 }
 MEMORY: Final = ("driver", "JVM", "Python workers")
 BYTES: Final = ("checkpoint", "state", "log of files read")
+NUMBERS: Final = (
+    "threads of the JVM",
+    "threads of Python",
+    "handles of the JVM",
+    "handles of Python",
+    "files of the checkpoint",
+)
 PLOT: Final = Path(__file__).with_name("plot.py")
 MEGABYTE: Final = 1_000_000
+
+Sample: TypeAlias = dict[str, float]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Watch the memory and the bytes of a steady job.")
     parser.add_argument("--seconds", type=float, default=3600, help="how long; default: an hour")
     parser.add_argument("--plot", type=Path, default=ROOT / "docs" / "soak.svg", help="the picture")
+    parser.add_argument("--trigger", default="1 second", help="of the query; default: 1 second")
+    parser.add_argument(
+        "--restarts", type=int, default=0, help="how often its driver is killed; default: 0"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="sessionkit-soak-") as name:
         folder = Path(name)
-        campaign = Campaign(folder, quick_settings() | SETTINGS, Random(0))  # noqa: S311 (no secret)
+        campaign = Campaign(folder, quick_settings() | SETTINGS, Random(0), AHEAD)  # noqa: S311 (no secret)
         with campaign.running():
-            samples, line = _soak(campaign, options.seconds)
+            samples, line, _ = soak(campaign, options.seconds, options.restarts, options.trigger)
         (folder / "soak.json").write_text(json.dumps(samples))
         python = environments.made("tables") / "bin" / "python"
         plot = [str(python), str(PLOT), str(folder / "soak.json"), str(options.plot.resolve())]
@@ -55,47 +69,76 @@ def main() -> None:
     print(line)
 
 
-def _soak(campaign: Campaign, seconds: float) -> tuple[list[dict[str, Any]], str]:
+def soak(
+    campaign: Campaign, seconds: float, restarts: int, trigger: str
+) -> tuple[list[Sample], str, Audit]:
+    """Run a job in one JVM; return what was seen, a line that says it, and what became of it."""
     job = Job("sessions", "buckets", "RocksDB", campaign.folder / "job")
     segment = Segment(job, Timeline("soak", EVENTS, KEYS))
-    segment.feed(campaign.jvm)
-    driver = start_driver(Life(job, campaign.jvm.address, until=TRIGGER))
-    samples = list(_samples(campaign.jvm, segment, driver, seconds))
-    driver.kill()
-    batches = len(samples) and max(segment.done())
+    begun, lives = time.monotonic(), restarts + 1
+    samples: list[Sample] = []
+    for life in range(1, lives + 1):
+        samples += _life(campaign, segment, trigger, begun, begun + seconds * life / lives)
+    batches = max(segment.done())
     segment.end(campaign.jvm)
     campaign.drain(job)
     audit = segment.audit()
-    shown = "; ".join(f"{name} {_trend(samples, name)}" for name in (*MEMORY, *BYTES))
-    return samples, f"soak: {seconds:.0f} s, {batches} micro-batches; {shown}; {audit}"
+    shown = [f"{name} {trend(samples, name, MEGABYTE)} MB" for name in (*MEMORY, *BYTES)]
+    shown += [f"{name} {trend(samples, name)}" for name in NUMBERS]
+    ran = f"soak: {seconds:.0f} s, {batches} micro-batches, {restarts} restarts"
+    return samples, f"{ran}; {'; '.join(shown)}; {audit}", audit
 
 
-def _samples(
-    jvm: Jvm, segment: Segment, driver: Driver, seconds: float
-) -> Iterator[dict[str, Any]]:
-    begun = time.monotonic()
-    while time.monotonic() < begun + seconds:
+def _life(
+    campaign: Campaign, segment: Segment, trigger: str, begun: float, end: float
+) -> Iterator[Sample]:
+    """Run the driver until then, and kill it; yield what is seen meanwhile."""
+    jvm, job = campaign.jvm, segment.job
+    segment.feed(jvm, campaign.ahead)
+    driver = start_driver(Life(job, jvm.address, until=trigger))
+    while time.monotonic() < end:
         time.sleep(EVERY_S)
         if not driver.look():
             raise RuntimeError(driver.failure)
-        segment.feed(jvm)
+        segment.feed(jvm, campaign.ahead)
+        python = [driver.process.pid, *jvm.daemons(), *jvm.workers()]
         yield {
             "minutes": (time.monotonic() - begun) / 60,
             "driver": memory_of(driver.process.pid),
             "JVM": memory_of(jvm.pid),
-            "Python workers": sum(map(memory_of, [*jvm.daemons(), *jvm.workers()])),
-            "checkpoint": bytes_of(segment.job.checkpoint),
-            "state": bytes_of(segment.job.checkpoint / "state"),
-            "log of files read": bytes_of(segment.job.checkpoint / "sources"),
+            "Python workers": sum(map(memory_of, python[1:])),
+            "checkpoint": sum(sizes_in(job.checkpoint)),
+            "state": sum(sizes_in(job.checkpoint / "state")),
+            "log of files read": sum(sizes_in(job.checkpoint / "sources")),
+            "threads of the JVM": entries_of(jvm.pid, "task"),
+            "threads of Python": sum(entries_of(pid, "task") for pid in python),
+            "handles of the JVM": entries_of(jvm.pid, "fd"),
+            "handles of Python": sum(entries_of(pid, "fd") for pid in python),
+            "files of the checkpoint": len(sizes_in(job.checkpoint)),
         }
+    driver.kill()
 
 
-def _trend(samples: Sequence[dict[str, Any]], name: str) -> str:
+def trend(samples: Sequence[Sample], name: str, unit: int = 1) -> str:
     """Say the mean of the second quarter and of the last: the first one warms up."""
+    before, after = quarters(samples, name)
+    return f"{before / unit:.0f}, then {after / unit:.0f}"
+
+
+def quarters(samples: Sequence[Sample], name: str) -> tuple[float, float]:
+    """Return the mean of the second quarter and of the last."""
     quarter = max(1, len(samples) // 4)
     parts = samples[quarter : 2 * quarter] or samples, samples[-quarter:]
-    before, after = (mean(sample[name] for sample in part) / MEGABYTE for part in parts)
-    return f"{before:.0f} MB, then {after:.0f} MB"
+    before, after = (mean(sample[name] for sample in part) for part in parts)
+    return before, after
+
+
+def entries_of(pid: int, what: str) -> int:
+    """Return how many threads (`task`) or handles (`fd`) a process has."""
+    try:
+        return len([*Path(f"/proc/{pid}/{what}").iterdir()])
+    except OSError:
+        return 0  # it has ended meanwhile
 
 
 def memory_of(pid: int) -> int:
@@ -107,15 +150,15 @@ def memory_of(pid: int) -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
 
 
-def bytes_of(folder: Path) -> int:
-    """Return the bytes of the files in a folder."""
-    total = 0
+def sizes_in(folder: Path) -> list[int]:
+    """Return the bytes of each file in a folder."""
+    sizes = []
     for path in folder.rglob("*"):
         try:
-            total += path.stat().st_size if path.is_file() else 0
+            sizes += [path.stat().st_size] if path.is_file() else []
         except OSError:
             continue  # Spark has deleted it meanwhile
-    return total
+    return sizes
 
 
 if __name__ == "__main__":
