@@ -166,13 +166,10 @@ class Hits:
 def _hits(number: int, owners: Numbers, bits: Numbers, *moments: Numbers) -> Hits:
     instants = np.cumsum(_begins(owners, *moments), dtype=np.int64)
     of_step = [bits == 0, *(bits >> step & 1 == 1 for step in range(number + 1))]
-    events_of_step = [np.flatnonzero(events) for events in of_step]
-    events, steps = (
-        np.concatenate(events_of_step),
-        np.repeat(np.arange(NONE, number + 1), list(map(len, events_of_step))),
-    )
+    # Step by step first, in a stable order by instant then: the steps of an instant ascend.
+    steps, events = np.nonzero(of_step)
     order = np.argsort(instants[events], kind="stable")
-    events, steps = events[order], steps[order]
+    events, steps = events[order], steps[order] + NONE
     return Hits(owners[events], instants[events], moments[0][events], steps, events)
 
 

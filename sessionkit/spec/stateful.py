@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from types import NoneType, UnionType
-from typing import Any, Final, Generic, TypeAlias, Union, get_args, get_origin
+from typing import Any, Generic, TypeAlias, Union, get_args, get_origin
 
 import attrs
 import pyarrow as pa
@@ -206,14 +206,11 @@ class StatefulSpec(Spec[E, S, R]):
             on_timer=self.timer_function is not None,
             event_time=self.watermark_delay is not None,
             processing_time=self.processing_timers,
-            reserved=POLICY_NAMES,
         )
 
 
 AnyStatefulSpec: TypeAlias = StatefulSpec[Any, Any, Any]
 """A `StatefulSpec` of any event, state and result class, for annotations."""
-
-POLICY_NAMES: Final = frozenset({"event_time_gap", "processing_time_gap", "time_to_live"})
 
 
 def _check_views(places: Sequence[Place], state: type[Any] | None) -> None:

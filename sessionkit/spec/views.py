@@ -258,6 +258,10 @@ class BatchTimes:
     processing_time: datetime
 
 
+POLICY_NAMES: Final = ("event_time_gap", "processing_time_gap", "time_to_live")
+"""Those with which `on_timer` is called where a policy ends a key: timers can't have them."""
+
+
 @attrs.frozen
 class TimerRules:
     """Which timers the functions of a spec may set: on which clocks, and if any."""
@@ -265,8 +269,6 @@ class TimerRules:
     on_timer: bool
     event_time: bool
     processing_time: bool
-    reserved: frozenset[str]
-    """The names that timers can't have."""
 
 
 @attrs.define(eq=False)
@@ -359,9 +361,8 @@ class KeyTimes:
             found = f"timer {name!r}: the timeout policy has ended {self._snapshot.key!r}"
             raise TimerError(found, "set no timer when `name` is that of a policy")
         found = f"a timer cannot have the name {name!r}"
-        if name.__class__ is not str or not name or name in self._rules.reserved:
-            taken = ", ".join(sorted(self._rules.reserved))
-            raise TimerError(found, f"choose a text other than {taken}")
+        if name.__class__ is not str or not name or name in POLICY_NAMES:
+            raise TimerError(found, f"choose a text other than {', '.join(POLICY_NAMES)}")
         try:
             name.encode()
         except UnicodeEncodeError:
