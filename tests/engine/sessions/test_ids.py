@@ -130,28 +130,6 @@ def test_ids_agree_with_the_second_implementation(key: tuple[Any, ...], start_us
     assert expected_id(key, start_us) == id_of(annotations, key, start_us)
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        (([str, str], ["ab", "c"]), ([str, str], ["a", "bc"])),
-        (([str, str], ["", "a"]), ([str, str], ["a", ""])),
-        (([bytes, bytes], [b"\x00", b""]), ([bytes, bytes], [b"", b"\x00"])),
-        (([str], ["a"]), ([bytes], [b"a"])),
-        (([int], [1]), ([bool], [True])),
-        (([int], [0]), ([date], [date(1970, 1, 1)])),
-        (([int], [0]), ([datetime], [datetime(1970, 1, 1, tzinfo=UTC)])),
-        (([str], ["1"]), ([Decimal], [Decimal(1)])),
-        (([str], ["é"]), ([str], ["e\u0301"])),
-        (([str], ["a"]), ([str], ["a\x00"])),
-    ],
-)
-def test_different_keys_have_different_ids(
-    one: tuple[list[Any], list[Any]], other: tuple[list[Any], list[Any]]
-) -> None:
-    """Neither where a text is cut nor how a value is typed can confuse two keys."""
-    assert id_of(*one) != id_of(*other)
-
-
 ONE = Decimal("1.000000000000000000")
 NEW_YEAR = datetime(2024, 1, 1, tzinfo=UTC)
 

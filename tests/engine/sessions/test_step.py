@@ -163,24 +163,6 @@ def test_a_session_without_the_row_that_finish_promises_is_no_row_less(
     assert expected in failed.reason
 
 
-def yields_and_returns(session: Any, state: Any) -> Any:
-    """Return a row on one path, and yield it on the other."""
-    if session.events % 2 == 0:
-        yield Listed(state.values, session.events)
-    return Listed(state.values, session.events)
-
-
-@pytest.mark.parametrize("memory", [None, Memory(time_to_live="1 day")])
-def test_a_row_that_a_generator_returns_is_not_lost(memory: Memory | None) -> None:
-    """Python gives it to nobody, so it's refused."""
-    with pytest.raises(UserFunctionError) as caught:
-        closing(based(finish=yields_and_returns, memory=memory), *EVENS)
-
-    assert "`finish` is a generator, and returns a Listed at its end\n\nHint: yield" in str(
-        caught.value
-    )
-
-
 @pytest.mark.parametrize("finish", [sometimes, several, unsaid])
 def test_a_session_may_give_no_row_where_the_annotation_allows_it(finish: Any) -> None:
     """None in a union, a list, which may be empty, and no annotation at all."""
