@@ -5,7 +5,7 @@ A list column is worked on flat: its values one after another, and for each the 
 to. For `[["a", "b"], [], ["c"]]` the values are `a b c`, the owners `0 0 2`, the sizes `2 0 1`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final, TypeAlias
 
@@ -203,6 +203,14 @@ def with_column(table: pa.Table, field: pa.Field, column: pa.Array) -> pa.Table:
     if field.name not in table.column_names:
         return table.append_column(field, column)
     return table.set_column(table.schema.get_field_index(field.name), field, column)
+
+
+def with_fields(table: pa.Table, fields: Iterable[pa.Field]) -> pa.Table:
+    """Return a table with these fields too: nulls where it has none of the name and the type."""
+    for field in fields:
+        if field.name not in table.column_names or table[field.name].type != field.type:
+            table = with_column(table, field, pa.nulls(table.num_rows, field.type))
+    return table
 
 
 def replaced(table: pa.Table, columns: Mapping[str, pa.Array]) -> pa.Table:

@@ -207,7 +207,7 @@ def _due(program: Program, rows: pa.Table, clocks: BatchClocks, *, at_end: bool)
 
 def _finished(program: Program, emission: Emission) -> tuple[Emission, Closed]:
     """Return the result rows of the given sessions, and these with when their last event was."""
-    spec, given = program.spec, with_last_event(program.spec, emission.given)
+    spec, given = program.spec, with_last_event(emission.given, program.gap_us)
     keys = key_columns(given)
     ids = session_ids(keys, micros(given["start"]), numbers_in(given, SALT.name))
     columns = dict[str, pa.Array]()
@@ -244,9 +244,9 @@ def _finished(program: Program, emission: Emission) -> tuple[Emission, Closed]:
 
 
 def sessions_of(program: Program, table: pa.Table, ids: Sequence[str]) -> list[Session[Any]]:
-    """Return the sessions of a table, without their states."""
+    """Return the sessions of a table that says when their last events were; without states."""
     starts, ends = micros(table["start"]).tolist(), micros(table["end"]).tolist()
-    last = micros(with_last_event(program.spec, table)[LAST_EVENT.name]).tolist()
+    last = micros(table[LAST_EVENT.name]).tolist()
     events, reasons = table["events"].to_numpy().tolist(), program.cuts.reasons(table).to_pylist()
     keys = decode_keys(program.spec, table)
     return list(map(session_of, keys, ids, starts, ends, last, events, reasons))

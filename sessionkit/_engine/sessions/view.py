@@ -108,7 +108,7 @@ def open_session_rows(spec: AnySessionSpec, memory: GroupState) -> pa.Table:
         "id": pa.array(ids_of(table), pa.string()),
         "start": table["start"],
         "end": table["end"],
-        "last_event": with_last_event(spec, table)[LAST_EVENT.name],
+        "last_event": table[LAST_EVENT.name],
         "closes": table[program.cuts.column],
         "closed_by": program.cuts.reasons(table),
         "events": table["events"],
@@ -118,9 +118,10 @@ def open_session_rows(spec: AnySessionSpec, memory: GroupState) -> pa.Table:
 
 
 def _open(logic: SessionLogic, memory: GroupState) -> pa.Table:
-    """Return the table of the open sessions, with the events that wait."""
+    """Return the table of the open sessions, with the events that wait and their last events."""
     sessions = memory.kept
     if memory.buffered.num_rows:
         # An empty horizon: for a view, no event is late.
         sessions = join(logic.program, sessions, memory.buffered, Horizon()).sessions
-    return sessions.filter(pa.array(logic.are_open(sessions)))
+    sessions = sessions.filter(pa.array(logic.are_open(sessions)))
+    return with_last_event(sessions, logic.program.gap_us)

@@ -8,7 +8,7 @@ the engine meet.
 
 import gc
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from operator import attrgetter
@@ -170,7 +170,10 @@ class Worker:
         if self.erases:
             erasing = erased_keys(logic, frames)
             keyed += [] if erasing is None else [erasing]
-        memory = storage.load(keyed[0] if len(keyed) == 1 else _keys_of(keyed), clocks)
+        if len(keyed) > 1:
+            names = [name for name in arrived.column_names if name.startswith("key.")]
+            keyed = [pa.concat_tables([table.select(names) for table in keyed])]
+        memory = storage.load(keyed[0], clocks)
         idle, events = memory.idle, arrived
         memory = memory if seeded is None else seeded
         if erasing is not None:
@@ -299,12 +302,6 @@ def _behind(spec: AnySpec, arrived: pa.Table, watermark_ms: int) -> DurationSket
         return DurationSketch()
     latest_us = (watermark_ms + (spec.delay_ms or 0)) * MILLISECOND_US
     return DurationSketch.of(latest_us - micros(arrived["time"]))
-
-
-def _keys_of(tables: Sequence[pa.Table]) -> pa.Table:
-    """Return the keys of tables, as one table of nothing but key columns."""
-    names = [name for name in tables[0].column_names if name.startswith("key.")]
-    return pa.concat_tables([table.select(names) for table in tables])
 
 
 def _warn_of_a_jump(spec: AnySpec, arrived: pa.Table, clocks: BatchClocks) -> None:

@@ -60,7 +60,7 @@ class LastEvent(Feature):
 
         Where neither it nor the end says it, it's the earliest that it can have been.
         """
-        last = _counted_back(sessions, old)
+        last = _counted_back(sessions, span_us(old.timeout.longest))
         if LAST_EVENT.name in sessions.column_names:
             last = pc.coalesce(whole(sessions[LAST_EVENT.name]), last)
         return with_column(sessions, LAST_EVENT, last)
@@ -75,17 +75,17 @@ def last_event_before(spec: Any, kept: pa.Table) -> pa.Array:
     """
     if callable(spec.timeout.gap):
         return pa.nulls(kept.num_rows, INSTANT)
-    return _counted_back(kept, spec)
+    return _counted_back(kept, span_us(spec.timeout.longest))
 
 
-def with_last_event(spec: AnySessionSpec, sessions: pa.Table) -> pa.Table:
+def with_last_event(sessions: pa.Table, gap_us: int) -> pa.Table:
     """Return sessions with when the last event of each was, where it isn't stored."""
     if LAST_EVENT.name in sessions.schema.names:
         return sessions
-    return sessions.append_column(LAST_EVENT, _counted_back(sessions, spec))
+    return sessions.append_column(LAST_EVENT, _counted_back(sessions, gap_us))
 
 
-def _counted_back(sessions: pa.Table, spec: AnySessionSpec) -> pa.Array:
+def _counted_back(sessions: pa.Table, gap_us: int) -> pa.Array:
     # A session that was stored under a longer gap began in any case before that.
     starts, ends = micros(sessions["start"]), micros(sessions["end"])
-    return instants(np.maximum(starts, ends - span_us(spec.timeout.longest)))
+    return instants(np.maximum(starts, ends - gap_us))

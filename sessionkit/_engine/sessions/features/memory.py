@@ -43,7 +43,7 @@ from sessionkit._arrays import (
     replaced,
     split,
     whole,
-    with_column,
+    with_fields,
 )
 from sessionkit._engine.boundaries import is_over
 from sessionkit._engine.rows.ids import session_ids
@@ -161,10 +161,7 @@ class KeyMemory(Feature):
         return ["what `remember` returns is of other fields: restart first"] if differs else []
 
     def migrated(self, sessions: pa.Table, old: AnySessionSpec) -> pa.Table:
-        for field in self._own_fields:
-            if field.name not in sessions.column_names or sessions[field.name].type != field.type:
-                sessions = with_column(sessions, field, pa.nulls(sessions.num_rows, field.type))
-        return sessions
+        return with_fields(sessions, self._own_fields)
 
     def finishing(self, finish: Finish) -> Finish:
         return finish if self.remembering is None else self.remembering.finish

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit._arrays import INSTANT, Mask, instants, micros, whole, with_column
+from sessionkit._arrays import INSTANT, Mask, instants, micros, whole, with_column, with_fields
 from sessionkit._engine.boundaries import event_that_moves_to
 from sessionkit._engine.sessions.cutting import closings, cuts_of, input_of, reasons_of
 from sessionkit._engine.sessions.feature import Emission, Feature
@@ -108,13 +108,7 @@ class Rules(Feature):
         closes, closed_by = closings(self.rules, starts, ends)
         for field, column in zip(CLOSING, (instants(closes), pa.array(closed_by)), strict=True):
             sessions = with_column(sessions, field, column)
-        for field in self.fields[len(CLOSING) :]:
-            goes_on = (
-                field.name in sessions.column_names and sessions[field.name].type == field.type
-            )
-            if not goes_on:
-                sessions = with_column(sessions, field, pa.nulls(sessions.num_rows, field.type))
-        return sessions
+        return with_fields(sessions, self.fields[len(CLOSING) :])
 
 
 # -- for people ---------------------------------------------------------------------------------
