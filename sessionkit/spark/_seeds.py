@@ -140,7 +140,12 @@ def write_seed(chunks: DataFrame, spec: AnySpec, seed: Seed) -> Seed:
     if folder_texts(spark, f"{seed.path}/{ABOUT}"):
         found = f"there is a seed at {seed.path} already"
         raise SessionkitError(found, "write it to a folder of its own")
-    rows = _seed_rows(chunks, spec, seed.format)
+    rows = _in_groups(chunks, spec, seed.format)
+    if spec.delay_ms is not None and seed.format.watermark_us != BEGINNING_US:
+        # One more row starts Spark's watermark at that of the seed.
+        at_us = seed.format.watermark_us + span_us(spec.watermark_delay or timedelta(0))
+        instant = F.timestamp_micros(F.lit(at_us)).alias(WATERMARK_COLUMN)
+        rows = rows.unionByName(spark.range(1).select(instant), allowMissingColumns=True)
     rows.write.mode("overwrite").parquet(f"{seed.path}/{ROWS}")
     form = attrs.asdict(seed.format, recurse=False)
     form["identity"] = seed.format.identity.decode()
@@ -214,16 +219,6 @@ def read_seed_rows(path: str, spec: AnySpec, spark: SparkSession) -> DataFrame:
     """Return the stream of the rows of a seed; the first micro-batch has all of them."""
     watermark = "" if spec.delay_ms is None else f", {WATERMARK_COLUMN} timestamp_ltz"
     return spark.readStream.schema(SCHEMA + watermark).parquet(f"{path}/{ROWS}")
-
-
-def _seed_rows(chunks: DataFrame, spec: AnySpec, form: SeedFormat) -> DataFrame:
-    rows = _in_groups(chunks, spec, form)
-    if spec.delay_ms is None or form.watermark_us == BEGINNING_US:
-        return rows
-    # One more row starts Spark's watermark at that of the seed.
-    at_us = form.watermark_us + span_us(spec.watermark_delay or timedelta(0))
-    instant = F.timestamp_micros(F.lit(at_us)).alias(WATERMARK_COLUMN)
-    return rows.unionByName(rows.sparkSession.range(1).select(instant), allowMissingColumns=True)
 
 
 def _in_groups(chunks: DataFrame, spec: AnySpec, form: SeedFormat) -> DataFrame:

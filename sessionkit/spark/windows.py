@@ -237,11 +237,11 @@ class Windows:
 
 @attrs.frozen(eq=False)
 class WindowedAggregation:
-    """A windowed aggregation for streams and batches, from `Windows.agg`."""
+    """A windowed aggregation for streams and batches, from `Windows.agg`; `mode` is for streams."""
 
     windows: Windows
     aggregates: tuple[tuple[str, Expression], ...]
-    chosen_mode: OutputMode | None = None
+    mode: OutputMode = "append"
     sorted_by: tuple[str, ...] = ()
     descending: bool = False
     keeps_window_time: bool = False
@@ -253,11 +253,6 @@ class WindowedAggregation:
             hint = f'write {name}="count(*)", or {name}=F.count("*") where a session is active'
             _check_expression(value, f"`agg`: `{name}`", hint)
         _check_names((*self.windows.keys, *(name for name, _ in self.aggregates)))
-
-    @property
-    def mode(self) -> OutputMode:
-        """The output mode of the query, by default `append`."""
-        return self.chosen_mode or "append"
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -275,7 +270,7 @@ class WindowedAggregation:
             mode: `append` writes each window once, when it closes; `update` writes every window
                 that a micro-batch has changed; `complete` writes all windows in every micro-batch.
         """
-        return attrs.evolve(self, chosen_mode=mode)
+        return attrs.evolve(self, mode=mode)
 
     def order_by(self, *columns: str, descending: bool = False) -> "WindowedAggregation":
         """

@@ -76,9 +76,10 @@ def _state_lines(path: str, spark: SparkSession) -> Iterator[str]:
         identity = peek_identity(bytes(heads[0][0]))
         sums = F.sum("state.kept"), F.sum("state.buffered")
         kept, waiting = groups.select(*sums).collect()[0]
-        number = _number_text(path, groups, identity, kept, spark)
+        pages = stored_pages(path, spark) if identity["layout"] == "pages" else None
+        number = _number_text(groups, pages, identity, kept)
         yield _line("stored", f"{number}, {waiting:,} events that wait")
-        buckets = _buckets(path, groups, spark, in_pages=identity["layout"] == "pages")
+        buckets = _buckets(groups, pages)
         total, bucket_count = sum(bucket.size for bucket in buckets), buckets[0].bucket_count
         yield _line("bytes", f"{_bytes(total)} in {len(buckets):,} of {bucket_count:,} buckets")
         numbers = {bucket_label(number): number for number in range(bucket_count)}
@@ -89,7 +90,7 @@ def _state_lines(path: str, spark: SparkSession) -> Iterator[str]:
 
 
 def _number_text(
-    path: str, groups: DataFrame, identity: Mapping[str, Any], kept: int, spark: SparkSession
+    groups: DataFrame, pages: DataFrame | None, identity: Mapping[str, Any], kept: int
 ) -> str:
     """Return the number of sessions or keys as text; remembered closed sessions apart."""
     if identity["kind"] == "stateful":
@@ -97,10 +98,10 @@ def _number_text(
     if not REMEMBERING & identity.keys():
         return f"{kept:,} open sessions"
     rows = groups.select("key", "state.payload")
-    if identity["layout"] == "pages":
-        rows = rows.join(stored_pages(path, spark).withColumnRenamed("payload", "page"), "key")
-    else:
+    if pages is None:
         rows = rows.select("key", "payload", F.lit(0).alias("start"), F.lit(None).cast("binary"))
+    else:
+        rows = rows.join(pages.withColumnRenamed("payload", "page"), "key")
     counted = rows.drop("key").mapInArrow(_opened, "open bigint").agg(F.sum("open"))
     is_open = counted.collect()[0][0] or 0
     return f"{is_open:,} open sessions, {kept - is_open:,} closed ones that are remembered"
@@ -123,12 +124,12 @@ def _open_in(payload: bytes, start: int, page: bytes | None) -> int:
     return int((~flags_in(sessions, "closed")).sum())
 
 
-def _buckets(path: str, groups: DataFrame, spark: SparkSession, *, in_pages: bool) -> list[Row]:
+def _buckets(groups: DataFrame, pages: DataFrame | None) -> list[Row]:
     """Return the label and the size of each bucket, and what is in it; the largest first."""
     size = F.length("state.payload").cast("bigint").alias("size")
     sized = groups.select("key", "state.bucket_count", "state.kept", "state.buffered", size)
-    if in_pages:
-        sums = stored_pages(path, spark).groupBy("key").agg(F.sum(F.length("payload")).alias("sum"))
+    if pages is not None:
+        sums = pages.groupBy("key").agg(F.sum(F.length("payload")).alias("sum"))
         total = F.col("size") + F.coalesce("sum", F.lit(0))
         sized = sized.join(sums, "key", "left").withColumn("size", total)
     return sorted(sized.collect(), key=lambda bucket: (-bucket.size, bucket.key))
