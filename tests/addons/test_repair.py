@@ -85,7 +85,10 @@ def naive(rows: list[Any]) -> list[Any]:
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"lateness": Lateness(allowed=30 * MINUTE), "results": Results(emit="on_update")}],
+    [
+        pytest.param({}, marks=pytest.mark.long),
+        {"lateness": Lateness(allowed=30 * MINUTE), "results": Results(emit="on_update")},
+    ],
     ids=["once", "revisions"],
 )
 def test_a_table_becomes_that_of_one_batch(
@@ -120,6 +123,7 @@ def test_a_table_becomes_that_of_one_batch(
         assert {1, 2} <= revisions
 
 
+@pytest.mark.long
 def test_a_stream_runs_next_to_it(sink: Any, spark: SparkSession, tmp_path: Path) -> None:
     """PostgreSQL takes both; another table is refused until the query has stopped."""
     stream, right = spoiled(spark, tmp_path), spec_of(Right)

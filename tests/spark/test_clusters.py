@@ -45,6 +45,7 @@ def environ(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_the_job_of_the_how_to_runs_on_two_executors(
     tmp_path: Path, wheels: Path, environ: dict[str, str]
 ) -> None:
