@@ -5,10 +5,13 @@ A list column is worked on flat: its values one after another, and for each the 
 to. For `[["a", "b"], [], ["c"]]` the values are `a b c`, the owners `0 0 2`, the sizes `2 0 1`.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
 from itertools import pairwise
 from typing import Any, Final, TypeAlias
 
+import attrs
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -351,3 +354,41 @@ def _codes(column: pa.ChunkedArray) -> Numbers:
     ranks = np.full(1 + len(different), len(different))
     ranks[pc.sort_indices(different).to_numpy()] = np.arange(len(different))
     return ranks[codes]
+
+
+@attrs.frozen
+class LogBins:
+    """
+    Bins that grow with the numbers in them: DDSketch, by Masson, Rim and Lee (VLDB 2019).
+
+    The bins are between powers of `(1 + a) / (1 - a)`, where `a` is the relative error: the middle
+    of a bin is at most that far from each of its numbers. A bin is called by the power of its upper
+    bound.
+    """
+
+    relative_error: float
+    _log_base: float = attrs.field(init=False)
+
+    @_log_base.default
+    def _(self) -> float:
+        return 2 * math.atanh(self.relative_error)
+
+    def powers(self, sizes: Array) -> Numbers:
+        """Return the bin of each number."""
+        result: Numbers = np.ceil(np.log(sizes) / self._log_base).astype(np.int64)
+        return result
+
+    def middles(self, powers: Numbers) -> Array:
+        """Return the number that a bin stands for."""
+        with np.errstate(over="ignore"):  # the middle of the last bin may be more than any float
+            result: Array = np.exp(powers * self._log_base + math.log1p(-self.relative_error))
+        return result
+
+
+def ranks(share: float, totals: Numbers) -> Numbers:
+    """Return which of so many values in ascending order are at a share of them, from 1."""
+    # As floats, 0.07 of 100 would be more than 7.
+    part = Fraction(str(share))
+    exact: Any = totals.astype(object)
+    places: Numbers = (-(-exact * part.numerator // part.denominator)).astype(np.int64)
+    return np.maximum(places, 1)

@@ -1,12 +1,89 @@
 """What is counted for every micro-batch: each count is declared here, and nowhere else."""
 
 from collections.abc import Callable
+from datetime import timedelta
+from itertools import zip_longest
 from operator import add, attrgetter
 from typing import Any, Final
 
 import attrs
+import numpy as np
+import pyarrow as pa
 
-from sessionkit._sketches import DurationSketch
+from sessionkit._arrays import LogBins, micros, ranks
+
+BINS: Final = LogBins(relative_error=0.05)
+"""Of milliseconds, as a watermark is."""
+SHARES: Final = (0.5, 0.99, 0.999, 1)
+MILLISECOND: Final = timedelta(milliseconds=1)
+
+
+@attrs.frozen
+class Percentiles:
+    """
+    The longest of some durations, and how long most of them are at the most.
+
+    Attributes:
+        p50: The median.
+        p99: The 99th percentile.
+        p999: The 99.9th percentile.
+        maximum: The longest.
+    """
+
+    p50: timedelta
+    p99: timedelta
+    p999: timedelta
+    maximum: timedelta
+
+
+@attrs.frozen
+class DurationSketch:
+    """
+    How many of some durations are in each bin of `LogBins`: a sketch of them.
+
+    Two of them add up with `+`.
+
+    Attributes:
+        bins: How many are in each bin: first the negative ones, then those of up to a millisecond;
+            each further bin reaches 10.5 % further than the one before.
+    """
+
+    bins: tuple[int, ...] = ()
+
+    @classmethod
+    def of_times(cls, times: pa.ChunkedArray, latest_us: int) -> "DurationSketch":
+        """Return how far some times are behind a latest one."""
+        durations_us = latest_us - micros(times)
+        durations = durations_us[durations_us >= 0]
+        powers = BINS.powers(np.maximum(durations / 1_000, 1.0))
+        # Of the durations -5 s, 1 ms, 1 ms and 1.1 ms, the bins are [1, 2, 1].
+        bins = np.bincount(1 + powers, minlength=1).tolist()
+        bins[0] = len(durations_us) - len(durations)
+        return cls(tuple(bins))
+
+    @property
+    def count(self) -> int:
+        """How many durations it has."""
+        return sum(self.bins)
+
+    @property
+    def percentiles(self) -> Percentiles | None:
+        """Their percentiles, within 5 %, and zero for negative ones; None where there is none."""
+        if not self.count:
+            return None
+        wanted = np.concatenate([ranks(share, np.array([self.count])) for share in SHARES])
+        at = np.searchsorted(np.cumsum(self.bins), wanted)
+        middles = np.where(at > 0, np.rint(BINS.middles(at - 1)), 0)
+        return Percentiles(*(number * MILLISECOND for number in middles.tolist()))
+
+    def at_least(self, duration: timedelta) -> int:
+        """Return how many are as long or longer; those in the bin of this duration all count."""
+        power = BINS.powers(np.array([max(duration / MILLISECOND, 1.0)]))[0]
+        return sum(self.bins[1 + power :])
+
+    def __add__(self, other: "DurationSketch") -> "DurationSketch":
+        """Return the sketch of the durations of both."""
+        return DurationSketch(tuple(map(sum, zip_longest(self.bins, other.bins, fillvalue=0))))
 
 
 @attrs.frozen

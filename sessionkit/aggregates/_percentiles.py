@@ -12,8 +12,17 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from sessionkit._arrays import Array, Numbers, array_of, lists_of, numbers_of, places_in, tallied
-from sessionkit._sketches import LogBins, ranks
+from sessionkit._arrays import (
+    Array,
+    LogBins,
+    Numbers,
+    array_of,
+    lists_of,
+    numbers_of,
+    places_in,
+    ranks,
+    tallied,
+)
 from sessionkit.aggregates._aggregate import Aggregate, BoundAggregate, Kind
 from sessionkit.aggregates._events import Condition, EventRows
 from sessionkit.arguments import explains

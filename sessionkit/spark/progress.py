@@ -14,10 +14,9 @@ from pyspark.errors import PySparkNotImplementedError
 from pyspark.sql import Observation
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sessionkit._engine.counts import COUNTED, DECLARED, Counts
+from sessionkit._engine.counts import COUNTED, DECLARED, Counts, DurationSketch, Percentiles
 from sessionkit._engine.logic import BucketStats
 from sessionkit._instants import EPOCH, instant_of
-from sessionkit._sketches import DurationSketch, Percentiles
 from sessionkit.arguments import explained, explains
 from sessionkit.errors import BalanceError, SessionkitError, SpecError, UnsupportedError
 

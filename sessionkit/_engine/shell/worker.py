@@ -19,14 +19,13 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit._arrays import micros
 from sessionkit._engine.boundaries import (
     MILLISECOND_US,
     processing_timer_ms,
     timer_ms,
     watermark_in_force,
 )
-from sessionkit._engine.counts import COUNTED, DECLARED, Counts
+from sessionkit._engine.counts import COUNTED, DECLARED, Counts, DurationSketch
 from sessionkit._engine.logic import BatchClocks, BucketStats, GroupState, Logic, Outcome
 from sessionkit._engine.rows.tables import Rejected
 from sessionkit._engine.shell.erasing import Erased, erased_keys
@@ -62,7 +61,6 @@ from sessionkit._instants import (
     micros_of,
     span_us,
 )
-from sessionkit._sketches import DurationSketch
 from sessionkit.errors import SpecError
 from sessionkit.spec.base import AnySpec
 from sessionkit.timeouts import Clock
@@ -186,12 +184,13 @@ class Worker:
         outcome = logic.step(memory, events, clocks)
         after = outcome.memory if idle is None else attrs.evolve(outcome.memory, idle=idle)
         stats, due = storage.store(after)
+        behind = _behind(logic.spec, arrived, storage.now.watermark_ms)
         _arm(logic.spec.clock, due, state, storage.now.watermark_ms)
         if clocks.watermark_us != BEGINNING_US:
             stats = attrs.evolve(stats, watermark_us=clocks.watermark_us)
         waited = events.num_rows - arrived.num_rows
         output = self._output(arrived.num_rows, quarantined, outcome, waited, erased)
-        return output, stats, _behind(logic.spec, arrived, storage.now.watermark_ms)
+        return output, stats, behind
 
     def partition(
         self,
@@ -301,7 +300,7 @@ def _behind(spec: AnySpec, arrived: pa.Table, watermark_ms: int) -> DurationSket
     if not (spec.lateness.measured and watermark_ms and arrived.num_rows):
         return DurationSketch()
     latest_us = (watermark_ms + (spec.delay_ms or 0)) * MILLISECOND_US
-    return DurationSketch.of(latest_us - micros(arrived["time"]))
+    return DurationSketch.of_times(arrived["time"], latest_us)
 
 
 def _warn_of_a_jump(spec: AnySpec, arrived: pa.Table, clocks: BatchClocks) -> None:

@@ -9,11 +9,10 @@ import attrs
 import pandas as pd
 import pyarrow as pa
 
-from sessionkit._engine.counts import COUNTED, Counts
+from sessionkit._engine.counts import COUNTED, Counts, DurationSketch
 from sessionkit._engine.shell.worker import BINS_AT
 from sessionkit._engine.wire.outbound import ROWS_COLUMN
 from sessionkit._engine.wire.packing import joined_packs, packs_in
-from sessionkit._sketches import DurationSketch
 from sessionkit.spec.base import AnySpec
 from sessionkit.spec.columns import COUNTS_COLUMN, NUMBER_COLUMN, SESSION_COLUMNS, key_class
 from sessionkit.spec.session import SessionSpec

@@ -4,20 +4,24 @@ from datetime import timedelta
 from typing import Final
 
 import numpy as np
+import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessionkit._sketches import SHARES, DurationSketch, Percentiles
+from sessionkit._arrays import INSTANT
+from sessionkit._engine.counts import SHARES, DurationSketch, Percentiles
 
 MICROSECOND: Final = timedelta(microseconds=1)
 MILLISECOND_US: Final = 1_000
+LATEST_US: Final = 1_772_971_200_000_000
 LONGEST_US: Final = 2**58
 """More than there are from the year 1 to 9999."""
 durations = st.lists(st.integers(-5, 5) | st.integers(-LONGEST_US, LONGEST_US), min_size=1)
 
 
 def sketch_of(durations_us: list[int]) -> DurationSketch:
-    return DurationSketch.of(np.array(durations_us, np.int64))
+    times_us = [LATEST_US - duration for duration in durations_us]
+    return DurationSketch.of_times(pa.array(times_us, INSTANT), LATEST_US)
 
 
 @given(durations)
