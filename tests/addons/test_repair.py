@@ -12,10 +12,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit import Lateness, Results, SessionSpec
-from sessionkit.addons.delta import Delta, check_delta
+from sessionkit.addons.delta import Delta
+from sessionkit.addons.iceberg import Iceberg
 from sessionkit.addons.repair import repair, replay_rejected
-from sessionkit.errors import SessionkitError, SpecError, UnsupportedError
+from sessionkit.errors import SessionkitError, SpecError
 from sessionkit.spark import Files, Routes, sessionize, start_query
+from tests.support.lakes import lake_of
 from tests.support.repairs import MINUTE, NOON, Right, Wrong, events_in, history_of, spec_of
 from tests.support.streams import FileStream
 
@@ -26,15 +28,12 @@ TICK: Final = ("tick", NOON + 10_000 * MINUTE, 0)
 COLUMNS: Final = ("key", "session_id", "session_start", "session_end", "values")
 
 
-@pytest.fixture(params=["postgres", "delta"])
+@pytest.fixture(params=["postgres", "delta", "folders"])
 def sink(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Iterator[Any]:
     """Give a sink whose table is new."""
-    if request.param == "delta":
-        try:
-            check_delta(spark)
-        except UnsupportedError as error:
-            pytest.skip(f"not run: {error.args[0].splitlines()[0]}")
-        yield Delta(tmp_path / "table")
+    if request.param != "postgres":
+        for lake in lake_of(request.param, spark, tmp_path):
+            yield lake.sink("sessions")
         return
     pytest.importorskip("psycopg")
     from sessionkit.addons.postgres import Postgres  # noqa: PLC0415 - a cell has no psycopg
@@ -46,8 +45,10 @@ def sink(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) ->
 
 def rows_of(sink: Any, spark: SparkSession, *columns: str) -> list[Any]:
     names = columns or COLUMNS
-    if isinstance(sink, Delta):
-        frame = spark.table(sink.identifier).selectExpr(*(f"`{name}`" for name in names))
+    if isinstance(sink, Delta | Iceberg):
+        table = sink.identifier if isinstance(sink, Delta) else sink.table
+        spark.catalog.refreshTable(table)
+        frame = spark.table(table).selectExpr(*(f"`{name}`" for name in names))
         return sorted(tuple(row) for row in frame.collect())
     import psycopg  # noqa: PLC0415 - a cell has no psycopg
 
@@ -133,7 +134,7 @@ def test_a_stream_runs_next_to_it(sink: Any, spark: SparkSession, tmp_path: Path
     try:
         query.processAllAvailable()
         arguments: dict[str, Any] = {"checkpoint": stream.checkpoint}
-        if isinstance(sink, Delta):
+        if isinstance(sink, Delta | Iceberg):
             with pytest.raises(SpecError, match="is running"):
                 repair(sink, right, history(stream), **arguments)
             return
