@@ -25,7 +25,10 @@ Run: TypeAlias = Callable[..., subprocess.CompletedProcess[str]]
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/tutorial/first-session-job.md"])
+@pytest.mark.parametrize(
+    "page",
+    ["README.md", pytest.param("docs/tutorial/first-session-job.md", marks=pytest.mark.long)],
+)
 def test_a_page_is_followed_word_for_word(page: str, run: Run, tmp_path: Path) -> None:
     """Its blocks are one program, streams and tests too, whose rows are those of the page."""
     text = (ROOT / page).read_text(encoding="utf-8")

@@ -49,6 +49,7 @@ def test_the_notebook_without_spark_shows_pictures() -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_the_notebook_on_spark_runs(
     monkeypatch: pytest.MonkeyPatch, spark_settings: dict[str, str]
 ) -> None:

@@ -383,6 +383,7 @@ def test_partitions_that_are_added_are_read_from_their_start(
     assert ["ann", "bob", "cid", "dan"] == sorted(seen)
 
 
+@pytest.mark.long
 def test_a_topic_made_anew_skips_as_many_messages_as_were_read(
     kafka: Kafka, admin: Any, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -410,6 +411,7 @@ def test_a_topic_made_anew_skips_as_many_messages_as_were_read(
     assert 3 == len(ids)
 
 
+@pytest.mark.long
 def test_a_compacted_topic_has_what_compaction_left(
     kafka: Kafka, admin: Any, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -466,6 +468,7 @@ def test_headers_are_columns_on_request(kafka: Kafka, spark: SparkSession) -> No
             read(**{name: "X-Way"})
 
 
+@pytest.mark.long
 def test_messages_of_a_megabyte_are_events_or_rejected_whole(
     kafka: Kafka, spark: SparkSession
 ) -> None:

@@ -114,12 +114,12 @@ def specs(layout: Any) -> dict[str, Any]:
         "functions": SessionSpec.of(Visit, **gap),
         "memory": SessionSpec.of(Visit, memory=memory, **gap),
         "aggregates": SessionSpec.aggregate(View, found, **gap),
-        "early rows": SessionSpec.aggregate(View, found, results=Results(emit="on_update"), **gap),
-        "in order": SessionSpec.aggregate(
+        "early_rows": SessionSpec.aggregate(View, found, results=Results(emit="on_update"), **gap),
+        "in_order": SessionSpec.aggregate(
             View, found, timeout=at_most, order="event_time", **shared
         ),
         "duplicates": SessionSpec.aggregate(View, found, inputs=once, **gap),
-        "gaps by event": SessionSpec.aggregate(
+        "gaps_by_event": SessionSpec.aggregate(
             View, found, timeout=EventTimeGap(gap_of, max_gap="1 hour"), **shared
         ),
         "keys": StatefulSpec(

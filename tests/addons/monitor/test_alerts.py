@@ -124,6 +124,7 @@ def wait_for_alerts(prometheus: Prometheus, *names: str) -> None:
         )
 
 
+@pytest.mark.long
 def test_every_alert_fires(site: Site, record_property: Record) -> None:
     """A quiet query, then what each alert is for; and the dashboard shows the query meanwhile."""
     prometheus, sink = site.prometheus, site.sink

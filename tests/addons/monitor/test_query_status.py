@@ -27,7 +27,13 @@ def followed(stream: FileStream) -> list[QueryStatus]:
 
 @pytest.mark.parametrize(
     "layout",
-    ["buckets", pytest.param("pages", marks=pytest.mark.since_spark("4.0.2", "pages need 4.0.2"))],
+    [
+        "buckets",
+        pytest.param(
+            "pages",
+            marks=[pytest.mark.long, pytest.mark.since_spark("4.0.2", "pages need 4.0.2")],
+        ),
+    ],
 )
 def test_buckets_tell_how_many_sessions_are_open(
     spark: SparkSession, tmp_path: Path, layout: Any

@@ -233,7 +233,10 @@ def test_what_spark_reads_as_something_else_is_quarantined(
     assert sorted([*expected, *(("ann", page) for page in PAGES.values())]) == sorted(read)
 
 
-@pytest.mark.parametrize(("most", "is_read"), [(20_000_000, False), (30_000_000, True)])
+@pytest.mark.parametrize(
+    ("most", "is_read"),
+    [pytest.param(20_000_000, False, marks=pytest.mark.long), (30_000_000, True)],
+)
 def test_a_payload_of_more_than_20_mb_says_so(
     spark: SparkSession, tmp_path: Path, most: int, *, is_read: bool
 ) -> None:

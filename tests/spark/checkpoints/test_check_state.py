@@ -362,7 +362,10 @@ def test_changes_of_another_micro_batch_are_named(streams: Streams, tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("first", "found"),
-    [(USERS, "isn't the one that micro-batch 1"), (USERS[:1], "is gone that micro-batch 1")],
+    [
+        (USERS, "isn't the one that micro-batch 1"),
+        pytest.param(USERS[:1], "is gone that micro-batch 1", marks=pytest.mark.long),
+    ],
 )
 def test_a_single_row_that_is_older_or_gone_is_named(
     spark: SparkSession, first: list[str], found: str, tmp_path: Path

@@ -102,7 +102,13 @@ CHANGES: dict[str, tuple[Any, Any]] = {
 }
 
 
-@pytest.mark.parametrize(("name", "offsets"), [*zip(CHANGES, "12", strict=True)])
+@pytest.mark.parametrize(
+    ("name", "offsets"),
+    [
+        pytest.param("layout and order, with events that wait", "1", marks=pytest.mark.long),
+        ("to pages, in time order, with another gap and delay and fewer buckets", "2"),
+    ],
+)
 def test_sessions_go_on_under_other_rules(
     spark: SparkSession, tmp_path: Path, name: str, offsets: str
 ) -> None:

@@ -65,7 +65,7 @@ def test_a_query_goes_on_with_what_an_earlier_commit_has_stored(
     spec = queries.specs(begun.layout)[name]
     folder = begun.folder / name
     with changed(spark, queries.provider(begun.store)):
-        if name == "gaps by event":
+        if name == "gaps_by_event":
             with pytest.raises(StateMismatchError, match="migrate"):
                 check_checkpoint(folder / "checkpoint", spec, spark=spark)
             return

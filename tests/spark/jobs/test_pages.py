@@ -124,7 +124,10 @@ def test_a_checkpoint_in_pages_is_checked_and_read(spark: SparkSession, tmp_path
     "options",
     [
         {"timeout": ProcessingTimeGap("10 seconds")},
-        {"timeout": NoTimeout(), "processing_timers": False, "watermark_delay": None},
+        pytest.param(
+            {"timeout": NoTimeout(), "processing_timers": False, "watermark_delay": None},
+            marks=pytest.mark.long,
+        ),
     ],
     ids=["both clocks", "no clock"],
 )

@@ -68,7 +68,8 @@ def places(
     return Postgres(running.dsn, "joined"), lambda: running.rows(asked)
 
 
-@pytest.mark.parametrize("kind", [pytest.param("folder", marks=pytest.mark.long), "table"])
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["folder", "table"])
 def test_each_of_several_places_is_checked(
     kind: str, spark: SparkSession, tmp_path: Path, postgres: server.Postgres
 ) -> None:
