@@ -41,7 +41,7 @@ class GroupStateLike(Protocol):
 
     @property
     def hasTimedOut(self) -> bool:  # noqa: N802 (Spark's name)
-        """Whether Spark calls because the timer of the group went off."""
+        """Whether Spark calls because the timer of the group fired."""
 
     def update(self, newValue: tuple[Any, ...]) -> None:  # noqa: N803 (Spark's name)
         """Replace the stored state; clears the timer."""

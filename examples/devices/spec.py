@@ -2,7 +2,7 @@
 Report when a sensor goes silent, and when it recovers: a timer in processing time.
 
 Silence is the absence of events, so no event and no watermark can show it; only the engine's own
-clock can. Each reading resets the timer; if none arrives in time, the timer goes off, once. A
+clock can. Each reading resets the timer; if none arrives in time, the timer fires, once. A
 sensor that stays silent for a week is given up, and its state is deleted. It needs no Spark.
 """
 

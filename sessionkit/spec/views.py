@@ -276,9 +276,9 @@ class KeyTimes:
     """
     The clocks of the micro-batch and the timers of one key, during one call.
 
-    A key can have any number of timers, each with a name. A timer goes off once, in the first
+    A key can have any number of timers, each with a name. A timer fires once, in the first
     micro-batch whose clock is past it (strictly, as in Spark): after the key's events of that
-    batch, in the order of the instants. One that is set to an instant already past goes off in the
+    batch, in the order of the instants. One that is set to an instant already past fires in the
     same micro-batch.
     """
 
@@ -318,7 +318,7 @@ class KeyTimes:
 
         Args:
             name: Its name, which `on_timer` is given.
-            at: When it goes off (event time), with a time zone.
+            at: When it fires (event time), with a time zone.
 
         Raises:
             TimerError: The spec has no `watermark_delay` or no `on_timer`, the instant is naive or
@@ -336,7 +336,7 @@ class KeyTimes:
 
         Args:
             name: Its name, which `on_timer` is given.
-            at: When it goes off (processing time), with a time zone, such as
+            at: When it fires (processing time), with a time zone, such as
                 `times.processing_time + timedelta(minutes=5)`.
 
         Raises:
@@ -355,7 +355,7 @@ class KeyTimes:
 
     def _set(self, name: str, clock: Clock, at: datetime) -> None:
         if not self._rules.on_timer:
-            found = f"timer {name!r}: the spec has no function to call when it goes off"
+            found = f"timer {name!r}: the spec has no function to call when it fires"
             raise TimerError(found, "add on_timer=... to the spec")
         if self._snapshot.is_last:
             found = f"timer {name!r}: the timeout policy has ended {self._snapshot.key!r}"

@@ -38,7 +38,7 @@ WIDTH: Final = 60
 NARROWEST_NAME: Final = len("2026-01-01")
 MANY: Final = 10
 SIGNS: Final[dict[Fate, str]] = {"read": "o", "other": "o", "waiting": ".", "rejected": "x"}
-SESSIONS, TIMERS = "[==) closed  [--) open", "T timer set  ! went off"
+SESSIONS, TIMERS = "[==) closed  [--) open", "T timer set  ! fired"
 EDGES: Final = {0: "<", WIDTH + 1: ">"}
 LEGEND: Final = "o event (2..9, + several)  . waiting  x rejected  {bars}  ^ clock  < > outside"
 MOST_LANES: Final = 20
@@ -245,7 +245,7 @@ def _timer_bars(spec: Any, batches: Batches, left: Snapshot) -> Iterator[Bar]:
             clock = now[timer.clock]
             # One that was due, and that the batch changed or removed.
             if remaining.get((key, name)) != timer and clock is not None and timer.at < clock:
-                yield Bar(key, timer.at, None, "!", f"{name} went off {clock_text(timer.at)}")
+                yield Bar(key, timer.at, None, "!", f"{name} fired {clock_text(timer.at)}")
     for (key, name), timer in _timers(spec, left).items():
         yield Bar(key, timer.at, None, "T", f"{name} set for {clock_text(timer.at)}")
 

@@ -150,7 +150,7 @@ def test_an_event_moves_the_watermark_to_an_instant_and_none_before_it_does(
     ],
 )
 def test_a_delay_is_whole_milliseconds_and_positive(expected: int, due_us: int) -> None:
-    """Spark takes no delay below one, and goes off strictly behind it."""
+    """Spark takes no delay below one, and fires strictly behind it."""
     assert expected == processing_timer_ms(due_us, 40)
 
 

@@ -18,7 +18,7 @@ def test_timers_and_skew_go_by_the_clock_of_the_micro_batch(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """
-    Each timer goes off once, when the clock shows its instant; no state is lost.
+    Each timer fires once, when the clock shows its instant; no state is lost.
 
     An event half an hour ahead of the true time is quarantined, but not while the clock is ahead.
     """

@@ -95,7 +95,7 @@ def scripts(draw: st.DrawFn, *, timers: bool = True) -> list[Step]:
 
 @st.composite
 def on_timers(draw: st.DrawFn) -> OnTimer:
-    """Draw what each timer does when it goes off; only those of later names it sets in the past."""
+    """Draw what each timer does when it fires; only those of later names it sets in the past."""
     later = {name: NAMES[place + 1 :] for place, name in enumerate(NAMES)}
     return OnTimer({name: draw(orders(at_once=later[name])) for name in NAMES})
 

@@ -57,7 +57,7 @@ def orders(settable: str = NAMES) -> Any:
 
 @st.composite
 def on_timers(draw: st.DrawFn) -> OnTimer:
-    """Draw what each timer does when it goes off; only those of later names it sets."""
+    """Draw what each timer does when it fires; only those of later names it sets."""
     later = {name: NAMES[place + 1 :] for place, name in enumerate(NAMES)}
     return OnTimer({name: draw(orders(later[name])) for name in NAMES})
 
@@ -181,7 +181,7 @@ HALF_SECONDS = [
 @pytest.mark.parametrize("layout", ["buckets", "pages"])
 @given(data=st.data())
 def test_a_jump_of_the_watermark_is_as_many_small_steps(layout: Any, data: st.DataObject) -> None:
-    """Timers that go off, ends of keys, and what is stored, also where a timer moves an end."""
+    """Timers that fire, ends of keys, and what is stored, also where a timer moves an end."""
     told = [*data.draw(st.sampled_from([[], [], ["add"]])), *data.draw(alarms)]
     does = st.sampled_from([["remove", "add"], ["add"]])
     on_timer = data.draw(st.fixed_dictionaries(dict.fromkeys(NAMES, does)).map(OnTimer))

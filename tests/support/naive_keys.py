@@ -137,7 +137,7 @@ class NaiveKeys:
         return found
 
     def _end(self, done: NaiveBatch, key: str, clocks: Mapping[str, datetime | None]) -> None:
-        """End a key, unless one of its timers, which go off one by one, has moved its end."""
+        """End a key, unless one of its timers, which fire one by one, has moved its end."""
         self._fire(done, key, clocks, only_over=True)
         held = self.keys[key]
         ends = self._ends(held, clocks)
@@ -171,7 +171,7 @@ class NaiveKeys:
         *,
         only_over: bool = False,
     ) -> None:
-        """Let timers go off one by one, up to the end that the key then has."""
+        """Let timers fire one by one, up to the end that the key then has."""
         while True:
             held = self.keys[key]
             is_kept = held.value is not None or bool(held.timers)

@@ -150,7 +150,7 @@ class _BucketState:
         self._after = None
 
     def setTimeoutTimestamp(self, timestampMs: int) -> None:
-        # This one goes off at the watermark, that of a group state once the watermark is past it.
+        # This one fires at the watermark, that of a group state once the watermark is past it.
         self._timer_ms = timestampMs + 1
 
     def setTimeoutDuration(self, durationMs: int) -> None:

@@ -309,7 +309,7 @@ def apply_with_state(
     On a stream, they run in every micro-batch, for the keys that have events and those with due
     timers, in output mode `append`. sessionkit declares the watermark itself, so the frame must
     not have one. On a batch, they run once for each key with all of its events, then for the
-    event-time timers; processing-time timers never go off.
+    event-time timers; processing-time timers never fire.
 
     The columns are the key and the fields of the result class. For counts, see `batch_counts`.
 

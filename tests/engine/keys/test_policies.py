@@ -96,7 +96,7 @@ def test_a_gap_is_counted_from_the_latest_event() -> None:
 
 @pytest.mark.parametrize("steps", [[], [at("12:05")]])
 def test_the_policy_whose_end_comes_first_is_told(steps: Sequence[datetime]) -> None:
-    """Whatever their order, and however far the watermark jumps; later timers don't go off."""
+    """Whatever their order, and however far the watermark jumps; later timers don't fire."""
 
     def process(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
         state.set(Sum(1))

@@ -1,4 +1,4 @@
-"""Keys under `order="event_time"`: what ends them, and which timers go off first."""
+"""Keys under `order="event_time"`: what ends them, and which timers fire first."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

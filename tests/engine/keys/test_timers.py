@@ -1,4 +1,4 @@
-"""Named timers: when they go off, in which order, what changes them, and what is refused."""
+"""Named timers: when they fire, in which order, what changes them, and what is refused."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
@@ -195,7 +195,7 @@ def test_a_name_is_a_text_that_no_policy_has(setter: str, name: Any) -> None:
     ("setter", "changes", "found", "hint"),
     [
         (
-            # It would never go off.
+            # It would never fire.
             "set_event_timer",
             {"watermark_delay": None},
             "the spec has no watermark that could pass an event time",
@@ -212,7 +212,7 @@ def test_a_name_is_a_text_that_no_policy_has(setter: str, name: Any) -> None:
             # Nobody would learn of it.
             "set_event_timer",
             {"on_timer": None},
-            "the spec has no function to call when it goes off",
+            "the spec has no function to call when it fires",
             "add on_timer=... to the spec",
         ),
     ],

@@ -200,7 +200,7 @@ def test_a_batch_hands_over_all_events_of_a_key_at_once() -> None:
 
 
 def test_in_the_end_of_a_batch_event_time_is_over() -> None:
-    """Timers on the watermark go off by their instants, then policies in event time end keys."""
+    """Timers on the watermark fire by their instants, then policies in event time end keys."""
     seen: list[Any] = []
 
     def process(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:

@@ -72,7 +72,7 @@ def test_a_session_closes_in_the_batch_whose_watermark_reaches_its_end(
     """
     At -1, 0 and +1 ms, as with buckets.
 
-    No two keys share a bucket, so it is a timer that closes each; Spark's timers here go off at
+    No two keys share a bucket, so it is a timer that closes each; Spark's timers here fire at
     the watermark, not after it. The watermark of a batch comes from the one before.
     """
     end = NOON + GAP

@@ -81,7 +81,7 @@ def both_clocks(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -
 
 
 def test_three_timers_on_two_clocks_go_off_once_each_and_in_order(both_clocks: Lived) -> None:
-    """Each goes off in the first batch whose clock is past it, strictly, across a restart."""
+    """Each fires in the first batch whose clock is past it, strictly, across a restart."""
     assert calls_of("a", both_clocks.spark, *range(5)) == [
         [("a", "note+event+processing+event", ["x"], ["first", "second", "third"])],
         [],

@@ -129,21 +129,21 @@ TIMERS = """\
 2026-01-01  10:00   10:10    10:20   10:30    10:40   10:50    11:00   11:10
             |-------|--------|-------|--------|-------|--------|-------|
 'ann'       o
-                                                               !          alarm went off 11:00
+                                                               !          alarm fired 11:00
 'bob'                                o    o
 'cid'                                                                  o
 watermark                    ^                                 ^          11:01
-o event (2..9, + several)  . waiting  x rejected  T timer set  ! went off  ^ clock  < > outside"""
+o event (2..9, + several)  . waiting  x rejected  T timer set  ! fired  ^ clock  < > outside"""
 
 
 def test_the_processing_time_has_a_lane_where_it_is_the_clock() -> None:
-    """And shows which timers it let go off."""
+    """And shows which timers it let fire."""
     driver = StatefulDriver(sensors(silence=minutes(5)), processing_time=at("10:00"))
     driver.add("cellar", at("09:59"), Reading(4.0))
     driver.run_batch()
     driver.advance_processing_time(minutes(6))
     driver.run_batch()
-    assert " silence went off 10:05\n" in picture_of(driver)
+    assert " silence fired 10:05\n" in picture_of(driver)
     assert "\nprocessing " in picture_of(driver)
 
 
