@@ -166,6 +166,7 @@ CREATE TRIGGER dies BEFORE INSERT OR DELETE ON sessions FOR EACH ROW EXECUTE FUN
 LIVES: Final = "DROP TRIGGER dies ON sessions; DROP FUNCTION die; DROP SEQUENCE steps"
 
 
+@pytest.mark.long
 def test_one_that_is_killed_has_changed_nothing(
     postgres: Any, spark: SparkSession, tmp_path: Path
 ) -> None:

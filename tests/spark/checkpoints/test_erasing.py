@@ -25,7 +25,8 @@ AT_ONCE = {
 """Settings under which the next micro-batches leave nothing of old ones."""
 
 
-@pytest.mark.parametrize("victim", ["worker", pytest.param("JVM", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("victim", ["worker", "JVM"])
 def test_no_byte_of_an_erased_key_stays_after_a_kill(
     victim: str, spark: SparkSession, tmp_path: Path
 ) -> None:

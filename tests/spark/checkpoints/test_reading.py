@@ -147,7 +147,13 @@ SPECS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.long] if name.startswith("pages") else [])
+        for name in SPECS
+    ],
+)
 def test_a_frame_has_what_the_list_has(spark: SparkSession, tmp_path: Path, name: str) -> None:
     """The frame and the list are equal, of all keys and of one, for each way to store them."""
     spec = SPECS[name]

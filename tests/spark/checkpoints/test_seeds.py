@@ -152,13 +152,8 @@ def on_driver(driver: Any, files: list[Any]) -> Any:
     return driver
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        pytest.param("pages", "buckets", marks=pytest.mark.long),
-        ("buckets", "pages"),
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("before", "after"), [("pages", "buckets"), ("buckets", "pages")])
 def test_keys_go_on_in_another_layout(
     spark: SparkSession, tmp_path: Path, before: Any, after: Any
 ) -> None:
@@ -264,6 +259,7 @@ def test_a_stream_that_may_have_what_the_seed_has_is_refused(
         seed.unread(raw, 1)
 
 
+@pytest.mark.long
 def test_a_query_that_finished_nothing_is_not_carried_over(
     spark: SparkSession, tmp_path: Path
 ) -> None:

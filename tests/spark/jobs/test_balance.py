@@ -34,7 +34,13 @@ FILES = [
 ]
 
 
-@pytest.mark.parametrize(("spec", "late"), [(SESSIONS, 5), (KEYS, 6)], ids=["sessions", "keys"])
+@pytest.mark.parametrize(
+    ("spec", "late"),
+    [
+        pytest.param(SESSIONS, 5, id="sessions"),
+        pytest.param(KEYS, 6, id="keys", marks=pytest.mark.long),
+    ],
+)
 def test_under_a_default_spec_every_late_row_is_handed_out_and_counted(
     spark: SparkSession, tmp_path: Path, spec: Any, late: int
 ) -> None:

@@ -92,6 +92,7 @@ def test_a_session_closes_in_the_batch_whose_watermark_reaches_its_end(
     assert ["b", "c", "d", "e"] == sorted(one.key.key for one in stream.open())
 
 
+@pytest.mark.long
 def test_a_checkpoint_in_pages_is_checked_and_read(spark: SparkSession, tmp_path: Path) -> None:
     """The rules under which pages were stored are found, the layout among them."""
     stream = FileStream(spark, SUMS, tmp_path)

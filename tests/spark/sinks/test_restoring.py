@@ -127,6 +127,7 @@ def test_a_folder_is_rewound_by_its_numbers(spark: SparkSession, tmp_path: Path)
     assert found == rows()
 
 
+@pytest.mark.long
 def test_a_table_of_postgresql_is_rewound(
     spark: SparkSession, tmp_path: Path, postgres: server.Postgres
 ) -> None:
