@@ -16,6 +16,7 @@ from sessionkit._engine.logic import GroupState
 from sessionkit._engine.rows.objects import decode_states
 from sessionkit._engine.rows.tables import has_state
 from sessionkit._engine.sessions.features.key_history import Remembering
+from sessionkit._engine.sessions.program import Program
 from sessionkit._engine.shell.payload import BATCH_AT, BATCH_BYTES, QUERY_AT, QUERY_BYTES, Origin
 from sessionkit.arguments import explains, quoted
 from sessionkit.spark._grouping import for_stream
@@ -60,7 +61,8 @@ def check_checkpoint(
         path: The checkpoint location.
         spec: The spec of the query that is to continue.
         deep: Whether the executors read every partition, every checksum and every state too. That
-            also finds a state class, or a function of `upgrade`, that can't take a stored state.
+            also finds a state class, or a function of `upgrade`, that can't take a stored state,
+            and sessions of an earlier release that can't go on.
         spark: The session to read with; by default the active one.
 
     Raises:
@@ -129,8 +131,11 @@ def _checked(spec: AnySpec, memory: GroupState) -> pa.Table:
     """Read the states of a group, which has passed its own checks; return how many there are."""
     if not (isinstance(spec, SessionSpec) and isinstance(spec.logic, Aggregates)):
         decode_states(spec.state, split(memory.kept, has_state(memory.kept))[0])
-    if isinstance(spec, SessionSpec) and (remembering := Remembering.of(spec)) is not None:
-        remembering.read(whole(memory.kept[remembering.field.name]))
+    if isinstance(spec, SessionSpec):
+        for feature in Program.of(spec).at["check"]:
+            feature.check(memory.kept)
+        if (remembering := Remembering.of(spec)) is not None:
+            remembering.read(whole(memory.kept[remembering.field.name]))
     return pa.table({"rows": pa.array([memory.kept.num_rows], pa.int64())})
 
 
