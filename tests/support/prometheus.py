@@ -14,10 +14,9 @@ from urllib.request import urlopen
 
 import attrs
 
-from tests.support.cache import cached
+from tests.support.debian import PackageMissingError, files_of
 from tests.support.ports import free_ports
 
-FETCH_S: Final = 120
 PATIENCE_S: Final = 60
 SETTINGS: Final = """\
 global: {{scrape_interval: 500ms, scrape_timeout: 500ms, evaluation_interval: 500ms}}
@@ -102,36 +101,7 @@ def _program() -> str:
     on_path = shutil.which("prometheus")
     if on_path is not None:
         return on_path
-    return str(cached("prometheus", _fetch) / "usr" / "bin" / "prometheus")
-
-
-def _fetch(folder: Path) -> None:
-    if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
-        message = "there is no `prometheus`, and no `apt-get` to fetch it with"
-        raise PrometheusMissingError(message)
-    download = ["apt-get", "download", "prometheus"]
-    if _run(download, folder):
-        _run(["apt-get", "update"], folder)
-        _must(download, folder)
-    (package,) = folder.glob("*.deb")
-    _must(["dpkg-deb", "-x", str(package), str(folder)], folder)
-    package.unlink()
-
-
-def _must(command: list[str], folder: Path) -> None:
-    failed = _run(command, folder)
-    if failed:
-        raise PrometheusMissingError(failed)
-
-
-def _run(command: list[str], folder: Path) -> str:
-    """Run a command; return why it failed, and nothing if it didn't."""
     try:
-        done = subprocess.run(
-            command, cwd=folder, capture_output=True, text=True, timeout=FETCH_S, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return f"{command[0]} took longer than {FETCH_S} s"
-    if not done.returncode:
-        return ""
-    return f"{' '.join(command[:2])}: {done.stderr.strip()[-200:]}"
+        return str(files_of("prometheus") / "usr" / "bin" / "prometheus")
+    except PackageMissingError as error:
+        raise PrometheusMissingError(str(error)) from None
