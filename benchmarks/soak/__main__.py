@@ -62,11 +62,11 @@ def main() -> None:
         campaign = Campaign(folder, quick_settings() | SETTINGS, Random(0), AHEAD)  # noqa: S311 (no secret)
         with campaign.running():
             samples, line, _ = soak(campaign, options.seconds, options.restarts, options.trigger)
+        print(line)
         (folder / "soak.json").write_text(json.dumps(samples))
         python = environments.made("tables") / "bin" / "python"
         plot = [str(python), str(PLOT), str(folder / "soak.json"), str(options.plot.resolve())]
         subprocess.run(plot, check=True)
-    print(line)
 
 
 def soak(

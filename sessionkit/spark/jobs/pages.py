@@ -23,8 +23,7 @@ from sessionkit._engine.shell.worker import Worker
 from sessionkit.errors import SessionkitError, UnsupportedError
 from sessionkit.spark._grouping import BUCKET
 from sessionkit.spark._settings import is_connect, release_of
-from sessionkit.spark._tasks import freeze_imports, rows_of_task, run_of_task
-from sessionkit.spark.jobs.rows import frame_columns
+from sessionkit.spark.jobs.rows import frame_columns, freeze_imports, rows_of_task, run_of_task
 from sessionkit.timeouts import Clock
 
 BUCKET_STATE: Final = "bucket"
