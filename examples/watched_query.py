@@ -104,7 +104,7 @@ def main(arguments: list[str] | None = None) -> None:
     query.stop()
     if console is not None:
         # With the fonts of whoever looks at it.
-        drawn = WEB_FONTS.sub("", console.export_svg(title="python -m sessionkit watch"))
+        drawn = WEB_FONTS.sub("", console.export_svg(title="watch(query)"))
         asked.svg.write_text(drawn, encoding="utf-8")
 
 

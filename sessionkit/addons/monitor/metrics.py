@@ -1,20 +1,16 @@
-"""The metrics of a query: one table, and its way to the log, Prometheus and OpenTelemetry."""
+"""The metrics of a query: one table, and its way to Prometheus."""
 
-import logging
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import attrs
 
 from sessionkit import Counts
-from sessionkit.addons.monitor.query_status import LOG, QueryStatus, Receiver
-from sessionkit.arguments import check_extra, explained, explains
-from sessionkit.errors import printable
+from sessionkit.addons.monitor.query_status import QueryStatus
+from sessionkit.arguments import check_extra, explained
 
 if TYPE_CHECKING:
-    from opentelemetry.metrics import Meter
     from prometheus_client import CollectorRegistry
 
 Kind: TypeAlias = Literal["counter", "gauge"]
@@ -48,18 +44,18 @@ class Metric:
         return f"{PREFIX}{self.name}{'_total' if self.kind == 'counter' else ''}"
 
 
+def number_in(status: QueryStatus, path: str) -> float | None:
+    """Return an attribute of a status as a number: a time in seconds; None where it's unknown."""
+    value: Any = status
+    for name in path.split("."):
+        value = None if value is None else getattr(value, name)
+    if isinstance(value, datetime):
+        return value.timestamp()
+    return value.total_seconds() if isinstance(value, timedelta) else value
+
+
 def _number(path: str) -> Callable[[QueryStatus], Value]:
-    """Return what reads an attribute of a status as a number: a time in seconds, or None."""
-
-    def read(status: QueryStatus) -> Value:
-        value: Any = status
-        for name in path.split("."):
-            value = None if value is None else getattr(value, name)
-        if isinstance(value, datetime):
-            return value.timestamp()
-        return value.total_seconds() if isinstance(value, timedelta) else value
-
-    return read
+    return lambda status: number_in(status, path)
 
 
 COUNTERS: Final = (
@@ -115,7 +111,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     ),
 )
 """
-What `PrometheusEndpoint` and `to_opentelemetry` report of a query, in this order.
+What `PrometheusEndpoint` reports of a query, in this order.
 
 Each `Metric` says what it counts or measures. Durations are in seconds, points in time in seconds
 since 1970 (UTC), and sizes in bytes; their names end in the unit.
@@ -129,46 +125,6 @@ def _samples(metric: Metric, status: QueryStatus) -> Iterator[tuple[str | None, 
         yield from value.items()
     elif value is not None:
         yield None, float(value)
-
-
-def known_metrics(status: QueryStatus) -> dict[str, float]:
-    """Return all that is known of a query by the full names of metrics, or `name.part`."""
-    return {
-        metric.full_name if part is None else f"{metric.full_name}.{part}": value
-        for metric in METRICS
-        for part, value in _samples(metric, status)
-    }
-
-
-@explains
-def to_log(logger: logging.Logger = LOG, level: int = logging.INFO) -> Receiver:
-    """
-    Return a receiver that logs each report: `visits batch=12 events_total=1000 late_total=3 ..`.
-
-    Spark reports each micro-batch and, every few seconds, that there was nothing to do. The line
-    has all known metrics, under their names in Prometheus. A query that fails is logged as an
-    error, and a micro-batch that doesn't balance as a warning.
-
-    Args:
-        logger: The logger.
-        level: The level where nothing is wrong.
-    """
-    unbalanced: dict[str, int] = {}
-
-    def write(status: QueryStatus) -> None:
-        name = printable(status.name)
-        if status.failure is not None:
-            logger.error("%s failed: %s", name, printable(status.failure, keep="\n\t"))
-            return
-        grew = status.unbalanced > unbalanced.get(status.name, 0)
-        unbalanced[status.name] = status.unbalanced
-        severity = max(level, logging.WARNING) if grew else level
-        if logger.isEnabledFor(severity):
-            values = {name.removeprefix(PREFIX): n for name, n in known_metrics(status).items()}
-            fields = " ".join(f"{name}={number:.10g}" for name, number in values.items())
-            logger.log(severity, "%s batch=%s %s", name, status.batch, fields)
-
-    return write
 
 
 @explained()
@@ -244,38 +200,3 @@ class _Collector:
                 for part, value in _samples(metric, status):
                     family.add_metric([query] if part is None else [query, part], value)
             yield family
-
-
-@explains
-def to_opentelemetry(meter: "Meter") -> Receiver:
-    """
-    Return a receiver that keeps the metrics of queries for a meter to read when it exports.
-
-    They have their names in Prometheus, without `_total`, and the attribute `query`;
-    `sessionkit_batch_part_seconds` also has `part`.
-
-    Args:
-        meter: A meter of the OpenTelemetry SDK that the process has set up.
-    """
-    statuses: dict[str, QueryStatus] = {}
-    for metric in METRICS:
-        make: Any = meter.create_observable_gauge
-        if metric.kind == "counter":
-            make = meter.create_observable_counter
-        name = metric.full_name.removesuffix("_total")
-        callback = partial(_observations, metric, statuses)
-        make(name, callbacks=[callback], description=metric.meaning)
-
-    def keep(status: QueryStatus) -> None:
-        statuses[status.name] = status
-
-    return keep
-
-
-def _observations(metric: Metric, statuses: dict[str, QueryStatus], options: Any) -> Iterator[Any]:
-    from opentelemetry.metrics import Observation  # noqa: PLC0415 (only its users have it)
-
-    del options
-    for name, status in list(statuses.items()):
-        for part, value in _samples(metric, status):
-            yield Observation(value, {"query": name, **({"part": part} if part else {})})

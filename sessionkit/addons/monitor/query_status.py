@@ -335,8 +335,7 @@ def monitor(spark: SparkSession, *receivers: Receiver) -> StreamingQueryListener
 
     Args:
         spark: The session of the queries.
-        receivers: Functions of a `QueryStatus`, such as a `PrometheusEndpoint`, `to_log()`, or
-            yours.
+        receivers: Functions of a `QueryStatus`, such as a `PrometheusEndpoint`, or yours.
 
     Returns:
         The listener; to end it, `spark.streams.removeListener(listener)`.

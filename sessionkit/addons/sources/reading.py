@@ -18,18 +18,15 @@ from sessionkit.addons.sources.values import (
     PAYLOAD,
     UNREADABLE,
     Avro,
-    Csv,
     JsonLines,
     KafkaTopics,
     PayloadFormat,
     Source,
-    ddl,
 )
 from sessionkit.arguments import check_extra, explains, quoted, sql_type
 from sessionkit.errors import SpecError
 from sessionkit.spec import AnySpec, Spec
 
-CORRUPT: Final = "_corrupt"
 PLACES: Final = frozenset({*KAFKA_COLUMNS, *FILE_COLUMNS})
 
 
@@ -67,7 +64,7 @@ def read_stream(
             can't have the columns that it reads.
         UnsupportedError: A library is missing.
     """
-    return _events(spark, spark.readStream, source, spec, with_position=with_position)
+    return _events(spark.readStream, source, spec, with_position=with_position)
 
 
 @explains
@@ -87,11 +84,10 @@ def read_batch(
         SpecError: As for `read_stream`.
         UnsupportedError: A library is missing.
     """
-    return _events(spark, spark.read, source, spec, with_position=with_position)
+    return _events(spark.read, source, spec, with_position=with_position)
 
 
 def _events(
-    spark: SparkSession,
     reader: DataStreamReader | DataFrameReader,
     source: Source,
     spec: AnySpec,
@@ -116,7 +112,7 @@ def _events(
         found = f"`headers` names the column `{name}`, which is no text that the spec reads"
         raise SpecError(found, f"the texts are {', '.join(texts)}; add others to `passthrough`")
     of_payload = [field for field in fields if field.name not in headers]
-    decoded = _decoded(spark, reader, source, of_payload, spec.keys)
+    decoded = _decoded(reader, source, of_payload, spec.keys)
     columns = [F.col(quoted(field.name)) for field in fields]
     own = [_place(fields, field, decoded.columns) for field in places]
     unreadable = [UNREADABLE] if UNREADABLE in decoded.columns else []
@@ -135,12 +131,7 @@ def _place(fields: Collection[pa.Field], place: pa.Field, there: Collection[str]
     return F.when(unfit, F.col(PAYLOAD)).alias(PAYLOAD)
 
 
-def _file_path() -> Column:
-    return F.col("_metadata.file_path").alias("file_path")
-
-
 def _decoded(
-    spark: SparkSession,
     reader: DataStreamReader | DataFrameReader,
     source: Source,
     fields: Collection[pa.Field],
@@ -153,12 +144,11 @@ def _decoded(
         case JsonLines(payload=payload):
             lines = reader.options(**source.options).text(os.fspath(source.path))
             value = F.col("value").cast("binary").alias(PAYLOAD)
-            raw = lines.where(F.trim("value") != F.lit("")).select(value, _file_path())
-        case Csv():
-            return _csv(spark, reader, source, fields)
+            path = F.col("_metadata.file_path").alias("file_path")
+            raw = lines.where(F.trim("value") != F.lit("")).select(value, path)
         case _:
             found = f"`source` must be a source of events, found {type(source).__name__}"
-            raise SpecError(found, "pass KafkaTopics(..), JsonLines(..) or Csv(..)")
+            raise SpecError(found, "pass KafkaTopics(..) or JsonLines(..)")
     raw = without_long(raw, payload.max_bytes)
     if not isinstance(payload, Avro):
         return with_json(raw, payload, fields, keys)
@@ -209,36 +199,3 @@ def without_long(raw: DataFrame, most: int) -> DataFrame:
         reason = F.coalesce(UNREADABLE, reason)
     short = F.when(size <= most, F.col(PAYLOAD))
     return raw.withColumn(UNREADABLE, reason).withColumn(PAYLOAD, short)
-
-
-def _csv(
-    spark: SparkSession,
-    reader: DataStreamReader | DataFrameReader,
-    source: Csv,
-    fields: Collection[pa.Field],
-) -> DataFrame:
-    path, types = os.fspath(source.path), {field.name: field for field in fields}
-    header = {"header": "true", **source.options}
-    columns = source.columns or tuple(spark.read.options(**header).csv(path).columns)
-    missing = [name for name in types if name not in columns]
-    if missing:
-        found = f"the CSV files at {path} have no column `{missing[0]}`"
-        raise SpecError(found, f"they have {', '.join(columns)}")
-    typed = [ddl([types[name]]) if name in types else f"{quoted(name)} string" for name in columns]
-    options = {
-        **header,
-        "mode": "PERMISSIVE",
-        # By default Spark goes by the places of columns, not by their names in the files.
-        "enforceSchema": "false",
-        # By default a line with too few values isn't an error.
-        "columnPruning": "false",
-        "columnNameOfCorruptRecord": CORRUPT,
-    }
-    files = reader.schema(", ".join([*typed, f"{CORRUPT} string"])).options(**options).csv(path)
-    reason = F.when(F.col(CORRUPT).isNotNull(), "its line doesn't fit the types of the columns")
-    return files.select(
-        *(F.col(quoted(name)) for name in types),
-        F.col(CORRUPT).cast("binary").alias(PAYLOAD),
-        _file_path(),
-        reason.alias(UNREADABLE),
-    )

@@ -182,22 +182,4 @@ class JsonLines:
     options: Mapping[str, str | int] = attrs.field(factory=dict)
 
 
-@explained()
-@attrs.frozen
-class Csv:
-    """
-    A folder of CSV files that begin with the names of their columns.
-
-    Attributes:
-        path: The folder, or a glob.
-        columns: The names of all columns, as the files have them, in their order. By default, those
-            of the files that are there.
-        options: More options, under Spark's names, such as `sep` or `timestampFormat`.
-    """
-
-    path: str | os.PathLike[str]
-    columns: tuple[str, ...] = ()
-    options: Mapping[str, str | int] = attrs.field(factory=dict)
-
-
-Source: TypeAlias = KafkaTopics | JsonLines | Csv
+Source: TypeAlias = KafkaTopics | JsonLines

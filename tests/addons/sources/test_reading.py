@@ -17,7 +17,6 @@ from sessionkit.addons.sources import (
     FILE_COLUMNS,
     KAFKA_COLUMNS,
     Avro,
-    Csv,
     Json,
     JsonLines,
     KafkaTopics,
@@ -53,14 +52,6 @@ class Sectioned:
 
     page: str
     section: str | None
-
-
-@attrs.frozen
-class Counted:
-    """An event with a number that may be missing."""
-
-    page: str
-    n: int | None
 
 
 def spec_of(event: type[Any] = View, passthrough: Any = FILE_COLUMNS) -> SessionSpec[Any, Any, Any]:
@@ -317,25 +308,6 @@ class TestJsonLines:
         query.awaitTermination()
         counts = reconcile(query).counts
         assert (len(REASONS) + 2, len(REASONS)) == (counts.events, counts.quarantined)
-
-
-def test_csv(spark: SparkSession, tmp_path: Path) -> None:
-    """Columns are taken by the names in the files; a line that doesn't fit comes whole."""
-    text = (
-        'page,more,user,at,n\n/,1,ann,2026-03-08T12:00:00Z,3\n"/a,b",1,ann,2026-03-08T12:01:00Z,\n'
-    )
-    (tmp_path / "views.csv").write_text(f"{text}/,1,bob,2026-03-08T12:00:00Z,many\n/,bob\n")
-    spec = spec_of(Counted)
-    results, reasons = outcome(read_batch(spark, Csv(tmp_path), spec), spec)
-
-    assert [("/", 3), ("/a,b", None)] == [(row.page, row.n) for row in results]
-    wrong = "its line doesn't fit the types of the columns"
-    assert {b"/,1,bob,2026-03-08T12:00:00Z,many": wrong, b"/,bob": wrong} == reasons
-    with pytest.raises(SpecError, match="no column `tags`"):
-        read_batch(spark, Csv(tmp_path), spec_of())
-    files = read_batch(spark, Csv(tmp_path, columns=("user", "page", "more", "at", "n")), spec)
-    with pytest.raises(Exception, match="CSV header"):
-        files.collect()
 
 
 def test_rejected_rows_say_where_they_came_from(spark: SparkSession, tmp_path: Path) -> None:
