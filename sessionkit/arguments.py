@@ -7,7 +7,7 @@ argument is misspelt, say which extra to install, and write names and types of c
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sized
+from collections.abc import Callable, Iterable, Mapping, Sized
 from difflib import get_close_matches
 from keyword import iskeyword
 from types import MappingProxyType
@@ -27,6 +27,7 @@ __all__ = [
     "duration_of",
     "explained",
     "explains",
+    "names_of",
     "quoted",
     "sql_type",
 ]
@@ -65,6 +66,11 @@ def sql_type(kind: pa.DataType) -> str:
     if pa.types.is_struct(kind):
         return f"struct<{','.join(f'{quoted(part.name)}:{sql_type(part.type)}' for part in kind)}>"
     return SQL[kind]
+
+
+def names_of(names: Iterable[str] | str) -> tuple[str, ...]:
+    """Return names, or one, as a tuple: what attrs takes as a converter."""
+    return (names,) if isinstance(names, str) else tuple(names)
 
 
 def explained(examples: Mapping[str, str] = NONE) -> Callable[[type[T]], type[T]]:

@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit.addons.merging import check_alone, check_fits, check_types, exchange, merge
-from sessionkit.addons.tables import Upsert, names_of
-from sessionkit.arguments import explained, quoted
+from sessionkit.addons.tables import Upsert
+from sessionkit.arguments import explained, names_of, quoted
 from sessionkit.errors import SpecError, UnsupportedError
 from sessionkit.spark.sinks import (
     Batch,

@@ -9,8 +9,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from sessionkit.addons.merging import check_alone, check_fits, check_types, exchange, merge
-from sessionkit.addons.tables import Upsert, names_of
-from sessionkit.arguments import explained
+from sessionkit.addons.tables import Upsert
+from sessionkit.arguments import explained, names_of
 from sessionkit.errors import SpecError, UnsupportedError
 from sessionkit.spark.sinks import (
     Batch,

@@ -59,10 +59,6 @@ begins in it. So spans that follow one another have each island once.
 NESTED: Final = (T.StructType, T.ArrayType, T.MapType)
 
 
-def names_of(names: Iterable[str] | str) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else tuple(names)
-
-
 @attrs.frozen
 class Upsert:
     """

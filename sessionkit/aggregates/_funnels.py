@@ -7,10 +7,8 @@ the order in which events come nor their cut into micro-batches matters: one tha
 its place. The rules are those of ClickHouse's `windowFunnel`, mode by mode.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
-from itertools import groupby
-from operator import itemgetter
 from typing import Any, ClassVar, Final, Literal, TypeAlias, get_args
 
 import attrs
@@ -36,13 +34,11 @@ from sessionkit.errors import SpecError
 from sessionkit.state._collections import Field, ListType
 from sessionkit.state._scalars import DatetimeType, IntType
 
-Strict: TypeAlias = Literal["order", "deduplication", "increase", "once"]
+Strict: TypeAlias = Literal["order", "deduplication", "increase"]
 MOST_STEPS: Final = 32
 """As in ClickHouse."""
 NONE: Final = -1
 """The step of an event that has none."""
-Times: TypeAlias = tuple[int, ...]
-"""When a chain reached its steps, in microseconds."""
 
 
 @attrs.frozen(kw_only=True)
@@ -132,8 +128,7 @@ class Funnel(Kind):
         parts = ["", ".at"] if bound.sequence is None else ["", ".at", ".sequence"]
         lists = (numbers_of(bound.column(sessions, part).flatten())[kept] for part in parts)
         hits = _hits(len(self.steps), owners[kept], *lists)
-        walked = _walked_once if "once" in self.strict else _walked
-        reached, times = walked(self, hits, len(sizes))
+        reached, times = _walked(self, hits, len(sizes))
         return reached, (sizes > self.most) & (reached < len(self.steps)), times
 
 
@@ -153,14 +148,12 @@ class Hits:
         times: When it was, in microseconds.
         steps: The step, from 0; `NONE` for an event that has none, and the number of steps for one
             that ends chains.
-        events: The number of the event or instant.
     """
 
     owners: Numbers
     instants: Numbers
     times: Numbers
     steps: Numbers
-    events: Numbers
 
 
 def _hits(number: int, owners: Numbers, bits: Numbers, *moments: Numbers) -> Hits:
@@ -170,7 +163,7 @@ def _hits(number: int, owners: Numbers, bits: Numbers, *moments: Numbers) -> Hit
     steps, events = np.nonzero(of_step)
     order = np.argsort(instants[events], kind="stable")
     events, steps = events[order], steps[order] + NONE
-    return Hits(owners[events], instants[events], moments[0][events], steps, events)
+    return Hits(owners[events], instants[events], moments[0][events], steps)
 
 
 def _begins(*columns: Numbers) -> Mask:
@@ -242,65 +235,6 @@ def _latest(marks: Mask) -> Numbers:
     return latest
 
 
-def _walked_once(funnel: Funnel, hits: Hits, sessions: int) -> tuple[Numbers, Array]:
-    """Return the same where an event is at most one step of a chain; Python runs for each hit."""
-    reached = np.zeros(sessions, np.int64)
-    times = np.zeros((sessions, len(funnel.steps)), np.int64)
-    events = hits.events
-    # An event of one step alone is never used twice.
-    shared = np.where(np.bincount(events)[events] > 1, events, -1)
-    # Of events that are alike, each is used after the one before it, whichever of them is taken.
-    instants, bits = np.zeros((2, len(events)), np.int64)
-    instants[events] = hits.instants
-    np.bitwise_or.at(bits, events, 1 << np.maximum(hits.steps, 0))
-    is_like = ~_begins(instants, bits)[events] & ("deduplication" not in funnel.strict)
-    twins = np.where(is_like & (shared >= 0), events - 1, -1)
-    columns = (hits.owners, hits.instants, hits.times, hits.steps, shared, twins)
-    rows = zip(*(one.tolist() for one in columns), strict=True)
-    for owner, own in groupby(rows, itemgetter(0)):
-        chain = _longest(funnel, own)
-        reached[owner], times[owner, : len(chain)] = len(chain), chain
-    return reached, times
-
-
-def _longest(funnel: Funnel, rows: Iterable[tuple[int, ...]]) -> Times:
-    """Return the times of the longest chain of a session, from the columns of its hits."""
-    number, strict = len(funnel.steps), funnel.strict
-    within = None if funnel.within is None else span_us(funnel.within)
-    best: Times = ()
-    # The latest chain that reached each step before this instant.
-    earlier = [best] * number
-    for _, instant in groupby(rows, itemgetter(1)):
-        # Those that reached it at this instant, by the events that they have used there.
-        here: list[dict[frozenset[int], Times]] = [{} for _ in range(number)]
-        for _, _, time, step, event, twin in instant:
-            if step == number:
-                earlier = [()] * number
-                continue
-            if step != 0 and (step == NONE or not (earlier[step - 1] or here[step - 1])):
-                is_passed = funnel.allow_reentry and step != NONE
-                if "order" in strict and not is_passed and (earlier[0] or here[0]):
-                    return best
-                continue
-            if step > 0 and "deduplication" in strict and (earlier[step] or here[step]):
-                return best
-            before = [(frozenset[int](), earlier[step - 1] if step else ())]
-            before += here[step - 1].items() if step and "increase" not in strict else ()
-            longest: Times = ()
-            for used, chain in before if step == 0 else filter(itemgetter(1), before):
-                grown = (*chain, time)
-                is_free = event not in used and (twin < 0 or twin in used)
-                if is_free and (within is None or time - grown[0] <= within):
-                    using = used if event < 0 else used | {event}
-                    here[step][using] = max(grown, here[step].get(using, ()))
-                    longest = max(longest, grown)
-            best = max(best, longest, key=len)
-        earlier = [
-            max(there.values(), default=chain) for there, chain in zip(here, earlier, strict=True)
-        ]
-    return best
-
-
 @explains
 def funnel(
     steps: Mapping[str, Condition] | Sequence[Condition],
@@ -320,7 +254,8 @@ def funnel(
     It's the most steps of any chain: an event of the first step, one of the second at the same time
     or later, and so on, the last at most `within` after the first. Events of other steps, or of
     none, may come in between. Events at one instant have no order: together they may be several
-    steps, and so may one event. ClickHouse's `windowFunnel` gives the same, in each of its modes.
+    steps, and so may one event. ClickHouse's `windowFunnel` gives the same, also
+    in its modes, but for `strict_once`.
 
     Args:
         steps: The condition of each step, by its name. Without names, they are numbered.
@@ -330,8 +265,7 @@ def funnel(
             step, and at one whose step before isn't reached yet; repeats and earlier steps may come
             in between, so use `where` to leave out what doesn't matter. `"deduplication"`: counting
             ends at a step, but for the first one, that is reached already. `"increase"`: each step
-            is later than the one before, of which the last event counts. `"once"`: an event is at
-            most one step of a chain.
+            is later than the one before, of which the last event counts.
         allow_reentry: Whether, where the order is strict, a step that is too early is passed over.
         not_between: Events that must not come between two steps: none of the chains that have begun
             before such an event goes on after it. What they have reached stays reached.

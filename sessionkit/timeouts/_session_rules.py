@@ -1,6 +1,6 @@
 """When a session is over: the gap, and what cuts it before."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import cached_property
 from typing import Any, Final, Literal, TypeAlias, get_args
@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import attrs
 
 from sessionkit._instants import Duration, duration_of
-from sessionkit.arguments import at_least_one, explained
+from sessionkit.arguments import at_least_one, explained, names_of
 from sessionkit.errors import SpecError
 from sessionkit.timeouts._policies import EventTimeGap, Gap, read_max_gap
 from sessionkit.timeouts._rule import Predicate, Rule
@@ -58,10 +58,6 @@ def _read_length(value: Duration | None) -> timedelta | None:
 
 def _read_idle(value: Duration | None) -> timedelta | None:
     return None if value is None else duration_of(value, "close_idle_after")
-
-
-def _read_names(value: str | Sequence[str]) -> tuple[str, ...]:
-    return (value,) if isinstance(value, str) else tuple(value)
 
 
 @explained()
@@ -129,7 +125,7 @@ class SessionRules:
     # Expressions have no `==` that compares them: it makes a third one.
     until: Predicate | None = attrs.field(default=None, kw_only=True, eq=repr)
     starts_with: Predicate | None = attrs.field(default=None, kw_only=True, eq=repr)
-    changes_of: tuple[str, ...] = attrs.field(default=(), kw_only=True, converter=_read_names)
+    changes_of: tuple[str, ...] = attrs.field(default=(), kw_only=True, converter=names_of)
     midnight: str | None = attrs.field(default=None, kw_only=True)
     extends: Predicate | None = attrs.field(default=None, kw_only=True, eq=repr)
     close_idle_after: timedelta | None = attrs.field(

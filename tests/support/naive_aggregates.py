@@ -56,9 +56,8 @@ FUNNELS: Final = {
     "far_again": agg.funnel(STEPS, strict=["order", "increase"], allow_reentry=True),
     "far_without_repeats": agg.funnel(STEPS, strict="deduplication"),
     "far_without_bad": agg.funnel(STEPS, not_between="is_bad", strict="increase", at_most=3),
-    "far_once": agg.funnel(STEPS, strict="once", within="10 seconds"),
-    "far_once_strictly": agg.funnel(
-        ["is_good", IS_BUY, "is_good"], strict=["once", "order"], not_between="is_bad"
+    "far_from_bad": agg.funnel(
+        ["is_good", IS_BUY, "is_good"], strict="order", not_between="is_bad"
     ),
 }
 AGGREGATES: Final[dict[str, Any]] = {
@@ -296,22 +295,20 @@ def _funnel(aggregate: Any, events: Sequence[Pair]) -> list[datetime] | None:
         ]
     found.sort(key=lambda pair: (pair[0], sum(2**step for step in pair[1])))
     most = aggregate.at_most
-    hits = sorted(
-        (at, step, number) for number, (at, hit) in enumerate(found[:most]) for step in hit or [-1]
-    )
+    hits = sorted((at, step) for at, hit in found[:most] for step in hit or [-1])
     best = _best_chain(aggregate, hits)
     if len(found) > most and len(best) < len(aggregate.steps):
         return None
-    return [at[0] for at, _, _ in best]
+    return [at[0] for at, _ in best]
 
 
 def _best_chain(aggregate: Any, hits: Sequence[Any]) -> list[Any]:
     strict, steps = aggregate.strict, len(aggregate.steps)
-    # The chains that have reached each step: all of them, or the latest alone.
+    # The latest chain that has reached each step.
     chains: list[list[list[Any]]] = [[] for _ in range(steps)]
     best: list[Any] = []
     for hit in hits:
-        at, step, _ = hit
+        at, step = hit
         if step == steps:
             chains = [[one for one in each if one[-1][0] == at] for each in chains]
             continue
@@ -321,7 +318,7 @@ def _best_chain(aggregate: Any, hits: Sequence[Any]) -> list[Any]:
         if is_repeat or (is_early and chains[0] and not is_passed):
             break
         if grown := [] if is_early else _grown(aggregate, chains[step - 1] if step else [[]], hit):
-            chains[step] = chains[step] + grown if "once" in strict else grown
+            chains[step] = grown
             # Of several that come as far, the one that began last.
             best = max(grown) if step >= len(best) else best
         if len(best) == steps:
@@ -331,7 +328,7 @@ def _best_chain(aggregate: Any, hits: Sequence[Any]) -> list[Any]:
 
 def _grown(aggregate: Any, chains: list[list[Any]], hit: Any) -> list[list[Any]]:
     """Return the chains that may go on with a hit."""
-    at, _, number = hit
+    at, _ = hit
     return [
         [*chain, hit]
         for chain in chains
@@ -339,7 +336,6 @@ def _grown(aggregate: Any, chains: list[list[Any]], hit: Any) -> list[list[Any]]
         or (
             (aggregate.within is None or at[0] - chain[0][0][0] <= aggregate.within)
             and ("increase" not in aggregate.strict or chain[-1][0] < at)
-            and ("once" not in aggregate.strict or number not in [of for _, _, of in chain])
         )
     ]
 

@@ -9,8 +9,8 @@ import attrs
 from attrs.converters import optional
 from pyspark.sql import SparkSession
 
-from sessionkit.addons.tables import Upsert, names_of
-from sessionkit.arguments import check_extra, duration_of, explained
+from sessionkit.addons.tables import Upsert
+from sessionkit.arguments import check_extra, duration_of, explained, names_of
 from sessionkit.errors import SpecError
 from sessionkit.spark.sinks import BatchWriter, Difference, Rows, Span
 

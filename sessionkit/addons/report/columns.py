@@ -1,12 +1,12 @@
 """What the columns of result rows say: found by their names and types, or named by the user."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
-from sessionkit.arguments import explained
+from sessionkit.arguments import explained, names_of
 from sessionkit.errors import SchemaError
 
 OWN: Final = (
@@ -43,10 +43,6 @@ ROLES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
 """The kind of column of each role, and the names by which it is found if the user names none."""
 
 
-def _names(names: Sequence[str]) -> tuple[str, ...]:
-    return tuple(names)
-
-
 @explained()
 @attrs.frozen(kw_only=True)
 class Columns:
@@ -73,7 +69,7 @@ class Columns:
             there.
     """
 
-    keys: tuple[str, ...] = attrs.field(default=(), converter=_names)
+    keys: tuple[str, ...] = attrs.field(default=(), converter=names_of)
     events: str | None = None
     path: str | None = None
     entry: str | None = None
@@ -85,7 +81,7 @@ class Columns:
     number: str | None = None
     dimension: str | None = None
     second_dimension: str | None = None
-    funnel: tuple[str, ...] = attrs.field(default=(), converter=_names)
+    funnel: tuple[str, ...] = attrs.field(default=(), converter=names_of)
 
     def found_in(self, kinds: Mapping[str, Kind]) -> "Columns":
         """

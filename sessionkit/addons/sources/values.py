@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 import pyarrow as pa
 
-from sessionkit.arguments import at_least_one, explained, quoted, sql_type
+from sessionkit.arguments import at_least_one, explained, names_of, quoted, sql_type
 from sessionkit.errors import SpecError
 
 SHOWN: Final = 100
@@ -123,10 +123,6 @@ class Avro:
 PayloadFormat: TypeAlias = Json | Avro
 
 
-def _names(names: Iterable[str] | str) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else tuple(names)
-
-
 @explained()
 @attrs.frozen
 class KafkaTopics:
@@ -153,7 +149,7 @@ class KafkaTopics:
     """
 
     servers: str
-    topics: tuple[str, ...] = attrs.field(converter=_names)
+    topics: tuple[str, ...] = attrs.field(converter=names_of)
     payload: PayloadFormat = attrs.field(factory=Json)
     starting: str = "earliest"
     options: Mapping[str, str] = attrs.field(factory=dict, repr=False)
