@@ -24,14 +24,12 @@ __all__ = [
     "explain_session",
     "hours",
     "minutes",
-    "run_group",
     "seconds",
 ]
 
 if TYPE_CHECKING:
     from sessionkit._engine.keys.program import StoredKey
     from sessionkit._engine.sessions.view import OpenSession
-    from sessionkit.testing.calls import run_group
     from sessionkit.testing.drivers.kinds import SessionDriver, StatefulDriver
     from sessionkit.testing.drivers.query import Snapshot
     from sessionkit.testing.drivers.results import (
@@ -56,7 +54,6 @@ else:
         __all__,
         "sessionkit.testing.literals",
         "sessionkit.testing.group_state",
-        "sessionkit.testing.calls",
         "sessionkit.testing.drivers.query",
         "sessionkit.testing.drivers.results",
         "sessionkit.testing.drivers.kinds",

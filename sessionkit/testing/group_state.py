@@ -1,12 +1,9 @@
-"""PySpark's `GroupState` for unit tests, with what Spark's worker can carry: no pyspark, no JVM."""
+"""PySpark's `GroupState` for unit tests: no pyspark, no JVM."""
 
 import copy
 import datetime as dt
-import decimal
-import operator
-from collections.abc import Iterable, Mapping
-from collections.abc import Set as AbstractSet
-from typing import Any, Literal, SupportsIndex, get_args
+from collections.abc import Iterable
+from typing import Any, Literal, get_args
 
 import attrs
 import numpy as np
@@ -17,15 +14,7 @@ from sessionkit.errors import with_hint
 TimeoutConf = Literal["NoTimeout", "ProcessingTimeTimeout", "EventTimeTimeout"]
 """The timeout mode of the query, spelled as PySpark's `GroupStateTimeout` spells it."""
 
-MAX_LONG = 2**63 - 1
 EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
-
-# What Spark's pickle reader turns into a column value. Anything else fails the task or, worse,
-# is stored as NULL or as the name of a Java class.
-PLAIN_TYPES = frozenset(
-    {type(None), bool, int, float, str, bytes, bytearray, decimal.Decimal}
-    | {dt.date, dt.time, dt.datetime, dt.timedelta}
-)
 
 
 @attrs.frozen
@@ -50,18 +39,12 @@ class FakeGroupState:
 
     It answers, converts and refuses as PySpark's own `GroupState` does, by the same types of error,
     and adds what a test wants to see: the attributes below, `stored_after`, and `next_call`. One
-    object serves one call of the function, as in Spark.
+    object serves one call of the function, as in Spark. It also refuses a timeout on which Spark
+    fails later: one that is neither `int` nor `float` (nor `datetime`, for a timestamp), such as a
+    NumPy integer.
 
-    It also refuses what Spark accepts and then fails on, or stores as something else:
-
-    * a timeout that is neither `int` nor `float` (nor `datetime`, for a timestamp), such as a NumPy
-      integer; or is NaN, infinite, beyond 64 bits or a `bool`;
-    * a state value with NumPy scalars below the top level, NumPy arrays, `pd.NA`, `pd.NaT` or
-      objects of the user's own classes;
-    * a state value that is text, a mapping or a set, or has another number of fields than before.
-
-    It doesn't know the state schema, so a field of the wrong plain type (an `int` for a double),
-    which Spark stores as NULL, goes unnoticed.
+    It doesn't know the state schema, so a value that doesn't fit it, which fails the task or is
+    stored as NULL, goes unnoticed.
 
     Args:
         value: The stored state value; None when there is none.
@@ -81,7 +64,6 @@ class FakeGroupState:
             timeout clock; None when the call set none.
 
     Raises:
-        TypeError: A clock isn't an integer, or `value` isn't a tuple of plain values.
         ValueError: Spark never makes such a call, for example a timeout while timeouts are off.
     """
 
@@ -99,10 +81,7 @@ class FakeGroupState:
     def __attrs_post_init__(self) -> None:
         """Check the call against what Spark can do, and copy the stored row."""
         if self._value is not None:
-            self._value = copy.deepcopy(_state_value("value", self._value))
-        if self._watermark_ms is not None:
-            self._watermark_ms = _clock_ms("watermark_ms", self._watermark_ms)
-        self._processing_time_ms = _clock_ms("processing_time_ms", self._processing_time_ms)
+            self._value = copy.deepcopy(_state_value(self._value))
         if self._timeout not in get_args(TimeoutConf):
             known = ", ".join(get_args(TimeoutConf))
             found = f"`timeout`: one of {known} is needed, found {self._timeout!r}."
@@ -116,8 +95,6 @@ class FakeGroupState:
 
     def _stored_timer(self) -> int | None:
         stored = self._stored_timeout_ms
-        if stored is not None:
-            stored = _clock_ms("stored_timeout_ms", stored)
         if self._timeout == "NoTimeout" and (stored is not None or self._has_timed_out):
             found = "`has_timed_out` and `stored_timeout_ms` need a timeout mode."
             hint = 'pass `timeout="EventTimeTimeout"` or `timeout="ProcessingTimeTimeout"`.'
@@ -170,15 +147,7 @@ class FakeGroupState:
         Top-level NumPy scalars, `pd.Timestamp` and `pd.Timedelta` become Python values, as in
         PySpark. A timer stored by an earlier call is cleared unless this call sets a new one.
         """
-        value = _state_value("update(newValue)", newValue)
-        stored = self._stored.value if self._stored else None
-        before = stored if self._value is None else self._value
-        if before is not None and len(before) != len(value):
-            found = f"`update(newValue)`: the state value has {len(before)} fields, the new one "
-            found += f"has {len(value)}; Spark fails the task on it."
-            hint = "give one element for each field of the state schema, in its order."
-            raise ValueError(with_hint(found, hint))
-        self._value = value
+        self._value = _state_value(newValue)
         self.is_updated, self.is_removed = True, False
 
     def remove(self) -> None:
@@ -304,20 +273,9 @@ def _row(value: tuple[Any, ...] | None, timer: int | None) -> StoredGroup | None
     return None if is_empty else StoredGroup(copy.deepcopy(value), timer)
 
 
-# -- what Spark's worker can carry ---------------------------------------------------------------
-
-
-def _state_value(where: str, value: object) -> tuple[Any, ...]:
-    """Convert the fields of a state value as PySpark does; refuse what Spark cannot store."""
-    taken_apart = isinstance(value, str | bytes | bytearray | Mapping | AbstractSet)
-    if taken_apart or not isinstance(value, Iterable):
-        found = f"`{where}`: a state value is a tuple of fields, found {type_name(value)}."
-        hint = "pass a tuple, `(count,)` for a single field; to drop the state call `remove()`."
-        raise TypeError(with_hint(found, hint))
-    fields = tuple(map(_converted, value))
-    for position, field in enumerate(fields):
-        _check_plain(where, f"[{position}]", field)
-    return fields
+def _state_value(value: Iterable[Any]) -> tuple[Any, ...]:
+    """Convert the fields of a state value as PySpark does."""
+    return tuple(map(_converted, value))
 
 
 def _converted(field: object) -> object:
@@ -328,50 +286,23 @@ def _converted(field: object) -> object:
     return field.to_pydatetime() if isinstance(field, pd.Timestamp) else field
 
 
-def _check_plain(where: str, path: str, field: object) -> None:
-    if isinstance(field, dict | list | tuple):
-        for place, item in field.items() if isinstance(field, dict) else enumerate(field):
-            _check_plain(where, f"{path}[{place!r}]", item)
-    elif type(field) not in PLAIN_TYPES:
-        found = f"`{where}`: {path} of the state value is {type_name(field)}, which Spark "
-        found += "cannot store: the task fails, or the field becomes NULL."
-        hint = "convert it to a plain Python value first, `None` for a missing one."
-        raise TypeError(with_hint(found, hint))
-
-
 def _epoch_ms(when: dt.datetime) -> float:
     """Give epoch milliseconds, to the microsecond; a naive time is the machine's."""
-    if pd.isna(when):
-        found = "`setTimeoutTimestamp(timestampMs)`: a time is needed, found NaT."
-        hint = "drop rows without an event time before the timer is computed."
-        raise ValueError(with_hint(found, hint))
     if isinstance(when, pd.Timestamp):
         when = when.to_pydatetime(warn=False)
     return (when.astimezone(dt.UTC) - EPOCH) / dt.timedelta(milliseconds=1)
 
 
 def _positive_ms(where: str, value: Any) -> float:
-    """Return what survives the trip to Spark: an `int` or `float` above 0, within 64 bits."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if is_number and 0 < value <= MAX_LONG:
-        number: float = value
-        return number
-    found = f"`{where}`: a number of milliseconds above 0, of at most 64 bits, is needed, found "
-    hint = "pass `int(...)`: a NumPy integer passes Spark's setter and then fails the task."
-    if is_number:
-        hint = "check that the unit is milliseconds; for a key without a timer, set none."
-    error = ValueError if is_number else TypeError
-    raise error(with_hint(f"{found}{value!r} ({type_name(value)}).", hint))
-
-
-def _clock_ms(name: str, value: Any) -> int:
-    """Return the reading of a clock as a plain `int`."""
-    is_whole = isinstance(value, SupportsIndex)
-    if is_whole and operator.index(value) >= 0:
-        return operator.index(value)
-    found = f"`{name}`: found {value!r}; a clock of Spark is an `int` of milliseconds, from 0."
-    hint = "pass `int(when.timestamp() * 1000)` of an aware datetime, None for no watermark."
-    raise (ValueError if is_whole else TypeError)(with_hint(found, hint))
+    """Return what survives the trip to Spark: an `int` or `float` above 0."""
+    if not isinstance(value, int | float):
+        found = f"`{where}`: a number of milliseconds is needed, found {value!r}."
+        hint = "pass `int(...)`: a NumPy integer passes Spark's setter and then fails the task."
+        raise TypeError(with_hint(found, hint))
+    if not value > 0:
+        found = f"`{where}`: a number of milliseconds above 0 is needed, found {value!r}."
+        raise ValueError(with_hint(found, "for a key without a timer, set none."))
+    return value
 
 
 def _later(name: str, before: int | None, after: int | None) -> int | None:
@@ -380,9 +311,3 @@ def _later(name: str, before: int | None, after: int | None) -> int | None:
         found = f"`next_call({name}={after})`: the clock is at {before}, and never goes back."
         raise ValueError(with_hint(found, f"pass a `{name}` of at least {before}."))
     return before if after is None else after
-
-
-def type_name(value: object) -> str:
-    """Name the type of the value, with its module unless it is a builtin."""
-    kind = type(value)
-    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"

@@ -59,7 +59,8 @@ class Driver(Generic[Spec, Event, Row, Result]):
     # What the query would leave if it stopped now, but for the rows that wait and the counts.
     _left: Snapshot
     _worker: Worker
-    _watch: watch.Watch
+    # The calls of its functions that changed a state without `set`.
+    _lost: list[str]
     _waiting: list[dict[str, Any]]
     _can_run_without_data: bool
     _rows: list[Row]
@@ -81,7 +82,7 @@ class Driver(Generic[Spec, Event, Row, Result]):
     def _start(self, left: Snapshot) -> None:
         """Start a query after what one has left, or a seed for it."""
         self._worker = worker_of(self.spec, with_rejected=True, seed=left.seed)
-        self._watch = watch.Watch.over(self._worker)
+        self._lost = watch.watched(self._worker)
         self._left, self._waiting, self.counts = left, list(left.waiting), left.counts
         # Spark runs no batch without data before one with data since the start.
         self._can_run_without_data = False
@@ -292,7 +293,7 @@ class Driver(Generic[Spec, Event, Row, Result]):
         before = self.snapshot()
         read = before.next_rows
         after, frames = MicroBatch(self.spec, self._worker, left).run(read)
-        self._watch.report()
+        watch.check_lost(self._lost)
         output = read_output(self.spec, frames)
         watch.check_late(left, output.counts)
         if left.planned is None:

@@ -1,10 +1,9 @@
-"""What a driver says that Spark doesn't: a state that is lost, a timer that nobody has set."""
+"""What a driver says that Spark doesn't: a state that is lost, a clock that can't go back."""
 
 import inspect
 import warnings
 from collections.abc import Callable, Generator, Iterator
 from datetime import datetime
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
@@ -82,80 +81,43 @@ def _stored(value: Any) -> str | None:
         return None
 
 
-@attrs.define(eq=False)
-class WatchedTimes(KeyTimes):
-    """The times of a key that remember which timers were deleted that it hasn't."""
-
-    missed: list[str] = attrs.field(factory=list)
-
-    @property
-    def names(self) -> set[str]:
-        """The names of its timers, and of those that this call has set."""
-        return {*self._snapshot.timers, *self._snapshot.newly_set}
-
-    def delete_timer(self, name: str) -> None:
-        if name not in self._snapshot.timers:
-            self.missed.append(name)
-        super().delete_timer(name)
+def watched(worker: Worker) -> list[str]:
+    """Watch the functions that a worker calls for a key; return where those are noted."""
+    lost: list[str] = []
+    logic = worker.logic
+    if isinstance(logic, KeyLogic) and not logic.spec.takes_buckets:
+        on_timer = logic.program.on_timer
+        program = attrs.evolve(
+            logic.program,
+            function=_watched("process", logic.program.function, lost),
+            on_timer=on_timer and _watched("on_timer", on_timer, lost),
+        )
+        set_derived(logic, program=program, view=WatchedState)
+    return lost
 
 
-@attrs.define
-class Watch:
-    """What the functions of a spec did in the calls of a micro-batch; the names of all timers."""
+def _watched(role: str, function: Callable[..., Any], lost: list[str]) -> Callable[..., Any]:
+    def watched(key: Any, given: Any, state: KeyState[Any], times: KeyTimes) -> Any:
+        returned = function(key, given, state, times)
+        # What a generator does is part of the call.
+        if isinstance(returned, Generator):
+            returned = yielded(returned, role)
+        elif isinstance(returned, Iterator):
+            returned = list(returned)
+        if isinstance(state, WatchedState) and state.is_lost:
+            lost.append(f"`{role}` ({name_of(function)}), for {key!r}")
+        return returned
 
-    lost: list[str] = attrs.field(factory=list)
-    missed: list[str] = attrs.field(factory=list)
-    timers: set[str] = attrs.field(factory=set)
+    # Errors name the function.
+    watched.__module__ = function.__module__
+    watched.__qualname__ = getattr(function, "__qualname__", None) or repr(function)
+    return watched
 
-    @classmethod
-    def over(cls, worker: Worker) -> "Watch":
-        """Watch the functions that a worker calls for a key."""
-        watch, logic = cls(), worker.logic
-        if isinstance(logic, KeyLogic) and not logic.spec.takes_buckets:
-            on_timer = logic.program.on_timer
-            program = attrs.evolve(
-                logic.program,
-                function=watch._watched("process", logic.program.function),
-                on_timer=on_timer and watch._watched("on_timer", on_timer),
-            )
-            set_derived(logic, program=program, view=WatchedState)
-        return watch
 
-    def _watched(self, role: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        def watched(key: Any, given: Any, state: KeyState[Any], times: KeyTimes) -> Any:
-            clocks = WatchedTimes(*attrs.astuple(times, recurse=False))
-            self.timers |= clocks.names
-            returned = function(key, given, state, clocks)
-            # What a generator does is part of the call.
-            if isinstance(returned, Generator):
-                returned = yielded(returned, role)
-            elif isinstance(returned, Iterator):
-                returned = list(returned)
-            self.timers |= clocks.names
-            self.missed += clocks.missed
-            if isinstance(state, WatchedState) and state.is_lost:
-                self.lost.append(f"`{role}` ({name_of(function)}), for {key!r}")
-            return returned
-
-        # Errors name the function.
-        watched.__module__ = function.__module__
-        watched.__qualname__ = getattr(function, "__qualname__", None) or repr(function)
-        return watched
-
-    def report(self) -> None:
-        """
-        Say what the functions did in vain since the last call.
-
-        Raises:
-            UserFunctionError: One changed the state that it was given, and didn't set it.
-        """
-        (lost, self.lost), (missed, self.missed) = (self.lost, []), (self.missed, [])
-        if lost:
-            found = f"{lost[0]}, changed the state that `get` gave it without `set`: Spark loses it"
-            hint = "call state.set(...) before it returns, or change a copy: copy.deepcopy(...)"
-            raise UserFunctionError(found, hint=hint)
-        for name in sorted(set(missed) - self.timers):
-            close = get_close_matches(name, sorted(self.timers), 1)
-            if close:
-                found = f"`delete_timer({name!r})`: no key has had a timer of this name"
-                warn(found, f"did you mean {close[0]!r}?")
+def check_lost(lost: list[str]) -> None:
+    """Raise a `UserFunctionError` if a function changed the state it was given, without `set`."""
+    if lost:
+        found = f"{lost[0]}, changed the state that `get` gave it without `set`: Spark loses it"
+        lost.clear()
+        hint = "call state.set(...) before it returns, or change a copy: copy.deepcopy(...)"
+        raise UserFunctionError(found, hint=hint)

@@ -1,4 +1,4 @@
-"""What a driver says that Spark doesn't: a state that is lost, a timer that nobody has set."""
+"""What a driver says that Spark doesn't: a state that is lost."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import attrs
 import pytest
 
-from sessionkit import KeyState, KeyTimes, StatefulSpec, TimeToLive, UserFunctionError
+from sessionkit import KeyState, KeyTimes, TimeToLive, UserFunctionError
 from sessionkit.testing import StatefulDriver, at, minutes
 from tests.support.stateful_specs import Added, Amount, Sum, adding, driver_of, summing
 
@@ -141,35 +141,3 @@ def test_a_change_in_on_timer_is_refused() -> None:
     driver.advance_watermark_to(at("09:00"))
     with pytest.raises(UserFunctionError, match="`on_timer`.*spoil.*without `set`"):
         driver.run_batch()
-
-
-# -- a timer that nobody has set -----------------------------------------------------------------
-
-
-def timers_of(*names: str, deleted: str) -> StatefulSpec[Any, Any, Any]:
-    """Return a spec whose `process` deletes a timer, then sets some."""
-
-    def act(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
-        times.delete_timer(deleted)
-        for name in names:
-            times.set_event_timer(name, at("18:00"))
-
-    def off(key: Any, name: str, state: KeyState[Sum], times: KeyTimes) -> None: ...
-
-    return summing(act, off)
-
-
-def test_a_misspelled_timer_is_said() -> None:
-    """It may be a timer that isn't there any more, so the driver only warns."""
-    driver = driver_of(timers_of("silence", "ping", deleted="silense"))
-    text = "`delete_timer.'silense'.`: no key has had .*\n\nHint: did you mean 'silence'"
-    with pytest.warns(UserWarning, match=text):
-        adding(driver, "ann", at("09:00"), 1)
-
-
-@pytest.mark.parametrize("deleted", ["silence", "warm-up"])
-def test_a_timer_that_is_not_there_is_deleted_in_silence(deleted: str) -> None:
-    """One that is set sooner or later, and one whose name is like no other."""
-    driver = driver_of(timers_of("silence", "ping", deleted=deleted))
-    adding(driver, "ann", at("09:00"), 1)
-    adding(driver, "ann", at("09:01"), 1)
