@@ -188,7 +188,7 @@ def _observed(progress: Any) -> Sequence[Mapping[str, Any]]:
 
 def watermark_in(progress: Any) -> datetime | None:
     """
-    Return the watermark in force in a micro-batch; None while there is none.
+    Return the watermark in force in a micro-batch; None while there is none: Spark's is 1970 then.
 
     It's that of Spark. Under `close_idle_after` a bucket may be ahead of it; then it's that of the
     bucket that is furthest ahead, of those that were called.
@@ -196,15 +196,9 @@ def watermark_in(progress: Any) -> datetime | None:
     text = bucket_stats_text(progress)
     stats = {} if text in {None, NOT_REPORTED} else read_bucket_stats(str(text))[1]
     furthest = [one.watermark_us for one in stats.values() if one.watermark_us is not None]
-    watermarks = [spark_watermark_in(progress), *map(instant_of, furthest)]
-    return max(filter(None, watermarks), default=None)
-
-
-def spark_watermark_in(progress: Any) -> datetime | None:
-    """Return the watermark as Spark reports it; None while that is 1970."""
     text = event_times_in(progress).get("watermark")
-    instant = EPOCH if text is None else instant_in(text)
-    return instant if instant > EPOCH else None
+    watermark = max([EPOCH if text is None else instant_in(text), *map(instant_of, furthest)])
+    return watermark if watermark > EPOCH else None
 
 
 def newest_event_in(entries: Sequence[Any]) -> datetime | None:

@@ -13,7 +13,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sessionkit._engine.wire.packing import WATERMARK_COLUMN
 from sessionkit._instants import EPOCH, Duration, duration_of, duration_text
 from sessionkit.arguments import explains, quoted
 from sessionkit.errors import SchemaError, SpecError
@@ -25,8 +24,6 @@ from sessionkit.spark.progress import (
     has_run,
     instant_in,
     newest_event_in,
-    spark_watermark_in,
-    total,
     watermark_in,
 )
 from sessionkit.spec.base import MILLISECOND, whole_milliseconds
@@ -69,8 +66,7 @@ event time itself, so Spark drops a row with that event time if it comes one mic
 Progress: TypeAlias = Mapping[str, Any]
 POLICY_SETTING: Final = "spark.sql.streaming.multipleWatermarkPolicy"
 # Spark 4.0 and later put the operator's id before the column.
-OPERATOR: Final = re.compile(r"EventTimeWatermark (?:[0-9a-f-]{36}, )?(\S+)#\d+: \w+, (.+)")
-SHOWN_AS: Final = {WATERMARK_COLUMN: "the event time of the spec"}
+OPERATOR: Final = re.compile(r"EventTimeWatermark (?:[0-9a-f-]{36}, )?\S+#\d+: \w+, .+")
 
 
 @attrs.frozen
@@ -242,27 +238,13 @@ class WatermarkReport:
         silent: Under `held_back`: the descriptions of the sources without a row since then.
         dropped: How many late rows stateful operators dropped, in the batches that the query
             remembers. For a windowed aggregation, Spark counts groups of late rows.
-        text: All this in words.
     """
 
     state: WatermarkState
-    watermark: datetime | None
-    since: datetime | None
-    silent: tuple[str, ...]
-    dropped: int
-    text: str
-
-    def __str__(self) -> str:
-        return self.text
-
-
-@attrs.frozen
-class _Record:
-    """The batches that a query remembers, and its watermark operators: column and delay."""
-
-    batches: Sequence[Progress]
-    operators: tuple[tuple[str, str], ...]
-    policy: Policy
+    watermark: datetime | None = None
+    since: datetime | None = None
+    silent: tuple[str, ...] = ()
+    dropped: int = 0
 
 
 @explains
@@ -323,92 +305,42 @@ def explain_watermark(query: StreamingQuery) -> WatermarkReport:
     Args:
         query: A query, running or stopped.
     """
-    batches = list(filter(has_run, query.recentProgress))
-    session = SparkSession.getActiveSession()
-    setting = "min" if session is None else str(session.conf.get(POLICY_SETTING))
-    policy: Policy = "max" if setting.lower() == "max" else "min"
-    # Column and delay of each watermark are public in the plan only.
-    with redirect_stdout(StringIO()) as plan:
-        query.explain()
-    # An operator of a frame that is used twice appears in the plan twice, with the same id.
-    matches = {match[0]: match for match in OPERATOR.finditer(plan.getvalue())}
-    operators = tuple((SHOWN_AS.get(match[1], match[1]), match[2]) for match in matches.values())
-    return _report(_Record(batches, operators, policy))
+    return _report(list(filter(has_run, query.recentProgress)), by_slowest=_goes_by_slowest(query))
 
 
-def _report(record: _Record) -> WatermarkReport:
-    if not record.batches:
-        return WatermarkReport("no_batch", None, None, (), 0, "No micro-batch has run yet.")
-    oldest, last = record.batches[0], record.batches[-1]
+def _report(batches: Sequence[Progress], *, by_slowest: bool) -> WatermarkReport:
+    if not batches:
+        return WatermarkReport("no_batch")
+    last = batches[-1]
     if "watermark" not in event_times_in(last):
-        text = "The query has no watermark: state is never dropped, and no row is late.\n"
-        text += "Hint: declare one with declare_watermark, before the stateful operator."
-        return WatermarkReport("undeclared", None, None, (), 0, text)
-    watermark = watermark_in(last)
+        return WatermarkReport("undeclared")
+    watermark, silent = watermark_in(last), tuple[str, ...]()
     # The batches since it last moved, in order.
-    same = takewhile(lambda one: watermark_in(one) == watermark, reversed(record.batches))
+    same = takewhile(lambda one: watermark_in(one) == watermark, reversed(batches))
     current = [*same][::-1]
-    first = current[0]
-    state, silent, why = _reason(record, current)
-    found = "No event time has moved the watermark"
-    if watermark is not None:
-        found = f"The watermark is {watermark.isoformat()}"
-    maybe = " or before" if first is oldest and first["batchId"] else ""
-    lines = [f"{found}, since batch {first['batchId']} ({first['timestamp']}){maybe}."]
-    if record.operators:
-        declared = "; ".join(f"{column} - {delay}" for column, delay in record.operators)
-        lines[0] += f" It is computed from: {declared}."
-    lines.append(why)
-    dropped = sum(map(dropped_in, record.batches))
-    if dropped:
-        numbers = f"{oldest['batchId']} to {last['batchId']}"
-        lines.append(f"Late rows dropped in batches {numbers}: {dropped}.")
-    begun = instant_in(first["timestamp"])
-    return WatermarkReport(state, watermark, begun, silent, dropped, "\n".join(lines))
-
-
-def _reason(
-    record: _Record, current: Sequence[Progress]
-) -> tuple[WatermarkState, tuple[str, ...], str]:
-    """Return why the watermark has stood since the first of these batches, and who is silent."""
-    last, watermark = current[-1], watermark_in(current[-1])
-    ahead = (watermark or EPOCH) - instant_in(last["timestamp"])
-    if ahead > timedelta(0):
-        newest = max(record.batches, key=lambda batch: newest_event_in([batch]) or EPOCH)
-        seen, by = newest_event_in([newest]), timedelta(ahead.days) or timedelta(0, ahead.seconds)
-        text = f"It is {duration_text(by)} ahead of the clock, "
-        text += "because of an event time from the future. It never goes back, and every older row "
-        text += "is dropped."
-        if seen is not None:
-            text += f" Batch {newest['batchId']} contained {seen.isoformat()}."
-        hint = "put guard_future before declare_watermark, and start with a new checkpoint."
-        return "ahead_of_clock", (), f"{text}\nHint: {hint}"
+    state: WatermarkState = "moving" if last["numInputRows"] else "idle"
+    if (watermark or EPOCH) > instant_in(last["timestamp"]):
+        state = "ahead_of_clock"
     # The rows of the last batch don't count yet: they move the watermark of the next batch.
-    if any(batch["numInputRows"] for batch in current[:-1]):
+    elif any(batch["numInputRows"] for batch in current[:-1]):
         rows: dict[str, int] = {}
         for source in chain.from_iterable(batch["sources"] for batch in current):
             name = source["description"]
             rows[name] = rows.get(name, 0) + source["numInputRows"]
-        silent = tuple(name for name, count in rows.items() if not count)
-        by_slowest = record.policy == "min" and len(record.operators) > 1
-        if by_slowest and silent:
-            text = f"Rows have arrived, but none from {', '.join(silent)}. Under policy 'min' the "
-            text += "slowest source decides, and one that has sent nothing counts as 1970.\nHint: "
-            text += "have it send rows, or union the sources first and declare one watermark on "
-            text += f"the result, or set {POLICY_SETTING} to 'max' before the first start."
-            return "held_back", silent, text
-        text = f"{total(current, 'numInputRows')} rows have arrived since then, none of which "
-        if by_slowest:
-            text += "moves it: one source's are too old or null. Progress doesn't say which."
-        else:
-            text += "moves it: all are null, or no newer than earlier ones."
-        return "stalled", (), text
-    if watermark is None:
-        return "waiting", (), "The first event times set it for the batch after theirs."
-    if last["numInputRows"]:
-        return "moving", (), "Rows arrive, and set it for the next batch."
-    # Buckets of a spec may follow the processing time.
-    if watermark != spark_watermark_in(last):
-        text = "No rows have moved it for `close_idle_after`, so it follows the clock."
-        return "idle", (), text
-    return "idle", (), "No rows arrive, and only newer event times move it: what waits stays open."
+        silent = tuple(name for name, count in rows.items() if by_slowest and not count)
+        state = "held_back" if silent else "stalled"
+    elif watermark is None:
+        state = "waiting"
+    dropped = sum(map(dropped_in, batches))
+    return WatermarkReport(state, watermark, instant_in(current[0]["timestamp"]), silent, dropped)
+
+
+def _goes_by_slowest(query: StreamingQuery) -> bool:
+    """Return whether a query has several watermarks, of which the slowest counts."""
+    session = SparkSession.getActiveSession()
+    policy = "min" if session is None else str(session.conf.get(POLICY_SETTING))
+    # How many watermarks there are is public in the plan only.
+    with redirect_stdout(StringIO()) as plan:
+        query.explain()
+    # An operator of a frame that is used twice appears in the plan twice, with the same id.
+    return policy.lower() != "max" and len({*OPERATOR.findall(plan.getvalue())}) > 1

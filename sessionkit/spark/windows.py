@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from sessionkit._instants import Duration, duration_of, duration_text, span_us
-from sessionkit.arguments import explains, quoted
+from sessionkit.arguments import explains
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spark._columns import check_key_and_time, column
 from sessionkit.spark._plan import plan_of
@@ -242,8 +242,6 @@ class WindowedAggregation:
     windows: Windows
     aggregates: tuple[tuple[str, Expression], ...]
     mode: OutputMode = "append"
-    sorted_by: tuple[str, ...] = ()
-    descending: bool = False
     keeps_window_time: bool = False
 
     def __attrs_post_init__(self) -> None:
@@ -271,14 +269,6 @@ class WindowedAggregation:
                 that a micro-batch has changed; `complete` writes all windows in every micro-batch.
         """
         return attrs.evolve(self, mode=mode)
-
-    def order_by(self, *columns: str, descending: bool = False) -> "WindowedAggregation":
-        """
-        Return the definition with its result sorted by output columns, the smallest values first.
-
-        A stream can be sorted in complete mode only.
-        """
-        return attrs.evolve(self, sorted_by=columns, descending=descending)
 
     def with_window_time(self) -> "WindowedAggregation":
         """
@@ -316,10 +306,7 @@ class WindowedAggregation:
         result = groups.agg(*(_expression(value).alias(name) for name, value in self.aggregates))
         times = (F.col("window.start"), F.col("window.end"), F.window_time("window"))
         shown = {name: time.alias(name) for name, time in zip(WINDOW_COLUMNS, times, strict=True)}
-        rows = result.select(*(shown.get(name, column(name)) for name in self.columns))
-        if not self.sorted_by:
-            return rows
-        return rows.orderBy(*map(quoted, self.sorted_by), ascending=not self.descending)
+        return result.select(*(shown.get(name, column(name)) for name in self.columns))
 
     def rejected(self, frame: DataFrame) -> DataFrame:
         """

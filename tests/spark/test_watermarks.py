@@ -11,9 +11,7 @@ from pyspark.sql import functions as F
 
 from sessionkit.spark.watermarks import (
     POLICY_SETTING,
-    Policy,
     Watermark,
-    _Record,
     _report,
     check_watermarks,
     declare_watermark,
@@ -203,9 +201,6 @@ class TestGuard:
         assert "ahead_of_clock" == report.state
         assert instant(YEAR_2999 - 10 * SECOND) == report.watermark
         assert 2 == report.dropped
-        assert "Batch 0 contained 2999-01-01T00:00:00+00:00" in report.text
-        assert "Hint: put guard_future before declare_watermark" in report.text
-        assert "Late rows dropped in batches 0 to 2: 2." in report.text
         assert lag is not None
         assert lag < timedelta(0)
 
@@ -267,8 +262,6 @@ class TestQuery:
             report = explain_watermark(steps.query)
             assert "idle" == report.state
             assert instant(90 * SECOND) == report.watermark
-            assert "The watermark is 1970-01-01T00:01:30+00:00, since batch 2 (" in report.text
-            assert "It is computed from: ts - 10 seconds." in report.text
             assert TEN_SECONDS == watermark_lag(steps.query)
             now = instant(100 * SECOND + DAY)
             late = watermark_lag(steps.query, behind="clock", now=now)
@@ -277,9 +270,7 @@ class TestQuery:
             for value in (3, 4):
                 source.put((f"c{value}", 95 * SECOND, value))
                 steps.run()
-            report = explain_watermark(steps.query)
-            assert "stalled" == report.state
-            assert "2 rows have arrived since then" in report.text
+            assert "stalled" == explain_watermark(steps.query).state
 
     def test_silent_source(self, source: Source, tmp_path: Path) -> None:
         """A source of a union that sends nothing holds the watermark at 1970, and is named."""
@@ -289,10 +280,6 @@ class TestQuery:
         assert report.watermark is None
         (silent,) = report.silent
         assert silent.endswith("/silent]")
-        assert "No event time has moved the watermark, since batch 0" in report.text
-        assert "It is computed from: ts - 10 seconds; ts - 20 seconds." in report.text
-        assert "Under policy 'min'" in report.text
-        assert "Hint: have it send rows, or union the sources first" in report.text
 
     @pytest.mark.usefixtures("policy_max")
     def test_silent_source_under_max(self, source: Source, tmp_path: Path) -> None:
@@ -333,18 +320,11 @@ def batch(number: int, watermark: str, **rows: int) -> dict[str, Any]:
 class TestReport:
     """What follows from progress, without a query."""
 
-    TWO = (("ts", "10 seconds"), ("ts", "20 seconds"))
-
     @pytest.mark.parametrize(
-        ("policy", "operators", "state", "silent"),
-        [
-            ("min", TWO, "held_back", ("b",)),
-            ("max", TWO, "stalled", ()),
-            ("min", TWO[:1], "stalled", ()),
-        ],
+        ("by_slowest", "state", "silent"), [(True, "held_back", ("b",)), (False, "stalled", ())]
     )
     def test_a_source_that_fell_silent(
-        self, policy: Policy, operators: Any, state: str, silent: tuple[str, ...]
+        self, by_slowest: bool, state: str, silent: tuple[str, ...]
     ) -> None:
         """It holds the watermark under `min`, where each source has one of its own."""
         batches = [
@@ -353,20 +333,17 @@ class TestReport:
             batch(6, "2026-03-08T11:01", a=1, b=0),
         ]
 
-        report = _report(_Record(batches, operators, policy))
+        report = _report(batches, by_slowest=by_slowest)
 
         assert state == report.state
         assert silent == report.silent
         assert datetime(2026, 3, 8, 12, 0, 5, tzinfo=UTC) == report.since
 
     def test_a_source_that_sends_old_times(self) -> None:
-        """Progress cannot tell which source does, and the report says so."""
+        """Progress cannot tell which source does."""
         batches = [batch(n, "2026-03-08T11:01", a=1, b=1) for n in (5, 6)]
 
-        report = _report(_Record(batches, self.TWO, "min"))
-
-        assert "stalled" == report.state
-        assert "Progress doesn't say which." in report.text
+        assert "stalled" == _report(batches, by_slowest=True).state
 
     def test_a_bucket_that_is_ahead_of_spark(self) -> None:
         """Under `close_idle_after` the watermark in force follows the clock."""
@@ -376,15 +353,11 @@ class TestReport:
         said = f"64|3:1:0:900:5:{ahead_us},5:1:0:900:5:"
         silent["observedMetrics"] = {"sessionkit": {"buckets": said}}
 
-        report = _report(_Record([silent], self.TWO[:1], "min"))
+        report = _report([silent], by_slowest=False)
 
         assert datetime(2026, 3, 8, 11, 59, tzinfo=UTC) == report.watermark
         assert "idle" == report.state
-        assert "so it follows the clock" in report.text
 
-    def test_a_record_that_begins_later(self) -> None:
-        """Where the record begins with this watermark, it may be older."""
-        report = _report(_Record([batch(5, "2026-03-08T11:01", a=1)], self.TWO[:1], "min"))
-
-        assert "since batch 5 (2026-03-08T12:00:05.000Z) or before" in report.text
-        assert "moving" == report.state
+    def test_rows_of_the_last_micro_batch_move_it_next(self) -> None:
+        """So it's moving as long as they are the only ones."""
+        assert "moving" == _report([batch(5, "2026-03-08T11:01", a=1)], by_slowest=False).state
