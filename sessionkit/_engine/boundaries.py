@@ -19,11 +19,7 @@ Flags: TypeAlias = npt.NDArray[np.bool_]
 MILLISECOND_US: Final = 1_000
 
 
-@overload
-def window_end(event_us: int, gap_us: int) -> int: ...
-@overload
-def window_end(event_us: Instants, gap_us: int | Instants) -> Instants: ...
-def window_end(event_us: int | Instants, gap_us: int | Instants) -> int | Instants:
+def window_end(event_us: Instants, gap_us: int | Instants) -> Instants:
     """Return the end of an event's own window, exclusive: event time `+` gap."""
     return event_us + gap_us
 
@@ -67,11 +63,7 @@ def is_late(end_us: int | Instants, watermark_us: int) -> bool | Flags:
     return end_us <= watermark_us
 
 
-@overload
-def is_late_in_order(event_us: int, watermark_us: int) -> bool: ...
-@overload
-def is_late_in_order(event_us: Instants, watermark_us: int) -> Flags: ...
-def is_late_in_order(event_us: int | Instants, watermark_us: int) -> bool | Flags:
+def is_late_in_order(event_us: Instants, watermark_us: int) -> Flags:
     """
     Return whether an event is too late to be processed in time order: event time `<=` watermark.
 

@@ -1,11 +1,9 @@
-"""What the worker and the storage ask of a fold: the seam between the shell and its two folds."""
+"""What passes between the shell and its two folds: clocks, what a group remembers, the outcome."""
 
 from collections.abc import Sequence
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final
 
 import attrs
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from sessionkit._engine.rows.tables import Rejected
@@ -13,10 +11,6 @@ from sessionkit._instants import BEGINNING_US, END_OF_TIME_US, span_us
 from sessionkit.spec.base import AnySpec
 from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import Field, forms_of
-from sessionkit.timeouts import Clock
-
-Instants: TypeAlias = npt.NDArray[np.int64]
-Mask: TypeAlias = npt.NDArray[np.bool_]
 
 NEVER_US: Final = END_OF_TIME_US
 """When something is due that never is."""
@@ -173,70 +167,6 @@ class BucketStats:
     stored_bytes: int = 0
     oldest_us: int | None = None
     watermark_us: int | None = None
-
-
-class Compiled(Protocol):
-    """What a spec compiles to, as far as it says what is stored of a group."""
-
-    @property
-    def identity(self) -> bytes:
-        """The rules and the types under which a group is stored, as JSON."""
-
-    @property
-    def state_fields(self) -> Sequence[Field]:
-        """The fields of the state as they are stored."""
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The schema of the rows that are kept: open sessions, or keys."""
-
-    def incompatibilities(self, old: Any) -> list[str]:
-        """Return a line for each thing that stops rows of another spec of this kind."""
-
-    def migrated(self, old: Any, kept: pa.Table) -> pa.Table:
-        """Return rows of another spec of this kind with the columns that are stored here."""
-
-
-class Logic(Protocol):
-    """
-    The rules of one spec, and the fold that keeps them.
-
-    A step needs the rows of those keys only that have events, or for which something is due: what
-    it does to one key never depends on another.
-    """
-
-    @property
-    def spec(self) -> AnySpec:
-        """The rules and functions."""
-
-    @property
-    def program(self) -> Compiled:
-        """What the spec compiles to."""
-
-    @property
-    def empty_state(self) -> GroupState:
-        """The memory of a group that remembers nothing."""
-
-    @property
-    def readings(self) -> dict[bytes, Any]:
-        """How rows are read, by the identity under which they were written, as far as known."""
-
-    def step(self, memory: GroupState, arrived: pa.Table, clocks: BatchClocks) -> Outcome:
-        """Run one micro-batch of a group; what a function of the user did may be an error."""
-
-    @property
-    def keeps_only_open(self) -> bool:
-        """Whether each row that is kept is an open session or a key."""
-
-    @property
-    def takes_portions(self) -> bool:
-        """Whether the events of a batch may come in several steps, without a change in any row."""
-
-    def open_stats(self, kept: pa.Table) -> tuple[int, int | None]:
-        """Return how many sessions are open, or keys, and when the oldest session began."""
-
-    def due(self, kept: pa.Table) -> dict[Clock, Instants]:
-        """Return the instants, in microseconds, that a clock must reach for the rows to change."""
 
 
 def shared_identity(spec: AnySpec, state: Sequence[Field]) -> dict[str, Any]:

@@ -132,12 +132,10 @@ class KeyProgram:
         }
         return json.dumps(entries, sort_keys=True).encode()
 
-    def incompatibilities(self, old: AnyStatefulSpec) -> list[str]:
-        del old
+    def incompatibilities(self, _: Any) -> list[str]:
         return []  # The identity has all that matters.
 
-    def migrated(self, old: AnyStatefulSpec, kept: pa.Table) -> pa.Table:
-        del old
+    def migrated(self, _: Any, kept: pa.Table) -> pa.Table:
         return kept  # Every spec stores the same of a key.
 
     def due(self, keys: pa.Table) -> dict[Clock, Numbers]:

@@ -53,9 +53,15 @@ from sessionkit.timeouts import Clock
 @attrs.frozen(eq=False, slots=False)
 class KeyLogic:
     """
-    The fold of keys, as the worker and the storage ask for it; see `Logic`.
+    The fold of keys, as the shell asks for it.
 
-    `view` makes the state for a call.
+    Attributes:
+        program: What the spec compiles to.
+        readings: How rows are read, by the identity under which they were written.
+        view: What makes the state for a call.
+        keeps_only_open: Whether each row that is kept is a key.
+        takes_portions: Whether the events of a batch may come in several steps, without a change in
+            any row. Not here: a function is called once for all events of a key.
     """
 
     spec: AnyStatefulSpec
@@ -65,7 +71,6 @@ class KeyLogic:
         init=False, repr=False, default=KeyState
     )
     keeps_only_open: ClassVar[bool] = True
-    # A function is called once for all events of a key.
     takes_portions: ClassVar[bool] = False
 
     def __attrs_post_init__(self) -> None:
@@ -80,9 +85,11 @@ class KeyLogic:
         return kept.num_rows, None
 
     def due(self, kept: pa.Table) -> dict[Clock, Numbers]:
+        """Return the instants that a clock must reach for the rows to change."""
         return self.program.due(kept)
 
     def step(self, memory: GroupState, arrived: pa.Table, clocks: BatchClocks) -> Outcome:
+        """Run one micro-batch of a group; what a function of the user did may be an error."""
         turns = _turns(self.program, memory, arrived, clocks.watermark_us)
         events, objects, refused = _readable(self.program, turns.due)
         calls = Calls(self.program, clocks, self.view)

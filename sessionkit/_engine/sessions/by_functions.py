@@ -187,11 +187,11 @@ def _without(good: Mask, states: list[Any], failed: Collection[int]) -> tuple[Ma
 
 def finish_by_functions(spec: AnySessionSpec, given: pa.Table, tell: Tell) -> Finished:
     """Return the results of sessions: what `finish` returns, or their states without it."""
-    results = decode_states(spec.state, given)
+    finish, results = spec.finish, decode_states(spec.state, given)
     places: Places = range(len(results))
     failed: dict[int, Failure] = {}
-    if spec.finish is not None:
-        results, places, failed = _finished(spec, spec.finish, tell(), results)
+    if finish is not None:
+        results, places, failed = _finished(spec, finish, tell(), results)
     codec = codec_of(spec.result)
     if {spec.result}.issuperset(map(type, results)):
         # All results at once: each is looked at only where one of them doesn't fit.

@@ -135,7 +135,6 @@ def _accept(
             why = _why_late(program, by_session=False)
             late += Rejected.chosen("late", why, events.table, is_behind)
             events = events.only(~is_behind)
-    why = _why_late(program, by_session=True)
     while True:
         repeats: WindowedEvents | None = None
         for feature in program.at["distinct"]:
@@ -149,6 +148,7 @@ def _accept(
         is_over = _joins_late(plan, session_us)
         if not is_over.any():
             break
+        why = _why_late(program, by_session=True)
         late += Rejected.chosen("late", why, plan.events.table, is_over)
         events = plan.events.only(~is_over).joined(repeats)
     if repeats is None or event_us is None or session_us is None:
@@ -163,6 +163,7 @@ def _accept(
     united = _united(program, sessions, asked.joined(came_again), horizon)
     is_behind = np.zeros(len(repeats.starts), np.bool_)
     is_behind[behind] = _joins_late(united, session_us)[: len(asked.starts)]
+    why = _why_late(program, by_session=True)
     rejected = Rejected.chosen("late", why, repeats.table, is_behind)
     return plan, late + rejected, repeats.only(~is_behind)
 

@@ -148,11 +148,11 @@ class Program:
             entries["aggregates"] = {one.name: one.text for one in spec.bound}
         return json.dumps(entries, sort_keys=True).encode()
 
-    def incompatibilities(self, old: AnySessionSpec) -> list[str]:
+    def incompatibilities(self, old: Any) -> list[str]:
         """Return a line for each thing in which sessions of another spec don't fit."""
         return [line for feature in self.features for line in feature.incompatibilities(old)]
 
-    def migrated(self, old: AnySessionSpec, rows: pa.Table) -> pa.Table:
+    def migrated(self, old: Any, rows: pa.Table) -> pa.Table:
         """
         Return the rows of another spec with what the features store.
 

@@ -59,7 +59,11 @@ from sessionkit.timeouts import Clock
 
 @attrs.frozen(eq=False, slots=False)
 class SessionLogic:
-    """The fold of sessions, as the worker and the storage ask for it; see `Logic`."""
+    """
+    The fold of sessions, as the shell asks for it.
+
+    `readings` says how rows are read, by the identity under which they were written.
+    """
 
     spec: AnySessionSpec
     program: Program = attrs.field(init=False, repr=False)
@@ -74,10 +78,12 @@ class SessionLogic:
 
     @property
     def keeps_only_open(self) -> bool:
+        """Whether each row that is kept is an open session."""
         return self.program.keeps_only_open
 
     @property
     def takes_portions(self) -> bool:
+        """Whether the events of a batch may come in several steps, without a change in any row."""
         # What is remembered of a session ends by the watermark.
         return self.program.keeps_only_open
 
@@ -106,6 +112,7 @@ class SessionLogic:
         return due
 
     def step(self, memory: GroupState, arrived: pa.Table, clocks: BatchClocks) -> Outcome:
+        """Run one micro-batch of a group; what a function of the user did may be an error."""
         program, kept, waiting = self.program, memory.kept, memory.buffered
         rejected, closed, processed = list[Rejected](), program.none_closed, 0
         for feature in program.at["check"]:

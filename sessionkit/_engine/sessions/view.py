@@ -1,8 +1,6 @@
 """The sessions that are not over, read back from a stored bucket as typed objects."""
 
-from collections.abc import Iterable
 from datetime import datetime
-from html import escape
 from typing import Any, Generic
 
 import attrs
@@ -52,23 +50,6 @@ class OpenSession(Generic[S]):
     closed_by: ClosedBy
     events: int
     state: S
-
-
-class OpenSessions(list[OpenSession[S]]):
-    """A list of open sessions that a notebook shows as a table."""
-
-    def _repr_html_(self) -> str:
-        if not self:
-            return "<p>No session is open.</p>"
-        names = [field.name for field in attrs.fields(OpenSession) if field.name != "key"]
-        rows = [[*one.key, *(getattr(one, name) for name in names)] for one in self]
-        lines = [_line("th", [*self[0].key._fields, *names])]
-        lines += (_line("td", map(str, row)) for row in rows)
-        return f"<table>{''.join(lines)}</table>"
-
-
-def _line(tag: str, cells: Iterable[str]) -> str:
-    return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>"
 
 
 def open_sessions_of(spec: SessionSpec[Any, S, Any], memory: GroupState) -> list[OpenSession[S]]:

@@ -16,9 +16,10 @@ import pyarrow as pa
 
 from sessionkit._arrays import Numbers, filled, key_columns, whole
 from sessionkit._engine.counts import Counts
-from sessionkit._engine.logic import GroupState, Logic
+from sessionkit._engine.logic import GroupState
 from sessionkit._engine.rows.order import key_numbers
 from sessionkit._engine.rows.tables import Rejected
+from sessionkit._engine.shell.reading import Logic
 from sessionkit._engine.wire.inbound import REASON, rejected_schema, valid_keys
 from sessionkit._engine.wire.packing import (
     REJECTED_COLUMN,

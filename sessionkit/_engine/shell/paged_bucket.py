@@ -19,7 +19,6 @@ from sessionkit._engine.logic import (
     BucketStats,
     GroupState,
     IdleClock,
-    Logic,
     idle_clock,
 )
 from sessionkit._engine.rows.tables import SALT
@@ -42,7 +41,7 @@ from sessionkit._engine.shell.payload import (
     pack_row,
     unpack_row,
 )
-from sessionkit._engine.shell.reading import Reading
+from sessionkit._engine.shell.reading import Logic, Reading
 from sessionkit.errors import StateCorruptedError
 from sessionkit.timeouts import Clock
 from sessionkit.typing import GroupStateLike

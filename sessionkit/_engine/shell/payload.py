@@ -35,9 +35,9 @@ import numpy as np
 import pyarrow as pa
 
 from sessionkit._engine.boundaries import timer_ms
-from sessionkit._engine.logic import GroupState, Logic
+from sessionkit._engine.logic import GroupState
 from sessionkit._engine.rows.objects import decode_keys
-from sessionkit._engine.shell.reading import Reading, reading_of
+from sessionkit._engine.shell.reading import Logic, Reading, reading_of
 from sessionkit.errors import StateCorruptedError, StateError, StateMismatchError
 from sessionkit.spec.base import AnySpec
 from sessionkit.timeouts import Clock

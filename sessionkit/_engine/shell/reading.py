@@ -9,17 +9,19 @@ events that wait, become those of the present classes here, and nothing above kn
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import attrs
 import numpy as np
 import pyarrow as pa
 
 from sessionkit._arrays import Numbers, with_column
-from sessionkit._engine.logic import GroupState, Logic
+from sessionkit._engine.keys.step import KeyLogic
+from sessionkit._engine.logic import GroupState
 from sessionkit._engine.rows.objects import decode_keys, decode_states, encode_states
 from sessionkit._engine.rows.tables import SALT, has_state
 from sessionkit._engine.sessions.features.last_event import LAST_EVENT, last_event_before
+from sessionkit._engine.sessions.step import SessionLogic
 from sessionkit._instants import duration_text, instant_of
 from sessionkit.errors import StateMismatchError, UserFunctionError
 from sessionkit.spec.base import UpgradeStep
@@ -27,6 +29,13 @@ from sessionkit.spec.functions import call_failed, name_of, wrong_class
 from sessionkit.spec.session import SessionSpec
 from sessionkit.state._codec import Differences, FieldChange, change_of, changes_of, codec_of
 
+Logic: TypeAlias = SessionLogic | KeyLogic
+"""
+The rules of one spec, and the fold that keeps them. The shell asks both folds for the same.
+
+A step needs the rows of those keys only that have events, or for which something is due: what it
+does to one key never depends on another.
+"""
 UNITS: Final = {"_us": timedelta(microseconds=1), "_ms": timedelta(milliseconds=1)}
 """Of the entries of an identity that are durations, by the end of their names."""
 DELAY: Final = "watermark_delay_ms"

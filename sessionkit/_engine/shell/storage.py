@@ -27,7 +27,6 @@ from sessionkit._engine.logic import (
     BucketStats,
     GroupState,
     IdleClock,
-    Logic,
     idle_clock,
 )
 from sessionkit._engine.rows.tables import SALT
@@ -48,6 +47,7 @@ from sessionkit._engine.shell.payload import (
     pack_row,
     unpack_row,
 )
+from sessionkit._engine.shell.reading import Logic
 from sessionkit.spec.base import AnySpec
 from sessionkit.spec.stateful import StatefulSpec
 from sessionkit.timeouts import Clock

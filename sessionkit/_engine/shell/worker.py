@@ -26,11 +26,12 @@ from sessionkit._engine.boundaries import (
     watermark_in_force,
 )
 from sessionkit._engine.counts import COUNTED, DECLARED, Counts, DurationSketch
-from sessionkit._engine.logic import BatchClocks, BucketStats, GroupState, Logic, Outcome
+from sessionkit._engine.logic import BatchClocks, BucketStats, GroupState, Outcome
 from sessionkit._engine.rows.tables import Rejected
 from sessionkit._engine.shell.erasing import Erased, erased_keys
 from sessionkit._engine.shell.paged_bucket import PagedBucket
 from sessionkit._engine.shell.payload import NOBODY, Origin, TaskRows
+from sessionkit._engine.shell.reading import Logic
 from sessionkit._engine.shell.seed import SeedFormat, started
 from sessionkit._engine.shell.storage import GroupRow, logic_of
 from sessionkit._engine.wire.outbound import (
@@ -184,8 +185,12 @@ class Worker:
         outcome = logic.step(memory, events, clocks)
         after = outcome.memory if idle is None else attrs.evolve(outcome.memory, idle=idle)
         stats, due = storage.store(after)
-        behind = _behind(logic.spec, arrived, storage.now.watermark_ms)
-        _arm(logic.spec.clock, due, state, storage.now.watermark_ms)
+        behind, watermark_ms = DurationSketch(), storage.now.watermark_ms
+        if logic.spec.lateness.measured and watermark_ms and arrived.num_rows:
+            # Before this micro-batch, the latest event time was the delay after the watermark.
+            latest_us = (watermark_ms + (logic.spec.delay_ms or 0)) * MILLISECOND_US
+            behind = DurationSketch.of_times(arrived["time"], latest_us)
+        _arm(logic.spec.clock, due, state, watermark_ms)
         if clocks.watermark_us != BEGINNING_US:
             stats = attrs.evolve(stats, watermark_us=clocks.watermark_us)
         waited = events.num_rows - arrived.num_rows
@@ -293,14 +298,6 @@ def _arm(
     elif clock == "processing_time" and due:
         now_ms = state.getCurrentProcessingTimeMs()
         state.setTimeoutDuration(processing_timer_ms(due[clock], now_ms))
-
-
-def _behind(spec: AnySpec, arrived: pa.Table, watermark_ms: int) -> DurationSketch:
-    """Return how far events are behind the latest event time before this micro-batch."""
-    if not (spec.lateness.measured and watermark_ms and arrived.num_rows):
-        return DurationSketch()
-    latest_us = (watermark_ms + (spec.delay_ms or 0)) * MILLISECOND_US
-    return DurationSketch.of_times(arrived["time"], latest_us)
 
 
 def _warn_of_a_jump(spec: AnySpec, arrived: pa.Table, clocks: BatchClocks) -> None:

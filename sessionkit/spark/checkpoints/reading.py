@@ -13,12 +13,7 @@ from pyspark.sql import functions as F
 
 from sessionkit._engine.keys.program import StoredKey, stored_key_rows, stored_keys_of
 from sessionkit._engine.logic import GroupState
-from sessionkit._engine.sessions.view import (
-    OpenSession,
-    OpenSessions,
-    open_session_rows,
-    open_sessions_of,
-)
+from sessionkit._engine.sessions.view import OpenSession, open_session_rows, open_sessions_of
 from sessionkit._engine.shell.payload import NOBODY, Origin
 from sessionkit._engine.shell.storage import logic_of, stored_memory
 from sessionkit.arguments import explains, quoted
@@ -242,7 +237,7 @@ def open_sessions(
     """
     check_kind(spec, SessionSpec, "stored_keys")
     memories = collected_state(path, spec, key=key, batch=batch, spark=spark)
-    return OpenSessions(one for memory in memories for one in open_sessions_of(spec, memory))
+    return [one for memory in memories for one in open_sessions_of(spec, memory)]
 
 
 @explains

@@ -6,7 +6,7 @@ from typing import ClassVar, Generic
 import attrs
 
 from sessionkit._engine.keys.program import StoredKey
-from sessionkit._engine.sessions.view import OpenSession, OpenSessions
+from sessionkit._engine.sessions.view import OpenSession
 from sessionkit.arguments import explained
 from sessionkit.spec.base import E, R, S
 from sessionkit.spec.session import SessionSpec
@@ -72,7 +72,7 @@ class SessionDriver(Driver[SessionSpec[E, S, R], E, SessionRow[R], R], Generic[E
 
         Under `order="event_time"` the buffered events are folded in for this view.
         """
-        return OpenSessions(open_sessions_in(self.spec, self._left))
+        return open_sessions_in(self.spec, self._left)
 
 
 @explained()

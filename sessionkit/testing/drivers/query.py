@@ -50,8 +50,8 @@ from sessionkit.testing.drivers.rows import (
 from sessionkit.testing.group_state import FakeGroupState, StoredGroup, TimeoutConf
 from sessionkit.timeouts import Clock
 
-QUERY_ID: Final = "73657373-696f-4e6b-8974-2d6472697665"
-"""Of each driver, so that the same rows leave the same bytes."""
+QUERY: Final = Origin.of("73657373-696f-4e6b-8974-2d6472697665", 0)
+"""That of each driver, so that the same rows leave the same bytes."""
 TIMEOUTS: Mapping[Clock | None, TimeoutConf] = {
     "event_time": "EventTimeTimeout",
     "processing_time": "ProcessingTimeTimeout",
@@ -276,7 +276,7 @@ class MicroBatch:
             stored_timeout_ms=stored.timeout_timestamp_ms if parts else None,
         )
         shown: Any = PagedGroupState.of(state) if self.spec.storage.layout == "pages" else state
-        run = Origin.of(QUERY_ID, self.before.batch_id)
+        run = attrs.evolve(QUERY, batch=self.before.batch_id)
         worker = attrs.evolve(self.worker, erases=True) if erases else self.worker
         yield from worker((group,), parts, shown, run, task_rows)
         after = state.stored_after()

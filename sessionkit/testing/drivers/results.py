@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from itertools import zip_longest
 from types import MappingProxyType
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
@@ -203,8 +204,8 @@ def read_output(spec: AnySpec, frames: Iterable[pd.DataFrame]) -> Output:
     of_groups = [numbers for frame in frames for numbers in frame[COUNTS_COLUMN].dropna()]
     # Of two groups with [1, 5, ..] and [2, 0, ..]: [3, 5, ..]; the stats after them don't count.
     sums: dict[str, Any] = dict(zip(COUNTED, map(sum, zip(*of_groups, strict=False)), strict=False))
-    sketches = (DurationSketch(tuple(numbers[BINS_AT:])) for numbers in of_groups)
-    counts = Counts(**sums, behind=sum(sketches, DurationSketch()))
+    bins = zip_longest(*(numbers[BINS_AT:] for numbers in of_groups), fillvalue=0)
+    counts = Counts(**sums, behind=DurationSketch(tuple(map(sum, bins))))
     output = Output([], [], counts, [])
     keys = key_class(tuple(spec.keys))
     for row in _output_rows(spec, frames):

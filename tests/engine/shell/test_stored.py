@@ -22,7 +22,8 @@ from sessionkit._engine.shell.payload import MOST_BYTES, Origin, TaskRows, check
 from sessionkit._engine.shell.storage import logic_of, stored_memory
 from sessionkit._instants import micros_of
 from sessionkit.testing import SessionDriver, at
-from sessionkit.testing.drivers.query import QUERY_ID, PagedGroupState, stored_rows
+from sessionkit.testing.drivers.query import QUERY as DRIVER
+from sessionkit.testing.drivers.query import PagedGroupState, stored_rows
 from sessionkit.testing.group_state import FakeGroupState
 from tests.support.changed_classes import SPECS, USERS, First, View, add, count, driver_of
 from tests.support.stateful_specs import taking
@@ -178,7 +179,7 @@ def test_the_state_that_a_query_takes_over_is_its_own(make: Any, layout: str) ->
     ((group, row),) = stored_rows(heir.snapshot())
     assert is_read(spec, group, row, Origin.of(QUERY, 1))
     with pytest.raises(StateMismatchError, match="belongs to another query"):
-        is_read(spec, group, row, Origin.of(QUERY_ID, 1))
+        is_read(spec, group, row, attrs.evolve(DRIVER, batch=1))
 
 
 def begun(make: Any, layout: str, **more: Any) -> tuple[Any, list[Any], dict[Any, Any]]:
@@ -228,7 +229,7 @@ def test_pages_without_the_row_of_their_bucket_are_refused(make: Any) -> None:
         spare = PagedGroupState.of(FakeGroupState(timeout="EventTimeTimeout", watermark_ms=0))
         spare.pages.update(row[-1])
         with pytest.raises(StateCorruptedError, match=rf"bucket {group[0]} has pages, and its row"):
-            list(driver._worker(group, [], spare, Origin.of(QUERY_ID, 1), TaskRows()))
+            list(driver._worker(group, [], spare, attrs.evolve(DRIVER, batch=1), TaskRows()))
 
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)

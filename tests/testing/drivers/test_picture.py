@@ -10,7 +10,6 @@ import pytest
 from examples.devices.spec import Reading, sensors
 from examples.visits import View, visits
 from sessionkit import KeyState, KeyTimes, Results
-from sessionkit._engine.sessions.view import OpenSessions
 from sessionkit.testing import SessionDriver, StatefulDriver, at, minutes
 from sessionkit.testing.timeline import MOST_BARS, MOST_BATCHES, MOST_LANES
 from tests.support.stateful_specs import Added, Amount, Sum, report, summing
@@ -154,22 +153,6 @@ def test_a_notebook_shows_the_text_escaped(key: str) -> None:
     driver.add(key, at("10:00"), PAGE)
     driver.run_batch()
     assert f"<pre>{html.escape(str(driver))}</pre>" == driver._repr_html_()
-
-
-def test_a_notebook_shows_open_sessions_as_a_table() -> None:
-    """A line each, with a column for each of the key; it's still the list that it was."""
-    driver = SessionDriver(visits)
-    for key in ("<b>ann", "bob"):
-        driver.add(key, at("10:00"), PAGE)
-    driver.run_batch()
-    found = driver.open_sessions()
-    assert found == list(found)
-    assert isinstance(found, OpenSessions)
-    shown = found._repr_html_()
-    assert 3 == shown.count("<tr>")
-    assert shown.startswith("<table><tr><th>user_id</th><th>id</th><th>start</th>")
-    assert "<td>&lt;b&gt;ann</td>" in shown
-    assert "<table>" not in OpenSessions()._repr_html_()
 
 
 def test_the_picture_of_many_keys_has_an_end() -> None:
