@@ -26,15 +26,7 @@ from sessionkit.aggregates import Aggregate, Condition
 from sessionkit.arguments import Duration, duration_of
 from sessionkit.timeouts import SessionRules
 
-__all__ = [
-    "amplitude",
-    "ga4",
-    "ga4_engaged",
-    "posthog",
-    "segment",
-    "snowplow",
-    "snowplow_unified",
-]
+__all__ = ["amplitude", "ga4", "ga4_engaged", "posthog", "segment", "snowplow", "snowplow_unified"]
 
 HALF_HOUR: Final = timedelta(minutes=30)
 TEN_SECONDS: Final = timedelta(seconds=10)
@@ -56,10 +48,7 @@ def ga4(gap: Duration = HALF_HOUR) -> SessionRules:
 
 
 def ga4_engaged(
-    *,
-    page_view: Condition,
-    key_event: Condition | None = None,
-    longer_than: Duration = TEN_SECONDS,
+    *, page_view: Condition, key_event: Condition | None = None, longer_than: Duration = TEN_SECONDS
 ) -> Aggregate:
     """
     Return whether a session is engaged, as an aggregate: a bool.

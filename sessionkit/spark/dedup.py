@@ -45,10 +45,7 @@ STATE_SIZE: Final = (
 
 @explains
 def drop_duplicates_by_key(
-    by: str | Sequence[str],
-    *,
-    on: str | None = None,
-    unbounded_state: bool = False,
+    by: str | Sequence[str], *, on: str | None = None, unbounded_state: bool = False
 ) -> "Deduplication":
     """
     Define rows that are unique by key, however long ago the first one arrived.

@@ -53,14 +53,7 @@ from sessionkit.testing.generators import (
 )
 from sessionkit.testing.literals import plain_key
 
-__all__ = [
-    "Arrival",
-    "check_merge_law",
-    "check_spec",
-    "cuts",
-    "objects_of",
-    "timelines",
-]
+__all__ = ["Arrival", "check_merge_law", "check_spec", "cuts", "objects_of", "timelines"]
 
 MOST_EVENTS: Final = 5
 TIME: Final = "%Y-%m-%d %H:%M:%S.%f"

@@ -29,13 +29,7 @@ import pyarrow as pa
 
 from sessionkit._arrays import INSTANT, Mask, Numbers, concat, key_columns, micros, split
 from sessionkit._engine.boundaries import is_late_in_order
-from sessionkit._engine.keys.calls import (
-    Calls,
-    KeyRun,
-    Stamps,
-    failed_outputs,
-    result_rows,
-)
+from sessionkit._engine.keys.calls import Calls, KeyRun, Stamps, failed_outputs, result_rows
 from sessionkit._engine.keys.handlers import fold_bucket
 from sessionkit._engine.keys.program import CLOCKS, STAMPS, KeyProgram, read_timers, timer_columns
 from sessionkit._engine.keys.timers import end_overdue, fire_due, in_turn

@@ -55,11 +55,7 @@ def _numbers(
 
 
 def in_total_order(
-    keys: Numbers,
-    starts: Numbers,
-    events: pa.Table,
-    first_event: int,
-    sequence: str | None = None,
+    keys: Numbers, starts: Numbers, events: pa.Table, first_event: int, sequence: str | None = None
 ) -> Numbers:
     """
     Return the numbers of intervals by (key, start), and events that tie there by their content.
@@ -86,11 +82,7 @@ class Turns:
 
 
 def take_turns(
-    buffered: pa.Table,
-    arrived: pa.Table,
-    watermark_us: int,
-    most: int,
-    sequence: str | None = None,
+    buffered: pa.Table, arrived: pa.Table, watermark_us: int, most: int, sequence: str | None = None
 ) -> Turns:
     """
     Split the waiting and the new events of a group at a watermark.

@@ -274,10 +274,7 @@ def rejected(plan: Plan, good: Mask, states: Sequence[pa.Array]) -> Folded:
 
 
 def _in_time(
-    plan: Plan,
-    rules: SessionRules,
-    intervals: RuledIntervals,
-    refolded: Sequence[Refolded],
+    plan: Plan, rules: SessionRules, intervals: RuledIntervals, refolded: Sequence[Refolded]
 ) -> tuple[list[Refolded], list[int]]:
     """Return sessions, without their new events where they're late, and the late events."""
     numbers, late_us = plan.order - len(plan.places), plan.horizon.late_session_us

@@ -17,12 +17,7 @@ import pyarrow as pa
 from sessionkit._arrays import micros, split
 from sessionkit._engine.logic import BatchClocks, GroupState
 from sessionkit._engine.rows.tables import Rejected
-from sessionkit._engine.shell.reading import (
-    MAY_BE_CARRIED,
-    Logic,
-    identity_differences,
-    reading_of,
-)
+from sessionkit._engine.shell.reading import MAY_BE_CARRIED, Logic, identity_differences, reading_of
 from sessionkit._engine.shell.storage import logic_of
 from sessionkit._engine.wire.packing import joined_packs, packs_in
 from sessionkit._instants import BEGINNING_US, instant_of

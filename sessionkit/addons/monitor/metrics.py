@@ -92,11 +92,7 @@ GAUGES: Final = (
     ("newest_event_timestamp_seconds", "The latest event time", "newest_event"),
     ("state_bytes", "The memory of Spark's state stores", "state_bytes"),
     ("stored_bytes", "What sessionkit keeps in them", "stored_bytes"),
-    (
-        "largest_bucket_bytes",
-        "What it keeps of the largest bucket",
-        "largest_bucket.stored_bytes",
-    ),
+    ("largest_bucket_bytes", "What it keeps of the largest bucket", "largest_bucket.stored_bytes"),
     ("bucket_skew_ratio", "The largest bucket, divided by the mean", "skew"),
     ("last_report_timestamp_seconds", "When Spark last reported on the query", "reported"),
 )

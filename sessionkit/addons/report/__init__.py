@@ -88,12 +88,7 @@ def page_of(summary: Mapping[str, Any], title: str) -> Page:
     """Return the page: it asks no network for anything, and runs no script but its own."""
     script = SCRIPT.read_text(encoding="utf-8")
     digest = b64encode(sha256(script.encode()).digest()).decode()
-    parts = {
-        "TITLE": escape(title),
-        "DIGEST": digest,
-        "GIVEN": _json(summary),
-        "SCRIPT": script,
-    }
+    parts = {"TITLE": escape(title), "DIGEST": digest, "GIVEN": _json(summary), "SCRIPT": script}
     # One pass, so that no value is looked through for the names of parts.
     return Page(re.sub("%([A-Z]+)%", lambda part: parts[part[1]], TEMPLATE.read_text("utf-8")))
 

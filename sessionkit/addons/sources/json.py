@@ -181,8 +181,7 @@ class Faults:
             F.when(twice, f"`{field.name}` comes twice")
             .when(_is(_either(*faults)), text_shown)
             .when(
-                _is(self._anywhere(self._repeats, kind, value)),
-                f"`{field.name}` has a name twice",
+                _is(self._anywhere(self._repeats, kind, value)), f"`{field.name}` has a name twice"
             )
         )
 

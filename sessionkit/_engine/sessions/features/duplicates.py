@@ -81,10 +81,7 @@ class Duplicates(Feature):
         before = memories.filter(pc.is_valid(memories["ids"]))
         waits = ~is_over(micros(before["end"]), watermark_us)
         new = memories_until(forgotten, until, {"ids": forgotten["ids"]})
-        return [
-            before.filter(pa.array(waits)),
-            new.filter(pa.array(~is_over(until, watermark_us))),
-        ]
+        return [before.filter(pa.array(waits)), new.filter(pa.array(~is_over(until, watermark_us)))]
 
     def incompatibilities(self, old: AnySessionSpec) -> list[str]:
         """Report that the ids stored under another spec have another meaning."""

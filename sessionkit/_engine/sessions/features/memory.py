@@ -278,10 +278,7 @@ class KeyMemory(Feature):
         overlaps = is_there(whole(given["history.start"])) & emission.is_final
         overlaps &= micros(given["start"]) < _micros_or_0(given["history.closes"])
         return attrs.evolve(
-            closed,
-            rows=rows,
-            stored={**closed.stored, **stored},
-            out_of_order=int(overlaps.sum()),
+            closed, rows=rows, stored={**closed.stored, **stored}, out_of_order=int(overlaps.sum())
         )
 
     def remembered(

@@ -239,9 +239,7 @@ class Revisions(Feature):
         named = given.append_column("session_id", pa.array(ids_of(given)))
         failed_output = Rejected.with_failures("failed_output", failures, named)
         return attrs.evolve(
-            closed,
-            failed=[*closed.failed, *failures],
-            rejected=[*closed.rejected, *failed_output],
+            closed, failed=[*closed.failed, *failures], rejected=[*closed.rejected, *failed_output]
         )
 
     def _vanished(
