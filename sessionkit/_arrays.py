@@ -367,21 +367,21 @@ class LogBins:
     """
 
     relative_error: float
-    log_base: float = attrs.field(init=False)
+    _log_base: float = attrs.field(init=False)
 
-    @log_base.default
+    @_log_base.default
     def _(self) -> float:
         return 2 * math.atanh(self.relative_error)
 
     def powers(self, sizes: Array) -> Numbers:
         """Return the bin of each number."""
-        result: Numbers = np.ceil(np.log(sizes) / self.log_base).astype(np.int64)
+        result: Numbers = np.ceil(np.log(sizes) / self._log_base).astype(np.int64)
         return result
 
     def middles(self, powers: Numbers) -> Array:
         """Return the number that a bin stands for."""
         with np.errstate(over="ignore"):  # the middle of the last bin may be more than any float
-            result: Array = np.exp(powers * self.log_base + math.log1p(-self.relative_error))
+            result: Array = np.exp(powers * self._log_base + math.log1p(-self.relative_error))
         return result
 
 

@@ -10,7 +10,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from sessionkit._arrays import LogBins, ranks
+from sessionkit._arrays import LogBins, micros, ranks
 
 BINS: Final = LogBins(relative_error=0.05)
 """Of milliseconds, as a watermark is."""
@@ -53,10 +53,9 @@ class DurationSketch:
     @classmethod
     def of_times(cls, times: pa.ChunkedArray, latest_us: int) -> "DurationSketch":
         """Return how far some times are behind a latest one."""
-        durations_us = latest_us - times.cast(pa.int64()).to_numpy()
+        durations_us = latest_us - micros(times)
         durations_ms = np.maximum(durations_us[durations_us >= 0] / 1_000, 1.0)
-        # As `BINS.powers` has them; each bucket calls this in each micro-batch.
-        powers = np.ceil(np.log(durations_ms) / BINS.log_base).astype(np.int64)
+        powers = BINS.powers(durations_ms)
         # Of the durations -5 s, 1 ms, 1 ms and 1.1 ms, the bins are [1, 2, 1].
         bins = np.bincount(1 + powers, minlength=1).tolist()
         bins[0] = len(durations_us) - len(durations_ms)
