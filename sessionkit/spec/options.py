@@ -111,9 +111,6 @@ class Lateness:
         measured: Whether a stream measures how far events come behind the latest one, as
             `Counts.behind`: what a [watermark delay is chosen by](docs/how-to/choose-a-delay.md).
             It may change while a checkpoint lives.
-
-    Raises:
-        SpecError: A value can't work, or two don't go together.
     """
 
     allowed: timedelta | None = attrs.field(default=None, converter=_read_allowed)
@@ -199,9 +196,6 @@ class Results:
             `supersedes`. A batch gives only the last row of each session.
         with_events: Whether each event of a session comes out too, as a row of kind `event` with
             what a row of `Events` has. The state holds the events. See `sessionize_all`.
-
-    Raises:
-        SpecError: A value can't work.
     """
 
     emit: Literal["on_close", "on_update"] | Every = attrs.field(
@@ -238,9 +232,6 @@ class Inputs:
             16 bytes of state. None: copies are events. For a `SessionSpec`.
         passthrough: Columns and their types that only rejected rows show, such as an offset or the
             raw payload.
-
-    Raises:
-        SpecError: A value can't work.
     """
 
     nulls: Literal["reject", "refuse"] = attrs.field(default="reject", validator=choice)
@@ -270,9 +261,6 @@ class Storage:
             version each starts from: `{1: from_v1}` with `def from_v1(old: VisitV1) -> Visit`.
         version: The version of the state class, by default the one to which `upgrade` leads.
             State of a version from which it leads nowhere is refused.
-
-    Raises:
-        SpecError: A value can't work.
     """
 
     layout: Literal["buckets", "pages"] = attrs.field(default="buckets", validator=choice)

@@ -11,7 +11,6 @@ import attrs
 from sessionkit._instants import instant_of, micros_of
 from sessionkit.spec.base import AnySpec
 from sessionkit.spec.session import SessionSpec
-from sessionkit.spec.views import Timer
 from sessionkit.testing.drivers.query import Snapshot, open_sessions_in, stored_keys_in
 from sessionkit.testing.drivers.results import BatchResult
 from sessionkit.testing.literals import clock_text, literal, plain_key
@@ -38,7 +37,7 @@ WIDTH: Final = 60
 NARROWEST_NAME: Final = len("2026-01-01")
 MANY: Final = 10
 SIGNS: Final[dict[Fate, str]] = {"read": "o", "other": "o", "waiting": ".", "rejected": "x"}
-SESSIONS, TIMERS = "[==) closed  [--) open", "T timer set  ! fired"
+SESSIONS, TIMERS = "[==) closed  [--) open", "T timer set"
 EDGES: Final = {0: "<", WIDTH + 1: ">"}
 LEGEND: Final = "o event (2..9, + several)  . waiting  x rejected  {bars}  ^ clock  < > outside"
 MOST_LANES: Final = 20
@@ -107,7 +106,7 @@ class Bar:
     key: Any
     start: datetime
     end: datetime | None
-    sign: Literal["=", "-", "T", "!"]
+    sign: Literal["=", "-", "T"]
     caption: str
 
     def line(self, axis: Axis) -> str:
@@ -220,8 +219,9 @@ def timeline_of(spec: AnySpec, batches: Batches, left: Snapshot) -> Timeline:
         clocks["processing"] = [one.processing for one in readings]
     known = {name: [at for at in instants if at] for name, instants in clocks.items()}
     shown = {name: instants for name, instants in known.items() if instants}
-    bars = _sessions if isinstance(spec, SessionSpec) else _timer_bars
-    return Timeline(events, [*bars(spec, batches, left)], shown)
+    is_of_sessions = isinstance(spec, SessionSpec)
+    bars = _sessions(spec, batches, left) if is_of_sessions else _timers(spec, left)
+    return Timeline(events, [*bars], shown)
 
 
 def _sessions(spec: Any, batches: Batches, left: Snapshot) -> Iterator[Bar]:
@@ -234,26 +234,9 @@ def _sessions(spec: Any, batches: Batches, left: Snapshot) -> Iterator[Bar]:
         yield session_bar(plain_key(one.key), one.start, one.end, is_open=True)
 
 
-def _timer_bars(spec: Any, batches: Batches, left: Snapshot) -> Iterator[Bar]:
-    afters = [*(before for before, _ in batches[1:]), left]
-    for (before, result), after in zip(batches, afters, strict=True):
-        if not result.counts.timers:
-            continue
-        now = {"event_time": before.clocks.watermark, "processing_time": before.clocks.processing}
-        remaining = _timers(spec, after)
-        for (key, name), timer in _timers(spec, before).items():
-            clock = now[timer.clock]
-            # One that was due, and that the batch changed or removed.
-            if remaining.get((key, name)) != timer and clock is not None and timer.at < clock:
-                yield Bar(key, timer.at, None, "!", f"{name} fired {clock_text(timer.at)}")
-    for (key, name), timer in _timers(spec, left).items():
-        yield Bar(key, timer.at, None, "T", f"{name} set for {clock_text(timer.at)}")
-
-
-def _timers(spec: Any, left: Snapshot) -> dict[tuple[Any, str], Timer]:
-    """Return the timers that are set, by key and name."""
-    return {
-        (plain_key(one.key), name): timer
-        for one in stored_keys_in(spec, left)
-        for name, timer in one.timers.items()
-    }
+def _timers(spec: Any, left: Snapshot) -> Iterator[Bar]:
+    """Yield the timers that are set."""
+    for one in stored_keys_in(spec, left):
+        for name, timer in one.timers.items():
+            caption = f"{name} set for {clock_text(timer.at)}"
+            yield Bar(plain_key(one.key), timer.at, None, "T", caption)
