@@ -25,7 +25,10 @@ FIRST_LINE: Final = ("Project [", "~Project [")
 STREAMING_LEAF: Final = "Streaming"
 AGGREGATE: Final = "Aggregate"
 WATERMARK: Final = "EventTimeWatermark"
-DROP_LATE_ROWS: Final = frozenset({AGGREGATE, "DeduplicateWithinWatermark", "Join"})
+DEDUPLICATE: Final = "DeduplicateWithinWatermark"
+DROP_LATE_ROWS: Final = frozenset({AGGREGATE, DEDUPLICATE, "Join"})
+SETS_EVENT_TIME: Final = "UpdateEventTimeWatermarkColumn"
+"""By the event time that it sets, the rows of the operator below are in time for those above."""
 STATE_OF_PYTHON: Final = re.compile(r"FlatMapGroupsInPandasWithState|TransformWithState\w*")
 EVENT_TIME: Final = re.compile(r"\bEventTime(?:Timeout)?\b")
 PROCESSING_TIME: Final = re.compile(r"\bProcessingTime(?:Timeout)?\b")
@@ -79,23 +82,26 @@ class PlanNode:
         """
         A stateful operator that would drop rows of one of Python below it as late.
 
-        That one closes sessions as the watermark passes their ends, so its rows are behind. Without
-        an event-time timeout, a watermark may be declared on the rows it returns.
+        That one closes sessions as the watermark passes their ends, so its rows are behind, unless
+        their end is their event time. Without an event-time timeout, a watermark may be declared on
+        the rows it returns.
         """
         for node in self.walk():
             if not node.is_python_state and node.operator not in DROP_LATE_ROWS:
                 continue
-            below = [one for one in node.walk() if one is not node and one.is_python_state]
+            goes_on_in_time = node.operator in {AGGREGATE, DEDUPLICATE}
+            walked = node.walk(until=SETS_EVENT_TIME if goes_on_in_time else None)
+            below = [one for one in walked if one is not node and one.is_python_state]
             of_streams = all(one.is_streaming for one in node.inputs)
             if of_streams and any(EVENT_TIME.search(one.text) for one in below):
                 return node.operator
         return None
 
-    def walk(self) -> Iterator["PlanNode"]:
-        """Yield this node, then those below it."""
+    def walk(self, *, until: str | None = None) -> Iterator["PlanNode"]:
+        """Yield this node, then those below it; of an operator named `until`, none of these."""
         yield self
-        for node in self.inputs:
-            yield from node.walk()
+        for node in self.inputs if self.operator != until else ():
+            yield from node.walk(until=until)
 
 
 def plan_of(frame: DataFrame) -> PlanNode | None:

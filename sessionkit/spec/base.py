@@ -125,6 +125,11 @@ class Spec(Generic[E, S, R]):
         return self.timeout.close_idle_after if isinstance(self.timeout, SessionRules) else None
 
     @property
+    def output_event_time(self) -> str | None:
+        """The column of result rows by which stateful operators may read them; None for none."""
+        return None
+
+    @property
     def own_fields(self) -> tuple[Field, ...]:
         """The columns that sessionkit adds to a result row, after those of the key."""
         return ()

@@ -159,3 +159,23 @@ def check_revisions(logic: AnyLogic, lateness: Lateness, results: Results, order
         why = "an event that comes after its turn can't be put in"
         hint = 'raise `watermark_delay`, or write order="arrival"'
         raise SpecError(f"{found}, where {why}", hint)
+
+
+def check_chained(
+    results: Results, lateness: Lateness, storage: Storage, rules: SessionRules | None
+) -> None:
+    """Check that each session gives one row, in the micro-batch whose watermark reaches its end."""
+    others = {
+        "`emit`": results.emit != "on_close",
+        "`with_events`": results.with_events,
+        "`Lateness(allowed=...)`": lateness.allowed is not None,
+        "`reopen_within`": lateness.reopen_within is not None,
+        "`SessionRules`": rules is not None,
+        '`layout="pages"`': storage.layout == "pages",
+    }
+    for name, is_given in others.items():
+        if is_given:
+            found = f"{name} doesn't go with `chained`: operators that follow read one row a "
+            found += "session, as the watermark reaches its end"
+            hint = f"leave {name} out, or leave `chained` out and read the rows in a second query"
+            raise SpecError(found, hint)

@@ -196,12 +196,17 @@ class Results:
             `supersedes`. A batch gives only the last row of each session.
         with_events: Whether each event of a session comes out too, as a row of kind `event` with
             what a row of `Events` has. The state holds the events. See `sessionize_all`.
+        chained: Whether stateful operators of Spark may read the rows in the same query: a window
+            over `session_end`, say; see [what works after
+            sessions](docs/how-to/after-sessions.md#a-window-in-the-same-query). For streams on
+            Spark 4.2 or later with RocksDB. It's fixed for the life of a checkpoint.
     """
 
     emit: Literal["on_close", "on_update"] | Every = attrs.field(
         default="on_close", converter=_read_emit
     )
     with_events: bool = attrs.field(default=False, validator=flag)
+    chained: bool = attrs.field(default=False, validator=flag)
 
 
 @explained()

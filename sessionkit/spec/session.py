@@ -23,6 +23,7 @@ from sessionkit.spec.base import (
     set_derived,
 )
 from sessionkit.spec.checks import (
+    check_chained,
     check_functions,
     check_lateness,
     check_memory,
@@ -166,6 +167,8 @@ class SessionSpec(Spec[E, S, R]):
             check_memory(self.memory, logic, self.keys, self.result)
         if self.revises:
             check_revisions(logic, self.lateness, self.results, order)
+        if self.results.chained:
+            check_chained(self.results, self.lateness, self.storage, rules)
 
     @cached_property
     def functions(self) -> Functions[E, S, R]:
@@ -224,6 +227,10 @@ class SessionSpec(Spec[E, S, R]):
     def revises(self) -> bool:
         """Whether a session may give several rows."""
         return self.early is not None or self.mergeable is not None
+
+    @property
+    def output_event_time(self) -> str | None:
+        return "session_end" if self.results.chained else None
 
     @cached_property
     def rejected_columns(self) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from sessionkit.spark import check_checkpoint, start_query
 from sessionkit.spark._logs import OFFSETS
-from sessionkit.spark.jobs.pages import PROVIDER
+from sessionkit.spark.jobs.transform_with_state import PROVIDER
 from sessionkit.spark.sinks.values import ForeachBatch
 from tests.support.counted_views import spec_of, views
 from tests.support.faults.disks import DAMAGES

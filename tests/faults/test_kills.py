@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from tests.support.faults.campaign import Campaign
+from tests.support.faults.campaign import Campaign, deck
 from tests.support.faults.job import Job
 from tests.support.figures import FIGURES, Record
 
@@ -32,3 +32,21 @@ def test_every_event_is_found_once(
     assert {"earlier runs refused": 1, "older checkpoints refused": 1} == campaign.checks
     assert set(KILLS) == set(campaign.kills)
     assert len(KILLS) == campaign.kills.total()
+
+
+@pytest.mark.long
+@pytest.mark.spark
+@pytest.mark.no_cover
+@pytest.mark.since_spark("4.2", "chained=True needs Spark 4.2 or later")
+def test_every_event_is_in_one_window_after_sessions(
+    tmp_path: Path, spark_settings: dict[str, str], record_property: Record
+) -> None:
+    """A window and a deduplication follow in the same query, which is killed some 20 times."""
+    campaign = Campaign(tmp_path, spark_settings, Random(36), ahead=3)
+    job = Job("chained", "buckets", "RocksDB", tmp_path / "job")
+    with campaign.running():
+        found = campaign.segment(job, "36", deck(Random(36), 22))
+    record_property(FIGURES, f"faults: {campaign.kills.total()} kills, {found}")
+
+    assert found.is_sound
+    assert 22 == campaign.kills.total()

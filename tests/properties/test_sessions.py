@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessionkit import EventTimeGap, Lateness, SessionSpec
+from sessionkit import EventTimeGap, Inputs, Lateness, Results, SessionSpec
 from sessionkit.testing import SessionDriver
 from tests.support.naive_sessions import Event, Found, naive_sessions
 from tests.support.session_specs import Reading, collecting, in_order
@@ -148,3 +148,41 @@ def test_late_events_are_exactly_those_whose_own_window_is_over(data: st.DataObj
     assert sorted(late) == sorted(rejected)
     assert driver.counts.is_balanced
     assert len(events) == driver.counts.events
+
+
+@pytest.mark.parametrize("timeout", [FIXED, OWN], ids=["fixed", "own"])
+@pytest.mark.parametrize(
+    ("made", "options"),
+    [
+        (collecting, {}),
+        (collecting, {"lateness": Lateness(judged_by="session")}),
+        (collecting, {"inputs": Inputs(drop_duplicates_for=2 * GAP)}),
+        (in_order, {}),
+    ],
+    ids=["by event", "by session", "no duplicates", "in order"],
+)
+@given(data=st.data())
+def test_a_row_comes_with_the_first_watermark_that_reaches_its_end(
+    made: Any, options: dict[str, Any], timeout: EventTimeGap, data: st.DataObject
+) -> None:
+    """
+    However late events are: so no row is at or behind the watermark of the micro-batch before.
+
+    Spark ends a query with such a row, and an operator that follows would drop it.
+    """
+    events = data.draw(st.permutations(data.draw(timelines(gaps=GAPS))))
+    delay = data.draw(st.sampled_from([timedelta(0), GAP, 6 * GAP]))
+    size = data.draw(st.integers(1, 5))
+    spec = made(timeout, watermark_delay=delay, results=Results(chained=True), **options)
+    driver, before = SessionDriver(spec), None
+
+    for first in range(0, len(events) + 2 * size, size):
+        for event in events[first : first + size]:
+            driver.add(event.key, event.at, Reading(event.value, event.gap))
+        now = driver.watermark
+        driver.run_batch()
+        for row in driver.take_rows():
+            assert now is not None
+            assert row.end <= now
+            assert before is None or before < row.end
+        before = now

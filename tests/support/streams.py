@@ -30,7 +30,7 @@ from sessionkit.spark import (
     start_query,
 )
 from sessionkit.spark._settings import is_connect
-from sessionkit.spark.jobs.pages import PROVIDER, ROCKSDB
+from sessionkit.spark.jobs.transform_with_state import PROVIDER, ROCKSDB
 
 
 def needs_own_process(spark: SparkSession) -> None:

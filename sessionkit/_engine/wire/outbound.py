@@ -93,10 +93,16 @@ def crosses_as_rows(spec: AnySpec, *, with_rejected: bool) -> bool:
     pandas has no nulls among floats, and Spark takes each NaN for one. So where a float may be
     null, as it is in rejected rows, the rows are packed.
     """
-    return not with_rejected and all(
-        field.type.arrow in KEPT or isinstance(field.type, FloatType)
+    return not (with_rejected or packed_columns(spec))
+
+
+def packed_columns(spec: AnySpec) -> list[str]:
+    """Return the columns of result rows for which these are packed."""
+    return [
+        field.name
         for field in spec.result_fields
-    )
+        if not (field.type.arrow in KEPT or isinstance(field.type, FloatType))
+    ]
 
 
 def row_frames(output: BatchOutput, stats: Sequence[int | None] = ()) -> Iterator[pd.DataFrame]:

@@ -27,6 +27,7 @@ from sessionkit.spark.checkpoints.reading import (
 from sessionkit.spark.checkpoints.state_reader import (
     changed_groups,
     changed_pages,
+    check_one_operator,
     check_stored_rules,
     stored_changes,
     stored_groups,
@@ -118,6 +119,7 @@ def _changes(
     spark: SparkSession | None,
 ) -> DataFrame:
     check_picklable(spec)
+    check_one_operator(spec, "changed_sessions")
     path = os.fspath(path)
     session, schema = active_session(spark), f"{COLUMNS}, {view_schema(spec)}"
     last = _last(path, since, until, session)
@@ -157,8 +159,7 @@ def _after(before: Stored, row: Mapping[str, Any], spec: AnySpec) -> tuple[Store
         return Stored(state), set()
     written = {page["start"]: page["payload"] for page in row["pages"] or ()}
     pages = {start: page for start, page in {**before.pages, **written}.items() if page}
-    # The last column is Spark's timer.
-    return Stored(state and state[:-1], pages), {*written}
+    return Stored(state, pages), {*written}
 
 
 def _last(path: str, since: int, until: int | None, spark: SparkSession) -> int:

@@ -31,6 +31,7 @@ from sessionkit.spark._logs import (
 from sessionkit.spark.checkpoints.reading import mapped_state
 from sessionkit.spark.checkpoints.state_reader import (
     changed_groups,
+    check_one_operator,
     check_operators,
     check_stored_rules,
     stored_changes,
@@ -88,6 +89,7 @@ def check_checkpoint(
 
 def check_deep(logs: Logs, spec: AnySpec, spark: SparkSession) -> None:
     """Check the rules under which a checkpoint was stored, and all that is stored in it."""
+    check_one_operator(spec, "a deep check")
     if not logs.commits:
         check_stored_rules(logs.path, spec, spark)
         return

@@ -119,8 +119,7 @@ def _opened(
         named, row = tuple(group["key"].values()), tuple(group["state"].values())
         if spec.storage.layout == "pages":
             pages = {page["start"]: bytes(page["payload"]) for page in group["pages"] or ()}
-            # The last column is Spark's timer.
-            row = (*row[:-1], pages)
+            row = (*row, pages)
         memory = stored_memory(logic, named, row, now)
         return memory if wanted is None else with_key(memory, wanted)
 

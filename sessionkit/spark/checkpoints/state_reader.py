@@ -27,7 +27,7 @@ from sessionkit.spark._logs import (
     if_there,
 )
 from sessionkit.spark._settings import release_of
-from sessionkit.spark.jobs.pages import BUCKET_STATE, PAGES_STATE
+from sessionkit.spark.jobs.transform_with_state import BUCKET_STATE, PAGES_STATE, TIMER
 from sessionkit.spec.base import AnySpec
 
 OURS: Final = re.compile(
@@ -56,6 +56,7 @@ NO_SCHEMA: Final = "STDS_FAILED_TO_READ_STATE_SCHEMA"
 NO_STATE: Final = "STDS_INVALID_OPTION_VALUE"
 NAME_NEEDED: Final = "STDS_REQUIRED_OPTION_UNSPECIFIED"
 """Spark asks for the name of a state only where a group has several: with pages."""
+CHAINED: Final = "transformWithState"
 FIRST_WITH_READER: Final = (4,)
 HEAD_BYTES: Final = 65_536
 """How much of a payload is read to find the rules under which it was stored."""
@@ -164,7 +165,9 @@ def stored_groups(path: str, spark: SparkSession, batch: int | None = None) -> D
 
     That is after a micro-batch, by default the last one that has finished.
     """
-    return _rows_of_groups(_reader(spark, batch), path).select("key", "state", "partition_id")
+    return _rows_of_groups(_reader(spark, batch), path, spark).select(
+        "key", "state", "partition_id"
+    )
 
 
 def changed_groups(
@@ -175,7 +178,7 @@ def changed_groups(
 
     They have the columns `batch_id` and `change_type` too: a `delete` has no state.
     """
-    return _rows_of_groups(_feed(spark, first, last), path)
+    return _rows_of_groups(_feed(spark, first, last), path, spark)
 
 
 def changed_pages(path: str, first: int, spark: SparkSession, last: int) -> DataFrame:
@@ -189,6 +192,13 @@ def _feed(spark: SparkSession, first: int, last: int | None) -> DataFrameReader:
     return feed if last is None else feed.option("changeEndBatchId", last)
 
 
+def check_one_operator(spec: AnySpec, what: str) -> None:
+    """Refuse what reads files of Spark's first state, where that may be of an operator above."""
+    if spec.output_event_time is not None:
+        found = f"{what} reads the state of one operator, and `chained` lets others follow"
+        raise UnsupportedError(found, "call open_sessions, or check_checkpoint without `deep`")
+
+
 def stored_changes(path: str, spark: SparkSession) -> dict[str, set[int]]:
     """Return for each partition the versions to which it has files of changes."""
     files = spark.read.format("binaryFile").load(f"{path}/state/0/*/*").select("path")
@@ -200,7 +210,7 @@ def stored_changes(path: str, spark: SparkSession) -> dict[str, set[int]]:
     return versions
 
 
-def _rows_of_groups(reader: DataFrameReader, path: str) -> DataFrame:
+def _rows_of_groups(reader: DataFrameReader, path: str, spark: SparkSession) -> DataFrame:
     try:
         stored = reader.load(path)
         values = stored.select("value.*").columns
@@ -208,9 +218,16 @@ def _rows_of_groups(reader: DataFrameReader, path: str) -> DataFrame:
         if NAME_NEEDED not in str(error):
             raise
         stored = reader.option("stateVarName", BUCKET_STATE).load(path)
-        return stored.withColumnRenamed("value", "state")
+        return stored.withColumn("state", F.col("value").dropFields(TIMER))
     if "groupState" not in values:
-        raise not_ours(path)
+        # Where operators of Spark read the rows of sessions, the first state is one of theirs.
+        operators = (
+            spark.read.format("state-metadata").load(path).select("operatorId", "operatorName")
+        )
+        chained = [number for number, name in operators.collect() if name.startswith(CHAINED)]
+        if not chained:
+            raise not_ours(path)
+        return _rows_of_groups(reader.option("operatorId", chained[0]), path, spark)
     return stored.withColumn("state", F.col("value.groupState"))
 
 

@@ -104,22 +104,23 @@ def _columns_read(spec: AnySpec, events: DataFrame) -> Iterator[Column]:
 def frame_columns(worker: Worker) -> str:
     if not worker.as_rows:
         return PACKED_ROWS
-    fields = output_fields(worker.logic.spec, with_rejected=worker.with_rejected)
+    spec = worker.logic.spec
+    fields = output_fields(spec, with_rejected=worker.with_rejected)
     # Spark would shift a timestamp of pandas by the time zone of the session.
-    kinds = {field.name: "bigint" if _is_instant(field) else field.type.sql for field in fields}
+    kinds = {one.name: "bigint" if _in_micros(one, spec) else one.type.sql for one in fields}
     return ", ".join((COUNTS, *(f"{quoted(name)} {kind}" for name, kind in kinds.items())))
 
 
 def unpacked_rows(rows: DataFrame, worker: Worker) -> DataFrame:
     """Return the output of the groups of a stream as rows; the counts go to the progress."""
     # Spark refuses a plan with two observations of one name.
-    name = f"{OBSERVATION}-{uuid4().hex[:8]}"
-    rows = rows.observe(name, *_sums(), *_stats(worker.logic.spec))
+    name, spec = f"{OBSERVATION}-{uuid4().hex[:8]}", worker.logic.spec
+    rows = rows.observe(name, *_sums(), *_stats(spec))
     found = rows.where(F.col(COUNTS_COLUMN).isNull())
     if worker.as_rows:
-        fields = output_fields(worker.logic.spec, with_rejected=worker.with_rejected)
-        return found.select(*map(_as_users_see_it, fields))
-    schema = output_schema(worker.logic.spec, with_rejected=worker.with_rejected)
+        fields = output_fields(spec, with_rejected=worker.with_rejected)
+        return found.select(*(_as_users_see_it(field, spec) for field in fields))
+    schema = output_schema(spec, with_rejected=worker.with_rejected)
 
     def unpack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         freeze_imports("unpack")
@@ -128,20 +129,21 @@ def unpacked_rows(rows: DataFrame, worker: Worker) -> DataFrame:
             yield from joined_packs(schema, packs).to_batches()
 
     found = found.select(ROWS_COLUMN).mapInArrow(unpack, output_columns(worker))
-    of_rejected = (NUMBER_COLUMN, *worker.logic.spec.inputs.passthrough)
+    of_rejected = (NUMBER_COLUMN, *spec.inputs.passthrough)
     for name in of_rejected if worker.with_rejected else ():
         if name in found.columns:
             found = found.withMetadata(name, {OF_REJECTED: True})
     return found
 
 
-def _is_instant(field: Field) -> bool:
-    return bool(field.type.arrow == INSTANT)
+def _in_micros(field: Field, spec: AnySpec) -> bool:
+    """Return whether a column crosses as microseconds: each instant but what Spark reads first."""
+    return bool(field.type.arrow == INSTANT) and field.name != spec.output_event_time
 
 
-def _as_users_see_it(field: Field) -> Column:
+def _as_users_see_it(field: Field, spec: AnySpec) -> Column:
     shown = column(field.name)
-    if _is_instant(field):
+    if _in_micros(field, spec):
         shown = F.timestamp_micros(shown)
     elif isinstance(field.type, FloatType):
         # Spark has read each NaN as a null.

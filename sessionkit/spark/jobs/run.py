@@ -14,6 +14,7 @@ from pyspark.sql.streaming.state import GroupStateTimeout
 from sessionkit._engine.logic import GroupState
 from sessionkit._engine.shell.storage import columns_of
 from sessionkit._engine.shell.worker import Worker, check_until, end_us, worker_of
+from sessionkit._engine.wire.outbound import packed_columns
 from sessionkit._engine.wire.packing import FIRST_COLUMN, WATERMARK_COLUMN, rows_of_groups
 from sessionkit._instants import micros_of
 from sessionkit.arguments import explains
@@ -23,7 +24,6 @@ from sessionkit.spark._grouping import BUCKET, for_stream, label_of, with_bucket
 from sessionkit.spark._seeds import Seed, check_unread, read_seed_rows
 from sessionkit.spark._settings import check_libraries, check_workers, is_connect
 from sessionkit.spark.jobs.checks import check_input, check_keys, check_picklable
-from sessionkit.spark.jobs.pages import check_pages, in_pages
 from sessionkit.spark.jobs.rows import (
     COUNTS,
     counted_rows,
@@ -35,6 +35,11 @@ from sessionkit.spark.jobs.rows import (
     rows_of_task,
     run_of_task,
     unpacked_rows,
+)
+from sessionkit.spark.jobs.transform_with_state import (
+    check_transform_with_state,
+    transformed,
+    uses_transform_with_state,
 )
 from sessionkit.spec.base import AnySpec, check_kind
 from sessionkit.spec.session import AnySessionSpec, SessionSpec
@@ -80,8 +85,10 @@ def run_spec(events: DataFrame, spec: AnySpec, options: RunOptions) -> DataFrame
     if not events.isStreaming:
         worker = worker_of(spec, with_rejected=options.with_rejected)
         return counted_rows(_batch(events, worker, options.until), options.observation)
-    if spec.storage.layout == "pages":
-        check_pages(events.sparkSession)
+    if spec.output_event_time is not None:
+        _check_chained(spec, options)
+    if uses_transform_with_state(spec):
+        check_transform_with_state(events.sparkSession, spec)
     seed = None if options.seed is None else options.seed.format
     spec = with_buckets(spec, seed.buckets) if seed else for_stream(spec, events.sparkSession)
     erases = options.erase is not None
@@ -102,6 +109,21 @@ def _check_options(events: DataFrame, spec: AnySpec, options: RunOptions) -> Non
         if options.seed.progress is not None:
             check_unread(events, options.seed.marker)
     _check_streams(events, spec, options)
+
+
+def _check_chained(spec: AnySpec, options: RunOptions) -> None:
+    """Check that a stream returns nothing but final rows, as they are and all by its events."""
+    for name in ("with_rejected", "seed", "erase"):
+        if getattr(options, name):
+            found = f"`{name}` doesn't go with `chained`, whose rows stateful operators may read"
+            hint = f"leave `{name}` out, or leave `chained` out and read the rows in a second query"
+            raise SpecError(found, hint)
+    packed_in_rows = packed_columns(spec)
+    if packed_in_rows:
+        found = f"`{packed_in_rows[0]}` is of a type that crosses packed to Spark, which then can't"
+        found += " read the event time of the row, as `chained` needs it"
+        hint = "write a plain type, such as a str; of floats, one that is never None"
+        raise SpecError(found, hint)
 
 
 def _check_streams(events: DataFrame, spec: AnySpec, options: RunOptions) -> None:
@@ -131,8 +153,8 @@ def _stream(events: DataFrame, worker: Worker, options: RunOptions) -> DataFrame
     if options.erase is not None:
         more_rows.append(packed_erasures(options.erase, spec))
     rows = _in_buckets(events, spec, spec.storage.buckets, more_rows)
-    if spec.storage.layout == "pages":
-        return in_pages(rows, worker)
+    if uses_transform_with_state(spec):
+        return transformed(rows, worker)
 
     def run(
         group: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: Any

@@ -11,7 +11,7 @@ from sessionkit import SessionkitError, Storage, UnsupportedError
 from sessionkit.spark import changed_sessions, open_sessions_frame
 from sessionkit.spark.checkpoints.changes import CHANGELOGS, check_feed
 from sessionkit.spark.checkpoints.state_reader import FORMAT
-from sessionkit.spark.jobs.pages import PROVIDER, ROCKSDB, check_operator
+from sessionkit.spark.jobs.transform_with_state import PROVIDER, ROCKSDB, check_operator
 from tests.support.spark_settings import changed
 from tests.support.streams import FileStream
 from tests.support.visits import SESSIONS, views
@@ -35,7 +35,7 @@ def test_changes_lead_from_one_micro_batch_to_another(
     spec: Any, settings: dict[str, str], spark: SparkSession, tmp_path: Path
 ) -> None:
     """They leave nothing out, and have nothing that stayed as it was."""
-    check_operator(spark)
+    check_operator(spark, spec)
     stream = FileStream(spark, spec, tmp_path)
     stream.put(FIRST, SECOND)
 

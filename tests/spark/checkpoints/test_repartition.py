@@ -12,7 +12,7 @@ from sessionkit.errors import StateCorruptedError
 from sessionkit.spark import ExactlyOnce, check_checkpoint
 from sessionkit.spark._settings import is_connect
 from sessionkit.spark.checkpoints.changes import CHANGELOGS
-from sessionkit.spark.jobs.pages import PROVIDER, ROCKSDB
+from sessionkit.spark.jobs.transform_with_state import PROVIDER, ROCKSDB
 from tests.support.hourly_query import SPEC, START, Query, Store
 from tests.support.spark_settings import IN_PARTITIONS, changed, spark_release
 

@@ -19,7 +19,12 @@ from sessionkit import (
     UnsupportedError,
 )
 from sessionkit.spark import check_checkpoint, sessionize
-from sessionkit.spark.jobs.pages import PROVIDER, ROCKSDB, check_operator, check_pages
+from sessionkit.spark.jobs.transform_with_state import (
+    PROVIDER,
+    ROCKSDB,
+    check_operator,
+    check_transform_with_state,
+)
 from tests.support.clocked import Trigger
 from tests.support.scenarios import Life, command, commanded, instant, on_driver, on_spark, tick
 from tests.support.streams import FileStream, begun_at
@@ -180,7 +185,7 @@ class RemoteSession(Session):
 def test_a_spark_without_the_operator_is_refused(session: Any, reason: str) -> None:
     """So is one that loses bytes of large pages; there are buckets only."""
     with pytest.raises(UnsupportedError, match=reason) as refused:
-        check_pages(session)
+        check_transform_with_state(session, SUMS)
     assert 'or write storage=Storage(layout="buckets")' in str(refused.value)
 
 
@@ -189,12 +194,12 @@ def test_a_spark_without_the_operator_is_refused(session: Any, reason: str) -> N
 )
 def test_a_spark_that_takes_large_pages_is_taken(session: Any) -> None:
     """From the release on that reads the whole of a request."""
-    check_operator(session)
+    check_operator(session, SUMS)
 
 
 def test_another_state_store_is_refused_before_the_start(spark: SparkSession) -> None:
     """The message has the line that sets it."""
-    check_operator(spark)
+    check_operator(spark, SUMS)
     rows = spark.readStream.format("rate").load()
     events = rows.selectExpr("'a' AS key", "timestamp AS at", "value")
 

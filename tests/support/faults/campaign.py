@@ -103,7 +103,10 @@ class Segment:
         self._put(jvm, self.timeline.end(self.batches))
 
     def audit(self) -> Audit:
-        return audited(self.timeline.places(self.batches), rows_in(self.job))
+        places = self.timeline.places(self.batches)
+        if self.job.is_chained:
+            places = {number: place for number, place in places.items() if place[1:]}
+        return audited(places, rows_in(self.job))
 
     def keep(self) -> None:
         self._copy(self.folders, ".kept")

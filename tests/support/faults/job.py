@@ -80,6 +80,11 @@ class Job:
         return f"{self.spec}, {self.layout}, {self.store}, {ends}"
 
     @property
+    def is_chained(self) -> bool:
+        """Whether operators of Spark read its sessions; they have no rejected rows."""
+        return self.spec == "chained"
+
+    @property
     def topic(self) -> str:
         """The topic of its events, and in what its tables' names begin."""
         return f"job_{self.folder.name}"
@@ -179,14 +184,27 @@ def _query(spark: SparkSession, life: Life, sink: Sink) -> tuple[DataFrame, Any,
     job = life.job
     spec = spec_of(job.spec, job.layout)
     run = apply_with_state if isinstance(spec, StatefulSpec) else sessionize
-    rows = run(_events(spark, job), spec, with_rejected=True)
+    rows = run(_events(spark, job), spec, with_rejected=not job.is_chained)
     settings = {"trigger": life.until, "checkpoint": job.checkpoint, "spec": spec}
+    if job.is_chained:
+        return _by_hour(rows), ExactlyOnce(sink.write, sink.last_batch), settings
     if job.is_alone:
         return rows, Files("json", job.rejected), settings
     places: list[Any] = [ExactlyOnce(sink.write, sink.last_batch), Files("json", job.rejected)]
     if job.servers is not None:
         places = [Postgres(job.servers.dsn, f"{job.topic}_{name}") for name in TABLES]
     return rows, Routes(**{spec.row_kind: places[0], "rejected": places[1]}), settings
+
+
+def _by_hour(rows: DataFrame) -> DataFrame:
+    """Take sessions through a window and a deduplication, and list them again."""
+    one = F.struct("session_id", "numbers")
+    window = F.window("session_end", "1 hour")
+    hours = rows.groupBy(window, "key").agg(F.collect_list(one).alias("sessions"))
+    once = hours.dropDuplicatesWithinWatermark(["window", "key"])
+    each = once.select("key", F.explode("sessions").alias("one")).select("key", "one.*")
+    numbers = F.split("numbers", ",").cast("array<bigint>")
+    return each.withColumn("numbers", numbers)
 
 
 def _earlier_run(rows: DataFrame, sink: Routes, job: Job) -> Iterator[Callable[[], None]]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import attrs
 
@@ -12,6 +12,7 @@ from sessionkit import (
     KeyState,
     KeyTimes,
     NoTimeout,
+    Results,
     Session,
     SessionSpec,
     StatefulSpec,
@@ -38,6 +39,13 @@ class Numbers:
     numbers: list[int]
 
 
+@attrs.frozen
+class Joined:
+    """The same in one text: a list would cross packed, and no operator could follow."""
+
+    numbers: str
+
+
 def create(key: Any, event: Reading) -> Open:
     return Open([event.number])
 
@@ -50,6 +58,10 @@ def update(state: Open, event: Reading) -> Open:
 
 def finish(session: Session, state: Open) -> Numbers:
     return Numbers(state.numbers)
+
+
+def join_numbers(session: Session, state: Open) -> Joined:
+    return Joined(",".join(map(str, state.numbers)))
 
 
 def follow(
@@ -86,6 +98,13 @@ def sessions(layout: Any) -> SessionSpec[Reading, Open, Numbers]:
     )
 
 
+def chained(layout: Any) -> SessionSpec[Reading, Open, Joined]:
+    """Return the same sessions, whose rows operators of Spark may read."""
+    logic: Any = Functions(create=create, update=update, finish=join_numbers)
+    spec: Any = attrs.evolve(sessions(layout), logic=logic, results=Results(chained=True))
+    return cast("SessionSpec[Reading, Open, Joined]", spec)
+
+
 def keys(layout: Any) -> StatefulSpec[Reading, Open, Numbers]:
     """Return the same sessions, from a state a key and a timer."""
     return StatefulSpec(
@@ -100,7 +119,7 @@ def keys(layout: Any) -> StatefulSpec[Reading, Open, Numbers]:
     )
 
 
-SPECS: Final = {"sessions": sessions, "keys": keys}
+SPECS: Final = {"sessions": sessions, "chained": chained, "keys": keys}
 
 
 def spec_of(name: str, layout: str) -> Any:

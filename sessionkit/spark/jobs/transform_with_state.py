@@ -1,8 +1,9 @@
 """
-Buckets in pages on Spark: `transformWithState` instead of `applyInPandasWithState`.
+A worker on Spark's `transformWithState`, in place of `applyInPandasWithState`.
 
-Spark's operator keeps the row of a bucket in a value, its pages in a map, and a timer. The state
-below gives the engine all three as a `PagedStateLike`.
+Buckets in pages need it, and so do sessions that stateful operators may follow. Spark keeps the row
+of a bucket in a value, its pages in a map, and a timer. The state below gives them to the engine
+as a `GroupStateLike` and a `PagedStateLike`.
 
 Nothing here imports what Spark 3.5 doesn't have, and Spark asks for no base class.
 """
@@ -13,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import attrs
+import numpy as np
 import pandas as pd
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -24,6 +26,7 @@ from sessionkit.errors import SessionkitError, UnsupportedError
 from sessionkit.spark._grouping import BUCKET
 from sessionkit.spark._settings import is_connect, release_of
 from sessionkit.spark.jobs.rows import frame_columns, freeze_imports, rows_of_task, run_of_task
+from sessionkit.spec.base import AnySpec
 from sessionkit.timeouts import Clock
 
 BUCKET_STATE: Final = "bucket"
@@ -41,36 +44,53 @@ TIME_MODES: Final[dict[Clock | None, str]] = {
 TYPES: Final = {"INT": IntegerType(), "BIGINT": LongType(), "BINARY": BinaryType()}
 
 
-def in_pages(rows: DataFrame, worker: Worker) -> DataFrame:
-    """Run a worker over buckets whose memory is in pages."""
-    clock, columns = worker.logic.spec.clock, columns_of(worker.logic)
-    if clock is None:
+def uses_transform_with_state(spec: AnySpec) -> bool:
+    return spec.storage.layout == "pages" or spec.output_event_time is not None
+
+
+def transformed(rows: DataFrame, worker: Worker) -> DataFrame:
+    """Run a worker over buckets in pages, or for rows that stateful operators may read."""
+    spec, columns = worker.logic.spec, columns_of(worker.logic)
+    if spec.clock is None:
         # Spark asks for a watermark: this one never moves.
         never = F.lit(None).cast("timestamp_ltz").alias("_never")
         rows = rows.select("*", never).withWatermark("_never", "0 seconds")
-    run: Any = _Processor(worker, _struct(f"{columns}, {TIMER} BIGINT"), tuple(rows.columns))
-    groups = rows.groupBy(BUCKET)
-    return groups.transformWithStateInPandas(
-        run, frame_columns(worker), "append", TIME_MODES[clock]
+    has_pages, event_time = spec.storage.layout == "pages", spec.output_event_time
+    row, names = _struct(f"{columns}, {TIMER} BIGINT"), tuple(rows.columns)
+    run: Any = _Processor(worker, row, names, has_pages, event_time)
+    return rows.groupBy(BUCKET).transformWithStateInPandas(
+        run,
+        frame_columns(worker),
+        "append",
+        TIME_MODES[spec.clock],
+        eventTimeColumnName=event_time or "",
     )
 
 
-def check_pages(spark: SparkSession) -> None:
-    check_operator(spark)
+def check_transform_with_state(spark: SparkSession, spec: AnySpec) -> None:
+    check_operator(spark, spec)
     provider = spark.conf.get(PROVIDER)
     if "RocksDB" not in (provider or ""):
-        found = f'layout="pages" needs RocksDB as the state store, found {provider}'
+        found = f"{_asked_by(spec)} needs RocksDB as the state store, found {provider}"
         raise SessionkitError(found, f'spark.conf.set("{PROVIDER}", "{ROCKSDB}")')
 
 
-def check_operator(spark: SparkSession) -> None:
-    """Check that Spark has the operator that stores pages, and that it can take large ones."""
+def check_operator(spark: SparkSession, spec: AnySpec) -> None:
+    """Check that Spark has the operator, and that it does what the spec needs."""
     # Before 4.0.2, Spark loses bytes of large pages (SPARK-53870). Connect has it since 4.1.
     first, where = ("4.1", " on Connect") if is_connect(spark) else ("4.0.2", "")
+    instead = 'write storage=Storage(layout="buckets")'
+    if spec.output_event_time is not None:
+        first, where = "4.2", ""
+        instead = "leave it out, and read the rows in a second query"
     if release_of(spark.version) < release_of(first):
         needed = f"Spark {first} or later{where}"
-        found = f'layout="pages" needs {needed}, and this is {spark.version}'
-        raise UnsupportedError(found, f'use {needed}, or write storage=Storage(layout="buckets")')
+        found = f"{_asked_by(spec)} needs {needed}, and this is {spark.version}"
+        raise UnsupportedError(found, f"use {needed}, or {instead}")
+
+
+def _asked_by(spec: AnySpec) -> str:
+    return 'layout="pages"' if spec.output_event_time is None else "chained=True"
 
 
 @attrs.define
@@ -81,6 +101,8 @@ class _Processor:
     row: StructType
     columns: tuple[str, ...]
     """Those of the input. Spark renames columns that start with an underscore."""
+    has_pages: bool
+    event_time: str | None
     _handle: Any = attrs.field(default=None, init=False)
     _bucket: Any = attrs.field(default=None, init=False)
     _pages: Any = attrs.field(default=None, init=False)
@@ -88,8 +110,9 @@ class _Processor:
     def init(self, handle: Any) -> None:
         self._handle = handle
         self._bucket = handle.getValueState(BUCKET_STATE, self.row)
-        start, payload = _struct("start BIGINT"), _struct("payload BINARY")
-        self._pages = handle.getMapState(PAGES_STATE, start, payload)
+        if self.has_pages:
+            start, payload = _struct("start BIGINT"), _struct("payload BINARY")
+            self._pages = handle.getMapState(PAGES_STATE, start, payload)
 
     def handleInputRows(
         self, key: tuple[Any, ...], rows: Iterable[pd.DataFrame], timerValues: Any
@@ -108,9 +131,14 @@ class _Processor:
     def _run(
         self, key: tuple[Any, ...], frames: Iterable[pd.DataFrame], times: Any, fired_ms: int | None
     ) -> Iterator[pd.DataFrame]:
-        freeze_imports("pages")
+        freeze_imports("transform")
         state = _BucketState(self._handle, self._bucket, self._pages, times, fired_ms)
-        yield from self.worker(key, frames, state, run_of_task(), rows_of_task())
+        for frame in self.worker(key, frames, state, run_of_task(), rows_of_task()):
+            if self.event_time is not None:
+                # A time of a zone, since Spark would take others for times of its session.
+                instants = np.array(frame[self.event_time].to_list(), "datetime64[us]")
+                frame[self.event_time] = pd.Series(instants).dt.tz_localize("UTC")
+            yield frame
         state.save()
 
 
