@@ -67,6 +67,7 @@ EVERYWHERE: Final = (
     "tests/spark/test_settings.py",
     "tests/conformance",
     "tests/spark/jobs/test_timers.py",
+    "tests/spark/checkpoints/test_origins.py",
     "tests/spark/checkpoints/test_seeds.py",
     "tests/addons/test_delta.py",
     "tests/addons/test_iceberg.py",

@@ -74,7 +74,11 @@ def run_to_files(frame: DataFrame, folder: Path) -> StreamingQuery:
     """Run a query over all that there is, and the batch without data; its rows are in `out`."""
     writer = frame.writeStream.format("parquet").option("path", str(folder / "out"))
     writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
-    query = writer.trigger(availableNow=True).start()
+    return ended(writer.trigger(availableNow=True).start())
+
+
+def ended(query: StreamingQuery) -> StreamingQuery:
+    """Wait for the end of a query, and raise what has stopped it."""
     try:
         query.awaitTermination()
     except StreamingQueryException as stopped:
@@ -166,8 +170,7 @@ class FileStream:
             spec=self.spec,
             **arguments,
         )
-        query.awaitTermination()
-        return query
+        return ended(query)
 
     def forget_end_of(self, number: int) -> None:
         """Let Spark forget that it has finished a micro-batch, as after a crash in the sink."""

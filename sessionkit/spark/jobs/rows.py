@@ -1,21 +1,17 @@
 """The user's rows, packed for the shuffle, and the rows that Python returns, as users see them."""
 
-import gc
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache, lru_cache
 from typing import Final
 from uuid import uuid4
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from sessionkit._arrays import INSTANT
 from sessionkit._engine.counts import COUNTED
 from sessionkit._engine.shell.erasing import ERASED_COLUMN, ErasurePacker
-from sessionkit._engine.shell.payload import NOBODY, Origin, TaskRows
 from sessionkit._engine.shell.worker import BINS_AT, Worker
 from sessionkit._engine.wire.inbound import (
     FUTURE_COLUMN,
@@ -34,6 +30,7 @@ from sessionkit._engine.wire.packing import (
 from sessionkit.arguments import quoted
 from sessionkit.spark._columns import OF_REJECTED, column, is_future, to_wire
 from sessionkit.spark._grouping import BUCKET, bucket_number
+from sessionkit.spark._tasks import freeze_imports
 from sessionkit.spark.progress import (
     BINS,
     BUCKETS,
@@ -49,9 +46,6 @@ from sessionkit.state._scalars import FloatType
 
 COUNTS: Final = f"{COUNTS_COLUMN} array<bigint>"
 PACKED_ROWS: Final = f"{COUNTS}, {ROWS_COLUMN} binary"
-QUERY: Final = "sql.streaming.queryId"
-BATCH: Final = "streaming.sql.batchId"
-"""What Spark tells each task that the thread of a query starts."""
 
 
 def packed(
@@ -215,41 +209,3 @@ def packed_erasures(erase: DataFrame, spec: AnySpec) -> DataFrame:
     bucket = bucket_number(spec, spec.storage.buckets).alias(BUCKET)
     schema = f"{BUCKET} int, {ERASED_COLUMN} binary, {REJECTED_COLUMN} binary"
     return erase.select(bucket, *columns).mapInArrow(pack, schema)
-
-
-# ------------------------------------------------------------------------------- what a task knows
-
-
-@cache
-def freeze_imports(stage: str) -> None:
-    """
-    Freeze what this process has imported, so that the collector of cycles skips it; once a stage.
-
-    After every task Spark's worker looks at every object of pandas, pyarrow and Spark: some 50 ms.
-    Only workers may call it: a driver would keep its garbage.
-    """
-    del stage
-    gc.collect()
-    gc.freeze()
-
-
-def run_of_task() -> Origin:
-    task = TaskContext.get()
-    if task is None:
-        return NOBODY
-    query, batch = task.getLocalProperty(QUERY), task.getLocalProperty(BATCH)
-    # They aren't known where another thread than the query's has started the job, such as one that
-    # a function of `foreachBatch` uses for a write of its own.
-    return NOBODY if query is None or batch is None else Origin.of(query, int(batch))
-
-
-def rows_of_task() -> TaskRows | None:
-    task = TaskContext.get()
-    return None if task is None else _rows_of(task.taskAttemptId())
-
-
-@lru_cache(maxsize=1)
-def _rows_of(attempt: int) -> TaskRows:
-    # A worker runs one task after the other, and no two of them have one number.
-    del attempt
-    return TaskRows()

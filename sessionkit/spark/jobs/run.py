@@ -23,17 +23,15 @@ from sessionkit.spark._columns import A_STREAM, ANY_FRAME, check_frame, column
 from sessionkit.spark._grouping import BUCKET, for_stream, label_of, with_buckets
 from sessionkit.spark._seeds import Seed, check_unread, read_seed_rows
 from sessionkit.spark._settings import check_libraries, check_workers, is_connect
+from sessionkit.spark._tasks import freeze_imports, rows_of_task, run_of_task
 from sessionkit.spark.jobs.checks import check_input, check_keys, check_picklable
 from sessionkit.spark.jobs.rows import (
     COUNTS,
     counted_rows,
     frame_columns,
-    freeze_imports,
     output_columns,
     packed,
     packed_erasures,
-    rows_of_task,
-    run_of_task,
     unpacked_rows,
 )
 from sessionkit.spark.jobs.transform_with_state import (

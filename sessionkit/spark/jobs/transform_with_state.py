@@ -25,7 +25,8 @@ from sessionkit._engine.shell.worker import Worker
 from sessionkit.errors import SessionkitError, UnsupportedError
 from sessionkit.spark._grouping import BUCKET
 from sessionkit.spark._settings import is_connect, release_of
-from sessionkit.spark.jobs.rows import frame_columns, freeze_imports, rows_of_task, run_of_task
+from sessionkit.spark._tasks import freeze_imports, rows_of_task, run_of_task
+from sessionkit.spark.jobs.rows import frame_columns
 from sessionkit.spec.base import AnySpec
 from sessionkit.timeouts import Clock
 

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import combinations, dropwhile, takewhile
 from pathlib import PurePath, PurePosixPath
 from typing import Any, Final, get_args
@@ -17,6 +17,7 @@ from sessionkit.arguments import quoted
 from sessionkit.errors import SinkError, SpecError
 from sessionkit.spark._columns import OF_REJECTED
 from sessionkit.spark._logs import query_id_of
+from sessionkit.spark._tasks import known_to_tasks
 from sessionkit.spark.sinks import Batch, BatchWriter, Ledger, TableSink
 from sessionkit.spark.sinks.values import (
     REST,
@@ -281,7 +282,11 @@ class WriteBatches:
             self.query_id = query_id_of(frame.sparkSession, self.checkpoint) or ""
             if self.start is not None:
                 check_places(frame, self.parts, self.query_id, self.start)
-        batch = Batch(frame, number, self.query_id, self.run_id)
+        with known_to_tasks(frame.sparkSession, self.query_id, number):
+            self._write_to_all(Batch(frame, number, self.query_id, self.run_id))
+
+    def _write_to_all(self, batch: Batch) -> None:
+        frame = batch.frame
         pending = [part for part in self.parts if not part.writer.is_written(part.of(batch))]
         if not pending:
             drain(frame)
@@ -295,6 +300,21 @@ class WriteBatches:
                 _write(pending, batch)
             finally:
                 frame.unpersist()
+
+
+@attrs.define
+class CallFunction:
+    """The function of `foreachBatch` for a user's own, on Connect: there, it tells the tasks."""
+
+    checkpoint: str
+    function: Callable[[DataFrame, int], None]
+    query_id: str | None = None
+
+    def __call__(self, frame: DataFrame, number: int) -> None:
+        spark = frame.sparkSession
+        self.query_id = self.query_id or query_id_of(spark, self.checkpoint)
+        with known_to_tasks(spark, self.query_id, number):
+            self.function(frame, number)
 
 
 def _write(parts: Sequence[Part], batch: Batch) -> None:

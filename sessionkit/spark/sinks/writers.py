@@ -24,7 +24,15 @@ from sessionkit.spark.sinks import (
     TableSink,
     from_last,
 )
-from sessionkit.spark.sinks.batches import Part, Route, Start, WriteBatches, check_places, routes_of
+from sessionkit.spark.sinks.batches import (
+    CallFunction,
+    Part,
+    Route,
+    Start,
+    WriteBatches,
+    check_places,
+    routes_of,
+)
 from sessionkit.spark.sinks.values import (
     BatchSink,
     Console,
@@ -288,6 +296,8 @@ def to_sink(
             return writer.partitionBy(*sink.partition_by) if sink.partition_by else writer
         case Kafka():
             return writer.format("kafka").options(**kafka_options(sink))
+        case ForeachBatch() if start is not None and is_remote():
+            return writer.foreachBatch(CallFunction(start.checkpoint, sink.function))
         case ForeachBatch():
             return writer.foreachBatch(sink.function)
         case Foreach():

@@ -7,11 +7,11 @@ from typing import Final
 
 import pytest
 
-from sessionkit.spark.jobs.rows import freeze_imports
+from sessionkit.spark._tasks import freeze_imports
 
 IN_A_WORKER: Final = """
 import gc, pyarrow, pandas
-from sessionkit.spark.jobs.rows import freeze_imports
+from sessionkit.spark._tasks import freeze_imports
 before = len(gc.get_objects())
 freeze_imports("run")
 print(gc.get_freeze_count() > 0.9 * before, len(gc.get_objects()) < 0.1 * before)
