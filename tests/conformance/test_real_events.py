@@ -2,6 +2,7 @@
 
 import csv
 import gzip
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from itertools import pairwise
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import attrs
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
@@ -16,7 +18,6 @@ from sessionkit import SessionSpec
 from sessionkit import aggregates as agg
 from sessionkit.addons import presets
 from sessionkit.testing import SessionDriver
-from tests.support.in_sql import FUNNEL, PATH, PERCENTILE, TOP, in_sql
 
 DATA: Final = Path(__file__).parents[3] / "shared" / "data"
 SHOP: Final = DATA / "ecom" / "ecom.csv.gz"
@@ -98,7 +99,6 @@ def test_the_events_of_a_shop_share_the_sessions_that_are_known() -> None:
 @needs_shop
 def test_funnels_and_paths_of_a_shop_equal_a_query() -> None:
     """Seven micro-batches of a stream give what DuckDB's joins and windows find in all at once."""
-    pytest.importorskip("duckdb")
     steps = ["product_view", "add_to_cart", "purchase"]
     funnel = {name: pc.field("action") == name for name in steps}
     asked = {
@@ -127,3 +127,54 @@ def test_funnels_and_paths_of_a_shop_equal_a_query() -> None:
     assert by_query(TOP) == [(list(row["top"]),) for row in found]
     hours = [hour for (hour,) in by_query(PERCENTILE, of="hour")]
     assert [row["hour"] for row in found] == pytest.approx(hours, rel=0.01)
+
+
+# -- what an analyst would write instead of aggregates: sessions in SQL, run by DuckDB
+
+ISLANDS: Final = """
+WITH marked AS (
+  SELECT *, coalesce(ts > lag(ts) OVER by_key + $gap, true)::INT AS is_first
+  FROM events WINDOW by_key AS (PARTITION BY key ORDER BY ts)
+), numbered AS (
+  SELECT *, sum(is_first) OVER (PARTITION BY key ORDER BY ts) AS session FROM marked
+), following AS (
+  SELECT *, lag(kind) OVER (PARTITION BY key, session ORDER BY ts, kind) AS before FROM numbered
+)
+"""
+FUNNEL: Final = """
+SELECT seen.key, seen.session, max(CASE
+  WHEN seen.kind != $steps[1] THEN 0
+  WHEN carted.ts IS NULL THEN 1 WHEN bought.ts IS NULL THEN 2 ELSE 3
+END)
+FROM numbered seen
+LEFT JOIN numbered carted ON carted.key = seen.key AND carted.session = seen.session
+  AND carted.kind = $steps[2] AND carted.ts BETWEEN seen.ts AND seen.ts + $within
+LEFT JOIN numbered bought ON bought.key = seen.key AND bought.session = seen.session
+  AND bought.kind = $steps[3] AND bought.ts BETWEEN carted.ts AND seen.ts + $within
+GROUP BY ALL
+"""
+"""A chain is a join: each step is at the same time as the one before, or later."""
+PATH: Final = """
+SELECT key, session,
+  list(kind ORDER BY ts, kind) FILTER (kind IS DISTINCT FROM before),
+  count(*) FILTER (before = $steps[1] AND kind = $steps[2])
+FROM following GROUP BY ALL
+"""
+"""A value is left out where it is that of the event before."""
+TOP: Final = """
+, counted AS (SELECT key, session, kind, count(*) AS number FROM numbered GROUP BY ALL)
+SELECT key, session, list(kind ORDER BY number DESC, kind)[:2] FROM counted GROUP BY ALL
+"""
+PERCENTILE: Final = "SELECT key, session, quantile_disc(kind, 0.9) FROM numbered GROUP BY ALL"
+
+
+def in_sql(query: str, events: Iterable[tuple[str, datetime, Any]], **given: Any) -> list[Any]:
+    """Return what a query says of each session of events, by key and start; a kind is any value."""
+    duckdb = pytest.importorskip("duckdb")
+    keys, times, kinds = zip(*events, strict=True)
+    instants = [time.replace(tzinfo=None) for time in times]
+    columns = {"key": keys, "ts": pa.array(instants, pa.timestamp("us")), "kind": kinds}
+    with duckdb.connect() as connection:
+        connection.register("events", pa.table({k: pa.array(v) for k, v in columns.items()}))
+        found = connection.execute(f"{ISLANDS} {query}", given).fetchall()
+    return [row[2:] for row in sorted(found, key=lambda row: row[:2])]

@@ -14,7 +14,7 @@ from sessionkit import Counts
 from sessionkit._instants import micros_of
 from sessionkit.testing import BatchResult, OpenSession, SessionDriver
 from tests.support.random_scripts import SCHEMA, Script, Stretch, scripts
-from tests.support.random_streams import Batches
+from tests.support.steps import batches_of
 
 Rows: TypeAlias = list[tuple[Any, ...]]
 
@@ -81,13 +81,13 @@ def on_driver(script: Script) -> Report:
 def on_spark(script: Script, spark: SparkSession) -> Report:
     report = Report({}, {}, {}, [])
     with TemporaryDirectory() as folder:
-        stream = Batches.of(spark, script.spec, SCHEMA, Path(folder))
+        stream = batches_of(spark, script.spec, SCHEMA, Path(folder))
         for stretch in script.stretches:
             if stretch.pauses:
                 stream.run_with_pauses(stretch.batches)
             else:
                 stream.run(stretch.batches)
-        report.still_open.extend(_still_open(stream.open_sessions()))
+        report.still_open.extend(_still_open(stream.files.open()))
     report.counts.update(stream.counts)
     for batch_id, rows in stream.rows.items():
         closed = [_from_session(row) for row in rows if row["kind"] == "session"]
@@ -155,5 +155,5 @@ def _from_rejection(row: dict[str, Any]) -> tuple[Any, ...]:
 def _still_open(sessions: list[OpenSession[Any]]) -> Rows:
     return [
         (s.key[0], s.id, micros_of(s.start), micros_of(s.end), s.state.values, s.events)
-        for s in sessions
+        for s in sorted(sessions, key=lambda session: (repr(session.key), session.start))
     ]

@@ -1,7 +1,7 @@
 """Tables of Delta and of Iceberg, as the tests of what both share see them."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 from uuid import uuid4
@@ -11,45 +11,24 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from sessionkit import Inputs, SessionSpec, Storage
+from sessionkit import Inputs
 from sessionkit.addons.delta import Delta, check_delta
 from sessionkit.addons.iceberg import Iceberg, check_catalog
 from sessionkit.errors import UnsupportedError
+from tests.support.repairs import MINUTE, Right, spec_of
 
 NAMES = ("delta", "folders", "database")
 """Delta, and the catalogs of Iceberg."""
 START = datetime(2026, 3, 8, 6, 50, tzinfo=UTC)
 
 
-@attrs.frozen
-class Reading:
-    value: int
-
-
-@attrs.define
-class Readings:
-    values: list[int] = attrs.field(factory=list)
-
-    def update(self, reading: Reading) -> None:
-        self.values = sorted([*self.values, reading.value])
-
-    def merge(self, other: "Readings") -> None:
-        self.values = sorted([*self.values, *other.values])
-
-
-SPEC = SessionSpec.of(
-    Readings,
-    keys={"key": str},
-    event_time="at",
-    gap="10 minutes",
-    watermark_delay="0 seconds",
-    storage=Storage(bucket_count=2),
-    inputs=Inputs(passthrough={"line": int}),
+SPEC: Any = attrs.evolve(
+    spec_of(Right), watermark_delay="0 seconds", inputs=Inputs(passthrough={"line": int})
 )
 
 
 def minute(number: int) -> datetime:
-    return START + timedelta(minutes=number)
+    return START + number * MINUTE
 
 
 def events(*rows: tuple[str | None, int, int]) -> pa.Table:

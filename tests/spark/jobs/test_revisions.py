@@ -13,10 +13,10 @@ from sessionkit import aggregates as agg
 from sessionkit.spark import sessionize
 from sessionkit.testing import SessionDriver, at
 from tests.support.naive_revisions import Table
-from tests.support.random_streams import INSTANT, Batches
+from tests.support.steps import batches_of
 from tests.support.streams import write_files
 
-SCHEMA = pa.schema({"key": pa.string(), "at": INSTANT, "value": pa.int64()})
+SCHEMA = pa.schema({"key": pa.string(), "at": pa.timestamp("us", tz="UTC"), "value": pa.int64()})
 # The second batch moves a start back, the third bridges two sessions, and the last is late.
 STRETCHES = [[{"a": [10, 40], "b": [30]}, {"a": [5]}], [{"a": [20, 30], "b": [70]}, {"a": [8]}]]
 
@@ -56,7 +56,7 @@ def test_a_stream_shows_what_the_driver_does(
 ) -> None:
     """Row by row and batch by batch; `closed_by` is null until a row is final."""
     spec = spec_of(layout)
-    stream, driver, table = Batches.of(spark, spec, SCHEMA, tmp_path), SessionDriver(spec), Table()
+    stream, driver, table = batches_of(spark, spec, SCHEMA, tmp_path), SessionDriver(spec), Table()
     expected = []
     for stretch in STRETCHES:
         stream.run(map(rows_of, stretch))

@@ -27,7 +27,7 @@ from tests.support.conformance.cases import (
 from tests.support.conformance.dedup import dedup_case
 from tests.support.conformance.keyed import KeyedRun, keyed_on_driver, keyed_on_spark
 from tests.support.naive_revisions import Table
-from tests.support.random_streams import Batches
+from tests.support.steps import Batches, batches_of
 
 
 @attrs.frozen
@@ -88,7 +88,7 @@ def _sessions_on_driver(run: Run) -> Outcome:
 
 
 def _sessions_on_spark(run: Run, spark: SparkSession, folder: Path) -> Outcome:
-    stream = Batches.of(spark, run.spec, SCHEMA, folder)
+    stream = batches_of(spark, run.spec, SCHEMA, folder)
     for batches in _stretches(run):
         stream.run(batches)
     # Without the events that only move the watermark.
@@ -152,10 +152,10 @@ def _emissions(run: Run, shown: list[_Shown]) -> list[tuple[Window, bool]] | Non
 def _still_open_on_spark(run: Run, stream: Batches) -> list[Window]:
     """Return the open sessions; what is expected where Spark can't read state, so it's not seen."""
     try:
-        found = [session for session in stream.open_sessions() if session.key[0] != CLOCK]
+        found = [session for session in stream.files.open() if session.key[0] != CLOCK]
     except UnsupportedError:
         return run.expected.still_open
-    return _still_open(found)
+    return _still_open(sorted(found, key=lambda session: (session.key[0], session.start)))
 
 
 def _stretches(run: Run) -> list[list[list[Row]]]:
