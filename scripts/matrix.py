@@ -47,7 +47,7 @@ PLACES: Final[dict[Where, str]] = {
 }
 
 DEV: Final = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]["dev"]
-TOOLS: Final = ("chispa", "hypothesis", "protobuf", "pytest", "tzdata")
+TOOLS: Final = ("hypothesis", "protobuf", "pytest", "tzdata")
 TEST_TOOLS: Final = tuple(need for need in DEV if need.startswith(TOOLS))
 
 AS_USERS: Final = "tests/as_users"
@@ -74,7 +74,7 @@ EVERYWHERE: Final = (
     "tests/addons/test_lake_queries.py",
     "tests/addons/test_merging.py",
     "tests/spark/sinks/test_file_log.py",
-    "tests/spark/test_dedup.py::TestStreamAndBatch",
+    "tests/spark/test_dedup.py::test_a_stream_and_a_batch_keep_the_same",
     "tests/spark/test_windows.py::TestStreamEqualsBatch::test_append",
 )
 """

@@ -221,8 +221,8 @@ ELSEWHERE: Final = {
     "layout": "spark/jobs/test_pages.py",  # It needs another state store.
     "max_buffered_per_key": "spark/jobs/test_time_order.py",  # A batch holds no events.
     "nulls": "spark/jobs/test_bad_input.py",  # It refuses the columns of files.
-    "version": "spark/jobs/test_restart.py",  # State of another class comes with a restart.
-    "upgrade": "spark/jobs/test_restart.py",
+    "version": "spark/checkpoints/test_check_state.py",  # State of another class is restored.
+    "upgrade": "spark/checkpoints/test_check_state.py",
 }
 ALWAYS: Final = {"keys", "event_time", "timeout", "watermark_delay"}
 LOGIC: Final = {"logic", "state", "aggregates", "per_event"}
@@ -475,9 +475,8 @@ def test_a_poison_event_costs_no_honest_one(name: str, expected: Found) -> None:
     assert {
         "both": {"session", "event", "failed", "duplicate", "quarantined"},
         "per event": {"session", "duplicate", "quarantined"},
-        "dropped": {"session", "failed_output", "quarantined"},
     }.get(name, {"session", "quarantined"}) == set(kinds)
-    if name not in {"dropped", "both", "per event"}:
+    if name not in {"both", "per event"}:
         honest = sorted(row["n"] for file in views() for row in file if row["n"] is not None)
         numbers = [row[7] for row in expected[name] if row[0] == "session"]
         assert honest[1:-1] == sorted(n for own in numbers for n in own)
