@@ -1,7 +1,6 @@
 """The presets: which sessions each makes, and GA4's engaged ones."""
 
 from datetime import datetime, timedelta
-from random import Random
 from typing import Any
 
 import attrs
@@ -194,21 +193,6 @@ def replays(rules: SessionRules) -> SessionSpec[Hit, Replay, Any]:
     )
 
 
-def posthogs(hits: list[Hit]) -> list[int]:
-    """Return the events of each of PostHog's sessions, where a timer ends each idle one."""
-    found: list[int] = []
-    start = active = at("2000-01-01 00:00")
-    for hit in hits:
-        is_new = hit.ts - active > HALF or hit.ts - start > 24 * HOUR
-        if is_new:
-            start = hit.ts
-            found.append(0)
-        if is_new or not hit.read_only:
-            active = hit.ts
-        found[-1] += 1
-    return found
-
-
 def test_read_only_events_of_posthog() -> None:
     """One without a session starts one with a `state_gap`, and is one with `extends`."""
     hits = [
@@ -224,20 +208,6 @@ def test_read_only_events_of_posthog() -> None:
     ):
         rows = run(replays(timeout), [(hit.ts, hit) for hit in hits])
         assert expected == [row.result.events for row in rows]
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_a_state_gap_makes_the_sessions_of_posthog(seed: int) -> None:
-    """Random streams of read-only and other events, some of them longer than a day."""
-    random = Random(seed)
-    time, hits = at("2026-03-08 00:00"), []
-    farthest = (minutes(3), minutes(40))[seed % 2]
-    for _ in range(1_200):
-        time += seconds(random.randint(1, int(farthest.total_seconds())))
-        hits.append(Hit(time, read_only=random.choice((True, True, False))))
-    spec = replays(attrs.evolve(presets.posthog(), state_gap=left_of_gap))
-    rows = run(spec, [(hit.ts, hit) for hit in hits])
-    assert posthogs(hits) == [row.result.events for row in rows]
 
 
 @pytest.mark.parametrize(

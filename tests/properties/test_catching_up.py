@@ -10,7 +10,6 @@ import pytest
 
 from sessionkit import Counts, SessionSpec, Storage
 from sessionkit import aggregates as agg
-from sessionkit.addons.delay import late_events_measured
 from sessionkit.testing import SessionDriver
 
 STOPPED, OUTAGE = datetime(2026, 3, 8, 6, tzinfo=UTC), timedelta(hours=6)
@@ -90,17 +89,3 @@ def test_a_long_delay_makes_nothing_of_a_backlog_late(partitions: list[list[Even
 
     assert at_once == counts_and_rows(OUTAGE + usual, batches)
     assert 0 == at_once[0].late < counts_and_rows(usual, batches)[0].late
-
-
-def test_how_far_a_backlog_is_behind_says_which_delay_it_needs() -> None:
-    """As many events as would be late under each, or a bin of the sketch more."""
-    batches = portions(skewed(6, 1, 1, 1))
-    measured, _ = counts_and_rows(clicks.watermark_delay, batches)
-    found = late_events_measured(measured, clicks, delays=("10m", "1h", "2h", "4h", "6h"))
-
-    for delay, late in found.late.items():
-        least, most = (
-            counts_and_rows(one, batches)[0].late for one in (delay, 0.89 * delay - 0.11 * GAP)
-        )
-        assert least <= late <= most
-    assert 0 == found.late[timedelta(hours=6)] < found.late[timedelta(hours=2)]

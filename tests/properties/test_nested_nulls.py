@@ -5,7 +5,6 @@ from typing import Any
 
 import attrs
 import pyarrow as pa
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
@@ -128,45 +127,6 @@ def as_spark_sends(kind: pa.DataType, values: list[Any]) -> pa.Array:
 
 def not_null(name: str, kind: pa.DataType, values: list[Any]) -> pa.Field:
     return pa.field(name, flagged(kind, values), nullable=None in values)
-
-
-@attrs.frozen
-class Item:
-    sku: str
-    price: int | None
-
-
-@attrs.frozen
-class Basket:
-    items: list[Item]
-    gift: Item | None
-
-
-SHOE, NO_SKU = {"sku": "shoe", "price": None}, {"sku": None, "price": 1}
-SHAPES: list[tuple[Any, list[Any]]] = [
-    (Item, [SHOE, None, NO_SKU]),
-    (Item | None, [SHOE, None, NO_SKU]),
-    (list[Item], [[SHOE], [SHOE, None], [None], [NO_SKU], [], None]),
-    (list[Item | None], [[SHOE], [SHOE, None], [None], [NO_SKU], [], None]),
-    (tuple[Item, ...], [[SHOE], [None]]),
-    (tuple[Item, int], [{"_0": SHOE, "_1": 1}, {"_0": None, "_1": 1}, {"_0": SHOE, "_1": None}]),
-    (list[list[Item]], [[[SHOE]], [None], [[None]], [[]]]),
-    (list[int], [[1], [None]]),
-    (dict[str, Item], [[], *([{"key": "a", "value": item}] for item in (SHOE, None, NO_SKU))]),
-    (dict[str, int], [[{"key": "a", "value": 1}], [{"key": "a", "value": None}]]),
-    (Basket, [{"items": [item], "gift": gift} for item in (SHOE, None) for gift in (SHOE, None)]),
-    (list[Basket], [[{"items": [item], "gift": NO_SKU}] for item in (SHOE, None)]),
-    (list[Basket], [[{"items": [item], "gift": None}] for item in (SHOE, None, NO_SKU)]),
-]
-
-
-@pytest.mark.parametrize("are_flagged", [False, True])
-@pytest.mark.parametrize(("annotation", "values"), SHAPES)
-def test_a_null_in_each_shape_is_judged_alone(
-    annotation: Any, values: list[Any], *, are_flagged: bool
-) -> None:
-    """Those that people write, also where Spark knows which parts of a struct are never null."""
-    check(Nulled(annotation, field_type(annotation, "x"), values, are_flagged))
 
 
 @given(nulled())

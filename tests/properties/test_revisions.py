@@ -69,6 +69,7 @@ class Run:
         if result.batch_id is None:
             return
         assert result.counts.is_balanced
+        assert sum(row.revision > 1 for row in result.rows) == result.counts.revised
         before, after = self._seen(result.watermark), self._seen(result.watermark, events)
         early = self.spec.early
         by_watermark = early is None or early.clock == "event_time"

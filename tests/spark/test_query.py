@@ -1,6 +1,5 @@
 """`start_query` refuses what cannot work before Spark starts, and starts what can."""
 
-import time
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -139,22 +138,6 @@ def test_the_console_shows_rows(stream: DataFrame) -> None:
 def test_a_duration_is_read_before_spark_reads_it(trigger: Trigger, pause: str) -> None:
     """Spark gets milliseconds, which it cannot misread."""
     assert {"processingTime": pause} == _timing(trigger)
-
-
-def test_a_duration_is_the_pace_of_micro_batches(stream: DataFrame) -> None:
-    """With an hour between them there is one micro-batch, and the query waits."""
-    seen: list[int] = []
-    sink = ForeachBatch(lambda batch, _: seen.append(batch.count()))
-    query = start_query(stream, sink=sink, trigger="1 hour", checkpoint=Temporary())
-    try:
-        while not seen:
-            assert query.isActive
-            time.sleep(0.05)
-        assert not query.awaitTermination(1)
-    finally:
-        query.stop()
-
-    assert [1] == seen
 
 
 def test_the_conf_of_the_session_gives_a_checkpoint(stream: DataFrame, tmp_path: Path) -> None:

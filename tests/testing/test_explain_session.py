@@ -91,16 +91,6 @@ def test_the_event_that_it_names_closes_it_and_an_earlier_one_does_not() -> None
         assert (("bob", event_time),) == after.others
 
 
-def test_a_closed_session_has_nothing_to_go() -> None:
-    """It keeps its events, its end and its rule."""
-    found = explain_session(visits, "ann", pages("10:00", "10:05"), watermark=at("10:35"))
-    (session,) = found.sessions
-    assert not session.is_open
-    assert (None, None) == (session.to_go, session.closing_event_time)
-    assert [at("10:00"), at("10:05")] == [time for time, _ in session.events]
-    assert at("10:35") == session.closes == session.end == found.watermark
-
-
 @pytest.mark.parametrize(
     ("expected", "rules", "events"),
     [
@@ -173,13 +163,6 @@ def test_a_duplicate_is_the_copy_and_not_the_first() -> None:
     assert "duplicate" in str(found)
 
 
-def test_an_event_in_time_moves_no_late_one() -> None:
-    """Of two events that are equal, only the one that came late is."""
-    found = explain_session(visits, "ann", pages("10:20", "11:25", "10:20"))
-    assert ["late"] == [one.kind for one in found.rejected]
-    assert [1, 1] == [len(session.events) for session in found.sessions]
-
-
 def test_quarantined_events_say_why() -> None:
     """One without a time, and one from the future where there is a processing time."""
     arrived: list[Any] = [(None, PAGE), *pages("10:00", "2099-01-01 00:00")]
@@ -201,18 +184,6 @@ def test_an_event_that_fails_is_in_no_session() -> None:
     assert [1] == [len(session.events) for session in found.sessions]
     with pytest.raises(UserFunctionError, match="no such page"):
         explain_session(attrs.evolve(spec, on_error="raise"), "ann", [(at("10:10"), failing)])
-
-
-def test_what_is_rejected_of_other_keys_is_not_told() -> None:
-    """Nor does it move the watermark."""
-    others: list[Any] = [
-        ("bob", at("12:00"), PAGE),
-        ("bob", at("10:00"), PAGE),
-        ("bob", None, PAGE),
-    ]
-    found = explain_session(visits, "ann", others)
-    assert ((), (), at("11:50")) == (found.sessions, found.rejected, found.watermark)
-    assert (("bob", at("12:00")),) == found.others
 
 
 # -- words and the picture in text -------------------------------------------------------------

@@ -111,23 +111,6 @@ def visits(driver: SessionDriver[Any, Any, Any], *minutes: float) -> list[tuple[
     ]
 
 
-def test_the_state_says_how_long_the_gap_is() -> None:
-    """It may shrink: so a session ends sooner than it would have before its last event."""
-    spec = spec_of(SessionRules("30 minutes", state_gap=short_gap))
-    # 30 minutes after the first page, 20 after the second, 10 after the third.
-    assert visits(SessionDriver(spec), 0, 30, 50, 61) == [
-        (["0", "30", "50"], 60, "gap"),
-        (["61"], 91, "gap"),
-    ]
-    assert visits(SessionDriver(spec), 0, 1, 22) == [(["0", "1"], 21, "gap"), (["22"], 52, "gap")]
-
-
-def test_of_one_instant_the_last_state_counts() -> None:
-    """Its events have no order in time, so the function's answer to the first says nothing."""
-    spec = spec_of(SessionRules("30 minutes", state_gap=short_gap))
-    assert visits(SessionDriver(spec), 0, 0, 21) == [(["0", "0"], 20, "gap"), (["21"], 51, "gap")]
-
-
 def test_a_gap_that_raises_names_its_function() -> None:
     """Not `update`, which was called before it."""
     rules = SessionRules("30 minutes", state_gap=lambda visit: timedelta(hours=1) / 0)
@@ -154,12 +137,6 @@ def test_what_is_stored_is_not_asked_for_its_gap() -> None:
     assert (["0", "20", "25"], 35, "gap") in found
     # The last one and that of the other user begin sessions.
     assert [one.kind for one in driver.take_rejections()] == ["failed", "failed"]
-
-
-def test_an_event_that_extends_none_leaves_the_gap_as_it_is() -> None:
-    """Though it changes the state."""
-    rules = SessionRules("30 minutes", state_gap=short_gap, extends=pc.field("page") != "5")
-    assert visits(SessionDriver(spec_of(rules)), 0, 5, 30) == [(["0", "5", "30"], 40, "gap")]
 
 
 @pytest.mark.parametrize(
@@ -221,44 +198,3 @@ def test_a_predicate_may_be_an_expression(name: str) -> None:
     assert (one, hash(one)) == (same, hash(same))
     assert one != other
     assert spec_of(one).rules == same
-
-
-@pytest.mark.parametrize(
-    ("rules", "views", "closed_by"),
-    [
-        # Events at 0 and 30 minutes; what is to happen at 60 happens in each of the last.
-        pytest.param({"max_events": 2, "until": "is_last"}, [0, (30, "last")], "until", id="both"),
-        pytest.param({"max_events": 2, "midnight": "Etc/GMT-1"}, [-30, 0], "midnight", id="day"),
-        pytest.param({"max_events": 2}, [0, 30], "max_events", id="full"),
-        pytest.param({"midnight": "UTC"}, [0, 30, 60], "midnight", id="gap at midnight"),
-        pytest.param({"midnight": "UTC"}, [0, 30], "midnight", id="midnight as the gap ends"),
-        pytest.param({"gap_inclusive": False, "changes_of": "campaign"}, [30, (60, "x")], "gap"),
-        pytest.param({"changes_of": "campaign"}, [30, (60, "x")], "changes_of", id="inclusive"),
-        pytest.param({"max_duration": "1h"}, [0, 30, (60, "y")], "max_duration", id="length"),
-        pytest.param(
-            {"max_duration": "1h", "changes_of": "campaign"},
-            [0, 30, (60, "y")],
-            "changes_of",
-            id="changes at the length",
-        ),
-        pytest.param({"starts_with": "is_last"}, [0, (10, "last")], "starts_with", id="start"),
-        pytest.param(
-            {"starts_with": "is_last", "changes_of": "campaign"},
-            [0, (10, "last")],
-            "starts_with",
-            id="start and change",
-        ),
-    ],
-)
-def test_which_rule_comes_first(rules: dict[str, Any], views: list[Any], closed_by: str) -> None:
-    """Of rules that fire at one instant, the one that `CLOSED_BY` names first ends the session."""
-    driver = SessionDriver(spec_of(SessionRules("30 minutes", **rules)))
-    for view in views:
-        minutes, name = view if isinstance(view, tuple) else (view, None)
-        event = View("page", campaign=name, is_last=name == "last")
-        driver.add("ann", START + timedelta(minutes=minutes), event)
-    driver.run_batch()
-    driver.advance_watermark_to(START + timedelta(days=1))
-    driver.run_until_idle()
-    assert driver.take_rows()[0].closed_by == closed_by
-    assert closed_by in CLOSED_BY

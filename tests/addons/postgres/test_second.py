@@ -58,19 +58,6 @@ class Sessions:
         return self.postgres.rows(ROWS.format(columns, self.name))
 
 
-def test_revisions_and_what_they_supersede_go_on(
-    postgres: server.Postgres, spark: SparkSession
-) -> None:
-    """Nothing of what one session gives is refused, in one micro-batch or in several."""
-    table = Sessions(postgres, spark, "going_on", ("session_id",))
-
-    assert [("a", 0, 2), ("b", 0, 1)] == table.write(row("a", 0, 2), row("a", 0, 1), row("b", 0, 1))
-    assert [("a", 0, 5), ("b", 0, 1)] == table.write(row("a", 0, 4), row("a", 0, 5))
-    assert [("c", 0, 6)] == table.write(
-        row("c", 0, 6, supersedes=["a", "b"]), row("a", 0, 5), row("b", 0, 1)
-    )
-
-
 @pytest.mark.parametrize("key", [("session_id",), ("session_id", "n")], ids=["id", "id and n"])
 @pytest.mark.parametrize("revision", [1, 2], ids=["lower", "same"])
 def test_a_session_that_another_micro_batch_has_is_refused(

@@ -17,7 +17,6 @@ from tests.support.stateful_specs import (
     adding,
     driver_of,
     failure,
-    report,
     summing,
     unwatched,
 )
@@ -57,21 +56,6 @@ def test_a_state_that_is_missing_is_an_error() -> None:
         "`state.get()`: no state is stored for Key(key='ann')\n\n"
         "Hint: ask `state.exists` first, or pass what to start with: state.get(default)"
     )
-
-
-def test_removing_takes_the_timers_of_before() -> None:
-    """`remove` forgets the timers set so far, as Spark does; one set after it stays."""
-
-    def act(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
-        times.set_event_timer("before", at("10:00"))
-        state.remove()
-        times.set_event_timer("after", at("11:00"))
-
-    driver = driver_of(summing(act, report))
-    adding(driver, "ann", at("09:00"))
-
-    (key,) = driver.stored_keys()
-    assert (None, ["after"]) == (key.state, list(key.timers))
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,14 @@
 """Keys that a policy ends: when, what is called, and what is left."""
 
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
-from sessionkit import EventTimeGap, KeyState, KeyTimes, StatefulSpec, Storage, TimeToLive
-from sessionkit.testing import StatefulDriver, at, minutes
+from sessionkit import EventTimeGap, KeyState, KeyTimes, StatefulSpec, Storage
+from sessionkit.testing import StatefulDriver, at
 from tests.support.stateful_specs import (
     Added,
-    Amount,
     Driver,
     Sum,
     adding,
@@ -22,7 +20,6 @@ from tests.support.stateful_specs import (
 )
 
 LAYOUTS = ["buckets", "pages"]
-MILLI, MICRO = timedelta(milliseconds=1), timedelta(microseconds=1)
 NOON = at("12:00")
 
 
@@ -45,68 +42,6 @@ def after(driver: Driver, *spans: timedelta) -> list[str]:
         driver.advance_processing_time(span)
         driver.run_batch()
     return texts(driver.take_results())
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize(
-    ("is_over", "step"), [(False, -MILLI), (True, timedelta(0)), (True, MILLI)]
-)
-@pytest.mark.parametrize(
-    "timeout", [EventTimeGap("30m"), TimeToLive("30m", clock="event_time")], ids=["gap", "ttl"]
-)
-def test_a_key_is_over_when_the_watermark_reaches_its_end(
-    layout: Any, timeout: Any, is_over: bool, step: timedelta
-) -> None:
-    """The end is exclusive, as that of a session: a watermark equal to it ends the key."""
-    driver = driver_of(ending(timeout, storage=Storage(layout=layout)))
-    adding(driver, "ann", at("11:30"))
-
-    ended = to_watermark(driver, NOON + step)
-
-    assert (1 if is_over else 0) == len(ended) == driver.counts.timers
-    assert (0 if is_over else 1) == len(driver.stored_keys())
-
-
-@pytest.mark.parametrize(
-    ("since", "expected"),
-    [("creation", [["time_to_live"], []]), ("last_update", [[], ["time_to_live"]])],
-)
-def test_a_time_to_live_is_counted_from_creation_or_the_last_set(
-    since: Any, expected: Sequence[list[str]]
-) -> None:
-    """A state lives so long after it was made, or after it was last set."""
-    driver = driver_of(ending(TimeToLive("10m", since=since)), NOON)
-    adding(driver, "ann", at("11:30"))
-    driver.advance_processing_time(minutes(6))
-    adding(driver, "ann", at("11:31"))
-
-    assert expected == [after(driver, minutes(4)), after(driver, minutes(6))]
-
-
-def test_a_gap_is_counted_from_the_latest_event() -> None:
-    """An older event that comes late does not bring the end nearer; a newer one moves it."""
-    driver = driver_of(ending(EventTimeGap("30m")))
-    adding(driver, "ann", at("11:30"))
-    adding(driver, "ann", at("11:25"))
-    adding(driver, "ann", at("11:40"))
-
-    assert [] == to_watermark(driver, at("12:09"))
-    assert ["event_time_gap"] == to_watermark(driver, at("12:10"))
-
-
-@pytest.mark.parametrize("steps", [[], [at("12:05")]])
-def test_the_policy_whose_end_comes_first_is_told(steps: Sequence[datetime]) -> None:
-    """Whatever their order, and however far the watermark jumps; later timers don't fire."""
-
-    def process(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
-        state.set(Sum(1))
-        times.set_event_timer("behind", at("12:02"))
-
-    gap, time_to_live = EventTimeGap("30m"), TimeToLive("2h", clock="event_time")
-    for timeout in (time_to_live | gap, gap | time_to_live):
-        driver = driver_of(ending(timeout, process=process))
-        adding(driver, "ann", at("11:30"))
-        assert ["event_time_gap"] == to_watermark(driver, *steps, at("16:00"))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -12,11 +12,10 @@ from sessionkit import (
     KeyTimes,
     NoTimeout,
     ProcessingTimeGap,
-    TimeToLive,
     by_processing_time,
 )
 from sessionkit.testing import at
-from tests.support.stateful_specs import Added, Amount, Sum, driver_of, report, summing, texts
+from tests.support.stateful_specs import Amount, Sum, driver_of, report, summing, texts
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -62,49 +61,3 @@ def test_a_key_may_hold_so_many_events() -> None:
     (rejected,) = driver.take_rejections("quarantined")
     assert at("10:02") == rejected.event_time
     assert "max_buffered_per_key=2" in rejected.reason
-
-
-def test_a_timer_goes_off_after_the_events_of_its_instant() -> None:
-    """As after all events before it."""
-
-    def process(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> Added:
-        times.set_event_timer("due", at("10:05"))
-        return Added("process", 0)
-
-    driver = driver_of(summing(process, report, timeout=NoTimeout(), order="event_time"))
-    for time in ("10:00", "10:05", "10:06"):
-        driver.add("a", at(time), Amount())
-    driver.run_batch()
-    driver.advance_watermark_to(at("10:05"))
-    driver.run_batch()
-    driver.advance_watermark_to(at("10:05:01"))
-    driver.run_batch()
-
-    assert ["process", "process", "due"] == texts(driver.take_results())
-
-
-def keep(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> Added:
-    """Keep the first number; the second time, forget it and set a timer for 13:00."""
-    if state.exists:
-        state.remove()
-        times.set_event_timer("alone", at("13:00"))
-    else:
-        state.set(Sum(events[-1].number))
-    return Added("process", state.get(Sum(-1)).total)
-
-
-@pytest.mark.parametrize("stops", [(), ("10:35",), ("11:10", "12:00")])
-def test_a_state_that_is_gone_has_no_age(stops: tuple[str, ...]) -> None:
-    """Its TimeToLive doesn't end the key, however the watermark gets there."""
-    timeout = TimeToLive("1 hour", clock="event_time")
-    spec = summing(keep, report, timeout=timeout, order="event_time")
-    driver = driver_of(spec)
-    driver.add("a", at("10:00"), Amount())
-    driver.add("a", at("10:30"), Amount())
-    driver.run_batch()
-    for stop in (*stops, "14:00"):
-        driver.advance_watermark_to(at(stop))
-        driver.run_batch()
-
-    assert ["process", "process", "alone"] == texts(driver.take_results())
-    assert [] == driver.stored_keys()

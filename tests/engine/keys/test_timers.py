@@ -29,7 +29,6 @@ from tests.support.stateful_specs import (
     failure,
     report,
     summing,
-    texts,
 )
 
 LAYOUTS = ["buckets", "pages"]
@@ -61,52 +60,6 @@ def armed(driver: StatefulDriver[Any, Any, Any]) -> dict[str, Timer]:
     """Return the timers of the only stored key."""
     (key,) = driver.stored_keys()
     return dict(key.timers)
-
-
-@pytest.mark.parametrize("setter", ["set_event_timer", "set_processing_timer"])
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize(
-    ("fires", "step"), [(False, -MILLI), (False, timedelta(0)), (True, MILLI), (True, minutes(9))]
-)
-def test_a_timer_goes_off_once_its_clock_is_past_it(
-    layout: Any, setter: str, fires: bool, step: timedelta
-) -> None:
-    """Strictly past, as in Spark: a clock at the instant itself is not enough."""
-    due = NOON + minutes(5)
-    spec = on_both_clocks(
-        lambda times: getattr(times, setter)("due", due), storage=Storage(layout=layout)
-    )
-    driver = driver_of(spec, NOON)
-    adding(driver, "ann", at("11:00"))
-
-    if setter == "set_event_timer":
-        driver.advance_watermark_to(due + step)
-    else:
-        driver.advance_processing_time(minutes(5) + step)
-    driver.run_batch()
-
-    assert (["due"] if fires else []) == texts(driver.take_results())
-    assert (1 if fires else 0) == driver.counts.timers
-
-
-def test_the_clocks_are_those_of_the_batch() -> None:
-    """Both functions see the watermark in force at the start of the batch, and its time."""
-    seen: list[tuple[str, datetime | None, datetime]] = []
-
-    def process(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
-        seen.append(("process", times.watermark, times.processing_time))
-        times.set_event_timer("due", NOON)
-
-    def on_timer(key: Any, name: str, state: KeyState[Sum], times: KeyTimes) -> None:
-        seen.append((name, times.watermark, times.processing_time))
-
-    driver = driver_of(summing(process, on_timer), at("13:00"))
-    adding(driver, "ann", at("11:00"))
-    driver.advance_watermark_to(at("12:30"))
-    driver.advance_processing_time(minutes(7))
-    driver.run_batch()
-
-    assert [("process", None, at("13:00")), ("due", at("12:30"), at("13:07"))] == seen
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -241,24 +194,3 @@ def test_a_refused_timer_is_a_timer_error() -> None:
 
     assert [TimerError] == [type(error) for error in seen]
     assert {"due": Timer("event_time", NOON)} == armed(driver)
-
-
-def test_a_due_timer_that_another_timer_deletes_or_moves_does_not_go_off() -> None:
-    """The timers of one key see what those before them did."""
-
-    def act(times: KeyTimes) -> None:
-        for name, minute in (("first", 1), ("deleted", 2), ("moved", 3), ("last", 4)):
-            times.set_event_timer(name, NOON + minutes(minute))
-
-    def on_timer(key: Any, name: str, state: KeyState[Sum], times: KeyTimes) -> Added:
-        if name == "first":
-            times.delete_timer("deleted")
-            times.set_event_timer("moved", at("15:00"))
-        return Added(f"{name}: {', '.join(sorted(times.timers))}", 0)
-
-    driver = driver_of(setting(act, on_timer=on_timer))
-    adding(driver, "ann", at("11:00"))
-    driver.advance_watermark_to(at("12:30"))
-    driver.run_batch()
-
-    assert ["first: last, moved", "last: moved"] == texts(driver.take_results())

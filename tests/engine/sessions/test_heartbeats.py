@@ -150,23 +150,6 @@ def test_a_repeat_of_one_is_late_where_the_first_would_be(
 
 
 @MAKERS
-@BOTH
-def test_one_ahead_of_the_watermark_is_a_session_that_ends_at_its_own_time(
-    make: Any, judged_by: Any
-) -> None:
-    """It closes once the watermark has reached it."""
-    driver = opened_at_10(make(lateness=Lateness(judged_by=judged_by)))
-
-    driver.add("bob", at("10:11"), Beat(2))
-    driver.run_batch()
-    driver.advance_watermark_to(at("10:11"))
-    driver.run_until_idle()
-
-    (row,) = driver.take_rows()
-    assert (at("10:11"), at("10:11")) == (row.start, row.end)
-
-
-@MAKERS
 @pytest.mark.parametrize("micros", [-1, 0, 1])
 def test_with_an_exclusive_gap_the_end_is_not_part_of_the_session(make: Any, micros: int) -> None:
     """Exactly one gap after the last event, it's in no session; before that, in the open one."""

@@ -334,19 +334,6 @@ def test_a_session_that_reaches_an_open_one_without_a_failed_event_is_folded_ont
     assert [[10, 30, 15, 22]] == closed(driver)
 
 
-def test_an_event_that_leaves_a_misfit_did_not_end_the_session_before() -> None:
-    """What stands at its instant is judged again without it, on the session before."""
-    timeout = SessionRules(GAP, starts_with="bad")
-    spec = spec_of(Folding(), update=spoil, create=None, timeout=timeout, order="event_time")
-    driver = fed(
-        SessionDriver(spec),
-        ("10:00", Step(1)), ("10:01", Step(2)), ("10:01", Step(3, bad=True)), ("10:02", Step(4)),
-    )  # fmt: skip
-
-    assert [[1, 2, 4]] == closed(driver)
-    assert 1 == driver.counts.failed
-
-
 def test_the_traceback_of_an_event_does_not_show_those_before_it() -> None:
     """Events of one instant are tried one after the other, each for itself."""
     spec = spec_of(Folding())

@@ -46,11 +46,6 @@ def spec_of(**options: Any) -> SessionSpec[Any, Any, Any]:
     return SessionSpec.of(Acts, **settings)
 
 
-def told(spec: SessionSpec[Any, Any, Any], *instants: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the acts and rules of sessions, from the acts of one minute each, latest first."""
-    return [(" ".join(row.result.acts), row.closed_by) for row in rows_of(spec, *instants)]
-
-
 def rows_of(spec: SessionSpec[Any, Any, Any], *instants: Sequence[str]) -> list[Any]:
     driver, offset = SessionDriver(spec), 0
     for minute, acts in enumerate(instants):
@@ -62,33 +57,6 @@ def rows_of(spec: SessionSpec[Any, Any, Any], *instants: Sequence[str]) -> list[
     rows = ended(driver)
     assert driver.counts.is_balanced
     return rows
-
-
-@pytest.mark.parametrize(
-    ("acts", "sessions"),
-    [
-        ("in out in x", [("in out", "until"), ("in x", "gap")]),
-        ("x out y", [("x out", "until"), ("y", "gap")]),
-        ("x in y", [("x", "starts_with"), ("in y", "gap")]),
-        ("out out", [("out", "until"), ("out", "until")]),
-        ("a b c d", [("a b c", "max_events"), ("d", "gap")]),
-        ("a b out in", [("a b out", "until"), ("in", "gap")]),
-    ],
-)
-def test_events_of_one_instant_are_cut_in_their_sequence(acts: str, sessions: Any) -> None:
-    """A logout and a login of one second are parted, and no session has more than `max_events`."""
-    assert sessions == told(spec_of(), acts.split())
-
-
-def test_a_session_goes_on_into_an_instant_that_cuts_it() -> None:
-    """What comes before the cut is the session's, and only that."""
-    acts = [["in", "a"], ["out", "in"], ["b"]]
-    assert [("in a out", "until"), ("in b", "gap")] == told(spec_of(), *acts)
-
-
-def test_without_a_sequence_events_of_one_instant_stay_together() -> None:
-    """They're taken by content, and a rule that one fires is for all."""
-    assert [("in out x", "until")] == told(spec_of(sequence=None), ["out", "in", "x"])
 
 
 def test_sessions_of_one_instant_have_ids_of_their_own() -> None:

@@ -115,28 +115,6 @@ def test_a_funnel_is_that_of_clickhouse(steps: str, visit: Any, options: Any, re
     assert reached == found_of(funnel_of(steps, **options), kinds)
 
 
-@pytest.mark.parametrize("strict", [(), "increase", "order"])
-@pytest.mark.parametrize(
-    ("visit", "times"),
-    [
-        ({0: "a", 1: "x", 2: "b", 3: "c"}, [0]),
-        ({0: "a", 1: "b", 2: "x", 3: "c"}, [0, 1]),
-        ({0: "a", 1: "x", 2: "a", 3: "b"}, [2, 3]),
-        ({0: "x", 1: "a", 2: "b", 3: "c", 4: "x"}, [1, 2, 3]),
-        # What is at the instant of a step isn't between two.
-        ({0: "ax", 1: "bx", 2: "cx"}, [0, 1, 2]),
-    ],
-)
-def test_no_chain_goes_on_after_what_must_not_come_between(
-    strict: Any, visit: Batch, times: list[int]
-) -> None:
-    """What it has reached stays reached, and another chain may begin."""
-    funnel = funnel_of("abc", strict=strict, not_between=pc.field("kind") == "x")
-
-    assert len(times) == found_of(funnel, visit)
-    assert [at("10:00") + minutes(n) for n in times] == found_of(agg.funnel_times(funnel), visit)
-
-
 def test_a_funnel_beyond_its_limit_is_known_only_if_it_is_complete() -> None:
     """The earliest instants are kept, so one that comes later and is earlier changes what is."""
     funnel = agg.funnel(STEPS, at_most=3)
@@ -208,15 +186,6 @@ def test_steps_count_how_often_a_value_came_right_after_another() -> None:
     batches: list[Batch] = [{1: "a", 2: "a", 3: "b", 6: "ab"}, {2.5: "c"}, {9: "a"}]
 
     assert [2, 1, None] == [found_of(steps, *batches[:number]) for number in (1, 2, 3)]
-
-
-def test_counts_of_the_most_frequent_values_are_in_their_order() -> None:
-    """None beyond the limit, as the values alone."""
-    top = agg.top("kind", 2, counts=True, at_most=3)
-    batches: list[Batch] = [{0: "ccba"}, {1: "bbd"}]
-
-    assert [("c", 2), ("a", 1)] == list(found_of(top, *batches[:1]).items())
-    assert found_of(top, *batches) is None
 
 
 def test_counts_by_value_are_of_the_least_values_whatever_comes_first() -> None:

@@ -19,7 +19,7 @@ from sessionkit import (
 )
 from sessionkit._engine.shell.pages import PAGE_BYTES
 from sessionkit._engine.shell.payload import Origin
-from sessionkit._engine.shell.storage import logic_of, stored_memory
+from sessionkit._engine.shell.storage import Stored, changed_memory, logic_of, stored_memory
 from sessionkit._engine.shell.worker import worker_of
 from sessionkit.testing import FakeGroupState, SessionDriver, Snapshot
 from sessionkit.testing.drivers.query import PagedGroupState, stored_rows
@@ -370,3 +370,15 @@ def test_keys_with_one_hash_are_told_apart() -> None:
 
     found = {session.key.user: session.state.text for session in driver.open_sessions()}
     assert {one: "a", other: "b"} == found
+
+
+def test_a_page_that_spark_does_not_name_as_changed_is_missed() -> None:
+    """The directory says that it is another one, so nothing is left out in silence."""
+    driver, rows = SessionDriver(NOTES), [Stored()]
+    for minute in range(2):
+        driver.add("ann", NOON + minute * MINUTE, Note("a"))
+        driver.run_batch()
+        rows.append(Stored(stored(driver)[:-1]))
+
+    with pytest.raises(StateCorruptedError, match="page 0 is missing"):
+        changed_memory(logic_of(NOTES), (0,), rows[1], rows[2], set())

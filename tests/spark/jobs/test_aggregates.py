@@ -8,7 +8,6 @@ from typing import Any
 
 import attrs
 import pyarrow as pa
-import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -110,45 +109,3 @@ def test_stream_and_batch_equal_functions(spark: SparkSession, tmp_path: Path) -
     assert [("z", 1)] == [(session.key.key, session.state.events) for session in stream.open()]
     assert 120 == sum(session.state.events for session in between)
     assert all(count.is_balanced for count in counts)
-
-
-@pytest.mark.parametrize("spec", [by_aggregates(GAP, **RULES)])
-def test_the_columns_have_the_types_of_the_aggregates(spark: SparkSession, spec: Any) -> None:
-    """Spark sees the types of the event class, and those that an aggregate has of its own."""
-    events = spark.createDataFrame(table_of(1, 1).select(["key", "ts"]).to_pylist()).limit(0)
-    for field in codec_of(Act).type.fields:
-        events = events.selectExpr("*", f"CAST(NULL AS {SQL_TYPES[field.name]}) AS {field.name}")
-
-    types = dict(sessionize(events, spec).dtypes)
-
-    assert ("bigint", "double", "array<string>") == (
-        types["events"],
-        types["weight"],
-        types["all_kinds"],
-    )
-    assert ("map<string,bigint>", "map<date,bigint>") == (types["by_kind"], types["top_counts"])
-    assert ("decimal(38,2)", "decimal(9,2)") == (types["price"], types["most_price"])
-    assert ("boolean", "timestamp", "date") == (
-        types["any_buy"],
-        types["first_at"],
-        types["first_day"],
-    )
-
-
-SQL_TYPES = {
-    "kind": "string",
-    "number": "bigint",
-    "maybe": "bigint",
-    "weight": "double",
-    "light": "double",
-    "is_good": "boolean",
-    "is_bad": "boolean",
-    "at": "timestamp",
-    "day": "date",
-    "spent": "interval day to second",
-    "price": "decimal(9,2)",
-    "rebate": "decimal(38,18)",
-    "colour": "string",
-    "raw": "binary",
-    "gap": "interval day to second",
-}

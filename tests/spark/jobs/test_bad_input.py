@@ -7,8 +7,8 @@ from typing import Any
 import attrs
 import pyarrow as pa
 import pytest
-from pyspark.errors import PythonException, StreamingQueryException
-from pyspark.sql import Observation, SparkSession
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit import (
@@ -27,7 +27,7 @@ from sessionkit.spark.dedup import drop_duplicates_within
 from sessionkit.testing import SessionDriver
 from tests.support.stateful_specs import ignore, summing
 from tests.support.steps import finished, running
-from tests.support.streams import FileStream, observed
+from tests.support.streams import FileStream
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -174,26 +174,6 @@ def id_on_the_driver(key: str, time: datetime, amount: float) -> str | None:
     return rejection.event_id
 
 
-def test_one_date_far_ahead_is_set_aside_on_a_stream_and_on_a_batch(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    """Of a replay, whose dates the clock can't judge: no later row is late for it."""
-    spec = attrs.evolve(SUMS, inputs=Inputs(max_jump="30 days"))
-    past = NOON - timedelta(days=3650)
-    first = [("a", past + MINUTE * minute, 1.0) for minute in range(5)]
-    stream = FileStream(spark, spec, tmp_path, with_rejected=True)
-    stream.put(ticks(*first, ("b", past + timedelta(days=270), 1.0)), ticks(("a", past, 1.0)))
-    observation = Observation()
-
-    one, two, *_ = stream.run()
-    batch = sessionize(stream.batch(), spec, observation=observation)
-
-    assert Counts(events=6, processed=5, quarantined=1) == one
-    assert (1, 0) == (two.processed, two.late)
-    assert [6.0] == [row.amount for row in batch.collect()]
-    assert 1 == observed(observation)["quarantined"]
-
-
 @pytest.mark.since_spark("4.0", "Spark 3.5 reports no counts of a micro-batch without data")
 def test_a_session_before_1970_closes_once_the_watermark_is_after_it(
     spark: SparkSession, tmp_path: Path
@@ -238,26 +218,6 @@ def test_a_function_that_raises_stops_the_query_with_its_name_key_and_line(
     assert "fail_on_unlucky) raised ValueError: unlucky, for Key(key='a')" in text
     assert "raise ValueError(message)" in text
     assert "Hint: fix the function" in text
-
-
-def finish_some(session: Any, state: Sum) -> Sum:
-    return state if state.amount < 10 else None  # type: ignore[return-value]
-
-
-def test_a_row_that_finish_promises_and_forgets_stops_the_query(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    """On a stream and on a batch: a session without its row would be lost."""
-    spec = sums(finish=finish_some)
-    stream = FileStream(spark, spec, tmp_path)
-    stream.put(ticks(("a", NOON, 1.0), ("b", NOON, 13.0)))
-    batch = sessionize(stream.batch(), spec)
-    stream.put(ticks(("c", NOON + 60 * MINUTE, 1.0)))
-
-    for run in (stream.run, batch.collect):
-        with pytest.raises((StreamingQueryException, PythonException)) as caught:
-            run()
-        assert "for Key(key='b'), must return Sum, found NoneType" in str(caught.value)
 
 
 def test_the_output_can_be_shuffled(spark: SparkSession, tmp_path: Path) -> None:

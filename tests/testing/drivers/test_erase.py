@@ -7,7 +7,7 @@ import pytest
 
 from sessionkit import DriverError, Inputs, Storage
 from sessionkit.testing import SessionDriver, at
-from tests.support.visits import NOON, SESSIONS, View
+from tests.support.visits import SESSIONS, View
 
 WAITING = {"order": "event_time", "inputs": Inputs(drop_duplicates_for="1 hour")}
 
@@ -19,31 +19,6 @@ def with_ann(**options: Any) -> SessionDriver[Any, Any, Any]:
         driver.add(user, at(time), View("/"))
     driver.run_batch()
     return driver
-
-
-@pytest.mark.parametrize("options", [{}, WAITING])
-def test_events_of_the_micro_batch_of_an_erasure_begin_anew(options: Any) -> None:
-    """Whatever comes first in it: what was remembered before is gone."""
-    driver = with_ann(**options)
-
-    driver.add("ann", at("10:03"), View("/new"))
-    driver.erase("ann")
-    driver.erase("ann")
-    driver.run_batch()
-
-    found = {one.key.user: one.state.urls for one in driver.open_sessions()}
-    assert {"ann": ["/new"], "bob": ["/"]} == found
-
-
-def test_a_session_that_is_over_gives_no_row_in_the_micro_batch_of_an_erasure() -> None:
-    """The erasure goes before what is due."""
-    driver = with_ann()
-
-    driver.advance_watermark_to(NOON)
-    driver.erase("ann")
-    rows = driver.run_batch().rows
-
-    assert ["bob"] == [row.key.user for row in rows]
 
 
 def test_an_erasure_says_how_much_was_dropped() -> None:

@@ -8,7 +8,7 @@ import attrs
 import pandas as pd
 import pytest
 
-from examples.visits import View, Visit, VisitRow, visits
+from examples.visits import View, VisitRow, visits
 from sessionkit import (
     Counts,
     DriverError,
@@ -16,7 +16,6 @@ from sessionkit import (
     Lateness,
     SessionRules,
     SessionSpec,
-    UserFunctionError,
 )
 from sessionkit.testing import (
     BatchResult,
@@ -29,15 +28,6 @@ from sessionkit.testing import (
 Driver = SessionDriver[Any, Any, Any]
 MILLISECOND = timedelta(milliseconds=1)
 PAGE = View(url="/", seconds=1.0)
-
-
-def strict(state: Visit, event: View) -> Visit:
-    """Add a page view, but refuse one page after changing the state."""
-    state.pages += 1
-    if event.url == "/broken":
-        msg = "no such page"
-        raise LookupError(msg)
-    return state
 
 
 @attrs.frozen
@@ -390,19 +380,6 @@ def test_an_event_is_read_when_it_is_added() -> None:
 
 
 # -- functions that fail -----------------------------------------------------------------------
-
-
-def test_a_function_that_raises_leaves_the_driver_as_it_was() -> None:
-    """As in Spark, whose query would stop: the events still wait, and no state was changed."""
-    logic: Any = visits.logic
-    driver = driver_of(attrs.evolve(visits, logic=attrs.evolve(logic, update=strict)))
-    driver.add("bob", at("10:05"), PAGE)
-    driver.add("ann", at("10:05"), View("/broken", 1.0))
-    before = all_of(driver)
-    with pytest.raises(UserFunctionError, match="no such page"):
-        driver.run_batch()
-    assert before == all_of(driver)
-    assert ([], []) == (driver.take_rows(), driver.take_rejections())
 
 
 # -- output ------------------------------------------------------------------------------------

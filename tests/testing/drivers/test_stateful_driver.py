@@ -1,9 +1,8 @@
 """`StatefulDriver`: what happens when, clocks, batches without data, restarts, and refusals."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
-import attrs
 import pandas as pd
 import pytest
 
@@ -15,9 +14,6 @@ from sessionkit import (
     KeyTimes,
     ProcessingTimeGap,
     SpecError,
-    Storage,
-    Timer,
-    by_processing_time,
 )
 from sessionkit.testing import (
     BatchResult,
@@ -36,11 +32,8 @@ from tests.support.stateful_specs import (
     driver_of,
     report,
     summing,
-    texts,
 )
 
-LAYOUTS = ["buckets", "pages"]
-MILLISECOND = timedelta(milliseconds=1)
 gapped = summing(on_timer=report, timeout=EventTimeGap("30m"))
 waiting = summing(on_timer=report, timeout=ProcessingTimeGap("5m"))
 
@@ -78,19 +71,6 @@ def test_a_batch_gives_its_rows_rejections_and_counts() -> None:
     expected = pd.DataFrame({"key": ["ann"], "what": ["process"], "total": [5]})
     pd.testing.assert_frame_equal(expected, driver.take_frame())
     assert ["key", "what", "total"] == list(driver.take_frame().columns)
-
-
-def test_a_stored_key_may_have_timers_only() -> None:
-    """A key without state is stored while it has timers, and its state is None."""
-
-    def arm(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> None:
-        times.set_event_timer("due", at("13:00"))
-
-    driver = driver_of(summing(arm, report))
-    adding(driver, "ann", at("12:00"))
-
-    (key,) = driver.stored_keys()
-    assert StoredKey(key.key, None, {"due": Timer("event_time", at("13:00"))}) == key
 
 
 # -- clocks ------------------------------------------------------------------------------------
@@ -170,44 +150,6 @@ def test_run_until_idle_ends(spec: Any, processing_time: Any, further: list[int]
 
 
 # -- sinks that fail, restarts -----------------------------------------------------------------
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_batch_whose_sink_fails_runs_again_as_it_was(layout: Any) -> None:
-    """State, timers and rows are those of one run, however often the sink fails."""
-
-    def arm(key: Any, events: list[Amount], state: KeyState[Sum], times: KeyTimes) -> Added:
-        total = Sum(state.get(Sum()).total + len(events))
-        state.set(total)
-        times.set_processing_timer("due", times.processing_time + minutes(1))
-        return Added("process", total.total)
-
-    spec = summing(arm, by_processing_time(report), storage=Storage(layout=layout))
-    driver = driver_of(spec, at("12:00"))
-    driver.add("ann", at("12:00"), Amount())
-    failed = [driver.run_batch(sink_fails=True) for _ in range(2)]
-    with pytest.raises(DriverError, match="has to run again first"):
-        driver.advance_processing_time(minutes(1))
-    driver = StatefulDriver.restore(spec, driver.snapshot())
-
-    assert failed[0] == failed[1] == driver.run_batch()
-    assert [Added("process", 1)] == driver.take_results()
-    assert Counts(events=1, processed=1, rows=1) == driver.counts
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_restart_keeps_states_timers_and_clocks(layout: Any) -> None:
-    """A query that starts again goes on where it stopped."""
-    spec = attrs.evolve(waiting, storage=Storage(layout=layout))
-    driver = driver_after_noon(spec, at("12:00"))
-    driver.advance_processing_time(minutes(4))
-
-    again = StatefulDriver.restore(spec, driver.snapshot())
-
-    assert driver.stored_keys() == again.stored_keys()
-    again.advance_processing_time(minutes(1))
-    assert None is again.run_batch().batch_id
-    assert ["processing_time_gap", "process"] == texts(adding(again, "bob", at("12:01")))
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,12 @@ from operator import itemgetter
 from typing import Any
 
 import attrs
-import pyarrow.compute as pc
 import pytest
 
 from sessionkit import Inputs, Lateness, SessionRules, SessionSpec, StateMismatchError, Storage
 from sessionkit import aggregates as agg
 from sessionkit._engine.shell.storage import logic_of
 from sessionkit.testing import SessionDriver, at
-from sessionkit.testing.drivers.query import stored_rows
 from tests.support.session_specs import bytes_of, ended, fed, opened
 
 GAP = timedelta(minutes=10)
@@ -91,45 +89,6 @@ def test_a_copy_is_handed_out_under_the_id_of_the_first() -> None:
     counts = driver.counts
     assert (4, 1, 2, 1) == (counts.events, counts.processed, counts.duplicate, counts.quarantined)
     assert counts.is_balanced
-
-
-@pytest.mark.parametrize("layout", ["buckets", "pages"])
-def test_an_id_is_remembered_for_so_long_after_its_session(layout: Any) -> None:
-    """Until the watermark has reached its end plus that, exactly; then nothing is stored."""
-    driver = fed(
-        driver_of(inputs=kept("5 minutes"), storage=Storage(layout=layout)), ("10:00", Message("m"))
-    )
-    driver.advance_watermark_to(at("10:15") - timedelta(milliseconds=1))
-    fed(driver, ("10:15", Message("m")))
-    assert [("duplicate", at("10:15"))] == kinds(driver)
-    assert [] == driver.open_sessions()
-
-    assert at("10:15") == driver.watermark
-    driver.run_until_idle()
-    fed(driver, ("10:16", Message("m")))
-    assert [] == kinds(driver)
-    assert [[0]] == opened(driver)
-
-    driver.advance_watermark_to(at("11:00"))
-    driver.run_until_idle()
-    assert [] == stored_rows(driver.snapshot())
-
-
-@pytest.mark.parametrize("rule", [{"midnight": "UTC"}, {"until": pc.field("number") == 9}], ids=str)
-def test_an_id_is_remembered_from_the_end_also_where_a_rule_cuts_the_session(rule: Any) -> None:
-    """For so long after `session_end`, the last event plus the gap, and no longer."""
-    rules = SessionRules("30 minutes", **rule)
-    spec = spec_of(timeout=rules, order="event_time", inputs=kept("1 hour"))
-    found = []
-    for watermark in ("01:19:59.999", "01:20"):
-        driver = fed(SessionDriver(spec), ("2026-03-08 23:50", Message("m", 9)))
-        assert 1 == len(ended(driver, "2026-03-09 00:15"))
-        driver.advance_watermark_to(at(f"2026-03-09 {watermark}"))
-        driver.run_batch()
-        fed(driver, ("2026-03-09 01:30", Message("m", 9)))
-        ended(driver, "2026-03-09 01:31")
-        found.append(driver.counts.duplicate)
-    assert [1, 0] == found
 
 
 def test_an_event_that_its_class_refuses_is_not_remembered() -> None:

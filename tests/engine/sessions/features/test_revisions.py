@@ -45,58 +45,6 @@ def move(driver: SessionDriver[Any, Any, Any], seconds: int) -> list[tuple[Any, 
 
 
 @BOTH_LAYOUTS
-def test_a_row_supersedes_the_ids_that_are_out(layout: Any) -> None:
-    """A start that moves back is another id; a bridge has that of the left one."""
-    driver = SessionDriver(
-        collecting(GAP, results=ON_UPDATE, watermark_delay="1 hour", storage=Storage(layout=layout))
-    )
-    fed(driver, (after(10), reading(1)), (after(40), reading(2)))
-    first, second = driver.take_rows()
-    fed(driver, (after(5), reading(3)))
-    (moved,) = driver.take_rows()
-    fed(driver, (after(20), reading(4)), (after(30), reading(5)))
-    (bridged,) = driver.take_rows()
-
-    assert ([first.id], 2) == ([*moved.supersedes], moved.revision)
-    assert (moved.id, (second.id,), 3) == (bridged.id, bridged.supersedes, bridged.revision)
-    assert (4, 2) == (driver.counts.rows, driver.counts.revised)
-    assert [3, 1, 4, 5, 2] == sorted(bridged.result.values, key=[3, 1, 4, 5, 2].index)
-
-
-@BOTH_LAYOUTS
-def test_time_alone_brings_a_row(layout: Any) -> None:
-    """Once the watermark is that far past the start, without another event of the session."""
-    spec = collecting(
-        EventTimeGap("1 minute"),
-        results=Results(emit="every 20 seconds"),
-        watermark_delay=0 * GAP.longest,
-        storage=Storage(layout=layout),
-    )
-    driver = SessionDriver(spec)
-    assert not feed(driver, 10)
-    assert not move(driver, 29)
-    assert [([10], 1, False)] == move(driver, 30)
-    assert not move(driver, 69)
-    assert [([10], 2, True)] == move(driver, 70)
-
-
-@BOTH_LAYOUTS
-def test_processing_time_brings_a_row(layout: Any) -> None:
-    """Once so much of it has passed, without an event; and not where nothing is new."""
-    spec = collecting(
-        GAP,
-        results=Results(emit="every 20 seconds of processing time"),
-        storage=Storage(layout=layout),
-    )
-    driver = SessionDriver(spec, processing_time=at("12:00"))
-    assert not feed(driver, 10)
-    for seconds, rows in [(19, []), (1, [([10], 1, False)]), (20, []), (60, [])]:
-        driver.advance_processing_time(timedelta(seconds=seconds))
-        assert rows == feed(driver)
-    assert [([10, 15], 2, False)] == feed(driver, 15)
-
-
-@BOTH_LAYOUTS
 def test_a_closed_session_is_forgotten_in_the_end(layout: Any) -> None:
     """Until then it isn't open; then nothing is stored."""
     driver = SessionDriver(
@@ -121,29 +69,6 @@ def test_an_event_beyond_the_allowed_lateness_is_late() -> None:
     feed(driver, 10)
     (late,) = driver.take_rejections("late")
     assert "less `Lateness(allowed=...)`" in late.reason
-
-
-@pytest.mark.parametrize(
-    ("options", "values", "revision"),
-    [
-        ({}, [25], 1),
-        ({"lateness": Lateness(reopen_within="10s")}, [10, 25], 2),
-        ({"lateness": Lateness(reopen_within="5s")}, [25], 1),
-    ],
-)
-def test_a_session_goes_on_after_its_close(
-    options: dict[str, Any], values: list[int], revision: int
-) -> None:
-    """An event that isn't late, within a gap of its last one, reopens it."""
-    driver = SessionDriver(collecting(EventTimeGap("20 seconds"), **options))
-    feed(driver, 10)
-    assert [([10], 1, True)] == move(driver, 36)
-    assert not feed(driver, 25)
-    (opened,) = driver.open_sessions()
-    assert values == opened.state.values
-    assert [(values, revision, True)] == move(driver, 45)
-    feed(driver, 25)
-    assert 1 == len(driver.take_rejections("late"))
 
 
 def not_every_row(session: Session, state: Open) -> Listed | None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, NamedTuple, cast
 import attrs
 import pytest
 
-from sessionkit import Lateness, Memory, RenamedFrom, Results, Session, SessionSpec, Storage
+from sessionkit import Lateness, Memory, RenamedFrom, Session, SessionSpec, Storage
 from sessionkit import aggregates as agg
 from sessionkit._arrays import whole
 from sessionkit._engine.sessions.features.key_history import Remembering
@@ -93,24 +93,6 @@ def shown(driver: SessionDriver[Any, Any, Any], *times: str, until: str | None =
         driver.add("ann", at(time), View())
     driver.run_batch()
     return [(f"{row.start:%H:%M}", row.result.known) for row in driver.take_rows()]
-
-
-def test_a_late_session_changes_what_those_after_it_know() -> None:
-    """Under `Lateness(allowed=...)`: `remember` is called again, in order."""
-    driver = SessionDriver(spec_of(lateness=Lateness(allowed="10 hours")))
-    shown(driver, "10:00", "14:00")
-    assert shown(driver, "18:00") == [("10:00", None)]
-    assert shown(driver) == [("14:00", 1)]
-    assert shown(driver, "12:00") == [("12:00", 1), ("14:00", 2)]
-    assert shown(driver, until="19:00") == [("18:00", 3)]
-
-
-def test_an_early_row_remembers_nothing() -> None:
-    """It shows what is known before it; only the last row of a session is remembered."""
-    driver = SessionDriver(spec_of(results=Results(emit="on_update")))
-    assert shown(driver, "10:00") == [("10:00", None)]
-    assert shown(driver, "10:10", "12:00") == [("10:00", None), ("12:00", None)]
-    assert shown(driver, "12:10") == [("10:00", None), ("12:00", 1)]
 
 
 def test_another_gap_goes_on_with_what_is_remembered() -> None:

@@ -7,7 +7,7 @@ import attrs
 import pyarrow.compute as pc
 import pytest
 
-from sessionkit import EventTimeGap, Lateness, Memory, Results, Session, SessionSpec
+from sessionkit import Lateness, Memory, Session, SessionSpec
 from sessionkit import aggregates as agg
 from sessionkit.errors import SpecError, StateMismatchError
 from sessionkit.testing import SessionDriver, at
@@ -70,66 +70,6 @@ def shown(
         (f"{row.start:%H:%M}", row.revision, row.memory["session_number"], row.memory["credited"])
         for row in driver.take_rows()
     ]
-
-
-def test_the_sessions_after_a_late_one_get_another_row() -> None:
-    """Under `Lateness(allowed=...)`: they have another number, and may carry another value."""
-    driver = SessionDriver(spec_of(lateness=Lateness(allowed="10 hours")))
-    shown(driver, ("10:00", "mail"), ("14:00", "direct"))
-    assert shown(driver, ("18:00", "ad")) == [("10:00", 1, 1, "mail")]
-    assert shown(driver) == [("14:00", 1, 2, "mail")]
-    assert shown(driver, ("12:00", "x")) == [("12:00", 1, 2, "x"), ("14:00", 2, 3, "x")]
-    assert shown(driver, ("14:10", "y")) == [("14:00", 3, 3, "y")]
-    assert shown(driver, until="19:00") == [("18:00", 1, 4, "ad")]
-
-
-def test_sessions_that_a_late_event_bridges_count_as_one() -> None:
-    """The number of the other one is free for the next session."""
-    driver = SessionDriver(spec_of(lateness=Lateness(allowed="10 hours")))
-    shown(driver, ("10:00", "mail"), ("10:45", "ad"))
-    shown(driver, ("15:00", "direct"))
-    assert shown(driver) == [("10:45", 1, 2, "ad")]
-    assert shown(driver, ("10:20", "x")) == [("10:00", 2, 1, "ad")]
-    driver.advance_watermark_to(at("16:00"))
-    driver.run_batch()
-    assert driver.take_rows()[0].memory["session_number"] == 2
-
-
-def test_an_early_row_shows_what_would_be_remembered() -> None:
-    """Its number is provisional: one that is still open before it isn't counted."""
-    driver = SessionDriver(spec_of(results=Results(emit="on_update")))
-    assert shown(driver, ("10:00", "mail")) == [("10:00", 1, 1, "mail")]
-    assert shown(driver, ("12:00", "direct")) == [("12:00", 1, 1, None)]
-    assert shown(driver) == [("10:00", 2, 1, "mail")]
-    assert shown(driver, ("12:10", "direct")) == [("12:00", 2, 2, "mail")]
-
-
-def gap_of(view: View) -> timedelta:
-    return timedelta(hours=3) if view.source == "long" else timedelta(minutes=5)
-
-
-def test_a_session_that_lateness_has_split_is_counted() -> None:
-    """An event that is in time begins another one where the session that it overlaps has closed."""
-    driver = SessionDriver(spec_of())
-    shown(driver, ("10:00", "mail"))
-    assert shown(driver, ("10:05", "ad"), until="10:31") == [("10:00", 1, 1, "mail")]
-    assert driver.counts.out_of_order == 0
-    assert shown(driver, until="11:00") == [("10:05", 1, 2, "ad")]
-    assert driver.counts.out_of_order == 1
-
-
-def test_a_session_that_closes_after_a_later_one_is_counted() -> None:
-    """Where the gap is a function, a session with a long one may begin earlier, and close later."""
-    gap = EventTimeGap(gap_of, max_gap="3 hours")
-    driver = SessionDriver(attrs.evolve(spec_of(), timeout=gap))
-    shown(driver, ("10:00", "mail"), ("09:50", "x"))
-    assert shown(driver, ("09:58", "long"), until="10:06") == [
-        ("09:50", 1, 1, "x"),
-        ("10:00", 1, 2, "mail"),
-    ]
-    assert driver.counts.out_of_order == 0
-    assert shown(driver, until="13:00") == [("09:58", 1, 3, "long")]
-    assert driver.counts.out_of_order == 1
 
 
 def test_finish_is_told_what_comes_before_its_session() -> None:
