@@ -37,7 +37,7 @@ def test_the_state_of_another_run_does_not_start_and_a_whole_copy_does(
 
     for stream in (one, copy):
         stream.run()
-        assert [4] * len(USERS) == [session.state.views for session in stream.open()]
+        assert [3] * len(USERS) == [session.state.views for session in stream.open()]
 
 
 def run_all(frame: DataFrame, number: int) -> None:
