@@ -71,8 +71,9 @@ PARALLEL = -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 # A time zone with daylight saving, so that code that confuses local time with UTC fails.
 test quick coverage test-long suite conformance faults soak: export TZ := America/New_York
 
-# Each takes as long as a thousand others, or looks at what seldom changes.
-NOT_QUICK := tests/examples tests/project tests/addons/report/test_page.py \
+# Each takes as long as a thousand others, looks at what seldom changes, or starts Spark throughout.
+NOT_QUICK := tests/examples tests/project tests/as_users tests/differential tests/spark/checkpoints \
+	tests/addons/report/test_page.py \
 	tests/testing/test_check_spec.py tests/testing/test_merge_law.py
 
 # The type checker fills the moments in which the tests wait for Spark.

@@ -98,7 +98,7 @@ def test_the_events_of_a_shop_share_the_sessions_that_are_known() -> None:
 
 @needs_shop
 def test_funnels_and_paths_of_a_shop_equal_a_query() -> None:
-    """Seven micro-batches of a stream give what DuckDB's joins and windows find in all at once."""
+    """Micro-batches of a stream give what DuckDB's joins and windows find in all at once."""
     steps = ["product_view", "add_to_cart", "purchase"]
     funnel = {name: pc.field("action") == name for name in steps}
     asked = {
@@ -109,8 +109,9 @@ def test_funnels_and_paths_of_a_shop_equal_a_query() -> None:
         "top": agg.top("action", 2),
         "hour": agg.percentile("hour", 0.9),
     }
-    events = sorted(shop(), key=lambda event: event["ts"])
-    cuts = [*range(0, len(events), 5_000), len(events)]
+    some = [event for event in shop() if event["user"][-1] in "159"]
+    events = sorted(some, key=lambda event: event["ts"])
+    cuts = [*range(0, len(events), 2_000), len(events)]
     found = rows_of(spec_of_shop(asked), [events[start:stop] for start, stop in pairwise(cuts)])
     found.sort(key=lambda row: (row["user"], row["session_start"]))
 

@@ -30,6 +30,7 @@ SCHEMA: Final = pa.schema(
     }
 )
 Table = dict[str, dict[str, Any]]
+DATABASE: Final = duckdb.connect(config={"threads": 1})
 
 
 def rows_of(driver: SessionDriver[Any, Any, Any]) -> list[dict[str, Any]]:
@@ -96,9 +97,8 @@ def repair(  # noqa: PLR0917
             [{**row, "final": is_final} for row, is_final in zip(clean, final, strict=True)],
         )
     )
-    database = duckdb.connect()
-    database.register("old_rows", old)
-    database.register("new_rows", new)
+    DATABASE.register("old_rows", old)
+    DATABASE.register("new_rows", new)
     statement = DIFFERENCES.format(
         old="old_rows",
         new="new_rows",
@@ -112,7 +112,7 @@ def repair(  # noqa: PLR0917
     )
     counts: dict[str, int] = {}
     by_id = {row["session_id"]: row for row in clean}
-    for _, name, *_, revision, difference in database.execute(statement).fetchall():
+    for _, name, *_, revision, difference in DATABASE.execute(statement).fetchall():
         counts[difference] = counts.get(difference, 0) + 1
         if difference == "deleted":
             del table[name]

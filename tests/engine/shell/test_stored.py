@@ -210,7 +210,7 @@ def test_a_row_that_a_call_has_missed_is_seen_by_its_neighbours(make: Any, layou
 @pytest.mark.parametrize(("make", "layout"), CASES)
 def test_rows_of_several_micro_batches_are_no_damage(make: Any, layout: str) -> None:
     """A group without events, and with nothing due, keeps the row that it has."""
-    driver, _, _ = begun(make, layout, storage=Storage(bucket_count=100))
+    driver, _, _ = begun(make, layout, storage=Storage(bucket_count=30))
     for minute in range(21, 90, 9):
         add(driver, View(1), at("12:00") + timedelta(minutes=minute), USERS[minute : minute + 5])
 

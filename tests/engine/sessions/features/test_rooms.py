@@ -66,9 +66,8 @@ def entered(spec: SessionSpec[Any, Any, Any], room: Path = ENGINE, bridge: int =
     driver, files = SessionDriver(spec, processing_time=now), set[str]()
 
     def see(frame: FrameType, kind: str, _: Any) -> None:
-        path = Path(frame.f_code.co_filename)
-        if kind == "call" and path.is_relative_to(room):
-            files.add(path.relative_to(room).as_posix())
+        if kind == "call":
+            files.add(frame.f_code.co_filename)
 
     sys.setprofile(see)
     for times in (["10:00"], ["10:01", "10:15"], ["10:08"], ["12:00"], []):
@@ -77,7 +76,8 @@ def entered(spec: SessionSpec[Any, Any, Any], room: Path = ENGINE, bridge: int =
         driver.run_batch()
     sys.setprofile(None)
     assert driver.counts.sessions
-    return files
+    paths = [Path(file) for file in files]
+    return {path.relative_to(room).as_posix() for path in paths if path.is_relative_to(room)}
 
 
 def of_features(spec: SessionSpec[Any, Any, Any]) -> set[str]:
