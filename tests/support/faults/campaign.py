@@ -173,13 +173,15 @@ class Campaign:
             self.starts += 1
         return self._jvm
 
-    def segment(self, job: Job, seed: str, kinds: Sequence[str]) -> Audit:
-        """Run a job to its end, with kills on the way."""
+    def segment(
+        self, job: Job, seed: str, kinds: Sequence[str], *, is_restored: bool = True
+    ) -> Audit:
+        """Run a job to its end, with kills on the way; then, from copies, once more."""
         segment = Segment(job, Timeline(seed))
         workers = [kind for kind in kinds if kind in WORKERS]
         enders = [kind for kind in kinds if kind not in WORKERS] or ["driver"]
         for place, ender in enumerate(enders):
-            if place == len(enders) - 1:
+            if is_restored and place == len(enders) - 1:
                 segment.feed(self.jvm, self.ahead)
                 self.drain(job)
                 segment.keep()
@@ -189,8 +191,10 @@ class Campaign:
         self.drain(job, is_watched=True)
         self.checks["earlier runs refused"] += 1
         audit = segment.audit()
+        if not (is_restored and audit.is_sound):
+            return audit
         self._restore(segment)
-        return audit if not audit.is_sound else segment.audit()
+        return segment.audit()
 
     def _restore(self, segment: Segment) -> None:
         """Put the copies back: an older checkpoint alone is refused, and with its sink goes on."""
