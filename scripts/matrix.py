@@ -47,7 +47,7 @@ PLACES: Final[dict[Where, str]] = {
 }
 
 DEV: Final = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]["dev"]
-TOOLS: Final = ("hypothesis", "protobuf", "pytest", "tzdata")
+TOOLS: Final = ("chispa", "hypothesis", "protobuf", "pytest", "tzdata")
 TEST_TOOLS: Final = tuple(need for need in DEV if need.startswith(TOOLS))
 
 AS_USERS: Final = "tests/as_users"
