@@ -4,6 +4,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 from uuid import UUID
 
@@ -89,6 +90,16 @@ class Logs:
         was, now = self.about(number - 1), self.about(number)
         same_time = was.get("batchTimestampMs") == now.get("batchTimestampMs")
         return same_time and self.partitions(number - 1) != self.partitions(number)
+
+    def spans(self, since: int, last: int) -> list[tuple[int, int]]:
+        """
+        Return the first and the last micro-batch of each span between two repartitions.
+
+        That is after `since`, up to `last`. A repartition changes no row.
+        """
+        cuts = filter(self.is_repartition, range(since + 1, last + 1))
+        pairs = pairwise([since, *cuts, last + 1])
+        return [(before + 1, after - 1) for before, after in pairs if after - before > 1]
 
     def partitions(self, number: int) -> int:
         """Return into how many partitions a planned micro-batch hashes the state."""

@@ -152,7 +152,7 @@ def start_query(
         readings = () if plan is None else plan.readings
         logs = check_logs(location, frame.sparkSession, readings)
         _check_logs(logs, plan, spec, check, frame.sparkSession)
-        start = Start(location, logs.planned, logs.written, sink_since)
+        start = Start(location, logs.planned, logs.written, sink_since, logs.finished)
         check_start(frame, sink, parts, query_id, start)
     writer = to_sink(frame, mode, sink, parts, start).trigger(**timing).options(**(options or {}))
     if location is not None:

@@ -177,3 +177,25 @@ def test_without_the_query_one_log_is_of_one_source(spark: SparkSession, tmp_pat
         check_logs(str(root), spark)
     with pytest.raises(StateCorruptedError, match=r"and .*/sources/1 is missing"):
         progress_of(str(root), spark)
+
+
+def test_a_span_ends_at_a_repartition() -> None:
+    """Micro-batches 2, 5 and 6 are those of Spark's checkpoint manager, with other partitions."""
+    partitions, read = (2, 2, 3, 3, 3, 2, 4, 4), (0, 1, 1, 2, 3, 3, 3, 4)
+
+    def about(number: int) -> list[str]:
+        conf = {"spark.sql.shuffle.partitions": str(partitions[number])}
+        return [
+            "v1",
+            json.dumps({"batchTimestampMs": read[number], "conf": conf}),
+            str(read[number]),
+        ]
+
+    logs = Logs("/cp", {number: about(number) for number in range(8)}, {})
+
+    assert [(0, 1), (3, 4), (7, 7)] == logs.spans(-1, 7)
+    assert [(4, 4)] == logs.spans(3, 6)
+    assert [] == logs.spans(4, 6)
+    assert [(1, 1)] == logs.spans(0, 1)
+    assert [] == logs.spans(3, 3)
+    assert [4, 1] == [Logs("/cp", logs.offsets, {n: []}).written for n in (6, 2)]

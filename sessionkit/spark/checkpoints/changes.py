@@ -1,8 +1,9 @@
 """What micro-batches have changed, from Spark's change feed and the state before them."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial, reduce
+from itertools import chain
 from typing import Any, Final
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from sessionkit._engine.sessions.view import open_session_rows
 from sessionkit._engine.shell.storage import Stored, changed_memory, changed_rows, logic_of
 from sessionkit.arguments import explains
 from sessionkit.errors import SessionkitError, UnsupportedError
-from sessionkit.spark._logs import Location, active_session
+from sessionkit.spark._logs import Location, Logs, active_session, logs_of
 from sessionkit.spark.checkpoints.reading import (
     finished_batch,
     groups_in,
@@ -143,10 +144,12 @@ def _changes(
                 yield from changes.add_column(0, "batch", number).combine_chunks().to_batches()
             before = after
 
-    if last > since:
-        check_feed(path, since, last, session)
+    logs = logs_of(path, session)
+    spans = logs.spans(since, last)
+    if spans:
+        check_feed(logs, spans, session)
         with with_clear_errors(path, session):
-            rows = of_key(_written(path, spec, since, last, session), spec, wanted)
+            rows = of_key(_written(path, spec, since, spans, session), spec, wanted)
             ordered = rows.repartition("key").sortWithinPartitions("key", "batch")
             return ordered.mapInArrow(changed, schema)
     return session.createDataFrame([], schema)
@@ -174,30 +177,36 @@ def _last(path: str, since: int, until: int | None, spark: SparkSession) -> int:
     return last
 
 
-def check_feed(path: str, since: int, last: int, spark: SparkSession) -> None:
+def check_feed(logs: Logs, spans: Sequence[tuple[int, int]], spark: SparkSession) -> None:
     """Check that each partition has the changes of each micro-batch; N leads to version N + 1."""
+    path, end = logs.path, spans[-1][-1]
     stored = stored_changes(path, spark)
-    places = sorted(filter(str.isdigit, stored)) or ["0"]
-    for number in range(last, since, -1):
-        for place in places:
+    for number in chain.from_iterable(range(last, first - 1, -1) for first, last in spans[::-1]):
+        # Spark may have deleted what it had planned, and keeps the partitions of earlier numbers.
+        places = range(logs.partitions(number)) if number in logs.offsets else [0]
+        for place in map(str, places):
             if number + 1 in stored.get(place, ()):
                 continue
             found = f"the checkpoint {path} doesn't say what micro-batch {number} has changed: "
             found += f"state/0/{place} has no {number + 1}.delta or {number + 1}.changelog"
             hint = f"pass since={number}: it has the changes of those after"
-            if number == last:
+            if number == end:
                 hint = f"set {CHANGELOGS} to true where the query starts; RocksDB has them then"
             raise UnsupportedError(found, hint)
 
 
-def _written(path: str, spec: AnySpec, since: int, last: int, spark: SparkSession) -> DataFrame:
+def _written(
+    path: str, spec: AnySpec, since: int, spans: Sequence[tuple[int, int]], spark: SparkSession
+) -> DataFrame:
     """
     Return the groups as each micro-batch that wrote one left it, and as they were after `since`.
 
     The columns are `key`, `batch` and `state`; under `layout="pages"` also `pages`, those that the
     micro-batch has written, or those of `since` that were written later.
     """
-    groups = changed_groups(path, since + 1, spark, last).withColumnRenamed("batch_id", "batch")
+    # In a span, Spark reads as many partitions as its last micro-batch has.
+    changes = (changed_groups(path, first, spark, last) for first, last in spans)
+    groups = reduce(DataFrame.unionByName, changes).withColumnRenamed("batch_id", "batch")
     rows = groups.select("key", "batch", "state")
     number = F.lit(since).cast("bigint").alias("batch")
     if since != BEFORE_ALL:
@@ -205,7 +214,8 @@ def _written(path: str, spec: AnySpec, since: int, last: int, spark: SparkSessio
         rows = rows.union(old.select("key", number, "state"))
     if spec.storage.layout != "pages":
         return rows
-    pages = changed_pages(path, since + 1, spark, last).withColumnRenamed("batch_id", "batch")
+    of_pages = (changed_pages(path, first, spark, last) for first, last in spans)
+    pages = reduce(DataFrame.unionByName, of_pages).withColumnRenamed("batch_id", "batch")
     listed = pages.select("key", "batch", "start", "payload")
     if since != BEFORE_ALL:
         found = stored_pages(path, spark, since)

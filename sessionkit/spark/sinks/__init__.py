@@ -161,7 +161,7 @@ class FinishedBatch:
 
 def finished(checkpoint: str, spark: SparkSession) -> FinishedBatch:
     """
-    Return the last micro-batch that the query of a checkpoint has finished.
+    Return the last micro-batch that the query of a checkpoint has finished, and a sink has got.
 
     Raises:
         SessionkitError: There is none.
@@ -170,8 +170,8 @@ def finished(checkpoint: str, spark: SparkSession) -> FinishedBatch:
     if query_id is None or not logs.commits:
         found = f"no query has finished a micro-batch at {checkpoint}"
         raise SessionkitError(found, "pass the checkpoint location of the query")
-    watermark = instant_of(logs.watermark_ms(logs.finished) * 1000)
-    return FinishedBatch(query_id, logs.finished, watermark)
+    watermark = instant_of(logs.watermark_ms(logs.written) * 1000)
+    return FinishedBatch(query_id, logs.written, watermark)
 
 
 @attrs.frozen

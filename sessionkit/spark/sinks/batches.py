@@ -179,12 +179,15 @@ class Start:
         planned: The last micro-batch that it has planned, and -1 for none.
         finished: The last one that it has finished and given to its sinks, and -1 for none.
         since: The first micro-batch of a place that has none of this query.
+        repartitioned: The last one that it has finished, together with those by which Spark's
+            checkpoint manager has changed the partitions: no sink gets them.
     """
 
     checkpoint: str
     planned: int
     finished: int
     since: int = 0
+    repartitioned: int = NONE
 
     def check(self, ledger: Ledger) -> None:
         """

@@ -143,6 +143,24 @@ def log_of(spark: SparkSession, sink: Files) -> Ledger:
     )
 
 
+def check_no_gap(spark: SparkSession, sink: Files, start: Start) -> None:
+    """Check that the log of Spark's own file sink has an entry for each repartition."""
+    log = f"{os.fspath(sink.path)}/{LOG}"
+    for number in range(start.finished + 1, start.repartitioned + 1):
+        if exists(spark, f"{log}/{number}{{,.compact}}"):
+            continue
+        found = (
+            f"micro-batch {number} of the checkpoint {start.checkpoint} has changed its partitions,"
+            f" and {log} has no entry for it: with the next micro-batch, Spark could read "
+            f"{described(sink)} no more, and some micro-batches later the query would end"
+        )
+        hint = (
+            f"add entry {number} as `Change the partitions` in docs/how-to/restart.md shows, or "
+            "carry the state over to a new checkpoint and a new folder with `migrate`"
+        )
+        raise SpecError(found, hint)
+
+
 def check_layout(spark: SparkSession, sink: Files, *, alone: bool) -> None:
     """
     Refuse a folder that Spark's own sink has written to, for `Routes`, and the other way round.
@@ -275,6 +293,7 @@ def check_start(
     if isinstance(sink, Files):
         check_layout(frame.sparkSession, sink, alone=True)
         start.check(log_of(frame.sparkSession, sink))
+        check_no_gap(frame.sparkSession, sink, start)
     for part in parts:
         part.writer.start(frame.sparkSession, start.checkpoint)
     reachable = [part for part in parts if not is_remote() or isinstance(part.route.sink, Files)]

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from sessionkit import SessionkitError, Storage, UnsupportedError
 from sessionkit.spark import changed_sessions, open_sessions_frame
+from sessionkit.spark._logs import Logs
 from sessionkit.spark.checkpoints.changes import CHANGELOGS, check_feed
 from sessionkit.spark.checkpoints.state_reader import FORMAT
 from sessionkit.spark.jobs.transform_with_state import PROVIDER, ROCKSDB, check_operator
@@ -71,8 +72,9 @@ def test_changes_that_spark_does_not_know_are_refused(spark: SparkSession, tmp_p
     for name in ("1.zip", "2.zip", "3.changelog", "3.zip", "4_ab12.changelog", "SSTs/5.sst"):
         (partition / name).write_text("what it has doesn't matter")
 
-    check_feed(str(tmp_path), 1, 3, spark)
+    logs = Logs(str(tmp_path), {}, {})
+    check_feed(logs, [(2, 3)], spark)
     with pytest.raises(UnsupportedError, match=r"micro-batch 1 has .*\n\nHint: pass since=1: it"):
-        check_feed(str(tmp_path), -1, 3, spark)
+        check_feed(logs, [(0, 1), (3, 3)], spark)
     with pytest.raises(UnsupportedError, match=r"no 5\.delta or .*\n\nHint: set .* to true where"):
-        check_feed(str(tmp_path), 1, 4, spark)
+        check_feed(logs, [(2, 4)], spark)
