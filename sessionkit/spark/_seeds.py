@@ -31,6 +31,7 @@ from sessionkit.spark._columns import A_STREAM, check_frame
 from sessionkit.spark._grouping import BUCKET, bucket_of_forms, key_forms
 from sessionkit.spark._logs import Location, Progress, active_session, folder_texts
 from sessionkit.spark._plan import STREAMING_LEAF, PlanNode, plan_of
+from sessionkit.spark._settings import own_source
 from sessionkit.spec.base import AnySpec
 from sessionkit.state._types import key_form
 
@@ -218,7 +219,8 @@ def chunks_of(spec: AnySpec, memory: GroupState) -> pa.Table:
 def read_seed_rows(path: str, spec: AnySpec, spark: SparkSession) -> DataFrame:
     """Return the stream of the rows of a seed; the first micro-batch has all of them."""
     watermark = "" if spec.delay_ms is None else f", {WATERMARK_COLUMN} timestamp_ltz"
-    return spark.readStream.schema(SCHEMA + watermark).parquet(f"{path}/{ROWS}")
+    reader = own_source(spark, "sessionkit_seed")
+    return reader.schema(SCHEMA + watermark).parquet(f"{path}/{ROWS}")
 
 
 def _in_groups(chunks: DataFrame, spec: AnySpec, form: SeedFormat) -> DataFrame:

@@ -13,6 +13,7 @@ from typing import Final, Literal, NamedTuple
 import pyarrow as pa
 import pyspark
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from sessionkit.arguments import explains
 from sessionkit.errors import SpecError, UnsupportedError
@@ -28,12 +29,24 @@ print(*[name for name in sys.argv[1:] if importlib.util.find_spec(name) is None]
 """
 PARTITIONS: Final = "spark.sql.shuffle.partitions"
 CORES: Final = "cores"
+SOURCE_EVOLUTION: Final = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
 
 
 def release_of(version: str) -> tuple[int, ...]:
     """Return the numbers that a version begins with: (4, 0, 5) for `4.0.5+amzn.0`."""
     numbers = re.match(r"\d+(\.\d+)*", version)
     return tuple(map(int, numbers[0].split("."))) if numbers else ()
+
+
+def own_source(spark: SparkSession, name: str) -> DataStreamReader:
+    """Return what reads a source that is no user's; with source evolution, each needs a name."""
+    reader = spark.readStream
+    return reader.name(name) if has_source_evolution(spark) else reader
+
+
+def has_source_evolution(spark: SparkSession) -> bool:
+    """Return whether sources have names in checkpoints, by which others may join them, or go."""
+    return spark.conf.get(SOURCE_EVOLUTION, "false") == "true"
 
 
 def is_connect(spark: SparkSession) -> bool:

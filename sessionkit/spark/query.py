@@ -15,7 +15,7 @@ from sessionkit.errors import SpecError, StateCorruptedError, StateMismatchError
 from sessionkit.spark._columns import A_STREAM, check_frame
 from sessionkit.spark._logs import Logs, check_logs, query_id_of
 from sessionkit.spark._plan import PlanNode, plan_of
-from sessionkit.spark._settings import tuned
+from sessionkit.spark._settings import SOURCE_EVOLUTION, has_source_evolution, tuned
 from sessionkit.spark.checkpoints.check_state import check_deep
 from sessionkit.spark.checkpoints.state_reader import (
     check_operators,
@@ -53,6 +53,7 @@ OPTIONS_WITH_AN_ARGUMENT: Final = {
     "truncate": "Console(truncate=...)",
 }
 
+NAMES: Final = ("their numbers", "their names")
 SHOWN_AS: Final[dict[str | None, str]] = {
     "Aggregate": "an aggregation",
     "DeduplicateWithinWatermark": "dropDuplicatesWithinWatermark",
@@ -283,10 +284,19 @@ def _check_logs(
             check_stored_rules(logs.path, spec, spark)
     if plan is None or not logs.offsets:
         return
-    before, most = len(logs.sources(last)), len(plan.readings)
-    if not len({*plan.readings}) <= before <= most:
-        # Spark itself says only how many.
+    sources = logs.sources(last)
+    before, most = len(sources), len(plan.readings)
+    has_names = not all(map(str.isdecimal, sources))
+    if has_names != has_source_evolution(spark):
+        # Spark itself ends with a bare assertion, or with `batch 1 doesn't exist`.
+        found = f"the checkpoint {logs.path} knows its sources by {NAMES[has_names]}, and with "
+        found += f"{SOURCE_EVOLUTION}={str(not has_names).lower()} a query knows them by "
+        hint = f"set it to {str(has_names).lower()}, or start with a new checkpoint"
+        raise StateMismatchError(f"{found}{NAMES[not has_names]}", hint)
+    if not has_names and not len({*plan.readings}) <= before <= most:
+        # Spark itself says only how many, and in format 2 it takes some of them for others.
         found = f"the checkpoint {logs.path} is of a query with {before} sources"
         hint = "a seed, a clock and erasures are sources too: pass the same ones at each start; "
-        hint += "a query with other sources needs a checkpoint of its own"
+        hint += "a query with other sources needs a checkpoint of its own, or one with names, as "
+        hint += "docs/how-to/restart.md shows"
         raise StateMismatchError(f"{found}, and the frame has {most}", hint)

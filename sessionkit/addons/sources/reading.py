@@ -32,7 +32,12 @@ PLACES: Final = frozenset({*KAFKA_COLUMNS, *FILE_COLUMNS})
 
 @explains
 def read_stream(
-    spark: SparkSession, source: Source, spec: AnySpec, *, with_position: bool = True
+    spark: SparkSession,
+    source: Source,
+    spec: AnySpec,
+    *,
+    with_position: bool = True,
+    name: str | None = None,
 ) -> DataFrame:
     """
     Return a stream of the events of a source, in the columns that a spec reads.
@@ -58,13 +63,16 @@ def read_stream(
         spec: The spec, whose key, event time and event class give the columns and their types.
         with_position: Whether rejected rows say where they came from. By default the spec must pass
             it through: `passthrough=KAFKA_COLUMNS`, or `FILE_COLUMNS`, or some of these.
+        name: The name of the source in checkpoints, where Spark takes names: from 4.2 on, with
+            `spark.sql.streaming.queryEvolution.enableSourceEvolution`.
 
     Raises:
         SpecError: The spec passes nothing through that says where a row came from, or the source
             can't have the columns that it reads.
         UnsupportedError: A library is missing.
     """
-    return _events(spark.readStream, source, spec, with_position=with_position)
+    reader = spark.readStream if name is None else spark.readStream.name(name)
+    return _events(reader, source, spec, with_position=with_position)
 
 
 @explains

@@ -13,6 +13,7 @@ from sessionkit._engine.wire.packing import joined_packs
 from sessionkit.arguments import explains, quoted
 from sessionkit.errors import SessionkitError
 from sessionkit.spark._logs import Location, active_session, if_there
+from sessionkit.spark._settings import own_source
 from sessionkit.spark.checkpoints.reading import finished_batch, key_row
 from sessionkit.spark.checkpoints.state_reader import check_stored_rules, is_readable
 from sessionkit.spark.jobs.rows import packed_erasures
@@ -47,7 +48,8 @@ def read_erasures(
     session, folder = active_session(spark), _folder(checkpoint)
     if _requests(session, folder, spec) is None:
         _write(session, folder, spec, [])
-    return session.readStream.schema(_schema(spec)).options(**CLEANED).parquet(folder)
+    reader = own_source(session, "sessionkit_erasures")
+    return reader.schema(_schema(spec)).options(**CLEANED).parquet(folder)
 
 
 @explains
