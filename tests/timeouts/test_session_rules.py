@@ -7,7 +7,14 @@ import attrs
 import pyarrow.compute as pc
 import pytest
 
-from sessionkit import FieldTypeError, SessionRules, SessionSpec, SpecError, UserFunctionError
+from sessionkit import (
+    FieldTypeError,
+    SessionRules,
+    SessionSpec,
+    SpecError,
+    StateMismatchError,
+    UserFunctionError,
+)
 from sessionkit import aggregates as agg
 from sessionkit.testing import SessionDriver
 from sessionkit.timeouts._session_rules import CLOSED_BY, RULES
@@ -109,6 +116,34 @@ def visits(driver: SessionDriver[Any, Any, Any], *minutes: float) -> list[tuple[
         (row.result.pages, (row.end - START).total_seconds() / 60, row.closed_by)
         for row in driver.take_rows()
     ]
+
+
+def test_a_value_is_known_beyond_micro_batches_that_say_nothing() -> None:
+    """The last one that was there counts, and a null is none."""
+    spec = spec_of(SessionRules("30 minutes", changes_of="campaign"))
+    driver = SessionDriver(spec)
+    for minute, campaign in enumerate(["a", None, "a", None, "b"]):
+        driver.add("ann", START + timedelta(minutes=minute), View(str(minute), campaign))
+        driver.run_batch()
+        driver.advance_watermark_to(START + timedelta(minutes=minute))
+        driver.run_batch()
+
+    assert [["4"]] == [session.state.pages for session in driver.open_sessions()]
+    assert [["0", "1", "2", "3"]] == [row.result.pages for row in driver.take_rows()]
+
+
+def test_a_gap_of_the_state_goes_on_with_sessions_in_order_only() -> None:
+    """Whose events came as they may, an open session may get an older one."""
+    after = spec_of(SessionRules("30 minutes", state_gap=short_gap))
+    for order in ("arrival", "event_time"):
+        driver = SessionDriver(spec_of("30 minutes", order=order, merge=lambda left, right: left))
+        driver.add("ann", START, View("/"))
+        driver.run_batch()
+        if order == "arrival":
+            with pytest.raises(StateMismatchError, match="`state_gap` needs .* in order"):
+                driver.migrate(after)
+        else:
+            assert after == driver.migrate(after).spec
 
 
 def test_a_gap_that_raises_names_its_function() -> None:

@@ -109,6 +109,32 @@ def test_another_gap_goes_on_with_what_is_remembered() -> None:
     assert shown(again, until="17:00") == [("16:00", None)]
 
 
+def for_an_hour() -> SessionSpec[Any, Any, Any]:
+    """Return a spec that remembers for an hour."""
+    return attrs.evolve(spec_of(), memory=Memory(time_to_live="1 hour", remember=remember))
+
+
+@pytest.mark.parametrize(("time", "known"), [("11:29:59.999999", 1), ("11:30", None)])
+def test_a_session_that_begins_when_the_hour_is_over_is_the_first(
+    time: str, known: int | None
+) -> None:
+    """It's counted from the end of the session before."""
+    driver = SessionDriver(for_an_hour())
+    shown(driver, "10:00", time)
+
+    assert [("10:00", None), (time[:5], known)] == shown(driver, until="12:00")
+
+
+def test_a_session_that_began_in_time_finds_what_is_remembered_however_long_it_goes_on() -> None:
+    """It's kept until that session is gone, though no other could find it any more."""
+    driver = SessionDriver(for_an_hour())
+    shown(driver, "10:00")
+    assert shown(driver, "11:20", until="11:00") == [("10:00", None)]
+    for time in ("11:40", "12:00", "12:20", "12:40"):
+        assert shown(driver, time, until=time) == []
+    assert shown(driver, until="13:10") == [("11:20", 1)]
+
+
 @attrs.frozen
 class Grown:
     """`Shopper` with a field of another name, one of a wider type, and new ones."""
