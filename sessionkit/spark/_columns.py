@@ -1,18 +1,22 @@
 """Columns of frames: names in SQL, types, event times, and the way to Python."""
 
-from collections.abc import Sequence
-from datetime import timedelta
+import math
+from collections.abc import Mapping, Sequence
+from datetime import date, timedelta
+from decimal import Decimal
 from difflib import get_close_matches
-from typing import Final
+from typing import Any, Final
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from sessionkit._arrays import INSTANT
 from sessionkit._instants import span_us
 from sessionkit.arguments import quoted
 from sessionkit.errors import SchemaError
-from sessionkit.state._collections import inner_type
+from sessionkit.state._collections import Field, inner_type
 from sessionkit.state._types import FieldType
 
 OF_REJECTED: Final = "sessionkit.of_rejected"
@@ -45,6 +49,37 @@ def to_wire(name: str, kind: FieldType) -> Column:
     kind = inner_type(kind)
     is_cast = kind.facts is not None and kind.facts.is_cast
     return column(name).cast(kind.sql) if is_cast else column(name)
+
+
+SOME: Final[Mapping[pa.DataType, Any]] = {
+    pa.int64(): 0,
+    pa.float64(): math.nan,
+    pa.bool_(): False,
+    pa.string(): "",
+    pa.binary(): b"",
+    pa.date32(): date(1970, 1, 1),
+    pa.duration("us"): timedelta(0),
+}
+"""A value of each type without parts; of a float the one that Spark may read as a null."""
+
+
+def never_null(field: Field) -> Column:
+    """Return a column of rows that has no null, so that Spark knows it."""
+    # No schema says it: what comes from Python may be null, and a filter changes no column.
+    return F.coalesce(column(field.name), _some(field.type.arrow)).alias(field.name)
+
+
+def _some(kind: pa.DataType) -> Column:
+    match kind:
+        case pa.StructType():
+            return F.struct(*(_some(part.type).alias(part.name) for part in kind))
+        case pa.ListType():
+            return F.array()
+        case pa.MapType():
+            return F.create_map()
+        case pa.Decimal128Type():
+            return F.lit(Decimal(0).scaleb(-kind.scale))
+    return F.timestamp_micros(F.lit(0)) if kind == INSTANT else F.lit(SOME[kind])
 
 
 def is_future(time: Column, skew: timedelta) -> Column:

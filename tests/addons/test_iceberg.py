@@ -11,7 +11,8 @@ from sessionkit.addons.tables import Upsert
 from sessionkit.errors import SpecError, UnsupportedError
 from sessionkit.spark import start_query
 from sessionkit.spark.sinks import Batch
-from tests.support.lakes import IcebergSchema, lake_of, rows_in
+from tests.support.lakes import SPEC, IcebergSchema, events, lake_of, rows_in
+from tests.support.streams import FileStream
 
 
 @pytest.fixture(params=["folders", "database"])
@@ -44,14 +45,14 @@ def test_a_table_that_is_rolled_back_is_refused_until_the_checkpoint_is(
     """What the table had counts only as far as it has it now."""
     spark, table = lake.spark, lake.name("numbers")
     folder, checkpoint = tmp_path / "events", tmp_path / "checkpoint"
-    events = spark.readStream.schema("value long").option("maxFilesPerTrigger", 1)
+    reader = spark.readStream.schema("value long").option("maxFilesPerTrigger", 1)
 
     def run(*values: int) -> None:
         for value in values:
             spark.range(value, value + 1).selectExpr("id AS value").coalesce(1).write.mode(
                 "append"
             ).parquet(str(folder))
-        frame = events.parquet(str(folder))
+        frame = reader.parquet(str(folder))
         start_query(
             frame, sink=Iceberg(table, key=()), trigger="availableNow", checkpoint=checkpoint
         ).awaitTermination()
@@ -101,6 +102,24 @@ def test_a_merge_that_meets_another_commit_is_tried_again(lake: IcebergSchema) -
 
     assert [1] == met
     assert [(0, 0), (1, 1)] == rows_in(lake, "t", "id", "n")
+
+
+def test_a_table_may_say_what_is_never_null(lake: IcebergSchema, tmp_path: Path) -> None:
+    """Iceberg's own sink refuses a column that may be null; this one writes to the table too."""
+    spark, table = lake.spark, lake.name("visits")
+    spark.sql(
+        f"CREATE TABLE {table} (key string NOT NULL, session_id string NOT NULL,"
+        " session_start timestamp NOT NULL, session_end timestamp NOT NULL,"
+        " last_event_time timestamp NOT NULL, values array<bigint> NOT NULL) USING iceberg"
+    )
+    own, other = (FileStream(spark, SPEC, tmp_path / name) for name in ("own", "other"))
+    own.put(events(("ann", 0, 1), ("end", 100, 2)))
+    writer = own.output().writeStream.option("checkpointLocation", own.checkpoint)
+    writer.trigger(availableNow=True).toTable(table).awaitTermination()
+    other.put(events(("bob", 0, 3), ("end", 100, 4)), events(("end", 200, 5)))
+    other.run_to(lake.sink("visits"))
+
+    assert [("ann", [1]), ("bob", [3]), ("end", [4])] == rows_in(lake, "visits", "key", "values")
 
 
 def test_a_table_has_a_name_and_one_place() -> None:

@@ -7,15 +7,18 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -23,14 +26,19 @@ from sessionkit.addons.merging import SESSION_OF_ITS_OWN
 from sessionkit.errors import UnsupportedError
 from sessionkit.spark import start_query
 from sessionkit.spark._settings import is_connect
+from tests.support.figures import FIGURES, Record
 from tests.support.lake_job import LakeName, settings, table_in
-from tests.support.lakes import NAMES, lake_of
+from tests.support.lakes import NAMES, lake_of, rows_in
+from tests.support.local_files import cuts
 from tests.support.ports import free_ports
 from tests.support.spark_settings import ICEBERG, spark_release
+from tests.support.streams import write_files
 
 ROOT: Final = Path(__file__).parents[2]
 JOB: Final = ROOT / "tests" / "support" / "lake_job.py"
 KILLS: Final = int(os.environ.get("KILLS", "2"))
+SEED: Final = int(os.environ.get("SEED", "7"))
+FIRST_CUT, LAST_CUT = map(int, os.environ.get("CUTS", "0-999").split("-"))
 TABLES: Final = ("one", "two")
 FILES, ROWS_A_FILE = 3 * KILLS + 8, 5
 SERVER: Final = "org.apache.spark.sql.connect.service.SparkConnectServer"
@@ -109,7 +117,7 @@ def test_no_row_of_two_queries_is_lost_or_doubled(
         pytest.skip(f"not run: there is no {lake}")
     if where == "connect" and find_spec("grpc") is None:
         pytest.skip("not run: Connect isn't installed")
-    values, rng = put_events(tmp_path), random.Random(7)
+    values, rng = put_events(tmp_path), random.Random(SEED)
     job = [sys.executable, str(JOB), str(tmp_path), keyed, lake]
     log = tmp_path / "log"
     for attempt in range(KILLS + 1):
@@ -131,6 +139,57 @@ def test_no_row_of_two_queries_is_lost_or_doubled(
     }
 
     assert values == found
+
+
+def run_to_the_end(*starts: Callable[[], StreamingQuery]) -> None:
+    """Start queries, wait until none of them runs, and raise the first error."""
+    errors, queries = list[Exception](), list[StreamingQuery]()
+    for start in starts:
+        try:
+            queries.append(start())
+        except Exception as error:  # noqa: BLE001 (whatever a file system that refuses leads to)
+            errors.append(error)
+    for query in queries:
+        try:
+            query.awaitTermination()
+        except StreamingQueryException as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["delta", "folders"])
+def test_a_row_is_there_once_wherever_changes_to_files_end(
+    name: str, spark: SparkSession, tmp_path: Path, record_property: Record
+) -> None:
+    """Those of a table, of its log, and of a checkpoint: as if the driver were killed there."""
+    (lake,) = lake_of(name, spark, tmp_path)
+    there = 0
+
+    def start(table: str) -> StreamingQuery:
+        events = spark.readStream.schema("value long").parquet(f"{tmp_path}/events/{table}")
+        return start_query(
+            events,
+            sink=lake.sink(table, key="value" if table == "two" else ()),
+            trigger="availableNow",
+            checkpoint=tmp_path / "checkpoints" / table,
+        )
+
+    def run() -> None:
+        run_to_the_end(*(partial(start, table) for table in TABLES))
+
+    for cut in islice(cuts(spark), FIRST_CUT, LAST_CUT + 1):
+        for table in TABLES:
+            rows = pa.table({"value": [2 * there, 2 * there + 1]})
+            write_files(tmp_path / "events" / table, [rows], first=there)
+        there += 1
+        with cut.made():
+            run()
+        run()
+        for table in TABLES:
+            assert [(n,) for n in range(2 * there)] == rows_in(lake, table, "value"), cut.after
+    record_property(FIGURES, f"{name}: two queries cut off {there} times, each row once")
 
 
 @pytest.mark.skipif(not IS_SHARED, reason="not run: each query has a session of its own")

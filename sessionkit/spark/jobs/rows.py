@@ -1,6 +1,5 @@
 """The user's rows, packed for the shuffle, and the rows that Python returns, as users see them."""
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 from uuid import uuid4
@@ -28,7 +27,7 @@ from sessionkit._engine.wire.packing import (
     joined_packs,
 )
 from sessionkit.arguments import quoted
-from sessionkit.spark._columns import OF_REJECTED, column, is_future, to_wire
+from sessionkit.spark._columns import OF_REJECTED, column, is_future, never_null, to_wire
 from sessionkit.spark._grouping import BUCKET, bucket_number
 from sessionkit.spark._tasks import freeze_imports
 from sessionkit.spark.progress import (
@@ -41,8 +40,7 @@ from sessionkit.spark.progress import (
 )
 from sessionkit.spec.base import AnySpec
 from sessionkit.spec.columns import COUNTS_COLUMN, NUMBER_COLUMN
-from sessionkit.state._collections import Field
-from sessionkit.state._scalars import FloatType
+from sessionkit.state._collections import Field, OptionalType
 
 COUNTS: Final = f"{COUNTS_COLUMN} array<bigint>"
 PACKED_ROWS: Final = f"{COUNTS}, {ROWS_COLUMN} binary"
@@ -137,18 +135,28 @@ def _in_micros(field: Field, spec: AnySpec) -> bool:
 
 def _as_users_see_it(field: Field, spec: AnySpec) -> Column:
     shown = column(field.name)
-    if _in_micros(field, spec):
-        shown = F.timestamp_micros(shown)
-    elif isinstance(field.type, FloatType):
-        # Spark has read each NaN as a null.
-        shown = F.when(shown.isNull(), math.nan).otherwise(shown)
-    return shown.alias(field.name)
+    return F.timestamp_micros(shown).alias(field.name) if _in_micros(field, spec) else shown
 
 
 def counted_rows(rows: DataFrame, observation: Observation | None) -> DataFrame:
     if observation is not None:
         rows = rows.observe(observation, *_sums())
     return rows.where(F.col(COUNTS_COLUMN).isNull()).drop(COUNTS_COLUMN)
+
+
+def with_declared_nulls(rows: DataFrame, worker: Worker) -> DataFrame:
+    """Return rows whose columns say which of them are never null; of several kinds, `kind` is."""
+    spec = worker.logic.spec
+    fields = output_fields(spec, with_rejected=worker.with_rejected)
+    required = {
+        field.name
+        for field in (fields[:1] if worker.with_rejected else fields)
+        # A column that a function has made would have no watermark.
+        if not isinstance(field.type, OptionalType) and field.name != spec.output_event_time
+    }
+    return rows.select(
+        *(never_null(one) if one.name in required else column(one.name) for one in fields)
+    )
 
 
 def output_columns(worker: Worker) -> str:

@@ -33,6 +33,7 @@ from sessionkit.spark.jobs.rows import (
     packed,
     packed_erasures,
     unpacked_rows,
+    with_declared_nulls,
 )
 from sessionkit.spark.jobs.transform_with_state import (
     check_transform_with_state,
@@ -82,7 +83,8 @@ def run_spec(events: DataFrame, spec: AnySpec, options: RunOptions) -> DataFrame
     _check_options(events, spec, options)
     if not events.isStreaming:
         worker = worker_of(spec, with_rejected=options.with_rejected)
-        return counted_rows(_batch(events, worker, options.until), options.observation)
+        found = counted_rows(_batch(events, worker, options.until), options.observation)
+        return with_declared_nulls(found, worker)
     if spec.output_event_time is not None:
         _check_chained(spec, options)
     if uses_transform_with_state(spec):
@@ -91,7 +93,7 @@ def run_spec(events: DataFrame, spec: AnySpec, options: RunOptions) -> DataFrame
     spec = with_buckets(spec, seed.buckets) if seed else for_stream(spec, events.sparkSession)
     erases = options.erase is not None
     worker = worker_of(spec, with_rejected=options.with_rejected, seed=seed, erases=erases)
-    return unpacked_rows(_stream(events, worker, options), worker)
+    return with_declared_nulls(unpacked_rows(_stream(events, worker, options), worker), worker)
 
 
 def _check_options(events: DataFrame, spec: AnySpec, options: RunOptions) -> None:
@@ -236,8 +238,9 @@ def sessionize(
     from then on, an event begins another session. How long a session lasted is `last_event_time`
     less `session_start`. Between the session and the result come `closed_by` under
     `SessionRules`, and `revision`, `is_final` and `supersedes` where a session may give several
-    rows. The counts of every micro-batch are in the
-    query's progress; read them with `batch_counts`.
+    rows. A column is never null, and says so, unless it's of a field `... | None`, or rejected rows
+    come too. The counts of every micro-batch are in the query's progress; read them with
+    `batch_counts`.
 
     Example:
         from sessionkit.spark import sessionize

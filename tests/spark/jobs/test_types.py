@@ -58,6 +58,25 @@ def test_types_survive_a_stream(
     assert (expected_single() if spec is SINGLE else expected()) == rows
 
 
+@pytest.mark.parametrize(
+    ("spec", "declared"), [(EVERYTHING, {"maybe"}), (SINGLE, {"maybe", "later", "nothing"})]
+)
+def test_only_columns_that_are_declared_so_may_be_null(
+    spark: SparkSession, tmp_path: Path, spec: AnySessionSpec, declared: set[str]
+) -> None:
+    """On a batch and on a stream; where rows of several kinds come out, only `kind` is never."""
+    stream = spark.readStream.schema(events(spark).schema).parquet(str(tmp_path))
+    for frame in (events(spark), stream):
+        all_kinds = sessionize(frame, spec, with_rejected=True).schema
+        schema = sessionize(frame, spec).schema
+
+        assert declared == {field.name for field in schema if field.nullable}
+        assert ["kind"] == [field.name for field in all_kinds if not field.nullable]
+        assert [all_kinds[field.name].dataType for field in schema] == [
+            field.dataType for field in schema
+        ]
+
+
 @attrs.frozen
 class Spanned:
     """An event and a result with a duration alone."""
