@@ -15,15 +15,15 @@ from pyspark.sql import SparkSession
 from sessionkit.addons.delta import Delta
 from sessionkit.addons.iceberg import Iceberg
 from sessionkit.spark import start_query
-from tests.support.spark_settings import lake_settings
+from tests.support.spark_settings import lake_settings, quick_settings
 
 LakeName: TypeAlias = Literal["delta", "iceberg"]
 
 
 def settings(folder: str) -> dict[str, str]:
     """Return the settings of a session with a lake in a folder; a server has them already."""
-    own = {"spark.sql.shuffle.partitions": "2", "spark.ui.enabled": "false"}
-    return {**own, **lake_settings(f"{folder}/warehouse")}
+    own = {"spark.sql.streaming.pollingDelay": "20ms", "spark.ui.enabled": "false"}
+    return {**quick_settings(), **own, **lake_settings(f"{folder}/warehouse")}
 
 
 def table_in(folder: str, name: str, lake: LakeName) -> str:
