@@ -191,6 +191,7 @@ def lives(draw: DrawFn) -> Sightings:
         front += timedelta(seconds=choose(0, 0, 1, 5, 10))
         for _ in range(choose(0, 1, 1, 2, 4)):
             value += choose(0, 1, 1, 1, 1)
+            value += on_error == "raise" and is_poison(value)
             at = front - timedelta(seconds=choose(0, 0, 1, 2, 5, 5, 10, 20))
             # Near the poison, large numbers make sums fail.
             weight = LARGE if on_error != "raise" and is_poison(value) else 0
