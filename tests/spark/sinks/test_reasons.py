@@ -1,5 +1,6 @@
 """What Spark shows of an error in a sink begins with what the error says."""
 
+import re
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,5 +70,6 @@ def test_an_error_of_an_executor_is_said_before_the_lines_of_spark(
             checkpoint=tmp_path,
         ).awaitTermination()
 
-    _, _, shown = str(failed.value).partition("Return Message: ")
+    # Py4J, or Connect.
+    shown = re.split("Return Message: |foreachBatch Python process: ", str(failed.value))[1]
     assert shown.startswith(f"{BEGINS}ValueError: no more\nof this\n\nThe above exception")
