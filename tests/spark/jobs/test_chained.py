@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from sessionkit import Results, SessionSpec, UnsupportedError
 from sessionkit import aggregates as agg
-from sessionkit.errors import SessionkitError, StateMismatchError
+from sessionkit.errors import SchemaError, SessionkitError, StateMismatchError
 from sessionkit.spark import (
     Files,
     MemoryTable,
@@ -26,6 +26,7 @@ from sessionkit.spark import (
     start_query,
 )
 from sessionkit.spark.jobs.transform_with_state import PROVIDER, ROCKSDB, check_operator
+from sessionkit.spark.windows import tumbling
 from tests.support.refusals import refusal, says
 from tests.support.spark_settings import changed
 from tests.support.streams import run_to_files, write_files
@@ -100,6 +101,7 @@ class Query:
                 trigger="availableNow",
                 checkpoint=f"{self.folder}/checkpoint",
                 spec=self.spec,
+                tune=True,
             )
             query.awaitTermination()
             return query.recentProgress
@@ -203,7 +205,8 @@ def test_a_session_that_ends_at_a_watermark_is_counted(
 @SINCE
 def test_what_is_stored_is_read_and_checked(spark: SparkSession, tmp_path: Path) -> None:
     """Behind the state of the operators that follow, too; a spec of another kind is refused."""
-    query = Query(spark, tmp_path, in_windows)
+    ends = tumbling("2 minutes", on="session_end").agg(n="count(*)").output_mode("append")
+    query = Query(spark, tmp_path, ends.apply)
     query.put(views(0), views(1))
     query.run()
     checkpoint, plain = tmp_path / "checkpoint", attrs.evolve(VIEWS, results=Results())
@@ -290,6 +293,9 @@ def test_what_would_drop_or_never_get_rows_is_refused(
         }
         for name, make in refused.items():
             assert says(refusal(make), name)
+        again = sessionize(events, VIEWS).selectExpr("user", "session_end AS ts", "landing AS page")
+        with pytest.raises(SchemaError, match="a watermark is already declared"):
+            sessionize(again, VIEWS)
     with pytest.raises(SessionkitError, match="chained=True needs RocksDB as the state store"):
         sessionize(events, VIEWS)
 
