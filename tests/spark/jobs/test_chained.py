@@ -151,9 +151,9 @@ def once_each(rows: DataFrame) -> DataFrame:
 def test_a_window_and_a_deduplication_follow(spark: SparkSession, tmp_path: Path) -> None:
     """In one query with a restart, their rows are those of the batch, and none is dropped."""
     query = Query(spark, tmp_path, in_windows)
-    query.put(*map(views, range(3)))
+    query.put(*map(views, range(2)))
     progress = query.run()
-    query.put(*map(views, range(3, 5)), END)
+    query.put(views(2), END)
     progress += query.run()
 
     assert query.of_batch == query.rows
@@ -307,9 +307,18 @@ class Session:
     version: str
 
 
+class RemoteSession(Session):
+    """A session of Spark Connect, as far as the check looks at it."""
+
+    __module__ = "pyspark.sql.connect.session"
+
+
 def test_an_older_spark_is_refused() -> None:
-    """It runs the operator, and nothing that follows was tried there."""
+    """It runs the operator, and nothing that follows was tried there; nor was it on Connect."""
     older: Any = Session("4.1.4")
     with pytest.raises(UnsupportedError, match=r"chained=True needs Spark 4.2 or later") as refused:
         check_operator(older, VIEWS)
     assert "in a second query" in str(refused.value)
+    remote: Any = RemoteSession("4.3.0")
+    with pytest.raises(UnsupportedError, match="on Spark Connect"):
+        check_operator(remote, VIEWS)

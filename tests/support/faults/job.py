@@ -200,8 +200,13 @@ def _by_hour(rows: DataFrame) -> DataFrame:
     """Take sessions through a window and a deduplication, and list them again."""
     one = F.struct("session_id", "numbers")
     window = F.window("session_end", "1 hour")
-    hours = rows.groupBy(window, "key").agg(F.collect_list(one).alias("sessions"))
-    once = hours.dropDuplicatesWithinWatermark(["window", "key"])
+    found = F.collect_list(one).alias("sessions"), F.count("*").alias("n")
+    # By the columns of the window alone, Spark 4.3 would run both in one stage, and fail.
+    once = (
+        rows.groupBy(window, "key")
+        .agg(*found)
+        .dropDuplicatesWithinWatermark(["window", "key", "n"])
+    )
     each = once.select("key", F.explode("sessions").alias("one")).select("key", "one.*")
     numbers = F.split("numbers", ",").cast("array<bigint>")
     return each.withColumn("numbers", numbers)
