@@ -30,6 +30,7 @@ DROP_LATE_ROWS: Final = frozenset({AGGREGATE, DEDUPLICATE, "Join"})
 SETS_EVENT_TIME: Final = "UpdateEventTimeWatermarkColumn"
 """By the event time that it sets, the rows of the operator below are in time for those above."""
 STATE_OF_PYTHON: Final = re.compile(r"FlatMapGroupsInPandasWithState|TransformWithState\w*")
+SOURCE_NAME: Final = re.compile(r'\bname="(\w+)"$')
 EVENT_TIME: Final = re.compile(r"\bEventTime(?:Timeout)?\b")
 PROCESSING_TIME: Final = re.compile(r"\bProcessingTime(?:Timeout)?\b")
 
@@ -56,6 +57,12 @@ class PlanNode:
         streams = [leaf for leaf in leaves if leaf[0].startswith(STREAMING_LEAF)]
         numbers = {leaf: number for number, leaf in enumerate(dict.fromkeys(streams))}
         return tuple(numbers[leaf] for leaf in streams)
+
+    @property
+    def source_names(self) -> set[str]:
+        """The names of the streams that are read, where Spark asks for names."""
+        found = [SOURCE_NAME.search(node.text) for node in self.walk() if not node.inputs]
+        return {one[1] for one in found if one}
 
     @property
     def is_python_state(self) -> bool:

@@ -293,6 +293,13 @@ def _check_logs(
         found += f"{SOURCE_EVOLUTION}={str(not has_names).lower()} a query knows them by "
         hint = f"set it to {str(has_names).lower()}, or start with a new checkpoint"
         raise StateMismatchError(f"{found}{NAMES[not has_names]}", hint)
+    near = {*sources, *(logs.sources(last - 1) if last - 1 in logs.offsets else ())}
+    known = {line.partition(":")[0] for lines in logs.offsets.values() for line in lines[2:]}
+    for name in sorted((plan.source_names & known) - near):
+        found = f"the last micro-batches of the checkpoint {logs.path} were without the source "
+        found += f"{name}, so Spark would read it from its start again, and its rows count twice"
+        hint = "leave it out, or let another query read it"
+        raise StateMismatchError(found, hint)
     if not has_names and not len({*plan.readings}) <= before <= most:
         # Spark itself says only how many, and in format 2 it takes some of them for others.
         found = f"the checkpoint {logs.path} is of a query with {before} sources"

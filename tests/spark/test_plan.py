@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupStateTimeout
 
-from sessionkit.spark._plan import PlanNode, plan_of
+from sessionkit.spark._plan import PlanNode, plan_of, plan_tree
 from tests.support.queries import Events, joined, windowed, with_state
 
 EVENT_TIME, NO_TIMEOUT = GroupStateTimeout.EventTimeTimeout, GroupStateTimeout.NoTimeout
@@ -88,3 +88,18 @@ def test_a_timeout_of_processing_time_is_seen(events: Events, timeout: str, *, w
 
     assert waits == root_of(frame).waits_for_clock
     assert plan_of(frame.withColumn("text", F.lit("two\nlines"))) is None
+
+
+def test_a_plan_says_how_its_sources_are_called() -> None:
+    """As Spark 4.3 shows them; a path isn't a name."""
+    root = plan_tree(
+        """
+Project [id#0L]
++- ~Union false, false
+   :- StreamingRelation FileSource[/in/a], [id#0L], name="a"
+   :- StreamingRelation FileSource[/in/name="c"], [id#1L], name="b_2"
+   +- StreamingRelation FileSource[/in/name="d"], [id#2L]
+"""
+    )
+    assert root is not None
+    assert {"a", "b_2"} == root.source_names
