@@ -110,7 +110,7 @@ class StatefulSpec(Spec[E, S, R]):
             `KeyState`, `times` a `KeyTimes`. For many keys at once as Arrow tables, pass
             `by_bucket(function)`.
         on_timer: `on_timer(key, name, state, times)`, called when a named timer of the key has
-            gone off, or, with the name `event_time_gap`, `processing_time_gap` or `time_to_live`,
+            fired, or, with the name `event_time_gap`, `processing_time_gap` or `time_to_live`,
             when the timeout policy ends the key; after that call nothing of the key is kept. For
             timers in processing time, pass `by_processing_time(function)`.
         event, state, result: The attrs classes, as in `Functions`.

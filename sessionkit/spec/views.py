@@ -230,7 +230,7 @@ class KeyState(Generic[S]):
 @attrs.frozen
 class Timer:
     """
-    A timer that has not gone off.
+    A timer that has not fired.
 
     Attributes:
         clock: `"event_time"` or `"processing_time"`.
@@ -304,7 +304,7 @@ class KeyTimes:
 
     @property
     def timers(self) -> Mapping[str, Timer]:
-        """The timers of the key that have not gone off, by name."""
+        """The timers of the key that have not fired, by name."""
         return MappingProxyType(
             {
                 name: Timer(one.clock, instant_of(one.at_us))

@@ -197,7 +197,7 @@ def reporting(**options: Any) -> StatefulSpec[Any, Any, Any]:
 
 
 def finished_keys(driver: Any, events: list[Event]) -> list[Any]:
-    """Run events, a batch for each, until every timer has gone off; return the rows."""
+    """Run events, a batch for each, until every timer has fired; return the rows."""
     for event in events:
         driver.add_row({"key": event.key, "at": event.at, "value": event.value})
         driver.run_batch()

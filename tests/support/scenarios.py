@@ -116,10 +116,10 @@ def process(key: Any, events: list[Command], state: KeyState[Log], times: KeyTim
 
 
 def on_timer(key: Any, name: str, state: KeyState[Log], times: KeyTimes) -> Call:
-    """Note that a timer has gone off; some names do more."""
+    """Note that a timer has fired; some names do more."""
     seen = _call(name, state, times)
     if name.startswith("fail"):
-        message = f"{name} has gone off"
+        message = f"{name} has fired"
         raise ValueError(message)
     if name.startswith("again"):
         times.set_event_timer(f"last {name}", NOON)

@@ -154,7 +154,7 @@ class _BucketState:
     pages: Any
     times: Any
     fired_ms: int | None
-    """The timer that has gone off, which Spark removes after the call."""
+    """The timer that has fired, which Spark removes after the call."""
     _before: tuple[Any, ...] | None = attrs.field(init=False)
     _after: tuple[Any, ...] | None = attrs.field(default=None, init=False)
     _timer_ms: int | None = attrs.field(default=None, init=False)
