@@ -139,18 +139,23 @@ def check_operators(path: str, spark: SparkSession) -> None:
     """Check that a checkpoint says which stateful operators its state is of, where Spark can."""
     if not is_readable(path, spark):
         return
-    stored = spark.read.format("state-metadata")
     try:
-        rows = stored.load(path).select("operatorName").collect()
+        operators = _operators(path, spark)
     except Exception as error:
         # Of a cut file Spark raises what its parser does, without the name of the file.
         if has_state_files(path, spark):
             found = f"{path}/state/0/_metadata can't be read"
             raise damaged_checkpoint(found) from error
         raise
-    if not rows and has_state_files(path, spark):
+    if not operators and has_state_files(path, spark):
         found = f"{path}/state/0/_metadata says of no operator"
         raise damaged_checkpoint(found)
+
+
+def _operators(path: str, spark: SparkSession) -> list[Row]:
+    """Return the number and the name of each stateful operator of a checkpoint."""
+    stored = spark.read.format("state-metadata").load(path)
+    return stored.select("operatorId", "operatorName").collect()
 
 
 def stored_pages(path: str, spark: SparkSession, batch: int | None = None) -> DataFrame:
@@ -221,10 +226,8 @@ def _rows_of_groups(reader: DataFrameReader, path: str, spark: SparkSession) -> 
         return stored.withColumn("state", F.col("value").dropFields(TIMER))
     if "groupState" not in values:
         # Where operators of Spark read the rows of sessions, the first state is one of theirs.
-        operators = (
-            spark.read.format("state-metadata").load(path).select("operatorId", "operatorName")
-        )
-        chained = [number for number, name in operators.collect() if name.startswith(CHAINED)]
+        operators = _operators(path, spark)
+        chained = [number for number, name in operators if name.startswith(CHAINED)]
         if not chained:
             raise not_ours(path)
         return _rows_of_groups(reader.option("operatorId", chained[0]), path, spark)
