@@ -109,7 +109,7 @@ def _watched(spark: SparkSession) -> Iterator[None]:
 
     def fetch() -> None:
         while not ended.wait(FETCH_EVERY_S):
-            # What Prometheus does with the text is no part of it.
+            # What Prometheus does with the text isn't part of it.
             with urlopen(endpoint.url) as answer:  # noqa: S310 (an address of our own)
                 answer.read()
 

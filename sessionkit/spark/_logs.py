@@ -129,6 +129,11 @@ class Logs:
             return dict(sorted(named, key=lambda one: (one[0].isdecimal() and int(one[0]), one[0])))
         raise damaged_checkpoint(f"{place} is missing or unreadable")
 
+    @property
+    def source_names(self) -> set[str]:
+        """Return the names that sources have in any entry, whatever else is damaged there."""
+        return {line.partition(":")[0] for lines in self.offsets.values() for line in lines[2:]}
+
     def source_logs(
         self, number: int, spark: SparkSession, readings: Sequence[int] = ()
     ) -> list[tuple[str, str]]:

@@ -39,7 +39,7 @@ def release_of(version: str) -> tuple[int, ...]:
 
 
 def own_source(spark: SparkSession, name: str) -> DataStreamReader:
-    """Return what reads a source that is no user's; with source evolution, each needs a name."""
+    """Return what reads a source that isn't a user's; with source evolution, each needs a name."""
     reader = spark.readStream
     return reader.name(name) if has_source_evolution(spark) else reader
 

@@ -294,8 +294,7 @@ def _check_logs(
         hint = f"set it to {str(has_names).lower()}, or start with a new checkpoint"
         raise StateMismatchError(f"{found}{NAMES[not has_names]}", hint)
     near = {*sources, *(logs.sources(last - 1) if last - 1 in logs.offsets else ())}
-    known = {line.partition(":")[0] for lines in logs.offsets.values() for line in lines[2:]}
-    for name in sorted((plan.source_names & known) - near):
+    for name in sorted((plan.source_names & logs.source_names) - near):
         found = f"the last micro-batches of the checkpoint {logs.path} were without the source "
         found += f"{name}, so Spark would read it from its start again, and its rows count twice"
         hint = "leave it out, or let another query read it"

@@ -464,7 +464,7 @@ def test_headers_are_columns_on_request(kafka: Kafka, spark: SparkSession) -> No
     assert ["app", None, None, None] == [row.source for row in found]
     assert [None, None, None, "its header `X-Way` isn't UTF-8"] == [row[-1] for row in found]
     for name in ("at", "other"):
-        with pytest.raises(SpecError, match=f"the column `{name}`, which is no text"):
+        with pytest.raises(SpecError, match=f"the column `{name}`, which isn't text"):
             read(**{name: "X-Way"})
 
 

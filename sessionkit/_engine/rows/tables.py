@@ -1,5 +1,5 @@
 """
-The tables of a group: the rows that it keeps, and the rows that are no results.
+The tables of a group: the rows that it keeps, and the rows that aren't results.
 
 It keeps its open sessions or keys, and what it remembers of others.
 

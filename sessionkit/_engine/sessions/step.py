@@ -190,7 +190,7 @@ def _due(program: Program, rows: pa.Table, clocks: BatchClocks, *, at_end: bool)
     if program.has_memories:
         chosen = has_state(rows)
         sessions, memories = split(rows, chosen)
-        # Rows that are no sessions give none: these masks are of the sessions alone.
+        # Rows that aren't sessions give none: these masks are of the sessions alone.
         over, gone, closed = over[chosen], gone[chosen], closed[chosen]
     final, none = over & ~closed, sessions.slice(0, 0)
     emission = Emission(

@@ -28,7 +28,7 @@ ROWS_COLUMN: Final = "_rows"
 
 COUNTS: Final = pa.list_(pa.int64())
 WITHOUT_EVENT: Final = frozenset({"failed_output", "erased"})
-"""The kinds of rejected rows that are no events."""
+"""The kinds of rejected rows that aren't events."""
 KEPT: Final = frozenset(
     {pa.int64(), pa.bool_(), pa.string(), pa.binary(), pa.date32(), INSTANT, pa.list_(pa.string())}
 )

@@ -24,7 +24,7 @@ OWN: Final = (
 """The columns that sessionkit adds."""
 Kind: TypeAlias = Literal["number", "text", "bool", "time", "interval", "list", "other"]
 OF_REJECTED: Final[Mapping[str, Kind]] = {"kind": "text", "event_time": "time"}
-"""Those that say what became of rows that are no sessions; any but the first may be missing."""
+"""Those that say what became of rows that aren't sessions; any but the first may be missing."""
 
 DURATION: Final = "number or interval"
 ROLES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {

@@ -123,7 +123,7 @@ def summarized(engine: Engine, columns: Columns) -> dict[str, Any]:
         "gaps": gaps,
         # Users by the week of their first session, and the weeks since.
         "cohorts": counts.cohorts(time),
-        # Rows that are no sessions, by unit, kind and reason.
+        # Rows that aren't sessions, by unit, kind and reason.
         "reasons": reasons,
         "rejected": rejected,
     }
@@ -307,7 +307,7 @@ def _columns(groups: Iterable[Mapping[str, Any]], by: Sequence[str]) -> Counted:
 
 
 def _rejected(engine: Engine, kinds: Mapping[str, Kind], time: Units) -> tuple[list[str], Counted]:
-    """Return the reasons of rows that are no sessions, and counts; those without a day too."""
+    """Return the reasons of rows that aren't sessions, and counts; those without a day too."""
     if "kind" not in kinds:
         return [], {}
     at = "coalesce(event_time, session_start)" if "event_time" in kinds else "session_start"

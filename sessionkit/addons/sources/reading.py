@@ -117,7 +117,7 @@ def _events(
     headers = source.headers if isinstance(source, KafkaTopics) else {}
     texts = [field.name for field in fields if pa.types.is_string(field.type)]
     for name in headers.keys() - {*texts}:
-        found = f"`headers` names the column `{name}`, which is no text that the spec reads"
+        found = f"`headers` names the column `{name}`, which isn't text that the spec reads"
         raise SpecError(found, f"the texts are {', '.join(texts)}; add others to `passthrough`")
     of_payload = [field for field in fields if field.name not in headers]
     decoded = _decoded(reader, source, of_payload, spec.keys)

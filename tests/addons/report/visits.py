@@ -85,7 +85,7 @@ def visits(count: int = 3_000, days: int = DAYS) -> list[dict[str, Any]]:
 
 
 def rejected(reasons: int = 3) -> list[dict[str, Any]]:
-    """Return rows that are no sessions: three of each reason, on three days, one long before."""
+    """Return rows that aren't sessions: three of each reason, on three days, one long before."""
     none = dict.fromkeys(SCHEMA.names)
     return [
         {**none, "kind": "late", "reason": f"reason {n}", "session_start": FIRST + after}

@@ -11,7 +11,7 @@ What is remembered of a key after its sessions: `memory`.
                remembered       what `remember` left for the next session
                exists           whether it's a session
 
-Once a session is forgotten, a row that is no session keeps all that, in place of the one of a
+Once a session is forgotten, a row that isn't a session keeps all that, in place of the one of a
 session before it. The `start`, `end` and `closes` of that row are when the key is forgotten too.
 
 Sessions of a key are numbered as they close, those of one micro-batch in the order of their starts.
