@@ -16,6 +16,7 @@ from sessionkit.spark._logs import Location, active_session, if_there
 from sessionkit.spark._settings import own_source
 from sessionkit.spark.checkpoints.reading import finished_batch, key_row
 from sessionkit.spark.checkpoints.state_reader import check_stored_rules, is_readable
+from sessionkit.spark.jobs.checks import check_not_chained
 from sessionkit.spark.jobs.rows import packed_erasures
 from sessionkit.spec.base import AnySpec, check_kind
 
@@ -41,10 +42,12 @@ def read_erasures(
         spark: The session to read with; by default the active one.
 
     Raises:
+        SpecError: The spec says `chained=True`, with which a query erases nothing.
         SessionkitError: No session is active.
     """
     checkpoint = os.fspath(checkpoint)
     check_kind(spec)
+    check_not_chained(spec, "erase")
     session, folder = active_session(spark), _folder(checkpoint)
     if _requests(session, folder, spec) is None:
         _write(session, folder, spec, [])
@@ -69,11 +72,13 @@ def erase_key(
 
     Raises:
         StateMismatchError: The checkpoint was written under other rules than the spec's.
+        SpecError: The spec says `chained=True`, with which a query erases nothing.
         SessionkitError: The query of the checkpoint doesn't read such requests, the key doesn't fit
             the spec, or no session is active.
     """
     checkpoint = os.fspath(checkpoint)
     check_kind(spec)
+    check_not_chained(spec, "erase")
     session, folder = active_session(spark), _folder(checkpoint)
     row = key_row(spec, key)
     if _requests(session, folder, spec) is None:

@@ -39,6 +39,7 @@ from sessionkit.spark._seeds import (
 )
 from sessionkit.spark.checkpoints.erasing import unread_erasures
 from sessionkit.spark.checkpoints.reading import mapped_state
+from sessionkit.spark.jobs.checks import check_not_chained
 from sessionkit.spark.jobs.run import state_at_end
 from sessionkit.spec.base import AnySpec, check_kind
 
@@ -151,7 +152,7 @@ def bootstrap(history: DataFrame, spec: AnySpec, until: datetime, to: Location) 
         to: A folder for the seed, which must not have one yet.
 
     Raises:
-        SpecError: The spec has no event time, or `until` has no time zone.
+        SpecError: The spec has no event time, or says `chained=True`; or `until` has no time zone.
         SchemaError: The columns don't fit the spec.
         NotPicklableError: A function uses something that can't be sent to the executors.
         SessionkitError: There is a seed already.
@@ -161,6 +162,7 @@ def bootstrap(history: DataFrame, spec: AnySpec, until: datetime, to: Location) 
     check_frame(history, "history", f"{ANY_FRAME}; {way}")
     check_kind(spec)
     check_until(spec, until)
+    check_not_chained(spec, "seed")
     spec = for_stream(spec, history.sparkSession)
     chunks = state_at_end(history, spec, until, partial(chunks_of, spec), chunks_schema(spec))
     form = SeedFormat.of(logic_of(spec), end_us(until), micros_of(until))

@@ -9,7 +9,7 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from sessionkit.errors import NotPicklableError, SchemaError, with_hint
+from sessionkit.errors import NotPicklableError, SchemaError, SpecError, with_hint
 from sessionkit.spark._columns import near, time_problem
 from sessionkit.spec.base import AnySpec
 from sessionkit.spec.functions import name_of
@@ -61,6 +61,14 @@ def _text(name: str, value: Any, problem: Exception) -> str:
             hint = f"create the {kind} inside the function, or pass plain values"
             break
     return with_hint(found, hint)
+
+
+def check_not_chained(spec: AnySpec, name: str) -> None:
+    """Refuse what a query whose rows stateful operators may read doesn't take."""
+    if spec.output_event_time is not None:
+        found = f"`{name}` doesn't go with `chained`, whose rows stateful operators may read"
+        hint = f"leave `{name}` out, or leave `chained` out and read the rows in a second query"
+        raise SpecError(found, hint)
 
 
 def check_input(frame: DataFrame, spec: AnySpec) -> None:

@@ -24,7 +24,12 @@ from sessionkit.spark._grouping import BUCKET, for_stream, label_of, with_bucket
 from sessionkit.spark._seeds import Seed, check_unread, read_seed_rows
 from sessionkit.spark._settings import check_libraries, check_workers, is_connect
 from sessionkit.spark._tasks import freeze_imports, rows_of_task, run_of_task
-from sessionkit.spark.jobs.checks import check_input, check_keys, check_picklable
+from sessionkit.spark.jobs.checks import (
+    check_input,
+    check_keys,
+    check_not_chained,
+    check_picklable,
+)
 from sessionkit.spark.jobs.rows import (
     COUNTS,
     counted_rows,
@@ -115,9 +120,7 @@ def _check_chained(spec: AnySpec, options: RunOptions) -> None:
     """Check that a stream returns nothing but final rows, as they are and all by its events."""
     for name in ("with_rejected", "seed", "erase"):
         if getattr(options, name):
-            found = f"`{name}` doesn't go with `chained`, whose rows stateful operators may read"
-            hint = f"leave `{name}` out, or leave `chained` out and read the rows in a second query"
-            raise SpecError(found, hint)
+            check_not_chained(spec, name)
     packed_in_rows = packed_columns(spec)
     if packed_in_rows:
         found = f"`{packed_in_rows[0]}` is of a type that crosses packed to Spark, which then can't"

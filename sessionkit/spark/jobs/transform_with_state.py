@@ -84,8 +84,6 @@ def check_operator(spark: SparkSession, spec: AnySpec) -> None:
     if spec.output_event_time is not None:
         first, where = "4.2", ""
         instead = "leave it out, and read the rows in a second query"
-        if is_connect(spark):
-            raise UnsupportedError("chained=True wasn't tried on Spark Connect", instead)
     if release_of(spark.version) < release_of(first):
         needed = f"Spark {first} or later{where}"
         found = f"{_asked_by(spec)} needs {needed}, and this is {spark.version}"

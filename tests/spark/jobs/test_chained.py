@@ -13,20 +13,25 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from sessionkit import Results, SessionSpec, UnsupportedError
+from sessionkit import Counts, Results, SessionSpec, UnsupportedError
 from sessionkit import aggregates as agg
 from sessionkit.errors import SchemaError, SessionkitError, StateMismatchError
 from sessionkit.spark import (
     Files,
     MemoryTable,
+    batch_counts,
+    bootstrap,
     changed_sessions,
     check_checkpoint,
+    erase_key,
+    migrate,
     open_sessions,
+    read_erasures,
     sessionize,
     start_query,
 )
+from sessionkit.spark.checkpoints.inspecting import inspected
 from sessionkit.spark.jobs.transform_with_state import PROVIDER, ROCKSDB, check_operator
-from sessionkit.spark.windows import tumbling
 from tests.support.refusals import refusal, says
 from tests.support.spark_settings import changed
 from tests.support.streams import run_to_files, write_files
@@ -55,6 +60,7 @@ VIEWS: Any = SessionSpec.aggregate(
     watermark_delay=DELAY,
     results=Results(chained=True),
 )
+PLAIN: Any = attrs.evolve(VIEWS, results=Results())
 
 
 def views(number: int) -> pa.Table:
@@ -73,6 +79,7 @@ def table_of(users: Sequence[str], times: Sequence[datetime]) -> pa.Table:
 
 END = table_of(["the end"], [NOON + timedelta(days=1)])
 """Closes all sessions and windows before it."""
+LATE = table_of(["too late"], [NOON - timedelta(hours=1)])
 
 
 @attrs.frozen
@@ -112,11 +119,10 @@ class Query:
 
     @property
     def of_batch(self) -> list[Row]:
-        """What the same operators give for a batch of the files, without its last view."""
+        """What the same operators give for a batch of the files, without what is late or last."""
         events = self.spark.read.schema(COLUMNS).parquet(f"{self.folder}/in")
-        return sorted(
-            self.follow(sessionize(events.where("user <> 'the end'"), self.spec)).collect()
-        )
+        events = events.where("user NOT IN ('too late', 'the end')")
+        return sorted(self.follow(sessionize(events, self.spec)).collect())
 
 
 def distinct(rows: DataFrame, *columns: str) -> DataFrame:
@@ -147,17 +153,56 @@ def once_each(rows: DataFrame) -> DataFrame:
     return distinct(rows, "session_id")
 
 
-@SINCE
-def test_a_window_and_a_deduplication_follow(spark: SparkSession, tmp_path: Path) -> None:
-    """In one query with a restart, their rows are those of the batch, and none is dropped."""
-    query = Query(spark, tmp_path, in_windows)
-    query.put(*map(views, range(2)))
-    progress = query.run()
-    query.put(views(2), END)
-    progress += query.run()
+@pytest.fixture(scope="module")
+def begun(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Query:
+    """A query with a window and a deduplication, stopped after a file."""
+    query = Query(spark, tmp_path_factory.mktemp("begun"), in_windows)
+    query.put(views(0))
+    query.run()
+    return query
 
-    assert query.of_batch == query.rows
+
+@SINCE
+@pytest.mark.long
+def test_what_is_stored_is_checked(begun: Query) -> None:
+    """Behind the state of the operators that follow, too; a spec of another kind is refused."""
+    spark, checkpoint = begun.spark, begun.folder / "checkpoint"
+
+    told = [*inspected(str(checkpoint), VIEWS, spark=spark)]
+
+    assert "the spec    may go on from here" == told[-1]
+    assert any("open sessions" in line for line in told)
+    with pytest.raises(StateMismatchError, match="`chained` is"):
+        check_checkpoint(checkpoint, PLAIN, spark=spark)
+    with pytest.raises(UnsupportedError, match="`chained` lets others follow"):
+        check_checkpoint(checkpoint, VIEWS, deep=True, spark=spark)
+    with pytest.raises(UnsupportedError, match="`chained` lets others follow"):
+        changed_sessions(checkpoint, VIEWS, since=-1, spark=spark)
+
+
+@SINCE
+def test_a_window_and_a_deduplication_follow(begun: Query) -> None:
+    """
+    Their rows are those of the batch, and none is dropped.
+
+    The state of sessions is read behind theirs. After a restart a micro-batch runs again, and an
+    event is late: it's counted, and in no row.
+    """
+    checkpoint = begun.folder / "checkpoint"
+    last = max(int(commit.name) for commit in (checkpoint / "commits").glob("[0-9]*"))
+    stored = open_sessions(checkpoint, VIEWS, spark=begun.spark)
+    for commit in (checkpoint / "commits").glob(f"*{last}*"):
+        commit.unlink()
+    begun.put(pa.concat_tables([views(1), LATE]), END)
+    progress = begun.run()
+    counts = sum(map(batch_counts, progress[1:]), Counts())
+
+    assert {one.key.user for one in stored} <= {f"u{number}" for number in range(6)}
+    assert stored
+    assert begun.of_batch == begun.rows
+    assert last == progress[0]["batchId"]
     assert 0 == dropped(progress)
+    assert (14, 13, 1) == (counts.events, counts.processed, counts.late)
 
 
 def dropped(progress: Any) -> int:
@@ -202,28 +247,6 @@ def test_a_session_that_ends_at_a_watermark_is_counted(
     assert query.of_batch == query.rows
 
 
-@SINCE
-def test_what_is_stored_is_read_and_checked(spark: SparkSession, tmp_path: Path) -> None:
-    """Behind the state of the operators that follow, too; a spec of another kind is refused."""
-    ends = tumbling("2 minutes", on="session_end").agg(n="count(*)").output_mode("append")
-    query = Query(spark, tmp_path, ends.apply)
-    query.put(views(0), views(1))
-    query.run()
-    checkpoint, plain = tmp_path / "checkpoint", attrs.evolve(VIEWS, results=Results())
-
-    found = {one.key.user for one in open_sessions(checkpoint, VIEWS, spark=spark)}
-    check_checkpoint(checkpoint, VIEWS, spark=spark)
-
-    assert found
-    assert found <= {f"u{number}" for number in range(6)}
-    with pytest.raises(StateMismatchError, match="`chained` is"):
-        check_checkpoint(checkpoint, plain, spark=spark)
-    with pytest.raises(UnsupportedError, match="`chained` lets others follow"):
-        check_checkpoint(checkpoint, VIEWS, deep=True, spark=spark)
-    with pytest.raises(UnsupportedError, match="`chained` lets others follow"):
-        changed_sessions(checkpoint, VIEWS, since=-1, spark=spark)
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("policy", ["min", "max"])
 def test_the_default_operator_gives_a_window_its_rows_by_one_policy_alone(
@@ -234,7 +257,7 @@ def test_the_default_operator_gives_a_window_its_rows_by_one_policy_alone(
         spark,
         tmp_path,
         lambda rows: in_windows(rows.withWatermark("session_end", "0 seconds")),
-        attrs.evolve(VIEWS, results=Results()),
+        PLAIN,
     )
     query.put(*map(views, range(5)), END)
     with changed(spark, {CHECK: "false", POLICY: policy}):
@@ -280,7 +303,7 @@ def test_what_would_drop_or_never_get_rows_is_refused(
     spark: SparkSession, events: DataFrame
 ) -> None:
     """A join of streams; and what gives other rows than final ones, or none of their times."""
-    keys = events.select("user")
+    keys, batch = events.select("user"), spark.range(0)
     with changed(spark, {PROVIDER: ROCKSDB}):
         joined = sessionize(events, VIEWS).join(keys, "user")
         refused: dict[str, Callable[..., Any]] = {
@@ -290,6 +313,7 @@ def test_what_would_drop_or_never_get_rows_is_refused(
             "`with_rejected`": partial(sessionize, events, VIEWS, with_rejected=True),
             "`erase`": partial(sessionize, events, VIEWS, erase=keys),
             "`lengths`": partial(sessionize, events, LISTED),
+            "`seed`": partial(bootstrap, batch, VIEWS, NOON, "no seed"),
         }
         for name, make in refused.items():
             assert says(refusal(make), name)
@@ -300,6 +324,19 @@ def test_what_would_drop_or_never_get_rows_is_refused(
         sessionize(events, VIEWS)
 
 
+@pytest.mark.parametrize("ask", [read_erasures, partial(erase_key, key="u1")])
+def test_a_key_that_no_query_would_erase_is_refused(ask: Callable[..., Any]) -> None:
+    """Or else a request would be kept that nothing reads."""
+    assert says(refusal(ask, "checkpoint", VIEWS), "`erase` doesn't go with `chained`")
+
+
+@pytest.mark.parametrize(("old", "new"), [(PLAIN, VIEWS), (VIEWS, PLAIN)])
+def test_no_state_goes_to_or_from_the_default_operator(old: Any, new: Any) -> None:
+    """What follows would miss the sessions that have closed before."""
+    with pytest.raises(StateMismatchError, match="`chained` is"):
+        migrate("checkpoint", old, new, "no seed")
+
+
 @attrs.frozen
 class Session:
     """A session of Spark, as far as the check looks at it."""
@@ -307,18 +344,9 @@ class Session:
     version: str
 
 
-class RemoteSession(Session):
-    """A session of Spark Connect, as far as the check looks at it."""
-
-    __module__ = "pyspark.sql.connect.session"
-
-
 def test_an_older_spark_is_refused() -> None:
-    """It runs the operator, and nothing that follows was tried there; nor was it on Connect."""
+    """It runs the operator, and nothing that follows was tried there."""
     older: Any = Session("4.1.4")
     with pytest.raises(UnsupportedError, match=r"chained=True needs Spark 4.2 or later") as refused:
         check_operator(older, VIEWS)
     assert "in a second query" in str(refused.value)
-    remote: Any = RemoteSession("4.3.0")
-    with pytest.raises(UnsupportedError, match="on Spark Connect"):
-        check_operator(remote, VIEWS)
