@@ -138,7 +138,7 @@ def _events(files: Path, batch: int) -> pa.Table:
 
 def _sample(batch: Batch, usage: Sampler, share: int) -> Sample:
     jvm_s, rest_s = usage.cpu_between(batch.begun, batch.begun + batch.took_s)
-    return Sample(batch.seconds / share, jvm_s / share, rest_s / share)
+    return Sample(batch.seconds / share, jvm_s / share, rest_s / share, batch.took_s / share)
 
 
 def _written(workload: Workload, checkpoint: Path, batches: Sequence[Batch]) -> dict[str, float]:

@@ -42,11 +42,16 @@ open session.
 
 @attrs.frozen
 class Sample:
-    """One batch: how long it took, and the CPU seconds of the JVM and of all other processes."""
+    """
+    One batch: how long it took, and the CPU seconds of the JVM and of all other processes.
+
+    `whole_s` is how long all of it took; of a micro-batch, `seconds` leaves out planning and logs.
+    """
 
     seconds: float
     jvm_s: float
     rest_s: float
+    whole_s: float | None = None
 
 
 @attrs.frozen

@@ -56,6 +56,7 @@ EVERYWHERE: Final = (
     "tests/testing/test_group_state.py",
     "tests/spark/jobs/test_balance.py",
     "tests/spark/jobs/test_bad_input.py",
+    "tests/spark/jobs/test_chained.py",
     "tests/spark/jobs/test_nested.py",
     "tests/spark/jobs/test_pages.py",
     "tests/spark/test_progress.py",

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from benchmarks.entrants.by_hand import BY_HAND
+from benchmarks.entrants.chained import CHAINED
 from benchmarks.entrants.declarative import DECLARATIVE
 from benchmarks.entrants.engines import ENGINES
 from benchmarks.entrants.entrant import Entrant
@@ -27,6 +28,7 @@ ENTRANTS: Final[Mapping[str, Entrant]] = {
         DECLARATIVE,
         PAGES,
         DECLARATIVE_PAGES,
+        CHAINED,
         SESSION_WINDOW,
         SESSION_WINDOW_DEFAULT_STORE,
         FLAT_MAP_GROUPS,

@@ -199,7 +199,8 @@ class Results:
         chained: Whether stateful operators of Spark may read the rows in the same query: a window
             over `session_end`, say; see [what works after
             sessions](docs/how-to/after-sessions.md#a-window-in-the-same-query). For streams on
-            Spark 4.2 or later with RocksDB. It's fixed for the life of a checkpoint.
+            Spark 4.0.2 or later, 4.1 on Connect, with RocksDB. It's fixed for the life of a
+            checkpoint.
     """
 
     emit: Literal["on_close", "on_update"] | Every = attrs.field(

@@ -78,11 +78,10 @@ def check_transform_with_state(spark: SparkSession, spec: AnySpec) -> None:
 
 def check_operator(spark: SparkSession, spec: AnySpec) -> None:
     """Check that Spark has the operator, and that it does what the spec needs."""
-    # Before 4.0.2, Spark loses bytes of large pages (SPARK-53870). Connect has it since 4.1.
+    # Before 4.0.2, Spark loses bytes of large state (SPARK-53870). Connect has it since 4.1.
     first, where = ("4.1", " on Connect") if is_connect(spark) else ("4.0.2", "")
     instead = 'write storage=Storage(layout="buckets")'
     if spec.output_event_time is not None:
-        first, where = "4.2", ""
         instead = "leave it out, and read the rows in a second query"
     if release_of(spark.version) < release_of(first):
         needed = f"Spark {first} or later{where}"

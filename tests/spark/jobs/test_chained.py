@@ -41,7 +41,7 @@ STEP, DELAY = timedelta(minutes=1), timedelta(seconds=30)
 CHECK = "spark.sql.streaming.statefulOperator.checkCorrectness.enabled"
 POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
 COLUMNS = "user string, ts timestamp, page string"
-SINCE = pytest.mark.since_spark("4.2", "chained=True needs Spark 4.2 or later")
+SINCE = pytest.mark.since_spark("4.0.2", "chained=True needs Spark 4.0.2 or later")
 
 
 @attrs.frozen
@@ -344,9 +344,21 @@ class Session:
     version: str
 
 
-def test_an_older_spark_is_refused() -> None:
-    """It runs the operator, and nothing that follows was tried there."""
-    older: Any = Session("4.1.4")
-    with pytest.raises(UnsupportedError, match=r"chained=True needs Spark 4.2 or later") as refused:
+class RemoteSession(Session):
+    """A session of Spark Connect, as far as the check looks at it."""
+
+    __module__ = "pyspark.sql.connect.session"
+
+
+@pytest.mark.parametrize(
+    ("older", "needed"),
+    [
+        (Session("4.0.1"), "Spark 4.0.2 or later, and"),
+        (RemoteSession("4.0.5"), "Spark 4.1 or later on Connect"),
+    ],
+)
+def test_an_older_spark_is_refused(older: Any, needed: str) -> None:
+    """It lacks the operator, or loses bytes of large state."""
+    with pytest.raises(UnsupportedError, match=f"chained=True needs {needed}") as refused:
         check_operator(older, VIEWS)
     assert "in a second query" in str(refused.value)
