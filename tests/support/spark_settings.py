@@ -75,8 +75,9 @@ def quick_settings(*class_path: str) -> dict[str, str]:
     The first compiler alone would get a fifth of the usual room for its code; that is soon full,
     and a quarter of the JVM's time would go into sweeping it and compiling again. The default
     manager of checkpoint files starts a process (`readlink`) for every file that it renames. Spark
-    4.1 and later write a checksum beside each file of a checkpoint, which costs another file and
-    two threads; jobs that are killed (`tests/support/faults`) have it, as users do.
+    4.1 writes a checksum for each file of state, later ones only under format 2 of the state. That
+    costs another file and two threads. Jobs that are killed (`tests/support/faults`) have it, as
+    users do, and so has `tests/spark/checkpoints/test_checksums.py`.
 
     Args:
         class_path: What the JVM finds its classes in, besides Spark's own jars.
