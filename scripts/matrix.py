@@ -74,7 +74,7 @@ EVERYWHERE: Final = (
     "tests/addons/test_iceberg.py",
     "tests/addons/test_lake_queries.py",
     "tests/addons/test_merging.py",
-    "tests/spark/sinks/test_file_log.py",
+    "tests/spark/sinks",
     "tests/spark/test_dedup.py::test_a_stream_and_a_batch_keep_the_same",
     "tests/spark/test_windows.py::TestStreamEqualsBatch::test_append",
 )

@@ -96,14 +96,18 @@ def test_a_format_is_a_name(name: Any) -> None:
         Files(name, "parquet")
 
 
-def test_a_temporary_checkpoint_begins_anew(stream: DataFrame) -> None:
+def test_a_temporary_checkpoint_begins_anew(stream: DataFrame, tmp_path: Path) -> None:
     """Each start with a temporary checkpoint sees the first row again."""
-    seen: list[int] = []
-    sink = ForeachBatch(lambda batch, _: seen.append(batch.count()))
-    for _ in range(2):
-        run(stream, sink=sink, checkpoint=Temporary())
+    seen = tmp_path / "seen"
 
-    assert [1, 1] == seen
+    def write(batch: DataFrame, batch_id: int) -> None:
+        with seen.open("a") as file:
+            file.write(f"{batch_id}: {batch.count()}\n")
+
+    for _ in range(2):
+        run(stream, sink=ForeachBatch(write), checkpoint=Temporary())
+
+    assert "0: 1\n0: 1\n" == seen.read_text()
 
 
 def test_foreach_gets_each_row(stream: DataFrame, tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """A query of which each run reads one more hour, and a store of a user's own."""
 
-import re
 import shutil
 import sqlite3
 from contextlib import closing
@@ -9,17 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pytest
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from sessionkit import EventTimeGap, Storage
-from sessionkit.errors import SpecError
-from sessionkit.spark._settings import is_connect
 from tests.support.session_specs import collecting
-from tests.support.streams import FileStream, with_gap
+from tests.support.streams import FileStream, refused_by_sink, with_gap
 
-IN_FOREACH_BATCH = re.compile(r"SinkError: SpecError: (.*?)\n\nThe above", re.DOTALL)
 START = datetime(2026, 3, 8, 6, 50, tzinfo=UTC)
 SPEC = collecting(EventTimeGap("10 minutes"), storage=Storage(bucket_count=2))
 
@@ -79,11 +73,7 @@ class Query:
 
     def refusal(self, sink: Any, **arguments: Any) -> tuple[str, str]:
         """Return message and hint of a refused start; on Connect, of a first micro-batch."""
-        remote = (StreamingQueryException,) if is_connect(self.stream.spark) else ()
-        with pytest.raises((SpecError, *remote)) as refused:
+        with refused_by_sink(self.stream.spark) as said:
             self.start(sink, **arguments)
-        text = str(refused.value)
-        if said := IN_FOREACH_BATCH.search(text):
-            text = said[1]
-        message, _, hint = text.partition("\n\nHint: ")
+        message, _, hint = said[0].partition("\n\nHint: ")
         return message, hint

@@ -1,6 +1,7 @@
 """Running a spec on a real Spark stream: files in, Parquet out, a checkpoint between."""
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -19,6 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from sessionkit import Counts, StatefulSpec
+from sessionkit.errors import SpecError
 from sessionkit.spark import (
     OpenSession,
     Seed,
@@ -31,6 +33,20 @@ from sessionkit.spark import (
 )
 from sessionkit.spark._settings import is_connect
 from sessionkit.spark.jobs.transform_with_state import PROVIDER, ROCKSDB
+
+IN_FOREACH_BATCH = re.compile(r"SinkError: SpecError: (.*?)\n\nThe above", re.DOTALL)
+
+
+@contextmanager
+def refused_by_sink(spark: SparkSession, found: str = "") -> Iterator[list[str]]:
+    """Expect a sink to refuse a start, or on Connect a first micro-batch; give what it says."""
+    kinds = (SpecError, StreamingQueryException) if is_connect(spark) else (SpecError,)
+    said: list[str] = []
+    with pytest.raises(kinds) as refused:
+        yield said
+    text = str(refused.value)
+    said.append(inner[1] if (inner := IN_FOREACH_BATCH.search(text)) else text)
+    assert found in said[0]
 
 
 def needs_own_process(spark: SparkSession) -> None:

@@ -22,6 +22,7 @@ from sessionkit.addons.postgres.connections import Connections
 from sessionkit.addons.postgres.writer import Copying
 from sessionkit.errors import SinkError
 from sessionkit.spark import start_query
+from sessionkit.spark._settings import is_connect
 from sessionkit.spark.sinks import Batch
 from tests.support.ports import free_ports
 from tests.support.streams import write_files
@@ -155,6 +156,8 @@ def test_a_server_that_stays_away_ends_the_query_in_the_time_that_the_user_sets(
             query.stop()
 
     assert 2 <= lasted < 20
+    if is_connect(spark):
+        return  # the log is that of another process
     waits = [record.getMessage() for record in caplog.records if "numbers" in record.getMessage()]
     assert 3 <= len(waits)
     assert all("Connection refused" in wait and server.PASSWORD not in wait for wait in waits)

@@ -1,18 +1,24 @@
 """A checkpoint of another day than its table is refused; both of one day go on right."""
 
+from __future__ import annotations
+
 import shutil
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark.sql import SparkSession
 
-from examples import embedded_postgres as server
 from sessionkit.addons.postgres import Postgres
 from sessionkit.spark import ExactlyOnce, Files, Routes
 from tests.support.hourly_query import Query, Store
 from tests.support.spark_settings import changed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from examples import embedded_postgres as server  # a cell of the matrix has no psycopg
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from sessionkit import SessionSpec, Storage
 from sessionkit import aggregates as agg
 from sessionkit.spark import ForeachBatch, sessionize, start_query
-from tests.support.streams import FileStream, needs_own_process
+from tests.support.streams import FileStream
 
 HOUR_MS = 3_600_000
 
@@ -38,7 +38,6 @@ VISITS: SessionSpec[Any, Any, Any] = SessionSpec.aggregate(
 @pytest.fixture
 def stream(spark: SparkSession, tmp_path: Path) -> FileStream:
     """A query whose first two micro-batches will write one session."""
-    needs_own_process(spark)
     stream = FileStream(spark, VISITS, tmp_path)
     put(stream, 10, 12)
     return stream
@@ -51,11 +50,14 @@ def put(stream: FileStream, *hours: int) -> None:
 
 def run(stream: FileStream) -> tuple[int, list[Any]]:
     """Run all that there is; return the number and the rows of the one micro-batch with rows."""
-    found: dict[int, list[Any]] = {}
+    found = stream.folder / "found"
+    found.unlink(missing_ok=True)
 
     def keep(frame: DataFrame, number: int) -> None:
+        # In a file: on Connect, this runs in a process of the server.
         if rows := [row.asDict() for row in frame.collect()]:
-            found[number] = rows
+            with found.open("a", encoding="utf-8") as file:
+                file.write(f"{json.dumps([number, rows], default=str)}\n")
 
     frame = sessionize(stream.events(), VISITS)
     query = start_query(
@@ -66,8 +68,9 @@ def run(stream: FileStream) -> tuple[int, list[Any]]:
         spec=VISITS,
     )
     query.awaitTermination()
-    (batch,) = found.items()
-    return batch
+    (batch,) = found.read_text("utf-8").splitlines()
+    number, rows = json.loads(batch)
+    return number, rows
 
 
 def planned_at(stream: FileStream, number: int) -> tuple[int, Path]:
