@@ -10,8 +10,9 @@ from pyspark.sql import DataFrame, SparkSession
 from sessionkit.addons.delta import Delta, check_delta
 from sessionkit.errors import SpecError, UnsupportedError
 from sessionkit.spark import start_query
+from sessionkit.spark._settings import is_connect
 from tests.support.lakes import SPEC, events
-from tests.support.streams import FileStream
+from tests.support.streams import FileStream, refused_by_sink
 
 
 @pytest.fixture
@@ -58,20 +59,21 @@ def test_an_older_checkpoint_or_table_is_refused(delta: SparkSession, tmp_path: 
     assert (tmp_path / "visits" / "_delta_log" / "_last_checkpoint").exists()
     shutil.move(checkpoint, tmp_path / "newer")
     shutil.copytree(tmp_path / "older", checkpoint)
-    with pytest.raises(SpecError, match="hasn't planned yet") as refused:
+    with refused_by_sink(delta, "hasn't planned yet") as said:
         stream.run_to(Delta(table))
-    _, _, since = str(refused.value).partition("sink_since=")
+    _, _, since = said[0].partition("sink_since=")
     number = int(since.partition(";")[0])
     delta.sql(f"RESTORE TABLE {Delta(table).identifier} TO VERSION AS OF {number}")
-    for kept in ("older", "newer"):
+    # On Connect, the sink is asked by a micro-batch, and the newer one has none left.
+    for kept in ("older",) if is_connect(delta) else ("older", "newer"):
         shutil.rmtree(checkpoint)
         shutil.copytree(tmp_path / kept, checkpoint)
-        with pytest.raises(SpecError, match="was restored since the query"):
+        with refused_by_sink(delta, "was restored since the query"):
             stream.run_to(Delta(table))
     shutil.rmtree(checkpoint)
     shutil.copytree(tmp_path / "older", checkpoint)
     copied = Delta(tmp_path / "copied")
-    with pytest.raises(SpecError, match="nor any other of its query"):
+    with refused_by_sink(delta, "nor any other of its query"):
         stream.run_to(copied)
     delta.table(Delta(table).identifier).write.format("delta").saveAsTable(copied.identifier)
     stream.run_to(copied, sink_since=number)
@@ -93,7 +95,7 @@ def test_a_table_by_its_name_needs_the_columns(delta: SparkSession, tmp_path: Pa
         ).awaitTermination()
 
     try:
-        with pytest.raises(SpecError, match="lacking has no column `timestamp`; it has value"):
+        with refused_by_sink(delta, "lacking has no column `timestamp`; it has value"):
             run(rows, "first")
         run(rows.select("value"), "second")
         assert [(0,), (1,), (2,)] == found(delta, "lacking", "value")

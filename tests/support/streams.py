@@ -38,7 +38,7 @@ IN_FOREACH_BATCH = re.compile(r"SinkError: SpecError: (.*?)\n\nThe above", re.DO
 
 
 @contextmanager
-def refused_by_sink(spark: SparkSession, found: str = "") -> Iterator[list[str]]:
+def refused_by_sink(spark: SparkSession, match: str = "") -> Iterator[list[str]]:
     """Expect a sink to refuse a start, or on Connect a first micro-batch; give what it says."""
     kinds = (SpecError, StreamingQueryException) if is_connect(spark) else (SpecError,)
     said: list[str] = []
@@ -46,7 +46,7 @@ def refused_by_sink(spark: SparkSession, found: str = "") -> Iterator[list[str]]
         yield said
     text = str(refused.value)
     said.append(inner[1] if (inner := IN_FOREACH_BATCH.search(text)) else text)
-    assert found in said[0]
+    assert re.search(match, said[0])
 
 
 def needs_own_process(spark: SparkSession) -> None:
