@@ -117,6 +117,9 @@ def plan_of(frame: DataFrame) -> PlanNode | None:
     name, spark = f"explained_{uuid4().hex}", frame.sparkSession
     try:
         frame.createTempView(name)
+    except PySparkException:
+        return None  # a declarative pipeline makes no views while it's read
+    try:
         rows = spark.sql(f"{EXPLAIN} {name}").collect()
     except PySparkException:
         return None  # let Spark say whether it can run it

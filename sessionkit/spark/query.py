@@ -14,6 +14,7 @@ from sessionkit.arguments import explains
 from sessionkit.errors import SpecError, StateCorruptedError, StateMismatchError
 from sessionkit.spark._columns import A_STREAM, check_frame
 from sessionkit.spark._logs import Logs, check_logs, query_id_of
+from sessionkit.spark._pipelines import in_pipeline
 from sessionkit.spark._plan import PlanNode, plan_of
 from sessionkit.spark._settings import SOURCE_EVOLUTION, has_source_evolution, tuned
 from sessionkit.spark.checkpoints.check_state import check_deep
@@ -128,13 +129,17 @@ def start_query(
     Raises:
         SpecError: Sink, trigger, mode, checkpoint and frame don't fit together; a table or a folder
             belongs to another query, or is older or newer than the checkpoint; an aggregation, a
-            join of streams or another spec reads the rows of a spec.
+            join of streams or another spec reads the rows of a spec; a declarative pipeline, which
+            starts queries itself, is being read.
         StateMismatchError: The checkpoint was written under a spec with other rules. With Spark
             3.5, the running query fails instead.
         StateCorruptedError: The checkpoint is damaged, as far as `check` reads it.
         UnsupportedError: `check="deep"` on Spark 3.5, which can't read state.
     """
     check_frame(frame, "frame", A_STREAM)
+    if in_pipeline():
+        found = "`start_query` is called in a declarative pipeline, which starts queries itself"
+        raise SpecError(found, "return the frame from a function under `@pipelines.table`")
     if spec is not None:
         check_kind(spec)
     _check_depth(check, spec)

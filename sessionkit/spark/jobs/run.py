@@ -21,6 +21,7 @@ from sessionkit.arguments import explains
 from sessionkit.errors import SchemaError, SpecError
 from sessionkit.spark._columns import A_STREAM, ANY_FRAME, check_frame, column
 from sessionkit.spark._grouping import BUCKET, for_stream, label_of, with_buckets
+from sessionkit.spark._pipelines import in_pipeline
 from sessionkit.spark._seeds import Seed, check_unread, read_seed_rows
 from sessionkit.spark._settings import check_libraries, check_workers, is_connect
 from sessionkit.spark._tasks import freeze_imports, rows_of_task, run_of_task
@@ -90,6 +91,10 @@ def run_spec(events: DataFrame, spec: AnySpec, options: RunOptions) -> DataFrame
         worker = worker_of(spec, with_rejected=options.with_rejected)
         found = counted_rows(_batch(events, worker, options.until), options.observation)
         return with_declared_nulls(found, worker)
+    if spec.clock == "processing_time" and in_pipeline():
+        why = "a run of the pipeline would never end: with a timeout or timers in processing time"
+        hint = "take event time; a stream passed as `clock=` closes what waits for a later event"
+        raise SpecError(f"{why}, Spark always has another batch to run", hint)
     if spec.output_event_time is not None:
         _check_chained(spec, options)
     if uses_transform_with_state(spec):
@@ -280,7 +285,8 @@ def sessionize(
         NotPicklableError: A function uses something that can't be sent to the executors.
         SpecError: A batch is given a seed, a clock or `erase`, or a stream `until`; `until` has no
             time zone, or the spec no event time, or it says `with_events=True`; the seed is from
-            `migrate`, and a source of the stream hasn't gone through `seed.unread`.
+            `migrate`, and a source of the stream hasn't gone through `seed.unread`; a declarative
+            pipeline, whose runs end, is given a spec that waits for processing time.
     """
     check_kind(spec, SessionSpec, "apply_with_state")
     if spec.results.with_events and not with_rejected:
