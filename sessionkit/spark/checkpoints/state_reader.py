@@ -56,8 +56,11 @@ NO_SCHEMA: Final = "STDS_FAILED_TO_READ_STATE_SCHEMA"
 NO_STATE: Final = "STDS_INVALID_OPTION_VALUE"
 NAME_NEEDED: Final = "STDS_REQUIRED_OPTION_UNSPECIFIED"
 """Spark asks for the name of a state only where a group has several: with pages."""
+NO_METADATA: Final = "None.get"
+"""What Spark 4.2.0 says where the offset log is of format 2; 4.2.1 and later read it."""
 CHAINED: Final = "transformWithState"
 FIRST_WITH_READER: Final = (4,)
+WITHOUT_METADATA: Final = (4, 2, 0)
 HEAD_BYTES: Final = 65_536
 """How much of a payload is read to find the rules under which it was stored."""
 PAYLOAD: Final = "payload"
@@ -87,6 +90,10 @@ def with_clear_errors(path: str, spark: SparkSession) -> Iterator[None]:
             clear = _other_format(path, spark) or clear
         if clear is not None:
             raise clear from None
+        if NO_METADATA in text and release_of(spark.version) == WITHOUT_METADATA:
+            found = f"Spark 4.2.0 can't read state where the offset log is of format 2: {path}"
+            hint = "use Spark 4.2.1 or later; on 4.2.0, leave `spec` out of start_query"
+            raise UnsupportedError(found, hint) from None
         if NO_SCHEMA in text and has_state_files(path, spark):
             schema = f"the schema below {path}/state/0/0/_metadata can't be read"
             raise damaged_state(schema) from error
