@@ -141,6 +141,7 @@ CELLS: Final = (
     Cell("4.2.0", "classic", "3.11", "2.3.3", "23.0.0", NEWEST_DELTA),
     Cell("4.2.0", "connect", "3.11", "3.0.0", "23.0.0", NEWEST_DELTA),
     Cell("4.2.1", "classic", "3.11", "3.0.0", "23.0.0"),
+    Cell("4.2.1", "connect", "3.11", "3.0.0", "23.0.0"),
     Cell("4.3.0", "classic", "3.11", "2.2.0", "18.0.0"),
     Cell("4.3.0", "classic", "3.13", "3.1.1", "26.0.1"),
     Cell("4.3.0", "cluster", "3.13", "3.1.1", "26.0.1"),
@@ -396,19 +397,27 @@ def verdict(result: Mapping[str, Any]) -> str:
     return f"{outcome}, a few tests" if result.get("quick") else outcome
 
 
+def lake_of(result: Mapping[str, Any]) -> str:
+    """Return the table formats that a cell had."""
+    deltas = [need.partition("==")[2] for need in result["more"] if need.startswith("delta-spark")]
+    named = {"Delta": "".join(deltas), "Iceberg": result.get("iceberg", "")}
+    return ", ".join(f"{name} {release}" for name, release in named.items() if release)
+
+
 def table(results: Sequence[Mapping[str, Any]]) -> str:
     """Return the cells as a table, and under it each reason for which a test wasn't run."""
     reasons = sorted({reason for result in results for reason in result.get("skipped", {})})
     number = {reason: place for place, reason in enumerate(reasons, start=1)}
     lines = [
-        "| Spark | how | Python | pandas | pyarrow | passed | not possible | outcome |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| Spark | how | Python | pandas | pyarrow | lake | passed | not possible | outcome |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for result in results:
         skipped = result.get("skipped", {})
         notes = ", ".join(f"{count} ({number[reason]})" for reason, count in skipped.items())
         versions = [result[name] for name in ("python", "pandas", "pyarrow")]
-        shown = [result["spark"], PLACES[result["where"]], *versions, result.get("passed", "")]
+        passed = result.get("passed", "")
+        shown = [result["spark"], PLACES[result["where"]], *versions, lake_of(result), passed]
         lines.append(f"| {' | '.join(map(str, [*shown, notes, verdict(result)]))} |")
     green = sum(verdict(result).startswith("green") for result in results)
     ran = sum("problem" not in result for result in results)
