@@ -5,6 +5,7 @@ import re
 import sys
 from importlib import import_module, metadata
 from inspect import isclass, isroutine
+from itertools import chain
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -48,21 +49,12 @@ html_search_scorer = str(Path(__file__).parent / "search.js")
 html_css_files = ["reference.css", "versions.css"]
 html_js_files = [("versions.js", {"defer": "defer"})]
 
-FACADE = "sessionkit"
 LONGEST_VALUE = 400
-ADDRESSES = sorted(page.stem for page in Path(__file__).parent.glob("reference/api/*.md"))
 
 
 def vars_of(module: ModuleType) -> dict[str, Any]:
     """Return the public names of a module and what they stand for."""
     return {name: getattr(module, name) for name in sorted(module.__all__)}
-
-
-def home_of(name: str, value: object) -> str:
-    """Return the address whose page describes a name: the first one below the facade, if any."""
-    modules = [module for module in map(import_module, ADDRESSES) if name in module.__all__]
-    homes = [module.__name__ for module in modules if getattr(module, name) is value]
-    return next((address for address in homes if address != FACADE), FACADE)
 
 
 class PagesByPart(SphinxDirective):
@@ -82,10 +74,11 @@ class PagesByPart(SphinxDirective):
 
 class PublicNames(SphinxDirective):
     """
-    Every public name of a module: in tables, then described here, or there with a link.
+    Every public name of a module: in tables, then described.
 
     The content has a line for each table, `Caption: names`, in the order in which a reader needs
-    them; a longer line goes on indented. Names that no line has come last.
+    them; a longer line goes on indented. Names that no line has come last. A name with dots is a
+    type that a call returns: it is described too, and users don't import it.
     """
 
     required_arguments = 1
@@ -96,13 +89,13 @@ class PublicNames(SphinxDirective):
         address = self.arguments[0]
         values = vars_of(import_module(address))
         groups = self._groups(values)
-        homes = {name: home_of(name, values[name]) for names in groups.values() for name in names}
         text = [f".. automodule:: {address}", ""]
         for caption, names in groups.items():
             text += [f".. rubric:: {caption}", "", ".. autosummary::", "   :nosignatures:", ""]
-            text += [*(f"   ~{homes[name]}.{name}" for name in names), ""]
-        for name in [name for name, home in homes.items() if home == address]:
-            text += described(f"{address}.{name}", values[name])
+            text += [*(f"   ~{full_name(address, name)}" for name in names), ""]
+        for name in chain.from_iterable(groups.values()):
+            value = values[name] if name in values else returned(name)
+            text += described(full_name(address, name), value)
         return self.parse_text_to_nodes("\n".join(text), allow_section_headings=True)
 
     def _groups(self, values: dict[str, Any]) -> dict[str, list[str]]:
@@ -111,11 +104,22 @@ class PublicNames(SphinxDirective):
         lines = [line.partition(":") for line in re.split(r"\n(?=\S)", text) if line]
         groups = {caption: re.split(r"[,\s]+", names.strip()) for caption, _, names in lines}
         listed = [name for names in groups.values() for name in names]
-        if unknown := [name for name in listed if name not in values]:
+        if unknown := [name for name in listed if name not in values and "." not in name]:
             msg = f"the module has no public name {unknown[0]}"
             raise self.error(msg)
         rest = [name for name in values if name not in listed]
         return {**groups, "More" if groups else "Names": rest} if rest else groups
+
+
+def full_name(address: str, name: str) -> str:
+    """Return where a name of a page is defined or imported from."""
+    return name if "." in name else f"{address}.{name}"
+
+
+def returned(name: str) -> object:
+    """Return the type that a call returns, by its module and name."""
+    module, _, own = name.rpartition(".")
+    return getattr(import_module(module), own)
 
 
 def described(name: str, value: object) -> list[str]:

@@ -5,7 +5,8 @@ Run it with `python -m examples.open_visit`; it needs no Spark.
 """
 
 from examples.visits import View, visits
-from sessionkit.testing import Explanation, at, explain_session
+from sessionkit.testing import at, explain_session
+from sessionkit.testing.explain import Explanation
 
 __all__ = ["explained"]
 

@@ -18,8 +18,9 @@ import pyspark
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from sessionkit import Counts
 from sessionkit.addons.report import Columns, report
-from sessionkit.spark import Counts, batch_counts
+from sessionkit.spark import batch_counts
 
 __all__ = [
     "KAFKA_CONNECTOR",

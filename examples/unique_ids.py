@@ -32,8 +32,8 @@ MORNING = datetime(2026, 3, 8, 6, tzinfo=UTC)
 COLUMNS = "order_id string, sent timestamp"
 INSTANT = pa.timestamp("us", tz="UTC")
 
-FOREVER = drop_duplicates_by_key("order_id", on="sent", unbounded_state=True)
-WITHIN_AN_HOUR = drop_duplicates_within("1 hour", by="order_id", on="sent")
+FOREVER = drop_duplicates_by_key("order_id", event_time="sent", unbounded_state=True)
+WITHIN_AN_HOUR = drop_duplicates_within("1 hour", keys="order_id", event_time="sent")
 
 
 def deliveries() -> Iterator[list[Message]]:

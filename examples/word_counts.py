@@ -21,19 +21,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sessionkit.spark import OutputMode
-from sessionkit.spark.windows import UnboundedStateWarning, sliding
+from sessionkit.spark.sinks import OutputMode
+from sessionkit.spark.windows import sliding
 
 __all__ = ["WINDOWED", "from_files", "from_socket", "main", "running_counts", "start", "windows"]
 
 Show = Callable[[str], None]
 
-WINDOWED = (
-    sliding("10 minutes", every="5 minutes", on="ts")
-    .by("word")
-    .watermark("10 minutes")
-    .agg(n="count(*)")
-)
+WINDOWED = sliding(
+    "10 minutes", every="5 minutes", event_time="ts", keys="word", watermark_delay="10 minutes"
+).agg(n="count(*)")
 """Needs no Spark session, because its aggregate is SQL text."""
 
 
@@ -63,7 +60,7 @@ def windows(lines: DataFrame, mode: OutputMode) -> DataFrame:
     )
     with warnings.catch_warnings():
         # Complete mode shows every window there ever was, which is the point of the example.
-        warnings.simplefilter("ignore", UnboundedStateWarning)
+        warnings.filterwarnings("ignore", "mode 'complete' drops no window")
         return WINDOWED.output_mode(mode).apply(words.where("word <> ''"))
 
 

@@ -11,17 +11,10 @@ from sessionkit._package import lazy_names, warn_of_another
 
 __all__ = [
     "Aggregates",
-    "BalanceError",
-    "BatchTimes",
-    "BucketResult",
     "Counts",
-    "DecimalType",
-    "DriverError",
     "EventTimeGap",
     "Events",
     "Every",
-    "ExpectationError",
-    "FieldTypeError",
     "FirstOf",
     "Functions",
     "Inputs",
@@ -30,9 +23,7 @@ __all__ = [
     "Lateness",
     "Memory",
     "NoTimeout",
-    "NotPicklableError",
     "ProcessingTimeGap",
-    "RenamedFrom",
     "Results",
     "SchemaError",
     "Session",
@@ -40,80 +31,44 @@ __all__ = [
     "SessionSpec",
     "SessionkitError",
     "SpecError",
-    "StateCorruptedError",
-    "StateError",
-    "StateMismatchError",
-    "StateValueError",
     "StatefulSpec",
     "Storage",
     "TimeToLive",
-    "Timer",
-    "TimerError",
-    "UnsupportedError",
     "UserFunctionError",
-    "by_bucket",
-    "by_processing_time",
 ]
 
 if TYPE_CHECKING:
     from sessionkit._engine.counts import Counts
     from sessionkit._package import __version__ as __version__
-    from sessionkit.errors import (
-        BalanceError,
-        DriverError,
-        ExpectationError,
-        FieldTypeError,
-        NotPicklableError,
-        SchemaError,
-        SessionkitError,
-        SpecError,
-        StateCorruptedError,
-        StateError,
-        StateMismatchError,
-        StateValueError,
-        TimerError,
-        UnsupportedError,
-        UserFunctionError,
-    )
-    from sessionkit.spec import (
-        Aggregates,
-        BatchTimes,
-        BucketResult,
-        Events,
-        Every,
-        Functions,
-        Inputs,
-        KeyState,
-        KeyTimes,
-        Lateness,
-        Memory,
-        Results,
-        Session,
-        SessionSpec,
-        StatefulSpec,
-        Storage,
-        Timer,
-        by_bucket,
-        by_processing_time,
-    )
-    from sessionkit.state import DecimalType, RenamedFrom
-    from sessionkit.timeouts import (
+    from sessionkit.errors import SchemaError, SessionkitError, SpecError, UserFunctionError
+    from sessionkit.spec.logic import Aggregates, Events, Functions
+    from sessionkit.spec.memory import Memory
+    from sessionkit.spec.options import Every, Inputs, Lateness, Results, Storage
+    from sessionkit.spec.session import SessionSpec
+    from sessionkit.spec.stateful import StatefulSpec
+    from sessionkit.spec.views import KeyState, KeyTimes, Session
+    from sessionkit.timeouts._policies import (
         EventTimeGap,
         FirstOf,
         NoTimeout,
         ProcessingTimeGap,
-        SessionRules,
         TimeToLive,
     )
+    from sessionkit.timeouts._session_rules import SessionRules
 else:
     # Loaded when first used: pytest imports this package in every run of its users.
     __getattr__, __dir__ = lazy_names(
         __name__,
         [*__all__, "__version__"],
         "sessionkit.errors",
-        "sessionkit.timeouts",
-        "sessionkit.state",
-        "sessionkit.spec",
+        "sessionkit.timeouts._policies",
+        "sessionkit.timeouts._session_rules",
+        "sessionkit.spec.logic",
+        "sessionkit.spec.memory",
+        "sessionkit.spec.options",
+        "sessionkit.spec.session",
+        "sessionkit.spec.stateful",
+        "sessionkit.spec.views",
         "sessionkit._engine.counts",
         "sessionkit._package",
     )

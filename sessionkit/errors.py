@@ -6,12 +6,10 @@ where, what was found, and a `Hint:` with the one thing to change.
 
     SessionkitError
       SpecError (ValueError)            a spec, policy or builder is wrong; raised on the driver
-        FieldTypeError (TypeError)        a field of a class has no encoding
         SchemaError                       the input columns don't fit the spec
         NotPicklableError                 part of the spec can't be sent to the executors
-      StateError                        stored state and the code disagree
+      StateError                        stored state and the spec disagree
         StateCorruptedError               the stored bytes aren't what was written
-        StateMismatchError                the state was written under other rules
         StateValueError (ValueError)      a value doesn't fit its declared field
       BalanceError                      the counts of a query don't account for every event
       SinkError                         a sink can't take a micro-batch
@@ -20,27 +18,21 @@ where, what was found, and a `Hint:` with the one thing to change.
       UserFunctionError                 a user function raised, or returned the wrong thing
       DriverError (ValueError)          testing: what a driver can't do
       ExpectationError (AssertionError) testing: an expectation was not met
+
+Import `SessionkitError`, `SpecError`, `SchemaError` and `UserFunctionError` from `sessionkit`.
 """
 
 __all__ = [
     "BalanceError",
     "DriverError",
     "ExpectationError",
-    "FieldTypeError",
     "NotPicklableError",
-    "SchemaError",
-    "SessionkitError",
     "SinkError",
-    "SpecError",
     "StateCorruptedError",
     "StateError",
-    "StateMismatchError",
     "StateValueError",
     "TimerError",
     "UnsupportedError",
-    "UserFunctionError",
-    "printable",
-    "with_hint",
 ]
 
 
@@ -56,10 +48,6 @@ class SpecError(SessionkitError, ValueError):
     """Raised on the driver when a spec, a policy or an argument can't work."""
 
 
-class FieldTypeError(SpecError, TypeError):
-    """Raised on the driver when a class has fields that can't be stored or read."""
-
-
 class SchemaError(SpecError):
     """Raised on the driver when the columns of the input don't fit the spec."""
 
@@ -69,15 +57,11 @@ class NotPicklableError(SpecError):
 
 
 class StateError(SessionkitError):
-    """The base class of the errors about stored state."""
+    """Raised when stored state and the spec disagree, such as on the rules of a session."""
 
 
 class StateCorruptedError(StateError):
     """Raised when stored bytes are damaged or were not written by sessionkit."""
-
-
-class StateMismatchError(StateError):
-    """Raised when the spec no longer has the rules under which the state was stored."""
 
 
 class StateValueError(StateError, ValueError):

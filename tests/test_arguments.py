@@ -21,7 +21,7 @@ from sessionkit import (
     Storage,
 )
 from sessionkit import aggregates as agg
-from sessionkit.arguments import explains
+from sessionkit._arguments import explains
 from sessionkit.spark import Kafka, sessions, start_query
 from sessionkit.testing import SessionDriver
 from tests.support.refusals import refusal
@@ -87,7 +87,7 @@ def test_an_argument_that_is_in_a_group_says_in_which(spec: Any, name: str, plac
         (Every, "event", "did you mean `events=...`?"),
         (Aggregates, "results", "did you mean `result=...`?"),
         (agg.count, "were", "did you mean `where=...`?"),
-        (sessions, "delya", "did you mean `delay=...`?"),
+        (sessions, "watermark_dealy", "did you mean `watermark_delay=...`?"),
         (start_query, "tigger", "did you mean `trigger=...`?"),
         (Kafka, "server", "did you mean `servers=...`?"),
         (SessionDriver, "procesing_time", "did you mean `processing_time=...`?"),

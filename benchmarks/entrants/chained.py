@@ -16,7 +16,9 @@ __all__ = ["CHAINED"]
 
 def sessions(events: DataFrame, workload: Workload) -> DataFrame:
     """Find the sessions."""
-    return sessionize(events, attrs.evolve(visits(workload), results=Results(chained=True)))
+    return sessionize(
+        events, attrs.evolve(visits(workload), results=Results(carries_watermark=True))
+    )
 
 
 CHAINED: Final = Entrant(

@@ -20,7 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from examples.devices.spec import sensors
 from examples.running import emptied, parser_of, show, start_spark, write_report
-from sessionkit.spark import ForeachBatch, apply_with_state, start_query
+from sessionkit.spark import AtLeastOnce, apply_with_state, start_query
 
 __all__ = ["main", "run"]
 
@@ -97,7 +97,7 @@ def run(spark: SparkSession, out: Path, *, silence: timedelta) -> list[dict[str,
             apply_with_state(
                 spark.readStream.schema(COLUMNS).parquet(scratch), sensors(silence=silence)
             ),
-            sink=ForeachBatch(log.add),
+            sink=AtLeastOnce(log.add),
             trigger="1 second",
             checkpoint=out / "checkpoint",
         )

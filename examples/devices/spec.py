@@ -11,7 +11,8 @@ from typing import Any
 
 import attrs
 
-from sessionkit import KeyState, KeyTimes, ProcessingTimeGap, StatefulSpec, by_processing_time
+from sessionkit import KeyState, KeyTimes, ProcessingTimeGap, StatefulSpec
+from sessionkit.spec import by_processing_time
 
 __all__ = ["GIVEN_UP", "Alert", "Reading", "Sensor", "sensors"]
 

@@ -26,8 +26,8 @@ from examples import running
 from examples.running import cut, start_spark, write_files
 from examples.trips.events import arriving, read_flights, smallest_lead
 from examples.trips.spec import DUTY_PERIODS, GAP
-from sessionkit import SessionSpec
-from sessionkit.spark import Counts, batch_counts, open_sessions, sessionize
+from sessionkit import Counts, SessionSpec
+from sessionkit.spark import batch_counts, read_state, sessionize
 
 AnySpec: TypeAlias = SessionSpec[Any, Any, Any]
 
@@ -152,7 +152,7 @@ def show_counts(counts: Counts) -> None:
 
 def still_open(spark: SparkSession, checkpoint: Path, spec: AnySpec) -> DataFrame:
     """Return the sessions that are still open, from the checkpoint of a finished query."""
-    found = open_sessions(str(checkpoint), spec, spark=spark)
+    found = read_state(str(checkpoint), spec, spark=spark)
     rows = [(s.key.tailnum, s.start, s.end, s.state.flights, s.state.miles) for s in found]
     types = ("string", "timestamp", "timestamp", "bigint", "bigint")
     schema = ", ".join(f"{name} {kind}" for name, kind in zip(COMPARED, types, strict=True))

@@ -34,8 +34,8 @@ VISITS: Final = SessionSpec.aggregate(
     {
         "hits": agg.count(),
         "pages": _pages,
-        "entry": agg.entry("path", where="is_page"),
-        "exit": agg.exit("path", where="is_page"),
+        "entry": agg.first("path", where="is_page"),
+        "exit": agg.last("path", where="is_page"),
         "path": agg.path("path", where="is_page"),
         "engaged_for": agg.engaged_time(cap="60 seconds"),
         "engaged": agg.holds(

@@ -11,19 +11,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from sessionkit import SpecError
+from sessionkit._for_addons import Difference, Span, explained, from_last, names_of, quoted
 from sessionkit.addons.merging import check_alone, check_fits, check_types, exchange, merge
 from sessionkit.addons.tables import Upsert
-from sessionkit.arguments import explained, names_of, quoted
-from sessionkit.errors import SpecError, UnsupportedError
-from sessionkit.spark.sinks import (
-    Batch,
-    BatchWriter,
-    Difference,
-    Ledger,
-    Rows,
-    Span,
-    from_last,
-)
+from sessionkit.errors import UnsupportedError
+from sessionkit.spark.sinks import Batch, BatchWriter, Ledger, RowsToWrite
 
 __all__ = ["Delta"]
 
@@ -100,7 +93,7 @@ class Delta:
         names = os.fspath(self.table).replace("`", "").lower().split(".")
         return tuple([*DEFAULTS, *names][-len(DEFAULTS) - 1 :])
 
-    def writer(self, rows: Rows, spark: SparkSession) -> BatchWriter:
+    def writer(self, rows: RowsToWrite, spark: SparkSession) -> BatchWriter:
         """Check that Delta is there and the rows fit; return what writes them."""
         upsert = Upsert.of(self, rows)
         check_types(rows.schema, "Delta")

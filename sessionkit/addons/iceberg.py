@@ -8,19 +8,12 @@ from attrs.converters import optional
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from sessionkit import SpecError
+from sessionkit._for_addons import Difference, Span, explained, from_last, names_of
 from sessionkit.addons.merging import check_alone, check_fits, check_types, exchange, merge
 from sessionkit.addons.tables import Upsert
-from sessionkit.arguments import explained, names_of
-from sessionkit.errors import SpecError, UnsupportedError
-from sessionkit.spark.sinks import (
-    Batch,
-    BatchWriter,
-    Difference,
-    Ledger,
-    Rows,
-    Span,
-    from_last,
-)
+from sessionkit.errors import UnsupportedError
+from sessionkit.spark.sinks import Batch, BatchWriter, Ledger, RowsToWrite
 
 __all__ = ["Iceberg"]
 
@@ -83,7 +76,7 @@ class Iceberg:
         """What two sinks of one table share: its name."""
         return tuple(self.table.replace("`", "").split("."))
 
-    def writer(self, rows: Rows, spark: SparkSession) -> BatchWriter:
+    def writer(self, rows: RowsToWrite, spark: SparkSession) -> BatchWriter:
         """Check that Iceberg is there and the rows fit; return what writes them."""
         upsert = Upsert.of(self, rows)
         check_types(rows.schema, "Iceberg")

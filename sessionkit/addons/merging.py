@@ -11,6 +11,8 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from sessionkit import SpecError
+from sessionkit._for_addons import Difference, Span, quoted
 from sessionkit.addons.tables import (
     CHANGES,
     DIFFERENCE,
@@ -22,9 +24,7 @@ from sessionkit.addons.tables import (
     SUPERSEDES,
     Upsert,
 )
-from sessionkit.arguments import quoted
-from sessionkit.errors import SpecError, UnsupportedError
-from sessionkit.spark.sinks import Difference, Span
+from sessionkit.errors import UnsupportedError
 
 PREFIX: Final = "_sessionkit_"
 """How the names of columns begin that the sink adds to rows for a moment."""

@@ -21,10 +21,10 @@ from typing import Final, Literal
 
 import pyarrow.compute as pc
 
+from sessionkit import SessionRules
 from sessionkit import aggregates as agg
-from sessionkit.aggregates import Aggregate, Condition
-from sessionkit.arguments import Duration, duration_of
-from sessionkit.timeouts import SessionRules
+from sessionkit._for_addons import Condition, Duration, duration_of
+from sessionkit.aggregates import Aggregate
 
 __all__ = ["amplitude", "ga4", "ga4_engaged", "posthog", "segment", "snowplow", "snowplow_unified"]
 

@@ -8,11 +8,18 @@ from typing import Any, Final, TypeAlias
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from sessionkit import SessionSpec
-from sessionkit.arguments import explains, quoted
-from sessionkit.errors import SpecError
-from sessionkit.spark import open_sessions_frame, sessionize
-from sessionkit.spark.sinks import Difference, FinishedBatch, RepairableSink, Rows, Span, finished
+from sessionkit import SessionSpec, SpecError
+from sessionkit._for_addons import (
+    Difference,
+    FinishedBatch,
+    RepairableSink,
+    Span,
+    explains,
+    finished,
+    quoted,
+)
+from sessionkit.spark import sessionize, state_frame
+from sessionkit.spark.sinks import RowsToWrite
 
 __all__ = ["Between", "events_of", "repair", "replay_rejected"]
 
@@ -85,7 +92,7 @@ def repair(
         revisable = filter(None, (spec.lateness.allowed, spec.lateness.reopen_within))
         settled = at.watermark - max(revisable, default=timedelta(0))
         final_to = F.timestamp_micros(F.lit((min(settled, last) - EPOCH) // MICROSECOND))
-        held = open_sessions_frame(checkpoint, spec, batch=at.number, spark=spark)
+        held = state_frame(checkpoint, spec, batch=at.number, spark=spark)
         ids = held.select(F.col("id").alias(OPEN_ID))
         flagged = rows.join(ids, F.col("session_id") == F.col(OPEN_ID), "left")
         is_final = (F.col("session_end") <= final_to) & F.col(OPEN_ID).isNull()
@@ -159,7 +166,7 @@ def _check(sink: object, spec: SessionSpec[Any, Any, Any], between: Between) -> 
 def _check_table(sink: RepairableSink, rows: DataFrame, at: FinishedBatch) -> None:
     """Check that the table fits, and has all that the query has finished."""
     for kind in KINDS:
-        writer = sink.writer(Rows(rows.schema, name=kind), rows.sparkSession)
+        writer = sink.writer(RowsToWrite(rows.schema, name=kind), rows.sparkSession)
         ledger = writer.ledger(rows, at.query_id)
         if ledger is not None and ledger.has_from(at.number):
             return

@@ -6,8 +6,10 @@ from typing import Any, Final
 import attrs
 from pyspark.sql import types as T
 
-from sessionkit.errors import SinkError, SpecError
-from sessionkit.spark.sinks import Rows, Span
+from sessionkit import SpecError
+from sessionkit._for_addons import Span
+from sessionkit.errors import SinkError
+from sessionkit.spark.sinks import RowsToWrite
 
 SESSION_COLUMNS: Final = ("session_id", "session_start", "session_end")
 SESSION_ID: Final = SESSION_COLUMNS[0]
@@ -79,7 +81,7 @@ class Upsert:
     refuses_duplicates: bool = False
 
     @classmethod
-    def of(cls, sink: Any, rows: Rows) -> "Upsert":
+    def of(cls, sink: Any, rows: RowsToWrite) -> "Upsert":
         """Return how rows enter the `table` of a sink with this `key`, if they can."""
         names, key = tuple(rows.schema.names), sink.key
         are_sessions = rows.of_results and SESSION_ID in names
@@ -103,7 +105,7 @@ class Upsert:
     @classmethod
     def of_span(cls, sink: Any, span: Span) -> "Upsert":
         """Return how rows of a span enter a table, where a session is one row, known by its id."""
-        upsert = cls.of(sink, Rows(span.rows.drop(span.is_final).schema))
+        upsert = cls.of(sink, RowsToWrite(span.rows.drop(span.is_final).schema))
         if upsert.key != (SESSION_ID,) or not upsert.refuses_duplicates:
             found = f"the table {sink.table} has rows by the key ({', '.join(upsert.key)}), so "
             found += "which of them a session replaces isn't known"

@@ -32,18 +32,16 @@ or the name of a bool field. Where it is null, the event isn't chosen.
 """
 
 from sessionkit.aggregates._aggregate import Aggregate
-from sessionkit.aggregates._events import Condition
 from sessionkit.aggregates._funnels import funnel, funnel_times
 from sessionkit.aggregates._lists import collect, path, steps
 from sessionkit.aggregates._numbers import count, mean, sum
 from sessionkit.aggregates._percentiles import percentile
-from sessionkit.aggregates._picks import all, any, entry, exit, first, last, max, min
+from sessionkit.aggregates._picks import all, any, first, last, max, min
 from sessionkit.aggregates._sessions import duration, engaged_time, holds, is_bounce, rate
 from sessionkit.aggregates._tallies import count_by, count_distinct, top
 
 __all__ = [
     "Aggregate",
-    "Condition",
     "all",
     "any",
     "collect",
@@ -52,8 +50,6 @@ __all__ = [
     "count_distinct",
     "duration",
     "engaged_time",
-    "entry",
-    "exit",
     "first",
     "funnel",
     "funnel_times",

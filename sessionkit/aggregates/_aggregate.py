@@ -13,9 +13,9 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from sessionkit._arguments import check_field
 from sessionkit._arrays import Mask, Numbers, mask_of, numbers_of, total_order, whole
 from sessionkit.aggregates._events import Condition, EventRows, check_condition, type_in
-from sessionkit.arguments import check_field
 from sessionkit.errors import SpecError, StateValueError
 from sessionkit.state._codec import codec_of, encode_column
 from sessionkit.state._collections import Field, ListType, OptionalType, inner_type

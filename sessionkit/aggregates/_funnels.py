@@ -15,6 +15,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from sessionkit._arguments import explains
 from sessionkit._arrays import (
     Array,
     Mask,
@@ -29,7 +30,6 @@ from sessionkit._arrays import (
 from sessionkit._instants import Duration, duration_of, span_us
 from sessionkit.aggregates._aggregate import Aggregate, BoundAggregate, Kind
 from sessionkit.aggregates._events import Condition, EventRows
-from sessionkit.arguments import explains
 from sessionkit.errors import SpecError
 from sessionkit.state._collections import Field, ListType
 from sessionkit.state._scalars import DatetimeType, IntType

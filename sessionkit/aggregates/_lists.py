@@ -7,10 +7,10 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from sessionkit._arguments import explains
 from sessionkit._arrays import coded, lists_of, owners_of
 from sessionkit.aggregates._aggregate import Aggregate, BoundAggregate, Kind
 from sessionkit.aggregates._events import Condition, EventRows
-from sessionkit.arguments import explains
 from sessionkit.errors import SpecError
 from sessionkit.state._codec import encode_column
 from sessionkit.state._collections import Field, ListType

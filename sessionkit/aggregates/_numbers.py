@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sessionkit._arguments import explains
 from sessionkit._arrays import LARGEST, Array, Mask, Numbers, array_of, mask_of, numbers_of, whole
 from sessionkit.aggregates._aggregate import Aggregate, BoundAggregate, Kind
 from sessionkit.aggregates._events import Condition, EventRows
-from sessionkit.arguments import explains
 from sessionkit.errors import SpecError
 from sessionkit.state._collections import Field
 from sessionkit.state._scalars import BoolType, DecimalType, FloatType, IntType, TimedeltaType

@@ -7,6 +7,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from sessionkit._arguments import explains
 from sessionkit._arrays import (
     Array,
     Numbers,
@@ -19,7 +20,6 @@ from sessionkit._arrays import (
 )
 from sessionkit.aggregates._aggregate import Aggregate, BoundAggregate, Kind
 from sessionkit.aggregates._events import Condition, EventRows
-from sessionkit.arguments import explains
 from sessionkit.state._collections import Field, OptionalType
 from sessionkit.state._scalars import BoolType, DatetimeType, IntType
 from sessionkit.state._types import INT64, FieldType
@@ -169,7 +169,7 @@ def first(field: str, *, where: Condition | None = None) -> Aggregate:
 
         agg.first("price", where=pc.field("kind") == "buy")
 
-    `where` says whose values count.
+    Analysts call the first page of a session its entry. `where` selects the events to read.
     """
     return First(of=field, where=where)
 
@@ -179,21 +179,9 @@ def last(field: str, *, where: Condition | None = None) -> Aggregate:
     """
     Return the value of a field of a plain type at the latest event time; of several, the greatest.
 
-    `where` says whose values count.
+    Analysts call the last page of a session its exit. `where` selects the events to read.
     """
     return Last(of=field, where=where)
-
-
-@explains
-def entry(field: str, *, where: Condition | None = None) -> Aggregate:
-    """Return where a session came in: `first`, under the name that analysts use."""
-    return first(field, where=where)
-
-
-@explains
-def exit(field: str, *, where: Condition | None = None) -> Aggregate:  # noqa: A001
-    """Return where a session went out: `last`, under the name that analysts use."""
-    return last(field, where=where)
 
 
 # -- conditions ---------------------------------------------------------------------------------

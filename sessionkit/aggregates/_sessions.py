@@ -8,12 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sessionkit._arguments import explains
 from sessionkit._arrays import Numbers, array_of, micros, numbers_of, owners_of, running_maximum
 from sessionkit._instants import Duration, duration_of, duration_text, span_us
 from sessionkit.aggregates._aggregate import Aggregate, BoundAggregate, Kind, class_of_results
 from sessionkit.aggregates._events import Condition, EventRows, check_condition, evaluated
 from sessionkit.aggregates._numbers import Count, count, counted
-from sessionkit.arguments import explains
 from sessionkit.errors import SpecError
 from sessionkit.state._collections import Field, ListType
 from sessionkit.state._scalars import BoolType, DatetimeType, TimedeltaType

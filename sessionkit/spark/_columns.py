@@ -12,9 +12,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from sessionkit._arguments import quoted
 from sessionkit._arrays import INSTANT
 from sessionkit._instants import span_us
-from sessionkit.arguments import quoted
 from sessionkit.errors import SchemaError
 from sessionkit.state._collections import Field, inner_type
 from sessionkit.state._types import FieldType

@@ -19,8 +19,8 @@ import pyarrow as pa
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
+from sessionkit._arguments import quoted
 from sessionkit._arrays import key_columns, whole
-from sessionkit.arguments import quoted
 from sessionkit.spark._settings import PARTITIONS
 from sessionkit.spec.base import AnySpec
 from sessionkit.spec.options import BUCKETS, buckets_for

@@ -15,6 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from sessionkit._arguments import explains
 from sessionkit._engine.logic import GroupState
 from sessionkit._engine.shell.seed import HELD_COLUMN, KEPT_COLUMN, SeedFormat
 from sessionkit._engine.shell.storage import logic_of
@@ -25,7 +26,6 @@ from sessionkit._engine.wire.packing import (
     packed_rows,
 )
 from sessionkit._instants import BEGINNING_US, instant_of, span_us
-from sessionkit.arguments import explains
 from sessionkit.errors import SessionkitError, SpecError
 from sessionkit.spark._columns import A_STREAM, check_frame
 from sessionkit.spark._grouping import BUCKET, bucket_of_forms, key_forms

@@ -15,7 +15,7 @@ import pyspark
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
-from sessionkit.arguments import explains
+from sessionkit._arguments import explains
 from sessionkit.errors import SpecError, UnsupportedError
 
 PYARROW_WITHOUT_FLOATS: Final = (26,)

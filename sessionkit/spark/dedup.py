@@ -10,16 +10,14 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.window import WindowSpec
 
+from sessionkit._arguments import explains, names_of
 from sessionkit._instants import Duration, duration_text, span_us
-from sessionkit.arguments import explains
 from sessionkit.errors import SchemaError, SpecError
 from sessionkit.spark._columns import check_key_and_time, column
 from sessionkit.spark.watermarks import Watermark, declare_watermark, declared_watermarks
 from sessionkit.spec.base import whole_milliseconds
 
 __all__ = [
-    "Deduplication",
-    "Expiry",
     "drop_duplicates_by_key",
     "drop_duplicates_by_key_and_time",
     "drop_duplicates_within",
@@ -45,7 +43,7 @@ STATE_SIZE: Final = (
 
 @explains
 def drop_duplicates_by_key(
-    by: str | Sequence[str], *, on: str | None = None, unbounded_state: bool = False
+    keys: str | Sequence[str], *, event_time: str | None = None, unbounded_state: bool = False
 ) -> "Deduplication":
     """
     Define rows that are unique by key, however long ago the first one arrived.
@@ -56,13 +54,13 @@ def drop_duplicates_by_key(
         from sessionkit.spark.dedup import drop_duplicates_by_key
 
         # views: a stream or a batch with the columns user, ts (a timestamp) and page
-        first_views = drop_duplicates_by_key("user", on="ts", unbounded_state=True).apply(views)
-        assert {row.page for row in first_views.collect()} == {"/shoes", "/hats"}
+        first = drop_duplicates_by_key("user", event_time="ts", unbounded_state=True)
+        assert {row.page for row in first.apply(views).collect()} == {"/shoes", "/hats"}
 
     Args:
-        by: The key columns. Null is a value like any other: rows without a key count as duplicates.
-        on: For a batch: the event time; the earliest row is kept. Without it, the smallest row by
-            content is kept.
+        keys: The key columns. Null is a value like any other: rows without a key are duplicates.
+        event_time: For a batch: the event time; the earliest row is kept. Without it, the smallest
+            row by content is kept.
         unbounded_state: Must be True: the state of a stream grows with the number of keys.
 
     Raises:
@@ -72,12 +70,12 @@ def drop_duplicates_by_key(
         found = f"without an event time, a stream must keep {STATE_SIZE}"
         hint = "use drop_duplicates_within or drop_duplicates_by_key_and_time, whose state a "
         raise SpecError(found, f"{hint}watermark bounds, or confirm with unbounded_state=True")
-    return Deduplication(_keys(by), on, None, "never")
+    return Deduplication(_names(keys), event_time, None, "never")
 
 
 @explains
 def drop_duplicates_by_key_and_time(
-    by: str | Sequence[str], *, on: str, delay: Duration
+    keys: str | Sequence[str], *, event_time: str, watermark_delay: Duration
 ) -> "Deduplication":
     """
     Define rows that are unique by key and event time, for repeats with the time of the original.
@@ -89,51 +87,55 @@ def drop_duplicates_by_key_and_time(
         from sessionkit.spark.dedup import drop_duplicates_by_key_and_time
 
         # views: a stream or a batch with the columns user, ts (a timestamp) and page
-        once = drop_duplicates_by_key_and_time("user", on="ts", delay="10 minutes")
+        once = drop_duplicates_by_key_and_time("user", event_time="ts", watermark_delay="10m")
         unique = once.apply(views.union(views))
         assert unique.count() == 5
 
     Args:
-        by: The key columns, without the event time. Null is a value like any other.
-        on: The event time. A row without one never leaves the state: filter such rows out first,
-            with `where`.
-        delay: The watermark delay: how late a repeat may arrive, in event time.
+        keys: The key columns, without the event time. Null is a value like any other.
+        event_time: The event time. A row without one never leaves the state: filter such rows out
+            first, with `where`.
+        watermark_delay: How late a repeat may arrive, in event time.
 
     Raises:
         SpecError: The delay isn't a duration, is zero or not in whole milliseconds, or there is no
             key.
     """
-    return Deduplication(_keys(by), on, whole_milliseconds(delay, "delay"), "event_time")
+    span = whole_milliseconds(watermark_delay, "watermark_delay")
+    return Deduplication(_names(keys), event_time, span, "event_time")
 
 
 @explains
-def drop_duplicates_within(delay: Duration, *, by: str | Sequence[str], on: str) -> "Deduplication":
+def drop_duplicates_within(
+    watermark_delay: Duration, *, keys: str | Sequence[str], event_time: str
+) -> "Deduplication":
     """
     Define rows that are unique by key for at least this long, in event time.
 
     Use it for repeats whose event times differ. A stream keeps a key until the watermark reaches
-    the event time of its first row + delay; until then, a later row is a repeat too. `on` may be a
-    key.
+    the event time of its first row + delay; until then, a later row is a repeat too. The
+    event time may be a key.
 
     Example:
         from sessionkit.spark.dedup import drop_duplicates_within
 
         # views: a stream or a batch with the columns user, ts (a timestamp) and page
-        once_an_hour = drop_duplicates_within("1 hour", by=["user", "page"], on="ts")
+        once_an_hour = drop_duplicates_within("1 hour", keys=["user", "page"], event_time="ts")
         unique = once_an_hour.apply(views.union(views))
         assert unique.count() == 5
 
     Args:
-        delay: Both the time within which a key is unique, and the watermark delay.
-        by: The key columns. Null is a value like any other.
-        on: The event time. A row without one keeps its key in state only until the next
+        watermark_delay: Both the time within which a key is unique, and the watermark delay.
+        keys: The key columns. Null is a value like any other.
+        event_time: The event time. A row without one keeps its key in state only until the next
             micro-batch with a watermark.
 
     Raises:
         SpecError: The delay isn't a duration, is zero or not in whole milliseconds, or there is no
             key.
     """
-    return Deduplication(_keys(by), on, whole_milliseconds(delay, "delay"), "first_event_and_delay")
+    span = whole_milliseconds(watermark_delay, "watermark_delay")
+    return Deduplication(_names(keys), event_time, span, "first_event_and_delay")
 
 
 @attrs.frozen
@@ -142,15 +144,15 @@ class Deduplication:
     A definition of unique rows, for any number of frames. The functions of this module create it.
 
     Attributes:
-        by: The key columns.
-        on: The event-time column.
-        delay: The watermark delay; None if no watermark bounds the state.
+        keys: The key columns.
+        event_time: The event-time column.
+        watermark_delay: The watermark delay; None if no watermark bounds the state.
         expiry: When a stream forgets a key.
     """
 
-    by: tuple[str, ...]
-    on: str | None
-    delay: timedelta | None
+    keys: tuple[str, ...]
+    event_time: str | None
+    watermark_delay: timedelta | None
     expiry: Expiry
 
     def apply(self, frame: DataFrame) -> DataFrame:
@@ -170,8 +172,8 @@ class Deduplication:
             SchemaError: A column is missing, a key is a float, the event time isn't a timestamp,
                 or the frame has a different watermark.
         """
-        check_key_and_time(frame, self.on, self.by)
-        for name in self.by:
+        check_key_and_time(frame, self.event_time, self.keys)
+        for name in self.keys:
             kind = frame.schema[name].dataType
             if isinstance(kind, FLOATS):
                 found = f"the key `{name}` is a {kind.simpleString()}: equal values may differ"
@@ -181,41 +183,41 @@ class Deduplication:
             return _apart(frame, self) if within else _earliest(frame, self)
         watermarked = self._watermarked(frame)
         if within:
-            return watermarked.dropDuplicatesWithinWatermark(list(self.by))
+            return watermarked.dropDuplicatesWithinWatermark(list(self.keys))
         return watermarked.dropDuplicates(list(self.equal_by))
 
     @property
     def equal_by(self) -> tuple[str, ...]:
         """The columns by which Spark compares rows."""
-        if self.expiry == "event_time" and self.on is not None:
-            return tuple(dict.fromkeys((*self.by, self.on)))
-        return self.by
+        if self.expiry == "event_time" and self.event_time is not None:
+            return tuple(dict.fromkeys((*self.keys, self.event_time)))
+        return self.keys
 
     def _watermarked(self, frame: DataFrame) -> DataFrame:
-        if self.on is None or self.delay is None:
+        if self.event_time is None or self.watermark_delay is None:
             return frame
         declared = declared_watermarks(frame)
         if not declared:
-            return declare_watermark(frame, self.on, self.delay)
-        if Watermark(self.on, self.delay) in declared:
+            return declare_watermark(frame, self.event_time, self.watermark_delay)
+        if Watermark(self.event_time, self.watermark_delay) in declared:
             return frame
-        there = ", ".join(f"`{w.column}` with {duration_text(w.delay)}" for w in declared)
-        found = f"the frame has a watermark on {there}, but this is defined on `{self.on}` with "
+        there = ", ".join(f"`{w.event_time}` with {duration_text(w.delay)}" for w in declared)
+        found = f"the frame has a watermark on {there}, but this is defined on `{self.event_time}`"
         hint = "remove declare_watermark, or use the frame's column and delay in the definition"
-        raise SchemaError(f"{found}{duration_text(self.delay)}", hint)
+        raise SchemaError(f"{found} with {duration_text(self.watermark_delay)}", hint)
 
 
-def _keys(by: str | Sequence[str]) -> tuple[str, ...]:
-    keys = (by,) if isinstance(by, str) else tuple(by)
-    if not keys:
-        found = "`by` names no column: rows are unique by a key"
-        raise SpecError(found, "name the key columns: by='id' or by=('id', 'source')")
-    return keys
+def _names(keys: str | Sequence[str]) -> tuple[str, ...]:
+    names = names_of(keys)
+    if not names:
+        found = "`keys` names no column: rows are unique by a key"
+        raise SpecError(found, "name the key columns: keys='id' or keys=('id', 'source')")
+    return names
 
 
 def _earliest(frame: DataFrame, rule: Deduplication) -> DataFrame:
     """Keep the first row of each group."""
-    place = F.row_number().over(_group(rule.equal_by).orderBy(*_order(frame, rule.on)))
+    place = F.row_number().over(_group(rule.equal_by).orderBy(*_order(frame, rule.event_time)))
     row = F.struct(*map(column, frame.columns)).alias("row")
     return frame.select(row, place.alias("place")).where("place = 1").select("row.*")
 
@@ -227,13 +229,13 @@ def _apart(frame: DataFrame, rule: Deduplication) -> DataFrame:
     A row more than the delay after the previous row is kept in any case. So the rows from one such
     row to the next are a run of their own, and no array is longer than a run.
     """
-    delay_us = F.lit(span_us(rule.delay or timedelta(0)))
-    keys = [f"key_{place}" for place, _ in enumerate(rule.by)]
-    order = _order(frame, rule.on)
+    delay_us = F.lit(span_us(rule.watermark_delay or timedelta(0)))
+    keys = [f"key_{place}" for place, _ in enumerate(rule.keys)]
+    order = _order(frame, rule.event_time)
     rows = frame.select(
-        *(column(name).alias(key) for name, key in zip(rule.by, keys, strict=True)),
-        F.unix_micros(column(rule.on or "")).alias("at"),
-        F.row_number().over(_group(rule.by).orderBy(*order)).alias("place"),
+        *(column(name).alias(key) for name, key in zip(rule.keys, keys, strict=True)),
+        F.unix_micros(column(rule.event_time or "")).alias("at"),
+        F.row_number().over(_group(rule.keys).orderBy(*order)).alias("place"),
         F.struct(*map(column, frame.columns)).alias("row"),
     )
     in_order = _group(keys).orderBy("place")
@@ -261,9 +263,9 @@ def _group(names: Sequence[str]) -> WindowSpec:
     return Window.partitionBy(*map(column, names))
 
 
-def _order(frame: DataFrame, on: str | None) -> list[Column]:
+def _order(frame: DataFrame, event_time: str | None) -> list[Column]:
     """Return an order of rows: by event time, nulls last, then by content."""
-    times = [] if on is None else [column(on).asc_nulls_last()]
+    times = [] if event_time is None else [column(event_time).asc_nulls_last()]
     contents = [
         F.to_json(F.struct(column(field.name)))
         if any(part in field.dataType.simpleString() for part in UNORDERED)

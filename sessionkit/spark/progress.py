@@ -14,29 +14,11 @@ from pyspark.errors import PySparkNotImplementedError
 from pyspark.sql import Observation
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sessionkit._engine.counts import COUNTED, DECLARED, Counts, DurationSketch, Percentiles
+from sessionkit._arguments import explained, explains
+from sessionkit._engine.counts import COUNTED, DECLARED, Counts, DurationSketch
 from sessionkit._engine.logic import BucketStats
 from sessionkit._instants import EPOCH, instant_of
-from sessionkit.arguments import explained, explains
 from sessionkit.errors import BalanceError, SessionkitError, SpecError, UnsupportedError
-
-__all__ = [
-    "DurationSketch",
-    "KnownBuckets",
-    "Percentiles",
-    "Reconciliation",
-    "batch_counts",
-    "bucket_stats_text",
-    "dropped_in",
-    "has_run",
-    "instant_in",
-    "is_counted",
-    "newest_event_in",
-    "progress_value",
-    "reconcile",
-    "total",
-    "watermark_in",
-]
 
 BUCKETS: Final = "buckets"
 """The name of the stats of buckets among the observed metrics."""

@@ -9,9 +9,9 @@ import attrs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from sessionkit._arguments import explains
 from sessionkit._instants import Duration
-from sessionkit.arguments import explains
-from sessionkit.errors import SpecError, StateCorruptedError, StateMismatchError
+from sessionkit.errors import SpecError, StateCorruptedError, StateError
 from sessionkit.spark._columns import A_STREAM, check_frame
 from sessionkit.spark._logs import Logs, check_logs, query_id_of
 from sessionkit.spark._pipelines import in_pipeline
@@ -26,11 +26,11 @@ from sessionkit.spark.checkpoints.state_reader import (
 from sessionkit.spark.sinks import OutputMode
 from sessionkit.spark.sinks.batches import Start
 from sessionkit.spark.sinks.values import (
+    AtLeastOnce,
+    AtLeastOncePerRow,
     BatchSink,
     Console,
     Files,
-    Foreach,
-    ForeachBatch,
     Kafka,
     MemoryTable,
     StreamSink,
@@ -110,7 +110,7 @@ def start_query(
         checkpoint: The checkpoint location, which every sink but `Console` and `MemoryTable`
             needs. Left out, it's the subfolder `name` of the setting
             `spark.sql.streaming.checkpointLocation`. With `Temporary()`, every start of a
-            `ForeachBatch` or a `Foreach` starts over.
+            `AtLeastOnce` or a `AtLeastOncePerRow` starts over.
         name: The name of the query, unique among the active ones.
         spec: The spec that produced the frame; the checkpoint is then checked against it too.
         check: `"rules"` checks Spark's logs in the checkpoint, and the rules of the spec.
@@ -131,7 +131,7 @@ def start_query(
             belongs to another query, or is older or newer than the checkpoint; an aggregation, a
             join of streams or another spec reads the rows of a spec; a declarative pipeline, which
             starts queries itself, is being read.
-        StateMismatchError: The checkpoint was written under a spec with other rules. With Spark
+        StateError: The checkpoint was written under a spec with other rules. With Spark
             3.5, the running query fails instead.
         StateCorruptedError: The checkpoint is damaged, as far as `check` reads it.
         UnsupportedError: `check="deep"` on Spark 3.5, which can't read state.
@@ -171,7 +171,7 @@ def _check_options(options: Mapping[str, Option], sink: StreamSink) -> None:
     if options and isinstance(sink, BatchSink):
         first = next(iter(options))
         found = f"{type(sink).__name__} has no options of Spark's, and would ignore `{first}`"
-        hint = "in Routes, pass Kafka(options=...); write others in a ForeachBatch"
+        hint = "in Routes, pass Kafka(options=...); write others in a AtLeastOnce"
         raise SpecError(found, hint)
     for option in options:
         argument = OPTIONS_WITH_AN_ARGUMENT.get(option.lower())
@@ -242,7 +242,7 @@ def _location(
     if isinstance(sink, Console | MemoryTable):
         return None
     found, hint = f"{type(sink).__name__} needs a checkpoint", CHECKPOINT_HINT
-    if isinstance(sink, ForeachBatch | Foreach):
+    if isinstance(sink, AtLeastOnce | AtLeastOncePerRow):
         hint += ", or checkpoint=Temporary() if every start should start over"
     raise SpecError(f"{found}: without one, a restart writes every row again", hint)
 
@@ -297,17 +297,17 @@ def _check_logs(
         found = f"the checkpoint {logs.path} knows its sources by {NAMES[has_names]}, and with "
         found += f"{SOURCE_EVOLUTION}={str(not has_names).lower()} a query knows them by "
         hint = f"set it to {str(has_names).lower()}, or start with a new checkpoint"
-        raise StateMismatchError(f"{found}{NAMES[not has_names]}", hint)
+        raise StateError(f"{found}{NAMES[not has_names]}", hint)
     near = {*sources, *(logs.sources(last - 1) if last - 1 in logs.offsets else ())}
     for name in sorted((plan.source_names & logs.source_names) - near):
         found = f"the last micro-batches of the checkpoint {logs.path} were without the source "
         found += f"{name}, so Spark would read it from its start again, and its rows count twice"
         hint = "leave it out, or let another query read it"
-        raise StateMismatchError(found, hint)
+        raise StateError(found, hint)
     if not has_names and not len({*plan.readings}) <= before <= most:
         # Spark itself says only how many, and in format 2 it takes some of them for others.
         found = f"the checkpoint {logs.path} is of a query with {before} sources"
         hint = "a seed, a clock and erasures are sources too: pass the same ones at each start; "
         hint += "a query with other sources needs a checkpoint of its own, or one with names, as "
         hint += "docs/how-to/restart.md shows"
-        raise StateMismatchError(f"{found}, and the frame has {most}", hint)
+        raise StateError(f"{found}, and the frame has {most}", hint)

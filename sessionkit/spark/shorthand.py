@@ -10,11 +10,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
+from sessionkit._arguments import check_field, explains, names_of
 from sessionkit._instants import Duration
 from sessionkit.aggregates import Aggregate
 from sessionkit.aggregates._aggregate import Kind
 from sessionkit.aggregates._events import fields_of_condition
-from sessionkit.arguments import check_field, explains
 from sessionkit.errors import SchemaError, SpecError
 from sessionkit.spark._columns import ANY_FRAME, check_frame, check_key_and_time, near
 from sessionkit.spark.jobs.run import sessionize
@@ -25,7 +25,8 @@ from sessionkit.spec.session import AnySessionSpec, SessionSpec
 from sessionkit.state import DecimalType
 from sessionkit.state._codec import codec_of
 from sessionkit.state._scalars import SCALARS
-from sessionkit.timeouts import EventTimeGap, SessionRules
+from sessionkit.timeouts._policies import EventTimeGap
+from sessionkit.timeouts._session_rules import SessionRules
 
 
 @attrs.frozen
@@ -118,10 +119,10 @@ class Sessions:
 def sessions(
     frame: DataFrame,
     *,
-    by: str | Sequence[str],
-    time: str,
+    keys: str | Sequence[str],
+    event_time: str,
     gap: Duration | None = None,
-    delay: Duration | None = None,
+    watermark_delay: Duration | None = None,
     timeout: EventTimeGap | SessionRules | None = None,
     on_error: OnError = "raise",
     lateness: Lateness = Lateness(),
@@ -141,18 +142,19 @@ def sessions(
         from sessionkit.spark import sessions
 
         # views: a DataFrame with the columns user, ts (a timestamp) and page
-        found = sessions(views, by="user", time="ts", gap="30 minutes", delay="10 minutes").agg(
-            pages=agg.count(), landing=agg.first("page")
+        visits = sessions(
+            views, keys="user", event_time="ts", gap="30 minutes", watermark_delay="10 minutes"
         )
+        found = visits.agg(pages=agg.count(), landing=agg.first("page"))
         assert sorted(row.pages for row in found.collect()) == [1, 1, 3]
 
     Args:
         frame: The events: a stream or a batch. Columns that nothing asks for never reach Python.
-        by: The column, or columns, whose values have sessions of their own, such as the user.
-        time: The timestamp column that says when an event happened.
+        keys: The column, or columns, whose values have sessions of their own, such as the user.
+        event_time: The timestamp column that says when an event happened.
         gap: How long a session stays open without events, in event time.
-        delay: How late an event may come, in event time, and still be counted for certain: the
-            `watermark_delay` of the spec. A stream needs it; a batch doesn't, as it has all events.
+        watermark_delay: How late an event may come, in event time, and still be counted for
+            certain. A stream needs it; a batch doesn't, as it has all events.
         timeout: In place of `gap`, as for `SessionSpec`, like all that follows.
         on_error: What becomes of a session whose sum doesn't fit its type.
         lateness: When an event is late, and what becomes of it.
@@ -162,20 +164,20 @@ def sessions(
         memory: What is remembered of a key after its sessions.
 
     Raises:
-        SchemaError: `frame` isn't a DataFrame of Spark, or lacks one of these columns, or `time`
-            isn't a timestamp.
-        SpecError: A stream has no `delay`; or something else cannot work.
+        SchemaError: `frame` isn't a DataFrame of Spark, or lacks one of these columns, or the event
+            time isn't a timestamp.
+        SpecError: A stream has no `watermark_delay`; or something else cannot work.
     """
     check_frame(frame, "frame", f"{ANY_FRAME}; a test passes the spec to SessionDriver")
-    keys = [by] if isinstance(by, str) else list(by)
-    check_key_and_time(frame, time, keys)
-    if frame.isStreaming and delay is None:
-        found = "a stream needs `delay`: without a watermark no session is ever over"
+    names = names_of(keys)
+    check_key_and_time(frame, event_time, names)
+    if frame.isStreaming and watermark_delay is None:
+        found = "a stream needs `watermark_delay`: without a watermark no session is ever over"
         raise SpecError(found, 'say how late an event may come, such as "10 minutes"')
     settings = {
-        "event_time": time,
+        "event_time": event_time,
         "gap": gap,
-        "watermark_delay": "0 seconds" if delay is None else delay,
+        "watermark_delay": "0 seconds" if watermark_delay is None else watermark_delay,
         "timeout": timeout,
         "on_error": on_error,
         "lateness": lateness,
@@ -184,7 +186,7 @@ def sessions(
         "storage": storage,
         "memory": memory,
     }
-    types = {key: annotation_of_column(frame.schema[key].dataType, key) for key in keys}
+    types = {key: annotation_of_column(frame.schema[key].dataType, key) for key in names}
     return Sessions(frame, types, settings)
 
 

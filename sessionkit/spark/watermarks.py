@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from io import StringIO
 from itertools import chain, takewhile
 from typing import Any, Final, Literal, TypeAlias
@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
+from sessionkit._arguments import explains, quoted
 from sessionkit._instants import EPOCH, Duration, duration_of, duration_text
-from sessionkit.arguments import explains, quoted
 from sessionkit.errors import SchemaError, SpecError
 from sessionkit.spark._columns import check_event_time, check_frame, is_future
 from sessionkit.spark.jobs.checks import WATERMARK_METADATA
@@ -23,25 +23,11 @@ from sessionkit.spark.progress import (
     event_times_in,
     has_run,
     instant_in,
-    newest_event_in,
     watermark_in,
 )
 from sessionkit.spec.base import MILLISECOND, whole_milliseconds
 
-__all__ = [
-    "Policy",
-    "Watermark",
-    "WatermarkReport",
-    "WatermarkState",
-    "ZeroDelay",
-    "check_watermarks",
-    "declare_watermark",
-    "declared_watermarks",
-    "explain_watermark",
-    "guard_future",
-    "watermark_lag",
-    "watermark_of",
-]
+__all__ = ["check_watermarks", "declare_watermark", "explain_watermark", "guard_future"]
 
 Policy: TypeAlias = Literal["min", "max"]
 """
@@ -73,7 +59,7 @@ OPERATOR: Final = re.compile(r"EventTimeWatermark (?:[0-9a-f-]{36}, )?\S+#\d+: \
 class Watermark:
     """A watermark that a frame declares: its event-time column, and how far it trails that."""
 
-    column: str
+    event_time: str
     delay: timedelta
 
 
@@ -94,7 +80,11 @@ def declared_watermarks(frame: DataFrame) -> tuple[Watermark, ...]:
 
 @explains
 def declare_watermark(
-    frame: DataFrame, column: str, delay: Duration, *, zero_delay: ZeroDelay = "refused"
+    frame: DataFrame,
+    event_time: str,
+    watermark_delay: Duration,
+    *,
+    zero_delay: ZeroDelay = "refused",
 ) -> DataFrame:
     """
     Declare the watermark of a stream: `withWatermark`, checked before anything starts.
@@ -111,8 +101,9 @@ def declare_watermark(
 
     Args:
         frame: A stream or a batch.
-        column: The event time: a timestamp, at the top level.
-        delay: How late a row may arrive, in event time: `"10 minutes"`, `"10m"`, a `timedelta`.
+        event_time: The event-time column: a timestamp, at the top level.
+        watermark_delay: How late a row may arrive, in event time: `"10 minutes"`, `"10m"`, a
+            `timedelta`.
         zero_delay: Pass `"drops_ties"` to allow a delay of zero; see `ZeroDelay`.
 
     Raises:
@@ -121,20 +112,22 @@ def declare_watermark(
         SpecError: The delay isn't a duration in whole milliseconds, or is zero without
             `zero_delay="drops_ties"`.
     """
-    span = whole_milliseconds(delay, "delay", zero_allowed=True)
+    span = whole_milliseconds(watermark_delay, "watermark_delay", zero_allowed=True)
     if not span and zero_delay == "refused":
-        found = f"`delay` is zero, found {delay!r}: rows that have the newest event time"
+        found = (
+            f"`watermark_delay` is zero, found {watermark_delay!r}: rows of the newest event time"
+        )
         hint = "pass '1 millisecond' to keep them, or confirm with zero_delay='drops_ties'"
         raise SpecError(f"{found} are dropped if they arrive one micro-batch later", hint)
     check_frame(frame, "frame")
-    check_event_time(frame.schema, column)
+    check_event_time(frame.schema, event_time)
     if not frame.isStreaming:
         return frame
     for there in declared_watermarks(frame):
-        found = f"a watermark is already declared, on `{there.column}` with a delay of "
+        found = f"a watermark is already declared, on `{there.event_time}` with a delay of "
         found += f"{duration_text(there.delay)}; a stream has one at most"
         raise SchemaError(found, "declare it once, where the frame is read")
-    return frame.withWatermark(quoted(column), f"{span // MILLISECOND} milliseconds")
+    return frame.withWatermark(quoted(event_time), f"{span // MILLISECOND} milliseconds")
 
 
 @explains
@@ -180,7 +173,7 @@ def check_watermarks(*frames: DataFrame, policy: Policy = "min") -> None:
 @explains
 def guard_future(
     frame: DataFrame,
-    column: str,
+    event_time: str,
     max_future_skew: Duration = "1 day",
     *,
     into: str = "quarantined_time",
@@ -197,7 +190,7 @@ def guard_future(
 
     Args:
         frame: A stream or a batch.
-        column: The event time: a timestamp, at the top level.
+        event_time: The event-time column: a timestamp, at the top level.
         max_future_skew: How far ahead of the clock an event time may be. The clock is processing
             time: for a stream the start of the micro-batch, for a batch that of the query.
         into: The name of the new column, which comes last.
@@ -209,16 +202,16 @@ def guard_future(
     """
     skew = duration_of(max_future_skew, "max_future_skew", zero_allowed=True)
     check_frame(frame, "frame")
-    check_event_time(frame.schema, column)
+    check_event_time(frame.schema, event_time)
     if into in frame.columns:
         found = f"there is already a column `{into}`, where event times from the future would go"
         raise SchemaError(found, "pass another name: into=...")
     if frame.isStreaming and declared_watermarks(frame):
         found = "a watermark is already declared, so an event time from the future would move it"
         raise SchemaError(found, "call guard_future first, then declare_watermark")
-    time = F.col(quoted(column))
+    time = F.col(quoted(event_time))
     ahead = is_future(time, skew)
-    guarded = {column: F.when(ahead, None).otherwise(time), into: F.when(ahead, time)}
+    guarded = {event_time: F.when(ahead, None).otherwise(time), into: F.when(ahead, time)}
     return frame.withColumns(guarded)
 
 
@@ -245,51 +238,6 @@ class WatermarkReport:
     since: datetime | None = None
     silent: tuple[str, ...] = ()
     dropped: int = 0
-
-
-@explains
-def watermark_of(query: StreamingQuery) -> datetime | None:
-    """
-    Return the watermark that was in force in the last micro-batch, in UTC.
-
-    The events of that batch move it for the next one. It is None before the first batch, without
-    a watermark, and while no event time has moved it. One after the year 9999 is returned as the
-    last instant of that year. For a spec with `close_idle_after`, it's that of the bucket that is
-    furthest ahead of Spark's watermark, of those that were called.
-    """
-    progress = query.lastProgress
-    return None if progress is None else watermark_in(progress)
-
-
-@explains
-def watermark_lag(
-    query: StreamingQuery,
-    *,
-    behind: Literal["event_time", "clock"] = "event_time",
-    now: datetime | None = None,
-) -> timedelta | None:
-    """
-    Return how far the watermark trails the newest event time, or the clock.
-
-    * `"event_time"`: the newest event time that the query remembers, minus the watermark: the
-      delay, or more until the next batch. Of several watermarks, Spark reports the first only.
-    * `"clock"`: processing time minus the watermark. It grows while no newer rows arrive, so it is
-      the one to monitor. It is negative if the watermark is ahead of the clock.
-
-    It's None without a watermark, or if no event time is remembered.
-
-    Args:
-        query: A query, running or stopped.
-        behind: What to compare the watermark with.
-        now: The processing time, timezone-aware; by default this machine's clock.
-    """
-    watermark = watermark_of(query)
-    if watermark is None:
-        return None
-    if behind == "clock":
-        return (now or datetime.now(UTC)) - watermark
-    newest = newest_event_in(query.recentProgress)
-    return None if newest is None else newest - watermark
 
 
 @explains

@@ -9,8 +9,8 @@ import attrs
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from sessionkit._arguments import explains, names_of
 from sessionkit._instants import Duration, duration_of, duration_text, span_us
-from sessionkit.arguments import explains
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spark._columns import check_key_and_time, column
 from sessionkit.spark._plan import plan_of
@@ -19,9 +19,6 @@ from sessionkit.spark.watermarks import declare_watermark, declared_watermarks
 from sessionkit.spec.base import whole_milliseconds
 
 __all__ = [
-    "UnboundedStateWarning",
-    "WindowedAggregation",
-    "Windows",
     "session",
     "sliding",
     "tumbling",
@@ -33,24 +30,20 @@ WINDOW_COLUMNS: Final = ("window_start", "window_end", "window_time")
 RESERVED: Final = {"window", *WINDOW_COLUMNS}
 
 
-class UnboundedStateWarning(UserWarning):
-    """Warned when a streaming aggregation keeps every window in its state forever."""
-
-
 # No equality on what may hold a Column: comparing two Columns makes a third one.
 @attrs.frozen(eq=False)
 class WindowShape:
     """How rows fall into windows; `length` is the gap of a session that has no dynamic one."""
 
     kind: Literal["tumbling", "sliding", "session"]
-    on: str
+    event_time: str
     length: timedelta = NOTHING
     every: timedelta = NOTHING
     start_time: timedelta = NOTHING
     dynamic_gap: Expression | None = None
 
     def window(self) -> Column:
-        time, spans = column(self.on), (self.length, self.every, self.start_time)
+        time, spans = column(self.event_time), (self.length, self.every, self.start_time)
         # The one spelling that all of Spark's parsers read alike.
         length, every, start_time = (f"{span_us(span)} microseconds" for span in spans)
         if self.kind != "session":
@@ -60,8 +53,8 @@ class WindowShape:
 
     def rejection(self) -> Column:
         """Return why a row falls into no window, by the same test as Spark's filter."""
-        time = column(self.on)
-        reason = F.when(time.isNull(), F.lit(f"`{self.on}` is null"))
+        time = column(self.event_time)
+        reason = F.when(time.isNull(), F.lit(f"`{self.event_time}` is null"))
         if self.dynamic_gap is None:
             return reason
         end = time + _expression(self.dynamic_gap).cast("interval")
@@ -75,7 +68,14 @@ def _expression(value: Expression) -> Column:
 
 
 @explains
-def tumbling(length: Duration, *, on: str, start_time: Duration = timedelta(0)) -> "Windows":
+def tumbling(
+    length: Duration,
+    *,
+    event_time: str,
+    keys: str | Sequence[str] = (),
+    watermark_delay: Duration | None = None,
+    start_time: Duration = NOTHING,
+) -> "Windows":
     """
     Return windows of one length that don't overlap: each row falls into exactly one.
 
@@ -85,26 +85,38 @@ def tumbling(length: Duration, *, on: str, start_time: Duration = timedelta(0)) 
         from sessionkit.spark.windows import tumbling
 
         # views: a stream or a batch with the columns user, ts (a timestamp) and page
-        by_hour = tumbling("1 hour", on="ts").by("page").watermark("10 minutes").agg(n="count(*)")
-        found = by_hour.apply(views)
+        by_hour = tumbling("1 hour", event_time="ts", keys="page", watermark_delay="10 minutes")
+        found = by_hour.agg(n="count(*)").apply(views)
         assert found.columns == ["page", "window_start", "window_end", "n"]
 
     Args:
         length: The length of a window. A day is 24 hours; months and years have no fixed length.
-        on: The event-time column, a timestamp.
+        event_time: The event-time column, a timestamp.
+        keys: The columns whose values have windows of their own; none for windows over all rows.
+            Add a computed key first, with `withColumn`.
+        watermark_delay: How far a row may trail the latest event time, in whole milliseconds.
+            Leave it out for a batch, and for a stream that already has a watermark.
         start_time: The offset of the windows, less than their length: with `"5 hours"`, one-day
             windows start at 05:00 UTC.
 
     Raises:
-        SpecError: A duration can't be parsed, or the offset is not less than the length.
+        SpecError: A duration can't be parsed, the offset is not less than the length, the delay is
+            zero, or a key isn't a name, appears twice, or is one of the window's own.
     """
     span = duration_of(length, "length")
-    return Windows(WindowShape("tumbling", on, span, span, _shift(start_time, span, "length")))
+    shift = _shift(start_time, span, "length")
+    return _windows(WindowShape("tumbling", event_time, span, span, shift), keys, watermark_delay)
 
 
 @explains
 def sliding(
-    length: Duration, *, every: Duration, on: str, start_time: Duration = timedelta(0)
+    length: Duration,
+    *,
+    every: Duration,
+    event_time: str,
+    keys: str | Sequence[str] = (),
+    watermark_delay: Duration | None = None,
+    start_time: Duration = NOTHING,
 ) -> "Windows":
     """
     Return windows of one length that overlap: a row falls into every window that covers it.
@@ -116,64 +128,95 @@ def sliding(
         from sessionkit.spark.windows import sliding
 
         # views: a stream or a batch with the columns user, ts (a timestamp) and page
-        busy = sliding("1 hour", every="10 minutes", on="ts").watermark("5m").agg(n="count(*)")
-        found = busy.apply(views)
+        busy = sliding("1 hour", every="10 minutes", event_time="ts", watermark_delay="5 minutes")
+        found = busy.agg(n="count(*)").apply(views)
         assert found.selectExpr("max(n)").first()[0] == 4
 
     Args:
         length: The length of a window.
         every: The time from the start of a window to the start of the next, at most its length.
-        on: The event-time column, a timestamp.
+        event_time: The event-time column, a timestamp.
+        keys: The columns whose values have windows of their own; none for windows over all rows.
+            Add a computed key first, with `withColumn`.
+        watermark_delay: How far a row may trail the latest event time, in whole milliseconds.
+            Leave it out for a batch, and for a stream that already has a watermark.
         start_time: The offset of the windows, less than `every`.
 
     Raises:
-        SpecError: A duration can't be parsed, `every` is longer than the windows, or the offset
-            is not less than `every`.
+        SpecError: As from `tumbling`; or `every` is longer than the windows.
     """
     span, step = duration_of(length, "length"), duration_of(every, "every")
     if step > span:
         found = f"`every` must be at most the length, found {duration_text(step)} for windows of"
         hint = "make the windows longer, or start them more often"
         raise SpecError(f"{found} {duration_text(span)}: some rows would fall into none", hint)
-    return Windows(WindowShape("sliding", on, span, step, _shift(start_time, step, "every")))
+    shift = _shift(start_time, step, "every")
+    return _windows(WindowShape("sliding", event_time, span, step, shift), keys, watermark_delay)
 
 
 @explains
 def session(
-    gap: Duration | None = None, *, on: str, dynamic_gap: Expression | None = None
+    gap: Duration | None = None,
+    *,
+    event_time: str,
+    keys: str | Sequence[str] = (),
+    watermark_delay: Duration | None = None,
+    dynamic_gap: Expression | None = None,
 ) -> "Windows":
     """
     Return windows that last as long as the rows of a key keep coming within the gap.
 
     A session ends one gap after its last row; a row at exactly that time extends it. A stream needs
-    a key (`by`), and can't run in update mode. For sessions with logic of your own, see
+    a key, and can't run in update mode. For sessions with logic of your own, see
     `sessionkit.SessionSpec`.
 
     Example:
         from sessionkit.spark.windows import session
 
         # views: a stream or a batch with the columns user, ts (a timestamp) and page
-        visits = session("30 minutes", on="ts").by("user").watermark("10 minutes").agg(n="count(*)")
-        assert sorted(row.n for row in visits.apply(views).collect()) == [1, 1, 3]
+        of_users = session("30m", event_time="ts", keys="user", watermark_delay="10 minutes")
+        visits = of_users.agg(n="count(*)").apply(views)
+        assert sorted(row.n for row in visits.collect()) == [1, 1, 3]
 
     Args:
         gap: One gap for all rows.
-        on: The event-time column, a timestamp.
+        event_time: The event-time column, a timestamp.
+        keys: The columns whose values have windows of their own; none for windows over all rows.
+            Add a computed key first, with `withColumn`.
+        watermark_delay: How far a row may trail the latest event time, in whole milliseconds.
+            Leave it out for a batch, and for a stream that already has a watermark.
         dynamic_gap: Instead of `gap`, a gap for each row: SQL text or a Column that gives an
             interval, or text such as `'5 minutes'`; Spark reads `'5m'` as null. Rows whose gap is
             null, zero or negative belong to no session; see `rejected`.
 
     Raises:
-        SpecError: The gap isn't a duration, or neither or both of the two are given.
+        SpecError: As from `tumbling`; or neither or both of the two gaps are given.
     """
     if (gap is None) == (dynamic_gap is None):
-        hint = 'write session("30 minutes", on=...) for a fixed gap'
+        hint = 'write session("30 minutes", event_time=...) for a fixed gap'
         raise SpecError("`session` takes either a gap or a dynamic_gap", hint)
     if gap is None:
         hint = "write dynamic_gap=\"CASE WHEN mobile THEN '5 minutes' ELSE '30 minutes' END\""
         _check_expression(dynamic_gap, "`dynamic_gap`", hint)
-        return Windows(WindowShape("session", on, dynamic_gap=dynamic_gap))
-    return Windows(WindowShape("session", on, duration_of(gap, "gap")))
+        shape = WindowShape("session", event_time, dynamic_gap=dynamic_gap)
+    else:
+        shape = WindowShape("session", event_time, duration_of(gap, "gap"))
+    return _windows(shape, keys, watermark_delay)
+
+
+def _windows(
+    shape: "WindowShape", keys: str | Sequence[str], watermark_delay: Duration | None
+) -> "Windows":
+    names = names_of(keys)
+    _check_names(names)
+    if watermark_delay is None:
+        return Windows(shape, names)
+    delay = whole_milliseconds(watermark_delay, "watermark_delay", zero_allowed=True)
+    if not delay:
+        found = "`watermark_delay` is zero: the latest event time is the watermark itself"
+        hint = 'say how late rows may arrive; for a source in order, "1 millisecond"'
+        raise SpecError(f"{found}, so any later row of that time is lost", hint)
+    return Windows(shape, names, delay)
 
 
 # No equality on what may hold a Column: comparing two Columns makes a third one.
@@ -183,43 +226,7 @@ class Windows:
 
     shape: WindowShape
     keys: tuple[str, ...] = ()
-    delay: timedelta | None = None
-
-    def by(self, *columns: str) -> "Windows":
-        """
-        Return these windows for each combination of these columns' values.
-
-        Args:
-            columns: Names of columns of the frame; add a computed key first, with `withColumn`.
-
-        Raises:
-            SpecError: A name isn't text, appears twice, or is one of the window's own.
-        """
-        _check_names((*self.keys, *columns))
-        return attrs.evolve(self, keys=(*self.keys, *columns))
-
-    def watermark(self, delay: Duration) -> "Windows":
-        """
-        Return these windows with a watermark on their event-time column.
-
-        A frame that already has one needs none here; a batch has no watermark.
-
-        Args:
-            delay: How far a row may trail the latest event time, in whole milliseconds.
-
-        Raises:
-            SpecError: The delay isn't a duration, is zero or finer than a millisecond, or is
-                already declared.
-        """
-        span = whole_milliseconds(delay, "delay", zero_allowed=True)
-        if not span:
-            found = "a watermark delay of zero: the latest event time is the watermark itself"
-            hint = 'say how late rows may arrive; for a source in order, "1 millisecond"'
-            raise SpecError(f"{found}, so any later row of that time is lost", hint)
-        if self.delay is not None:
-            found = f"a second watermark of {delay!r}; there is one of {duration_text(self.delay)}"
-            raise SpecError(found, "declare it once")
-        return attrs.evolve(self, delay=span)
+    watermark_delay: timedelta | None = None
 
     def agg(self, **aggregates: Expression) -> "WindowedAggregation":
         """
@@ -296,10 +303,10 @@ class WindowedAggregation:
                 return nothing.
 
         Warns:
-            UnboundedStateWarning: The stream would keep every window forever.
+            UserWarning: The stream would keep every window forever.
         """
         windows = self.windows
-        check_key_and_time(frame, windows.shape.on, windows.keys)
+        check_key_and_time(frame, windows.shape.event_time, windows.keys)
         if frame.isStreaming:
             frame = self._watermarked(frame)
         groups = frame.groupBy(windows.shape.window().alias("window"), *map(column, windows.keys))
@@ -321,32 +328,35 @@ class WindowedAggregation:
         Raises:
             SchemaError: A column is missing, or the event time isn't a timestamp.
         """
-        check_key_and_time(frame, self.windows.shape.on, self.windows.keys)
+        check_key_and_time(frame, self.windows.shape.event_time, self.windows.keys)
         reasoned = frame.select("*", self.windows.shape.rejection().alias("reason"))
         return reasoned.where("reason IS NOT NULL")
 
     def _watermarked(self, frame: DataFrame) -> DataFrame:
         """Check a stream, and return it with its watermark."""
-        on, delay = self.windows.shape.on, self.windows.delay
-        there = next((one.delay for one in declared_watermarks(frame) if one.column == on), None)
+        event_time, delay = self.windows.shape.event_time, self.windows.watermark_delay
+        declared = declared_watermarks(frame)
+        there = next((one.delay for one in declared if one.event_time == event_time), None)
         root = plan_of(frame)
         # Spark starts a query with a watermark after an aggregation, and closes no window.
         is_second = root is not None and root.aggregates_stream
         if root and is_second and (delay not in {None, there} or root.is_watermarked_late):
-            found = f"a watermark is declared after an aggregation, for the windows over `{on}`"
+            found = (
+                f"a watermark is declared after an aggregation, for the windows over `{event_time}`"
+            )
             why = "its watermark stays at 1970 and no window ever closes"
             hint = "declare it only before the first aggregation; use `window_time` after it"
             raise SpecError(f"{found}: {why}", hint)
         if self.mode == "complete" or (there is None and delay is None):
-            why = f"no watermark is declared on `{on}`"
+            why = f"no watermark is declared on `{event_time}`"
             if self.mode == "complete":
                 why = "mode 'complete' drops no window, with or without a watermark"
             found = f"{why}: the state grows by one row for each key and window, forever"
             hint = "use mode 'append' or 'update' with a watermark, or bound the keys and times"
-            warnings.warn(with_hint(found, hint), UnboundedStateWarning, stacklevel=3)
+            warnings.warn(with_hint(found, hint), stacklevel=3)
         if delay is None or delay == there:
             return frame
-        return declare_watermark(frame, on, delay)
+        return declare_watermark(frame, event_time, delay)
 
 
 def _shift(value: Duration, period: timedelta, name: str) -> timedelta:
@@ -363,8 +373,8 @@ def _check_names(names: Sequence[object]) -> None:
     seen = set[str]()
     for name in names:
         if not isinstance(name, str):
-            found = f"`by` takes column names, found {name!r} ({type(name).__name__})"
-            hint = 'add a computed key first, .withColumn("day", ...), and write .by("day")'
+            found = f"`keys` takes column names, found {name!r} ({type(name).__name__})"
+            hint = 'add a computed key first, .withColumn("day", ...), and write keys="day"'
             raise SpecError(found, hint)
         if name.lower() in RESERVED:
             found = f"`{name}` is reserved for a column of the window"

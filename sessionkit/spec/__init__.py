@@ -1,42 +1,11 @@
-"""Specs: what a user writes of a session, or of the state of a key. Valid once they exist."""
+"""
+Specs: what a user writes of a session, or of the state of a key. Valid once they exist.
 
-from sessionkit.spec.base import AnySpec, Spec
-from sessionkit.spec.logic import Aggregates, Events, Functions
-from sessionkit.spec.memory import Memory
-from sessionkit.spec.options import Emit, Every, Inputs, Lateness, Results, Storage
-from sessionkit.spec.session import AnySessionSpec, SessionSpec
-from sessionkit.spec.stateful import (
-    AnyStatefulSpec,
-    BucketResult,
-    StatefulSpec,
-    by_bucket,
-    by_processing_time,
-)
-from sessionkit.spec.views import BatchTimes, KeyState, KeyTimes, Session, Timer
+Import specs and their options from `sessionkit`. The names here are for a `StatefulSpec` whose
+`process` takes a whole bucket, or whose order is that of processing time.
+"""
 
-__all__ = [
-    "Aggregates",
-    "AnySessionSpec",
-    "AnySpec",
-    "AnyStatefulSpec",
-    "BatchTimes",
-    "BucketResult",
-    "Emit",
-    "Events",
-    "Every",
-    "Functions",
-    "Inputs",
-    "KeyState",
-    "KeyTimes",
-    "Lateness",
-    "Memory",
-    "Results",
-    "Session",
-    "SessionSpec",
-    "Spec",
-    "StatefulSpec",
-    "Storage",
-    "Timer",
-    "by_bucket",
-    "by_processing_time",
-]
+from sessionkit.spec.stateful import BucketResult, by_bucket, by_processing_time
+from sessionkit.spec.views import BatchTimes, Timer
+
+__all__ = ["BatchTimes", "BucketResult", "Timer", "by_bucket", "by_processing_time"]

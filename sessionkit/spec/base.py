@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, TypeAl
 import attrs
 import pyarrow as pa
 
+from sessionkit._arguments import choice, column_name, columns, group
 from sessionkit._arrays import INSTANT
 from sessionkit._instants import LAST_INSTANT_US, Duration, duration_of, span_us
-from sessionkit.arguments import choice, column_name, columns, group
+from sessionkit._typing import Record
 from sessionkit.errors import SpecError
 from sessionkit.spec.columns import (
     COUNTS_COLUMN,
@@ -31,9 +32,8 @@ from sessionkit.state._collections import Field, OptionalType, arrow_schema
 from sessionkit.state._fields import is_record
 from sessionkit.state._scalars import DatetimeType, StrType
 from sessionkit.state._types import may_be_key
-from sessionkit.timeouts import Clock, EventTimeGap, SessionRules, TimeoutPolicy
-from sessionkit.timeouts._policies import deadlines_of
-from sessionkit.typing import Record
+from sessionkit.timeouts._policies import Clock, EventTimeGap, TimeoutPolicy, deadlines_of
+from sessionkit.timeouts._session_rules import SessionRules
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar

@@ -15,7 +15,8 @@ from sessionkit.spec.views import Session
 from sessionkit.state._collections import inner_type
 from sessionkit.state._fields import is_record
 from sessionkit.state._scalars import IntType
-from sessionkit.timeouts import EventTimeGap, SessionRules
+from sessionkit.timeouts._policies import EventTimeGap
+from sessionkit.timeouts._session_rules import SessionRules
 
 AnyLogic: TypeAlias = Logic[Any, Any, Any]
 
@@ -161,7 +162,7 @@ def check_revisions(logic: AnyLogic, lateness: Lateness, results: Results, order
         raise SpecError(f"{found}, where {why}", hint)
 
 
-def check_chained(
+def check_carries_watermark(
     results: Results, lateness: Lateness, storage: Storage, rules: SessionRules | None
 ) -> None:
     """Check that each session gives one row, in the micro-batch whose watermark reaches its end."""
@@ -175,7 +176,10 @@ def check_chained(
     }
     for name, is_given in others.items():
         if is_given:
-            found = f"{name} doesn't go with `chained`: operators that follow read one row a "
+            found = (
+                f"{name} doesn't go with `carries_watermark`: operators that follow read one row a "
+            )
             found += "session, as the watermark reaches its end"
-            hint = f"leave {name} out, or leave `chained` out and read the rows in a second query"
+            hint = f"leave {name} out, or read the rows in a second query, without "
+            hint += "`carries_watermark`"
             raise SpecError(found, hint)

@@ -14,6 +14,8 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import attrs
 
+from sessionkit._arguments import check_field, explained
+from sessionkit._typing import FinishResult, Record
 from sessionkit.aggregates._aggregate import (
     Aggregate,
     BoundAggregate,
@@ -22,7 +24,6 @@ from sessionkit.aggregates._aggregate import (
     check_result,
     class_of_results,
 )
-from sessionkit.arguments import check_field, explained
 from sessionkit.errors import SpecError
 from sessionkit.spec.base import E, R, S, set_derived
 from sessionkit.spec.functions import FinishMethod
@@ -39,7 +40,6 @@ from sessionkit.spec.signatures import (
 from sessionkit.spec.views import Session
 from sessionkit.state._codec import codec_of
 from sessionkit.state._fields import FACTORY, attributes_of, fields_of, is_frozen, is_record
-from sessionkit.typing import FinishResult, Record
 
 Row = TypeVar("Row", bound=Record)
 Create: TypeAlias = Callable[[Any, E], S] | Callable[[Any, E, datetime], S]
@@ -90,7 +90,7 @@ class Functions(Generic[E, S, R]):
 
     Raises:
         SpecError: Something cannot work; the message says what to change.
-        FieldTypeError: A class has fields that cannot be stored; all are named.
+        SpecError: A class has fields that cannot be stored; all are named.
     """
 
     create: Create[E, S] | None = None
@@ -178,12 +178,12 @@ class Aggregates(Generic[E, Row]):
     Attributes:
         event: The attrs class of an event, without validators and converters.
         aggregates: The aggregates of `sessionkit.aggregates`, by the fields of the result row. The
-            row so far is what `open_sessions` shows as the state.
+            row so far is what `read_state` shows as the state.
         result: An attrs class with these fields, for typed rows. Left out, one is made.
 
     Raises:
         SpecError: Something cannot work; the message says what to change.
-        FieldTypeError: A class has fields that cannot be stored; all are named.
+        SpecError: A class has fields that cannot be stored; all are named.
     """
 
     event: type[E]
@@ -215,7 +215,7 @@ class Events(Generic[E]):
 
     Raises:
         SpecError: Something cannot work; the message says what to change.
-        FieldTypeError: The class has fields that cannot be stored; all are named.
+        SpecError: The class has fields that cannot be stored; all are named.
     """
 
     event: type[E] = attrs.field()

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Generic
 
 import attrs
 
+from sessionkit._arguments import columns, explained
 from sessionkit._instants import Duration, duration_of
-from sessionkit.arguments import columns, explained
 from sessionkit.errors import SpecError
 from sessionkit.spec.base import set_derived
 from sessionkit.spec.options import copied
@@ -73,7 +73,7 @@ class Memory(Generic[S_contra]):
 
     Raises:
         SpecError: A value can't work.
-        FieldTypeError: The class has fields that cannot be stored; all are named.
+        SpecError: The class has fields that cannot be stored; all are named.
     """
 
     time_to_live: timedelta = attrs.field(converter=_read_life)

@@ -7,13 +7,14 @@ from types import FunctionType
 from typing import Any, Generic, Literal, Protocol, Required, TypeAlias, TypedDict, TypeVar
 
 from sessionkit._instants import Duration
+from sessionkit._typing import FinishResult, Record
 from sessionkit.errors import SpecError
 from sessionkit.spec.base import E, OnError, Order, R, S
 from sessionkit.spec.functions import FinishMethod
 from sessionkit.spec.memory import Memory
 from sessionkit.spec.options import Inputs, Lateness, Results, Storage
-from sessionkit.timeouts import EventTimeGap, SessionRules
-from sessionkit.typing import FinishResult, Record
+from sessionkit.timeouts._policies import EventTimeGap
+from sessionkit.timeouts._session_rules import SessionRules
 
 E_contra = TypeVar("E_contra", bound=Record, contravariant=True)
 S_contra = TypeVar("S_contra", bound=Record, contravariant=True)

@@ -8,10 +8,10 @@ from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
+from sessionkit._arguments import at_least_one, choice, columns, explained, flag
 from sessionkit._instants import Duration, duration_of, duration_text
-from sessionkit.arguments import at_least_one, choice, columns, explained, flag
 from sessionkit.errors import SpecError
-from sessionkit.timeouts import Clock
+from sessionkit.timeouts._policies import Clock
 
 Upgrade: TypeAlias = Mapping[int, Callable[[Any], Any]]
 LARGEST_BUCKET_COUNT: Final = 65_536
@@ -195,11 +195,12 @@ class Results:
             processing time"`; see `Every`. Result rows then have `revision`, `is_final` and
             `supersedes`. A batch gives only the last row of each session.
         with_events: Whether each event of a session comes out too, as a row of kind `event` with
-            what a row of `Events` has. The state holds the events. See `sessionize_all`.
-        chained: Whether stateful operators of Spark may read the rows in the same query: a window
-            over `session_end`, say; see [what works after
-            sessions](docs/how-to/after-sessions.md#a-window-in-the-same-query). For streams on
-            Spark 4.0.2 or later, 4.1 on Connect, with RocksDB. It's fixed for the life of a
+            what a row of `Events` has. The state holds the events. Needs
+            `sessionize(..., with_rejected=True)`.
+        carries_watermark: Whether the rows carry a watermark on `session_end`, so that stateful
+            operators of Spark may read them in the same query, such as a window; see [what works
+            after sessions](docs/how-to/after-sessions.md#a-window-in-the-same-query). For streams
+            on Spark 4.0.2 or later, 4.1 on Connect, with RocksDB. It's fixed for the life of a
             checkpoint.
     """
 
@@ -207,7 +208,7 @@ class Results:
         default="on_close", converter=_read_emit
     )
     with_events: bool = attrs.field(default=False, validator=flag)
-    chained: bool = attrs.field(default=False, validator=flag)
+    carries_watermark: bool = attrs.field(default=False, validator=flag)
 
 
 @explained()

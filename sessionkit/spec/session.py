@@ -7,10 +7,11 @@ from typing import Any, ClassVar, TypeAlias, TypeVar, Unpack, overload
 
 import attrs
 
+from sessionkit._arguments import column_name, explained, group, spelled_out
 from sessionkit._instants import Duration
+from sessionkit._typing import Record
 from sessionkit.aggregates._aggregate import Aggregate, BoundAggregate
 from sessionkit.aggregates._events import Condition
-from sessionkit.arguments import column_name, explained, group, spelled_out
 from sessionkit.spec.base import (
     EXAMPLES,
     E,
@@ -23,7 +24,7 @@ from sessionkit.spec.base import (
     set_derived,
 )
 from sessionkit.spec.checks import (
-    check_chained,
+    check_carries_watermark,
     check_functions,
     check_lateness,
     check_memory,
@@ -58,8 +59,8 @@ from sessionkit.spec.options import Every, Results
 from sessionkit.spec.signatures import check_function
 from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import Field, OptionalType, inner_type
-from sessionkit.timeouts import Clock, EventTimeGap, SessionRules
-from sessionkit.typing import Record
+from sessionkit.timeouts._policies import Clock, EventTimeGap
+from sessionkit.timeouts._session_rules import SessionRules
 
 # Those of `SessionSpec.of`: type checkers bind those of the class before they look at a call.
 E1 = TypeVar("E1", bound=Record)
@@ -119,7 +120,7 @@ class SessionSpec(Spec[E, S, R]):
 
     Raises:
         SpecError: Something cannot work; the message says what to change.
-        FieldTypeError: A class has fields that cannot be stored; all are named.
+        SpecError: A class has fields that cannot be stored; all are named.
     """
 
     event_time: str = attrs.field(validator=column_name)
@@ -167,8 +168,8 @@ class SessionSpec(Spec[E, S, R]):
             check_memory(self.memory, logic, self.keys, self.result)
         if self.revises:
             check_revisions(logic, self.lateness, self.results, order)
-        if self.results.chained:
-            check_chained(self.results, self.lateness, self.storage, rules)
+        if self.results.carries_watermark:
+            check_carries_watermark(self.results, self.lateness, self.storage, rules)
 
     @cached_property
     def functions(self) -> Functions[E, S, R]:
@@ -230,7 +231,7 @@ class SessionSpec(Spec[E, S, R]):
 
     @property
     def output_event_time(self) -> str | None:
-        return "session_end" if self.results.chained else None
+        return "session_end" if self.results.carries_watermark else None
 
     @cached_property
     def rejected_columns(self) -> tuple[str, ...]:

@@ -8,7 +8,8 @@ from typing import Any, Generic, TypeAlias, Union, get_args, get_origin
 import attrs
 import pyarrow as pa
 
-from sessionkit.arguments import explained
+from sessionkit._arguments import explained
+from sessionkit._typing import FinishResult
 from sessionkit.errors import SpecError
 from sessionkit.spec.base import EXAMPLES, E, R, S, Spec, check_shared, read_timeout, set_derived
 from sessionkit.spec.options import Lateness
@@ -23,9 +24,7 @@ from sessionkit.spec.signatures import (
 from sessionkit.spec.views import BatchTimes, KeyState, KeyTimes, TimerRules
 from sessionkit.state._codec import codec_of
 from sessionkit.state._fields import fields_of, is_record
-from sessionkit.timeouts import Clock, EventTimeGap, FirstOf, TimeoutPolicy
-from sessionkit.timeouts._policies import deadlines_of
-from sessionkit.typing import FinishResult
+from sessionkit.timeouts._policies import Clock, EventTimeGap, FirstOf, TimeoutPolicy, deadlines_of
 
 
 @explained()
@@ -128,7 +127,7 @@ class StatefulSpec(Spec[E, S, R]):
 
     Raises:
         SpecError: Something cannot work; the message says what to change.
-        FieldTypeError: A class has fields that cannot be stored; all are named.
+        SpecError: A class has fields that cannot be stored; all are named.
     """
 
     process: Callable[[Any, list[E], KeyState[S], KeyTimes], FinishResult[R]] | by_bucket

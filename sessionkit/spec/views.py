@@ -12,7 +12,8 @@ from sessionkit._instants import instant_of, micros_of
 from sessionkit.errors import StateValueError, TimerError
 from sessionkit.spec.functions import wrong_class
 from sessionkit.state._collections import AttrsType
-from sessionkit.timeouts import Clock, ClosedBy
+from sessionkit.timeouts._policies import Clock
+from sessionkit.timeouts._session_rules import ClosedBy
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar

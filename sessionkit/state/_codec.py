@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit.errors import StateMismatchError, StateValueError
+from sessionkit.errors import StateError, StateValueError
 from sessionkit.state._collections import (
     AttrsType,
     DictType,
@@ -99,7 +99,7 @@ def _is_flat(kind: FieldType) -> bool:
 
 
 def codec_of(cls: Any) -> ClassCodec:
-    """Return the codec of an attrs class, made once; a `FieldTypeError` names what has no type."""
+    """Return the codec of an attrs class, made once; a `SpecError` names what has no type."""
     return _codec(cls)
 
 
@@ -217,7 +217,7 @@ class FieldChange:
             return pa.chunked_array([pa.array(values, kind.arrow)])
         except MISFITS as misfit:
             found = f"a stored value of `{name}` doesn't fit its new type: {misfit}"
-            raise StateMismatchError(found, BY_HAND) from misfit
+            raise StateError(found, BY_HAND) from misfit
 
     def value(self, stored: Mapping[str, Any]) -> Any:
         """Return the value of the field, of one object inside of another."""

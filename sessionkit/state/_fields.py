@@ -22,7 +22,7 @@ from typing import (
 
 import attrs
 
-from sessionkit.errors import FieldTypeError
+from sessionkit.errors import SpecError
 from sessionkit.state._collections import (
     AttrsType,
     DictType,
@@ -117,9 +117,9 @@ class _Place:
 
 
 def fields_of(cls: type[Any]) -> AttrsType:
-    """Read the fields of an attrs class, once; a `FieldTypeError` names all that have no type."""
+    """Read the fields of an attrs class, once; a `SpecError` names all that have no type."""
     if not isinstance(cls, type):
-        raise FieldTypeError(f"{cls!r} ({type(cls).__name__}) isn't a class", "pass an attrs class")
+        raise SpecError(f"{cls!r} ({type(cls).__name__}) isn't a class", "pass an attrs class")
     return _compiled(cast("Hashable", cls))
 
 
@@ -129,16 +129,16 @@ def _compiled(cls: Any) -> AttrsType:
     kind = _attrs_type(cls, place)
     if place.problems:
         lines = "\n  ".join([f"`{place.path}` can't be stored:", *place.problems])
-        raise FieldTypeError(lines, KNOWN)
+        raise SpecError(lines, KNOWN)
     return kind
 
 
 def field_type(annotation: Any, path: str) -> FieldType:
-    """Read one annotation, such as that of a key column; a `FieldTypeError` says why not."""
+    """Read one annotation, such as that of a key column; a `SpecError` says why not."""
     place = _Place(path)
     kind = _read(annotation, place)
     if place.problems:
-        raise FieldTypeError("; ".join(place.problems), KNOWN)
+        raise SpecError("; ".join(place.problems), KNOWN)
     return kind
 
 

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 import pyarrow as pa
 
-from sessionkit.arguments import sql_type
+from sessionkit._arguments import sql_type
 from sessionkit.errors import StateValueError
 
 INT64: Final = (-(2**63), 2**63 - 1)

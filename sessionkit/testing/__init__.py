@@ -6,9 +6,6 @@ from sessionkit._package import lazy_names
 
 __all__ = [
     "BatchResult",
-    "ExplainedRejection",
-    "ExplainedSession",
-    "Explanation",
     "FakeGroupState",
     "KeyRow",
     "OpenSession",
@@ -16,9 +13,7 @@ __all__ = [
     "SessionDriver",
     "SessionEvent",
     "SessionRow",
-    "Snapshot",
     "StatefulDriver",
-    "StoredGroup",
     "StoredKey",
     "at",
     "explain_session",
@@ -31,7 +26,6 @@ if TYPE_CHECKING:
     from sessionkit._engine.keys.program import StoredKey
     from sessionkit._engine.sessions.view import OpenSession
     from sessionkit.testing.drivers.kinds import SessionDriver, StatefulDriver
-    from sessionkit.testing.drivers.query import Snapshot
     from sessionkit.testing.drivers.results import (
         BatchResult,
         KeyRow,
@@ -39,13 +33,8 @@ if TYPE_CHECKING:
         SessionEvent,
         SessionRow,
     )
-    from sessionkit.testing.explain import (
-        ExplainedRejection,
-        ExplainedSession,
-        Explanation,
-        explain_session,
-    )
-    from sessionkit.testing.group_state import FakeGroupState, StoredGroup
+    from sessionkit.testing.explain import explain_session
+    from sessionkit.testing.group_state import FakeGroupState
     from sessionkit.testing.literals import at, hours, minutes, seconds
 else:
     # Loaded when first used: pytest imports this package in every run of its users.
@@ -54,7 +43,6 @@ else:
         __all__,
         "sessionkit.testing.literals",
         "sessionkit.testing.group_state",
-        "sessionkit.testing.drivers.query",
         "sessionkit.testing.drivers.results",
         "sessionkit.testing.drivers.kinds",
         "sessionkit.testing.explain",

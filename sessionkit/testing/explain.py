@@ -9,20 +9,21 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
+from sessionkit._arguments import explains
 from sessionkit._engine.sessions.features.rules import event_that_closes, rule_text
 from sessionkit._engine.sessions.view import OpenSession
 from sessionkit._instants import duration_text
-from sessionkit.arguments import explains
 from sessionkit.errors import DriverError, SpecError
-from sessionkit.spec import Results, SessionSpec
 from sessionkit.spec.base import E, R, S
+from sessionkit.spec.options import Results
+from sessionkit.spec.session import SessionSpec
 from sessionkit.state._codec import codec_of
 from sessionkit.testing.drivers.kinds import SessionDriver
 from sessionkit.testing.drivers.query import on_clock
 from sessionkit.testing.drivers.results import Rejection
 from sessionkit.testing.literals import clock_text, literal, plain_key
 from sessionkit.testing.timeline import Event, Timeline, session_bar
-from sessionkit.timeouts import ClosedBy
+from sessionkit.timeouts._session_rules import ClosedBy
 
 TimedEvent: TypeAlias = tuple[datetime, Any]
 """An event and its time."""

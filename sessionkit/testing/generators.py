@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-from sessionkit.arguments import explains
+from sessionkit._arguments import explains
 from sessionkit.spec.base import AnySpec
 from sessionkit.spec.session import SessionSpec
 from sessionkit.state._codec import codec_of
@@ -29,8 +29,8 @@ from sessionkit.state._scalars import (
     TimedeltaType,
 )
 from sessionkit.state._types import FieldType
-from sessionkit.timeouts import SessionRules, TimeoutPolicy
-from sessionkit.timeouts._policies import deadlines_of
+from sessionkit.timeouts._policies import TimeoutPolicy, deadlines_of
+from sessionkit.timeouts._session_rules import SessionRules
 
 AnySessionSpec: TypeAlias = SessionSpec[Any, Any, Any]
 T = TypeVar("T")
@@ -74,7 +74,7 @@ def objects_of(cls: type[T], *, modest: bool = False) -> SearchStrategy[T]:
         modest: Keep to values whose sums neither overflow nor round, such as floats in eighths.
 
     Raises:
-        FieldTypeError: Some of its fields cannot be stored.
+        SpecError: Some of its fields cannot be stored.
     """
     return _values(codec_of(cls).type, MODEST if modest else ANY)
 
@@ -175,7 +175,7 @@ def timelines(
         max_size: How many at most.
 
     Raises:
-        FieldTypeError: A field of the event class cannot be generated.
+        SpecError: A field of the event class cannot be generated.
     """
     some_keys = st.lists(keys_of(spec) if keys is None else keys, min_size=1, max_size=SOME_KEYS)
     made = objects_of(spec.event, modest=True) if events is None else events

@@ -26,11 +26,11 @@ except ModuleNotFoundError:
     check_extra("hypothesis", "hypothesis", f"`{__name__}`", "where the tests run")
     raise
 
+from sessionkit._arguments import explains
 from sessionkit._engine.sessions.folds import states_of
 from sessionkit._engine.sessions.joining import join
 from sessionkit._engine.sessions.plan import Horizon
 from sessionkit._engine.sessions.program import Program
-from sessionkit.arguments import explains
 from sessionkit.errors import ExpectationError, UserFunctionError, with_hint
 from sessionkit.spec.base import AnySpec, check_kind
 from sessionkit.spec.session import SessionSpec
@@ -53,7 +53,7 @@ from sessionkit.testing.generators import (
 )
 from sessionkit.testing.literals import plain_key
 
-__all__ = ["Arrival", "check_merge_law", "check_spec", "cuts", "objects_of", "timelines"]
+__all__ = ["check_merge_law", "check_spec", "objects_of", "timelines"]
 
 MOST_EVENTS: Final = 5
 TIME: Final = "%Y-%m-%d %H:%M:%S.%f"
@@ -97,7 +97,7 @@ def check_spec(
     Raises:
         ExpectationError: Something was found; the text shows all of it, each with the fewest events
             that were found for it.
-        FieldTypeError: A field of the event class cannot be generated; pass `events`.
+        SpecError: A field of the event class cannot be generated; pass `events`.
     """
     check_kind(spec)
     runs = _runs(spec, events)
@@ -143,7 +143,7 @@ def check_merge_law(
         ExpectationError: The functions give two different states; the text shows the fewest
             events and micro-batches that were found for it.
         UserFunctionError: A function failed for one of the events.
-        FieldTypeError: A field of the event class cannot be generated; pass `events`.
+        SpecError: A field of the event class cannot be generated; pass `events`.
     """
     check_kind(spec, SessionSpec, "check_spec")
     if spec.order == "event_time":

@@ -14,7 +14,7 @@ from sessionkit.spec.session import SessionSpec
 from sessionkit.testing.drivers.query import Snapshot, open_sessions_in, stored_keys_in
 from sessionkit.testing.drivers.results import BatchResult
 from sessionkit.testing.literals import clock_text, literal, plain_key
-from sessionkit.timeouts import ClosedBy
+from sessionkit.timeouts._session_rules import ClosedBy
 
 Fate: TypeAlias = Literal["read", "rejected", "waiting", "other"]
 """What became of an event; one that the picture isn't about is an other."""

@@ -7,8 +7,8 @@ from typing import Any, Literal, TypeAlias
 
 import attrs
 
+from sessionkit._arguments import choice, explained, flag
 from sessionkit._instants import Duration, duration_of
-from sessionkit.arguments import choice, explained, flag
 from sessionkit.errors import SpecError
 
 Gap: TypeAlias = Duration | Callable[[Any], timedelta]

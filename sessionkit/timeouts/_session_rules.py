@@ -8,8 +8,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import attrs
 
+from sessionkit._arguments import at_least_one, explained, names_of
 from sessionkit._instants import Duration, duration_of
-from sessionkit.arguments import at_least_one, explained, names_of
 from sessionkit.errors import SpecError
 from sessionkit.timeouts._policies import EventTimeGap, Gap, read_max_gap
 from sessionkit.timeouts._rule import Predicate, Rule

@@ -17,11 +17,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from examples.trips.events import read_flights
-from sessionkit import Counts, Lateness, NoTimeout, SessionSpec, StatefulSpec, Storage
+from sessionkit import Counts, Lateness, NoTimeout, SessionSpec, SpecError, StatefulSpec, Storage
 from sessionkit import aggregates as agg
 from sessionkit.__main__ import main
 from sessionkit.addons.delay import LateEvents, late_events, late_events_measured
-from sessionkit.errors import SpecError
 from sessionkit.testing import SessionDriver
 
 NOON, MINUTE = datetime(2026, 3, 8, 12, tzinfo=UTC), timedelta(minutes=1)

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from sessionkit import SpecError
 from sessionkit.addons.delta import Delta, check_delta
-from sessionkit.errors import SpecError, UnsupportedError
+from sessionkit.errors import UnsupportedError
 from sessionkit.spark import start_query
 from sessionkit.spark._settings import is_connect
 from tests.support.lakes import SPEC, events

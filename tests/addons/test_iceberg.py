@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from sessionkit import SpecError
 from sessionkit.addons.iceberg import Iceberg, IcebergWriter, check_catalog
 from sessionkit.addons.tables import Upsert
-from sessionkit.errors import SpecError, UnsupportedError
+from sessionkit.errors import UnsupportedError
 from sessionkit.spark import start_query
 from sessionkit.spark.sinks import Batch
 from tests.support.lakes import SPEC, IcebergSchema, events, lake_of, rows_in

@@ -10,10 +10,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from sessionkit import SpecError
 from sessionkit.addons.merging import check_types
-from sessionkit.errors import SinkError, SpecError
+from sessionkit.errors import SinkError
 from sessionkit.spark import Routes, start_query
-from sessionkit.spark.sinks import Batch, BatchWriter, Rows
+from sessionkit.spark.sinks import Batch, BatchWriter, RowsToWrite
 from tests.support.lakes import NAMES, SPEC, Lake, events, lake_of, minute, rows_in
 from tests.support.streams import FileStream, refused_by_sink
 
@@ -29,7 +30,7 @@ def lake(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) ->
 
 def writer_of(lake: Lake, table: str, schema: str, key: Any = None, mode: Any = "append") -> Any:
     """Return a function that writes a micro-batch, and its writer."""
-    rows = Rows(lake.spark.createDataFrame([], schema).schema, mode=mode)
+    rows = RowsToWrite(lake.spark.createDataFrame([], schema).schema, mode=mode)
     writer: BatchWriter = lake.sink(table, key).writer(rows, lake.spark)
 
     def write(number: int, *values: Any) -> None:

@@ -11,11 +11,10 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from sessionkit import Lateness, Results, SessionSpec
+from sessionkit import Lateness, Results, SessionkitError, SessionSpec, SpecError
 from sessionkit.addons.delta import Delta
 from sessionkit.addons.iceberg import Iceberg
 from sessionkit.addons.repair import repair, replay_rejected
-from sessionkit.errors import SessionkitError, SpecError
 from sessionkit.spark import Files, Routes, sessionize, start_query
 from tests.support.lakes import lake_of
 from tests.support.repairs import MINUTE, NOON, Right, Wrong, events_in, history_of, spec_of

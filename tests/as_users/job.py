@@ -14,8 +14,9 @@ from pyspark.sql import DataFrame, SparkSession
 from sessionkit import KeyState, KeyTimes, StatefulSpec, TimeToLive
 from sessionkit import aggregates as agg
 from sessionkit.errors import UnsupportedError
-from sessionkit.spark import Files, Sessions, apply_with_state, open_sessions, sessions, start_query
+from sessionkit.spark import Files, apply_with_state, read_state, sessions, start_query
 from sessionkit.spark.dedup import drop_duplicates_within
+from sessionkit.spark.shorthand import Sessions
 from sessionkit.spark.windows import tumbling
 
 EVENTS = {
@@ -56,13 +57,17 @@ COUNTS = StatefulSpec(
 
 
 def visits_of(stream: DataFrame) -> Sessions:
-    return sessions(stream, by="user", time="ts", gap="30 minutes", delay="10 minutes")
+    return sessions(
+        stream, keys="user", event_time="ts", gap="30 minutes", watermark_delay="10 minutes"
+    )
 
 
 def queries(stream: DataFrame) -> dict[str, DataFrame]:
     """Return a query of each kind that the pages before this program don't have."""
-    unique = drop_duplicates_within("10 minutes", by=["user", "page"], on="ts")
-    hourly = tumbling("1 hour", on="ts").by("user").watermark("10 minutes").agg(n="count(*)")
+    unique = drop_duplicates_within("10 minutes", keys=["user", "page"], event_time="ts")
+    hourly = tumbling("1 hour", event_time="ts", keys="user", watermark_delay="10 minutes").agg(
+        n="count(*)"
+    )
     return {
         "aggregates": visits_of(stream).agg(**VISIT),
         "state": apply_with_state(stream, COUNTS),
@@ -108,7 +113,7 @@ def main(part: str, partitions: str | None = None) -> None:
         rows_of_query = spark.read.schema(frames[name].schema).parquet(f"rows/{name}")
         print(f"{name}: {shown(rows_of_query)}")
     try:
-        left = open_sessions("checkpoints/aggregates", spec)
+        left = read_state("checkpoints/aggregates", spec)
         print(f"open: {sorted((session.key, session.events) for session in left)}")
     except UnsupportedError:
         print("open: none are read on Spark 3.5")

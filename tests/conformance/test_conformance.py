@@ -11,7 +11,7 @@ from hypothesis.strategies import DataObject
 from pyspark.sql import SparkSession
 
 from sessionkit import Storage
-from sessionkit.testing.strategies import cuts
+from sessionkit.testing.generators import cuts
 from tests.support.conformance.cases import (
     CASES,
     Batch,

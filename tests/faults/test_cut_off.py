@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from sessionkit.errors import SessionkitError
+from sessionkit import SessionkitError
 from sessionkit.spark import ExactlyOnce, erase_key, migrate, read_seed
 from tests.support.erased_visits import KEY, SPEC, users, views
 from tests.support.figures import FIGURES, Record

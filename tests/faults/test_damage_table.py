@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from sessionkit.spark import check_checkpoint, start_query
 from sessionkit.spark._logs import OFFSETS
 from sessionkit.spark.jobs.transform_with_state import PROVIDER
-from sessionkit.spark.sinks.values import ForeachBatch
+from sessionkit.spark.sinks.values import AtLeastOnce
 from tests.support.counted_views import spec_of, views
 from tests.support.faults.disks import DAMAGES
 from tests.support.faults.job import CHANGELOGS, PACKAGE, PROVIDERS
@@ -153,7 +153,7 @@ def begun(spark: SparkSession, folder: Path, minutes: tuple[int, ...]) -> FileSt
 
 def run(stream: FileStream, rows: list[Any]) -> None:
     """Run a query over all files, and keep its rows."""
-    sink = ForeachBatch(lambda frame, number: rows.extend(map(tuple, frame.collect())))
+    sink = AtLeastOnce(lambda frame, number: rows.extend(map(tuple, frame.collect())))
     output, checkpoint = stream.output(), stream.checkpoint
     query = start_query(
         output, sink=sink, trigger="availableNow", checkpoint=checkpoint, spec=stream.spec

@@ -39,7 +39,7 @@ def test_every_event_is_found_once(
 @pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.no_cover
-@pytest.mark.since_spark("4.0.2", "chained=True needs Spark 4.0.2 or later")
+@pytest.mark.since_spark("4.0.2", "carries_watermark=True needs Spark 4.0.2 or later")
 def test_every_event_is_in_one_window_after_sessions(
     tmp_path: Path, spark_settings: dict[str, str], record_property: Record
 ) -> None:

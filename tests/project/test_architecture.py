@@ -5,6 +5,7 @@ import importlib
 import inspect
 import subprocess
 import sys
+from collections import Counter
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -19,6 +20,9 @@ from tests.support.public_names import PUBLIC, members_of
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "sessionkit"
 MODULES = sorted(path.relative_to(ROOT).as_posix() for path in PACKAGE.rglob("*.py"))
+
+MOST_AT_THE_ROOT = 25
+MOST_NAMES = 161
 
 every_facade = pytest.mark.parametrize(
     "facade", [sessionkit, sessionkit.testing], ids=lambda facade: facade.__name__
@@ -41,6 +45,10 @@ def exported_by(tree: ast.Module) -> list[str] | None:
             case ast.Assign(targets=[ast.Name(id="__all__")], value=names):
                 return list(ast.literal_eval(names))
     return None
+
+
+def exported(public: str) -> list[str]:
+    return list(importlib.import_module(public).__all__)
 
 
 def typed_imports_of(facade: ModuleType) -> list[ast.ImportFrom]:
@@ -106,7 +114,7 @@ def test_an_import_loads_no_more_than_it_needs(statement: str, absent: set[str])
 
 
 def test_an_addon_imports_public_names_only() -> None:
-    """Those of an `__all__`; from its own room it imports what it likes."""
+    """Those of an `__all__`, and those that the core lends; from its own room what it likes."""
     addons = [module for module in MODULES if module.startswith("sessionkit/addons/")]
     imports = [
         (module, node)
@@ -141,7 +149,16 @@ def test_no_worker_reads_a_clock() -> None:
 def test_only_public_addresses_list_their_names() -> None:
     """Elsewhere a name without an underscore in front is what a module offers, said once."""
     listing = {module for module in MODULES if exported_by(tree_of(module)) is not None}
-    assert {address_of(public) for public in PUBLIC} == listing
+    lent = {"sessionkit/_for_addons.py"}  # what add-ons may import; no promise to users
+    assert {*map(address_of, PUBLIC), *lent} == listing
+
+
+def test_the_door_is_narrow() -> None:
+    """A new public name displaces another one: there is a budget, and each has one address."""
+    public = Counter(name for address in PUBLIC for name in exported(address))
+    assert len(sessionkit.__all__) <= MOST_AT_THE_ROOT
+    assert len(public) <= MOST_NAMES
+    assert {} == {name: count for name, count in public.items() if count > 1}
 
 
 def test_users_are_told_of_mistakes_by_errors() -> None:

@@ -140,7 +140,7 @@ def serve(built: tuple[Sphinx, str], tmp_path_factory: pytest.TempPathFactory) -
         ("duplicates", "how-to/deduplicate"),
         ("timers", "how-to/state-per-key"),
         ("start_query", "reference/api/sessionkit.spark"),
-        ("SessionSpec", "reference/api/sessionkit.spec"),
+        ("SessionSpec", "reference/api/sessionkit"),
     ],
 )
 def test_a_search_leads_to_the_page_about_a_word(

@@ -27,8 +27,8 @@ from sessionkit import (
 from sessionkit._engine.keys.program import stored_key_rows
 from sessionkit._engine.sessions.view import open_session_rows
 from sessionkit._engine.shell.storage import Stored, changed_memory, changed_rows, logic_of
-from sessionkit.testing import SessionDriver, Snapshot, StatefulDriver
-from sessionkit.testing.drivers.query import memories_of, stored_rows
+from sessionkit.testing import SessionDriver, StatefulDriver
+from sessionkit.testing.drivers.query import Snapshot, memories_of, stored_rows
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sessionkit import (
-    DecimalType,
     EventTimeGap,
     Inputs,
     Lateness,
@@ -24,6 +23,7 @@ from sessionkit import (
 )
 from sessionkit import aggregates as agg
 from sessionkit._engine.counts import Counts
+from sessionkit.state import DecimalType
 from sessionkit.testing import SessionDriver
 
 DAY = datetime(2026, 3, 8, tzinfo=UTC)

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessionkit import SessionSpec, SpecError, StateMismatchError
+from sessionkit import SessionSpec, SpecError
 from sessionkit import aggregates as agg
+from sessionkit.errors import StateError
 from sessionkit.testing import SessionDriver, at
 
 MICROSECOND: Final = timedelta(microseconds=1)
@@ -128,7 +129,7 @@ def test_a_checkpoint_keeps_bins_and_another_share_may_be_asked_for() -> None:
         agg.percentile("seconds", 0.5, relative_error=0.02),
         agg.percentile("seconds", 0.5, at_most=10),
     ):
-        with pytest.raises(StateMismatchError, match="aggregate `x` is 'percentile"):
+        with pytest.raises(StateError, match="aggregate `x` is 'percentile"):
             SessionDriver.restore(spec_of(x=other), kept).open_sessions()
 
 

@@ -173,7 +173,7 @@ def test_a_row_comes_with_the_first_watermark_that_reaches_its_end(
     events = data.draw(st.permutations(data.draw(timelines(gaps=GAPS))))
     delay = data.draw(st.sampled_from([timedelta(0), GAP, 6 * GAP]))
     size = data.draw(st.integers(1, 5))
-    spec = made(timeout, watermark_delay=delay, results=Results(chained=True), **options)
+    spec = made(timeout, watermark_delay=delay, results=Results(carries_watermark=True), **options)
     driver, before = SessionDriver(spec), None
 
     for first in range(0, len(events) + 2 * size, size):

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from sessionkit import SpecError
 from sessionkit import aggregates as agg
-from sessionkit.errors import SpecError
 from sessionkit.spark import MemoryTable, sessions, start_query
 from tests.support.pages import run_blocks
 
@@ -54,7 +54,9 @@ def test_what_comes_before_works_or_is_refused(code: str, says: str, page: dict[
     frame = eval(code, page)  # noqa: S307 (our own page)
 
     def run() -> str:
-        visits = sessions(frame, by="user", time="ts", gap="30 minutes", delay="10 minutes")
+        visits = sessions(
+            frame, keys="user", event_time="ts", gap="30 minutes", watermark_delay="10 minutes"
+        )
         return outcome(visits.agg(pages=agg.count()), "before")
 
     if says == "works":

@@ -35,9 +35,11 @@ from tests.support.steps import Source, TimedRow, running
 SECOND = 1_000
 DELAY_MS = 10 * SECOND
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
-BY_KEY = drop_duplicates_by_key("id", on="ts", unbounded_state=True)
-BY_KEY_AND_TIME = drop_duplicates_by_key_and_time("id", on="ts", delay="10 seconds")
-WITHIN = drop_duplicates_within("10 seconds", by="id", on="ts")
+BY_KEY = drop_duplicates_by_key("id", event_time="ts", unbounded_state=True)
+BY_KEY_AND_TIME = drop_duplicates_by_key_and_time(
+    "id", event_time="ts", watermark_delay="10 seconds"
+)
+WITHIN = drop_duplicates_within("10 seconds", keys="id", event_time="ts")
 RULES = {"key": BY_KEY, "key and time": BY_KEY_AND_TIME, "within": WITHIN}
 
 
@@ -55,11 +57,13 @@ class TestRefused:
             (lambda: drop_duplicates_by_key("id"), ["forever", "220 bytes", "unbounded_state"]),
             (lambda: drop_duplicates_by_key((), unbounded_state=True), ["`by`", "no column"]),
             (
-                lambda: drop_duplicates_within("0 seconds", by="id", on="ts"),
+                lambda: drop_duplicates_within("0 seconds", keys="id", event_time="ts"),
                 ["`delay`", "'0 seconds'"],
             ),
             (
-                lambda: drop_duplicates_by_key_and_time("id", on="ts", delay="1500us"),
+                lambda: drop_duplicates_by_key_and_time(
+                    "id", event_time="ts", watermark_delay="1500us"
+                ),
                 ["`delay`", "whole milliseconds", "'1500us'"],
             ),
         ],

@@ -5,17 +5,16 @@ from typing import Any, Final
 
 import pytest
 
-from sessionkit.errors import SchemaError
+from sessionkit import SchemaError
 from sessionkit.spark import (
     Console,
-    Seed,
     apply_with_state,
     bootstrap,
     sessionize,
-    sessionize_all,
     sessions,
     start_query,
 )
+from sessionkit.spark._seeds import Seed
 from sessionkit.spark.dedup import drop_duplicates_by_key
 from sessionkit.spark.watermarks import (
     check_watermarks,
@@ -31,16 +30,15 @@ from tests.support.visits import MINUTE, NOON, SESSIONS, views
 BATCHES_TOO: Final = "pass what spark.read, spark.readStream or spark.createDataFrame returns"
 STREAMS: Final = "pass what spark.readStream returns, or a frame made from it"
 VIEWS: Final = views(("ann", 0), ("ann", 5)).to_pandas()
-WINDOWS: Final = tumbling("1 hour", on="at").by("user").agg(views="count(*)")
+WINDOWS: Final = tumbling("1 hour", event_time="at", keys="user").agg(views="count(*)")
 SEED: Final = Seed("/nowhere", None)  # type: ignore[arg-type]  # nothing reads it
 
 Call = Callable[[Any], object]
 TAKERS: Final[dict[str, tuple[Call, str, str]]] = {
     "sessionize": (lambda frame: sessionize(frame, SESSIONS), "events", BATCHES_TOO),
-    "sessionize_all": (lambda frame: sessionize_all(frame, SESSIONS), "events", BATCHES_TOO),
     "apply_with_state": (lambda frame: apply_with_state(frame, summing()), "events", BATCHES_TOO),
     "sessions": (
-        lambda frame: sessions(frame, by="user", time="at", gap=MINUTE),
+        lambda frame: sessions(frame, keys="user", event_time="at", gap=MINUTE),
         "frame",
         BATCHES_TOO,
     ),

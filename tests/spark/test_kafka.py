@@ -17,10 +17,10 @@ from pyspark.sql import functions as F
 
 from examples.embedded_postgres import Postgres
 from examples.shop import job, spec
-from sessionkit import EventTimeGap, Inputs, Storage
+from sessionkit import EventTimeGap, Inputs, SpecError, Storage
 from sessionkit.addons.sources import KAFKA_COLUMNS, Avro, KafkaTopics, read_batch, read_stream
-from sessionkit.errors import SpecError
-from sessionkit.spark import Files, Routes, Seed, migrate, reconcile, sessionize
+from sessionkit.spark import Files, Routes, migrate, reconcile, sessionize
+from sessionkit.spark._seeds import Seed
 from sessionkit.spark.query import start_query
 from sessionkit.spark.sinks import values as sinks
 from tests.support.kafka import Kafka, KafkaMissingError, running_kafka
@@ -354,7 +354,7 @@ def started(
     actions = read_stream(
         spark, KafkaTopics(kafka.servers, topic), spec.VISITS, with_position=False
     )
-    sink = sinks.ForeachBatch(lambda frame, _: seen.extend(row.user for row in frame.collect()))
+    sink = sinks.AtLeastOnce(lambda frame, _: seen.extend(row.user for row in frame.collect()))
     return start_query(actions, sink=sink, trigger="0 seconds", checkpoint=checkpoint)
 
 

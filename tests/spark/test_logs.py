@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from sessionkit import StateCorruptedError, UnsupportedError
+from sessionkit.errors import StateCorruptedError, UnsupportedError
 from sessionkit.spark._logs import Logs, check_logs, progress_of
 
 HOUR_MS = 3_600_000

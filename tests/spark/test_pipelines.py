@@ -19,9 +19,9 @@ from sessionkit import SessionRules
 from sessionkit.spark import (
     Files,
     check_checkpoint,
-    open_sessions_frame,
     sessionize,
     start_query,
+    state_frame,
 )
 from tests.support.pages import BLOCK, ROOT
 from tests.support.pipelines import MISSING, Project, being_read
@@ -48,7 +48,7 @@ from pyspark.sql import SparkSession
 
 from examples.web.spec import VISITS
 from sessionkit import SessionRules, SessionSpec
-from sessionkit.errors import SpecError
+from sessionkit import SpecError
 from sessionkit.spark import Files, Routes, sessionize, start_query
 from sessionkit.spark.windows import tumbling
 
@@ -109,8 +109,8 @@ note(
         with_rejected=True,
     ),
 )
-windows = tumbling("1 hour", on="at").by("path").watermark("1 minute").agg(n="count(*)")
-note("windows", lambda: windows.apply(hits()).columns)
+windows = tumbling("1 hour", event_time="at", keys="path", watermark_delay="1 minute")
+note("windows", lambda: windows.agg(n="count(*)").apply(hits()).columns)
 
 
 @pipelines.table
@@ -264,7 +264,7 @@ class TestThreeRuns:
         (way,) = (runs.folder / "storage-0").glob("_checkpoints/*/default/visits/visits/0")
 
         with changed(spark, IN_PARTITIONS):
-            there = open_sessions_frame(way, VISITS, spark=spark)
+            there = state_frame(way, VISITS, spark=spark)
             (begun,) = there.where("key.address = '10.1.0.3'").collect()
             check_checkpoint(runs.project.checkpoint("visits"), VISITS, spark=spark)
 

@@ -10,16 +10,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.state import GroupStateTimeout
 
-from sessionkit import EventTimeGap, Storage
-from sessionkit.errors import SpecError, StateMismatchError
+from sessionkit import EventTimeGap, SpecError, Storage
+from sessionkit.errors import StateError
 from sessionkit.spark.jobs.run import sessionize
 from sessionkit.spark.query import Temporary, Trigger, _timing, start_query
 from sessionkit.spark.sinks.values import (
+    AtLeastOnce,
+    AtLeastOncePerRow,
     Console,
     ExactlyOnce,
     Files,
-    Foreach,
-    ForeachBatch,
     Kafka,
     MemoryTable,
 )
@@ -54,7 +54,7 @@ def run(frame: DataFrame, **arguments: Any) -> StreamingQuery:
 def refusal(frame: DataFrame, **arguments: Any) -> tuple[str, str]:
     """Return the message and the hint with which a start is refused."""
     active = [query.id for query in frame.sparkSession.streams.active]
-    with pytest.raises((SpecError, StateMismatchError)) as refused:
+    with pytest.raises((SpecError, StateError)) as refused:
         start_query(frame, **{"trigger": "availableNow", "sink": Console(), **arguments})
     assert active == [query.id for query in frame.sparkSession.streams.active]
     message, _, hint = str(refused.value).partition("\n\nHint: ")
@@ -105,7 +105,7 @@ def test_a_temporary_checkpoint_begins_anew(stream: DataFrame, tmp_path: Path) -
             file.write(f"{batch_id}: {batch.count()}\n")
 
     for _ in range(2):
-        run(stream, sink=ForeachBatch(write), checkpoint=Temporary())
+        run(stream, sink=AtLeastOnce(write), checkpoint=Temporary())
 
     assert "0: 1\n0: 1\n" == seen.read_text()
 
@@ -117,7 +117,7 @@ def test_foreach_gets_each_row(stream: DataFrame, tmp_path: Path) -> None:
     def write(row: Any) -> None:
         path.write_text(row.key)
 
-    run(stream, sink=Foreach(write), checkpoint=tmp_path / "checkpoint")
+    run(stream, sink=AtLeastOncePerRow(write), checkpoint=tmp_path / "checkpoint")
 
     assert path.read_text() == "a"
 
@@ -149,13 +149,13 @@ def test_the_conf_of_the_session_gives_a_checkpoint(stream: DataFrame, tmp_path:
     spark = stream.sparkSession
     spark.conf.set("spark.sql.streaming.checkpointLocation", str(tmp_path))
     try:
-        run(stream, sink=ForeachBatch(ignore), name="visits")
-        message, _ = refusal(stream, sink=ForeachBatch(ignore))
+        run(stream, sink=AtLeastOnce(ignore), name="visits")
+        message, _ = refusal(stream, sink=AtLeastOnce(ignore))
     finally:
         spark.conf.unset("spark.sql.streaming.checkpointLocation")
 
     assert (tmp_path / "visits" / "commits" / "0").exists()
-    assert "ForeachBatch needs a checkpoint" in message
+    assert "AtLeastOnce needs a checkpoint" in message
 
 
 def test_sessions_go_on_with_the_same_spec(events: Events, tmp_path: Path) -> None:
@@ -243,8 +243,8 @@ def test_a_trigger_in_a_form_of_its_own_is_a_duration_or_nothing(trigger: Any) -
     [
         (Files("json", "/nowhere"), "Files needs a checkpoint"),
         (Kafka("127.0.0.1:1", "topic"), "Kafka needs a checkpoint"),
-        (ForeachBatch(ignore), "ForeachBatch needs a checkpoint"),
-        (Foreach(print), "Foreach needs a checkpoint"),
+        (AtLeastOnce(ignore), "AtLeastOnce needs a checkpoint"),
+        (AtLeastOncePerRow(print), "AtLeastOncePerRow needs a checkpoint"),
     ],
 )
 def test_a_sink_that_survives_a_restart_needs_a_checkpoint(
@@ -256,7 +256,7 @@ def test_a_sink_that_survives_a_restart_needs_a_checkpoint(
     assert said in message
     assert "a restart writes every row again" in message
     assert "pass checkpoint=" in hint
-    assert isinstance(sink, ForeachBatch | Foreach) == ("Temporary()" in hint)
+    assert isinstance(sink, AtLeastOnce | AtLeastOncePerRow) == ("Temporary()" in hint)
 
 
 def test_files_take_no_temporary_checkpoint(stream: DataFrame, tmp_path: Path) -> None:
@@ -295,7 +295,7 @@ def test_a_memory_table_of_complete_mode_goes_on(events: Events, tmp_path: Path)
         (
             {"sink": "console"},
             "`sink` must be a sink, found 'console'",
-            "Files, Kafka, ForeachBatch",
+            "Files, Kafka, AtLeastOnce",
         ),
         ({"sink": Files("json", "/out", ["day"])}, "partition_by names `day`", "a column of the"),
         ({"options": {"Path": "/x"}}, "the option `Path` has an argument", "Files(path=...)"),
@@ -320,7 +320,7 @@ def test_a_sink_that_cannot_work_is_refused(
 def test_a_checkpoint_in_use_is_refused(stream: DataFrame, tmp_path: Path) -> None:
     """Spark would stop the query that runs over the checkpoint and say nothing."""
     arguments: dict[str, Any] = {
-        "sink": ForeachBatch(ignore),
+        "sink": AtLeastOnce(ignore),
         "checkpoint": tmp_path / "checkpoint",
     }
     first = start_query(stream, trigger="0 seconds", name="first", **arguments)

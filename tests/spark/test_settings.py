@@ -13,13 +13,13 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from sessionkit import EventTimeGap, UnsupportedError, _package
+from sessionkit import EventTimeGap, SpecError, _package
 from sessionkit._package import check_extra
 from sessionkit.addons import monitor
-from sessionkit.errors import SpecError
+from sessionkit.errors import UnsupportedError
 from sessionkit.spark import (
+    AtLeastOnce,
     Files,
-    ForeachBatch,
     Temporary,
     recommended_settings,
     sessionize,
@@ -107,7 +107,7 @@ def test_a_query_is_tuned_alone(spark: SparkSession, tmp_path: Path) -> None:
         seen.append([batch.sparkSession.conf.get(name) for name in names])
 
     arguments: Any = {"trigger": "availableNow", "checkpoint": Temporary(), "tune": True}
-    start_query(frame, sink=ForeachBatch(note), **arguments).awaitTermination()
+    start_query(frame, sink=AtLeastOnce(note), **arguments).awaitTermination()
 
     recommended = recommended_settings(2)
     assert [[recommended[name] for name in names]] == seen

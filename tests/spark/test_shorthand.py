@@ -15,7 +15,8 @@ from pyspark.sql import functions as F
 
 from sessionkit import Results, SchemaError, SessionSpec, SpecError
 from sessionkit import aggregates as agg
-from sessionkit.spark import Files, Sessions, sessionize, sessions, start_query
+from sessionkit.spark import Files, sessionize, sessions, start_query
+from sessionkit.spark.shorthand import Sessions
 from sessionkit.testing import SessionDriver
 from tests.support.streams import write_files
 
@@ -66,7 +67,9 @@ def views(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Data
 
 
 def visits(frame: DataFrame) -> Sessions:
-    return sessions(frame, by="user", time="ts", gap="30 minutes", delay="10 minutes")
+    return sessions(
+        frame, keys="user", event_time="ts", gap="30 minutes", watermark_delay="10 minutes"
+    )
 
 
 def test_a_batch_gives_the_rows_of_the_typed_spec(views: DataFrame) -> None:
@@ -141,7 +144,7 @@ def test_every_type_that_can_be_read_is(spark: SparkSession) -> None:
         F.expr("map('a', true)").alias("flags"),
         F.expr("named_struct('x', 1, 'ys', array('y'))").alias("inner"),
     )
-    (row,) = sessions(frame, by="k", time="at", gap="1 minute").events().collect()
+    (row,) = sessions(frame, keys="k", event_time="at", gap="1 minute").events().collect()
     assert (row.k, row.short, row.float, bytes(row.raw)) == (1, 2, 1.5, b"x")
     assert (row.day, row.price, row.spent) == (
         date(2026, 3, 8),
@@ -153,7 +156,11 @@ def test_every_type_that_can_be_read_is(spark: SparkSession) -> None:
 
 def test_several_keys_and_groups_of_the_spec(views: DataFrame) -> None:
     of = sessions(
-        views, by=["user", "page"], time="ts", gap="30 minutes", results=Results(emit="on_update")
+        views,
+        keys=["user", "page"],
+        event_time="ts",
+        gap="30 minutes",
+        results=Results(emit="on_update"),
     )
     rows = of.agg(n=agg.count()).collect()
     assert [row.is_final for row in rows] == [True] * len(rows)
@@ -208,21 +215,21 @@ def test_a_frame_that_does_not_fit_is_refused(
 def test_a_stream_needs_a_delay(spark: SparkSession) -> None:
     frame = spark.readStream.format("rate").load()
     with pytest.raises(SpecError, match="a stream needs `delay`"):
-        sessions(frame, by="value", time="timestamp", gap="1 minute")
+        sessions(frame, keys="value", event_time="timestamp", gap="1 minute")
 
 
 def test_a_column_that_cannot_be_read_is_named(spark: SparkSession) -> None:
     frame = spark.createDataFrame([(1, NOON)], "k int, at timestamp")
     frame = frame.withColumn("odd", F.expr("array(map(1, 2))"))
     with pytest.raises(SchemaError, match=r"`odd\[\]` is map<int,int>"):
-        sessions(frame, by="k", time="at", gap="1 minute").events()
+        sessions(frame, keys="k", event_time="at", gap="1 minute").events()
 
 
 @pytest.mark.parametrize("name", ["the page", "class", "self"])
 def test_a_column_that_cannot_be_a_field_is_refused(spark: SparkSession, name: str) -> None:
     """Its name, and what to do, come before anything runs; others may still be read."""
     frame = spark.createDataFrame(TABLE.to_pandas()).withColumnRenamed("page", name)
-    found = sessions(frame, by="user", time="ts", gap="30 minutes")
+    found = sessions(frame, keys="user", event_time="ts", gap="30 minutes")
     for asked in (found.events, lambda: found.agg(landing=agg.first(name))):
         with pytest.raises(SpecError, match="Hint: rename it") as refused:
             asked()

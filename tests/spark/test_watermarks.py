@@ -18,8 +18,6 @@ from sessionkit.spark.watermarks import (
     declared_watermarks,
     explain_watermark,
     guard_future,
-    watermark_lag,
-    watermark_of,
 )
 from tests.support.refusals import refusal, says
 from tests.support.spark_settings import changed
@@ -179,7 +177,7 @@ class TestGuard:
             source.put(("d", 95 * SECOND, 4))
             steps.run()
 
-            assert instant(90 * SECOND) == watermark_of(steps.query)
+            assert instant(90 * SECOND) == explain_watermark(steps.query).watermark
             assert [1, 2, 3, 4] == steps.values
             times = {row["value"]: (row["ts"], row["quarantined_time"]) for row in steps.rows}
             assert (100 * SECOND, None) == times[1]
@@ -195,14 +193,11 @@ class TestGuard:
             source.put(("d", 95 * SECOND, 4), ("e", 96 * SECOND, 5))
             steps.run()
             report = explain_watermark(steps.query)
-            lag = watermark_lag(steps.query, behind="clock")
 
         assert [2] == steps.values
         assert "ahead_of_clock" == report.state
         assert instant(YEAR_2999 - 10 * SECOND) == report.watermark
         assert 2 == report.dropped
-        assert lag is not None
-        assert lag < timedelta(0)
 
     def test_beyond_the_calendar(self, source: Source, tmp_path: Path) -> None:
         """A time beyond the year 9999, such as milliseconds read as seconds, is reported too."""
@@ -212,8 +207,9 @@ class TestGuard:
         with running(frame.dropDuplicates(["id"]).drop("ts"), tmp_path / "checkpoint") as steps:
             steps.run()
 
-            assert datetime.max.replace(microsecond=0, tzinfo=UTC) == watermark_of(steps.query)
-            assert "ahead_of_clock" == explain_watermark(steps.query).state
+            report = explain_watermark(steps.query)
+            assert datetime.max.replace(microsecond=0, tzinfo=UTC) == report.watermark
+            assert "ahead_of_clock" == report.state
 
     def test_limit(self, spark: SparkSession) -> None:
         """On a batch, exactly the skew ahead of the clock is fine, a microsecond more is not."""
@@ -249,23 +245,18 @@ class TestQuery:
         with running(declared.dropDuplicates(["id"]), tmp_path / "checkpoint") as steps:
             steps.run()
             assert "no_batch" == explain_watermark(steps.query).state
-            assert watermark_of(steps.query) is None
-            assert watermark_lag(steps.query) is None
+            assert explain_watermark(steps.query).watermark is None
 
             source.put(("a", None, 1))
             steps.run()
             assert "waiting" == explain_watermark(steps.query).state
-            assert watermark_of(steps.query) is None
+            assert explain_watermark(steps.query).watermark is None
 
             source.put(("b", 100 * SECOND, 2))
             steps.run()
             report = explain_watermark(steps.query)
             assert "idle" == report.state
             assert instant(90 * SECOND) == report.watermark
-            assert TEN_SECONDS == watermark_lag(steps.query)
-            now = instant(100 * SECOND + DAY)
-            late = watermark_lag(steps.query, behind="clock", now=now)
-            assert TEN_SECONDS + timedelta(days=1) == late
 
             for value in (3, 4):
                 source.put((f"c{value}", 95 * SECOND, value))

@@ -8,13 +8,13 @@ from datetime import UTC, datetime, timedelta
 from functools import reduce
 from typing import Any, TypeAlias
 
+import attrs
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit.spark.windows import (
-    UnboundedStateWarning,
     WindowedAggregation,
     Windows,
     session,
@@ -103,12 +103,12 @@ def union(frames: Iterable[tuple[str, DataFrame]]) -> DataFrame:
 
 def counted(windows: Windows) -> WindowedAggregation:
     """Return the number of rows of each word and window."""
-    return windows.by("word").agg(n="count(*)")
+    return attrs.evolve(windows, keys=("word",)).agg(n="count(*)")
 
 
 ONE: Any = 1
-TEN = tumbling("10 minutes", on="ts")
-LATE = TEN.watermark("5 minutes")
+TEN = tumbling("10 minutes", event_time="ts")
+LATE = tumbling("10 minutes", event_time="ts", watermark_delay="5 minutes")
 LATE_OR_NONE = {"none": TEN, "the same": LATE}
 
 
@@ -126,35 +126,55 @@ class TestDefinition:
 
     def test_short_durations(self) -> None:
         """A duration means what it says in short too, in words to Spark."""
-        assert timedelta(minutes=30) == session("30m", on="ts").shape.length
-        assert timedelta(minutes=90) == tumbling("1h30m", on="ts").shape.every
+        assert timedelta(minutes=30) == session("30m", event_time="ts").shape.length
+        assert timedelta(minutes=90) == tumbling("1h30m", event_time="ts").shape.every
 
     @pytest.mark.parametrize(
         ("make", "facts"),
         [
-            (lambda: tumbling("1 month", on="ts"), ["`length`", "fixed length"]),
-            (lambda: session("0s", on="ts"), ["`gap`", "zero"]),
-            (lambda: sliding("5m", every="10m", on="ts"), ["`every`", "10 minutes", "5 minutes"]),
+            (lambda: tumbling("1 month", event_time="ts"), ["`length`", "fixed length"]),
+            (lambda: session("0s", event_time="ts"), ["`gap`", "zero"]),
             (
-                lambda: tumbling("5 minutes", on="ts", start_time="5 minutes"),
+                lambda: sliding("5m", every="10m", event_time="ts"),
+                ["`every`", "10 minutes", "5 minutes"],
+            ),
+            (
+                lambda: tumbling("5 minutes", event_time="ts", start_time="5 minutes"),
                 ["`start_time`", "`length`", "5 minutes"],
             ),
             (
-                lambda: sliding("1 hour", every="5m", on="ts", start_time="6m"),
+                lambda: sliding("1 hour", every="5m", event_time="ts", start_time="6m"),
                 ["`start_time`", "`every`", "6 minutes"],
             ),
-            (lambda: TEN.watermark("0 seconds"), ["delay of zero", '"1 millisecond"']),
-            (lambda: TEN.watermark("500 us"), ["`delay`", "whole milliseconds", "'500 us'"]),
-            (lambda: LATE.watermark("1 hour"), ["second watermark", "'1 hour'", "5 minutes"]),
-            (lambda: session(on="ts"), ["gap", "dynamic_gap"]),
-            (lambda: session("5m", on="ts", dynamic_gap="gap"), ["gap", "dynamic_gap"]),
-            (lambda: session(on="ts", dynamic_gap=" "), ["`dynamic_gap`", "SQL"]),
-            (lambda: TEN.by(ONE), ["`by`", "1 (int)"]),
-            (lambda: TEN.by("a", "A"), ["two columns", "`A`"]),
-            (lambda: TEN.by("window"), ["`window`", "reserved"]),
+            (
+                lambda: tumbling("10 minutes", event_time="ts", watermark_delay="0 seconds"),
+                ["`watermark_delay` is zero", '"1 millisecond"'],
+            ),
+            (
+                lambda: tumbling("10 minutes", event_time="ts", watermark_delay="500 us"),
+                ["`watermark_delay`", "whole milliseconds", "'500 us'"],
+            ),
+            (lambda: session(event_time="ts"), ["gap", "dynamic_gap"]),
+            (lambda: session("5m", event_time="ts", dynamic_gap="gap"), ["gap", "dynamic_gap"]),
+            (lambda: session(event_time="ts", dynamic_gap=" "), ["`dynamic_gap`", "SQL"]),
+            (
+                lambda: tumbling("10 minutes", event_time="ts", keys=(ONE,)),
+                ["`keys`", "1 (int)"],
+            ),
+            (
+                lambda: tumbling("10 minutes", event_time="ts", keys=("a", "A")),
+                ["two columns", "`A`"],
+            ),
+            (
+                lambda: tumbling("10 minutes", event_time="ts", keys="window"),
+                ["`window`", "reserved"],
+            ),
             (TEN.agg, ["`agg`", 'n="count(*)"']),
             (lambda: TEN.agg(n=ONE), ["`n`", "SQL", "found 1"]),
-            (lambda: TEN.by("n").agg(n="count(*)"), ["two columns", "`n`"]),
+            (
+                lambda: tumbling("10 minutes", event_time="ts", keys="n").agg(n="count(*)"),
+                ["two columns", "`n`"],
+            ),
             (lambda: TEN.agg(window_end="max(ts)"), ["`window_end`", "reserved"]),
         ],
     )
@@ -164,11 +184,13 @@ class TestDefinition:
 
 
 SHAPES: dict[str, Windows] = {
-    "tumbling": tumbling("10 minutes", on="ts", start_time="3 minutes"),
-    "sliding": sliding("10 minutes", every="5 minutes", on="ts"),
-    "uneven": sliding("10 minutes", every="3 minutes", on="ts"),
-    "session": session("4 minutes", on="ts"),
-    "dynamic": session(on="ts", dynamic_gap="CASE word WHEN 'owl' THEN '2 minutes' ELSE gap END"),
+    "tumbling": tumbling("10 minutes", event_time="ts", start_time="3 minutes"),
+    "sliding": sliding("10 minutes", every="5 minutes", event_time="ts"),
+    "uneven": sliding("10 minutes", every="3 minutes", event_time="ts"),
+    "session": session("4 minutes", event_time="ts"),
+    "dynamic": session(
+        event_time="ts", dynamic_gap="CASE word WHEN 'owl' THEN '2 minutes' ELSE gap END"
+    ),
 }
 
 
@@ -197,7 +219,11 @@ class TestStreamEqualsBatch:
         events = source(shuffled(7))
 
         def together(frame: DataFrame) -> DataFrame:
-            delayed = {kind: shape.by("word").watermark("20m") for kind, shape in SHAPES.items()}
+            delay = timedelta(minutes=20)
+            delayed = {
+                kind: attrs.evolve(shape, keys=("word",), watermark_delay=delay)
+                for kind, shape in SHAPES.items()
+            }
             return union(
                 (kind, each.agg(n="count(*)", last="max(ts)").apply(frame))
                 for kind, each in delayed.items()
@@ -213,7 +239,9 @@ class TestStreamEqualsBatch:
     def test_update(self, source: Sourced) -> None:
         """In update mode the last row of each window and key is that of the batch."""
         events = source(shuffled(8))
-        counts = counted(SHAPES["sliding"].watermark("20 minutes")).output_mode("update")
+        delay = timedelta(minutes=20)
+        windows = attrs.evolve(SHAPES["sliding"], watermark_delay=delay)
+        counts = counted(windows).output_mode("update")
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             frame = counts.apply(events.events())
@@ -227,7 +255,7 @@ class TestStreamEqualsBatch:
         """In complete mode the last micro-batch writes all windows of the batch."""
         events = source(shuffled(9)[:3])
         counts = counted(SHAPES["session"]).output_mode("complete")
-        with pytest.warns(UnboundedStateWarning):
+        with pytest.warns(UserWarning, match="for each key and window, forever"):
             run = finished(counts.apply(events.events()), counts.mode)
 
         assert sorted(counts.apply(events.batch()).collect()) == sorted(run.batches[-1])
@@ -243,7 +271,9 @@ class TestStreamEqualsBatch:
     def test_odd_names(self, events: FileStream) -> None:
         """A name may hold what Spark takes for syntax."""
         names = {"ts": "event.time", "word": "a`b"}
-        odd = tumbling("10 minutes", on="event.time").watermark("5 minutes").by("a`b")
+        odd = tumbling(
+            "10 minutes", event_time="event.time", watermark_delay="5 minutes", keys="a`b"
+        )
         counts = odd.agg(**{"count (all)": "count(*)"})
 
         assert counts.apply(events.events().withColumnsRenamed(names)).isStreaming
@@ -266,7 +296,9 @@ class TestDynamicGap:
         ],
         [("18:00", "end", "1 minute")],
     )
-    COUNTS = session(on="ts", dynamic_gap="gap").by("word").watermark("5 minutes").agg(n="count(*)")
+    COUNTS = session(
+        event_time="ts", dynamic_gap="gap", keys="word", watermark_delay="5 minutes"
+    ).agg(n="count(*)")
 
     def test_what_spark_leaves_out(self, source: Sourced) -> None:
         """Rows without a positive gap are in no session, and no counter shows them."""
@@ -341,10 +373,10 @@ class TestState:
     def test_warning(self, source: Sourced, definition: WindowedAggregation, reason: str) -> None:
         """The warning names the reason, the growth and what to change; no late row is dropped."""
         events = source([[("12:30", "dog")], [("12:31", "dog")], [("12:01", "dog")]])
-        with pytest.warns(UnboundedStateWarning) as caught:
+        with pytest.warns(UserWarning, match="for each key and window, forever") as caught:
             frame = definition.apply(events.events())
         run = finished(frame, definition.mode)
-        [warned] = [each for each in caught if each.category is UnboundedStateWarning]
+        [warned] = [each for each in caught if each.category is UserWarning]
         text = str(warned.message)
 
         assert says(text, reason, "one row for each key and window, forever", "Hint: ")
@@ -358,9 +390,9 @@ class TestColumns:
 
     def test_missing(self, events: FileStream) -> None:
         """A column that is missing is named, with those that are there."""
-        text = refusal(TEN.by("Word").agg(n="count(*)").apply, events.batch())
+        text = refusal(attrs.evolve(TEN, keys=("Word",)).agg(n="count(*)").apply, events.batch())
         assert says(text, "`Word`", "ts, word, gap", "`word`")
-        at = counted(tumbling("1 hour", on="at"))
+        at = counted(tumbling("1 hour", event_time="at"))
         assert says(refusal(at.rejected, events.batch()), "`at`", "ts, word, gap")
 
 
@@ -368,7 +400,7 @@ class TestWindowsOverWindows:
     """A second aggregation on the windows of the first one."""
 
     FIRST = counted(LATE).with_window_time()
-    SECOND = tumbling("30 minutes", on="window_time").by("word").agg(total="sum(n)")
+    SECOND = tumbling("30 minutes", event_time="window_time", keys="word").agg(total="sum(n)")
 
     @pytest.fixture(name="long")
     def _long(self, source: Sourced) -> FileStream:
@@ -378,8 +410,12 @@ class TestWindowsOverWindows:
 
     def test_stream_equals_batch(self, long: FileStream) -> None:
         """Windows or sessions of windows, and windows of sessions, are those of a batch."""
-        of_windows = session("20 minutes", on="window_time").by("word").agg(total="sum(n)")
-        sessions = session("5m", on="ts").watermark("5m").by("word").agg(n="count(*)")
+        of_windows = session("20 minutes", event_time="window_time", keys="word").agg(
+            total="sum(n)"
+        )
+        sessions = session("5m", event_time="ts", watermark_delay="5m", keys="word").agg(
+            n="count(*)"
+        )
 
         def together(frame: DataFrame) -> DataFrame:
             counts = self.FIRST.apply(frame)
@@ -417,10 +453,10 @@ class TestWindowsOverWindows:
     def test_watermark_after_aggregation(self, long: FileStream) -> None:
         """A watermark on the result of an aggregation is refused, of the frame or declared here."""
         first = counted(LATE).apply(long.events())
-        hour = tumbling("1 hour", on="window_end")
+        hour = tumbling("1 hour", event_time="window_end")
         renamed = self.FIRST.apply(long.events()).withColumnRenamed("window_time", "ts")
         for counts, frame in (
-            (counted(hour.watermark("5 minutes")), first),
+            (counted(attrs.evolve(hour, watermark_delay=timedelta(minutes=5))), first),
             (counted(hour), first.withWatermark("window_end", "5 minutes")),
             (counted(LATE), renamed.withWatermark("ts", "1 hour")),
         ):

@@ -9,9 +9,8 @@ import pyarrow.compute as pc
 import pytest
 from pyspark import cloudpickle
 
-from sessionkit import SessionSpec, Storage
+from sessionkit import SessionSpec, SpecError, Storage
 from sessionkit import aggregates as agg
-from sessionkit.errors import SpecError
 from tests.support.refusals import refusal, says
 
 

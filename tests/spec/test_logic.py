@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 import attrs
 import pytest
 
-from sessionkit import KeyState, KeyTimes, Session, SessionSpec
-from sessionkit.errors import UserFunctionError
+from sessionkit import KeyState, KeyTimes, Session, SessionSpec, UserFunctionError
 from sessionkit.spec.functions import wrong_class
 from sessionkit.spec.signatures import signature_of
 from sessionkit.testing import SessionDriver, at

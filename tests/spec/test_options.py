@@ -36,7 +36,7 @@ EVENTS_AND_UPDATES = Results(emit="on_update", with_events=True)
         *((Results, "emit", emit, "") for emit in ("always", "every", "every now and then")),
         *((Results, "emit", emit, "") for emit in ("every -1 events", 5, None)),
         (Results, "with_events", "yes", "'yes'"),
-        (Results, "chained", "yes", "'yes'"),
+        (Results, "carries_watermark", "yes", "'yes'"),
         (Inputs, "nulls", None, "'reject', 'refuse', found None"),
         (Inputs, "max_future_skew", "soon", "'soon'"),
         (Inputs, "max_future_skew", "-1 minute", "-1"),
@@ -161,8 +161,8 @@ def test_what_does_not_go_together_is_refused(spec: Any, options: Any, fact: str
 @pytest.mark.parametrize(
     ("options", "name"),
     [
-        ({"results": Results(chained=True, emit="on_update")}, "`emit`"),
-        ({"results": Results(chained=True, with_events=True)}, "`with_events`"),
+        ({"results": Results(carries_watermark=True, emit="on_update")}, "`emit`"),
+        ({"results": Results(carries_watermark=True, with_events=True)}, "`with_events`"),
         ({"lateness": Lateness(allowed="1 hour")}, "`Lateness(allowed=...)`"),
         ({"lateness": Lateness(reopen_within="1 hour")}, "`reopen_within`"),
         ({"timeout": SessionRules("10s")}, "`SessionRules`"),
@@ -173,8 +173,10 @@ def test_what_gives_other_rows_than_final_ones_in_time_is_not_chained(
     options: dict[str, Any], name: str
 ) -> None:
     """Operators that follow would drop them as late."""
-    chained = collecting(GAP, results=Results(chained=True))
-    assert says(refusal(attrs.evolve, chained, **options), f"{name} doesn't go with `chained`")
+    chained = collecting(GAP, results=Results(carries_watermark=True))
+    assert says(
+        refusal(attrs.evolve, chained, **options), f"{name} doesn't go with `carries_watermark`"
+    )
 
 
 def test_late_events_go_on_or_are_allowed() -> None:

@@ -11,7 +11,6 @@ import pytest
 from pyspark import cloudpickle
 
 from sessionkit import (
-    DecimalType,
     EventTimeGap,
     Inputs,
     Lateness,
@@ -19,14 +18,15 @@ from sessionkit import (
     ProcessingTimeGap,
     Session,
     SessionSpec,
+    SpecError,
     StatefulSpec,
     Storage,
 )
 from sessionkit._instants import micros_of
-from sessionkit.errors import FieldTypeError, SpecError
 from sessionkit.spec.base import check_kind
 from sessionkit.spec.columns import SESSION_COLUMNS, key_class
 from sessionkit.spec.views import session_of
+from sessionkit.state import DecimalType
 from sessionkit.testing import SessionDriver, StatefulDriver
 from sessionkit.testing.strategies import check_merge_law, check_spec
 from tests.support.refusals import refusal, says
@@ -182,7 +182,7 @@ def test_a_result_that_hides_a_column_of_the_session_is_refused(column: str) -> 
 @pytest.mark.parametrize("role", ["event", "state", "result"])
 def test_a_class_that_cannot_be_stored_is_refused(role: str) -> None:
     """All fields that cannot be stored are named, for each of the three classes."""
-    with pytest.raises(FieldTypeError) as refused:
+    with pytest.raises(SpecError) as refused:
         spec_of(**SILENT | TYPED | {role: Unstorable})
     assert "\n  `Unstorable.tags`: set[str] can't be stored; " in str(refused.value)
     assert "\n  `Unstorable.raw`: object can't be stored; " in str(refused.value)

@@ -12,8 +12,6 @@ import pytest
 from pyspark import cloudpickle
 
 from sessionkit import (
-    BatchTimes,
-    BucketResult,
     EventTimeGap,
     FirstOf,
     Inputs,
@@ -22,14 +20,13 @@ from sessionkit import (
     Lateness,
     NoTimeout,
     ProcessingTimeGap,
+    SpecError,
     StatefulSpec,
     TimeToLive,
-    by_bucket,
-    by_processing_time,
 )
 from sessionkit._instants import LAST_INSTANT_US, span_us
-from sessionkit.errors import FieldTypeError
-from sessionkit.timeouts import Clock
+from sessionkit.spec import BatchTimes, BucketResult, by_bucket, by_processing_time
+from sessionkit.timeouts._policies import Clock
 from tests.support.refusals import refusal, says
 from tests.support.stateful_specs import Added, Amount, Sum, add, report, summing
 from tests.support.visit_specs import Unstorable
@@ -194,7 +191,7 @@ def test_a_spec_that_cannot_work_is_refused(changes: dict[str, Any], facts: list
 @pytest.mark.parametrize("role", ["event", "state", "result"])
 def test_a_class_that_cannot_be_stored_is_refused(role: str) -> None:
     """Each of the three is read, as for sessions."""
-    with pytest.raises(FieldTypeError, match="`Unstorable.raw`: object can't be stored; "):
+    with pytest.raises(SpecError, match="`Unstorable.raw`: object can't be stored; "):
         summing(**{role: Unstorable})
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import attrs
 import pytest
 
-from sessionkit import FieldTypeError, SessionSpec, Storage
+from sessionkit import SessionSpec, SpecError, Storage
 from sessionkit import aggregates as agg
 from tests.support.refusals import refusal, says
 
@@ -110,7 +110,7 @@ def test_an_older_class_must_be_one_that_can_be_stored() -> None:
         return Visit([str(old)])
 
     from_old.__annotations__["old"] = old
-    with pytest.raises(FieldTypeError, match="`Old.what`"):
+    with pytest.raises(SpecError, match="`Old.what`"):
         spec(upgrade={1: from_old})
 
 

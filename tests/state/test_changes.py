@@ -13,7 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
-from sessionkit import DecimalType, FieldTypeError, RenamedFrom, StateMismatchError
+from sessionkit import SpecError
+from sessionkit.errors import StateError
+from sessionkit.state import DecimalType, RenamedFrom
 from sessionkit.state._codec import Differences, changes_of, codec_of, form_text
 from sessionkit.state._collections import forms_of
 from sessionkit.state._fields import fields_of
@@ -247,7 +249,7 @@ def test_every_difference_is_named() -> None:
 def test_an_int_that_no_float_is_equal_to_is_refused() -> None:
     """It would be another number from then on."""
     first = made(value=int)
-    with pytest.raises(StateMismatchError, match="`value` doesn't fit its new type") as refused:
+    with pytest.raises(StateError, match="`value` doesn't fit its new type") as refused:
         read(first, [first(value=2**53 + 1)], made(value=float))
 
     assert str(refused.value).endswith("with `upgrade=` what becomes of a stored value")
@@ -263,7 +265,7 @@ def test_an_int_that_no_float_is_equal_to_is_refused() -> None:
 )
 def test_a_former_name_belongs_to_one_field(fields: dict[str, Any]) -> None:
     """Whose values they are would be a guess."""
-    with pytest.raises(FieldTypeError, match="is, or was, another field too"):
+    with pytest.raises(SpecError, match="is, or was, another field too"):
         fields_of(made(**fields))
 
 

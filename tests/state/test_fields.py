@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from sessionkit.errors import FieldTypeError
+from sessionkit import SpecError
 from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import AttrsType, DictType, ListType, OptionalType, TupleType
 from sessionkit.state._fields import field_type, fields_of
@@ -355,5 +355,5 @@ def test_an_annotation_that_cannot_be_read_is_refused(text: str) -> None:
     """Annotations in quotes that are no expression, or fail, name their class."""
     cls = attrs.make_class("Visit", {"n": attrs.field(type=int)})
     cls.__module__, cls.__annotations__ = __name__, {"n": text}
-    with pytest.raises(FieldTypeError, match="`Visit`"):
+    with pytest.raises(SpecError, match="`Visit`"):
         fields_of(cls)

@@ -12,11 +12,11 @@ from sessionkit import (
     Inputs,
     KeyState,
     KeyTimes,
-    RenamedFrom,
     SessionSpec,
     StatefulSpec,
     Storage,
 )
+from sessionkit.state import RenamedFrom
 from sessionkit.testing import SessionDriver, StatefulDriver, at
 
 USERS = [f"user {number}" for number in range(100)]

@@ -11,9 +11,10 @@ import attrs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from sessionkit import DecimalType, EventTimeGap, Functions, SessionSpec, Storage
+from sessionkit import EventTimeGap, Functions, SessionSpec, Storage
 from sessionkit.spark import sessionize
 from sessionkit.spec.session import AnySessionSpec
+from sessionkit.state import DecimalType
 from tests.support.streams import run_to_files
 
 

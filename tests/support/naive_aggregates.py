@@ -13,9 +13,10 @@ from typing import Annotated, Any, Final
 import attrs
 import pyarrow.compute as pc
 
-from sessionkit import DecimalType, EventTimeGap, Functions, Session, SessionSpec
+from sessionkit import EventTimeGap, Functions, Session, SessionSpec
 from sessionkit import aggregates as agg
 from sessionkit.addons import presets
+from sessionkit.state import DecimalType
 
 
 class Colour(Enum):
@@ -125,8 +126,8 @@ AGGREGATES: Final[dict[str, Any]] = {
     "spent_mostly": agg.percentile("spent", 0.9),
     "rate": agg.rate("1 minute"),
     "rate_of_buys": agg.rate("1 second", where=IS_BUY),
-    "entry": agg.entry("raw"),
-    "exit": agg.exit("kind", where="is_good"),
+    "entry": agg.first("raw"),
+    "exit": agg.last("kind", where="is_good"),
     "is_bounce": agg.is_bounce(shorter_than="5 seconds", fewer_than=3),
     "is_bounce_of_good": agg.is_bounce(where="is_good"),
     "any_buy": agg.any(IS_BUY),

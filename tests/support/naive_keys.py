@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 import attrs
 
-from sessionkit import StatefulSpec, Timer
+from sessionkit import StatefulSpec
+from sessionkit.spec import Timer
 from sessionkit.timeouts._policies import Deadline, deadlines_of
 
 

@@ -9,8 +9,8 @@ from zoneinfo import ZoneInfo
 
 import attrs
 
-from sessionkit.timeouts import ClosedBy, SessionRules
-from sessionkit.timeouts._session_rules import CLOSED_BY
+from sessionkit import SessionRules
+from sessionkit.timeouts._session_rules import CLOSED_BY, ClosedBy
 
 Fails: TypeAlias = Callable[[Sequence[int], int], bool]
 """Whether a value fails after those of its session so far."""

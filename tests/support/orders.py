@@ -11,7 +11,8 @@ from typing import Any
 
 import attrs
 
-from sessionkit import EventTimeGap, NoTimeout, StatefulSpec, TimeToLive, by_processing_time
+from sessionkit import EventTimeGap, NoTimeout, StatefulSpec, TimeToLive
+from sessionkit.spec import by_processing_time
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
 SECOND, MILLI, MICRO = timedelta(seconds=1), timedelta(milliseconds=1), timedelta(microseconds=1)

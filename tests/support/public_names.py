@@ -16,11 +16,9 @@ PUBLIC: Final = [
     "sessionkit.addons.report",
     "sessionkit.addons.sources",
     "sessionkit.aggregates",
-    "sessionkit.arguments",
     "sessionkit.errors",
     "sessionkit.spark",
     "sessionkit.spark.dedup",
-    "sessionkit.spark.progress",
     "sessionkit.spark.sinks",
     "sessionkit.spark.watermarks",
     "sessionkit.spark.windows",
@@ -28,8 +26,6 @@ PUBLIC: Final = [
     "sessionkit.state",
     "sessionkit.testing",
     "sessionkit.testing.strategies",
-    "sessionkit.timeouts",
-    "sessionkit.typing",
 ]
 """The addresses from which users import."""
 

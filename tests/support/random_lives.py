@@ -15,15 +15,9 @@ import attrs
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-from sessionkit import (
-    Aggregates,
-    Lateness,
-    Results,
-    SessionRules,
-    SessionSpec,
-    StateMismatchError,
-)
+from sessionkit import Aggregates, Lateness, Results, SessionRules, SessionSpec
 from sessionkit import aggregates as agg
+from sessionkit.errors import StateError
 from sessionkit.spec.logic import Events
 from sessionkit.testing import SessionDriver
 from tests.support import random_scripts
@@ -235,7 +229,7 @@ def _carried(draw: DrawFn, driver: Driver, seen: Sightings, every: SearchStrateg
         spec = draw(every)
         try:
             other = driver.migrate(spec)
-        except StateMismatchError:
+        except StateError:
             continue
         seen.story.append(f"carried over to {spec}")
         # Rows that are out under other options may be followed by any revision of their session.

@@ -22,7 +22,8 @@ from sessionkit import (
     SessionSpec,
     Storage,
 )
-from sessionkit.testing.strategies import Arrival, cuts, timelines
+from sessionkit.testing.generators import Arrival, cuts
+from sessionkit.testing.strategies import timelines
 
 AnySpec: TypeAlias = SessionSpec[Any, Any, Any]
 Row: TypeAlias = dict[str, Any]

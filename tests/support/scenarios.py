@@ -14,18 +14,10 @@ import attrs
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from sessionkit import (
-    Counts,
-    Inputs,
-    KeyState,
-    KeyTimes,
-    NoTimeout,
-    StatefulSpec,
-    Storage,
-    by_processing_time,
-)
+from sessionkit import Counts, Inputs, KeyState, KeyTimes, NoTimeout, StatefulSpec, Storage
 from sessionkit._instants import micros_of
-from sessionkit.spark import stored_keys
+from sessionkit.spark import read_state
+from sessionkit.spec import by_processing_time
 from sessionkit.testing import BatchResult, StatefulDriver, StoredKey
 from tests.support.clocked import ClockedStream, Trigger
 
@@ -271,7 +263,7 @@ def on_spark(life: Life, spark: SparkSession, folder: Path) -> Report:
         )
     report.counts, report.state_rows = stream.counts, stream.state_rows
     checkpoint = stream.files.checkpoint
-    report.look = lambda: _stored(stored_keys(checkpoint, life.spec, spark=spark))
+    report.look = lambda: _stored(read_state(checkpoint, life.spec, spark=spark))
     return report
 
 

@@ -19,20 +19,19 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
-from sessionkit import Counts, StatefulSpec
-from sessionkit.errors import SpecError
+from sessionkit import Counts, SpecError, StatefulSpec
 from sessionkit.spark import (
-    OpenSession,
-    Seed,
     apply_with_state,
     batch_counts,
-    open_sessions,
     read_erasures,
+    read_state,
     sessionize,
     start_query,
 )
+from sessionkit.spark._seeds import Seed
 from sessionkit.spark._settings import is_connect
 from sessionkit.spark.jobs.transform_with_state import PROVIDER, ROCKSDB
+from sessionkit.testing import OpenSession
 
 IN_FOREACH_BATCH = re.compile(r"SinkError: SpecError: (.*?)\n\nThe above", re.DOTALL)
 
@@ -197,4 +196,4 @@ class FileStream:
         return self.spark.read.parquet(str(self.folder / "out")).collect()
 
     def open(self) -> list[OpenSession[Any]]:
-        return open_sessions(self.checkpoint, self.spec, spark=self.spark)
+        return read_state(self.checkpoint, self.spec, spark=self.spark)

@@ -5,13 +5,13 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from sessionkit.spark.sinks import Batch, BatchWriter, Rows, TableSink
+from sessionkit.spark.sinks import Batch, BatchWriter, RowsToWrite, TableSink
 
 
 def writer_of(sink: TableSink, schema: T.StructType, **rows: Any) -> Any:
     """Return what writes rows of a schema, which are no sessions unless `rows` says so."""
     spark: Any = SparkSession.getActiveSession()
-    return sink.writer(Rows(schema, **{"of_results": False, **rows}), spark)
+    return sink.writer(RowsToWrite(schema, **{"of_results": False, **rows}), spark)
 
 
 def write(

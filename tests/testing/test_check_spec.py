@@ -14,7 +14,6 @@ from examples.logins.spec import LOGINS
 from examples.visits import visits
 from sessionkit import (
     EventTimeGap,
-    ExpectationError,
     Functions,
     KeyState,
     KeyTimes,
@@ -23,6 +22,7 @@ from sessionkit import (
     SessionSpec,
     StatefulSpec,
 )
+from sessionkit.errors import ExpectationError
 from sessionkit.testing import minutes
 from sessionkit.testing.strategies import check_spec
 from tests.support.stateful_specs import Added, Amount, Sum, summing

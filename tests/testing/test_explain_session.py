@@ -11,18 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from examples.visits import View, Visit, visits
-from sessionkit import DriverError, Inputs, Lateness, SessionRules, SessionSpec, UserFunctionError
+from sessionkit import Inputs, Lateness, SessionRules, SessionSpec, UserFunctionError
 from sessionkit import aggregates as agg
-from sessionkit.testing import (
-    ExplainedSession,
-    Explanation,
-    SessionDriver,
-    at,
-    explain_session,
-    minutes,
-)
+from sessionkit.errors import DriverError
+from sessionkit.testing import SessionDriver, at, explain_session, minutes
+from sessionkit.testing.explain import ExplainedSession, Explanation
+from sessionkit.testing.generators import Arrival
 from sessionkit.testing.literals import plain_key
-from sessionkit.testing.strategies import Arrival, timelines
+from sessionkit.testing.strategies import timelines
 
 PAGE = View(url="/", seconds=1.0)
 LOGIC: Any = visits.logic

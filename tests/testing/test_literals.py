@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessionkit import DriverError
+from sessionkit.errors import DriverError
 from sessionkit.testing import at, hours, minutes, seconds
 from sessionkit.testing.literals import literal
 

@@ -8,14 +8,8 @@ import attrs
 import pytest
 from hypothesis import strategies as st
 
-from sessionkit import (
-    EventTimeGap,
-    ExpectationError,
-    Functions,
-    Session,
-    SessionSpec,
-    UserFunctionError,
-)
+from sessionkit import EventTimeGap, Functions, Session, SessionSpec, UserFunctionError
+from sessionkit.errors import ExpectationError
 from sessionkit.testing.strategies import check_merge_law
 
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)

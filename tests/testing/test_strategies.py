@@ -14,10 +14,12 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject, SearchStrategy
 
-from sessionkit import DecimalType, FieldTypeError, SessionSpec
+from sessionkit import SessionSpec, SpecError
+from sessionkit.state import DecimalType
 from sessionkit.state._codec import codec_of
 from sessionkit.testing import SessionDriver
-from sessionkit.testing.strategies import Arrival, cuts, objects_of, timelines
+from sessionkit.testing.generators import Arrival, cuts
+from sessionkit.testing.strategies import objects_of, timelines
 from tests.support.every_type import Everything
 
 T = TypeVar("T")
@@ -120,7 +122,7 @@ class TestObjects:
         class State:
             anything: object
 
-        with pytest.raises(FieldTypeError, match="State.anything"):
+        with pytest.raises(SpecError, match="State.anything"):
             objects_of(State)
 
 

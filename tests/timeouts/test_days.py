@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sessionkit import SessionRules
+from sessionkit import SessionRules, SpecError
 from sessionkit._instants import instant_of, micros_of
-from sessionkit.errors import SpecError
 from sessionkit.timeouts._rules import days_of
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 import pytest
 
-from sessionkit.timeouts import EventTimeGap, FirstOf, NoTimeout, ProcessingTimeGap, TimeToLive
+from sessionkit import EventTimeGap, FirstOf, NoTimeout, ProcessingTimeGap, TimeToLive
 from sessionkit.timeouts._policies import Deadline, deadlines_of
 from tests.support.refusals import refusal, says
 

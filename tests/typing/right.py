@@ -9,8 +9,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sessionkit import (
-    BatchTimes,
-    BucketResult,
     EventTimeGap,
     Functions,
     KeyState,
@@ -22,10 +20,10 @@ from sessionkit import (
     SessionSpec,
     StatefulSpec,
     Storage,
-    by_bucket,
 )
 from sessionkit import aggregates as agg
 from sessionkit.addons import presets
+from sessionkit.spec import BatchTimes, BucketResult, by_bucket
 from sessionkit.testing import SessionDriver, at
 
 KEYS = {"user_id": str}
@@ -292,8 +290,8 @@ typed = SessionSpec.aggregate(
         "slowest": agg.percentile("seconds", 0.95, relative_error=0.02, at_most=200),
         "rate": agg.rate(timedelta(minutes=1), where="is_new"),
         "here": agg.engaged_time(cap="10s", within=timedelta(hours=1)),
-        "entry": agg.entry("url"),
-        "exit": agg.exit("url", where="is_new"),
+        "entry": agg.first("url"),
+        "exit": agg.last("url", where="is_new"),
         "is_bounce": agg.is_bounce(fewer_than=3, shorter_than="10s", where="is_new"),
     },
     result=Row,

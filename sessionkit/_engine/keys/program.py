@@ -34,8 +34,7 @@ from sessionkit.spec.stateful import AnyStatefulSpec, StatefulSpec
 from sessionkit.spec.views import StoredTimer, Timer, TimerRules
 from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import AttrsType, Field
-from sessionkit.timeouts import Clock
-from sessionkit.timeouts._policies import deadlines_of
+from sessionkit.timeouts._policies import Clock, deadlines_of
 
 CLOCKS: Final[tuple[Clock, Clock]] = ("event_time", "processing_time")
 STAMPS: Final = ("last_event_time", "last_processing_time", "created", "updated")

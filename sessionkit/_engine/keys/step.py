@@ -41,7 +41,7 @@ from sessionkit.spec.functions import Failure
 from sessionkit.spec.stateful import AnyStatefulSpec
 from sessionkit.spec.views import MISSING, KeySnapshot, KeyState
 from sessionkit.state._collections import AttrsType
-from sessionkit.timeouts import Clock
+from sessionkit.timeouts._policies import Clock
 
 
 @attrs.frozen(eq=False, slots=False)

@@ -26,7 +26,7 @@ from sessionkit._instants import BEGINNING_US
 from sessionkit.errors import UserFunctionError, with_hint
 from sessionkit.spec.functions import Failure
 from sessionkit.spec.views import StoredTimer
-from sessionkit.timeouts import Clock
+from sessionkit.timeouts._policies import Clock
 
 MOST_TIMERS: Final = 100_000
 """How many timers of a key may fire in one micro-batch: an hourly one catches up ten years."""

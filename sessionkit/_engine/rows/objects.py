@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from sessionkit._arrays import key_columns, whole
 from sessionkit.aggregates._events import Condition, evaluated
-from sessionkit.errors import StateMismatchError, StateValueError, UserFunctionError, with_hint
+from sessionkit.errors import StateError, StateValueError, UserFunctionError, with_hint
 from sessionkit.spec.base import AnySpec
 from sessionkit.spec.columns import key_class
 from sessionkit.spec.functions import forgotten, name_of, wrong_class
@@ -43,7 +43,7 @@ def decode_states(cls: type[S], table: pa.Table, places: Places = None) -> list[
     except Exception as error:
         what = f"a stored state cannot be read as {cls.__name__}: {type(error).__name__}: {error}"
         hint = "let the class take what it has taken before, or raise `version`"
-        raise StateMismatchError(what, hint) from error
+        raise StateError(what, hint) from error
 
 
 def encode_states(

@@ -26,7 +26,7 @@ from sessionkit.spec.functions import Failure, call_failed, name_of, wrong_class
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.state._codec import codec_of
 from sessionkit.state._fields import is_frozen
-from sessionkit.timeouts import SessionRules
+from sessionkit.timeouts._session_rules import SessionRules
 
 
 @attrs.frozen

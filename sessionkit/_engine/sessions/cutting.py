@@ -32,9 +32,8 @@ from sessionkit._engine.sessions.careful_fold import StateGaps
 from sessionkit._engine.sessions.plan import GapAlone, Members, Unions, WindowedEvents, unite
 from sessionkit.spec.functions import Failure
 from sessionkit.spec.session import AnySessionSpec
-from sessionkit.timeouts import SessionRules
 from sessionkit.timeouts._rule import Readings, RuleInput
-from sessionkit.timeouts._session_rules import RULES
+from sessionkit.timeouts._session_rules import RULES, SessionRules
 
 Fired: TypeAlias = tuple[int, int]
 """When a rule fires, in microseconds, and its place among those in use: the least one counts."""

@@ -38,7 +38,7 @@ from sessionkit._engine.sessions.plan import Plan, WindowedEvents
 from sessionkit.spec.functions import Failure
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.spec.views import Session
-from sessionkit.timeouts import Clock
+from sessionkit.timeouts._policies import Clock
 
 Places: TypeAlias = Sequence[int] | npt.NDArray[np.int64]
 
@@ -152,7 +152,7 @@ class Feature:
         return {}
 
     def check(self, sessions: pa.Table) -> None:
-        """Raise a StateMismatchError where sessions that a former release stored can't go on."""
+        """Raise a StateError where sessions that a former release stored can't go on."""
 
     def read(self, events: WindowedEvents) -> tuple[WindowedEvents, list[Rejected]]:
         """Return events with what is read of each, and those that can't be processed."""

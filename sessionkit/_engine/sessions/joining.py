@@ -21,7 +21,7 @@ from sessionkit._engine.sessions.folds import refused_first
 from sessionkit._engine.sessions.plan import Folded, Horizon, Members, Plan, WindowedEvents
 from sessionkit._engine.sessions.program import Program
 from sessionkit._instants import BEGINNING_US, span_us
-from sessionkit.timeouts import EventTimeGap
+from sessionkit.timeouts._policies import EventTimeGap
 
 REPEATS: Final = "an event with its event_id was processed already"
 LATE_EVENT: Final = "its own window is over: event time + gap is at or before the watermark"

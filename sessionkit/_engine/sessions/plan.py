@@ -30,8 +30,8 @@ from sessionkit._engine.rows.tables import Rejected
 from sessionkit._instants import BEGINNING_US
 from sessionkit.spec.functions import Failure
 from sessionkit.spec.session import AnySessionSpec
-from sessionkit.timeouts import SessionRules
 from sessionkit.timeouts._rules import GapPassed
+from sessionkit.timeouts._session_rules import SessionRules
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 

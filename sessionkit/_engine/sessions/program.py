@@ -144,8 +144,8 @@ class Program:
             entries |= feature.identity
         if spec.sequence is not None:
             entries["sequence"] = spec.sequence
-        if spec.results.chained:
-            entries["chained"] = True
+        if spec.results.carries_watermark:
+            entries["carries_watermark"] = True
         if isinstance(spec.logic, Aggregates):
             entries["aggregates"] = {one.name: one.text for one in spec.bound}
         return json.dumps(entries, sort_keys=True).encode()

@@ -42,7 +42,7 @@ from sessionkit._engine.sessions.plan import Folded, Plan, Unions
 from sessionkit.errors import UserFunctionError
 from sessionkit.spec.functions import Failure
 from sessionkit.state._codec import codec_of
-from sessionkit.timeouts import SessionRules
+from sessionkit.timeouts._session_rules import SessionRules
 
 
 class Refolded(NamedTuple):

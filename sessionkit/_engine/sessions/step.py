@@ -54,7 +54,7 @@ from sessionkit._engine.sessions.joining import horizon_of, join
 from sessionkit._engine.sessions.program import Program
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.spec.views import Session, session_of
-from sessionkit.timeouts import Clock
+from sessionkit.timeouts._policies import Clock
 
 
 @attrs.frozen(eq=False, slots=False)

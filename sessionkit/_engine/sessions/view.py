@@ -20,7 +20,7 @@ from sessionkit.spec.base import S
 from sessionkit.spec.logic import Aggregates
 from sessionkit.spec.session import AnySessionSpec, SessionSpec
 from sessionkit.state._codec import codec_of
-from sessionkit.timeouts import ClosedBy
+from sessionkit.timeouts._session_rules import ClosedBy
 
 
 @attrs.frozen

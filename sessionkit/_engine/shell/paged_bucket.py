@@ -42,9 +42,9 @@ from sessionkit._engine.shell.payload import (
     unpack_row,
 )
 from sessionkit._engine.shell.reading import Logic, Reading
+from sessionkit._typing import GroupStateLike
 from sessionkit.errors import StateCorruptedError
-from sessionkit.timeouts import Clock
-from sessionkit.typing import GroupStateLike
+from sessionkit.timeouts._policies import Clock
 
 DIRECTORY_COLUMNS: Final = (
     "format INT, bucket_count INT, written_ms BIGINT, pages INT, kept BIGINT, buffered BIGINT, "

@@ -38,9 +38,9 @@ from sessionkit._engine.boundaries import timer_ms
 from sessionkit._engine.logic import GroupState
 from sessionkit._engine.rows.objects import decode_keys
 from sessionkit._engine.shell.reading import Logic, Reading, reading_of
-from sessionkit.errors import StateCorruptedError, StateError, StateMismatchError
+from sessionkit.errors import StateCorruptedError, StateError
 from sessionkit.spec.base import AnySpec
-from sessionkit.timeouts import Clock
+from sessionkit.timeouts._policies import Clock
 
 RESTORE: Final = "restore the checkpoint from a copy, or start a new one"
 WHOLE: Final = "restore the whole checkpoint from one copy, or begin a query with `migrate`"
@@ -102,7 +102,7 @@ class Origin:
                 for text in (self.query.hex(), now.query.hex())
             )
             found = f"{what} belongs to another query: {stored} stored it, this is {own}"
-            raise StateMismatchError(found, WHOLE)
+            raise StateError(found, WHOLE)
         if self.batch > now.batch:
             found = f"micro-batch {self.batch} wrote it, and this is micro-batch {now.batch}"
             raise StateCorruptedError(f"{what} is damaged: {found}", WHOLE)
@@ -218,7 +218,7 @@ def _header(payload: bytes) -> tuple[bytes, int]:
         raise StateCorruptedError(found, "point the query at its own checkpoint")
     if version != FORMAT_VERSION:
         found = f"the stored state has format {version}, but this release reads {FORMAT_VERSION}"
-        raise StateMismatchError(found, "use the release of sessionkit that wrote it")
+        raise StateError(found, "use the release of sessionkit that wrote it")
     return binding, int(checksum)
 
 

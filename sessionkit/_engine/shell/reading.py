@@ -23,7 +23,7 @@ from sessionkit._engine.rows.tables import SALT, has_state
 from sessionkit._engine.sessions.features.last_event import LAST_EVENT, last_event_before
 from sessionkit._engine.sessions.step import SessionLogic
 from sessionkit._instants import duration_text, instant_of
-from sessionkit.errors import StateMismatchError, UserFunctionError
+from sessionkit.errors import StateError, UserFunctionError
 from sessionkit.spec.base import UpgradeStep
 from sessionkit.spec.functions import call_failed, name_of, wrong_class
 from sessionkit.spec.session import SessionSpec
@@ -111,7 +111,7 @@ class Reading:
             salts = np.zeros(kept.num_rows, np.int64) if salts is None else salts
             if (salts < 0).any():
                 found = "the stored state remembers sessions that were dropped"
-                raise StateMismatchError(found, "begin with a new checkpoint")
+                raise StateError(found, "begin with a new checkpoint")
             # At its place, so that what the rules in force have stored needn't be put in order.
             kept = kept.add_column(min(place, kept.num_columns), SALT, pa.array(salts))
         if LAST_EVENT.name in schema.names and LAST_EVENT.name not in kept.schema.names:
@@ -153,7 +153,7 @@ def reading_of(logic: Logic, identity: bytes) -> Reading:
     """
     Return how what was stored under an identity is read, and remember it.
 
-    Where rules or classes forbid that, a StateMismatchError names each difference.
+    Where rules or classes forbid that, a StateError names each difference.
     """
     reading = Reading()
     if identity != logic.program.identity:
@@ -180,10 +180,10 @@ class Comparison:
     version: int
 
     def check(self, what: str) -> None:
-        """Raise a StateMismatchError if anything prevents reading it."""
+        """Raise a StateError if anything prevents reading it."""
         if self.problems:
             lines = "\n  ".join(self.problems)
-            raise StateMismatchError(f"{what} was written under other rules:\n  {lines}", self.hint)
+            raise StateError(f"{what} was written under other rules:\n  {lines}", self.hint)
 
 
 def compared(logic: Logic, then: Mapping[str, Any]) -> Comparison:
@@ -278,7 +278,7 @@ def check_events_order(found: Iterable[tuple[Comparison, int, int]], what: str) 
     """
     Check that no field was removed and added again, while rows still have its old values.
 
-    A row that lacks a field is then newer than one that has it, a StateMismatchError. Where the
+    A row that lacks a field is then newer than one that has it, a StateError. Where the
     field had only been added, every row that has it is newer. Of each identity, `found` has the
     first and the last instant at which a row was written under it, in milliseconds.
     """
@@ -298,7 +298,7 @@ def check_events_order(found: Iterable[tuple[Comparison, int, int]], what: str) 
             for it in again
         )
         text = f"{what} has old values of a field that was removed and added again:\n  {lines}"
-        raise StateMismatchError(text, ANOTHER_NAME)
+        raise StateError(text, ANOTHER_NAME)
 
 
 def _changed(

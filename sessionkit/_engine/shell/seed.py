@@ -21,7 +21,7 @@ from sessionkit._engine.shell.reading import MAY_BE_CARRIED, Logic, identity_dif
 from sessionkit._engine.shell.storage import logic_of
 from sessionkit._engine.wire.packing import joined_packs, packs_in
 from sessionkit._instants import BEGINNING_US, instant_of
-from sessionkit.errors import StateMismatchError, StateValueError
+from sessionkit.errors import StateError, StateValueError
 from sessionkit.spec.base import AnySpec
 from sessionkit.state._types import FieldType, key_form, type_name
 
@@ -88,7 +88,7 @@ class SeedFormat:
         """
         Return what a seed gives to a group, from its packed rows; None if there are none.
 
-        A seed for other rules, or for a query that is under way, is a StateMismatchError.
+        A seed for other rules, or for a query that is under way, is a StateError.
         """
         # On a driver, the rows of a seed alone have these columns.
         seeded = [frame for frame in frames if KEPT_COLUMN in frame.columns]
@@ -98,7 +98,7 @@ class SeedFormat:
         if state.exists:
             found = "a seed came to a query that is under way: its group remembers something"
             hint = "start the query with a new checkpoint, and never change its seed"
-            raise StateMismatchError(found, hint)
+            raise StateError(found, hint)
         reading = reading_of(logic, self.identity)
         return reading.memory(
             logic, joined_packs(self.kept, kept), joined_packs(self.held, waiting)
@@ -118,7 +118,7 @@ def started(spec: AnySpec, memory: GroupState, arrived: pa.Table) -> tuple[Group
 
 
 def check_migration(old: AnySpec, new: AnySpec) -> None:
-    """Raise a StateMismatchError with each reason why one spec can't take over from another."""
+    """Raise a StateError with each reason why one spec can't take over from another."""
     before, after = logic_of(old).program, logic_of(new).program
     was, now = json.loads(before.identity), json.loads(after.identity)
     lines = identity_differences(was, now, (was.keys() | now.keys()) - MAY_BE_CARRIED)
@@ -144,7 +144,7 @@ def check_migration(old: AnySpec, new: AnySpec) -> None:
     lines += after.incompatibilities(old) if type(before) is type(after) else []
     if lines:
         text = "the state can't be migrated:\n  " + "\n  ".join(lines)
-        raise StateMismatchError(text, "undo the change, or start without a seed")
+        raise StateError(text, "undo the change, or start without a seed")
 
 
 def migrated(old: AnySpec, new: AnySpec, memory: GroupState) -> GroupState:

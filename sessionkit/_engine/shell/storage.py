@@ -48,10 +48,10 @@ from sessionkit._engine.shell.payload import (
     unpack_row,
 )
 from sessionkit._engine.shell.reading import Logic
+from sessionkit._typing import GroupStateLike
 from sessionkit.spec.base import AnySpec
 from sessionkit.spec.stateful import StatefulSpec
-from sessionkit.timeouts import Clock
-from sessionkit.typing import GroupStateLike
+from sessionkit.timeouts._policies import Clock
 
 Change: TypeAlias = Literal["new", "changed", "gone"]
 

@@ -62,10 +62,10 @@ from sessionkit._instants import (
     micros_of,
     span_us,
 )
+from sessionkit._typing import GroupStateLike
 from sessionkit.errors import SpecError
 from sessionkit.spec.base import AnySpec
-from sessionkit.timeouts import Clock
-from sessionkit.typing import GroupStateLike
+from sessionkit.timeouts._policies import Clock
 
 REJECTED: Final = tuple(count.name for count in DECLARED if count.is_rejected)
 STATS: Final = attrgetter(*(field.name for field in attrs.fields(BucketStats)))

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import attrs
 
-from sessionkit import Counts, SessionSpec, StatefulSpec
-from sessionkit.arguments import Duration, duration_of, explains, quoted
-from sessionkit.errors import SpecError
+from sessionkit import Counts, SessionSpec, SpecError, StatefulSpec
+from sessionkit._for_addons import Duration, duration_of, explains, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -8,8 +8,8 @@ import attrs
 
 from sessionkit import SessionSpec
 from sessionkit import aggregates as agg
+from sessionkit._for_addons import quoted
 from sessionkit.addons.delay import DELAYS, late_events
-from sessionkit.arguments import quoted
 
 
 @attrs.frozen

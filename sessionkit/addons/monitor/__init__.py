@@ -8,9 +8,9 @@ Watch a query: its status, its metrics for Prometheus, a live view.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from sessionkit._for_addons import check_extra
 from sessionkit.addons.monitor.metrics import METRICS, Metric, PrometheusEndpoint
 from sessionkit.addons.monitor.query_status import Bucket, QueryStatus, Receiver, monitor, status
-from sessionkit.arguments import check_extra
 
 if TYPE_CHECKING:
     from sessionkit.addons.monitor.watching import watch

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 import attrs
 
 from sessionkit import Counts
+from sessionkit._for_addons import check_extra, explained
 from sessionkit.addons.monitor.query_status import QueryStatus
-from sessionkit.arguments import check_extra, explained
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry

@@ -10,17 +10,15 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sessionkit import Counts
-from sessionkit.arguments import explains
-from sessionkit.errors import BalanceError, SessionkitError, UnsupportedError
-from sessionkit.spark.progress import (
+from sessionkit import Counts, SessionkitError
+from sessionkit._for_addons import (
     DurationSketch,
     KnownBuckets,
     Percentiles,
     Reconciliation,
-    batch_counts,
     bucket_stats_text,
     dropped_in,
+    explains,
     has_run,
     instant_in,
     is_counted,
@@ -29,6 +27,8 @@ from sessionkit.spark.progress import (
     total,
     watermark_in,
 )
+from sessionkit.errors import BalanceError, UnsupportedError
+from sessionkit.spark import batch_counts
 
 LOG: Final = logging.getLogger("sessionkit.monitor")
 RECENT: Final = 10

@@ -18,10 +18,9 @@ from rich.table import Table
 from rich.text import Text
 
 from sessionkit import Counts
+from sessionkit._for_addons import Duration, duration_of, explains, printable
 from sessionkit.addons.monitor.metrics import number_in
 from sessionkit.addons.monitor.query_status import QueryStatus, status
-from sessionkit.arguments import Duration, duration_of, explains
-from sessionkit.errors import printable
 
 UNKNOWN: Final = "unknown"
 LONGEST_PARTS: Final = 4

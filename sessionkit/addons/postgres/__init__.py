@@ -9,10 +9,10 @@ import attrs
 from attrs.converters import optional
 from pyspark.sql import SparkSession
 
+from sessionkit import SpecError
+from sessionkit._for_addons import Difference, Span, check_extra, duration_of, explained, names_of
 from sessionkit.addons.tables import Upsert
-from sessionkit.arguments import check_extra, duration_of, explained, names_of
-from sessionkit.errors import SpecError
-from sessionkit.spark.sinks import BatchWriter, Difference, Rows, Span
+from sessionkit.spark.sinks import BatchWriter, RowsToWrite
 
 __all__ = ["Postgres"]
 
@@ -111,7 +111,7 @@ class Postgres:
         """What two sinks of one table share, as far as it shows without a connection."""
         return (self.dsn, (PUBLIC, *self.names)[-2:])
 
-    def writer(self, rows: Rows, spark: SparkSession) -> BatchWriter:
+    def writer(self, rows: RowsToWrite, spark: SparkSession) -> BatchWriter:
         """Check that psycopg is there and the rows fit; return what writes them."""
         del spark
         upsert = Upsert.of(self, rows)

@@ -8,13 +8,13 @@ from psycopg.sql import SQL, Composed, Identifier
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
+from sessionkit._for_addons import Difference, Span
 from sessionkit.addons.postgres import Postgres, tables
 from sessionkit.addons.postgres.connections import connected
 from sessionkit.addons.postgres.tables import Target, listed
 from sessionkit.addons.postgres.writer import checked_copies, copied_parts
 from sessionkit.addons.tables import CHANGES, DIFFERENCES, REVISION, SESSION_COLUMNS, Upsert
 from sessionkit.errors import SinkError
-from sessionkit.spark.sinks import Difference, Span
 
 ADD_FLAG: Final = "ALTER TABLE {staging} ADD COLUMN {flag} boolean"
 HOLD: Final = "SELECT query_id FROM {ledger} WHERE table_name = {name} FOR UPDATE"

@@ -11,9 +11,9 @@ from psycopg.rows import class_row
 from psycopg.sql import SQL, Composed, Identifier
 from pyspark.sql import types as T
 
+from sessionkit import SpecError
 from sessionkit.addons.postgres import LEDGER, STAGING, Postgres
 from sessionkit.addons.tables import SUPERSEDES, Upsert
-from sessionkit.errors import SpecError
 
 ATTEMPT: Final = "sessionkit_attempt"
 """The column of a staging table that says which attempt of which task has copied a row."""

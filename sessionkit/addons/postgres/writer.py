@@ -21,12 +21,14 @@ from psycopg.types.string import StrDumper
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
+from sessionkit import SpecError
+from sessionkit._for_addons import from_last
 from sessionkit.addons.postgres import Postgres, fits, tables
 from sessionkit.addons.postgres.connections import Connections, connected
 from sessionkit.addons.postgres.tables import RANK, Target, is_json, listed, postgres_type
 from sessionkit.addons.tables import Upsert
-from sessionkit.errors import SinkError, SpecError
-from sessionkit.spark.sinks import Batch, BatchWriter, Ledger, from_last
+from sessionkit.errors import SinkError
+from sessionkit.spark.sinks import Batch, BatchWriter, Ledger
 
 Result = TypeVar("Result")
 

@@ -20,10 +20,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
+from sessionkit._for_addons import explains
 from sessionkit.addons.report.columns import Columns
 from sessionkit.addons.report.engine import engine_of
 from sessionkit.addons.report.summary import summarized
-from sessionkit.arguments import explains
 
 __all__ = ["Columns", "report"]
 
@@ -48,7 +48,7 @@ def report(
     of other kinds than `session` are counted by kind and reason.
 
     Args:
-        rows: The rows that `sessionize` or `sessionize_all` gives, as a query has written them: a
+        rows: The rows that `sessionize` gives, as a query has written them: a
             folder or file of Parquet, the folder of a Delta table, the address of a PostgreSQL
             database, a DataFrame of pandas, an Arrow table, or a DataFrame of Spark, whose rows
             come to the driver.

@@ -6,8 +6,8 @@ from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
-from sessionkit.arguments import explained, names_of
-from sessionkit.errors import SchemaError
+from sessionkit import SchemaError
+from sessionkit._for_addons import explained, names_of
 
 OWN: Final = (
     "kind",

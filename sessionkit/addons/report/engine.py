@@ -10,9 +10,10 @@ from typing import Any, Final
 import attrs
 import pyarrow as pa
 
+from sessionkit import SchemaError
+from sessionkit._for_addons import check_extra
 from sessionkit.addons.report.columns import Kind
-from sessionkit.arguments import check_extra
-from sessionkit.errors import SchemaError, UnsupportedError
+from sessionkit.errors import UnsupportedError
 
 ROWS: Final = "sessionkit_rows"
 """The view of the rows that came in."""

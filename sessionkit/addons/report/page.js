@@ -578,7 +578,7 @@ function showRejected() {
     rows.map(([isElsewhere, kind, reason, count]) => [kind, label(given.reasons, reason, "all other reasons"), ours(isElsewhere ? "outside the days of the sessions" : "in the chosen days"), count]));
   element("rejected").hidden = false;
   const note = element("rejected").querySelector(".note");
-  if (!given.rejected.t) note.textContent = "These rows are sessions alone. Pass those of sessionize_all, or with_rejected=True, to see what was late, a duplicate or broken.";
+  if (!given.rejected.t) note.textContent = "These rows are sessions alone. Call sessionize with with_rejected=True to see what was late, a duplicate or broken.";
   else if (!rows.length) note.textContent = "None in the chosen days.";
   else note.textContent = `They answer to the days, by the time of their event, and not to ${dimensions.length ? dimensions.join(" or ") : "anything else"}: such rows have no session.`;
 }

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
+from sessionkit import SchemaError
 from sessionkit.addons.report.columns import Columns, Kind
 from sessionkit.addons.report.engine import ROWS, Engine
 from sessionkit.addons.report.sessions import (
@@ -32,7 +33,6 @@ from sessionkit.addons.report.sessions import (
     sessions_of,
     top_of,
 )
-from sessionkit.errors import SchemaError
 
 Counted: TypeAlias = dict[str, list[Any]]
 """Counts, by the names of their columns."""

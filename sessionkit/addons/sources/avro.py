@@ -22,9 +22,9 @@ import fastavro
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from sessionkit import SpecError
+from sessionkit._for_addons import quoted
 from sessionkit.addons.sources.values import PAYLOAD, SHOWN, UNREADABLE, Avro, ddl, shown
-from sessionkit.arguments import quoted
-from sessionkit.errors import SpecError
 
 Kind: TypeAlias = Literal["fixed", "number", "bytes", "union", "record", "pair", "array", "map"]
 TAKEN: Final[dict[pa.DataType, set[type]]] = {

@@ -11,8 +11,8 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from sessionkit._for_addons import quoted
 from sessionkit.addons.sources.values import PAYLOAD, SHOWN, UNREADABLE, Json, ddl, shown
-from sessionkit.arguments import quoted
 
 Judge: TypeAlias = Callable[[pa.DataType, Column], Column | None]
 NAMED: Final = "map<string,string>"

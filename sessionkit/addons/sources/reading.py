@@ -11,6 +11,8 @@ from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
+from sessionkit import SpecError
+from sessionkit._for_addons import AnySpec, Spec, check_extra, explains, quoted, sql_type
 from sessionkit.addons.sources.json import with_json
 from sessionkit.addons.sources.values import (
     FILE_COLUMNS,
@@ -23,9 +25,6 @@ from sessionkit.addons.sources.values import (
     PayloadFormat,
     Source,
 )
-from sessionkit.arguments import check_extra, explains, quoted, sql_type
-from sessionkit.errors import SpecError
-from sessionkit.spec import AnySpec, Spec
 
 PLACES: Final = frozenset({*KAFKA_COLUMNS, *FILE_COLUMNS})
 
@@ -49,13 +48,14 @@ def read_stream(
     Example:
         import attrs
         from sessionkit import Inputs
-        from sessionkit.spark import sessionize_all
+        from sessionkit.spark import sessionize
         from sessionkit.addons.sources import FILE_COLUMNS, JsonLines, read_stream
 
         # visits: the spec in the example of SessionSpec.of
         visits = attrs.evolve(visits, inputs=Inputs(passthrough=FILE_COLUMNS))
         events = read_stream(spark, JsonLines("/data/events"), visits)
-        rows = sessionize_all(events, visits)  # sessions, and what can't be read with the reason
+        # Sessions, and what can't be read with the reason.
+        rows = sessionize(events, visits, with_rejected=True)
 
     Args:
         spark: The session.

@@ -9,8 +9,8 @@ from typing import Any, Final, TypeAlias
 import attrs
 import pyarrow as pa
 
-from sessionkit.arguments import at_least_one, explained, names_of, quoted, sql_type
-from sessionkit.errors import SpecError
+from sessionkit import SpecError
+from sessionkit._for_addons import at_least_one, explained, names_of, quoted, sql_type
 
 SHOWN: Final = 100
 """How many letters of a value a reason shows."""

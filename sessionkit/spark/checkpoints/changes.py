@@ -1,8 +1,8 @@
 """What micro-batches have changed, from Spark's change feed and the state before them."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial, reduce
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import reduce
 from itertools import chain
 from typing import Any, Final
 
@@ -10,11 +10,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from sessionkit._engine.keys.program import stored_key_rows
-from sessionkit._engine.logic import GroupState
-from sessionkit._engine.sessions.view import open_session_rows
+from sessionkit._arguments import explains
 from sessionkit._engine.shell.storage import Stored, changed_memory, changed_rows, logic_of
-from sessionkit.arguments import explains
 from sessionkit.errors import SessionkitError, UnsupportedError
 from sessionkit.spark._logs import Location, Logs, active_session, logs_of
 from sessionkit.spark.checkpoints.reading import (
@@ -22,6 +19,7 @@ from sessionkit.spark.checkpoints.reading import (
     groups_in,
     key_row,
     of_key,
+    rows_of,
     view_schema,
     with_key,
 )
@@ -38,7 +36,6 @@ from sessionkit.spark.checkpoints.state_reader import (
 from sessionkit.spark.jobs.checks import check_picklable
 from sessionkit.spec.base import AnySpec, check_kind
 from sessionkit.spec.session import SessionSpec
-from sessionkit.spec.stateful import StatefulSpec
 
 BEFORE_ALL: Final = -1
 """The micro-batch after which nothing is stored yet."""
@@ -47,9 +44,9 @@ COLUMNS: Final = "batch bigint, change string"
 
 
 @explains
-def changed_sessions(
+def state_changes(
     path: Location,
-    spec: SessionSpec[Any, Any, Any],
+    spec: AnySpec,
     *,
     since: int,
     until: int | None = None,
@@ -57,21 +54,21 @@ def changed_sessions(
     spark: SparkSession | None = None,
 ) -> DataFrame:
     """
-    Return which open sessions each of some micro-batches has changed.
+    Return which open sessions, or stored keys, each of some micro-batches has changed.
 
-    The columns are `batch`, the number of the micro-batch; `change`; and those of
-    `open_sessions_frame`. A session is the one with its `id`. The change is `"new"`, `"changed"`,
-    or `"gone"`, which has the row from before: the session has closed, has become part of another
-    one, has got an earlier start and so another id, or its key was erased. A session that the same
-    micro-batch opens and closes is left out. Needs Spark 4.0 or later and, with RocksDB, its
-    changelogs.
+    The columns are `batch`, the number of the micro-batch; `change`; and those of `state_frame`. A
+    session is the one with its id, and a timer that is set to another instant is a change. The
+    change is `"new"`, `"changed"`, or `"gone"`, which has the row from before: the session has
+    closed, has become part of another one, has got an earlier start and so another id, or its key
+    was erased. A session that the same micro-batch opens and closes is left out. Needs Spark 4.0 or
+    later and, with RocksDB, its changelogs.
 
     Args:
         path: The checkpoint location of the query, which may run meanwhile.
         spec: The spec of the query.
         since: The number of the micro-batch after which the changes begin; -1 for all.
         until: The last one whose changes are returned; by default the last one that has finished.
-        key: Return only the sessions of this key, as in `open_sessions`.
+        key: Return only the changes of this key, as in `read_state`.
         spark: The session to read with; by default the active one.
 
     Raises:
@@ -81,46 +78,10 @@ def changed_sessions(
         SessionkitError: There is no checkpoint, or it doesn't have one of the two micro-batches; no
             session is active, or the key doesn't fit the spec.
     """
-    check_kind(spec, SessionSpec, "changed_keys")
-    rows_of = partial(open_session_rows, spec)
-    return _changes(path, spec, rows_of, "id", since=since, until=until, key=key, spark=spark)
-
-
-@explains
-def changed_keys(
-    path: Location,
-    spec: StatefulSpec[Any, Any, Any],
-    *,
-    since: int,
-    until: int | None = None,
-    key: Any = None,
-    spark: SparkSession | None = None,
-) -> DataFrame:
-    """
-    Return which stored keys each of some micro-batches has changed.
-
-    The columns are `batch`, `change` and those of `stored_keys_frame`. A timer that is set to
-    another instant is a change too.
-    Arguments and errors are those of `changed_sessions`.
-    """
-    check_kind(spec, StatefulSpec, "changed_sessions")
-    rows_of = partial(stored_key_rows, spec)
-    return _changes(path, spec, rows_of, "key", since=since, until=until, key=key, spark=spark)
-
-
-def _changes(
-    path: Location,
-    spec: AnySpec,
-    rows_of: Callable[[GroupState], pa.Table],
-    name: str,
-    *,
-    since: int,
-    until: int | None,
-    key: Any,
-    spark: SparkSession | None,
-) -> DataFrame:
+    check_kind(spec, argument="spec")
+    to_rows, name = rows_of(spec), "id" if isinstance(spec, SessionSpec) else "key"
     check_picklable(spec)
-    check_one_operator(spec, "changed_sessions")
+    check_one_operator(spec, "state_changes")
     path = os.fspath(path)
     session, schema = active_session(spark), f"{COLUMNS}, {view_schema(spec)}"
     last = _last(path, since, until, session)
@@ -137,7 +98,7 @@ def _changes(
             if row["batch"] > since:
                 memories = changed_memory(logic, named, before, after, written)
                 was, now = (
-                    rows_of(one if wanted is None else with_key(one, wanted)) for one in memories
+                    to_rows(one if wanted is None else with_key(one, wanted)) for one in memories
                 )
                 changes = changed_rows(was, now, name)
                 number = pa.repeat(pa.scalar(row["batch"]), changes.num_rows)

@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F
 
+from sessionkit._arguments import explains, quoted
 from sessionkit._arrays import split, whole
 from sessionkit._engine.boundaries import watermark_in_force
 from sessionkit._engine.logic import GroupState
@@ -18,7 +19,6 @@ from sessionkit._engine.rows.tables import has_state
 from sessionkit._engine.sessions.features.key_history import Remembering
 from sessionkit._engine.sessions.program import Program
 from sessionkit._engine.shell.payload import BATCH_AT, BATCH_BYTES, QUERY_AT, QUERY_BYTES, Origin
-from sessionkit.arguments import explains, quoted
 from sessionkit.spark._grouping import for_stream
 from sessionkit.spark._logs import (
     Location,
@@ -67,7 +67,7 @@ def check_checkpoint(
         spark: The session to read with; by default the active one.
 
     Raises:
-        StateMismatchError: A rule has changed, or a class in a way that nothing covers. The message
+        StateError: A rule has changed, or a class in a way that nothing covers. The message
             names each change.
         StateCorruptedError: The state is damaged; the message names the file, where Spark does.
         UserFunctionError: A function of `upgrade` failed; only with `deep`.

@@ -8,9 +8,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from sessionkit._arguments import explains, quoted
 from sessionkit._engine.shell.erasing import ERASED_COLUMN
 from sessionkit._engine.wire.packing import joined_packs
-from sessionkit.arguments import explains, quoted
 from sessionkit.errors import SessionkitError
 from sessionkit.spark._logs import Location, active_session, if_there
 from sessionkit.spark._settings import own_source
@@ -42,7 +42,7 @@ def read_erasures(
         spark: The session to read with; by default the active one.
 
     Raises:
-        SpecError: The spec says `chained=True`, with which a query erases nothing.
+        SpecError: The spec says `carries_watermark=True`, with which a query erases nothing.
         SessionkitError: No session is active.
     """
     checkpoint = os.fspath(checkpoint)
@@ -71,8 +71,8 @@ def erase_key(
         spark: The session to work with; by default the active one.
 
     Raises:
-        StateMismatchError: The checkpoint was written under other rules than the spec's.
-        SpecError: The spec says `chained=True`, with which a query erases nothing.
+        StateError: The checkpoint was written under other rules than the spec's.
+        SpecError: The spec says `carries_watermark=True`, with which a query erases nothing.
         SessionkitError: The query of the checkpoint doesn't read such requests, the key doesn't fit
             the spec, or no session is active.
     """

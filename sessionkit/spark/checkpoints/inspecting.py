@@ -21,7 +21,7 @@ from sessionkit.errors import StateCorruptedError, StateError
 from sessionkit.spark._grouping import bucket_label
 from sessionkit.spark._logs import Progress, check_logs, progress_of
 from sessionkit.spark.checkpoints.check_state import check_checkpoint
-from sessionkit.spark.checkpoints.reading import key_of_texts, open_sessions, stored_keys
+from sessionkit.spark.checkpoints.reading import key_of_texts, read_state
 from sessionkit.spark.checkpoints.state_reader import (
     HEAD_BYTES,
     stored_groups,
@@ -142,7 +142,7 @@ def sessions_of_key(
     wanted = key_of_texts(spec, key)
     yield _line("watermark", _watermark_text(progress))
     if isinstance(spec, SessionSpec):
-        sessions = open_sessions(path, spec, key=wanted, spark=spark)
+        sessions = read_state(path, spec, key=wanted, spark=spark)
         for session in sorted(sessions, key=attrgetter("start")):
             yield _line("session", session.id)
             yield _line("  events", f"{session.events:,} from {_instant(session.start)}")
@@ -151,7 +151,8 @@ def sessions_of_key(
         if not sessions:
             yield "no session of this key is open"
         return
-    keys: list[Any] = stored_keys(path, spec, key=wanted, spark=spark)  # type: ignore[arg-type]
+    of_keys: Any = spec
+    keys = read_state(path, of_keys, key=wanted, spark=spark)
     for stored in keys:
         yield _line("state", repr(stored.state))
         for name, timer in stored.timers.items():

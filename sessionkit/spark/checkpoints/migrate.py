@@ -9,6 +9,7 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from sessionkit._arguments import explains
 from sessionkit._engine.boundaries import watermark_in_force
 from sessionkit._engine.logic import GroupState
 from sessionkit._engine.shell.erasing import Erased
@@ -16,7 +17,6 @@ from sessionkit._engine.shell.seed import SeedFormat, check_migration, migrated
 from sessionkit._engine.shell.storage import logic_of
 from sessionkit._engine.shell.worker import check_until, end_us
 from sessionkit._instants import BEGINNING_US, micros_of, span_us
-from sessionkit.arguments import explains
 from sessionkit.errors import SessionkitError
 from sessionkit.spark._columns import ANY_FRAME, check_frame
 from sessionkit.spark._grouping import for_stream
@@ -71,7 +71,7 @@ def migrate(
         spark: The session to work with; by default the active one.
 
     Raises:
-        StateMismatchError: The checkpoint was written under other rules than the old spec's, or the
+        StateError: The checkpoint was written under other rules than the old spec's, or the
             new spec differs in what can't be migrated; the message names each difference.
         StateValueError: A stored key doesn't fit its new type.
         SessionkitError: There is no checkpoint, no finished micro-batch, or already a seed there;
@@ -152,7 +152,8 @@ def bootstrap(history: DataFrame, spec: AnySpec, until: datetime, to: Location) 
         to: A folder for the seed, which must not have one yet.
 
     Raises:
-        SpecError: The spec has no event time, or says `chained=True`; or `until` has no time zone.
+        SpecError: The spec has no event time, or says `carries_watermark=True`; or `until` has no
+            time zone.
         SchemaError: The columns don't fit the spec.
         NotPicklableError: A function uses something that can't be sent to the executors.
         SessionkitError: There is a seed already.

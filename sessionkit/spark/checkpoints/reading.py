@@ -4,19 +4,20 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import time
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, overload
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from sessionkit._arguments import explains, quoted
 from sessionkit._engine.keys.program import StoredKey, stored_key_rows, stored_keys_of
 from sessionkit._engine.logic import GroupState
 from sessionkit._engine.sessions.view import OpenSession, open_session_rows, open_sessions_of
 from sessionkit._engine.shell.payload import NOBODY, Origin
 from sessionkit._engine.shell.storage import logic_of, stored_memory
-from sessionkit.arguments import explains, quoted
+from sessionkit._typing import Record
 from sessionkit.errors import SessionkitError, StateValueError
 from sessionkit.spark._grouping import BUCKET, label_of_key
 from sessionkit.spark._logs import Location, active_session, logs_of
@@ -32,7 +33,6 @@ from sessionkit.spec.logic import Aggregates
 from sessionkit.spec.session import SessionSpec
 from sessionkit.spec.stateful import StatefulSpec
 from sessionkit.state._codec import codec_of
-from sessionkit.typing import Record
 
 Group: TypeAlias = Mapping[str, Any]
 """A group as the values of its columns `key`, `state` and, with pages, `pages`."""
@@ -191,23 +191,47 @@ def with_key(memory: GroupState, key: pa.Table) -> GroupState:
     return GroupState(*parts)
 
 
-@explains
-def open_sessions(
+@overload
+def read_state(
     path: Location,
     spec: SessionSpec[Any, S, Any],
     *,
     key: Any = None,
     batch: int | None = None,
     spark: SparkSession | None = None,
-) -> list[OpenSession[S]]:
-    """
-    Return the sessions that were open when a query finished its last micro-batch.
+) -> list[OpenSession[S]]: ...
 
-    All are collected on the driver; see `open_sessions_frame`. Under `order="event_time"`, they
-    include the buffered events. Needs Spark 4.0 or later.
+
+@overload
+def read_state(
+    path: Location,
+    spec: StatefulSpec[Any, S, Any],
+    *,
+    key: Any = None,
+    batch: int | None = None,
+    spark: SparkSession | None = None,
+) -> list[StoredKey[S]]: ...
+
+
+@explains
+def read_state(
+    path: Location,
+    spec: AnySpec,
+    *,
+    key: Any = None,
+    batch: int | None = None,
+    spark: SparkSession | None = None,
+) -> list[Any]:
+    """
+    Return what a query remembers: its open sessions, or the keys that have state.
+
+    They are those at the end of the last micro-batch that has finished, as the test driver shows
+    them: `OpenSession` objects for a `SessionSpec`, `StoredKey` objects for a `StatefulSpec`. All
+    are collected on the driver; see `state_frame`. Under `order="event_time"`, sessions include
+    the buffered events. Needs Spark 4.0 or later.
 
     Example:
-        from sessionkit.spark import Files, open_sessions, sessionize, start_query
+        from sessionkit.spark import Files, read_state, sessionize, start_query
 
         # stream: a stream with the columns user, ts and page
         # visits: the spec in the example of SessionSpec.of
@@ -218,14 +242,14 @@ def open_sessions(
             checkpoint="/checkpoints/visits",
         )
         query.awaitTermination()
-        for visit in open_sessions("/checkpoints/visits", visits):
+        for visit in read_state("/checkpoints/visits", visits):
             print(visit.key.user, visit.start, visit.events, visit.state)
 
     Args:
         path: The checkpoint location of the query, which may run meanwhile.
         spec: The spec of the query.
-        key: Return only the sessions of this key: the value of the key column, or a tuple of values
-            if there are several columns. Only its bucket is decoded.
+        key: Return only what is stored of this key: the value of the key column, or a tuple of
+            values if there are several columns. Only its bucket is decoded.
         batch: Return what there was after this micro-batch, by its number; by default the last one.
         spark: The session to read with; by default the active one.
 
@@ -234,83 +258,46 @@ def open_sessions(
         SessionkitError: There is no checkpoint, or it doesn't have the micro-batch any more; this
             Spark has no state reader, no session is active, or the key doesn't fit the spec.
     """
-    check_kind(spec, SessionSpec, "stored_keys")
+    check_kind(spec, argument="spec")
     memories = collected_state(path, spec, key=key, batch=batch, spark=spark)
-    return [one for memory in memories for one in open_sessions_of(spec, memory)]
+    shown: Any = open_sessions_of if isinstance(spec, SessionSpec) else stored_keys_of
+    return [stored for memory in memories for stored in shown(spec, memory)]
 
 
 @explains
-def open_sessions_frame(
+def state_frame(
     path: Location,
-    spec: SessionSpec[Any, Any, Any],
+    spec: AnySpec,
     *,
     key: Any = None,
     batch: int | None = None,
     spark: SparkSession | None = None,
 ) -> DataFrame:
     """
-    Return the sessions that were open when a query finished its last micro-batch, distributed.
+    Return what a query remembers as a frame, decoded on the executors when an action runs.
 
-    The columns are those of `OpenSession`: `key` and `state` are structs with the key columns and
-    the fields of the state class; with aggregates the state is the row that the session would be
-    now. A state without fields has no column. The executors decode the state when an action runs,
-    so a damaged state raises only then.
+    The columns are those of `OpenSession` for a `SessionSpec`, and those of `StoredKey` for a
+    `StatefulSpec`: `key` and `state` are structs with the key columns and the fields of the state
+    class. With aggregates, the state is the row that the session would be now. A state without
+    fields has no column; of a key that has only timers, it is null. `timers` maps the name of a
+    timer to its `clock` and instant `at`. A damaged state raises in the action.
 
-    Arguments and errors are those of `open_sessions`.
+    Arguments and errors are those of `read_state`.
     """
-    check_kind(spec, SessionSpec, "stored_keys_frame")
-    rows_of = partial(open_session_rows, spec)
-    schema = view_schema(spec)
-    return mapped_state(path, spec, rows_of, schema, key=key, batch=batch, spark=spark)
+    check_kind(spec, argument="spec")
+    return mapped_state(
+        path, spec, rows_of(spec), view_schema(spec), key=key, batch=batch, spark=spark
+    )
 
 
-@explains
-def stored_keys(
-    path: Location,
-    spec: StatefulSpec[Any, S, Any],
-    *,
-    key: Any = None,
-    batch: int | None = None,
-    spark: SparkSession | None = None,
-) -> list[StoredKey[S]]:
-    """
-    Return the keys that had stored state when a query finished its last micro-batch.
-
-    All are collected on the driver; see `stored_keys_frame`. Needs Spark 4.0 or later.
-
-    Arguments and errors are those of `open_sessions`.
-    """
-    check_kind(spec, StatefulSpec, "open_sessions")
-    memories = collected_state(path, spec, key=key, batch=batch, spark=spark)
-    return [stored for memory in memories for stored in stored_keys_of(spec, memory)]
-
-
-@explains
-def stored_keys_frame(
-    path: Location,
-    spec: StatefulSpec[Any, Any, Any],
-    *,
-    key: Any = None,
-    batch: int | None = None,
-    spark: SparkSession | None = None,
-) -> DataFrame:
-    """
-    Return the keys that had stored state when a query finished its last micro-batch, distributed.
-
-    The columns are those of `StoredKey`: `key` and `state` are structs with the key columns and
-    the fields of the state class, `timers` maps the name of a timer to its `clock` and instant
-    `at`. The state is null where a key has only timers; a state without fields has no column.
-
-    Arguments and errors are those of `open_sessions`.
-    """
-    check_kind(spec, StatefulSpec, "open_sessions_frame")
-    rows_of = partial(stored_key_rows, spec)
-    schema = view_schema(spec)
-    return mapped_state(path, spec, rows_of, schema, key=key, batch=batch, spark=spark)
+def rows_of(spec: AnySpec) -> Callable[[GroupState], pa.Table]:
+    """Return the function that turns the state of a group into the rows of `state_frame`."""
+    of_kind: Any = open_session_rows if isinstance(spec, SessionSpec) else stored_key_rows
+    return partial(of_kind, spec)
 
 
 def view_schema(spec: AnySpec) -> str:
-    """Return the columns of `open_sessions_frame` and `stored_keys_frame`, as Spark's SQL."""
+    """Return the columns of `state_frame`, as Spark's SQL."""
     if not isinstance(spec, SessionSpec):
         return ", ".join([*_structs(spec, spec.state), TIMERS])
     state = spec.result if isinstance(spec.logic, Aggregates) else spec.state

@@ -16,7 +16,7 @@ from sessionkit._engine.shell.storage import logic_of
 from sessionkit.errors import (
     SessionkitError,
     StateCorruptedError,
-    StateMismatchError,
+    StateError,
     UnsupportedError,
 )
 from sessionkit.spark._grouping import with_buckets
@@ -207,7 +207,9 @@ def _feed(spark: SparkSession, first: int, last: int | None) -> DataFrameReader:
 def check_one_operator(spec: AnySpec, what: str) -> None:
     """Refuse what reads files of Spark's first state, where that may be of an operator above."""
     if spec.output_event_time is not None:
-        found = f"{what} reads the state of one operator, and `chained` lets others follow"
+        found = (
+            f"{what} reads the state of one operator, and `carries_watermark` lets others follow"
+        )
         raise UnsupportedError(found, "call open_sessions, or check_checkpoint without `deep`")
 
 
@@ -266,9 +268,9 @@ def _reader(spark: SparkSession, batch: int | None = None) -> DataFrameReader:
     return reader if batch is None else reader.option("batchId", batch)
 
 
-def not_ours(path: str) -> StateMismatchError:
+def not_ours(path: str) -> StateError:
     found = f"the checkpoint {path} was not written by sessionkit"
-    return StateMismatchError(found, "give each query a checkpoint of its own")
+    return StateError(found, "give each query a checkpoint of its own")
 
 
 def check_stored_rules(path: str, spec: AnySpec, spark: SparkSession) -> AnySpec:

@@ -66,8 +66,12 @@ def _text(name: str, value: Any, problem: Exception) -> str:
 def check_not_chained(spec: AnySpec, name: str) -> None:
     """Refuse what a query whose rows stateful operators may read doesn't take."""
     if spec.output_event_time is not None:
-        found = f"`{name}` doesn't go with `chained`, whose rows stateful operators may read"
-        hint = f"leave `{name}` out, or leave `chained` out and read the rows in a second query"
+        found = (
+            f"`{name}` doesn't go with `carries_watermark`, whose rows stateful operators may read"
+        )
+        hint = (
+            f"leave `{name}` out, or read the rows in a second query, without `carries_watermark`"
+        )
         raise SpecError(found, hint)
 
 

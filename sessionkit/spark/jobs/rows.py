@@ -8,6 +8,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
+from sessionkit._arguments import quoted
 from sessionkit._arrays import INSTANT
 from sessionkit._engine.counts import COUNTED
 from sessionkit._engine.shell.erasing import ERASED_COLUMN, ErasurePacker
@@ -26,7 +27,6 @@ from sessionkit._engine.wire.packing import (
     Packer,
     joined_packs,
 )
-from sessionkit.arguments import quoted
 from sessionkit.spark._columns import OF_REJECTED, column, is_future, never_null, to_wire
 from sessionkit.spark._grouping import BUCKET, bucket_number
 from sessionkit.spark._tasks import freeze_imports

@@ -11,13 +11,13 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupStateTimeout
 
+from sessionkit._arguments import explains
 from sessionkit._engine.logic import GroupState
 from sessionkit._engine.shell.storage import columns_of
 from sessionkit._engine.shell.worker import Worker, check_until, end_us, worker_of
 from sessionkit._engine.wire.outbound import packed_columns
 from sessionkit._engine.wire.packing import FIRST_COLUMN, WATERMARK_COLUMN, rows_of_groups
 from sessionkit._instants import micros_of
-from sessionkit.arguments import explains
 from sessionkit.errors import SchemaError, SpecError
 from sessionkit.spark._columns import A_STREAM, ANY_FRAME, check_frame, column
 from sessionkit.spark._grouping import BUCKET, for_stream, label_of, with_buckets
@@ -129,7 +129,7 @@ def _check_chained(spec: AnySpec, options: RunOptions) -> None:
     packed_in_rows = packed_columns(spec)
     if packed_in_rows:
         found = f"`{packed_in_rows[0]}` is of a type that crosses packed to Spark, which then can't"
-        found += " read the event time of the row, as `chained` needs it"
+        found += " read the event time of the row, as `carries_watermark` needs it"
         hint = "write a plain type, such as a str; of floats, one that is never None"
         raise SpecError(found, hint)
 
@@ -268,6 +268,9 @@ def sessionize(
             `session`, `late`, `duplicate`, `quarantined`, `failed`, `failed_output` or `erased`,
             and the last columns are `reason`, `event_time`, `event_id` (by what an event is known,
             the same in every run), `event` (its fields, in a struct) and the passthrough columns.
+            Under `with_events=True`, a row may also be of kind `event`: an event of a session that
+            is over, with the columns of the session and `number`, its position in the session, from
+            1. `Routes` gives each kind a sink of its own.
         observation: For a batch: receives the counts once an action has run.
         seed: For a stream: what it begins with, from `migrate` or `bootstrap`. Pass it at each
             start of the query, with a checkpoint that was new at the first one.
@@ -284,42 +287,15 @@ def sessionize(
             of them isn't a frame of Spark.
         NotPicklableError: A function uses something that can't be sent to the executors.
         SpecError: A batch is given a seed, a clock or `erase`, or a stream `until`; `until` has no
-            time zone, or the spec no event time, or it says `with_events=True`; the seed is from
-            `migrate`, and a source of the stream hasn't gone through `seed.unread`; a declarative
-            pipeline, whose runs end, is given a spec that waits for processing time.
+            time zone, or the spec no event time, or `with_events=True` without rejected rows; the
+            seed is from `migrate`, and a source of the stream hasn't gone through `seed.unread`; a
+            declarative pipeline, whose runs end, is given a spec that waits for processing time.
     """
     check_kind(spec, SessionSpec, "apply_with_state")
     if spec.results.with_events and not with_rejected:
-        found = "`with_events=True` asks for events too, and `sessionize` has no kinds"
-        raise SpecError(found, "call sessionize_all, or leave `with_events` out")
+        found = "`with_events=True` asks for events too, which are rows of another kind"
+        raise SpecError(found, "pass with_rejected=True, or leave `with_events` out")
     options = RunOptions(observation, seed, until, clock, erase, with_rejected)
-    return run_spec(events, spec, options)
-
-
-@explains
-def sessionize_all(
-    events: DataFrame,
-    spec: AnySessionSpec,
-    *,
-    observation: Observation | None = None,
-    seed: Seed | None = None,
-    until: datetime | None = None,
-    clock: DataFrame | None = None,
-    erase: DataFrame | None = None,
-) -> DataFrame:
-    """
-    Return every kind of row from one stateful pass: sessions, their events, and rejected rows.
-
-    The first column, `kind`, is `session`, `late`, `duplicate`, `quarantined`, `failed`,
-    `failed_output` or `erased`, with the columns that `sessionize` gives with `with_rejected=True`.
-    Where the spec says `with_events=True`, it may also be `event`: an event of a session that is
-    over, with the columns of the session, `number`, which of its events it is, from 1, and
-    `event_time`, `event_id`, `event` and the passthrough columns.
-
-    `Routes` gives each kind a sink of its own. Arguments and errors are those of `sessionize`.
-    """
-    check_kind(spec, SessionSpec, "apply_with_state")
-    options = RunOptions(observation, seed, until, clock, erase, with_rejected=True)
     return run_spec(events, spec, options)
 
 

@@ -28,7 +28,7 @@ from sessionkit.spark._settings import is_connect, release_of
 from sessionkit.spark._tasks import freeze_imports, rows_of_task, run_of_task
 from sessionkit.spark.jobs.rows import frame_columns
 from sessionkit.spec.base import AnySpec
-from sessionkit.timeouts import Clock
+from sessionkit.timeouts._policies import Clock
 
 BUCKET_STATE: Final = "bucket"
 PAGES_STATE: Final = "pages"
@@ -90,7 +90,7 @@ def check_operator(spark: SparkSession, spec: AnySpec) -> None:
 
 
 def _asked_by(spec: AnySpec) -> str:
-    return 'layout="pages"' if spec.output_event_time is None else "chained=True"
+    return 'layout="pages"' if spec.output_event_time is None else "carries_watermark=True"
 
 
 @attrs.define

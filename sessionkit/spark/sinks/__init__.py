@@ -17,19 +17,7 @@ from sessionkit._instants import instant_of
 from sessionkit.errors import SessionkitError
 from sessionkit.spark._logs import logs_of, query_id_of
 
-__all__ = [
-    "Batch",
-    "BatchWriter",
-    "Difference",
-    "FinishedBatch",
-    "Ledger",
-    "RepairableSink",
-    "Rows",
-    "Span",
-    "TableSink",
-    "finished",
-    "from_last",
-]
+__all__ = ["Batch", "BatchWriter", "Ledger", "RowsToWrite", "TableSink"]
 
 OutputMode: TypeAlias = Literal["append", "update", "complete"]
 """
@@ -103,7 +91,7 @@ class BatchWriter(Protocol):
 
 
 @attrs.frozen
-class Rows:
+class RowsToWrite:
     """
     The rows that a sink is to take.
 
@@ -135,7 +123,7 @@ class TableSink(Protocol):
         """What is equal for two sinks of one place; a `PurePath` for a folder."""
         ...
 
-    def writer(self, rows: Rows, spark: SparkSession) -> BatchWriter:
+    def writer(self, rows: RowsToWrite, spark: SparkSession) -> BatchWriter:
         """Check that the sink can take rows, before a query starts; return what writes them."""
         ...
 

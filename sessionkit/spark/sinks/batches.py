@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from sessionkit.arguments import quoted
+from sessionkit._arguments import quoted
 from sessionkit.errors import SinkError, SpecError
 from sessionkit.spark._columns import OF_REJECTED
 from sessionkit.spark._logs import query_id_of

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 from pyspark.sql import DataFrame
 
-from sessionkit.arguments import explained
+from sessionkit._arguments import explained
 from sessionkit.errors import SpecError
 from sessionkit.spark.sinks import TableSink
 
@@ -79,7 +79,7 @@ class Kafka:
 
 @explained()
 @attrs.frozen
-class ForeachBatch:
+class AtLeastOnce:
     """
     A function on the driver, called with the DataFrame and the id of each micro-batch.
 
@@ -94,7 +94,7 @@ class ForeachBatch:
 
 @explained()
 @attrs.frozen
-class Foreach:
+class AtLeastOncePerRow:
     """
     A function on the executors, called with each row. A batch that runs again calls it again.
 
@@ -156,7 +156,7 @@ class ExactlyOnce:
     last_batch: Callable[[str], int | None]
 
 
-RouteSink: TypeAlias = TableSink | Files | Kafka | ExactlyOnce | ForeachBatch
+RouteSink: TypeAlias = TableSink | Files | Kafka | ExactlyOnce | AtLeastOnce
 
 
 @explained({"rejected": "rejected=None, or a sink for the rows of all other kinds"})
@@ -218,7 +218,7 @@ class Routes:
         return {kind: sink for kind, sink in sinks.items() if sink is not None and kind != REST}
 
 
-NativeSink: TypeAlias = Files | Kafka | ForeachBatch | Foreach | Console | MemoryTable
+NativeSink: TypeAlias = Files | Kafka | AtLeastOnce | AtLeastOncePerRow | Console | MemoryTable
 BatchSink: TypeAlias = Routes | TableSink | ExactlyOnce
 """Those that take micro-batches whole, by a function of `foreachBatch`."""
 StreamSink: TypeAlias = NativeSink | BatchSink

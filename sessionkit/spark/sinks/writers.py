@@ -20,7 +20,7 @@ from sessionkit.spark.sinks import (
     BatchWriter,
     Ledger,
     OutputMode,
-    Rows,
+    RowsToWrite,
     TableSink,
     from_last,
 )
@@ -34,12 +34,12 @@ from sessionkit.spark.sinks.batches import (
     routes_of,
 )
 from sessionkit.spark.sinks.values import (
+    AtLeastOnce,
+    AtLeastOncePerRow,
     BatchSink,
     Console,
     ExactlyOnce,
     Files,
-    Foreach,
-    ForeachBatch,
     Kafka,
     StreamSink,
     described,
@@ -244,7 +244,7 @@ class OnceWriter(BatchWriter):
 class FunctionWriter(BatchWriter):
     """Calls a function with every micro-batch, also with one that runs again."""
 
-    sink: ForeachBatch
+    sink: AtLeastOnce
 
     def write(self, batch: Batch) -> None:
         self.sink.function(batch.frame, batch.number)
@@ -256,7 +256,7 @@ WRITERS: Final[Mapping[type[Any], Callable[[Any], BatchWriter]]] = {
     Files: FolderWriter,
     Kafka: TopicWriter,
     ExactlyOnce: OnceWriter,
-    ForeachBatch: FunctionWriter,
+    AtLeastOnce: FunctionWriter,
 }
 
 
@@ -275,7 +275,7 @@ def checked_parts(frame: DataFrame, sink: StreamSink, mode: OutputMode) -> Seque
 def _part(frame: DataFrame, route: Route, mode: OutputMode) -> Part:
     sink = route.sink
     if isinstance(sink, TableSink):
-        rows = Rows(route.schema, route.of_results, route.name, mode)
+        rows = RowsToWrite(route.schema, route.of_results, route.name, mode)
         return Part(route, sink.writer(rows, frame.sparkSession))
     _check_partitions(route.schema, sink)
     return Part(route, WRITERS[type(sink)](sink))
@@ -315,11 +315,11 @@ def to_sink(
             return writer.partitionBy(*sink.partition_by) if sink.partition_by else writer
         case Kafka():
             return writer.format("kafka").options(**kafka_options(sink))
-        case ForeachBatch() if start is not None and is_remote():
+        case AtLeastOnce() if start is not None and is_remote():
             return writer.foreachBatch(CallFunction(start.checkpoint, sink.function))
-        case ForeachBatch():
+        case AtLeastOnce():
             return writer.foreachBatch(sink.function)
-        case Foreach():
+        case AtLeastOncePerRow():
             return writer.foreach(sink.writer)
         case Console():
             writer = writer.format("console").option("numRows", sink.rows)

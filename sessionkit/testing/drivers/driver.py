@@ -136,7 +136,7 @@ class Driver(Generic[Spec, Event, Row, Result]):
         The new query has the rows that this one has not read and its clocks; its counts start at 0.
 
         Raises:
-            StateMismatchError: The state can't be migrated; the message names each difference.
+            StateError: The state can't be migrated; the message names each difference.
             StateValueError: A key doesn't fit its new type.
         """
         check_kind(spec, self._spec_class, self._other_driver)

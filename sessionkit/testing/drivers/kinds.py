@@ -5,9 +5,9 @@ from typing import ClassVar, Generic
 
 import attrs
 
+from sessionkit._arguments import explained
 from sessionkit._engine.keys.program import StoredKey
 from sessionkit._engine.sessions.view import OpenSession
-from sessionkit.arguments import explained
 from sessionkit.spec.base import E, R, S
 from sessionkit.spec.session import SessionSpec
 from sessionkit.spec.stateful import StatefulSpec
@@ -60,7 +60,7 @@ class SessionDriver(Driver[SessionSpec[E, S, R], E, SessionRow[R], R], Generic[E
         """
         Return the events of the sessions that have closed since the last call, by session.
 
-        There are some only under `with_events=True`; `sessionize_all` returns them as rows of kind
+        There are some only under `with_events=True`; `sessionize` returns them as rows of kind
         `event`.
         """
         events, self._events = self._events, []

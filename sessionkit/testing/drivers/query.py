@@ -48,7 +48,7 @@ from sessionkit.testing.drivers.rows import (
     read_row,
 )
 from sessionkit.testing.group_state import FakeGroupState, StoredGroup, TimeoutConf
-from sessionkit.timeouts import Clock
+from sessionkit.timeouts._policies import Clock
 
 QUERY: Final = Origin.of("73657373-696f-4e6b-8974-2d6472697665", 0)
 """That of each driver, so that the same rows leave the same bytes."""

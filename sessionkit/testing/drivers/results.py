@@ -20,7 +20,7 @@ from sessionkit.spec.session import SessionSpec
 from sessionkit.state._codec import codec_of, decode_column
 from sessionkit.state._collections import Field, OptionalType
 from sessionkit.testing.drivers.rows import Row
-from sessionkit.timeouts import ClosedBy
+from sessionkit.timeouts._session_rules import ClosedBy
 
 NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 

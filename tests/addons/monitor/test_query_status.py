@@ -9,9 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sessionkit import Storage
-from sessionkit._engine.counts import COUNTED
+from sessionkit._engine.counts import COUNTED, DurationSketch
 from sessionkit.addons.monitor import QueryStatus
-from sessionkit.spark.progress import DurationSketch
 from tests.support.streams import FileStream
 from tests.support.visits import MINUTE, NOON, SESSIONS, views
 

@@ -11,8 +11,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
 from examples import embedded_postgres as server
+from sessionkit import SpecError
 from sessionkit.addons.postgres import Postgres
-from sessionkit.errors import SinkError, SpecError
+from sessionkit.errors import SinkError
 from sessionkit.spark import Routes
 from sessionkit.spark.sinks import Batch, Ledger
 from tests.support.streams import FileStream, refused_by_sink

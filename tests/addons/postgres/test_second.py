@@ -12,7 +12,7 @@ from examples import embedded_postgres as server
 from sessionkit.addons.postgres import Postgres
 from sessionkit.addons.tables import Upsert
 from sessionkit.errors import SinkError
-from sessionkit.spark.sinks import Rows
+from sessionkit.spark.sinks import RowsToWrite
 from tests.support.table_sinks import write, writer_of
 
 COLUMNS = ("user", "session_id", "session_start", "session_end", "n", "revision", "supersedes")
@@ -125,16 +125,16 @@ def test_only_sessions_are_refused() -> None:
     own = of("session_id", "total")
     default, named = Postgres("d", "t"), Postgres("d", "t", "session_id")
 
-    def refuses(sink: Postgres, rows: Rows) -> bool:
+    def refuses(sink: Postgres, rows: RowsToWrite) -> bool:
         return Upsert.of(sink, rows).refuses_duplicates
 
-    assert refuses(default, Rows(sessions))
-    assert refuses(default, Rows(own))
-    assert refuses(named, Rows(sessions))
-    assert not refuses(named, Rows(own))
-    assert not refuses(named, Rows(sessions, mode="update"))
-    assert not refuses(named, Rows(sessions, of_results=False))
-    assert not refuses(Postgres("d", "t", ()), Rows(sessions))
+    assert refuses(default, RowsToWrite(sessions))
+    assert refuses(default, RowsToWrite(own))
+    assert refuses(named, RowsToWrite(sessions))
+    assert not refuses(named, RowsToWrite(own))
+    assert not refuses(named, RowsToWrite(sessions, mode="update"))
+    assert not refuses(named, RowsToWrite(sessions, of_results=False))
+    assert not refuses(Postgres("d", "t", ()), RowsToWrite(sessions))
 
 
 def of(*names: str) -> T.StructType:

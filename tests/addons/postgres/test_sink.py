@@ -4,10 +4,10 @@ import attrs
 import pytest
 from pyspark.sql import types as T
 
+from sessionkit import SpecError
 from sessionkit.addons.postgres import Postgres
 from sessionkit.addons.tables import Upsert
-from sessionkit.errors import SpecError
-from sessionkit.spark.sinks import Rows, TableSink
+from sessionkit.spark.sinks import RowsToWrite, TableSink
 
 
 def test_a_table_has_one_place() -> None:
@@ -73,8 +73,8 @@ def test_revisions_without_their_id_are_refused() -> None:
     schema = T.StructType([T.StructField(name, T.StringType()) for name in ("user", "revision")])
     sink = Postgres("postgresql://", "visits")
     with pytest.raises(SpecError, match="lack `session_id`.*\n\nHint: keep `session_id`, or pass"):
-        Upsert.of(sink, Rows(schema))
+        Upsert.of(sink, RowsToWrite(schema))
 
-    Upsert.of(sink, Rows(schema, of_results=False))
+    Upsert.of(sink, RowsToWrite(schema, of_results=False))
     added = attrs.evolve(sink, key=())
-    Upsert.of(added, Rows(schema))
+    Upsert.of(added, RowsToWrite(schema))

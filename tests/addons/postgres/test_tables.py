@@ -5,12 +5,12 @@ import re
 import pytest
 from pyspark.sql import types as T
 
+from sessionkit import SpecError
 from sessionkit.addons.postgres.tables import (
     Target,
     postgres_type,
 )
 from sessionkit.addons.tables import Upsert
-from sessionkit.errors import SpecError
 
 VISITS = Target("web", "visits", Upsert("visits", ("session_id", 'pa"ges'), ("session_id",)), "q")
 

@@ -14,10 +14,10 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from examples import embedded_postgres as server
-from sessionkit import EventTimeGap, Inputs, Storage
+from sessionkit import EventTimeGap, Inputs, SpecError, Storage
 from sessionkit.addons.postgres import Postgres
 from sessionkit.addons.postgres.connections import connected
-from sessionkit.errors import SinkError, SpecError
+from sessionkit.errors import SinkError
 from sessionkit.spark import Files, Routes, reconcile, start_query
 from sessionkit.spark.sinks import Batch
 from tests.support.session_specs import collecting

@@ -10,8 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from examples.embedded_postgres import Postgres
+from sessionkit import SchemaError
 from sessionkit.addons.report.engine import ROWS, engine_of
-from sessionkit.errors import SchemaError, UnsupportedError
+from sessionkit.errors import UnsupportedError
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

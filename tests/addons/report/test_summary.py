@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from sessionkit import SchemaError
 from sessionkit.addons.report import Columns, page_of, report
 from sessionkit.addons.report.engine import engine_of
 from sessionkit.addons.report.summary import MOST_COUNTS, MOST_REASONS, summarized
-from sessionkit.errors import SchemaError
 from tests.addons.report.visits import COLUMNS, SCHEMA, asked, rejected, table_of, visits
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sessionkit import SpecError
 from sessionkit.addons.sources import Avro
 from sessionkit.addons.sources.avro import AvroDecoder, LimitError, checker
-from sessionkit.errors import SpecError
 from sessionkit.state._fields import field_type
 
 USER: Final = pa.field("user", pa.string(), nullable=False)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from sessionkit import Inputs, SessionSpec
+from sessionkit import Inputs, SessionSpec, SpecError
 from sessionkit._engine.wire.inbound import UNREADABLE_COLUMN
 from sessionkit.addons.sources import (
     FILE_COLUMNS,
@@ -26,7 +26,6 @@ from sessionkit.addons.sources import (
 from sessionkit.addons.sources.avro import with_avro
 from sessionkit.addons.sources.json import with_json
 from sessionkit.addons.sources.reading import without_long
-from sessionkit.errors import SpecError
 from sessionkit.spark import reconcile, sessionize
 
 

@@ -12,19 +12,16 @@ import pyarrow as pa
 import pytest
 
 from sessionkit import (
-    BatchTimes,
-    BucketResult,
     EventTimeGap,
     KeyState,
     KeyTimes,
     NoTimeout,
     StatefulSpec,
-    StateMismatchError,
     Storage,
-    TimerError,
     TimeToLive,
-    by_bucket,
 )
+from sessionkit.errors import StateError, TimerError
+from sessionkit.spec import BatchTimes, BucketResult, by_bucket
 from sessionkit.state._codec import codec_of
 from sessionkit.testing import StatefulDriver, at, minutes
 from tests.support.refusals import says
@@ -454,7 +451,7 @@ def test_stored_timers_are_not_left_to_a_fold_that_knows_none() -> None:
     again = StatefulDriver.restore(summing(by_bucket(fold)), driver.snapshot())
     again.add("ann", at("09:10"), Amount())
 
-    with pytest.raises(StateMismatchError, match="`by_bucket` is True in the spec, False in"):
+    with pytest.raises(StateError, match="`by_bucket` is True in the spec, False in"):
         again.run_batch()
 
 
@@ -475,7 +472,7 @@ def test_a_class_that_refuses_what_is_stored_is_named() -> None:
     again = StatefulDriver.restore(summing(state=Sum), driver.snapshot())
     again.add("ann", at("09:01"), Amount())
 
-    with pytest.raises(StateMismatchError) as refused:
+    with pytest.raises(StateError) as refused:
         again.run_batch()
 
     assert (

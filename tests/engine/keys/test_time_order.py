@@ -5,15 +5,8 @@ from typing import Any
 
 import pytest
 
-from sessionkit import (
-    EventTimeGap,
-    Inputs,
-    KeyState,
-    KeyTimes,
-    NoTimeout,
-    ProcessingTimeGap,
-    by_processing_time,
-)
+from sessionkit import EventTimeGap, Inputs, KeyState, KeyTimes, NoTimeout, ProcessingTimeGap
+from sessionkit.spec import by_processing_time
 from sessionkit.testing import at
 from tests.support.stateful_specs import Amount, Sum, driver_of, report, summing, texts
 

@@ -9,15 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sessionkit import (
-    KeyState,
-    KeyTimes,
-    StatefulSpec,
-    Storage,
-    Timer,
-    TimerError,
-    by_processing_time,
-)
+from sessionkit import KeyState, KeyTimes, StatefulSpec, Storage
+from sessionkit.errors import TimerError
+from sessionkit.spec import Timer, by_processing_time
 from sessionkit.testing import StatefulDriver, at, minutes
 from tests.support.refusals import says
 from tests.support.stateful_specs import (

@@ -17,9 +17,9 @@ from sessionkit import (
     ProcessingTimeGap,
     StatefulSpec,
     TimeToLive,
-    by_processing_time,
 )
 from sessionkit._engine.shell.worker import worker_of
+from sessionkit.spec import by_processing_time
 from sessionkit.testing import FakeGroupState, at, minutes
 from sessionkit.testing.drivers.results import Rejection, read_output
 from sessionkit.testing.drivers.rows import Row, input_frame

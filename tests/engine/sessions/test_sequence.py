@@ -7,7 +7,8 @@ import attrs
 import pyarrow.compute as pc
 import pytest
 
-from sessionkit import Inputs, SessionRules, SessionSpec, StateMismatchError
+from sessionkit import Inputs, SessionRules, SessionSpec
+from sessionkit.errors import StateError
 from sessionkit.testing import SessionDriver, at
 from tests.support.session_specs import ended, fed
 
@@ -104,7 +105,7 @@ def test_a_checkpoint_keeps_its_sequence() -> None:
     fed(driver, ("10:00", Line("a", 1)), ("10:05", Line("b", 2)))
     other = SessionDriver.restore(spec_of(), driver.snapshot())
     other.add("a", at("10:06"), Line("c", 3))
-    with pytest.raises(StateMismatchError, match=r"(?s)sequence.*Hint: carry the state over"):
+    with pytest.raises(StateError, match=r"(?s)sequence.*Hint: carry the state over"):
         other.run_batch()
     driver = driver.migrate(attrs.evolve(driver.spec, sequence="offset"))
     fed(driver, ("10:06", Line("in", 5)), ("10:06", Line("out", 4)))

@@ -7,8 +7,9 @@ import attrs
 import pyarrow.compute as pc
 import pytest
 
-from sessionkit import SessionSpec, SpecError, StateMismatchError
+from sessionkit import SessionSpec, SpecError
 from sessionkit import aggregates as agg
+from sessionkit.errors import StateError
 from sessionkit.testing import SessionDriver, at, minutes
 
 
@@ -149,7 +150,7 @@ def test_a_checkpoint_keeps_the_steps_of_a_funnel_but_not_its_time() -> None:
         agg.funnel(STEPS, strict=True),
         agg.funnel(STEPS, not_between="is_shown"),
     ):
-        with pytest.raises(StateMismatchError, match=r"'funnel\(a, b, c\), 1000' in the ch"):
+        with pytest.raises(StateError, match=r"'funnel\(a, b, c\), 1000' in the ch"):
             SessionDriver.restore(spec_of(found=other), driver.snapshot()).open_sessions()
 
 

@@ -15,10 +15,10 @@ from sessionkit import (
     Memory,
     Session,
     SessionSpec,
-    StateValueError,
     Storage,
     UserFunctionError,
 )
+from sessionkit.errors import StateValueError
 from sessionkit.testing import SessionDriver, at, minutes
 from sessionkit.testing.drivers.results import read_output
 from sessionkit.testing.drivers.rows import input_frame

@@ -8,21 +8,14 @@ from typing import Any
 import attrs
 import pytest
 
-from sessionkit import (
-    EventTimeGap,
-    Functions,
-    Memory,
-    SessionSpec,
-    StateCorruptedError,
-    StateMismatchError,
-    Storage,
-)
+from sessionkit import EventTimeGap, Functions, Memory, SessionSpec, Storage
 from sessionkit._engine.shell.pages import PAGE_BYTES
 from sessionkit._engine.shell.payload import Origin
 from sessionkit._engine.shell.storage import Stored, changed_memory, logic_of, stored_memory
 from sessionkit._engine.shell.worker import worker_of
-from sessionkit.testing import FakeGroupState, SessionDriver, Snapshot
-from sessionkit.testing.drivers.query import PagedGroupState, stored_rows
+from sessionkit.errors import StateCorruptedError, StateError
+from sessionkit.testing import FakeGroupState, SessionDriver
+from sessionkit.testing.drivers.query import PagedGroupState, Snapshot, stored_rows
 from sessionkit.testing.group_state import StoredGroup
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
@@ -353,9 +346,9 @@ def test_a_damaged_directory_stops_the_query(place: int) -> None:
     row[-2] = row[-2][:at] + bytes([row[-2][at] ^ 1]) + row[-2][at + 1 :]
     state = FakeGroupState(value=tuple(row), timeout="EventTimeTimeout", watermark_ms=0)
 
-    with pytest.raises((StateCorruptedError, StateMismatchError)):
+    with pytest.raises((StateCorruptedError, StateError)):
         list(worker_of(NOTES)((0,), [], PagedGroupState.of(state)))
-    with pytest.raises((StateCorruptedError, StateMismatchError)):
+    with pytest.raises((StateCorruptedError, StateError)):
         stored_memory(logic_of(NOTES), (0,), tuple(row))
 
 

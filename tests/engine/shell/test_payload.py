@@ -17,7 +17,7 @@ from sessionkit._engine.shell.payload import (
     peek_identity,
     unpack,
 )
-from sessionkit.errors import StateCorruptedError, StateMismatchError
+from sessionkit.errors import StateCorruptedError, StateError
 from sessionkit.state._codec import codec_of
 from tests.support.strategies import classes_with_objects
 
@@ -84,7 +84,7 @@ def test_the_header_is_as_described() -> None:
 def test_every_bit_that_is_turned_over_is_found(bit: int) -> None:
     """A version that isn't known is taken for another release; all else is damage."""
     for position in range(len(PAYLOAD)):
-        expected = StateMismatchError if position in {4, 5} else StateCorruptedError
+        expected = StateError if position in {4, 5} else StateCorruptedError
         with pytest.raises(expected, match="\n\nHint: "):
             unpack(damaged(position, 1 << bit))
 
@@ -123,7 +123,7 @@ def test_another_format_is_refused(version: int) -> None:
         "\n\nHint: use the release of sessionkit that wrote it"
     )
     for read in (lambda: unpack(other), lambda: peek_identity(other)):
-        with pytest.raises(StateMismatchError) as refused:
+        with pytest.raises(StateError) as refused:
             read()
         assert expected == str(refused.value)
 

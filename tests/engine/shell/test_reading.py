@@ -13,11 +13,9 @@ import pytest
 from sessionkit import (
     EventTimeGap,
     Inputs,
-    RenamedFrom,
     SessionRules,
     SessionSpec,
     StatefulSpec,
-    StateMismatchError,
     Storage,
     UserFunctionError,
 )
@@ -30,6 +28,8 @@ from sessionkit._engine.shell.reading import (
     identity_differences,
 )
 from sessionkit._engine.shell.storage import logic_of
+from sessionkit.errors import StateError
+from sessionkit.state import RenamedFrom
 from sessionkit.testing import SessionDriver, at
 from tests.support.changed_classes import (
     SPECS,
@@ -136,7 +136,7 @@ def test_what_no_rule_covers_stops_the_query_at_its_first_read(make: Any, layout
     wrong = attrs.make_class("Wrong", fields)
     again = changed(driver, make(ignore, wrong, layout))
     again.add(USERS[0], at("12:01"), View(1))
-    with pytest.raises(StateMismatchError) as refused:
+    with pytest.raises(StateError) as refused:
         again.run_batch()
 
     assert (
@@ -172,7 +172,7 @@ def test_a_rename_that_is_not_said_loses_nothing(make: Any, layout: str) -> None
     driver.advance_watermark_to(at("12:10"))
     add(driver, View(0, "a"), at("12:20"))
 
-    with pytest.raises(StateMismatchError) as refused:
+    with pytest.raises(StateError) as refused:
         states(changed(driver, make(ignore, Renamed, layout)))
     said = states(changed(driver, make(ignore, Said, layout)))
 
@@ -199,7 +199,7 @@ def test_a_rename_in_events_that_wait_is_seen_too(make: Any, layout: str) -> Non
     driver = driver_of(make(count, First, layout))
     add(driver, View(2, "a"), at("12:00"))
 
-    with pytest.raises(StateMismatchError, match=r"amount: Annotated\[..., RenamedFrom.\"number\""):
+    with pytest.raises(StateError, match=r"amount: Annotated\[..., RenamedFrom.\"number\""):
         states(changed(driver, make(ignore, First, layout, RenamedView)))
 
 
@@ -220,7 +220,7 @@ def test_a_field_that_was_removed_and_added_again_is_refused() -> None:
     has, lacks = First, attrs.make_class("First", {"note": attrs.field(type=str, default="")})
     of_first_version = compared_rows(has, (has, 1, 5), (lacks, 6, 9))
 
-    with pytest.raises(StateMismatchError) as refused:
+    with pytest.raises(StateError) as refused:
         check_events_order(of_first_version, "the checkpoint c")
     check_events_order(compared_rows(has, (lacks, 1, 5), (has, 6, 9)), "only added")
     check_events_order(compared_rows(lacks, (has, 1, 5), (lacks, 6, 9)), "only removed")
@@ -292,7 +292,7 @@ def test_another_rule_names_what_carries_the_state_over(changes: Any, hint: str)
     driver = driver_of(spec)
     add(driver, View(2, "a"), at("12:00"))
 
-    with pytest.raises(StateMismatchError) as refused:
+    with pytest.raises(StateError) as refused:
         states(changed(driver, attrs.evolve(spec, **changes)))
 
     assert hint == str(refused.value).partition("Hint: ")[2]
@@ -313,7 +313,7 @@ def test_state_of_an_option_that_is_gone_is_refused(entry: dict[str, Any], hint:
     logic = logic_of(sessions(count, First, "buckets"))
     stored = json.loads(logic.program.identity) | entry
 
-    with pytest.raises(StateMismatchError, match=f"(?s)`{next(iter(entry))}`.*Hint: {hint}"):
+    with pytest.raises(StateError, match=f"(?s)`{next(iter(entry))}`.*Hint: {hint}"):
         compared(logic, stored).check("the stored state")
 
 
@@ -323,7 +323,7 @@ def test_state_that_remembers_dropped_sessions_is_refused() -> None:
     schema = [field for field in logic.program.schema if field.name != "behind"]
     kept = pa.Table.from_pylist([{}], pa.schema(schema))
 
-    with pytest.raises(StateMismatchError, match="sessions that were dropped"):
+    with pytest.raises(StateError, match="sessions that were dropped"):
         Reading().memory(logic, kept, logic.empty_state.buffered, np.array([-1]))
 
 
@@ -341,13 +341,13 @@ def test_a_version_from_which_nothing_leads_is_refused(more: dict[str, Any], tex
     """So is one that is newer than the code."""
     driver = driver_of(sessions(count, First, "buckets"))
     add(driver, View(2, "a"), at("12:00"))
-    with pytest.raises(StateMismatchError, match=text):
+    with pytest.raises(StateError, match=text):
         states(changed(driver, sessions(count_words, Fourth, "buckets", **more)))
 
     later = sessions(count_texts, Third, "buckets", storage=Storage(upgrade={1: of_first}))
     driver = driver_of(later)
     add(driver, View(2, "a"), at("12:00"))
-    with pytest.raises(StateMismatchError, match="`state_version` is 1 in the spec, 2 in the"):
+    with pytest.raises(StateError, match="`state_version` is 1 in the spec, 2 in the"):
         states(changed(driver, sessions(count, First, "buckets")))
 
 
@@ -357,7 +357,7 @@ def test_events_that_wait_have_rules_and_no_functions() -> None:
     add(driver, View(2, "a"), at("12:00"))
     wrong = attrs.make_class("View", {"number": attrs.field(type=str)})
 
-    with pytest.raises(StateMismatchError) as refused:
+    with pytest.raises(StateError) as refused:
         states(changed(driver, sessions(ignore, First, "buckets", wrong)))
 
     assert "`View.number` is str in the class, int in the checkpoint" in str(refused.value)
@@ -566,5 +566,5 @@ def test_the_delay_may_change() -> None:
 def test_another_rule_is_refused(after: dict[str, Any]) -> None:
     """What is stored follows from it."""
     driver = with_a_view(spec_of(max_events=9))
-    with pytest.raises(StateMismatchError, match="rules"):
+    with pytest.raises(StateError, match="rules"):
         SessionDriver.restore(spec_of(**after), driver.snapshot()).open_sessions()

@@ -8,18 +8,13 @@ import attrs
 import pandas as pd
 import pytest
 
-from sessionkit import (
-    DecimalType,
-    EventTimeGap,
-    SessionRules,
-    SessionSpec,
-    StateMismatchError,
-    StateValueError,
-)
+from sessionkit import EventTimeGap, SessionRules, SessionSpec
 from sessionkit._engine.shell.seed import HELD_COLUMN, KEPT_COLUMN, SeedFormat
 from sessionkit._engine.shell.storage import logic_of
 from sessionkit._engine.wire.packing import whole_batch
 from sessionkit._instants import BEGINNING_US
+from sessionkit.errors import StateError, StateValueError
+from sessionkit.state import DecimalType
 from sessionkit.testing import SessionDriver
 from tests.support.session_specs import Open, Reading, collecting, in_order
 
@@ -83,7 +78,7 @@ def test_a_key_without_exactly_one_form_is_refused(before: Any, key: Any, after:
 
 def test_a_type_that_no_rule_converts_is_refused() -> None:
     """Before anything is read."""
-    with pytest.raises(StateMismatchError, match="the key column `key` can't become bool"):
+    with pytest.raises(StateError, match="the key column `key` can't become bool"):
         with_session(keyed(str), "yes").migrate(keyed(bool))
 
 
@@ -105,7 +100,7 @@ def test_held_events_of_another_class_are_refused() -> None:
         ),
     )
 
-    with pytest.raises(StateMismatchError, match="the column `event.number` of the events that"):
+    with pytest.raises(StateError, match="the column `event.number` of the events that"):
         with_session(old, "a").migrate(new)
 
 
@@ -113,7 +108,7 @@ def test_a_gap_by_the_state_needs_sessions_that_came_in_order() -> None:
     """An event older than others that its session has would end it before them."""
     rules = SessionRules(GAP, state_gap=lambda state: GAP)
     ruled = attrs.evolve(keyed(str, in_order), timeout=rules)
-    with pytest.raises(StateMismatchError, match="`state_gap` needs sessions whose events came in"):
+    with pytest.raises(StateError, match="`state_gap` needs sessions whose events came in"):
         with_session(keyed(str), "a").migrate(ruled)
     carried = with_session(keyed(str, in_order), "a").migrate(ruled)
     carried.advance_watermark_to(NOON + GAP / 2)
@@ -136,9 +131,9 @@ def test_a_seed_for_other_rules_or_under_way_is_refused() -> None:
     frame = pd.DataFrame({KEPT_COLUMN: [batch], HELD_COLUMN: [None]}, dtype=object)
 
     assert form.read(logic_of(spec), [frame], Group(exists=False)) is not None
-    with pytest.raises(StateMismatchError, match="a seed came to a query that is under way"):
+    with pytest.raises(StateError, match="a seed came to a query that is under way"):
         form.read(logic_of(spec), [frame], Group(exists=True))
-    with pytest.raises(StateMismatchError, match="`keys` is"):
+    with pytest.raises(StateError, match="`keys` is"):
         form.read(logic_of(other), [frame], Group(exists=False))
 
 

@@ -7,20 +7,12 @@ import attrs
 import pyarrow as pa
 import pytest
 
-from sessionkit import (
-    EventTimeGap,
-    Functions,
-    NoTimeout,
-    SessionSpec,
-    StateCorruptedError,
-    StateError,
-    StateMismatchError,
-    Storage,
-)
+from sessionkit import EventTimeGap, Functions, NoTimeout, SessionSpec, Storage
 from sessionkit._engine.logic import GroupState
 from sessionkit._engine.shell.payload import MOST_BYTES, Origin, TaskRows, check_size
 from sessionkit._engine.shell.storage import logic_of, stored_memory
 from sessionkit._instants import micros_of
+from sessionkit.errors import StateCorruptedError, StateError
 from sessionkit.testing import SessionDriver, at
 from sessionkit.testing.drivers.query import QUERY as DRIVER
 from sessionkit.testing.drivers.query import PagedGroupState, stored_rows
@@ -138,7 +130,7 @@ def test_a_row_of_another_query_is_not_read(make: Any, layout: str) -> None:
     spec, group, row = bound(make, layout, Origin.of(QUERY, 4))
 
     assert is_read(spec, group, row, Origin.of(QUERY, 5))
-    with pytest.raises(StateMismatchError, match="belongs to another query") as refused:
+    with pytest.raises(StateError, match="belongs to another query") as refused:
         is_read(spec, group, row, Origin.of(OTHER, 5))
     assert "1b9d6bcd-bbfd-4b2d-... stored it, this is 7c9e6679-7425-40de-..." in str(refused.value)
     assert "damaged" not in str(refused.value)
@@ -178,7 +170,7 @@ def test_the_state_that_a_query_takes_over_is_its_own(make: Any, layout: str) ->
 
     ((group, row),) = stored_rows(heir.snapshot())
     assert is_read(spec, group, row, Origin.of(QUERY, 1))
-    with pytest.raises(StateMismatchError, match="belongs to another query"):
+    with pytest.raises(StateError, match="belongs to another query"):
         is_read(spec, group, row, attrs.evolve(DRIVER, batch=1))
 
 

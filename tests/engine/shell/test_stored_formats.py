@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pytest
 
-from sessionkit import Functions, Storage
+from sessionkit import Functions, SessionRules, Storage
 from sessionkit._engine.keys.program import stored_keys_of
 from sessionkit._engine.sessions.view import open_sessions_of
 from sessionkit._engine.shell.payload import FORMAT_VERSION
@@ -20,7 +20,6 @@ from sessionkit._engine.shell.storage import logic_of, stored_memory
 from sessionkit.spec.session import SessionSpec
 from sessionkit.testing import SessionDriver, at
 from sessionkit.testing.drivers.query import stored_rows
-from sessionkit.timeouts import SessionRules
 from sessionkit.timeouts._session_rules import RULES
 from tests.support.changed_classes import (
     SPECS,

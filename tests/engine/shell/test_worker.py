@@ -12,9 +12,10 @@ import pyarrow as pa
 import pytest
 
 from examples.visits import View, visits
-from sessionkit import SessionSpec, StateCorruptedError, StateMismatchError, Storage
+from sessionkit import SessionSpec, Storage
 from sessionkit._engine.counts import COUNTED
 from sessionkit._engine.shell.worker import worker_of
+from sessionkit.errors import StateCorruptedError, StateError
 from sessionkit.testing import FakeGroupState, SessionDriver
 from sessionkit.testing.drivers.results import read_output
 from sessionkit.testing.drivers.rows import input_frame
@@ -125,7 +126,7 @@ def damaged(change: dict[str, Any]) -> FakeGroupState:
 )
 def test_state_of_another_kind_stops_the_query(change: dict[str, Any], text: str) -> None:
     """The worker is the net under the check on the driver."""
-    with pytest.raises((StateCorruptedError, StateMismatchError), match=text):
+    with pytest.raises((StateCorruptedError, StateError), match=text):
         call(damaged(change), frame_of(1))
 
 

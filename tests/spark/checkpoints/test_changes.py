@@ -7,8 +7,9 @@ import attrs
 import pytest
 from pyspark.sql import SparkSession
 
-from sessionkit import SessionkitError, Storage, UnsupportedError
-from sessionkit.spark import changed_sessions, open_sessions_frame
+from sessionkit import SessionkitError, Storage
+from sessionkit.errors import UnsupportedError
+from sessionkit.spark import state_changes, state_frame
 from sessionkit.spark._logs import Logs
 from sessionkit.spark.checkpoints.changes import CHANGELOGS, check_feed
 from sessionkit.spark.checkpoints.state_reader import FORMAT
@@ -41,12 +42,12 @@ def test_changes_lead_from_one_micro_batch_to_another(
     stream.put(FIRST, SECOND)
 
     def at(number: int) -> dict[str, Any]:
-        frame = open_sessions_frame(stream.checkpoint, spec, batch=number, spark=spark)
+        frame = state_frame(stream.checkpoint, spec, batch=number, spark=spark)
         return {row["id"]: tuple(row) for row in frame.collect()}
 
     with changed(spark, settings):
         last = len(stream.run()) - 1
-        changes = changed_sessions(stream.checkpoint, spec, since=0, spark=spark).collect()
+        changes = state_changes(stream.checkpoint, spec, since=0, spark=spark).collect()
         before, after = at(0), at(last)
 
     for row in sorted(changes):
@@ -62,7 +63,7 @@ def test_changes_lead_from_one_micro_batch_to_another(
         (2, "gone", "cy", 1),
     ] == sorted((row[0], row[1], row["key"][0], row["events"]) for row in changes)
     with pytest.raises(SessionkitError, match="`since` is micro-batch 2, and `until` is 1"):
-        changed_sessions(stream.checkpoint, spec, since=2, until=1, spark=spark)
+        state_changes(stream.checkpoint, spec, since=2, until=1, spark=spark)
 
 
 def test_changes_that_spark_does_not_know_are_refused(spark: SparkSession, tmp_path: Path) -> None:

@@ -16,16 +16,15 @@ from sessionkit import (
     Functions,
     KeyState,
     KeyTimes,
-    RenamedFrom,
     SessionSpec,
     SpecError,
-    StateCorruptedError,
     StatefulSpec,
-    StateMismatchError,
     Storage,
     UserFunctionError,
 )
-from sessionkit.spark import Files, check_checkpoint, open_sessions, start_query, stored_keys
+from sessionkit.errors import StateCorruptedError, StateError
+from sessionkit.spark import Files, check_checkpoint, read_state, start_query
+from sessionkit.state import RenamedFrom
 from tests.support.counted_views import USERS, View, begun, views
 from tests.support.faults.disks import DAMAGES as FILE_DAMAGES
 from tests.support.figures import FIGURES
@@ -127,8 +126,7 @@ def streams(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> St
 
 
 def states(stream: FileStream, spec: Any) -> set[str]:
-    read: Any = stored_keys if isinstance(spec, StatefulSpec) else open_sessions
-    found = read(stream.checkpoint, spec, spark=stream.spark)
+    found = read_state(stream.checkpoint, spec, spark=stream.spark)
     assert set(USERS) == {one.key.user for one in found}
     return {repr(one.state) for one in found}
 
@@ -153,7 +151,7 @@ def test_a_query_goes_on_over_the_checkpoint_of_an_older_class(
 
     assert {"After(pages=3.0, tags=['new'])"} == states(stream, stream.spec)
     check_checkpoint(stream.checkpoint, stream.spec, deep=True, spark=stream.spark)
-    with pytest.raises(StateMismatchError, match="`Texts.pages` is str in the class, float in"):
+    with pytest.raises(StateError, match="`Texts.pages` is str in the class, float in"):
         check_checkpoint(stream.checkpoint, spec_of(layout, count_texts), spark=stream.spark)
 
 
@@ -322,9 +320,9 @@ def test_old_values_of_a_field_that_is_added_again_are_refused(
     attrs.evolve(stream, spec=second).run()
 
     for deep in (False, True):
-        with pytest.raises(StateMismatchError, match="`Again.views` is in a row of .* newer one"):
+        with pytest.raises(StateError, match="`Again.views` is in a row of .* newer one"):
             check_checkpoint(stream.checkpoint, third, deep=deep, spark=spark)
-    with pytest.raises(StateMismatchError, match='clicks: Annotated.*RenamedFrom."views"'):
+    with pytest.raises(StateError, match='clicks: Annotated.*RenamedFrom."views"'):
         check_checkpoint(stream.checkpoint, spec_of("buckets", count_clicks), spark=spark)
 
 

@@ -9,13 +9,13 @@ import attrs
 import pytest
 from pyspark.sql import SparkSession
 
-from sessionkit import StateCorruptedError
+from sessionkit.errors import StateCorruptedError
 from sessionkit.spark import (
-    changed_sessions,
     check_checkpoint,
     erase_key,
     migrate,
-    open_sessions_frame,
+    state_changes,
+    state_frame,
 )
 from sessionkit.spark.checkpoints.changes import CHANGELOGS
 from sessionkit.spark.checkpoints.state_reader import FORMAT
@@ -93,7 +93,7 @@ def test_a_query_goes_on_after_each_tool(spark: SparkSession, store: str, tmp_pa
     stream.put(views(("bob", 2, "/")), views(("cy", 3, "/")))
     stream.run()
     check_checkpoint(stream.checkpoint, SPEC, deep=True, spark=spark)
-    changes = changed_sessions(stream.checkpoint, SPEC, since=-1, spark=spark)
+    changes = state_changes(stream.checkpoint, SPEC, since=-1, spark=spark)
     assert "gone" in {row["change"] for row in changes.collect() if row["key"]["user"] == KEY}
     erase_key(stream.checkpoint, SPEC, "cy", spark=spark)
     seed = migrate(stream.checkpoint, SPEC, SPEC, tmp_path / "seed", spark=spark)
@@ -136,7 +136,7 @@ def test_checksums_find_what_was_exchanged(spark: SparkSession, store: str, tmp_
     (older,) = path.parent.glob(f"{number}[._]*{path.suffix}")
     shutil.copyfile(older, path)
     with pytest.raises(StateCorruptedError, match="CHECKSUM_VERIFICATION_FAILED") as refused:
-        open_sessions_frame(copy.checkpoint, copy.spec, spark=spark).collect()
+        state_frame(copy.checkpoint, copy.spec, spark=spark).collect()
     assert str(path) in str(refused.value)
     for name, harm in DAMAGES.items():
         copy = copied(stream, tmp_path / "copy")

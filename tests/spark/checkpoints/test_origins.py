@@ -8,7 +8,7 @@ import attrs
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from sessionkit.spark import Files, ForeachBatch, Routes
+from sessionkit.spark import AtLeastOnce, Files, Routes
 from sessionkit.spark.sinks.batches import drain
 from tests.support.counted_views import USERS, spec_of, views
 from tests.support.spark_settings import changed
@@ -66,7 +66,7 @@ def test_what_foreach_batch_stores_belongs_to_the_query(
         stream = FileStream(spark, spec_of("buckets"), tmp_path / kind, with_rejected=routed)
         files = Files("parquet", stream.folder / "out")
         stream.put(views(number))
-        stream.run_to(Routes(session=files, rejected=None) if routed else ForeachBatch(run_all))
+        stream.run_to(Routes(session=files, rejected=None) if routed else AtLeastOnce(run_all))
         return f"{stream.checkpoint}/state/0"
 
     one, other = (run(kind, 0) for kind in ("routes", "function"))

@@ -10,7 +10,7 @@ from uuid import uuid4
 import attrs
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from sessionkit import (
     EventTimeGap,
@@ -19,22 +19,18 @@ from sessionkit import (
     SessionkitError,
     SessionRules,
     SessionSpec,
-    StateCorruptedError,
     StatefulSpec,
     Storage,
-    UnsupportedError,
 )
 from sessionkit.aggregates import collect, count
+from sessionkit.errors import StateCorruptedError, UnsupportedError
 from sessionkit.spark import (
     Files,
-    changed_keys,
-    changed_sessions,
     check_checkpoint,
     migrate,
-    open_sessions,
-    open_sessions_frame,
-    stored_keys,
-    stored_keys_frame,
+    read_state,
+    state_changes,
+    state_frame,
 )
 from sessionkit.spark.checkpoints.state_reader import with_clear_errors
 from tests.support.session_specs import Reading, in_order
@@ -158,19 +154,16 @@ def test_a_frame_has_what_the_list_has(spark: SparkSession, tmp_path: Path, name
     """The frame and the list are equal, of all keys and of one, for each way to store them."""
     spec = SPECS[name]
     stream = FileStream(spark, spec, tmp_path, shape=with_gap)
-    listed: Callable[..., list[Any]] = open_sessions
-    framed: Callable[..., DataFrame] = open_sessions_frame
-    key: Any = "key 7"
-    if isinstance(spec, StatefulSpec):
-        listed, framed, key = stored_keys, stored_keys_frame, ("key 7", 7)
+    listed: Callable[..., list[Any]] = read_state
+    key: Any = ("key 7", 7) if isinstance(spec, StatefulSpec) else "key 7"
     begun_at(Path(stream.checkpoint))
-    assert 0 == framed(stream.checkpoint, spec, spark=spark).count()
+    assert 0 == state_frame(stream.checkpoint, spec, spark=spark).count()
     stream.put(table(NOON))
     stream.run()
 
     everything = sorted(map(plain, listed(stream.checkpoint, spec, spark=spark)), key=by_key)
-    found = in_zone(framed(stream.checkpoint, spec, spark=spark).collect())
-    one = framed(stream.checkpoint, spec, key=key, spark=spark)
+    found = in_zone(state_frame(stream.checkpoint, spec, spark=spark).collect())
+    one = state_frame(stream.checkpoint, spec, key=key, spark=spark)
 
     assert 20 == len(everything)
     assert everything == sorted(found, key=by_key)
@@ -178,10 +171,10 @@ def test_a_frame_has_what_the_list_has(spark: SparkSession, tmp_path: Path, name
     assert only == in_zone(one.collect())
     assert only == [plain(o) for o in listed(stream.checkpoint, spec, key=key, spark=spark)]
     if isinstance(spec, StatefulSpec):
-        change = changed_keys(stream.checkpoint, spec, since=-1, key=key, spark=spark)
+        change = state_changes(stream.checkpoint, spec, since=-1, key=key, spark=spark)
         assert [{"batch": 0, "change": "new", **only[0]}] == in_zone(change.collect())
     with pytest.raises(SessionkitError, match="pass a value for each of them"):
-        framed(stream.checkpoint, spec, key=("a", "b", "c"), spark=spark)
+        state_frame(stream.checkpoint, spec, key=("a", "b", "c"), spark=spark)
 
 
 def test_a_path_that_hides_its_state_is_refused(spark: SparkSession, tmp_path: Path) -> None:
@@ -193,15 +186,15 @@ def test_a_path_that_hides_its_state_is_refused(spark: SparkSession, tmp_path: P
     stream.put(table(NOON + timedelta(minutes=5)))
     stream.run_to(Files("parquet", tmp_path / "out"))
     for read in (
-        lambda: open_sessions(stream.checkpoint, spec, spark=spark),
-        lambda: open_sessions_frame(stream.checkpoint, spec, spark=spark),
+        lambda: read_state(stream.checkpoint, spec, spark=spark),
+        lambda: state_frame(stream.checkpoint, spec, spark=spark),
         lambda: check_checkpoint(stream.checkpoint, spec, spark=spark),
         lambda: migrate(stream.checkpoint, spec, spec, str(tmp_path / "seed"), spark=spark),
     ):
         with pytest.raises(UnsupportedError, match=r"its path has ' '.*\s+Hint: copy the whole"):
             read()
     copied = shutil.copytree(stream.checkpoint, tmp_path / "copied")
-    assert [4] * 20 == [one.state.n for one in open_sessions(str(copied), spec, spark=spark)]
+    assert [4] * 20 == [one.state.n for one in read_state(str(copied), spec, spark=spark)]
 
 
 def test_state_in_another_format_is_not_called_damaged(spark: SparkSession, tmp_path: Path) -> None:
@@ -222,14 +215,14 @@ def test_state_in_another_format_is_not_called_damaged(spark: SparkSession, tmp_
 
 VALUES, STORED = in_order(EventTimeGap(GAP)), remembering()
 READERS: dict[str, Callable[[str], Any]] = {
-    "open_sessions": lambda path: open_sessions(path, VALUES),
-    "open_sessions_frame": lambda path: open_sessions_frame(path, VALUES).collect(),
-    "of a key": lambda path: open_sessions(path, VALUES, key="ann"),
-    "stored_keys": lambda path: stored_keys(path, STORED),
-    "stored_keys_frame": lambda path: stored_keys_frame(path, STORED).collect(),
-    "with pages": lambda path: stored_keys(path, remembering("pages")),
-    "changed_sessions": lambda path: changed_sessions(path, VALUES, since=-1).collect(),
-    "changed_keys": lambda path: changed_keys(path, STORED, since=-1).collect(),
+    "read_state": lambda path: read_state(path, VALUES),
+    "state_frame": lambda path: state_frame(path, VALUES).collect(),
+    "of a key": lambda path: read_state(path, VALUES, key="ann"),
+    "read_state of keys": lambda path: read_state(path, STORED),
+    "state_frame of keys": lambda path: state_frame(path, STORED).collect(),
+    "with pages": lambda path: read_state(path, remembering("pages")),
+    "state_changes": lambda path: state_changes(path, VALUES, since=-1).collect(),
+    "state_changes of keys": lambda path: state_changes(path, STORED, since=-1).collect(),
     "check_checkpoint": lambda path: check_checkpoint(path, VALUES),
     "deep": lambda path: check_checkpoint(path, VALUES, deep=True),
 }

@@ -16,16 +16,16 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from sessionkit import Storage
-from sessionkit.errors import SpecError, StateCorruptedError
+from sessionkit import SpecError, Storage
+from sessionkit.errors import StateCorruptedError
 from sessionkit.spark import (
     ExactlyOnce,
     Files,
     Routes,
-    changed_sessions,
     check_checkpoint,
-    open_sessions_frame,
     sessionize,
+    state_changes,
+    state_frame,
 )
 from sessionkit.spark._logs import OFFSETS
 from sessionkit.spark._settings import is_connect
@@ -69,7 +69,7 @@ def test_a_query_goes_on_with_equal_rows(spark: SparkSession, tmp_path: Path) ->
             repartition(spark, query.stream.checkpoint, moves[number])
             assert written == finished(query.stream.checkpoint, spark)
         query.run(sink)
-    changes = changed_sessions(query.stream.checkpoint, SPEC, since=0, until=5, spark=spark)
+    changes = state_changes(query.stream.checkpoint, SPEC, since=0, until=5, spark=spark)
 
     # As `collect` gives instants: naive, in the zone of the machine.
     starts = [(START + timedelta(hours=n)).astimezone() for n in range(RUNS - 2)]
@@ -198,7 +198,7 @@ def test_what_reads_the_state_reads_it_across_a_repartition(
     stream = FileStream(spark, spec, tmp_path / "stream")
 
     def open_at(number: int) -> dict[str, Any]:
-        frame = open_sessions_frame(stream.checkpoint, spec, batch=number, spark=spark)
+        frame = state_frame(stream.checkpoint, spec, batch=number, spark=spark)
         return {row["id"]: tuple(row) for row in frame.collect()}
 
     with changed(spark, settings):
@@ -207,7 +207,7 @@ def test_what_reads_the_state_reads_it_across_a_repartition(
         # The repartitions are 17 and 35.
         spans = [(10, 20), (16, 17), (16, 18), (17, 30), (20, 53), (34, 36), (35, 53)]
         for since, until in spans if CHANGELOGS not in settings else ():
-            told = changed_sessions(
+            told = state_changes(
                 stream.checkpoint, spec, since=since, until=until, spark=spark
             ).collect()
             found = open_at(since)

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sessionkit import SessionkitError, Storage
-from sessionkit.spark import changed_sessions, open_sessions, open_sessions_frame
+from sessionkit.spark import read_state, state_changes, state_frame
 from sessionkit.spark.checkpoints.changes import CHANGELOGS
 from sessionkit.spark.checkpoints.state_reader import reads_state
 from tests.support.spark_settings import changed
@@ -28,7 +28,7 @@ def test_open_sessions_are_read_while_the_query_runs(
     stream.put(views(("ann", 0), ("bob", 0)), views(("ann", 1)))
 
     def users(**which: Any) -> list[str]:
-        found = open_sessions(stream.checkpoint, spec, spark=spark, **which)
+        found = read_state(stream.checkpoint, spec, spark=spark, **which)
         return sorted(f"{one.key.user} {one.events}" for one in found)
 
     with stream.state_store(), changed(spark, {CHANGELOGS: "true"}):
@@ -43,8 +43,8 @@ def test_open_sessions_are_read_while_the_query_runs(
         assert ["ann 1", "bob 1"] == users(batch=0)
         assert ["ann 1"] == users(batch=0, key="ann")
         with pytest.raises(SessionkitError, match="the end of micro-batch 99: it has 0 to"):
-            open_sessions_frame(stream.checkpoint, spec, batch=99, spark=spark)
-        changes = changed_sessions(stream.checkpoint, spec, since=0, spark=spark).collect()
+            state_frame(stream.checkpoint, spec, batch=99, spark=spark)
+        changes = state_changes(stream.checkpoint, spec, since=0, spark=spark).collect()
         assert [("changed", "ann", 2), ("changed", "bob", 2)] == [
             (row["change"], row["key"]["user"], row["events"]) for row in sorted(changes)
         ]

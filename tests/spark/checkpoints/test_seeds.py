@@ -13,15 +13,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from sessionkit import (
-    DecimalType,
-    EventTimeGap,
-    SessionkitError,
-    SpecError,
-    StateMismatchError,
-    Storage,
-)
+from sessionkit import EventTimeGap, SessionkitError, SpecError, Storage
 from sessionkit._engine.wire.packing import joined_packs
+from sessionkit.errors import StateError
 from sessionkit.spark import (
     Files,
     batch_counts,
@@ -30,12 +24,13 @@ from sessionkit.spark import (
     migrate,
     read_erasures,
     read_seed,
+    read_state,
     sessionize,
-    stored_keys,
 )
 from sessionkit.spark._grouping import bucket_number, bucket_of_forms, key_forms
 from sessionkit.spark._logs import OFFSETS
 from sessionkit.spark.checkpoints.reading import key_row
+from sessionkit.state import DecimalType
 from sessionkit.state._types import key_form
 from sessionkit.testing import SessionDriver, StatefulDriver
 from tests.support.session_specs import Reading, collecting, in_order
@@ -173,7 +168,7 @@ def test_keys_go_on_in_another_layout(
         driver.add(key, at, Amount(number))
     driver.run_batch()
     assert driver.stored_keys() == sorted(
-        stored_keys(new.checkpoint, spec, spark=spark), key=lambda one: one.key
+        read_state(new.checkpoint, spec, spark=spark), key=lambda one: one.key
     )
 
 
@@ -195,9 +190,7 @@ def test_a_batch_is_handed_over_to_a_stream(spark: SparkSession, tmp_path: Path)
     sink = Files("parquet", first.folder / "out")
     counts = [batch_counts(one) for one in with_seed.run_to(sink).recentProgress]
     with_seed.run_to(sink)
-    with pytest.raises(
-        StateMismatchError, match="with 2 sources, .*the frame has 1\n\nHint: a seed"
-    ):
+    with pytest.raises(StateError, match="with 2 sources, .*the frame has 1\n\nHint: a seed"):
         first.run_to(sink)
     moved = migrate(first.checkpoint, spec, spec, str(tmp_path / "moved"), spark=spark)
     elsewhere = partial(unread, seed=moved)
@@ -322,7 +315,7 @@ def test_what_can_not_be_carried_over_is_refused() -> None:
     exclusive = EventTimeGap(GAP, gap_inclusive=False)
     new = attrs.evolve(old, keys={"other": str}, storage=Storage(version=2), timeout=exclusive)
 
-    with pytest.raises(StateMismatchError) as refused:
+    with pytest.raises(StateError) as refused:
         migrate("nowhere", old, new, "nowhere")
 
     assert "`gap_inclusive` is False in the spec, True in the checkpoint" in str(refused.value)

@@ -11,14 +11,14 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
-from sessionkit.errors import StateCorruptedError, StateMismatchError
+from sessionkit.errors import StateCorruptedError, StateError
 from sessionkit.spark import (
+    AtLeastOnce,
     Files,
-    ForeachBatch,
     erase_key,
     migrate,
-    open_sessions,
     read_erasures,
+    read_state,
     sessionize,
     start_query,
 )
@@ -99,15 +99,15 @@ def test_sources_with_names_come_and_go(spark: SparkSession, tmp_path: Path) -> 
         return run_frame(reduce(DataFrame.union, starmap(numbers_in, readers)), tmp_path)
 
     with changed(spark, {SOURCE_EVOLUTION: "true"}):
-        with pytest.raises(StateMismatchError, match="knows its sources by their numbers"):
+        with pytest.raises(StateError, match="knows its sources by their numbers"):
             run_frame(numbers_in(spark.readStream.name("numbers"), other / "in"), other)
         assert [0, 1] == put_and_run(0, "0")
         assert [0, 1, 2, 3, 102, 103] == put_and_run(2, "100", "0")
         assert [*range(4), *range(102, 106)] == put_and_run(4, "100")
-        with pytest.raises(StateMismatchError, match="were without the source from_0"):
+        with pytest.raises(StateError, match="were without the source from_0"):
             put_and_run(6, "100", "0")
     # Spark itself would end with a bare assertion.
-    with pytest.raises(StateMismatchError, match="knows its sources by their names"):
+    with pytest.raises(StateError, match="knows its sources by their names"):
         run_frame(numbers_in(spark.readStream, tmp_path / "100"), tmp_path)
 
 
@@ -125,12 +125,12 @@ def test_a_seed_goes_and_requests_to_erase_join(spark: SparkSession, tmp_path: P
     def run(rows: DataFrame, checkpoint: Path, **options: Any) -> list[tuple[str, list[int]]]:
         start_query(
             sessionize(rows, SPEC, **options),
-            sink=ForeachBatch(lambda frame, _: drain(frame)),
+            sink=AtLeastOnce(lambda frame, _: drain(frame)),
             trigger="availableNow",
             checkpoint=checkpoint,
             spec=SPEC,
         ).awaitTermination()
-        found = open_sessions(checkpoint, SPEC, spark=spark)
+        found = read_state(checkpoint, SPEC, spark=spark)
         return sorted((one.key.key, one.state.values) for one in found)
 
     with changed(spark, {SOURCE_EVOLUTION: "true"}):

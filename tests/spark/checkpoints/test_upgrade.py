@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from sessionkit.errors import StateMismatchError
+from sessionkit.errors import StateError
 from sessionkit.spark import check_checkpoint
 from sessionkit.spark._settings import is_connect
 from tests.support import earlier_queries as queries
@@ -66,7 +66,7 @@ def test_a_query_goes_on_with_what_an_earlier_commit_has_stored(
     folder = begun.folder / name
     with changed(spark, queries.provider(begun.store)):
         if name == "gaps_by_event":
-            with pytest.raises(StateMismatchError, match="migrate"):
+            with pytest.raises(StateError, match="migrate"):
                 check_checkpoint(folder / "checkpoint", spec, deep=True, spark=spark)
             return
         check_checkpoint(folder / "checkpoint", spec, deep=True, spark=spark)

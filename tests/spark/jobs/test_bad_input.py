@@ -11,17 +11,9 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from sessionkit import (
-    Counts,
-    EventTimeGap,
-    Functions,
-    Inputs,
-    NotPicklableError,
-    SchemaError,
-    SessionSpec,
-    Storage,
-)
+from sessionkit import Counts, EventTimeGap, Functions, Inputs, SchemaError, SessionSpec, Storage
 from sessionkit._instants import micros_of
+from sessionkit.errors import NotPicklableError
 from sessionkit.spark import check_checkpoint, sessionize
 from sessionkit.spark.dedup import drop_duplicates_within
 from sessionkit.testing import SessionDriver
@@ -305,7 +297,7 @@ def test_all_misfits_are_named_at_once(bad: FileStream) -> None:
 )
 def test_a_deduplication_before_says_what_to_write(bad: FileStream, spec: Any, hint: str) -> None:
     """It needs its watermark, so the hint isn't to remove it alone."""
-    within = drop_duplicates_within("10 minutes", by="key", on="at")
+    within = drop_duplicates_within("10 minutes", keys="key", event_time="at")
 
     with pytest.raises(SchemaError, match="a watermark is already declared, on `at`") as refused:
         attrs.evolve(bad, spec=spec, shape=within.apply).output()

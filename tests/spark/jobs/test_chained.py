@@ -13,22 +13,22 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from sessionkit import Counts, Results, SessionSpec, UnsupportedError
+from sessionkit import Counts, Results, SchemaError, SessionkitError, SessionSpec
 from sessionkit import aggregates as agg
-from sessionkit.errors import SchemaError, SessionkitError, StateMismatchError
+from sessionkit.errors import StateError, UnsupportedError
 from sessionkit.spark import (
     Files,
     MemoryTable,
     batch_counts,
     bootstrap,
-    changed_sessions,
     check_checkpoint,
     erase_key,
     migrate,
-    open_sessions,
     read_erasures,
+    read_state,
     sessionize,
     start_query,
+    state_changes,
 )
 from sessionkit.spark.checkpoints.inspecting import inspected
 from sessionkit.spark.jobs.transform_with_state import PROVIDER, ROCKSDB, check_operator
@@ -41,7 +41,7 @@ STEP, DELAY = timedelta(minutes=1), timedelta(seconds=30)
 CHECK = "spark.sql.streaming.statefulOperator.checkCorrectness.enabled"
 POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
 COLUMNS = "user string, ts timestamp, page string"
-SINCE = pytest.mark.since_spark("4.0.2", "chained=True needs Spark 4.0.2 or later")
+SINCE = pytest.mark.since_spark("4.0.2", "carries_watermark=True needs Spark 4.0.2 or later")
 
 
 @attrs.frozen
@@ -58,7 +58,7 @@ VIEWS: Any = SessionSpec.aggregate(
     event_time="ts",
     gap="40 seconds",
     watermark_delay=DELAY,
-    results=Results(chained=True),
+    results=Results(carries_watermark=True),
 )
 PLAIN: Any = attrs.evolve(VIEWS, results=Results())
 
@@ -100,7 +100,7 @@ class Query:
         reader = self.spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", 1)
         with changed(self.spark, {PROVIDER: ROCKSDB}):
             frame = self.follow(sessionize(reader.parquet(f"{self.folder}/in"), self.spec))
-            if not self.spec.results.chained:
+            if not self.spec.results.carries_watermark:
                 return run_to_files(frame, self.folder).recentProgress
             query = start_query(
                 frame,
@@ -172,12 +172,12 @@ def test_what_is_stored_is_checked(begun: Query) -> None:
 
     assert "the spec    may go on from here" == told[-1]
     assert any("open sessions" in line for line in told)
-    with pytest.raises(StateMismatchError, match="`chained` is"):
+    with pytest.raises(StateError, match="`carries_watermark` is"):
         check_checkpoint(checkpoint, PLAIN, spark=spark)
-    with pytest.raises(UnsupportedError, match="`chained` lets others follow"):
+    with pytest.raises(UnsupportedError, match="`carries_watermark` lets others follow"):
         check_checkpoint(checkpoint, VIEWS, deep=True, spark=spark)
-    with pytest.raises(UnsupportedError, match="`chained` lets others follow"):
-        changed_sessions(checkpoint, VIEWS, since=-1, spark=spark)
+    with pytest.raises(UnsupportedError, match="`carries_watermark` lets others follow"):
+        state_changes(checkpoint, VIEWS, since=-1, spark=spark)
 
 
 @SINCE
@@ -190,7 +190,7 @@ def test_a_window_and_a_deduplication_follow(begun: Query) -> None:
     """
     checkpoint = begun.folder / "checkpoint"
     last = max(int(commit.name) for commit in (checkpoint / "commits").glob("[0-9]*"))
-    stored = open_sessions(checkpoint, VIEWS, spark=begun.spark)
+    stored = read_state(checkpoint, VIEWS, spark=begun.spark)
     for commit in (checkpoint / "commits").glob(f"*{last}*"):
         commit.unlink()
     begun.put(pa.concat_tables([views(1), LATE]), END)
@@ -287,7 +287,7 @@ LISTED: Any = SessionSpec.of(
     gap="40 seconds",
     watermark_delay=DELAY,
     order="event_time",
-    results=Results(chained=True),
+    results=Results(carries_watermark=True),
 )
 TABLE = MemoryTable("after_sessions")
 
@@ -320,20 +320,22 @@ def test_what_would_drop_or_never_get_rows_is_refused(
         again = sessionize(events, VIEWS).selectExpr("user", "session_end AS ts", "landing AS page")
         with pytest.raises(SchemaError, match="a watermark is already declared"):
             sessionize(again, VIEWS)
-    with pytest.raises(SessionkitError, match="chained=True needs RocksDB as the state store"):
+    with pytest.raises(
+        SessionkitError, match="carries_watermark=True needs RocksDB as the state store"
+    ):
         sessionize(events, VIEWS)
 
 
 @pytest.mark.parametrize("ask", [read_erasures, partial(erase_key, key="u1")])
 def test_a_key_that_no_query_would_erase_is_refused(ask: Callable[..., Any]) -> None:
     """Or else a request would be kept that nothing reads."""
-    assert says(refusal(ask, "checkpoint", VIEWS), "`erase` doesn't go with `chained`")
+    assert says(refusal(ask, "checkpoint", VIEWS), "`erase` doesn't go with `carries_watermark`")
 
 
 @pytest.mark.parametrize(("old", "new"), [(PLAIN, VIEWS), (VIEWS, PLAIN)])
 def test_no_state_goes_to_or_from_the_default_operator(old: Any, new: Any) -> None:
     """What follows would miss the sessions that have closed before."""
-    with pytest.raises(StateMismatchError, match="`chained` is"):
+    with pytest.raises(StateError, match="`carries_watermark` is"):
         migrate("checkpoint", old, new, "no seed")
 
 
@@ -359,6 +361,6 @@ class RemoteSession(Session):
 )
 def test_an_older_spark_is_refused(older: Any, needed: str) -> None:
     """It lacks the operator, or loses bytes of large state."""
-    with pytest.raises(UnsupportedError, match=f"chained=True needs {needed}") as refused:
+    with pytest.raises(UnsupportedError, match=f"carries_watermark=True needs {needed}") as refused:
         check_operator(older, VIEWS)
     assert "in a second query" in str(refused.value)

@@ -36,7 +36,7 @@ from sessionkit import (
 )
 from sessionkit import aggregates as agg
 from sessionkit._instants import micros_of
-from sessionkit.spark import sessionize_all
+from sessionkit.spark import sessionize
 from sessionkit.spark.jobs import rows as public_rows
 from sessionkit.spec.logic import Events
 from sessionkit.testing import Rejection, SessionDriver, SessionEvent, SessionRow
@@ -323,7 +323,7 @@ def together(events: DataFrame, names: Sequence[str]) -> DataFrame:
         with pytest.MonkeyPatch.context() as patch:
             # In one query, no two metrics have one name.
             patch.setattr(public_rows, "OBSERVATION", name)
-            found = sessionize_all(events, SPECS[name])
+            found = sessionize(events, SPECS[name], with_rejected=True)
         frames.append(shown(found, name))
     return reduce(DataFrame.unionByName, frames)
 

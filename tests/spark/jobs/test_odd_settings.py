@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from sessionkit.spark import Files, open_sessions, sessionize, start_query
+from sessionkit.spark import Files, read_state, sessionize, start_query
 from sessionkit.spark._settings import is_connect
 from tests.support.every_type import (
     EVERYTHING,
@@ -118,5 +118,5 @@ def test_without_batches_that_have_no_data_the_last_sessions_stay_open(
             "('bob', timestamp'2026-03-02 18:00:00Z', '/')",
         )
         assert 0 == ended
-        assert 2 == len(open_sessions(str(tmp_path / "checkpoint"), SESSIONS))
+        assert 2 == len(read_state(str(tmp_path / "checkpoint"), SESSIONS))
         assert 1 == run("('bob', timestamp'2026-03-02 18:01:00Z', '/')")

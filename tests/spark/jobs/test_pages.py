@@ -9,15 +9,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from sessionkit import (
-    NoTimeout,
-    ProcessingTimeGap,
-    SessionkitError,
-    SessionSpec,
-    StateMismatchError,
-    Storage,
-    UnsupportedError,
-)
+from sessionkit import NoTimeout, ProcessingTimeGap, SessionkitError, SessionSpec, Storage
+from sessionkit.errors import StateError, UnsupportedError
 from sessionkit.spark import check_checkpoint, sessionize
 from sessionkit.spark.jobs.transform_with_state import (
     PROVIDER,
@@ -116,7 +109,7 @@ def test_a_checkpoint_in_pages_is_checked_and_read(spark: SparkSession, tmp_path
         ),
         (buckets, "`layout` is 'buckets' in the spec, 'pages' in the checkpoint"),
     ]:
-        with pytest.raises(StateMismatchError, match=text):
+        with pytest.raises(StateError, match=text):
             check_checkpoint(stream.checkpoint, spec, spark=spark)
     stream.put(ticks(("key 1", NOON)))
     newer = attrs.evolve(

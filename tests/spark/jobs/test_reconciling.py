@@ -13,24 +13,11 @@ from pyspark.errors import PySparkNotImplementedError
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sessionkit import (
-    BalanceError,
-    Counts,
-    EventTimeGap,
-    SpecError,
-    StatefulSpec,
-    UnsupportedError,
-)
+from sessionkit import Counts, EventTimeGap, SpecError, StatefulSpec
 from sessionkit._engine.counts import COUNTED
-from sessionkit.spark import (
-    Files,
-    ForeachBatch,
-    Reconciliation,
-    Temporary,
-    apply_with_state,
-    reconcile,
-    start_query,
-)
+from sessionkit.errors import BalanceError, UnsupportedError
+from sessionkit.spark import AtLeastOnce, Files, Temporary, apply_with_state, reconcile, start_query
+from sessionkit.spark.progress import Reconciliation
 from tests.support.stateful_specs import ignore, summing
 from tests.support.streams import FileStream, observed
 
@@ -234,7 +221,7 @@ def query(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Stre
     stream.put(*(views(hour, hour + 1) for hour in (0, 2, 4, 6)))
     started = start_query(
         stream.output(),
-        sink=ForeachBatch(write),
+        sink=AtLeastOnce(write),
         trigger="availableNow",
         checkpoint=Temporary(),
         spec=SPEC,

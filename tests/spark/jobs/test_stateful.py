@@ -10,18 +10,10 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import Observation, Row, SparkSession
 
-from sessionkit import (
-    BucketResult,
-    Counts,
-    EventTimeGap,
-    Lateness,
-    StatefulSpec,
-    StateMismatchError,
-    Storage,
-    TimeToLive,
-    by_bucket,
-)
-from sessionkit.spark import apply_with_state, check_checkpoint, stored_keys
+from sessionkit import Counts, EventTimeGap, Lateness, StatefulSpec, Storage, TimeToLive
+from sessionkit.errors import StateError
+from sessionkit.spark import apply_with_state, check_checkpoint, read_state
+from sessionkit.spec import BucketResult, by_bucket
 from tests.support.scenarios import SCHEMA, Log, command, commanded, instant, tick
 from tests.support.streams import FileStream, observed
 
@@ -182,7 +174,7 @@ def test_late_rows_are_processed_where_the_spec_says_so(
         Counts(events=1, processed=1, rows=1),
         Counts(events=2, processed=2, rows=1),
     ] == counts
-    (stored,) = stored_keys(stream.checkpoint, spec, spark=spark)
+    (stored,) = read_state(stream.checkpoint, spec, spark=spark)
     assert Log(["first", "late", "by years", "later"]) == stored.state
     _check_refused(stream, attrs.evolve(spec, **CHANGED))
 
@@ -190,7 +182,7 @@ def test_late_rows_are_processed_where_the_spec_says_so(
 def _check_refused(stream: FileStream, changed: StatefulSpec[Any, Any, Any]) -> None:
     """Check that a restart under other rules is refused, on the driver and by the query."""
     check_checkpoint(stream.checkpoint, attrs.evolve(changed, **_unchanged(stream)))
-    with pytest.raises(StateMismatchError, match="under other rules") as refused:
+    with pytest.raises(StateError, match="under other rules") as refused:
         check_checkpoint(stream.checkpoint, changed)
     stream.put(commands(command("a", 200, "look")))
     with pytest.raises(StreamingQueryException, match="under other rules") as stopped:

@@ -8,17 +8,17 @@ import attrs
 import pytest
 from pyspark.sql import types as T
 
-from sessionkit.errors import SpecError
+from sessionkit import SpecError
 from sessionkit.spark import (
+    AtLeastOnce,
     Console,
     ExactlyOnce,
     Files,
-    ForeachBatch,
     Kafka,
     Routes,
 )
 from sessionkit.spark._columns import OF_REJECTED
-from sessionkit.spark.sinks import Ledger, Rows, from_last
+from sessionkit.spark.sinks import Ledger, RowsToWrite, from_last
 from sessionkit.spark.sinks.batches import Part, Route, Start, check_places, routes_of
 from sessionkit.spark.sinks.writers import TopicWriter
 
@@ -105,7 +105,7 @@ class Table:
     def label(self) -> str:
         return f"the table {self.place}"
 
-    def writer(self, rows: Rows, spark: object) -> Any:
+    def writer(self, rows: RowsToWrite, spark: object) -> Any:
         raise NotImplementedError
 
 
@@ -115,7 +115,7 @@ def without(*names: str) -> T.StructType:
 
 def test_rejected_rows_are_those_of_no_named_kind() -> None:
     """A kind that nobody has named yet goes there too; results have their own columns."""
-    late = ForeachBatch(lambda frame, batch_id: None)
+    late = AtLeastOnce(lambda frame, batch_id: None)
     session, other, rest = routes_of(SCHEMA, Routes(session=VISITS, late=late, rejected=REJECTED))
 
     assert (VISITS, "session") == (session.sink, session.name)
@@ -223,7 +223,7 @@ def test_places_that_only_look_alike_are_two() -> None:
         (Table("late"), Table("Late")),
         (Kafka("h:1", "t"), Kafka("j:3", "t")),
         (Kafka("h:1", "t"), Kafka("h:1", "u")),
-        (ForeachBatch(print), ForeachBatch(print)),
+        (AtLeastOnce(print), AtLeastOnce(print)),
     ):
         assert 3 == len(routes_of(SCHEMA, Routes(session=VISITS, late=late, rejected=rejected)))
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from sessionkit.errors import SpecError
+from sessionkit import SpecError
 from sessionkit.spark.query import start_query
 from sessionkit.spark.sinks.values import Files
 from sessionkit.spark.sinks.writers import numbers_from

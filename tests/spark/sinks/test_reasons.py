@@ -14,7 +14,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from sessionkit.errors import SpecError
+from sessionkit import SpecError
 from sessionkit.spark import ExactlyOnce, Kafka, start_query
 from sessionkit.spark.sinks import Batch, BatchWriter
 from sessionkit.spark.sinks.batches import Part, Route, WriteBatches

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from sessionkit import SessionSpec, Storage
 from sessionkit import aggregates as agg
-from sessionkit.spark import ForeachBatch, sessionize, start_query
+from sessionkit.spark import AtLeastOnce, sessionize, start_query
 from tests.support.streams import FileStream
 
 HOUR_MS = 3_600_000
@@ -62,7 +62,7 @@ def run(stream: FileStream) -> tuple[int, list[Any]]:
     frame = sessionize(stream.events(), VISITS)
     query = start_query(
         frame.withColumn("updated_at", F.unix_millis(F.current_timestamp())),
-        sink=ForeachBatch(keep),
+        sink=AtLeastOnce(keep),
         trigger="availableNow",
         checkpoint=stream.checkpoint,
         spec=VISITS,

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from sessionkit.errors import SinkError, SpecError
+from sessionkit import SpecError
+from sessionkit.errors import SinkError
 from sessionkit.spark.sinks import Batch
 from sessionkit.spark.sinks.values import Files
 from sessionkit.spark.sinks.writers import FolderWriter, check_layout

@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 
 from sessionkit._instants import EPOCH, micros_of
 from sessionkit.spark.dedup import Deduplication, drop_duplicates_by_key, drop_duplicates_within
-from sessionkit.spark.watermarks import watermark_of
+from sessionkit.spark.watermarks import explain_watermark
 from tests.support.conformance.cases import CASES, Case
 from tests.support.steps import Source, running
 
@@ -29,7 +29,7 @@ def dedup_case(case: Case, spark: SparkSession, folder: Path) -> tuple[list[Any]
     with running(_rule(case).apply(source.stream()), folder / "checkpoint") as steps:
         for step in case["steps"]:
             if "watermark" in step:
-                now = watermark_of(steps.query) or EPOCH
+                now = explain_watermark(steps.query).watermark or EPOCH
                 assert step["watermark"] * 1_000 == micros_of(now)
                 continue
             before = steps.dropped()
@@ -49,7 +49,7 @@ def _rule(case: Case) -> Deduplication:
     by = "ts" if case["dedup_keys"] == "event time" else "id"
     if delay_ms is None:
         return drop_duplicates_by_key(by, unbounded_state=True)
-    return drop_duplicates_within(f"{delay_ms} milliseconds", by=by, on="ts")
+    return drop_duplicates_within(f"{delay_ms} milliseconds", keys=by, event_time="ts")
 
 
 def _shown(case: Case, event: Event) -> Any:

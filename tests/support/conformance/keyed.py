@@ -18,8 +18,8 @@ from sessionkit import (
     ProcessingTimeGap,
     StatefulSpec,
     Storage,
-    by_processing_time,
 )
+from sessionkit.spec import by_processing_time
 from tests.support.clocked import ClockedStream, Trigger
 from tests.support.conformance.cases import CASES, LONG_DELAY, ORIGIN, Case, Row, instant
 from tests.support.scenarios import Life, live_on_driver

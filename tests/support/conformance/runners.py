@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 import attrs
 from pyspark.sql import SparkSession
 
-from sessionkit import UnsupportedError
 from sessionkit._instants import instant_of
+from sessionkit.errors import UnsupportedError
 from sessionkit.testing import OpenSession, Rejection, SessionDriver, SessionRow
 from tests.support.conformance.cases import (
     CLOCK,

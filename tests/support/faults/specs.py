@@ -101,7 +101,7 @@ def sessions(layout: Any) -> SessionSpec[Reading, Open, Numbers]:
 def chained(layout: Any) -> SessionSpec[Reading, Open, Joined]:
     """Return the same sessions, whose rows operators of Spark may read."""
     logic: Any = Functions(create=create, update=update, finish=join_numbers)
-    spec: Any = attrs.evolve(sessions(layout), logic=logic, results=Results(chained=True))
+    spec: Any = attrs.evolve(sessions(layout), logic=logic, results=Results(carries_watermark=True))
     return cast("SessionSpec[Reading, Open, Joined]", spec)
 
 

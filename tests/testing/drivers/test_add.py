@@ -7,8 +7,9 @@ import attrs
 import pytest
 
 from examples.visits import visits
-from sessionkit import DriverError, Inputs, NoTimeout, SessionSpec, SpecError, StatefulSpec
+from sessionkit import Inputs, NoTimeout, SessionSpec, SpecError, StatefulSpec
 from sessionkit.aggregates import count
+from sessionkit.errors import DriverError
 from sessionkit.testing import SessionDriver, StatefulDriver, at
 
 

@@ -5,7 +5,8 @@ from typing import Any
 import attrs
 import pytest
 
-from sessionkit import DriverError, Inputs, Storage
+from sessionkit import Inputs, Storage
+from sessionkit.errors import DriverError
 from sessionkit.testing import SessionDriver, at
 from tests.support.visits import SESSIONS, View
 

@@ -9,14 +9,8 @@ import pandas as pd
 import pytest
 
 from examples.visits import View, VisitRow, visits
-from sessionkit import (
-    Counts,
-    DriverError,
-    Inputs,
-    Lateness,
-    SessionRules,
-    SessionSpec,
-)
+from sessionkit import Counts, Inputs, Lateness, SessionRules, SessionSpec
+from sessionkit.errors import DriverError
 from sessionkit.testing import (
     BatchResult,
     SessionDriver,

@@ -6,15 +6,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from sessionkit import (
-    Counts,
-    DriverError,
-    EventTimeGap,
-    KeyState,
-    KeyTimes,
-    ProcessingTimeGap,
-    SpecError,
-)
+from sessionkit import Counts, EventTimeGap, KeyState, KeyTimes, ProcessingTimeGap, SpecError
+from sessionkit.errors import DriverError
 from sessionkit.testing import (
     BatchResult,
     KeyRow,

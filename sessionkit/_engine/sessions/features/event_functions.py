@@ -25,7 +25,7 @@ from sessionkit._instants import span_us
 from sessionkit.errors import UserFunctionError, with_hint
 from sessionkit.spec.functions import Failure, name_of, traceback_of
 from sessionkit.spec.session import AnySessionSpec
-from sessionkit.timeouts import Predicate
+from sessionkit.timeouts._rule import Predicate
 
 A = TypeVar("A", bool, timedelta)
 

@@ -27,7 +27,7 @@ from sessionkit._engine.rows.objects import (
     decode_states,
 )
 from sessionkit._engine.sessions.feature import Finished, Tell
-from sessionkit.errors import StateMismatchError, UserFunctionError
+from sessionkit.errors import StateError, UserFunctionError
 from sessionkit.spec.functions import Failure, call_failed, forgotten, name_of, wrong_class
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.spec.views import Session
@@ -248,7 +248,7 @@ class Remembering:
                 f"what was remembered can't be read as {name}: {type(error).__name__}: {error}"
             )
             hint = "let the class take what it has taken before"
-            raise StateMismatchError(unreadable, hint) from error
+            raise StateError(unreadable, hint) from error
 
     def _results(self, session: Session[Any], state: Any) -> tuple[list[Any], Sequence[pa.Array]]:
         """Return the result rows of a session, and their columns."""

@@ -20,7 +20,7 @@ from sessionkit._engine.rows.tables import has_state
 from sessionkit._engine.sessions.feature import Feature
 from sessionkit._engine.sessions.plan import Plan
 from sessionkit._instants import span_us
-from sessionkit.errors import StateMismatchError
+from sessionkit.errors import StateError
 from sessionkit.spec.session import AnySessionSpec
 
 LAST_EVENT: Final = pa.field("last_event", INSTANT)
@@ -47,7 +47,7 @@ class LastEvent(Feature):
         stored = sessions[LAST_EVENT.name]
         if stored.null_count and stored.is_null().to_numpy()[has_state(sessions)].any():
             found = "the stored state doesn't say when the last event of each session was"
-            raise StateMismatchError(found, MIGRATE)
+            raise StateError(found, MIGRATE)
 
     def columns(self, plan: Plan, chosen: Mask) -> list[pa.Array]:
         times = plan.starts.copy()

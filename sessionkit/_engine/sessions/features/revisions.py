@@ -52,7 +52,7 @@ from sessionkit.errors import UserFunctionError
 from sessionkit.spec.functions import Failure, name_of
 from sessionkit.spec.options import Every
 from sessionkit.spec.session import AnySessionSpec
-from sessionkit.timeouts import Clock
+from sessionkit.timeouts._policies import Clock
 
 REVISED: Final = (
     pa.field("revision", pa.int64()),

@@ -21,8 +21,8 @@ from sessionkit._engine.sessions.feature import Emission, Feature
 from sessionkit._engine.sessions.plan import Plan
 from sessionkit._instants import instant_of, micros_of
 from sessionkit.spec.session import AnySessionSpec
-from sessionkit.timeouts import SessionRules
 from sessionkit.timeouts._rules import Idle
+from sessionkit.timeouts._session_rules import SessionRules
 
 CLOSING: Final = (pa.field("closes", INSTANT), pa.field("closed_by", pa.int8()))
 NOT_IN_USE: Final[Mapping[str, Any]] = {

@@ -7,9 +7,10 @@ from typing import Any
 import attrs
 import pytest
 
-from sessionkit import Inputs, Lateness, SessionRules, SessionSpec, StateMismatchError, Storage
+from sessionkit import Inputs, Lateness, SessionRules, SessionSpec, Storage
 from sessionkit import aggregates as agg
 from sessionkit._engine.shell.storage import logic_of
+from sessionkit.errors import StateError
 from sessionkit.testing import SessionDriver, at
 from tests.support.session_specs import bytes_of, ended, fed, opened
 
@@ -204,9 +205,9 @@ def test_another_id_is_refused_over_a_checkpoint() -> None:
     restored = SessionDriver.restore(other, driver.snapshot())
     restored.add("a", at("10:01"), Message("n"))
 
-    with pytest.raises(StateMismatchError, match="event_id"):
+    with pytest.raises(StateError, match="event_id"):
         restored.run_batch()
-    with pytest.raises(StateMismatchError, match="`event_id` was"):
+    with pytest.raises(StateError, match="`event_id` was"):
         driver.migrate(other)
 
 

@@ -8,7 +8,7 @@ import pytest
 from sessionkit import EventTimeGap, SessionRules, SessionSpec, Storage
 from sessionkit._engine.sessions import program
 from sessionkit._engine.sessions.features.last_event import LAST_EVENT
-from sessionkit.errors import StateMismatchError
+from sessionkit.errors import StateError
 from sessionkit.testing import SessionDriver, at, minutes
 from sessionkit.testing.drivers.query import memories_of
 
@@ -91,7 +91,7 @@ def test_a_checkpoint_from_before_is_refused_where_it_is_not_known(
         left = opened(spec).snapshot()
     driver = SessionDriver.restore(spec, left)
     driver.add("ann", at("10:20"), Ping())
-    with pytest.raises(StateMismatchError, match=r"(?s)last event of each session.*migrate\("):
+    with pytest.raises(StateError, match=r"(?s)last event of each session.*migrate\("):
         driver.run_batch()
     # The end is 10:45, and no gap is longer than an hour; so it's the start, which is later.
     (row,) = ended(SessionDriver.restore(spec, left).migrate(spec))

@@ -13,10 +13,10 @@ from sessionkit import (
     Session,
     SessionRules,
     SpecError,
-    StateMismatchError,
     Storage,
     UserFunctionError,
 )
+from sessionkit.errors import StateError
 from sessionkit.testing import SessionDriver, at, explain_session
 from tests.support.session_specs import Listed, Open, Reading, collecting, ended, fed, in_order
 
@@ -210,7 +210,7 @@ def test_other_options_are_refused_over_a_checkpoint() -> None:
         collecting(GAP, results=Results(emit="every 2 events")), driver.snapshot()
     )
     other.add("a", at(after(11)), reading(1))
-    with pytest.raises(StateMismatchError, match="`revisions`"):
+    with pytest.raises(StateError, match="`revisions`"):
         other.run_batch()
 
 

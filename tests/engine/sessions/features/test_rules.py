@@ -10,8 +10,7 @@ from sessionkit import SessionRules, SessionSpec
 from sessionkit._engine.sessions.features.rules import event_that_closes, rule_text
 from sessionkit.aggregates import count
 from sessionkit.testing import at, minutes
-from sessionkit.timeouts import ClosedBy
-from sessionkit.timeouts._session_rules import CLOSED_BY
+from sessionkit.timeouts._session_rules import CLOSED_BY, ClosedBy
 
 
 @attrs.frozen

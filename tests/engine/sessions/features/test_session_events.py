@@ -5,16 +5,9 @@ from typing import Any
 import attrs
 import pytest
 
-from sessionkit import (
-    Inputs,
-    Results,
-    SessionRules,
-    SessionSpec,
-    SpecError,
-    StateMismatchError,
-    Storage,
-)
+from sessionkit import Inputs, Results, SessionRules, SessionSpec, SpecError, Storage
 from sessionkit import aggregates as agg
+from sessionkit.errors import StateError
 from sessionkit.testing import SessionDriver, SessionEvent, at
 from tests.support.session_specs import fed
 
@@ -157,7 +150,7 @@ def test_another_event_class_is_refused_over_a_checkpoint() -> None:
     restored = SessionDriver.restore(wider, driver.snapshot())
     restored.add("a", at("10:01"), Wider(2))
 
-    with pytest.raises(StateMismatchError, match="held"):
+    with pytest.raises(StateError, match="held"):
         restored.run_batch()
 
 

@@ -7,11 +7,12 @@ from typing import Annotated, Any, NamedTuple, cast
 import attrs
 import pytest
 
-from sessionkit import Lateness, Memory, RenamedFrom, Session, SessionSpec, Storage
+from sessionkit import Lateness, Memory, Session, SessionSpec, SpecError, Storage, UserFunctionError
 from sessionkit import aggregates as agg
 from sessionkit._arrays import whole
 from sessionkit._engine.sessions.features.key_history import Remembering
-from sessionkit.errors import FieldTypeError, SpecError, StateMismatchError, UserFunctionError
+from sessionkit.errors import StateError
+from sessionkit.state import RenamedFrom
 from sessionkit.testing import SessionDriver, at
 from sessionkit.testing.drivers.query import memories_of
 
@@ -202,9 +203,9 @@ def test_any_other_change_of_the_class_is_refused(cls: Any, message: str) -> Non
     shown(driver, "10:00", "12:00")
     shown(driver)
     other = remembering(cls)
-    with pytest.raises(StateMismatchError, match=message):
+    with pytest.raises(StateError, match=message):
         shown(SessionDriver.restore(other, driver.snapshot()), "12:10")
-    with pytest.raises(StateMismatchError, match="what `remember` returns"):
+    with pytest.raises(StateError, match="what `remember` returns"):
         driver.migrate(attrs.evolve(other, timeout="45 minutes"))
 
 
@@ -241,12 +242,12 @@ def test_a_member_that_an_enum_has_lost_is_found() -> None:
     felt = spec(Felt, None)
     after = SessionDriver.restore(felt, driver.snapshot())
     after.advance_watermark_to(at("13:00"))
-    with pytest.raises(StateMismatchError, match="can't be read as Felt: .* no longer has"):
+    with pytest.raises(StateError, match="can't be read as Felt: .* no longer has"):
         shown(after)
     (memory,) = memories_of(felt, driver.snapshot())
     reader = Remembering.of(felt)
     assert reader is not None
-    with pytest.raises(StateMismatchError, match="can't be read as Felt"):
+    with pytest.raises(StateError, match="can't be read as Felt"):
         reader.read(whole(memory.kept["remembered"]))
 
 
@@ -256,7 +257,7 @@ def test_a_function_that_is_added_or_dropped_needs_another_query() -> None:
     for before, after in ((without, spec_of()), (spec_of(), without)):
         driver = SessionDriver(before)
         shown(driver, "10:00", "12:00")
-        with pytest.raises(StateMismatchError, match="`memory` is.*\n+Hint: carry the state over"):
+        with pytest.raises(StateError, match="`memory` is.*\n+Hint: carry the state over"):
             shown(SessionDriver.restore(after, driver.snapshot()), "12:10")
 
 
@@ -333,7 +334,7 @@ class Unstorable:
         (said(returned=Any), SpecError, "`remembered` is left out.*\n+Hint: pass remembered="),
         (said(returned=Nothing), SpecError, "returns Nothing, which has no fields"),
         (too_many, SpecError, r"`remember` must take remember\(session, state\), found"),
-        (said(returned=Unstorable), FieldTypeError, "`Unstorable.what`"),
+        (said(returned=Unstorable), SpecError, "`Unstorable.what`"),
     ],
 )
 def test_a_function_that_cannot_work_is_refused(function: Any, error: Any, message: str) -> None:

@@ -7,9 +7,9 @@ import attrs
 import pyarrow.compute as pc
 import pytest
 
-from sessionkit import Lateness, Memory, Session, SessionSpec
+from sessionkit import Lateness, Memory, Session, SessionSpec, SpecError
 from sessionkit import aggregates as agg
-from sessionkit.errors import SpecError, StateMismatchError
+from sessionkit.errors import StateError
 from sessionkit.testing import SessionDriver, at
 from tests.support.session_specs import ended, fed
 
@@ -134,7 +134,7 @@ def test_another_time_to_live_is_refused_on_a_checkpoint() -> None:
     driver = SessionDriver(spec_of())
     shown(driver, ("10:00", "mail"))
     longer = spec_of(memory=attrs.evolve(MONTH, time_to_live="60 days"))
-    with pytest.raises(StateMismatchError, match="`memory` is"):
+    with pytest.raises(StateError, match="`memory` is"):
         shown(SessionDriver.restore(longer, driver.snapshot()), ("10:10", "ad"))
 
 

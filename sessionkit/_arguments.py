@@ -1,9 +1,4 @@
-"""
-The arguments of functions and classes, checked as sessionkit checks its own: for who extends it.
-
-A sink, a source or a preset of your own may take durations as text, say what is meant where an
-argument is misspelt, say which extra to install, and write names and types of columns as SQL.
-"""
+"""The arguments of functions and classes: checks, conversions, and errors for a misspelt name."""
 
 import functools
 import inspect
@@ -16,21 +11,7 @@ from typing import Any, Final, ParamSpec, TypeVar, get_args, get_origin
 import attrs
 import pyarrow as pa
 
-from sessionkit._instants import Duration, duration_of
-from sessionkit._package import check_extra
 from sessionkit.errors import SpecError
-
-__all__ = [
-    "Duration",
-    "at_least_one",
-    "check_extra",
-    "duration_of",
-    "explained",
-    "explains",
-    "names_of",
-    "quoted",
-    "sql_type",
-]
 
 T = TypeVar("T")
 P = ParamSpec("P")

@@ -1,4 +1,4 @@
-"""The public protocols and aliases: what sessionkit expects of the things it is handed."""
+"""The protocols and aliases of what sessionkit is handed."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     Record: TypeAlias = attrs.AttrsInstance | DataclassInstance
 else:
     Record = object
-
-__all__ = ["FinishResult", "GroupStateLike"]
 
 R = TypeVar("R", bound=Record)
 

@@ -1,0 +1,97 @@
+"""
+What the core lends to its add-ons: no promise, so a package of your own doesn't import it.
+
+An add-on imports the public names that users have, and these. The list shows at a glance what an
+add-on knows of the core beyond them. A name is loaded when it's first used, since most of them need
+Spark, and a preset or a report doesn't.
+"""
+
+from typing import TYPE_CHECKING
+
+from sessionkit._package import lazy_names
+
+__all__ = [
+    "AnySpec",
+    "Condition",
+    "Difference",
+    "Duration",
+    "DurationSketch",
+    "FinishedBatch",
+    "KnownBuckets",
+    "Percentiles",
+    "Reconciliation",
+    "RepairableSink",
+    "Span",
+    "Spec",
+    "at_least_one",
+    "bucket_stats_text",
+    "check_extra",
+    "dropped_in",
+    "duration_of",
+    "explained",
+    "explains",
+    "finished",
+    "from_last",
+    "has_run",
+    "instant_in",
+    "is_counted",
+    "names_of",
+    "newest_event_in",
+    "printable",
+    "progress_value",
+    "quoted",
+    "sql_type",
+    "total",
+    "watermark_in",
+]
+
+if TYPE_CHECKING:
+    from sessionkit._arguments import (
+        at_least_one,
+        explained,
+        explains,
+        names_of,
+        quoted,
+        sql_type,
+    )
+    from sessionkit._engine.counts import DurationSketch, Percentiles
+    from sessionkit._instants import Duration, duration_of
+    from sessionkit._package import check_extra
+    from sessionkit.aggregates._events import Condition
+    from sessionkit.errors import printable
+    from sessionkit.spark.progress import (
+        KnownBuckets,
+        Reconciliation,
+        bucket_stats_text,
+        dropped_in,
+        has_run,
+        instant_in,
+        is_counted,
+        newest_event_in,
+        progress_value,
+        total,
+        watermark_in,
+    )
+    from sessionkit.spark.sinks import (
+        Difference,
+        FinishedBatch,
+        RepairableSink,
+        Span,
+        finished,
+        from_last,
+    )
+    from sessionkit.spec.base import AnySpec, Spec
+else:
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        __all__,
+        "sessionkit._arguments",
+        "sessionkit._instants",
+        "sessionkit._package",
+        "sessionkit.errors",
+        "sessionkit.spec.base",
+        "sessionkit.aggregates._events",
+        "sessionkit._engine.counts",
+        "sessionkit.spark.progress",
+        "sessionkit.spark.sinks",
+    )
