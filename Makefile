@@ -31,7 +31,7 @@ help:
 	@echo "make faults         kill jobs, 100 times or KILLS=1000 times, and look for every event"
 	@echo "make soak           watch memory and checkpoint of a job for SOAK=3600 s; writes docs/soak.svg"
 	@echo "make check          run the linter, the type checker and the import contracts"
-	@echo "make lint           run the linter alone"
+	@echo "make lint           run the linter and the spell check alone"
 	@echo "make format         format the code, and fix what the linter can fix"
 	@echo "make docs           build the site of the documentation in site/, and refuse broken links"
 	@echo "make app            run a sample app to its report: APP=shop, web, trips, logins or devices"
@@ -52,6 +52,7 @@ setup:
 lint: setup
 	$(BIN)/python -m ruff check
 	$(BIN)/python -m ruff format --check
+	$(BIN)/codespell
 
 types: setup
 	$(BIN)/python -m mypy

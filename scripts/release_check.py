@@ -33,7 +33,7 @@ INSTALL: Final = re.compile(r'^pip install ("sessionkit-spark\[spark\]")', re.MU
 NOT_RUN: Final = "# not run here: "
 
 PACKAGE: Final = "sessionkit/"
-NOT_IN_SDIST: Final = (".ci/", ".github/")
+NOT_IN_SDIST: Final = (".ci/", ".github/", ".pre-commit-config.yaml", "changes/")
 RUN_TESTS: Final = """
 for name, value in list(globals().items()):
     if name.startswith("test_"):

@@ -243,8 +243,8 @@ def changes_of(
             gone = [old for old in stored if old not in sources and _fits(stored[old], field.type)]
             if gone:
                 gone_too = ", ".join(f"`{old}`" for old in gone)
-                isnt = "isn't" if len(gone) == 1 else "aren't"
-                asked = f"`{name}` isn't in the checkpoint, and {gone_too} {isnt} in the class"
+                verb = "isn't" if len(gone) == 1 else "aren't"
+                asked = f"`{name}` isn't in the checkpoint, and {gone_too} {verb} in the class"
                 renamed = f'`{field.name}: Annotated[..., RenamedFrom("{gone[0]}")]`'
                 hint = f"write {renamed} if it was `{gone[0]}`, and `RenamedFrom()` if it is new"
                 found.renames.append((f"{asked}: was it renamed?", hint))

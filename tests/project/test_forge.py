@@ -44,6 +44,14 @@ def test_a_workflow_may_do_no_more_than_it_must() -> None:
     assert "permissions" not in release["build"]
 
 
+def test_an_action_is_pinned_by_its_hash() -> None:
+    """A tag may be moved to other code; the comment after the hash says which release it is."""
+    texts = [path.read_text("utf-8") for path in (FORGE / "workflows").glob("*.yml")]
+    used = [line for text in texts for line in text.splitlines() if "uses:" in line]
+    assert len(used) > 5
+    assert [] == [line for line in used if not re.search(r"@[0-9a-f]{40} # v\d+\.\d+\.\d+$", line)]
+
+
 def test_every_command_of_a_workflow_is_in_the_makefile() -> None:
     """What a forge runs is what a developer runs."""
     makefile = (ROOT / "Makefile").read_text("utf-8")
