@@ -3,6 +3,7 @@
 import ast
 import importlib
 import inspect
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -210,3 +211,16 @@ def texts_below() -> dict[str, str]:
                 ):
                     found[name] = text
     return found
+
+
+def test_the_index_of_rules_leads_to_tests() -> None:
+    """`tests/README.md` says where a rule is tested: by file, or by file and test."""
+    tests = ROOT / "tests"
+    index = re.findall(
+        r"^\| .* \| `(\S+\.py)(?:::(\w+))?` \|$", (tests / "README.md").read_text(), re.MULTILINE
+    )
+    assert len(index) > 20
+    for file, name in index:
+        tree = ast.parse((tests / file).read_text("utf-8"))
+        names = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+        assert not name or name in names, f"{file}::{name}"
