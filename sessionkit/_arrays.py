@@ -69,15 +69,25 @@ def array_of(numbers: Array, kind: pa.DataType, missing: Mask | None = None) -> 
     return pa.array(numbers, mask=missing).view(kind)
 
 
+def one_form(values: pa.Array) -> pa.Array:
+    """
+    Return values that are equal where their bits are.
+
+    Arrow tells -0.0 from 0.0, and each NaN from one of other bits, such as that of `inf - inf`. In
+    Spark, as here, both zeros are one value, and all NaN are one.
+    """
+    if not pa.types.is_floating(values.type):
+        return values
+    return pc.if_else(pc.is_nan(values), math.nan, pc.add(values, 0.0))
+
+
 def coded(values: pa.Array) -> tuple[Numbers, pa.Array]:
     """
     Return each value as its place among the different ones, and these.
 
     `b a b` is `0 1 0` of `b a`. NaN is equal to itself. A null has the place after the last.
     """
-    if pa.types.is_floating(values.type):
-        values = pc.add(values, 0.0)  # one zero: Arrow tells -0.0 from 0.0
-    encoded = values.dictionary_encode()
+    encoded = one_form(values).dictionary_encode()
     places = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy()
     return places.astype(np.int64), encoded.dictionary
 

@@ -33,6 +33,7 @@ from sessionkit._arrays import (
     instants,
     lists_of,
     mask_of,
+    one_form,
     owners_of,
     places_in,
     whole,
@@ -167,7 +168,14 @@ class EventRows:
         return instants(self.times)
 
     def field(self, name: str | None) -> pa.Array:
-        return whole(self.events[f"event.{name}"])
+        column = f"event.{name}"
+        return self._floats[column] if column in self._floats else whole(self.events[column])
+
+    @cached_property
+    def _floats(self) -> Mapping[str, pa.Array]:
+        """The floats of the events, of which equal ones have the same bits."""
+        names = [one.name for one in self.events.schema if pa.types.is_floating(one.type)]
+        return {name: one_form(whole(self.events[name])) for name in names}
 
     def met(self, condition: Condition | None) -> pa.Array:
         return self.conditions[repr(condition)]

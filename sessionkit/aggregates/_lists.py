@@ -85,7 +85,8 @@ class Steps(Collect):
     between: tuple[Any, Any]
 
     def check(self) -> None:
-        if self.between[0] == self.between[1]:
+        before, after = self.between
+        if before == after or (before != before and after != after):  # noqa: PLR0124 (NaN)
             found = f"`steps` takes two different values, found {self.between[0]!r} twice"
             raise SpecError(found, "a value that repeats is one of the path")
 

@@ -31,7 +31,6 @@ When a stream forgets a key: never, or once the watermark, in event time, is lat
 reaches that of the key's first row, plus the delay.
 """
 
-FLOATS: Final = (T.FloatType, T.DoubleType)
 UNORDERED: Final = ("map<", "variant", "interval")
 """Parts of the names of types whose values Spark can't order."""
 
@@ -175,8 +174,8 @@ class Deduplication:
         check_key_and_time(frame, self.event_time, self.keys)
         for name in self.keys:
             kind = frame.schema[name].dataType
-            if isinstance(kind, FLOATS):
-                found = f"the key `{name}` is a {kind.simpleString()}: equal values may differ"
+            if _has_float(kind):
+                found = f"the key `{name}` is a {kind.simpleString()}: equal floats may differ"
                 raise SchemaError(found, "cast it to decimal or string")
         within = self.expiry == "first_event_and_delay"
         if not frame.isStreaming:
@@ -205,6 +204,16 @@ class Deduplication:
         found = f"the frame has a watermark on {there}, but this is defined on `{self.event_time}`"
         hint = "remove declare_watermark, or use the frame's column and delay in the definition"
         raise SchemaError(f"{found} with {duration_text(self.watermark_delay)}", hint)
+
+
+def _has_float(kind: T.DataType) -> bool:
+    """Return whether a type is that of a float, or of values with one in them."""
+    match kind:
+        case T.ArrayType():
+            return _has_float(kind.elementType)
+        case T.StructType():
+            return any(_has_float(field.dataType) for field in kind.fields)
+    return isinstance(kind, T.FractionalType) and not isinstance(kind, T.DecimalType)
 
 
 def _names(keys: str | Sequence[str]) -> tuple[str, ...]:

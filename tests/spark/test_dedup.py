@@ -80,6 +80,7 @@ class TestRefused:
                 (frame.drop("id"), ["`id`", "missing"]),
                 (frame.drop("ts"), ["`ts`", "missing"]),
                 (frame.withColumn("id", F.lit(1.5)), ["`id`", "double"]),
+                (frame.withColumn("id", F.struct(F.array(F.lit(1.5)))), ["`id`", "double"]),
             ):
                 assert says(refusal(rule.apply, changed), *facts)
 

@@ -1,6 +1,7 @@
 """By what rejected events are known: vectors that must never change, and what differs."""
 
 import hashlib
+import math
 import struct
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -148,6 +149,19 @@ def test_an_id_depends_on_key_time_and_content_alone(
     """Neither on what is passed through nor on how the state is stored."""
     one, other = (rejected(**{"event": READING, **rules, **more}) for more in ({}, changes))
     assert same is (one.event_id == other.event_id)
+
+
+@attrs.frozen
+class Load:
+    weight: float
+    parts: list[float]
+
+
+def test_equal_numbers_have_one_id() -> None:
+    """Both zeros are one, and NaN is one value, whatever its bits."""
+    same = ([-0.0, 0.0], [math.nan, -math.nan])
+    ids = [[rejected(Load(one, [one])).event_id for one in equal] for equal in same]
+    assert [1, 1, 2] == [len({*ids[0]}), len({*ids[1]}), len({*ids[0], *ids[1]})]
 
 
 def test_a_column_that_is_not_read_cannot_identify() -> None:

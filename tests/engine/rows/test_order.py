@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from sessionkit._engine.rows.order import FEW, in_total_order, key_numbers
 
-floats = st.sampled_from([None, nan, -inf, -0.0, 0.0, 1.5])
-whole_floats = st.sampled_from([nan, -inf, -0.0, 0.0, 1.5])
+floats = st.sampled_from([None, nan, -nan, -inf, -0.0, 0.0, 1.5])
+whole_floats = st.sampled_from([nan, -nan, -inf, -0.0, 0.0, 1.5])
 texts = st.sampled_from([None, "", "a", "b"])
 lists = st.sampled_from([None, [], [1], [1, 2]])
 rows = st.tuples(st.integers(0, 2), st.integers(-1, 2), floats, whole_floats, texts, lists)

@@ -1,5 +1,7 @@
 """Aggregates at their limits: sums that do not fit, lists that are full, values that tie."""
 
+import math
+import struct
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -15,6 +17,7 @@ from sessionkit.addons.presets import ga4_engaged
 from sessionkit.aggregates._events import evaluated
 from sessionkit.errors import StateError, StateValueError
 from sessionkit.testing import SessionDriver, at, minutes
+from tests.support.refusals import refusal, says
 
 LARGEST = 2**63 - 1
 MOST = Decimal("99999999999999999999.999999999999999999")
@@ -28,9 +31,9 @@ class Act:
     spent: timedelta = timedelta(0)
 
 
-def spec_of(**aggregates: Any) -> SessionSpec[Act, Any, Any]:
+def spec_of(event: type[Any] = Act, **aggregates: Any) -> SessionSpec[Any, Any, Any]:
     return SessionSpec.aggregate(
-        Act, aggregates, keys={"user": str}, event_time="ts", gap="10m", watermark_delay="1 hour"
+        event, aggregates, keys={"user": str}, event_time="ts", gap="10m", watermark_delay="1 hour"
     )
 
 
@@ -100,6 +103,64 @@ def test_a_sum_that_does_not_fit_fails_the_events_of_its_session() -> None:
     ]
     assert (3, 1) == (driver.counts.processed, driver.counts.failed)
     assert driver.counts.is_balanced
+
+
+# Those of a constant, of `inf - inf` on Intel, and one with a payload.
+BITS = (0x7FF8000000000000, 0xFFF8000000000000, 0x7FF8000000000001)
+NANS = [struct.unpack("<d", struct.pack("<Q", bits))[0] for bits in BITS]
+
+
+@attrs.frozen
+class Load:
+    weight: float
+    light: float | None = None
+
+
+def bits_of(row: Any) -> dict[str, Any]:
+    """Return a row with each float as its bits."""
+
+    def one(value: Any) -> Any:
+        if isinstance(value, list):
+            return [one(item) for item in value]
+        return struct.pack(">d", value).hex() if isinstance(value, float) else value
+
+    return {name: one(value) for name, value in attrs.asdict(row, recurse=False).items()}
+
+
+@pytest.mark.parametrize("cut", range(6))
+@pytest.mark.parametrize("field", ["weight", "light"])
+def test_nan_is_one_value_and_zero_too(field: str, cut: int) -> None:
+    """Whatever their bits are, and however events are cut, they count, tie and are kept as one."""
+    values = [0.0, *NANS, -0.0]
+    every = {name: getattr(agg, name)(field) for name in ("min", "max", "first", "last", "collect")}
+    every |= {"distinct": agg.count_distinct(field), "top": agg.top(field, 9)}
+    every |= {"path": agg.path(field), "steps": agg.steps(field, -0.0, NANS[1])}
+    every |= {"median": agg.percentile(field, 0.5), "most": agg.percentile(field, 1)}
+    events = [(0, Load(one, one)) for one in values] + [(1, Load(one, one)) for one in values]
+    zero, nan = "0" * 16, struct.pack(">d", math.nan).hex()
+    batches = [events[cut], events[-1]], events[:cut], events[cut + 1 : -1]
+
+    (state,) = states(driven(spec_of(Load, **every), *batches))
+
+    assert {
+        "min": zero,
+        "max": nan,
+        "first": zero,
+        "last": nan,
+        "collect": 2 * [zero, zero, nan, nan, nan],
+        "distinct": 2,
+        "top": [nan, zero],
+        "path": [zero, nan, zero, nan],
+        "steps": 2,
+        "median": nan,
+        "most": nan,
+    } == bits_of(state)
+
+
+def test_a_step_from_nan_to_nan_is_none() -> None:
+    """Two values are asked for, and NaN is one, as zero is."""
+    for pair in ((math.nan, -math.nan), (0.0, -0.0)):
+        assert says(refusal(agg.steps, "weight", *pair), "two different values")
 
 
 def test_a_session_of_count_and_sum_is_small() -> None:

@@ -1,5 +1,6 @@
 """Sessions from aggregates on Spark: a stream with a restart, and a batch."""
 
+import math
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -11,7 +12,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from sessionkit import EventTimeGap, Storage
+from sessionkit import EventTimeGap, SessionSpec, Storage
+from sessionkit import aggregates as agg
 from sessionkit.spark import check_checkpoint, sessionize
 from sessionkit.state._codec import codec_of
 from tests.support.naive_aggregates import Act, Colour, by_aggregates, by_functions
@@ -109,3 +111,34 @@ def test_stream_and_batch_equal_functions(spark: SparkSession, tmp_path: Path) -
     assert [("z", 1)] == [(session.key.key, session.state.events) for session in stream.open()]
     assert 120 == sum(session.state.events for session in between)
     assert all(count.is_balanced for count in counts)
+
+
+@attrs.frozen
+class Load:
+    weight: float
+
+
+def test_nan_and_zero_are_one_value_as_in_spark(spark: SparkSession) -> None:
+    """Spark counts `inf - inf` and `nan` as one; so do both zeros, here and there."""
+    values = ["'NaN'", "double('inf') - double('inf')", "-double('NaN')", "0", "-0.0D"]
+    weights = F.array(*(F.expr(f"double({value})") for value in values))
+    numbered = spark.range(1).select(F.posexplode(weights).alias("n", "weight"))
+    frame = numbered.withColumns({"key": F.lit("a"), "ts": F.expr("timestamp_seconds(n)")})
+    (expected,) = frame.agg(F.count_distinct("weight"), F.min("weight"), F.max("weight")).collect()
+    spec = SessionSpec.aggregate(
+        Load,
+        {
+            "distinct": agg.count_distinct("weight"),
+            "least": agg.min("weight"),
+            "most": agg.max("weight"),
+            "path": agg.path("weight"),
+        },
+        keys={"key": str},
+        event_time="ts",
+        timeout=GAP,
+        **RULES,
+    )
+
+    (found,) = sessionize(frame, spec).select("distinct", "least", "most", "path").collect()
+
+    assert repr((*expected, [math.nan, 0.0])) == repr((*found,))
