@@ -103,14 +103,17 @@ def _misfit(
     kinds = {one.kind for one in signature.parameters.values()}
     if inspect.Parameter.VAR_KEYWORD not in kinds:
         for name in [name for name in named if name not in parameters]:
-            return SpecError(f"{called} has no argument `{name}`", _meant(name, parameters))
+            hint = _meant(name, parameters) if parameters else f"write {called}()"
+            return SpecError(f"{called} has no argument `{name}`", hint)
     if len(values) > len(places) and inspect.Parameter.VAR_POSITIONAL not in kinds:
         own = [f"`{name}`" for name in places if name != "self"]
         unnamed = [name for name in parameters if name not in {*places, *named}]
         unnamed = unnamed[: len(values) - len(places)] or ["name"]
+        count = len(values) - len(places) + len(own)
+        if not signature.parameters:
+            return SpecError(f"{called} takes no argument, found {count}", f"write {called}()")
         found = f"{called} takes {'only ' if own else 'nothing'}{', '.join(own)} without a name"
         hint = f"name the others, such as {', '.join(f'{name}=...' for name in unnamed)}"
-        count = len(values) - len(places) + len(own)
         return SpecError(f"{found}, found {count} values", hint)
     given = {*named, *places[: len(values)]}
     missing = [

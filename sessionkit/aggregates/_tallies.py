@@ -26,7 +26,8 @@ from sessionkit.aggregates._events import Condition, EventRows
 from sessionkit.errors import SpecError
 from sessionkit.state._codec import encode_column
 from sessionkit.state._collections import Field, ListType, OptionalType
-from sessionkit.state._scalars import IntType
+from sessionkit.state._scalars import FloatType, IntType
+from sessionkit.state._types import FieldType
 
 
 class _Tally(Kind):
@@ -99,6 +100,11 @@ class Top(_Tally):
     def arguments(self) -> list[str]:
         return [*super().arguments, str(self.n)]
 
+    def check_type(self, kind: FieldType, found: str) -> None:
+        super().check_type(kind, found)
+        if self.counts:
+            _check_key(kind, found, "leave `counts` out, or use")
+
     def annotation(self, bound: BoundAggregate) -> Any:
         one = bound.python_type
         return (GenericAlias(dict, (one, int)) if self.counts else GenericAlias(list, one)) | None
@@ -128,6 +134,13 @@ class Top(_Tally):
             if self.counts
             else lists_of(values, sizes, full)
         )
+
+
+def _check_key(kind: FieldType, found: str, or_: str) -> None:
+    """Check that values can be the keys of a dict."""
+    if isinstance(kind, FloatType):
+        hint = f"{or_} a column of it that Spark casts to an int or a Decimal"
+        raise SpecError(f"{found} a float, which can't be the key of a dict", hint)
 
 
 def _maps_of(
@@ -177,6 +190,10 @@ class CountBy(Kind):
 
     kind: ClassVar = "count_by"
     rest: Any = None
+
+    def check_type(self, kind: FieldType, found: str) -> None:
+        super().check_type(kind, found)
+        _check_key(kind, found, "use `top`, or")
 
     def bind(self, event: type[Any], name: str) -> BoundAggregate:
         bound = super().bind(event, name)

@@ -41,6 +41,8 @@ IS_BUY = pc.field("kind") == "buy"
         (agg.sum("is_paid"), "`View.is_paid` is none", 'count(where="is_paid")'),
         (agg.mean("kind"), "neither an int nor a float", "use `sum` and `count`"),
         (agg.percentile("kind", 0.5), "none of int, float, timedelta", "a field that is a number"),
+        (agg.count_by("seconds"), "`View.seconds` is a float, which can't be the key", "use `top`"),
+        (agg.top("seconds", 2, counts=True), "is a float, which can't be", "leave `counts` out"),
         (agg.first("tags"), "a collection or a class", "use a field of a plain type"),
         (agg.count(where=pc.field("knd") == "buy"), "View has no field `knd`", "write `kind`"),
         (agg.count(where="is_payd"), "View has no field `is_payd`", "write `is_paid`"),
@@ -64,6 +66,8 @@ def test_what_does_not_fit_the_event_is_refused(aggregate: Any, found: str, hint
     ("made", "found"),
     [
         (lambda: agg.sum(3), "`sum` takes the name of a field, as text, found 3"),  # type: ignore[arg-type]
+        (lambda: agg.duration(where="is_paid"), r"no argument `where`\n\nHint: write duration\(\)"),  # type: ignore[call-arg]
+        (lambda: agg.duration("ts"), r"takes no argument, found 1\n\nHint: write duration\(\)"),  # type: ignore[call-arg]
         (lambda: agg.any(True), "`any` takes a condition, found True"),  # noqa: FBT003
         (lambda: agg.count(where=False), "`where` takes an expression"),
         (lambda: agg.collect("kind", at_most=0), "`at_most` must be a whole number from 1"),
