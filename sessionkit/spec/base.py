@@ -26,7 +26,7 @@ from sessionkit.spec.columns import (
 )
 from sessionkit.spec.functions import name_of
 from sessionkit.spec.options import Inputs, Lateness, Storage, copied
-from sessionkit.spec.signatures import signature_of
+from sessionkit.spec.signatures import check_returned, signature_of
 from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import Field, OptionalType, arrow_schema
 from sessionkit.state._fields import is_record
@@ -345,7 +345,7 @@ def _upgrade_steps(storage: Storage, state: type[Any]) -> tuple[UpgradeStep, ...
 def _step(version: int, function: Callable[[Any], Any]) -> UpgradeStep:
     where = f"`upgrade[{version}]` ({name_of(function)})"
     hint = "write `def from_v1(old: VisitV1) -> Visit: ...`"
-    signature = signature_of(function)
+    signature = signature_of(function, f"upgrade[{version}]")
     if len(signature.parameters) != 1:
         raise SpecError(f"{where} must take the old state alone", hint)
     old, new = signature.parameters[0].annotation, signature.returned.annotation
@@ -354,4 +354,5 @@ def _step(version: int, function: Callable[[Any], Any]) -> UpgradeStep:
             text = f"{where} must say by an annotation which class it {what}"
             raise SpecError(f"{text}, found {cls!r}", hint)
         codec_of(cls)
+    check_returned(signature)
     return UpgradeStep(version, function, old, new)

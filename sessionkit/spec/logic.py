@@ -26,6 +26,7 @@ from sessionkit.aggregates._aggregate import (
 )
 from sessionkit.errors import SpecError
 from sessionkit.spec.base import E, R, S, set_derived
+from sessionkit.spec.bytecode import loses
 from sessionkit.spec.functions import FinishMethod
 from sessionkit.spec.signatures import (
     MAY_TAKE_TIME,
@@ -57,6 +58,8 @@ PARAMETERS: Final[dict[str, tuple[str, ...]]] = {
 METHODS: Final = {"update": ("self", "event"), "merge": ("self", "other")}
 """The parameters of functions that were written as methods of the state."""
 MEANS: Final = dict.fromkeys(("left", "right", "self", "other"), "state")
+CHANGE: Final = ("update", "merge")
+"""The functions that change a state in place, or return another."""
 RETURNS: Final = {"create": "state", "update": "state", "merge": "state", "finish": "row"}
 
 
@@ -136,11 +139,9 @@ class Functions(Generic[E, S, R]):
             must_return=frozenset(promised),
         )
         _check_left_out(self)
-        for _, one in read if is_frozen(state) else ():
-            if one.role in {"update", "merge"} and one.returns_nothing:
-                found = f"{one.returned} returns None: it changes the state in place"
-                hint = f"return the new state, or make {state.__name__} with attrs.define"
-                raise SpecError(f"{found}, and {state.__name__} is frozen", hint)
+        for _, one in read:
+            if one.role in CHANGE:
+                _check_kept(one, state)
 
     @property
     def keyed(self) -> list[Place]:
@@ -279,6 +280,18 @@ def _check_left_out(logic: Functions[Any, Any, Any]) -> None:
         found = f"`create` is left out, and all states would share one {kind}, the default of"
         hint = f"write `{shared.name}: ... = attrs.field(factory={kind})`"
         raise SpecError(f"{found} `{owner}.{shared.name}`", hint)
+
+
+def _check_kept(signature: Signature, state: type[Any]) -> None:
+    """Check that what a function makes of a state is not lost."""
+    if is_frozen(state) and signature.returns_nothing:
+        found = f"{signature.returned} returns None: it changes the state in place"
+        hint = f"return the new state, or make {state.__name__} with attrs.define"
+        raise SpecError(f"{found}, and {state.__name__} is frozen", hint)
+    for one in signature.parameters[:1]:
+        if signature.plain and loses(signature.plain, one.name, state):
+            found = f"{one} makes a new {state.__name__} and does not return it: it would be lost"
+            raise SpecError(found, f"return it, or change `{one.name}` itself")
 
 
 def _shared_defaults(cls: type[Any]) -> Iterator[tuple[str, "attrs.Attribute[Any]"]]:

@@ -5,20 +5,19 @@ Annotations that are text are resolved with the names that the function sees; on
 left as text. Python can't tell the signature of some builtins: these pass every check.
 """
 
-import dis
 import functools
 import inspect
 import typing
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
-from itertools import pairwise
 from types import FunctionType, NoneType, UnionType
 from typing import Any, Final, Union, get_args, get_origin
 
 import attrs
 
 from sessionkit.errors import SpecError
+from sessionkit.spec.bytecode import ends_in_none
 from sessionkit.spec.functions import is_again, name_of
 from sessionkit.state._fields import is_record
 
@@ -26,6 +25,10 @@ AGAIN: Final = "define the function again too; in a notebook, run its cell again
 """The hint where an annotation names a class as it was before it was defined again."""
 MAY_TAKE_TIME: Final = ("create", "update")
 MAY_YIELD: Final = ("finish", "process", "on_timer")
+MAY_GIVE_NOTHING: Final = ("update", "merge", "process", "on_timer")
+"""What the others return is all that they're called for."""
+MAY_BE_NONE: Final = ("finish", "remember")
+NOTHING_MEANT: Final = ", or annotate it `-> None`"
 NOT_SAID: Final = inspect.Parameter.empty
 POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -68,7 +71,7 @@ class Signature:
     parameters: Sequence[Place]
     returned: Place
     inspected: inspect.Signature | None  # None where Python can't tell
-    plain: FunctionType | None  # what Python runs in the end; None where that is a builtin
+    plain: FunctionType | None  # what a call runs alone; None of a builtin, and of one decorated
     always_returns: bool  # whether it's annotated to return one object of a class, and never None
 
     @property
@@ -84,7 +87,7 @@ class Signature:
         said = self.returned.annotation
         if said is not None or self.plain is None:
             return said is NoneType
-        return _ends_in_none(self.plain)
+        return ends_in_none(self.plain)
 
 
 def signature_of(function: Any, role: str = "", own: type[Any] | None = None) -> Signature:
@@ -94,14 +97,10 @@ def signature_of(function: Any, role: str = "", own: type[Any] | None = None) ->
     except (TypeError, ValueError):
         returned = Place(role, function, own, "return", None)
         return Signature(role, function, (), returned, None, None, always_returns=False)
-    plain = function
-    while isinstance(plain, functools.partial):
-        plain = plain.func
-    plain = inspect.unwrap(plain)
-    if not inspect.isroutine(plain):
-        plain = getattr(type(plain), "__call__", None)  # noqa: B004 (what a call would run)
-    plain = getattr(plain, "__func__", plain)
-    plain = plain if isinstance(plain, FunctionType) else None
+    called = function
+    while isinstance(called, functools.partial):
+        called = called.func
+    plain = _plain(inspect.unwrap(called))
     raw, positional = {}, []
     for one in inspected.parameters.values():
         if one.kind in POSITIONAL:
@@ -114,7 +113,17 @@ def signature_of(function: Any, role: str = "", own: type[Any] | None = None) ->
         parameters.append(Place(role, function, own, one.name, said.get(one.name), is_needed))
     returned = Place(role, function, own, "return", said.get("return"))
     promised = returned.annotation not in (None, NoneType) and _is_object(returned.annotation)
+    # A decorator may return what the function doesn't.
+    plain = None if hasattr(called, "__wrapped__") else plain
     return Signature(role, function, parameters, returned, inspected, plain, promised)
+
+
+def _plain(called: Any) -> FunctionType | None:
+    """Return the function that a call runs."""
+    if not inspect.isroutine(called):
+        called = getattr(type(called), "__call__", None)  # noqa: B004 (what a call would run)
+    called = getattr(called, "__func__", called)
+    return called if isinstance(called, FunctionType) else None
 
 
 def _resolved(raw: Mapping[str, Any], plain: FunctionType | None) -> dict[str, Any]:
@@ -135,21 +144,6 @@ def _resolved(raw: Mapping[str, Any], plain: FunctionType | None) -> dict[str, A
         except (NameError, TypeError, ValueError, AttributeError, SyntaxError):
             said |= said_here
     return said
-
-
-def _ends_in_none(plain: Callable[..., Any]) -> bool:
-    """Return whether a function returns, and never a value."""
-    steps = list(dis.get_instructions(plain))
-    ends = [(before, end) for before, end in pairwise(steps) if end.opname.startswith("RETURN_")]
-    return bool(ends) and all(_is_none(before, end) for before, end in ends)
-
-
-def _is_none(before: dis.Instruction, end: dis.Instruction) -> bool:
-    if end.opname == "RETURN_CONST":
-        return end.argval is None
-    # Where branches come together, the value may be that of another one.
-    is_constant = before.opname == "LOAD_CONST" and before.argval is None
-    return end.opname == "RETURN_VALUE" and is_constant and not end.is_jump_target
 
 
 def _is_object(annotation: Any) -> bool:
@@ -265,15 +259,21 @@ def check_callable(function: Any, role: str, parameters: Collection[str]) -> Non
         raise SpecError(found, "write `return` in place of `yield`")
 
 
+def check_returned(signature: Signature) -> None:
+    """Check that a function returns what it says, and returns at all where that is its use."""
+    role, plain, said = signature.role, signature.plain, signature.returned.annotation
+    must_return = signature.always_returns or (said is None and role not in MAY_GIVE_NOTHING)
+    if plain and must_return and not inspect.isgeneratorfunction(plain) and ends_in_none(plain):
+        shown = "" if said is None else f" is annotated `-> {getattr(said, '__name__', said)}`, and"
+        or_not = NOTHING_MEANT if said is None and role in MAY_BE_NONE else ""
+        found = f"{signature.returned}{shown} returns nothing"
+        raise SpecError(found, f"end it with `return ...`{or_not}")
+
+
 def check_call(signature: Signature, parameters: Collection[str]) -> None:
     """Check that a function takes these arguments by position, and returns what it says."""
-    role, function, plain = signature.role, signature.function, signature.plain
-    is_generator = inspect.isgeneratorfunction(plain)
-    if plain and signature.always_returns and not is_generator and _ends_in_none(plain):
-        said = signature.returned.annotation
-        shown = getattr(said, "__name__", said)
-        found = f"{signature.returned} is annotated `-> {shown}`, and returns nothing"
-        raise SpecError(found, "end it with `return ...`")
+    role, function = signature.role, signature.function
+    check_returned(signature)
     if signature.inspected is None:
         return
     try:

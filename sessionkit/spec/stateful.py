@@ -12,6 +12,7 @@ from sessionkit._arguments import explained
 from sessionkit._typing import FinishResult
 from sessionkit.errors import SpecError
 from sessionkit.spec.base import EXAMPLES, E, R, S, Spec, check_shared, read_timeout, set_derived
+from sessionkit.spec.bytecode import attributes_alone
 from sessionkit.spec.options import Lateness
 from sessionkit.spec.signatures import (
     Place,
@@ -157,6 +158,8 @@ class StatefulSpec(Spec[E, S, R]):
             fields_of(cls)
         _check_meaning(self)
         check_shared(self)
+        if not self.takes_buckets:
+            _check_set(signatures)
         for place in [place for one in of_a_key for place in one.parameters[:1]]:
             check_key_annotation(place, self.keys)
         _check_clocks(self)
@@ -240,6 +243,20 @@ def _check_meaning(spec: AnyStatefulSpec) -> None:
         found = "`drop_duplicates_for` is about sessions, and a StatefulSpec has none"
         hint = "leave it out; docs/how-to/deduplicate.md shows what drops copies before"
         raise SpecError(found, hint)
+
+
+def _check_set(signatures: Sequence[Signature]) -> None:
+    """Check that a function sets the state that `process` asks for."""
+    asked = list[set[str]]()
+    for one in signatures:
+        views = [place.name for place in one.parameters[2:3]]
+        attributes = attributes_alone(one.plain, views[0]) if one.plain and views else None
+        if attributes is None:
+            return
+        asked.append(attributes)
+    if "get" in asked[0] and "set" not in set().union(*asked):
+        found = f"{signatures[0].returned} asks for the state of a key, and nothing ever sets it"
+        raise SpecError(found, "call `state.set(...)` before it returns")
 
 
 def _check_clocks(spec: AnyStatefulSpec) -> None:

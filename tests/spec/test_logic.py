@@ -2,6 +2,7 @@
 
 from collections.abc import Generator, Iterable, Iterator
 from datetime import datetime
+from functools import partial, wraps
 from typing import Any, NamedTuple
 
 import attrs
@@ -321,6 +322,55 @@ def test_a_frozen_state_is_refused_where_no_value_is_ever_returned(changed: str)
         assert "returns None: it changes the state in place, and Frozen is frozen\n\n" in text
     else:
         assert Frozen is SessionSpec.of(Frozen, **settings).state
+
+
+def assigns(state, event):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    state = attrs.evolve(state, pages=state.pages + 1)
+
+
+def assigns_though_it_says(state: Visit, event: Any) -> None:
+    state = attrs.evolve(state, pages=state.pages + 1)
+
+
+def drops_what_it_is_given(by: int, state, event):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    attrs.evolve(state, pages=state.pages + by)
+
+
+@pytest.mark.parametrize("role", ["update", "merge"])
+@pytest.mark.parametrize(
+    "function", [assigns, assigns_though_it_says, partial(drops_what_it_is_given, 2)]
+)
+def test_a_new_state_that_is_not_returned_is_refused(role: str, function: Any) -> None:
+    """Each session would keep the one it had; what changes it, or may, is none of these."""
+    text = refusal(spec_of, **TYPED, **{role: function})
+
+    assert says(text, f"`{role}` (", "makes a new Visit and does not return it", "change `state`")
+
+
+@pytest.mark.parametrize("role", ["create", "finish"])
+def test_a_function_whose_value_is_its_use_must_return_one(role: str) -> None:
+    """Without an annotation, what it does tells that it returns nothing."""
+
+    def nothing(first, second):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+        Row(1)
+
+    text = refusal(spec_of, **TYPED, **{role: nothing})
+
+    assert says(text, f"`{role}` (", "returns nothing", "end it with `return ...`")
+
+
+def test_a_function_that_is_decorated_may_return_what_it_does_not() -> None:
+    """What runs in the end isn't all that runs."""
+
+    def returning(function: Any) -> Any:
+        @wraps(function)
+        def wrapper(state: Any, event: Any) -> Any:
+            function(state, event)
+            return state
+
+        return wrapper
+
+    assert Visit is spec_of(**TYPED, update=returning(assigns)).state
 
 
 def test_a_row_that_is_a_dict_is_refused_when_the_spec_is_made() -> None:

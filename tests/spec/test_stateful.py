@@ -212,6 +212,28 @@ def test_a_function_of_other_arguments_is_refused(role: str, wrap: Any, argument
     assert says(text, f"{role}({arguments}), found {__name__}.", f"def {role}({arguments})")
 
 
+def forgets_to_set(key: Any, events: Any, state: KeyState[Sum], times: Any) -> Added:
+    held = state.get(Sum(0))
+    held = attrs.evolve(held, total=held.total + len(events))
+    return Added("is", held.total)
+
+
+def sets_on_a_timer(key: Any, name: str, state: KeyState[Sum], times: Any) -> None:
+    state.set(Sum(1))
+
+
+def test_a_state_that_is_asked_for_and_never_set_is_refused() -> None:
+    """It would never be there; where a function may set it, nothing is said."""
+    text = refusal(summing, forgets_to_set)
+
+    assert says(text, "`process` (", "forgets_to_set", "nothing ever sets it", "state.set(...)")
+    specs = (
+        summing(forgets_to_set, timeout=TimeToLive("1h"), on_timer=sets_on_a_timer),
+        summing(lambda *given: [forgets_to_set(*given)]),
+    )
+    assert [Sum, Sum] == [spec.state for spec in specs]
+
+
 def holding(annotation: Any, **settings: Any) -> StatefulSpec[Any, Any, Any]:
     """Make a spec whose function says that a `KeyState` holds this."""
 

@@ -52,6 +52,10 @@ def untyped(old: Any) -> Any:
     """Say nothing."""
 
 
+def forgetful(old: VisitV1) -> Visit:  # type: ignore[return]
+    Visit(["?"] * old.pages)
+
+
 def of_two(old: VisitV1, other: int) -> Visit:
     return Visit([str(old), str(other)])
 
@@ -76,6 +80,7 @@ def spec(**storage: Any) -> SessionSpec[Any, Any, Any]:
         ({"upgrade": {1: at_once, 2: from_v2}}, ["`upgrade[1]` returns Visit", "VisitV2"]),
         ({"upgrade": {1: from_v1}}, ["`upgrade[1]` returns VisitV2", "Visit"]),
         ({"upgrade": {1: untyped}}, ["`upgrade[1]`", "untyped", "annotation", "takes"]),
+        ({"upgrade": {1: forgetful}}, ["`upgrade[1]`", "forgetful", "-> Visit", "returns nothing"]),
         ({"upgrade": {1: of_two}}, ["`upgrade[1]`", "of_two", "alone"]),
         ({"upgrade": {0: at_once}}, ["`upgrade`", "versions from 1"]),
         ({"upgrade": at_once}, ["`upgrade`", "dict"]),

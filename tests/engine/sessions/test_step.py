@@ -109,7 +109,7 @@ def test_a_function_that_forgets_to_return_is_told_so(role: str) -> None:
         "create": lambda key, event: Fixed(),
         "update": lambda state, event: Fixed(state.total + 1),
         "merge": lambda left, right: Fixed(left.total + right.total),
-        "finish": lambda session, state: None,
+        "finish": nothing,
     }
     del functions[role]
     with pytest.raises(UserFunctionError) as caught:

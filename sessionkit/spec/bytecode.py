@@ -1,0 +1,136 @@
+"""
+What the code of a function shows without a call: whether it returns, and what becomes of a state.
+
+Only what is certain is said. A call may do anything to what it is given, unless it is to a function
+that makes a new object.
+"""
+
+import copy
+import dataclasses
+import dis
+import inspect
+import re
+from collections.abc import Iterator
+from dis import Instruction
+from itertools import chain, pairwise
+from types import CodeType, FunctionType, MethodType, ModuleType
+from typing import Any, Final, TypeAlias
+
+import attrs
+
+Plain: TypeAlias = FunctionType | MethodType
+"""A function; type checkers take one that is an attribute for a method."""
+MAKERS: Final = (attrs.evolve, dataclasses.replace, copy.copy, copy.deepcopy)
+JUMPS: Final = {*dis.hasjrel, *dis.hasjabs}
+CHANGE: Final = re.compile("(STORE|DELETE)_(ATTR|SUBSCR|SLICE|GLOBAL|DEREF)")
+CALL: Final = re.compile("CALL(_KW|_FUNCTION_EX)?")
+LOCAL: Final = re.compile("(LOAD|STORE|DELETE)_FAST")
+
+
+def ends_in_none(plain: Plain) -> bool:
+    """Return whether a function returns, and never a value."""
+    ends = [pair for pair in _pairs(plain.__code__) if pair[1].opname.startswith("RETURN_")]
+    return bool(ends) and all(_is_none(before, end) for before, end in ends)
+
+
+def _is_none(before: Instruction, end: Instruction) -> bool:
+    if end.opname == "RETURN_CONST":
+        return end.argval is None
+    # Where branches come together, the value may be that of another one.
+    is_constant = before.opname == "LOAD_CONST" and before.argval is None
+    return end.opname == "RETURN_VALUE" and is_constant and not end.is_jump_target
+
+
+def loses(plain: Plain, name: str, cls: type[Any]) -> bool:
+    """Return whether a function makes another object in place of a parameter, and drops it."""
+    return _assigns_last(plain, name) or (ends_in_none(plain) and _only_makes(plain, cls))
+
+
+def _assigns_last(plain: Plain, name: str) -> bool:
+    """Return whether nothing reads what a function assigns to a parameter."""
+    steps = list(dis.get_instructions(plain))
+    # In a loop, a step that comes before may read it. Some comprehensions assign it back.
+    for step in steps:
+        if step.opname == "LOAD_FAST_AND_CLEAR" or (
+            step.opcode in JUMPS and step.argval <= step.offset
+        ):
+            return False
+    return [how for _, how, of in _accesses(steps) if of == name][-1:] == ["STORE"]
+
+
+def _only_makes(plain: Plain, cls: type[Any]) -> bool:
+    """Return whether a function changes nothing, and makes an object of a class, or a copy."""
+    makers, pairs = {id(one) for one in (*MAKERS, cls)}, list(_pairs(plain.__code__))
+    made = sum(_called(plain, *pair) in makers for pair in pairs)
+    # What a call returns may be dropped, if that is all that it does.
+    only = made == sum(_is_call(step) for step, _ in pairs)
+    return made > 0 and not changes(plain) and (only or not _has_calls(plain, dropped=True))
+
+
+def _called(plain: Plain, step: Instruction, after: Instruction) -> int | None:
+    """Return the identity of what a name stands for, or one in a module."""
+    if step.opname not in {"LOAD_GLOBAL", "LOAD_DEREF"}:
+        return None
+    known = inspect.getclosurevars(plain)
+    found = {**known.builtins, **known.globals, **known.nonlocals}.get(step.argval)
+    if after.opname in {"LOAD_ATTR", "LOAD_METHOD"}:
+        found = getattr(found, after.argval, None) if isinstance(found, ModuleType) else None
+    return id(found)
+
+
+def changes(plain: Plain) -> bool:
+    """Return whether a function sets an attribute, an item or a name outside, or adds in place."""
+    return any(
+        CHANGE.fullmatch(step.opname) or (step.opname == "BINARY_OP" and step.argrepr.endswith("="))
+        for step, _ in chain.from_iterable(map(_pairs, _codes(plain.__code__)))
+    )
+
+
+def calls(plain: Plain) -> bool:
+    return _has_calls(plain, dropped=False)
+
+
+def _has_calls(plain: Plain, *, dropped: bool) -> bool:
+    """Return whether a function calls anything, or anything whose value it drops."""
+    return any(
+        _is_call(step) and (not dropped or after.opname == "POP_TOP")
+        for step, after in chain.from_iterable(map(_pairs, _codes(plain.__code__)))
+    )
+
+
+def attributes_alone(plain: Plain, name: str) -> set[str] | None:
+    """Return what a function asks a parameter for; None where it may do more with it."""
+    steps, asked = list(dis.get_instructions(plain)), set[str]()
+    for number, how, of in _accesses(steps):
+        if of != name:
+            continue
+        step, after = steps[number], steps[number + 1]
+        is_last = not isinstance(step.argval, tuple) or step.argval[-1] == name
+        if how != "LOAD" or not is_last or after.opname not in {"LOAD_ATTR", "LOAD_METHOD"}:
+            return None
+        asked.add(after.argval)
+    return None if name in plain.__code__.co_cellvars else asked
+
+
+def _is_call(step: Instruction) -> bool:
+    return CALL.fullmatch(step.opname) is not None
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    """Yield code, and that of all that is defined in it."""
+    yield code
+    for one in code.co_consts:
+        if isinstance(one, CodeType):
+            yield from _codes(one)
+
+
+def _pairs(code: CodeType) -> Iterator[tuple[Instruction, Instruction]]:
+    return pairwise(dis.get_instructions(code))
+
+
+def _accesses(steps: list[Instruction]) -> Iterator[tuple[int, str, str]]:
+    """Yield what each step does to local variables; from Python 3.13 on, one may do two things."""
+    for number, step in enumerate(steps):
+        names = step.argval if isinstance(step.argval, tuple) else (step.argval,)
+        for how, name in zip(LOCAL.findall(step.opname), names, strict=False):
+            yield number, how, name
