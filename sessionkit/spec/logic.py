@@ -333,7 +333,12 @@ def held_class(event: Any, event_time: str) -> type[Any]:
 @lru_cache(maxsize=256)
 def event_row_class(event: Any, event_time: str, keys: frozenset[str]) -> type[Any]:
     """Return the class of a row: the event with its number, without what the key says already."""
-    fields = {NUMBER: attrs.field(type=int, kw_only=True), **_fields(event, event_time)}
+    fields = _fields(event, event_time)
+    if NUMBER in {*fields, *keys}:
+        found = f"each row has the number of its event in the session as `{NUMBER}`, and the events"
+        hint = "rename the column in the frame, or leave it out"
+        raise SpecError(f"{found} have a column of this name", hint)
+    fields = {NUMBER: attrs.field(type=int, kw_only=True), **fields}
     fields = {name: field for name, field in fields.items() if name not in keys}
     return attrs.make_class("EventRow", fields, frozen=True)
 

@@ -8,6 +8,7 @@ import pytest
 
 from sessionkit import SessionRules, SessionSpec, SpecError
 from sessionkit.testing import SessionDriver
+from tests.support.refusals import refusal, says
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
 RULES: dict[str, Any] = {"keys": {"user": str}, "event_time": "ts", "watermark_delay": "10 minutes"}
@@ -52,6 +53,24 @@ def test_no_column_comes_twice() -> None:
     driver.run_until_idle()
     (row,) = driver.take_results()
     assert (row.number, row.page, row.ts) == (1, "/", NOON)
+
+
+@attrs.frozen
+class Numbered:
+    number: int
+
+
+@pytest.mark.parametrize(
+    ("event", "rules"),
+    [(Numbered, {}), (View, {"event_time": "number"}), (View, {"keys": {"number": int}})],
+    ids=["field", "time", "key"],
+)
+def test_a_column_of_the_name_of_the_number_is_refused(
+    event: type[Any], rules: dict[str, Any]
+) -> None:
+    """Only one of the two would be in the row."""
+    text = refusal(SessionSpec.per_event, event, gap="30m", **RULES | rules)
+    assert says(text, "as `number`", "have a column of this name", "rename the column")
 
 
 def test_numbers_go_on_over_micro_batches_and_bridges() -> None:
