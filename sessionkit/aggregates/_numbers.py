@@ -203,6 +203,7 @@ def sum(field: str, *, where: Condition | None = None) -> Aggregate:  # noqa: A0
     The sum has the type of the field, a Decimal with 38 digits. A sum of ints, timedeltas or
     Decimals is exact. One that doesn't fit its type is never stored: it stops the query with the
     key and the name of the aggregate, or with `on_error="reject"` the events of the micro-batch
-    that would have joined the session count as failed. `where` says whose values count.
+    that would have joined the session count as failed. That goes for the sum after each
+    micro-batch, also where later events would take it back. `where` says whose values count.
     """
     return Sum(of=field, where=where)

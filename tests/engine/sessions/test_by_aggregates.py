@@ -89,6 +89,20 @@ def test_sums_are_exact_up_to_the_last_number_that_fits(value: int) -> None:
     ]
 
 
+def test_what_a_micro_batch_leaves_of_a_sum_must_fit() -> None:
+    """An event that would take it back later comes too late; together, they count at once."""
+    events = [(0, Act("a", LARGEST)), (1, Act("b", 1)), (2, Act("c", -1))]
+    spec = attrs.evolve(spec_of(total=agg.sum("number")), on_error="reject")
+
+    together, apart = driven(spec, events), driven(spec, *([event] for event in events))
+
+    assert [(LARGEST, 0), (LARGEST - 1, 1)] == [
+        (state.total, driver.counts.failed)
+        for driver in (together, apart)
+        for state in states(driver)
+    ]
+
+
 def test_a_sum_that_does_not_fit_fails_the_events_of_its_session() -> None:
     """Under `on_error="reject"` those of the micro-batch fail, and other sessions go on."""
     driver = driven(
