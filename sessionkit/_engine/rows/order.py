@@ -1,6 +1,8 @@
 """The order of events: by key, time, sequence and content; and events that wait for their turn."""
 
+import logging
 from collections.abc import Sequence
+from functools import cache
 from itertools import count, repeat
 from typing import Any, Final
 
@@ -13,6 +15,11 @@ from sessionkit._arrays import Mask, Numbers, key_columns, micros, places_in, to
 from sessionkit._engine.boundaries import is_late_in_order
 from sessionkit._engine.rows.tables import Rejected
 
+LOG: Final = logging.getLogger("sessionkit")
+CROWDED: Final = (
+    "a key has more events that wait for the watermark than max_buffered_per_key=%s: those beyond "
+    "are quarantined and in no session; raise it, or read fewer events in a micro-batch"
+)
 FEW: Final = 256
 """Up to so many keys, Python is done with them before Arrow has begun."""
 
@@ -94,9 +101,17 @@ def take_turns(
     turn = is_late_in_order(micros(buffered["time"]), watermark_us)
     waiting = pa.concat_tables([buffered.filter(pa.array(~turn)), arrived.filter(pa.array(~late))])
     crowded = _crowded(waiting, most, sequence)
+    if crowded.any():
+        _warn_of_a_crowd(most)
     reason = f"its key has more than max_buffered_per_key={most} events that wait"
     rejected += Rejected.chosen("quarantined", reason, waiting, crowded)
     return Turns(buffered.filter(pa.array(turn)), waiting.filter(pa.array(~crowded)), rejected)
+
+
+@cache
+def _warn_of_a_crowd(most: int) -> None:
+    """Log that events are quarantined since others wait: once in each process."""
+    LOG.warning(CROWDED, most)
 
 
 def _crowded(waiting: pa.Table, most: int, sequence: str | None) -> Mask:

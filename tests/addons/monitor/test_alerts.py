@@ -136,10 +136,11 @@ def test_every_alert_fires(site: Site, record_property: Record) -> None:
 
     sink.runs = 2
     site.stream.put(views(("u3", 5), ("u4", 6)), views(("u5", 202), url="broken"))
-    site.stream.put(views(("u6", 199), url="/" * 2_000_000))
+    site.stream.put(views(("u6", 199), url="/" * 2_000_000), views((None, 202)))
     wait_for_alerts(
         prometheus,
         "SessionkitLateEvents",
+        "SessionkitQuarantinedRows",
         "SessionkitFailedEvents",
         "SessionkitImbalance",
         "SessionkitStateGrowing",

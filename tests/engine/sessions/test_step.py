@@ -416,6 +416,35 @@ def test_the_limit_of_held_events_holds_in_the_first_micro_batch_too() -> None:
     assert at("10:03") == driver.watermark
 
 
+def test_a_crowded_key_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Each process says so the first time, and what to do."""
+    # A limit that no other test has: it's said once for each.
+    driver = SessionDriver(in_order(EventTimeGap(GAP), inputs=Inputs(max_buffered_per_key=5)))
+    for batch in range(2):
+        for minute in range(6):
+            driver.add("a", at("10:00") + minutes(10 * batch + minute), Reading(batch, GAP))
+        driver.run_batch()
+
+    (warning,) = caplog.messages
+    assert "more events that wait for the watermark than max_buffered_per_key=5" in warning
+    assert "raise it, or read fewer events in a micro-batch" in warning
+    assert 2 == driver.counts.quarantined
+
+
+def test_history_has_no_limit_of_held_events() -> None:
+    """A batch that a stream goes on from holds none either."""
+    spec = in_order(EventTimeGap(GAP), inputs=Inputs(max_buffered_per_key=2))
+    rows = [
+        {"key": "a", "at": at("10:00") + minutes(minute), "value": minute, "gap": GAP}
+        for minute in range(9)
+    ]
+
+    driver = SessionDriver.backfill(spec, rows, until=at("12:00"))
+
+    assert [list(range(9))] == [row.values for row in driver.take_results()]
+    assert [] == driver.take_rejections()
+
+
 def test_the_last_instant_of_the_calendar_is_quarantined() -> None:
     """A session that would end after the year 9999 can't be shown, so its event isn't taken."""
     driver = SessionDriver(based(inputs=Inputs(max_future_skew=None)))
