@@ -39,6 +39,7 @@ from sessionkit.state._codec import codec_of, encode_column
 from sessionkit.state._fields import attributes_of, is_record
 from sessionkit.state._scalars import DatetimeType
 from sessionkit.testing.drivers.kinds import SessionDriver, StatefulDriver
+from sessionkit.testing.drivers.watch import Unreturned, counting
 from sessionkit.testing.generators import (
     START,
     AnySessionSpec,
@@ -71,7 +72,7 @@ def check_spec(
     It runs generated events on the driver of the spec, and looks for
 
     * a function that fails for an event that its class allows, where that stops the query; or a
-      state that is changed without `set`;
+      state that is changed without `set`, or that is made anew and not returned;
     * functions that give another result when the same events run again, since they look at a
       clock, at random numbers, or at what other calls left behind;
     * a `SessionSpec` whose session depends on the order of events, see `check_merge_law`;
@@ -100,6 +101,7 @@ def check_spec(
         SpecError: A field of the event class cannot be generated; pass `events`.
     """
     check_kind(spec)
+    spec, unreturned = counting(spec)
     runs = _runs(spec, events)
     failing = _failing(spec, runs, max_examples)
     others = [look(spec, runs, max_examples) for look in (_unstable, _by_cut)]
@@ -110,6 +112,7 @@ def check_spec(
         others.append(str(error))
     except UserFunctionError as error:
         failing = failing or FAILS.format(error)
+    others += [with_hint(*one) for one in map(Unreturned.finding, unreturned) if one is not None]
     problems = [text for text in (failing, *others) if text is not None]
     if problems:
         count = "something" if len(problems) == 1 else f"{len(problems)} things"

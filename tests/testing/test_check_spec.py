@@ -195,6 +195,20 @@ def test_a_state_that_depends_on_the_cut_is_found(spec: Any) -> None:
     assert "in one: [(Key(key=" in text
 
 
+def clicked(state: Visit) -> Visit:
+    return Visit(state.clicks + 1)
+
+
+def test_a_new_state_that_is_not_returned_is_found() -> None:
+    """Where another function makes it, only a run shows it."""
+
+    def forgets(state, event):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+        clicked(state)
+
+    spec = attrs.evolve(IN_ORDER, logic=Functions(update=forgets, event=Click, state=Visit))
+    assert "forgets) returns nothing, and has left its state as it was in all of" in said(spec)
+
+
 def test_a_state_that_is_lost_is_found() -> None:
     """The driver refuses it, and so does the check."""
 

@@ -61,6 +61,8 @@ class Driver(Generic[Spec, Event, Row, Result]):
     _worker: Worker
     # The calls of its functions that changed a state without `set`.
     _lost: list[str]
+    # Its functions that may have forgotten to return their state.
+    _unreturned: list[watch.Unreturned]
     _waiting: list[dict[str, Any]]
     _can_run_without_data: bool
     _rows: list[Row]
@@ -81,7 +83,8 @@ class Driver(Generic[Spec, Event, Row, Result]):
 
     def _start(self, left: Snapshot) -> None:
         """Start a query after what one has left, or a seed for it."""
-        self._worker = worker_of(self.spec, with_rejected=True, seed=left.seed)
+        spec, self._unreturned = watch.counting(self.spec)
+        self._worker = worker_of(spec, with_rejected=True, seed=left.seed)
         self._lost = watch.watched(self._worker)
         self._left, self._waiting, self.counts = left, list(left.waiting), left.counts
         # Spark runs no batch without data before one with data since the start.
@@ -329,6 +332,7 @@ class Driver(Generic[Spec, Event, Row, Result]):
         """Return the result rows since the last call, sorted by key, and by start for sessions."""
         if self._waiting and not self._left.batch_id:
             watch.warn("no rows: no micro-batch has run yet", "call run_batch() first")
+        watch.check_returned(self._unreturned)
         rows, self._rows = self._rows, []
         return sorted(rows, key=lambda row: (row.key, getattr(row, "start", None)))
 

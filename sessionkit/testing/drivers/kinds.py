@@ -11,6 +11,7 @@ from sessionkit._engine.sessions.view import OpenSession
 from sessionkit.spec.base import E, R, S
 from sessionkit.spec.session import SessionSpec
 from sessionkit.spec.stateful import StatefulSpec
+from sessionkit.testing.drivers import watch
 from sessionkit.testing.drivers.driver import Driver
 from sessionkit.testing.drivers.query import open_sessions_in, stored_keys_in
 from sessionkit.testing.drivers.results import KeyRow, SessionEvent, SessionRow
@@ -72,6 +73,7 @@ class SessionDriver(Driver[SessionSpec[E, S, R], E, SessionRow[R], R], Generic[E
 
         Under `order="event_time"` the buffered events are folded in for this view.
         """
+        watch.check_returned(self._unreturned)
         return open_sessions_in(self.spec, self._left)
 
 

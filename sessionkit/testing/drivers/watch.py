@@ -3,6 +3,7 @@
 import inspect
 import warnings
 from collections.abc import Callable, Generator, Iterator
+from copy import copy
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -15,8 +16,11 @@ from sessionkit._engine.keys.step import KeyLogic
 from sessionkit._engine.rows.objects import yielded
 from sessionkit._engine.shell.worker import Worker
 from sessionkit.errors import StateValueError, UserFunctionError, with_hint
-from sessionkit.spec.base import set_derived
+from sessionkit.spec.base import AnySpec, set_derived
+from sessionkit.spec.bytecode import calls, changes, ends_in_none
 from sessionkit.spec.functions import name_of
+from sessionkit.spec.logic import CHANGE, Functions
+from sessionkit.spec.signatures import signature_of
 from sessionkit.spec.views import MISSING, KeyState, KeyTimes
 from sessionkit.state._codec import codec_of
 from sessionkit.testing.drivers.query import Snapshot
@@ -47,6 +51,66 @@ def check_late(before: Snapshot, counts: Counts) -> None:
         found = f"late in the first micro-batch: {counts.late} of {counts.events} events"
         hint = "no event is late there on Spark; call run_batch() before advance_watermark_to(...)"
         warn(f"{found}, as `advance_watermark_to` was called before it", hint)
+
+
+# -- the functions of a spec for sessions --------------------------------------------------------
+
+
+@attrs.define(eq=False)
+class Unreturned:
+    """A function that returns nothing, and whether any of its calls has changed its state."""
+
+    role: str
+    function: Callable[..., Any]
+    calls: int = 0
+    is_settled: bool = False
+
+    def __call__(self, state: Any, *given: Any) -> Any:
+        before = None if self.is_settled else _stored(state)
+        returned = self.function(state, *given)
+        self.calls += 1
+        self.is_settled = self.is_settled or returned is not None or _stored(state) != before
+        return returned
+
+    def finding(self) -> tuple[str, str] | None:
+        """Return what is wrong and what to do, once; None where nothing is wrong."""
+        if self.is_settled or not self.calls:
+            return None
+        self.is_settled = True
+        often = "its call" if self.calls == 1 else f"all of its {self.calls} calls"
+        found = f"`{self.role}` ({name_of(self.function)}) returns nothing, and has left its state"
+        hint = "end it with `return ...`; or, if it's meant to do that, annotate it `-> None`"
+        return f"{found} as it was in {often}", hint
+
+
+def counting(spec: AnySpec) -> tuple[AnySpec, list[Unreturned]]:
+    """
+    Return a spec whose functions are watched where they may have forgotten to return their state.
+
+    They have no annotation and return nothing, and what they call is all that may change it.
+    """
+    counted, logic = list[Unreturned](), getattr(spec, "logic", None)
+    if not isinstance(logic, Functions):
+        return spec, counted
+    for role in CHANGE:
+        function = getattr(logic, role)
+        signature = signature_of(function, role)
+        plain, is_silent = signature.plain, signature.returned.annotation is None
+        if plain and is_silent and ends_in_none(plain) and calls(plain) and not changes(plain):
+            counted.append(Unreturned(role, function))
+    if not counted:
+        return spec, counted
+    watched, logic = copy(spec), copy(logic)
+    set_derived(logic, **{one.role: _named_like(one, one.function) for one in counted})
+    set_derived(watched, logic=logic)
+    return watched, counted
+
+
+def check_returned(counted: list[Unreturned]) -> None:
+    """Warn if a function has changed no state, and returned none."""
+    for one in counted:
+        if (finding := one.finding()) is not None:
+            warn(*finding)
 
 
 # -- the functions of a spec for keys ------------------------------------------------------------
@@ -108,10 +172,18 @@ def _watched(role: str, function: Callable[..., Any], lost: list[str]) -> Callab
             lost.append(f"`{role}` ({name_of(function)}), for {key!r}")
         return returned
 
-    # Errors name the function.
-    watched.__module__ = function.__module__
-    watched.__qualname__ = getattr(function, "__qualname__", None) or repr(function)
-    return watched
+    return _named_like(watched, function)
+
+
+def _named_like(watched: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what is called in place of a function, with its name: errors name the function."""
+
+    def call(*given: Any) -> Any:
+        return watched(*given)
+
+    call.__module__ = function.__module__
+    call.__qualname__ = getattr(function, "__qualname__", None) or repr(function)
+    return call
 
 
 def check_lost(lost: list[str]) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 import attrs
 import pytest
 
-from sessionkit import KeyState, KeyTimes, TimeToLive, UserFunctionError
-from sessionkit.testing import StatefulDriver, at, minutes
+from sessionkit import Functions, KeyState, KeyTimes, SessionSpec, TimeToLive, UserFunctionError
+from sessionkit.testing import SessionDriver, StatefulDriver, at, minutes
 from tests.support.stateful_specs import Added, Amount, Sum, adding, driver_of, summing
 
 
@@ -141,3 +141,94 @@ def test_a_change_in_on_timer_is_refused() -> None:
     driver.advance_watermark_to(at("09:00"))
     with pytest.raises(UserFunctionError, match="`on_timer`.*spoil.*without `set`"):
         driver.run_batch()
+
+
+# -- a state that is made anew and not returned --------------------------------------------------
+
+
+@attrs.define
+class Visit:
+    pages: int = 0
+    urls: list[str] = attrs.field(factory=list)
+
+
+@attrs.frozen
+class View:
+    url: str
+
+
+def with_page(state: Visit, event: Any) -> Visit:
+    return attrs.evolve(state, pages=state.pages + 1)
+
+
+def calls(state, event):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    with_page(state, event)
+
+
+def appends(state, event):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    if event.url != "/":
+        state.urls.append(event.url)
+
+
+def sets_some(state, event):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    if len(event.url) > 1:
+        state.pages += 1
+
+
+def has_nothing_to_do(state, event):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    return
+
+
+def says_so(state: Visit, event: View) -> None:
+    with_page(state, event)
+
+
+def visits_by(update: Any, merge: Any = None) -> SessionSpec[Any, Any, Any]:
+    return SessionSpec(
+        logic=Functions(update=update, merge=merge, event=View, state=Visit),
+        keys={"user": str},
+        event_time="ts",
+        timeout="50s",
+        watermark_delay="1h",
+        order="arrival" if merge else "event_time",
+    )
+
+
+def run_of(update: Any, *urls: str, merge: Any = None) -> SessionDriver[Any, Any, Any]:
+    driver = SessionDriver(visits_by(update, merge))
+    for minute, url in enumerate(urls):
+        driver.add("ann", at("10:00") + minutes(minute), View(url))
+        driver.run_batch()
+    return driver
+
+
+def test_an_update_that_changes_nothing_is_told_to_return() -> None:
+    """Once, where it has no annotation and calls something that could be it."""
+    driver = run_of(calls, "/", "/a")
+    driver.advance_watermark_to(at("12:00"))
+    driver.run_batch()
+
+    with pytest.warns(UserWarning, match="`update`.*calls. returns nothing, .*all of its 2 calls"):
+        assert [0, 0] == [visit.pages for visit in driver.take_results()]
+    assert [] == driver.take_results()
+
+
+def test_a_merge_that_changes_nothing_is_told_to_return() -> None:
+    """An event between two open sessions calls it."""
+    driver = run_of(appends, "/a", "/c", merge=calls)
+    driver.add("ann", at("10:00:30"), View("/b"))
+    driver.run_batch()
+
+    with pytest.warns(UserWarning, match="`merge`.*calls. returns nothing, .*its call"):
+        assert [["/a", "/b"]] == [session.state.urls for session in driver.open_sessions()]
+
+
+@pytest.mark.parametrize("update", [sets_some, has_nothing_to_do, says_so])
+def test_an_update_that_may_have_nothing_to_do_is_not_told_so(update: Any) -> None:
+    """It sets something for other events, calls nothing, or is annotated."""
+    assert [0] == [session.state.pages for session in run_of(update, "/").open_sessions()]
+
+
+def test_an_update_that_has_changed_a_state_is_not_told_so() -> None:
+    """One call that did is enough."""
+    assert [["/a"]] == [session.state.urls for session in run_of(appends, "/a").open_sessions()]
