@@ -1,4 +1,4 @@
-"""What a user writes in the annotation of a field, besides the types of Python."""
+"""Annotations for fields, in addition to Python's own types."""
 
 from sessionkit.state._collections import RenamedFrom
 from sessionkit.state._scalars import DecimalType

@@ -1,4 +1,4 @@
-"""Convert objects to Arrow columns and back, also where their class has changed since."""
+"""Convert objects to Arrow columns and back, even if their class has changed in between."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
@@ -33,17 +33,16 @@ MISFITS: Final = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 @attrs.frozen
 class ClassCodec:
-    """Convert objects of one attrs class to Arrow columns, one for each field, and back."""
+    """The conversion between objects of an attrs class and Arrow columns, one for each field."""
 
     type: AttrsType
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """The Arrow schema: a column for each field."""
         return arrow_schema(self.type.fields)
 
     def encode(self, objects: Sequence[Any]) -> list[pa.Array]:
-        """Return one Arrow array for each field; a `StateValueError` names the path of a misfit."""
+        """Return an Arrow array for each field; a `StateValueError` names the path of a misfit."""
         name = self.type.cls.__name__
         return [
             encode_column(
@@ -53,7 +52,7 @@ class ClassCodec:
         ]
 
     def misfit(self, candidate: Any) -> StateValueError | None:
-        """Return why an object can't be encoded; None if it can."""
+        """Return the error that encoding an object raises; None if it can be encoded."""
         try:
             self.encode([candidate])
         except StateValueError as error:
@@ -64,8 +63,8 @@ class ClassCodec:
         """
         Return a deep copy of an object.
 
-        A list, dict or tuple of plain values is copied as a whole: `deepcopy` looks at each item,
-        which takes a hundred times longer.
+        Collections of immutable values are copied in one step. `deepcopy` visits each item, which
+        takes a hundred times longer.
         """
         copies: dict[int, Any] = {}
         for field in self.type.fields:
@@ -78,20 +77,20 @@ class ClassCodec:
         return deepcopy(value, copies)
 
     def first_misfit(self, objects: Sequence[Any]) -> tuple[int, StateValueError]:
-        """Return the place of the first object that can't be encoded, and why; there is one."""
+        """Return the position of the first object that can't be encoded, and its error."""
         for place, candidate in enumerate(objects):
             if (error := self.misfit(candidate)) is not None:
                 return place, error
         raise StateValueError(f"the {len(objects)} objects fit one by one, but not together")
 
     def decode(self, columns: Iterable[pa.Array], places: Places = None) -> list[Any]:
-        """Rebuild the objects from their columns, in the order of the fields; at least one."""
+        """Rebuild the objects from at least one column, in the order of the fields."""
         types = map(attrgetter("type"), self.type.fields)
         return list(map(self.type.build, *map(decode_column, types, columns, repeat(places))))
 
 
 def _is_flat(kind: FieldType) -> bool:
-    """Return whether values are collections of values that nobody can change."""
+    """Return whether a type is a collection of immutable values."""
     kind = inner_type(kind)
     if isinstance(kind, DictType):
         return inner_type(kind.value).facts is not None
@@ -99,7 +98,7 @@ def _is_flat(kind: FieldType) -> bool:
 
 
 def codec_of(cls: Any) -> ClassCodec:
-    """Return the codec of an attrs class, made once; a `SpecError` names what has no type."""
+    """Return the cached codec of an attrs class; a `SpecError` names the unsupported fields."""
     return _codec(cls)
 
 
@@ -109,7 +108,7 @@ def _codec(cls: Any) -> ClassCodec:
 
 
 def encode_column(kind: FieldType, values: list[Any], path: str) -> pa.Array:
-    """Return the values of one field as an Arrow array; a `StateValueError` names a misfit."""
+    """Return the values of a field as an Arrow array; a `StateValueError` names a misfit's path."""
     if not set(map(type, values)) <= kind.exact:
         values = [kind.coerce(value, path) for value in values]
     try:
@@ -123,7 +122,7 @@ def encode_column(kind: FieldType, values: list[Any], path: str) -> pa.Array:
 def decode_column(
     kind: FieldType, column: pa.Array | pa.ChunkedArray, places: Places = None
 ) -> list[Any]:
-    """Return the values of one field at some places, by default all, in their python form."""
+    """Return the values of a field at the given positions (all by default), in python form."""
     values = _listed(column, places)
     return values if kind.plain else list(map(kind.load, values))
 
@@ -131,7 +130,7 @@ def decode_column(
 def unreadable_values(
     kind: FieldType, column: pa.Array | pa.ChunkedArray
 ) -> tuple[pa.Array, str] | None:
-    """Return which values of a column have no Python value, and why; None where all have one."""
+    """Return a mask of the values that can't be read, and why; None for types without limits."""
     if isinstance(kind, EnumType):
         members = pa.array([member.value for member in kind.cls], kind.arrow)
         unknown = pc.and_(column.is_valid(), pc.invert(pc.is_in(column, value_set=members)))
@@ -145,16 +144,16 @@ def unreadable_values(
 
 
 def stored_numbers(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """Return times, days or truth values as the numbers by which they are stored."""
+    """Return times, days or booleans as the integers that Arrow stores."""
     half = pa.int32() if column.type.bit_width == HALF_WORD else pa.int64()
     return column.cast(half).cast(pa.int64())
 
 
 def _listed(column: pa.Array | pa.ChunkedArray, places: Places) -> list[Any]:
-    """Return a column as Python values; without nulls, times and numbers as NumPy's numbers."""
+    """Return a column as Python values, with times as integers if the column has no nulls."""
     array = column
     if isinstance(column, pa.ChunkedArray):
-        # Of a column in one piece, `combine_chunks` makes a copy.
+        # `combine_chunks` copies even a column of a single chunk.
         array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     kind = array.type
     if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
@@ -168,12 +167,12 @@ def _listed(column: pa.Array | pa.ChunkedArray, places: Places) -> list[Any]:
     return listed
 
 
-# -- a class that has changed since its objects were stored -------------------------------------
+# -- schema evolution: a class that has changed since its objects were stored -------------------
 #
-# A field that is new reads as its default; one that is gone is dropped; one with a new name says
-# what it was called (`RenamedFrom`). An int may become a float, a type may become Optional, a
-# Decimal may get more digits, and an Enum may get more members; so may what is inside of lists,
-# tuples, dicts and classes. Nothing else is guessed.
+# A new field reads as its default, a removed field is dropped, and a renamed field declares its
+# former name (`RenamedFrom`). An int may become a float, a type may become Optional, a Decimal may
+# get more digits, and an Enum more members, also inside lists, tuples, dicts and classes. Every
+# other change is refused.
 
 BY_HAND: Final = (
     "undo the change, or, for a state, say with `upgrade=` what becomes of a stored value"
@@ -182,17 +181,17 @@ BY_HAND: Final = (
 
 @attrs.frozen
 class Differences:
-    """What a comparison of a class with stored values has found."""
+    """The differences between a class and the stored form of its objects."""
 
-    problems: list[str] = attrs.field(factory=list)  # a line for each field that no rule covers
-    # For each new field that may be one that is gone, a line, and what to write.
+    problems: list[str] = attrs.field(factory=list)  # one line for each unsupported change
+    # A question and a hint for each new field that may be a removed field under a new name.
     renames: list[tuple[str, str]] = attrs.field(factory=list)
-    stored: dict[str, bool] = attrs.field(factory=dict)  # by the path of a field, whether it was
+    stored: dict[str, bool] = attrs.field(factory=dict)  # whether a field is stored, by its path
 
 
 @attrs.frozen
 class FieldChange:
-    """How the stored values of a class become those of one field; new ones have no source."""
+    """How to read a field from stored columns; a new field has no source column."""
 
     field: Field
     source: str | None
@@ -200,11 +199,11 @@ class FieldChange:
 
     @property
     def is_none(self) -> bool:
-        """Whether the field is stored as it is."""
+        """Whether the field is stored under its name, in its type."""
         return self.convert is None and self.source == self.field.name
 
     def column(self, stored: Mapping[str, pa.ChunkedArray], rows: int) -> pa.ChunkedArray:
-        """Return the column of the field, of the stored ones by name."""
+        """Return the column of the field from the stored columns by name."""
         name, kind = self.field.name, self.field.type
         if self.source is None:
             values = [self._default() for _ in range(rows)]
@@ -220,7 +219,7 @@ class FieldChange:
             raise StateError(found, BY_HAND) from misfit
 
     def value(self, stored: Mapping[str, Any]) -> Any:
-        """Return the value of the field, of one object inside of another."""
+        """Return the value of the field from a nested object."""
         if self.source is None:
             return self.field.type.dump(self._default())
         value = stored[self.source]
@@ -233,28 +232,30 @@ class FieldChange:
 def changes_of(
     stored: Mapping[str, Form], fields: Sequence[Field], path: str, found: Differences
 ) -> list[FieldChange]:
-    """Return how values that were stored under some forms become those of each field."""
+    """Return the change of each field, from stored forms by name; add differences to `found`."""
     changes = [_change(stored, field, f"{path}.{field.name}", found) for field in fields]
     sources = {change.source for change in changes}
     for change in changes:
         name, field = f"{path}.{change.field.name}", change.field
         found.stored[name] = change.source is not None
         if change.source is None and field.former is None and field.default is not None:
-            gone = [old for old in stored if old not in sources and _fits(stored[old], field.type)]
-            if gone:
-                gone_too = ", ".join(f"`{old}`" for old in gone)
-                verb = "isn't" if len(gone) == 1 else "aren't"
-                asked = f"`{name}` isn't in the checkpoint, and {gone_too} {verb} in the class"
-                renamed = f'`{field.name}: Annotated[..., RenamedFrom("{gone[0]}")]`'
-                hint = f"write {renamed} if it was `{gone[0]}`, and `RenamedFrom()` if it is new"
-                found.renames.append((f"{asked}: was it renamed?", hint))
+            removed = [
+                old for old in stored if old not in sources and _fits(stored[old], field.type)
+            ]
+            if removed:
+                names = ", ".join(f"`{old}`" for old in removed)
+                verb = "isn't" if len(removed) == 1 else "aren't"
+                question = f"`{name}` isn't in the checkpoint, and {names} {verb} in the class"
+                renamed = f'`{field.name}: Annotated[..., RenamedFrom("{removed[0]}")]`'
+                hint = f"write {renamed} if it was `{removed[0]}`, and `RenamedFrom()` if it is new"
+                found.renames.append((f"{question}: was it renamed?", hint))
     return changes
 
 
 def change_of(
     name: str, stored: Mapping[str, Form], kind: AttrsType, found: Differences
 ) -> FieldChange:
-    """Return how a column of objects that were stored under some forms becomes one of a class."""
+    """Return the change of a column of objects, from the stored forms of their fields."""
     changes = changes_of(stored, kind.fields, kind.cls.__name__, found)
     return FieldChange(Field(name, kind, name), name, _of_class(changes, stored))
 
@@ -282,7 +283,7 @@ def _change(stored: Mapping[str, Form], field: Field, path: str, found: Differen
 
 
 def _conversion(stored: Form, kind: FieldType, path: str, found: Differences) -> Convert | None:
-    """Return what makes a value of a type from one of a stored form; None where nothing need."""
+    """Return the function that converts stored values to a type; None if they need no change."""
     if stored == kind.form:
         return None
     match stored:
@@ -310,7 +311,7 @@ def _unless_null(convert: Convert) -> Convert:
 
 
 def form_text(form: Form) -> str:
-    """Return a form as its author would write the annotation."""
+    """Return a form as the annotation that declares it."""
     match form:
         case ["optional", inner]:
             return f"{form_text(inner)} | None"
@@ -319,8 +320,8 @@ def form_text(form: Form) -> str:
         case ["items", *items]:
             return f"tuple[{', '.join(map(form_text, items))}]"
         case ["class", fields]:
-            named = (f"{name}: {form_text(part)}" for name, part in sorted(fields.items()))
-            return f"a class ({', '.join(named)})"
+            texts = (f"{name}: {form_text(part)}" for name, part in sorted(fields.items()))
+            return f"a class ({', '.join(texts)})"
         case ["enum", base]:
             return f"an Enum of {form_text(base)}"
         case [name, *parts]:

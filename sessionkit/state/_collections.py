@@ -1,4 +1,4 @@
-"""The types with parts: optional values, lists, tuples, dicts and attrs classes."""
+"""Composite types: optional values, lists, tuples, dicts and attrs classes."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -10,7 +10,7 @@ from sessionkit.state._types import Convert, FieldType, Form, Widening, refused
 
 
 def _load(kind: FieldType, part: Any) -> Any:
-    """Load a part; leave a null to `coerce`, which knows its path."""
+    """Load an item; leave a null to `coerce`, which knows its path."""
     return None if part is None else kind.load(part)
 
 
@@ -90,7 +90,7 @@ class ListType(FieldType):
 
 @attrs.frozen
 class TupleType(FieldType):
-    """`tuple[A, B]`: a fixed number of items, each of its own type."""
+    """`tuple[A, B]`: a fixed number of items, with a type for each."""
 
     items: tuple[FieldType, ...]
 
@@ -125,8 +125,8 @@ class TupleType(FieldType):
 
     @staticmethod
     def _each_item(*converts: Convert) -> Convert:
-        named = {f"_{n}": convert for n, convert in enumerate(converts)}
-        return lambda value: {name: convert(value[name]) for name, convert in named.items()}
+        by_name = {f"_{n}": convert for n, convert in enumerate(converts)}
+        return lambda value: {name: convert(value[name]) for name, convert in by_name.items()}
 
 
 @attrs.frozen
@@ -159,7 +159,7 @@ class DictType(FieldType):
         ]
 
     def load(self, value: Iterable[Any]) -> dict[Any, Any]:
-        # Arrow's pairs, or the entries of Spark.
+        # Arrow lists pairs, Spark's JSON entries of key and value.
         pairs = ((e["key"], e.get("value")) if isinstance(e, dict) else e for e in value)
         return {self.key.load(key): _load(self.value, item) for key, item in pairs}
 
@@ -178,10 +178,10 @@ class DictType(FieldType):
 @attrs.frozen(init=False)
 class RenamedFrom:
     """
-    What a field was called before: `pages: Annotated[int, RenamedFrom("views")] = 0`.
+    The former names of a field: `pages: Annotated[int, RenamedFrom("views")] = 0`.
 
-    Stored values of a former name are then read as those of this field. Without a name, it says
-    that the field is new, although another one of its type is gone.
+    The field then reads values stored under a former name. Without a name, it declares the field
+    as new, although the class has lost another field of the same type.
 
     Attributes:
         names: The former names, in any order.
@@ -195,7 +195,7 @@ class RenamedFrom:
 
 @attrs.frozen
 class Field:
-    """One field of a class; `alias` is its argument, `former` what it was called before."""
+    """A field of a class: `alias` is its argument of `__init__`, `former` its former names."""
 
     name: str
     type: FieldType

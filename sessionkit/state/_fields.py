@@ -1,4 +1,4 @@
-"""Read the fields of events, states and rows: attrs classes, and dataclasses as if they were."""
+"""Read the fields of events, states and rows from attrs classes and dataclasses."""
 
 import dataclasses
 import types
@@ -52,26 +52,24 @@ KNOWN: Final = (
     f"use {', '.join(scalar.__name__ for scalar in SCALARS)}, an Enum, Optional, "
     "list, dict, tuple, or an attrs class of these"
 )
-FACTORY: Final[Any] = attrs.Factory  # a class, which its stub declares as a function
+FACTORY: Final[Any] = attrs.Factory  # its stub declares the class as a function
 
 
 # -- classes --
 
 
 def is_record(value: object) -> TypeGuard[type[Any]]:
-    """Return whether a value is an attrs class or a dataclass."""
     return isinstance(value, type) and (attrs.has(value) or dataclasses.is_dataclass(value))
 
 
 def is_frozen(cls: type[Any]) -> bool:
-    """Return whether the objects of a class can't be changed in place."""
     if dataclasses.is_dataclass(cls):
         return bool(cls.__dataclass_params__.frozen)  # type: ignore[attr-defined]  # not in its stub
     return cls.__setattr__ is _FROZEN_SETATTR
 
 
 def attributes_of(cls: Any) -> Attributes:
-    """Return the fields of a class with their types; those of a dataclass as attrs has them."""
+    """Return the fields of a class with resolved types; a dataclass's fields as attrs fields."""
     if not attrs.has(cls):
         return _of_dataclass(cls)
     attrs.resolve_types(cls, include_extras=True)
@@ -80,21 +78,21 @@ def attributes_of(cls: Any) -> Attributes:
 
 @lru_cache(maxsize=256)
 def _of_dataclass(cls: Any) -> Attributes:
-    hints, made = get_type_hints(cls, include_extras=True), {}
-    for one in dataclasses.fields(cls):
-        default: Any = attrs.NOTHING if one.default is dataclasses.MISSING else one.default
-        if one.default_factory is not dataclasses.MISSING:
-            default = attrs.Factory(one.default_factory)
-        made[one.name] = attrs.field(
+    hints, fields = get_type_hints(cls, include_extras=True), {}
+    for field in dataclasses.fields(cls):
+        default: Any = attrs.NOTHING if field.default is dataclasses.MISSING else field.default
+        if field.default_factory is not dataclasses.MISSING:
+            default = attrs.Factory(field.default_factory)
+        fields[field.name] = attrs.field(
             default=default,
-            init=one.init,
-            repr=one.repr,
-            eq=one.compare,
-            kw_only=bool(one.kw_only),
-            type=hints[one.name],
-            alias=one.name,
+            init=field.init,
+            repr=field.repr,
+            eq=field.compare,
+            kw_only=bool(field.kw_only),
+            type=hints[field.name],
+            alias=field.name,
         )
-    return cast("Attributes", attrs.fields(attrs.make_class(cls.__name__, made)))
+    return cast("Attributes", attrs.fields(attrs.make_class(cls.__name__, fields)))
 
 
 # -- fields --
@@ -102,7 +100,7 @@ def _of_dataclass(cls: Any) -> Attributes:
 
 @attrs.frozen
 class _Place:
-    """Where an annotation is: its path, the classes around it, and what is refused so far."""
+    """The location of an annotation: its path, the enclosing classes, and the problems so far."""
 
     path: str
     above: tuple[type, ...] = ()
@@ -117,7 +115,7 @@ class _Place:
 
 
 def fields_of(cls: type[Any]) -> AttrsType:
-    """Read the fields of an attrs class, once; a `SpecError` names all that have no type."""
+    """Read the fields of a class; a `SpecError` names all that can't be stored."""
     if not isinstance(cls, type):
         raise SpecError(f"{cls!r} ({type(cls).__name__}) isn't a class", "pass an attrs class")
     return _compiled(cast("Hashable", cls))
@@ -134,7 +132,7 @@ def _compiled(cls: Any) -> AttrsType:
 
 
 def field_type(annotation: Any, path: str) -> FieldType:
-    """Read one annotation, such as that of a key column; a `SpecError` says why not."""
+    """Read a single annotation, such as a key column's; a `SpecError` says why it can't be used."""
     place = _Place(path)
     kind = _read(annotation, place)
     if place.problems:
@@ -162,7 +160,7 @@ def _attrs_type(cls: Any, place: _Place) -> AttrsType:
         at = _Place(f"{place.path}.{attribute.name}", (*place.above, cls), place.problems)
         former: tuple[str, ...] | None = None
         if get_origin(attribute.type) is Annotated:
-            notes = [one for one in get_args(attribute.type) if isinstance(one, RenamedFrom)]
+            notes = [note for note in get_args(attribute.type) if isinstance(note, RenamedFrom)]
             former = tuple(name for note in notes for name in note.names) if notes else None
         names += [attribute.name, *{*(former or ())}]
         is_named = is_named or attribute.kw_only
@@ -175,7 +173,7 @@ def _attrs_type(cls: Any, place: _Place) -> AttrsType:
         default: Any = attribute.default
         make: Callable[[], Any] | None = None
         if isinstance(default, FACTORY):
-            # A stored object can't give it the other fields.
+            # A missing field is read without the object that such a factory takes.
             make = None if default.takes_self else default.factory
         elif default is not attrs.NOTHING:
             make = partial(same, default)
@@ -199,7 +197,7 @@ def _read(annotation: Any, place: _Place) -> FieldType:
         return place.refuse(repr(annotation), "annotate it with a type, not with a value")
     if annotation in SCALARS:
         return SCALARS[annotation]
-    if hasattr(annotation, "__value__"):  # an alias made with `type X = ...`
+    if hasattr(annotation, "__value__"):  # an alias: `type X = ...`
         return _read(annotation.__value__, place)
     origin, inside = get_origin(annotation), get_args(annotation)
     if isinstance(annotation, type) and origin is None:

@@ -1,4 +1,4 @@
-"""The types without parts: numbers, text, bytes, enumerations, times; and a table of all."""
+"""Scalar types: numbers, text, bytes, enumerations and times; and a table of all scalars."""
 
 import base64
 from datetime import UTC, date, datetime, time, timedelta
@@ -127,7 +127,7 @@ class StrType(FieldType):
         except UnicodeEncodeError:
             hint = "replace the lone surrogates, or declare the field as bytes"
             raise refused(value, path, "a str that UTF-8 can encode", hint) from None
-        # The text itself: a member of a `(str, Enum)` prints differently.
+        # `str(...)` of a member of a `(str, Enum)` would return its name.
         return str.__str__(value)
 
 
@@ -156,7 +156,7 @@ class BytesType(FieldType):
 
 @attrs.frozen
 class DecimalType(FieldType):
-    """`Decimal` with a fixed number of digits: by default 38, of which 18 after the point."""
+    """`Decimal` with a fixed number of digits: by default 38, with 18 after the decimal point."""
 
     precision: int = 38
     scale: int = 18
@@ -176,7 +176,7 @@ class DecimalType(FieldType):
             annotation=Annotated[Decimal, self],
             columns=INTEGERS | {"Decimal"},
             tag=b"n",
-            is_cast=False,  # that would round
+            is_cast=False,  # a cast would round
             key=KeyForm("string", "{}", becomes, lambda value: format(value, "f")),
         )
 
@@ -188,7 +188,7 @@ class DecimalType(FieldType):
             raise refused(value, path, digits, "pass Decimal('1.50'), not a float")
         exact = value or Decimal(0)
         if len(exact.as_tuple().digits) <= WIDE.prec:
-            exact = exact.normalize(WIDE)  # zeros at the end add nothing, unless it would round
+            exact = exact.normalize(WIDE)  # drop trailing zeros, where this doesn't round
         _, places, exponent = exact.as_tuple()
         after = max(0, -int(exponent))
         before = max(0, len(places) + int(exponent)) if exact else 0
@@ -251,7 +251,7 @@ class EnumType(FieldType):
 
 @attrs.frozen
 class DatetimeType(FieldType):
-    """`datetime`, an instant: timezone-aware, in microseconds, and in UTC once stored."""
+    """`datetime`: a timezone-aware instant in microseconds, stored in UTC."""
 
     arrow: ClassVar = pa.timestamp("us", tz="UTC")
     form: ClassVar = "datetime"
@@ -356,7 +356,7 @@ def _micros_of_day(value: time) -> int:
 
 @attrs.frozen
 class TimeType(FieldType):
-    """`time`, without a zone. Most releases of Spark have no type for it, so it's a number."""
+    """`time` without a zone, stored as a number: most releases of Spark have no type for it."""
 
     arrow: ClassVar = pa.int64()
     form: ClassVar = "time"
@@ -397,4 +397,4 @@ SCALARS: Final[dict[Any, FieldType]] = {
     time: TimeType(),
     Decimal: DecimalType(),
 }
-"""The types without parts, by their annotations."""
+"""The scalar types by annotation."""

@@ -1,1 +1,1 @@
-"""When a session or a key is over. Import the policies from `sessionkit`."""
+"""Timeout policies and session rules. Import them from `sessionkit`."""

@@ -1,4 +1,4 @@
-"""The policies: frozen values that say when a session or a key ends."""
+"""Timeout policies: frozen values that say when a session or a key ends."""
 
 from collections.abc import Callable, Iterable
 from datetime import timedelta
@@ -14,9 +14,9 @@ from sessionkit.errors import SpecError
 Gap: TypeAlias = Duration | Callable[[Any], timedelta]
 Clock: TypeAlias = Literal["event_time", "processing_time"]
 """
-The clock by which time passes.
+A clock of a query.
 
-`"event_time"` is the watermark. `"processing_time"` is the clock of the driver at the start of the
+`"event_time"` is the watermark. `"processing_time"` is the driver's clock at the start of the
 micro-batch.
 """
 
@@ -37,29 +37,29 @@ class _Combinable:
     __slots__ = ()
 
     def __or__(self, other: "TimeoutPolicy") -> "FirstOf":
-        """Expire a key when the first of the policies does."""
+        """Expire a key when the first of both policies does."""
         return FirstOf((self, other))
 
 
 @attrs.frozen
 class NoTimeout(_Combinable):
-    """Keys never expire: the state of a key stays until your code removes it."""
+    """Never expire keys: a state stays until your code removes it."""
 
 
 @explained()
 @attrs.frozen
 class TimeToLive(_Combinable):
     """
-    Expire a key some time after its state was created, or last set.
+    Expire a key a fixed time after its state was created or last set.
 
     Attributes:
         span: How long the state lives, a `timedelta` or text such as `"7 days"`.
         since: When the span starts. `"creation"`: at the first `state.set` of a key without state.
             `"last_update"`: at the last `state.set`.
         clock: `"processing_time"`: the engine's clock. Spark then runs a micro-batch at every
-            trigger, and never ends with the `availableNow` trigger. `"event_time"`: from the
-            latest event time of the key when the state was set, until the watermark reaches it
-            plus the span.
+            trigger, and never ends with the `availableNow` trigger. `"event_time"`: the span
+            starts at the key's latest event time when the state was set, and ends once the
+            watermark reaches its end.
 
     Raises:
         SpecError: The span isn't a duration, or isn't positive.
@@ -80,9 +80,9 @@ class ProcessingTimeGap(_Combinable):
     """
     Expire a key after a time without events, on the engine's clock (processing time).
 
-    It expires in the first micro-batch whose processing time has reached that of the key's last
-    micro-batch with events, plus the gap. Under this policy Spark runs a micro-batch at every
-    trigger, with or without data, and never ends with the `availableNow` trigger.
+    The gap starts at the processing time of the key's last micro-batch with events. The key expires
+    in the first micro-batch at or after its end. Under this policy Spark runs a micro-batch at
+    every trigger, with or without data, and never ends with the `availableNow` trigger.
 
     Attributes:
         gap: How long a key must be silent, a `timedelta` or text such as `"30 minutes"`.
@@ -100,7 +100,7 @@ class EventTimeGap(_Combinable):
     """
     Close a session, or expire a key, after a time without events, in event time.
 
-    It ends once the watermark reaches its end: its last event plus the gap.
+    The session or key ends once the watermark reaches its last event time plus the gap.
 
     Example:
         from datetime import timedelta
@@ -143,7 +143,7 @@ class EventTimeGap(_Combinable):
 
     @property
     def longest(self) -> timedelta:
-        """The longest gap that an event can have."""
+        """The maximum gap of an event."""
         return self.max_gap or duration_of(self.gap, "gap")
 
 
@@ -164,12 +164,12 @@ class FirstOf(_Combinable):
     Expire a key when the first of several policies does; written `policy | policy`.
 
     Attributes:
-        policies: The policies. `on_timer` receives the name of the one that ends first; on a tie,
-            of the one listed first.
+        policies: The policies. `on_timer` receives the name of the policy that ends first; on a
+            tie, of the policy listed first.
 
     Raises:
-        SpecError: A part isn't a policy, or adds nothing: `NoTimeout`, or a second policy that
-            counts in the same way, since the shorter one always ends first.
+        SpecError: A part isn't a policy, or has no effect: `NoTimeout`, or a second policy that
+            counts in the same way, since the shorter policy always ends first.
     """
 
     policies: tuple[SinglePolicy, ...] = attrs.field(converter=_flattened)
@@ -178,17 +178,17 @@ class FirstOf(_Combinable):
         if not self.policies:
             found = "`FirstOf` combines policies that expire a key, found none"
             raise SpecError(found, "write NoTimeout() for keys that never expire")
-        ways: list[tuple[Deadline, ...]] = []
+        seen: list[tuple[Deadline, ...]] = []
         for policy in self.policies:
             if not isinstance(policy, EventTimeGap | ProcessingTimeGap | TimeToLive):
                 found = f"`|` combines policies that expire a key, found {policy!r}"
                 hint = "combine an EventTimeGap, a ProcessingTimeGap or a TimeToLive"
                 raise SpecError(found, hint)
-            way = tuple(attrs.evolve(d, span=timedelta(0)) for d in deadlines_of(policy))
-            if way in ways:
+            spanless = tuple(attrs.evolve(d, span=timedelta(0)) for d in deadlines_of(policy))
+            if spanless in seen:
                 found = f"`|` combines two policies that count alike, {policy!r} is the second"
                 raise SpecError(found, "keep the shorter one, which always ends first")
-            ways.append(way)
+            seen.append(spanless)
         if len({part.clock for part in self.policies if isinstance(part, TimeToLive)}) > 1:
             found = "`|` combines a TimeToLive on each clock, but a state has one age"
             raise SpecError(found, "put both on one clock, or use a gap for one")
@@ -196,15 +196,15 @@ class FirstOf(_Combinable):
 
 TimeoutPolicy: TypeAlias = SinglePolicy | FirstOf
 """
-What a `StatefulSpec` takes as its `timeout`, or a duration: when a key is over.
+A timeout policy: the `timeout` of a `StatefulSpec`, which also takes a duration.
 
-Policies joined with `|` are a `FirstOf`: the first one that is due ends the key.
+Policies joined with `|` are a `FirstOf`: the first policy that is due ends the key.
 """
 
 
 @attrs.frozen
 class Deadline:
-    """How a policy counts: a span of a clock, since an instant; `on_timer` receives its name."""
+    """A span on a clock after an instant of the key; `on_timer` receives its name."""
 
     name: str
     clock: Clock
@@ -213,7 +213,7 @@ class Deadline:
 
 
 def deadlines_of(policy: TimeoutPolicy) -> tuple[Deadline, ...]:
-    """Return how a policy counts: a deadline for each of its parts."""
+    """Return the deadline of each part of a policy."""
     if isinstance(policy, FirstOf):
         return tuple(deadline for part in policy.policies for deadline in deadlines_of(part))
     if isinstance(policy, EventTimeGap):

@@ -1,19 +1,19 @@
 """
-What a rule is: one value that says all that there is to a way in which sessions end.
+The interface of a rule that ends sessions.
 
-    spec         name, needs_order          what people call it, and whether order matters to it
-                 predicates, check          what it asks of each event, and which specs it refuses
-    checkpoint   code, identity             how it's stored as the reason of a session's end
-                 fields, stored             what it stores of an open session
-    cutting      read                       what it reads of open sessions and events
-                 days, closes, inclusive    where it ends sessions by their times, all at once
-                 may_fire                   in which sessions it may fire otherwise, all at once
-                 begins_next, after,        where it fires in these, one instant of a key after
-                 is_last                    the other
-    people       text
+    spec         name, needs_order          its name, and whether it depends on the order of events
+                 predicates, check          its conditions on events, and the specs it refuses
+    checkpoint   code, identity             its code as the reason of a session's end, its settings
+                 fields, stored             what it stores for an open session
+    cutting      read                       what it reads from open sessions and events
+                 days, closes, inclusive    where it ends sessions by their times, vectorized
+                 may_fire                   which other sessions it may end, vectorized
+                 begins_next, after,        where it ends those sessions, one instant of a key
+                 is_last                    after the other
+    messages     text
 
-`SessionRules.in_use` has those of a spec. Of rules that fire at one instant, the first one counts.
-What cuts sessions walks the rules, and knows none of them but for the gap.
+`SessionRules.in_use` lists the rules of a spec. If several rules fire at an instant, the first
+counts. The code that cuts sessions knows this interface, and no rule but the gap.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -38,18 +38,18 @@ or under `on_error="reject"` the event fails. A `Condition` is faster: no Python
 """
 
 Readings: TypeAlias = Sequence[tuple[Any, ...]]
-"""What a rule has read at one instant: of each event there, an entry of each of its columns."""
+"""What a rule reads at an instant: a row for each event, with an entry for each of its columns."""
 
 
 class Joined(Protocol):
-    """Open sessions and events as the gap joins them into sessions, an entry for each of these."""
+    """The sessions into which the gap joins open sessions and events."""
 
     @property
     def start(self) -> Numbers:
-        """Their starts, in microseconds."""
+        """The starts of the sessions, in microseconds."""
 
     def reduced(self, ufunc: np.ufunc, values: Array) -> Array:
-        """Fold the values of the members of each session, given in order, into one."""
+        """Reduce the values of open sessions and events, in order, to a value for each session."""
 
 
 @attrs.frozen
@@ -57,8 +57,8 @@ class RuleInput:
     """
     The open sessions and the events of a micro-batch, as rules read them.
 
-    Both have numbers, first the open sessions, then the events; `order` has these by key and start.
-    With one open session, number 0, after the event 1 and before the event 2, it's `1 0 2`.
+    Open sessions are numbered first, then events; `order` sorts the numbers by key and start. With
+    the open session 0 between the events 1 and 2, it's `1 0 2`.
     """
 
     opened: pa.Table
@@ -67,32 +67,33 @@ class RuleInput:
     order: Numbers
 
     def values(self, stored: str, read: str) -> pa.Array:
-        """Return what is stored of open sessions, then what is read of events, by their numbers."""
-        first, then = self.opened[stored], self.events[read]
-        return whole(pa.chunked_array([*first.chunks, *then.chunks], first.type))
+        """Return a stored column of open sessions, followed by a column of events."""
+        of_opened, of_events = self.opened[stored], self.events[read]
+        chunks = [*of_opened.chunks, *of_events.chunks]
+        return whole(pa.chunked_array(chunks, of_opened.type))
 
     def in_order(self, of_opened: Array, of_events: Array) -> Array:
         return np.concatenate([of_opened, of_events])[self.order]
 
     def met(self, name: str) -> Mask:
-        """Mark the events, in order, that meet a predicate; an open session never does."""
+        """Mark the events, in order, that meet a predicate; open sessions are never marked."""
         met = whole(self.events[f"rule.{name}"]).to_numpy(zero_copy_only=False)
         return self.in_order(np.zeros(self.opened.num_rows, np.bool_), met)
 
-    def last(self, values: pa.Array, there: Mask, sessions: Joined) -> pa.Array:
-        """Return the last value that is there of each session, null where it has none."""
-        there = there[self.order]
-        latest = sessions.reduced(np.maximum, np.where(there, np.arange(len(there)), -1))
+    def last(self, values: pa.Array, is_valid: Mask, sessions: Joined) -> pa.Array:
+        """Return the last valid value of each session, or null."""
+        is_valid = is_valid[self.order]
+        latest = sessions.reduced(np.maximum, np.where(is_valid, np.arange(len(is_valid)), -1))
         return values.take(pa.array(self.order[latest], mask=latest < 0))
 
 
 class Rule:
     """
-    A rule that never fires: each one says otherwise where it does.
+    Base class of rules: a rule that never fires.
 
     Attributes:
-        name: What `closed_by` says where it ended a session.
-        code: How a checkpoint stores that; no other rule has it, nor a former one.
+        name: The value of `closed_by` for the sessions that it ends.
+        code: Its code in checkpoints, unique among all rules, former ones included.
         needs_order: Whether it depends on the order of events.
     """
 
@@ -102,68 +103,68 @@ class Rule:
 
     @property
     def text(self) -> str:
-        """When it ends a session, in words that go on from "closes by:"."""
+        """When it ends a session, in words that complete "closes by:"."""
         raise NotImplementedError
 
     @property
     def predicates(self) -> Mapping[str, Predicate]:
-        """What it asks of each event, by the names under which it finds the answers."""
+        """The conditions to evaluate for each event, by name; `RuleInput.met` has the results."""
         return {}
 
     def check(self, event: type[Any]) -> None:
-        """Raise a `SpecError` where it can't work with events of a class."""
+        """Check that it can work with events of a class."""
 
     def identity(self, event: type[Any]) -> dict[str, Any]:
-        """Return what a checkpoint says of it, as JSON has it; predicates are code."""
+        """Return its settings for the checkpoint, as JSON; predicates are code, so left out."""
         return {}
 
     def fields(self, event: type[Any]) -> Sequence[pa.Field]:
-        """Return what it stores of an open session: `last.NAME` is the last value of a field."""
+        """Return its columns of an open session: `last.NAME` holds the last value of a field."""
         return ()
 
     def stored(self, rows: RuleInput, sessions: Joined) -> Mapping[str, pa.Array]:
-        """Return the columns of `fields`, an entry for each session."""
+        """Return the columns that `fields` declares, with a row for each session."""
         return {}
 
     def read(self, rows: RuleInput) -> Sequence[Array]:
-        """Return at least a column of what it knows of open sessions and events, in order."""
+        """Return at least one column of its input from open sessions and events, in order."""
         return ()
 
     def days(self, starts: Numbers) -> Numbers | None:
-        """Return a number for each instant: it parts those with different ones at once."""
+        """Return a number for each instant; a session never spans different numbers."""
         return None
 
     def closes(self, starts: Numbers, ends: Numbers) -> Numbers | None:
-        """Return when it ends sessions by their times, whatever their events are."""
+        """Return when it ends sessions by their times alone, in microseconds."""
         return None
 
     @property
     def inclusive(self) -> bool:
-        """Whether an event exactly where it `closes` a session still belongs to it."""
+        """Whether an event exactly at the instant of `closes` still belongs to the session."""
         return False
 
     def may_fire(self, columns: Sequence[Array], later: Mask, sessions: Joined) -> Mask:
         """
-        Mark the sessions in which it may fire by what it has read; these are walked.
+        Mark the sessions that it may end by its input; only these are walked instant by instant.
 
         Args:
-            columns: What it has read.
-            later: Which open sessions and events, in order, don't stand at the first instant of
-                their session.
-            sessions: As the gap alone joins them.
+            columns: The columns of `read`.
+            later: Marks the open sessions and events, in order, after the first instant of their
+                session.
+            sessions: The sessions as the gap alone joins them.
         """
         return np.zeros(len(sessions.start), np.bool_)
 
     def begins_next(self, known: Any, readings: Readings) -> bool:
-        """Return whether an instant, not the first one of its session, begins another one."""
+        """Return whether an instant after the first of a session begins the next session."""
         return False
 
     def after(self, known: Any, readings: Readings) -> Any:
-        """Return what it knows of a session after an instant: before the first, None."""
+        """Return what it knows about a session after an instant; `known` is None at the first."""
         return known
 
     def is_last(self, known: Any) -> bool:
-        """Return whether a session is over with its last instant."""
+        """Return whether a session ends with the last instant."""
         return False
 
 

@@ -1,4 +1,4 @@
-"""The rules that end sessions: by their events, or by their times."""
+"""The rules that end sessions by their events or by their times."""
 
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime, time, timedelta
@@ -93,9 +93,9 @@ class StartsWith(_OfPredicate):
 @attrs.frozen
 class ChangesOf(Rule):
     """
-    A value is known by a number of its own, the same for a session's last one and an event's.
+    A rule that compares values by their codes: equal values of sessions and events share a code.
 
-    Of the values `a null b a` that's `0 -1 1 0`: a null, -1, says nothing.
+    The values `a null b a` have the codes `0 -1 1 0`: a null, -1, changes nothing.
     """
 
     name: ClassVar = "changes_of"
@@ -121,21 +121,21 @@ class ChangesOf(Rule):
         return {"changes_of": forms_of(event_fields(event, self.names))}
 
     def fields(self, event: type[Any]) -> Sequence[pa.Field]:
-        every = event_fields(event, self.names)
-        return [pa.field(f"last.{one.name}", one.type.arrow) for one in every]
+        fields = event_fields(event, self.names)
+        return [pa.field(f"last.{field.name}", field.type.arrow) for field in fields]
 
     def stored(self, rows: RuleInput, sessions: Joined) -> Mapping[str, pa.Array]:
         last = dict[str, pa.Array]()
         for name in self.names:
             values = rows.values(f"last.{name}", f"event.{name}")
-            there = values.is_valid().to_numpy(zero_copy_only=False)
-            last[f"last.{name}"] = rows.last(values, there, sessions)
+            is_valid = values.is_valid().to_numpy(zero_copy_only=False)
+            last[f"last.{name}"] = rows.last(values, is_valid, sessions)
         return last
 
     def read(self, rows: RuleInput) -> Sequence[Array]:
         columns = (rows.values(f"last.{name}", f"event.{name}") for name in self.names)
-        codes = (column.dictionary_encode().indices.fill_null(-1) for column in columns)
-        return [one.to_numpy().astype(np.int64)[rows.order] for one in codes]
+        encoded = (column.dictionary_encode().indices.fill_null(-1) for column in columns)
+        return [codes.to_numpy().astype(np.int64)[rows.order] for codes in encoded]
 
     def may_fire(self, columns: Sequence[Array], later: Mask, sessions: Joined) -> Mask:
         marked = super().may_fire(columns, later, sessions)
@@ -152,8 +152,8 @@ class ChangesOf(Rule):
 
     def after(self, known: Any, readings: Readings) -> Any:
         for codes in readings:
-            both = zip(known or codes, codes, strict=True)
-            known = [old if new < 0 else new for old, new in both]
+            pairs = zip(known or codes, codes, strict=True)
+            known = [old if new < 0 else new for old, new in pairs]
         return known
 
 
@@ -180,12 +180,12 @@ class Midnight(Rule):
 @attrs.frozen
 class GapPassed(Rule):
     """
-    The gap, which every spec has: where it fires, the ends of sessions say.
+    The gap, which every spec has; it fires at the ends of sessions.
 
     Attributes:
-        longest: The longest gap that an event can have.
+        longest: The maximum gap of an event.
         inclusive: As `gap_inclusive`.
-        is_said_by: What says the gap of an event.
+        is_said_by: What determines the gap of an event.
         extended_by_all: Whether every event keeps its session open.
     """
 
@@ -248,7 +248,7 @@ class MaxDuration(Rule):
 
 @attrs.frozen
 class Idle(Rule):
-    """No rule of events: a session that it ends is over because the watermark was moved on."""
+    """A label for `closed_by`: the engine moved the watermark on, and so closed the session."""
 
     name: ClassVar = "idle"
     code: ClassVar = 7
@@ -269,25 +269,25 @@ FIRST, EPOCH, LAST = 1, date(1970, 1, 1).toordinal(), date.max.toordinal()
 
 def days_of(zone: str, times_us: Numbers) -> tuple[Numbers, Numbers]:
     """
-    Return the day of each instant in a time zone: its midnight, and the next one, exclusive.
+    Return the start and the exclusive end of each instant's day in a time zone.
 
-    A day lasts 23 or 25 hours where the clocks change. Where they skip midnight, the day begins at
-    the instant to which they jump; where they repeat it, at the first of the two.
+    A day lasts 23 or 25 hours when the clocks change. If they skip midnight, the day begins at the
+    instant to which they jump; if they repeat it, at the first of the two.
     """
-    # No zone is a whole day from UTC, so the days next to that of UTC are enough.
+    # No zone is a whole day from UTC, so the days adjacent to the UTC day are enough.
     near = {int(day) + step for day in np.unique(times_us // DAY_US) for step in (-1, 0, 1, 2)}
     midnights = np.array(sorted({_midnight_us(zone, day) for day in near}), np.int64)
     places = np.searchsorted(midnights, times_us, side="right")
-    # Of the midnights 0 24 48, a time of 30 has two at or before it: its day is 24 to 48.
+    # With the midnights 0 24 48, the time 30 has two at or before it: its day is 24 to 48.
     return midnights[places - 1], midnights[places]
 
 
 @lru_cache(maxsize=10_000)
 def _midnight_us(zone: str, day: int) -> int:
-    """Return the first instant of a day, counted from 1970-01-01, in a time zone."""
+    """Return the first instant, in microseconds, of a day (counted from 1970-01-01) in a zone."""
     if not FIRST <= EPOCH + day <= LAST:
         return BEGINNING_US if day < 0 else END_OF_TIME_US
-    # Without a `fold`, Python takes the first of two, and the offset from before a jump.
+    # With `fold=0`, Python takes the first of two midnights, and the offset from before a jump.
     midnight = datetime.combine(date.fromordinal(EPOCH + day), time(), ZoneInfo(zone))
     offset = midnight.utcoffset()
     return day * DAY_US - (span_us(offset) if offset else 0)

@@ -1,8 +1,9 @@
-"""When a session is over: the gap, and what cuts it before."""
+"""When a session is over: the gap, and the rules that cut the session before."""
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import cached_property
+from itertools import chain
 from typing import Any, Final, Literal, TypeAlias, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -26,29 +27,29 @@ from sessionkit.timeouts._rules import (
 
 StateGap: TypeAlias = Callable[[Any], timedelta]
 """
-A function from the state of an open session to its gap from there on, in event time.
+A function from the state of an open session to its gap from then on, in event time.
 
-It's called on a worker, with an object of the state class, after the events of an instant are
-folded. It returns a `timedelta` that is positive and no longer than `gap`. If it raises or returns
-anything else, the query stops with a `UserFunctionError`, or under `on_error="reject"` the last of
-these events fails.
+The engine calls it on a worker, with an object of the state class, after the events of an instant
+are folded. It returns a positive `timedelta` of at most `gap`. If it raises or returns anything
+else, the query stops with a `UserFunctionError`, or under `on_error="reject"` the last of these
+events fails.
 """
 
 ClosedBy: TypeAlias = Literal[
     "until", "max_events", "midnight", "gap", "starts_with", "changes_of", "max_duration", "idle"
 ]
 """
-The rule that ended a session, by its name: `"gap"`, `"idle"`, or an argument of `SessionRules`.
+The name of the rule that ended a session: `"gap"`, `"idle"`, or an argument of `SessionRules`.
 
-It's `Session.closed_by`, and the column `closed_by` of the rows. `"idle"` is `close_idle_after`.
+It's `Session.closed_by`, and the column `closed_by` of the rows. `"idle"` means `close_idle_after`.
 """
 
 CLOSED_BY: Final[tuple[ClosedBy, ...]] = get_args(ClosedBy)
 """
-Why a session is over. Of rules that fire at one instant, the first one counts.
+The names of all rules. If several rules fire at an instant, the first counts.
 
-An event exactly at the maximum duration still belongs to the session, as one exactly at an
-inclusive gap does. So these two fire just after their instants.
+An event exactly at the maximum duration still belongs to the session, as does an event exactly at
+an inclusive gap. So these two rules fire just after their instants.
 """
 
 
@@ -64,7 +65,7 @@ def _read_idle(value: Duration | None) -> timedelta | None:
 @attrs.frozen
 class SessionRules:
     """
-    When a session is over: the gap, and what cuts it before that.
+    When a session is over: the gap, and the rules that cut the session before.
 
     The rule that fires first in event time ends the session, and its name is in the column
     `closed_by`. Events of one instant have no order, so they always belong to one session, unless
@@ -84,29 +85,28 @@ class SessionRules:
     Attributes:
         gap: As for an `EventTimeGap`: a duration, or a function from an event to a `timedelta`.
         max_gap: The longest gap that the function may return.
-        state_gap: A function from the state to a `timedelta`: the gap from there on, no longer than
-            `gap`. The engine calls it once the events of an instant are folded. If it raises or
-            returns anything else, the last of them fails.
+        state_gap: A function from the state to a `timedelta`: the gap from then on, at most `gap`.
+            The engine calls it once the events of an instant are folded. If it raises or returns
+            anything else, the last of them fails.
         gap_inclusive: Whether an event exactly one gap after the last one belongs to the session.
         max_duration: How long a session lasts at most. An event later than the session's start plus
-            this starts a new one.
-        max_events: A session is over with this many events. Without a `sequence`, others at the
-            instant of the last one still belong to it.
-        until: A session is over with an event for which this holds, such as a logout or a purchase.
-        starts_with: An event for which this holds starts a new session, such as a login.
-        changes_of: A field of the event class, or several. An event with a value that isn't the
-            session's last one starts a new session, also where the session had none. A null says
-            nothing.
+            this starts a new session.
+        max_events: A session ends with this many events. Without a `sequence`, further events at
+            the instant of the last one still belong to it.
+        until: A session ends with an event that meets this, such as a logout or a purchase.
+        starts_with: An event that meets this starts a new session, such as a login.
+        changes_of: A field of the event class, or several. An event whose value isn't the session's
+            last one starts a new session, also if the session had no value yet. A null never does.
         midnight: A time zone, such as `"Europe/Berlin"`. Midnight there ends every session, on days
             of 23 and of 25 hours too.
-        extends: Only events for which this holds keep a session open. Others, such as heartbeats,
-            belong to a session that is open at their time, even before the watermark. Where none
-            is, each is a session of its own, which ends at its own time; before the watermark it
-            is late then.
+        extends: Only events that meet this keep a session open. Others, such as heartbeats, belong
+            to a session that is open at their time, even before the watermark. If none is open,
+            the event is a session by itself, which ends at the time of the event; before the
+            watermark, such an event is late.
         close_idle_after: In processing time: once no event has moved the watermark for this long,
-            sessions close as if an event of this moment had, and `closed_by` is `"idle"`. What
-            comes later for them is late. Spark then runs a micro-batch at every trigger, which must
-            be shorter than this, looks at every bucket in each, and never ends with the
+            sessions close as if an event of this moment had, and `closed_by` is `"idle"`. Their
+            later events are late. Spark then runs a micro-batch at every trigger, which must be
+            shorter than this, looks at every bucket in each, and never ends with the
             `availableNow` trigger. On a batch it has no effect.
 
     `state_gap`, `max_duration`, `max_events`, `until`, `starts_with` and `changes_of` depend on the
@@ -122,7 +122,7 @@ class SessionRules:
     gap_inclusive: bool = attrs.field(default=True, kw_only=True)
     max_duration: timedelta | None = attrs.field(default=None, kw_only=True, converter=_read_length)
     max_events: int | None = attrs.field(default=None, kw_only=True, validator=at_least_one)
-    # Expressions have no `==` that compares them: it makes a third one.
+    # `==` of two expressions makes a third expression instead of comparing them.
     until: Predicate | None = attrs.field(default=None, kw_only=True, eq=repr)
     starts_with: Predicate | None = attrs.field(default=None, kw_only=True, eq=repr)
     changes_of: tuple[str, ...] = attrs.field(default=(), kw_only=True, converter=names_of)
@@ -143,29 +143,29 @@ class SessionRules:
 
     @property
     def longest(self) -> timedelta:
-        """The longest gap that an event can have."""
+        """The maximum gap of an event."""
         return self.max_gap or duration_of(self.gap, "gap")
 
     @cached_property
     def in_use(self) -> tuple[Rule, ...]:
-        """The rules of the arguments that are given, and the gap, in the order of `CLOSED_BY`."""
+        """The gap and the rules of all other arguments passed, in the order of `CLOSED_BY`."""
         return rules_in_use(self)
 
     @cached_property
     def ordered(self) -> tuple[tuple[int, Rule], ...]:
-        """The rules in use that depend on the order of events, with their places there."""
-        return tuple(one for one in enumerate(self.in_use) if one[1].needs_order)
+        """The rules that depend on the order of events, with their positions in `in_use`."""
+        return tuple((place, rule) for place, rule in enumerate(self.in_use) if rule.needs_order)
 
     @property
     def predicates(self) -> Mapping[str, Predicate]:
-        """What is asked of each event, by the names of the arguments."""
+        """The conditions to evaluate for each event, by the names of the arguments."""
         extends = {} if self.extends is None else {"extends": self.extends}
-        asked = (rule.predicates for rule in self.in_use)
-        return {name: one for each in (*asked, extends) for name, one in each.items()}
+        of_rules = (rule.predicates.items() for rule in self.in_use)
+        return dict(chain(*of_rules, extends.items()))
 
     @property
     def in_order(self) -> tuple[str, ...]:
-        """The arguments given whose outcome depends on the order of events, by their names."""
+        """The names of the arguments passed that depend on the order of events."""
         names = [rule.name for _, rule in self.ordered]
         return (*names, *(() if self.state_gap is None else ("state_gap",)))
 
@@ -191,7 +191,7 @@ def rules_in_use(rules: SessionRules) -> tuple[Rule, ...]:
         is_said_by="event" if callable(rules.gap) else "state" if by_state else "spec",
         extended_by_all=rules.extends is None,
     )
-    every = (
+    candidates = (
         rules.until is not None and Until(rules.until),
         rules.max_events is not None and MaxEvents(rules.max_events),
         rules.midnight is not None and Midnight(rules.midnight),
@@ -201,7 +201,7 @@ def rules_in_use(rules: SessionRules) -> tuple[Rule, ...]:
         rules.max_duration is not None and MaxDuration(rules.max_duration),
         rules.close_idle_after is not None and Idle(rules.close_idle_after),
     )
-    return tuple(rule for rule in every if rule)
+    return tuple(rule for rule in candidates if rule)
 
 
 def _check_zone(zone: str, name: str) -> None:

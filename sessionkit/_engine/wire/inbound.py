@@ -1,4 +1,4 @@
-"""Rows of the input as events, in their declared types; rows that can't be events are set apart."""
+"""Convert input rows to events in their declared types, and quarantine all other rows."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -22,7 +22,7 @@ from sessionkit.state._types import FieldType
 TIME_COLUMN: Final = "_time"
 FUTURE_COLUMN: Final = "_future"
 UNREADABLE_COLUMN: Final = "_unreadable"
-"""Why the source couldn't make an event of a row; null where it could."""
+"""Why the source couldn't read a row as an event; null where it could."""
 
 REASON: Final = "reason"
 
@@ -33,42 +33,42 @@ def rejected_schema(events: pa.Schema) -> pa.Schema:
 
 def validated(spec: AnySpec, rows: pa.RecordBatch) -> tuple[Mask, pa.Table, pa.Array]:
     """
-    Find out which of some rows, named as on the wire, can be events.
+    Check which rows, under their wire names, are valid events.
 
-    Quarantined, with the reason: what the source couldn't read, no event time, an event time
-    outside the years 1 to 9999 or too far ahead, a null in a key or a required field, a value that
-    its type can't hold. Of the others, those after a silence longer than `max_jump`.
+    The reasons for quarantine: the source couldn't read the row; the event time is null, outside
+    the years 1 to 9999, or too far ahead; a key or a required field is null; a value doesn't fit
+    its type; and among all other rows, an event time after a silence longer than `max_jump`.
 
     Returns:
-        Which rows can be events, all rows as events, and the reasons, null where a row can be one.
+        A mask of the valid rows, all rows as events, and the reasons, null for valid rows.
     """
     reasons = _Reasons.of(rows)
     if UNREADABLE_COLUMN in rows.schema.names:
         reasons.take(rows[UNREADABLE_COLUMN])
     time = _time(spec, rows, reasons)
     arrays = _values(spec.wire_columns, rows, reasons)
-    if (max_jump := spec.inputs.max_jump) is not None and reasons.good.any():
+    if (max_jump := spec.inputs.max_jump) is not None and reasons.is_valid.any():
         times_us = time.cast(pa.int64()).fill_null(0).to_numpy()
-        latest_us = latest_before_jump(times_us[reasons.good], span_us(max_jump))
+        latest_us = latest_before_jump(times_us[reasons.is_valid], span_us(max_jump))
         text = f"its event time is after a silence of more than {max_jump}, see `max_jump`"
         reasons.add(times_us > latest_us, text)
     arrays.insert(len(spec.key_fields), time)
     events = pa.Table.from_arrays(arrays, schema=spec.events_schema)
-    return reasons.good, events, pa.array(reasons.texts, pa.string())
+    return reasons.is_valid, events, pa.array(reasons.texts, pa.string())
 
 
 def valid_keys(spec: AnySpec, rows: pa.RecordBatch) -> tuple[Mask, pa.Table, Sequence[str | None]]:
-    """Find out which of some rows have a key, as `validated`; return why others have none."""
-    columns = [one for one in spec.wire_columns if one.role == "key"]
+    """Check which rows have valid keys, as `validated` does for events."""
+    columns = [column for column in spec.wire_columns if column.role == "key"]
     reasons = _Reasons.of(rows)
     keys = pa.Table.from_arrays(_values(columns, rows, reasons), schema=pa.schema(spec.key_schema))
-    return reasons.good, keys, reasons.texts.tolist()
+    return reasons.is_valid, keys, reasons.texts.tolist()
 
 
 def _values(
     columns: Sequence[WireColumn], rows: pa.RecordBatch, reasons: "_Reasons"
 ) -> list[pa.Array]:
-    """Return columns in their declared types, and add the reasons of rows that don't fit."""
+    """Return columns in their declared types; add a reason for each row that doesn't fit."""
     arrays = []
     for column in columns:
         values = rows[column.name]
@@ -86,10 +86,10 @@ def _path(column: WireColumn) -> str:
 
 @attrs.define
 class _Reasons:
-    """Why rows are quarantined, the first reason found for each; and which aren't."""
+    """The first reason to quarantine each row, and a mask of the rows without one."""
 
     texts: npt.NDArray[np.object_]
-    good: Mask
+    is_valid: Mask
 
     @classmethod
     def of(cls, rows: pa.RecordBatch) -> "_Reasons":
@@ -97,17 +97,17 @@ class _Reasons:
 
     def add(self, rows: Mask, text: str) -> None:
         if rows.any():
-            # A row keeps its first reason: of [True, True, False], where [False, True, True] are
-            # still good, only the second row gets this one.
-            self.texts[rows & self.good] = text
-            self.good &= ~rows
+            # A row keeps its first reason: with `rows` [True, True, False], and [False, True, True]
+            # still valid, only the second row gets this text.
+            self.texts[rows & self.is_valid] = text
+            self.is_valid &= ~rows
 
     def take(self, texts: pa.Array) -> None:
-        """Add the reasons that a source gives; null where it has none."""
-        given = mask_of(texts.is_valid())
-        if given.any():
-            self.texts[given] = texts.to_numpy(zero_copy_only=False)[given]
-            self.good &= ~given
+        """Add the reasons of the source; null where it has none."""
+        rows = mask_of(texts.is_valid())
+        if rows.any():
+            self.texts[rows] = texts.to_numpy(zero_copy_only=False)[rows]
+            self.is_valid &= ~rows
 
 
 def _time(spec: AnySpec, rows: pa.RecordBatch, reasons: _Reasons) -> pa.Array:
@@ -115,10 +115,10 @@ def _time(spec: AnySpec, rows: pa.RecordBatch, reasons: _Reasons) -> pa.Array:
         return pa.array(np.zeros(rows.num_rows, np.int64)).cast(INSTANT)
     times = rows[TIME_COLUMN]
     missing = times.is_null().to_numpy(zero_copy_only=False)
-    # NumPy would turn numbers with nulls into floats. So nulls become 0, and `missing` marks them.
+    # NumPy would turn integers with nulls into floats. So nulls become 0, marked by `missing`.
     times_us = times.cast(pa.int64()).fill_null(0).to_numpy()
     before, after = times_us < FIRST_INSTANT_US, times_us > spec.latest_event_us
-    bad = missing | before | after
+    invalid = missing | before | after
     reasons.add(missing, "its event time is null")
     reasons.add(before, "its event time is before the year 1")
     reasons.add(after, "its event time, or an end counted from it, is after the year 9999")
@@ -126,14 +126,13 @@ def _time(spec: AnySpec, rows: pa.RecordBatch, reasons: _Reasons) -> pa.Array:
         future = rows[FUTURE_COLUMN].fill_null(fill_value=False).to_numpy(zero_copy_only=False)
         reasons.add(future, "its event time is too far in the future")
     # The times 5 0 7 with the mask [False, True, False] are 5, null, 7.
-    return pa.array(times_us, mask=bad).cast(INSTANT)
+    return pa.array(times_us, mask=invalid).cast(INSTANT)
 
 
 def _converted(kind: FieldType, values: pa.Array, path: str, reasons: _Reasons) -> pa.Array:
     if kind.facts is None or (isinstance(kind, DecimalType) and not _fits(kind, values.type)):
         return _one_by_one(kind, values, path, reasons)
     values = values.cast(kind.arrow)
-    # A mask of the values that can't be read back, and why they can't.
     unfit = unreadable_values(kind, values)
     if unfit is None or not (is_unfit := mask_of(unfit[0])).any():
         return values
@@ -141,11 +140,11 @@ def _converted(kind: FieldType, values: pa.Array, path: str, reasons: _Reasons) 
     return pc.if_else(unfit[0], pa.scalar(None, values.type), values)
 
 
-def _fits(kind: DecimalType, given: pa.Decimal128Type) -> bool:
-    """Whether Arrow can cast each value: else it overflows silently, where digits are too many."""
+def _fits(kind: DecimalType, source: pa.Decimal128Type) -> bool:
+    """Return whether Arrow can cast all values; with too many digits, it overflows silently."""
     # A decimal(10, 2) has eight digits before the point.
-    before_point: int = given.precision - given.scale
-    return before_point <= kind.precision - kind.scale and bool(given.scale <= kind.scale)
+    before_point: int = source.precision - source.scale
+    return before_point <= kind.precision - kind.scale and bool(source.scale <= kind.scale)
 
 
 def _one_by_one(kind: FieldType, values: pa.Array, path: str, reasons: _Reasons) -> pa.Array:
@@ -163,10 +162,10 @@ def _one_by_one(kind: FieldType, values: pa.Array, path: str, reasons: _Reasons)
 
 def in_utc(kind: pa.DataType) -> pa.DataType:
     """
-    Return a type with its instants in UTC, and in which each part may be null.
+    Return a type with its instants in UTC and all its parts nullable.
 
-    A datetime of another zone may not exist. And where a struct is null so is all in it, whatever
-    its fields say, which Arrow refuses to cast.
+    A datetime in another zone may not exist. And Arrow refuses to cast a null struct whose fields
+    aren't nullable.
     """
     if pa.types.is_timestamp(kind):
         return pa.timestamp(kind.unit, "UTC")

@@ -1,8 +1,8 @@
 """
-What a group returns to Spark: result rows, rejected rows, and counts.
+The output of a group to Spark: result rows, rejected rows, and counts.
 
-On a batch the rows cross as they are; a last row of a partition has the counts alone. On a stream a
-frame of pandas has both, with the rows as they are where pandas keeps every value, or else packed.
+On a batch, rows cross as Arrow columns, and the last row of a partition holds only the counts. On a
+stream, a pandas frame holds both, with the rows packed unless pandas keeps every value.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,13 +28,13 @@ ROWS_COLUMN: Final = "_rows"
 
 COUNTS: Final = pa.list_(pa.int64())
 WITHOUT_EVENT: Final = frozenset({"failed_output", "erased"})
-"""The kinds of rejected rows that aren't events."""
+"""Kinds of rejected rows that aren't events."""
 KEPT: Final = frozenset(
     {pa.int64(), pa.bool_(), pa.string(), pa.binary(), pa.date32(), INSTANT, pa.list_(pa.string())}
 )
-"""What Spark reads from a column of objects without a change, with instants as microseconds."""
+"""Types that Spark reads from a pandas column of objects unchanged, with instants as integers."""
 ROWS_OF_A_FRAME: Final = 10_000
-"""Spark makes a batch of so many, too. As objects, they take ten times their bytes in Arrow."""
+"""As many as in Spark's Arrow batches. Objects take ten times the memory of Arrow columns."""
 SHOWN_AS: Final = {
     "time": "event_time",
     "session_id": "session_id",
@@ -50,17 +50,17 @@ def output_fields(spec: AnySpec, *, with_rejected: bool) -> list[Field]:
     """
     Return the columns of the output, under the names that users see.
 
-    With rejected rows comes `kind`: `session` or `result`, `event`, `late`, `duplicate`,
-    `quarantined`, `failed`, `failed_output`: a session whose `finish` failed, or a timer whose
-    function failed; or `erased`: a key that was. The column `event` isn't there where its class has
-    no fields.
+    With rejected rows, a column `kind` is added: `session` or `result`, `event`, `late`,
+    `duplicate`, `quarantined`, `failed`, `failed_output` (a session whose `finish` failed, or a
+    timer whose function failed), or `erased` (an erased key). If the event class has no fields,
+    there is no column `event`.
     """
     return [*(spec.fields_with_rejected if with_rejected else spec.result_fields)]
 
 
 @attrs.frozen
 class BatchOutput:
-    """What a group returns to Spark: the rows under the names that users see, and its counts."""
+    """The output of a group: its rows under the names that users see, and its counts."""
 
     rows: pa.Table
     counts: Counts
@@ -69,12 +69,12 @@ class BatchOutput:
 def output_of(
     spec: AnySpec, results: pa.Table, rejected: Sequence[Rejected] | None, counts: Counts
 ) -> BatchOutput:
-    """Return the output of a group; `rejected` is None if nobody asks for rejected rows."""
+    """Return the output of a group; `rejected` is None if the output has no rejected rows."""
     if rejected is None:
         return BatchOutput(results, counts)
-    nothing = spec.schema_with_rejected.empty_table()
+    no_rows = spec.schema_with_rejected.empty_table()
     if not (rejected or results.num_rows):
-        return BatchOutput(nothing, counts)
+        return BatchOutput(no_rows, counts)
     parts = [(part.kind, pa.table(_shown(spec, part))) for part in rejected]
     if results.num_rows:
         parts.insert(0, (spec.row_kind, results))
@@ -82,22 +82,22 @@ def output_of(
         table.append_column("kind", pa.repeat(pa.scalar(kind), table.num_rows))
         for kind, table in parts
     ]
-    # Columns that a part hasn't are null.
-    return BatchOutput(pa.concat_tables([nothing, *tables], promote_options="default"), counts)
+    # "default" fills the columns that a table lacks with nulls.
+    return BatchOutput(pa.concat_tables([no_rows, *tables], promote_options="default"), counts)
 
 
 def crosses_as_rows(spec: AnySpec, *, with_rejected: bool) -> bool:
     """
-    Return whether a frame has the rows as they are, so that Spark needs no Python to unpack them.
+    Return whether rows cross unpacked, so that Spark needs no further Python step.
 
-    pandas has no nulls among floats, and Spark takes each NaN for one. So where a float may be
-    null, as it is in rejected rows, the rows are packed.
+    pandas has no null floats, and Spark reads each NaN as a null. So rows whose floats may be null,
+    such as rejected rows, are packed.
     """
     return not (with_rejected or packed_columns(spec))
 
 
 def packed_columns(spec: AnySpec) -> list[str]:
-    """Return the columns of result rows for which these are packed."""
+    """Return the columns that force result rows to be packed."""
     return [
         field.name
         for field in spec.result_fields
@@ -106,7 +106,7 @@ def packed_columns(spec: AnySpec) -> list[str]:
 
 
 def row_frames(output: BatchOutput, stats: Sequence[int | None] = ()) -> Iterator[pd.DataFrame]:
-    """Yield frames of rows as they are; a last row has the counts alone, and the stats."""
+    """Yield frames of unpacked rows; an additional last row holds the counts and the stats."""
     rows = output.rows
     for start in range(0, max(1, rows.num_rows), ROWS_OF_A_FRAME):
         part = rows.slice(start, ROWS_OF_A_FRAME)
@@ -116,7 +116,7 @@ def row_frames(output: BatchOutput, stats: Sequence[int | None] = ()) -> Iterato
 
 
 def packed_frame(output: BatchOutput, stats: Sequence[int | None] = ()) -> pd.DataFrame:
-    """Return a frame of packed rows; a last row has the counts alone, and the stats."""
+    """Return a frame of packed rows; an additional last row holds the counts and the stats."""
     packs = list[bytes]()
     for batch in output.rows.combine_chunks().to_batches():
         packs += [pack for _, pack in packs_of(batch)]
@@ -127,20 +127,19 @@ def _frame(
     columns: Mapping[str, Sequence[Any]], counts: Sequence[int | None] | None
 ) -> pd.DataFrame:
     length = len(next(iter(columns.values())))
-    # The counts are a row of their own, the last one: their column has nulls before it.
-    # Two rows of one column: [[None, "a"], [None, "b"], [counts, None]].
+    # Two rows with a single column: [[None, "a"], [None, "b"], [counts, None]].
     values = np.empty((length + (counts is not None), len(columns) + 1), object)
     for place, column in enumerate(columns.values(), 1):
         values[:length, place] = column
     if counts is not None:
         values[length, 0] = counts
-    # pandas takes five times as long for a dict of columns.
+    # From a dict of columns, pandas takes five times as long.
     names = pd.Index([COUNTS_COLUMN, *columns], dtype=object)
     return pd.DataFrame(values, columns=names, dtype=object)
 
 
 def _objects(column: pa.ChunkedArray) -> Sequence[Any]:
-    """Return values for a column of objects; NumPy's are fast, but know no null of a number."""
+    """Return the values for a column of objects: a NumPy array, or a list of integers and nulls."""
     if column.type == INSTANT:
         column = column.cast(pa.int64())
     is_number = pa.types.is_integer(column.type)
@@ -151,13 +150,13 @@ def _objects(column: pa.ChunkedArray) -> Sequence[Any]:
 
 
 def output_batches(outputs: Iterable[BatchOutput], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield the output of the groups of a partition on a batch: their rows, then their counts."""
-    counted = Counts()
+    """Yield the rows of a partition's groups on a batch, then a row with the sum of the counts."""
+    total = Counts()
     for output in outputs:
-        counted += output.counts
+        total += output.counts
         yield from _with_counts(output.rows, pa.nulls(output.rows.num_rows, COUNTS))
-    nothing = pa.Table.from_arrays([pa.nulls(1, kind) for kind in schema.types], schema=schema)
-    yield from _with_counts(nothing, pa.array([[*NUMBERS(counted)]], COUNTS))
+    last = pa.Table.from_arrays([pa.nulls(1, kind) for kind in schema.types], schema=schema)
+    yield from _with_counts(last, pa.array([[*NUMBERS(total)]], COUNTS))
 
 
 def _with_counts(rows: pa.Table, counts: pa.Array) -> Iterator[pa.RecordBatch]:
@@ -165,7 +164,7 @@ def _with_counts(rows: pa.Table, counts: pa.Array) -> Iterator[pa.RecordBatch]:
 
 
 def _shown(spec: AnySpec, part: Rejected) -> dict[str, Any]:
-    """Return rejected rows under the names that users see, without what is the engine's own."""
+    """Return rejected rows under the names that users see, without internal columns."""
     shown: dict[str, Any] = {
         SHOWN_AS.get(name, name.removeprefix("key.").removeprefix("passthrough.")): part.rows[name]
         for name in part.rows.column_names
