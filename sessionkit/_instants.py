@@ -2,8 +2,8 @@
 Instants and durations in whole microseconds, and the parsing of durations.
 
 Spark counts event time in microseconds and timers in milliseconds. Inside sessionkit, an instant
-is an `int` of microseconds since the epoch (suffix `_us`); a watermark or a timer is an `int` of
-milliseconds (suffix `_ms`). Users see `timedelta`, and `datetime` in UTC.
+is an `int` of microseconds since the epoch (suffix `_us`); Spark's watermark or a timer is an `int`
+of milliseconds (suffix `_ms`). Users see `timedelta`, and `datetime` in UTC.
 """
 
 import re
@@ -18,8 +18,8 @@ Duration: TypeAlias = timedelta | str
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND: Final = timedelta(microseconds=1)
 
-# The watermark before the first one and after the last one: far outside the range of a timestamp,
-# and far enough from the limits of 64 bits that adding a duration can't overflow.
+# The watermark before the first event, and at the end of a batch. Both are far outside the range of
+# a timestamp, and far enough from the limits of 64 bits that adding a duration can't overflow.
 BEGINNING_US: Final = -(2**62)
 END_OF_TIME_US: Final = 2**62
 
@@ -59,7 +59,7 @@ def micros_of(instant: datetime) -> int:
 
 
 def instant_of(instant_us: int) -> datetime:
-    """Return the instant, in UTC, this many microseconds after the epoch."""
+    """Return the instant, in UTC, from microseconds since the epoch."""
     return EPOCH + timedelta(microseconds=instant_us)
 
 
@@ -69,12 +69,11 @@ def span_us(span: timedelta) -> int:
 
 def duration_of(value: object, name: str, *, zero_allowed: bool = False) -> timedelta:
     """
-    Read a duration; a `SpecError` says why it isn't one of at most a hundred years.
+    Return a duration of at most a hundred years; a `SpecError` says why a value isn't one.
 
-    It's a `timedelta`, Spark's interval syntax (`"10 minutes"`, `"1 hour 30 minutes"`, with or
-    without a leading `interval`) or a short form (`"30m"`, `"1h30m"`). A day is 24 hours. Spark's
-    own `session_window(ts, "30m")` silently accepts the short form and returns no rows; here it
-    means what it says.
+    It reads a `timedelta`, Spark's interval syntax (`"10 minutes"`, `"1 hour 30 minutes"`, with or
+    without a leading `interval`), and a short form (`"30m"`, `"1h30m"`). A day is 24 hours. Spark's
+    own `session_window(ts, "30m")` accepts the short form too, but returns no rows.
     """
     if isinstance(value, timedelta):
         micros = span_us(value)
@@ -96,7 +95,7 @@ def duration_of(value: object, name: str, *, zero_allowed: bool = False) -> time
 
 
 def duration_text(span: timedelta) -> str:
-    """Return a duration as text that `duration_of` can parse: `1 hour 30 minutes`."""
+    """Return a duration as text that `duration_of` reads, such as `1 hour 30 minutes`."""
     rest, words = span_us(span), []
     for unit, size in sorted(UNITS.items(), key=lambda pair: pair[1], reverse=True):
         number, rest = divmod(rest, span_us(size))
@@ -106,7 +105,7 @@ def duration_text(span: timedelta) -> str:
 
 
 def _read(text: str, name: str) -> int:
-    """Return the microseconds that a text says."""
+    """Parse a duration; return its microseconds."""
     body = text.strip().lower()
     if body.startswith("interval "):
         body = body.removeprefix("interval ").strip()
@@ -128,7 +127,7 @@ def _amount(number: str, unit: str, text: str, name: str) -> int:
     if fraction and unit != "second":
         found = f"`{name}` may have a fraction of a second only, found {text!r}"
         raise SpecError(found, "use the next smaller unit, in whole numbers")
-    if len(whole) > MOST_DIGITS:  # Python reads no more than some thousand
+    if len(whole) > MOST_DIGITS:  # `int` refuses a few thousand digits with an error of its own
         raise _too_long(text, name)
     if len(fraction) > FRACTION_DIGITS:
         found = f"`{name}` must be whole microseconds, found {text!r}"

@@ -1,4 +1,4 @@
-"""The package itself: its version, its names as they are first used, and what is installed."""
+"""The package itself: its version, lazy imports, and checks of what is installed."""
 
 import warnings
 from collections.abc import Callable, Collection
@@ -12,7 +12,7 @@ from sessionkit.errors import UnsupportedError
 
 PROJECT = "sessionkit-spark"
 ANOTHER = "sessionkit"
-"""Another project on PyPI, with a module of the same name."""
+"""Another project on PyPI, whose module has the same name."""
 
 
 @cache
@@ -24,7 +24,7 @@ def _version() -> str:
 
 
 def __getattr__(name: str) -> str:
-    """Read the version once it's asked for: it's in a file with the whole README."""
+    """Return the version, read on demand: its metadata file contains the whole README."""
     if name == "__version__":
         return _version()
     msg = f"module {__name__!r} has no attribute {name!r}"
@@ -34,7 +34,7 @@ def __getattr__(name: str) -> str:
 def lazy_names(
     package: str, names: Collection[str], *modules: str
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return the `__getattr__` and the `__dir__` of a package (PEP 562), for names of modules."""
+    """Return a `__getattr__` and `__dir__` (PEP 562) that import from modules on first use."""
 
     def load(name: str) -> Any:
         if name not in names:
@@ -51,14 +51,14 @@ def lazy_names(
 def check_extra(
     extra: str, module: str, what: str, where: str = "where the driver and the executors run"
 ) -> None:
-    """Check that a library is there, which one of the extras brings."""
+    """Check that the library of an extra is installed."""
     if find_spec(module) is None:
         found = f"{what} needs {module.replace('_', '-')}, which isn't installed"
         raise UnsupportedError(found, f'pip install "{PROJECT}[{extra}]", {where}')
 
 
 def warn_of_another() -> None:
-    """Warn where the other project is installed too: each overwrites files of the other."""
+    """Warn if the other project is installed too: both overwrite each other's files."""
     try:
         files = distribution(ANOTHER).files or ()
     except PackageNotFoundError:

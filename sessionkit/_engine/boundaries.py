@@ -1,9 +1,9 @@
 """
-The boundary rules, one function each: which events are late, what has ended, what belongs together.
+The boundary rules: which events are late, what has ended, and what belongs together.
 
-Every other module calls these functions, so each comparison operator stands in one place. They
-take microseconds since the epoch, as integers or as NumPy arrays, and compare in event time unless
-they say otherwise. Where Spark's `session_window` has a rule, they follow it.
+Every other module calls these functions, so each comparison operator is written once. They take
+microseconds since the epoch, as integers or NumPy arrays, and compare in event time except where
+noted. They follow the rules of Spark's `session_window`, where it has any.
 """
 
 from typing import Final, TypeAlias, overload
@@ -20,7 +20,7 @@ MILLISECOND_US: Final = 1_000
 
 
 def window_end(event_us: Instants, gap_us: int | Instants) -> Instants:
-    """Return the end of an event's own window, exclusive: event time `+` gap."""
+    """Return the exclusive end of the window of a single event: event time `+` gap."""
     return event_us + gap_us
 
 
@@ -57,8 +57,8 @@ def is_late(end_us: int | Instants, watermark_us: int) -> bool | Flags:
     """
     Return whether an event is late: the end of its window `<=` watermark.
 
-    Under `judged_by="event"`, the window is the event's own, event time + gap. Under
-    `judged_by="session"`, it is that of the session that the event would join.
+    Under `judged_by="event"`, the window is event time + gap. Under `judged_by="session"`, it is
+    the window of the session that the event would join.
     """
     return end_us <= watermark_us
 
@@ -67,7 +67,7 @@ def is_late_in_order(event_us: Instants, watermark_us: int) -> Flags:
     """
     Return whether an event is too late to be processed in time order: event time `<=` watermark.
 
-    The same comparison says when a buffered event is due.
+    A buffered event is due by the same comparison.
     """
     return event_us <= watermark_us
 
@@ -80,21 +80,21 @@ def has_passed(timer_us: int | Instants, clock_us: int) -> bool | Flags:
     """
     Return whether the clock of a named timer has passed it: timer `<` clock.
 
-    The clock is the watermark, or the processing time of the micro-batch. The comparison is
-    strict, as for Spark's own timeouts. The end of a session or a key has another rule, `is_over`.
+    The clock is the watermark, or the processing time of the micro-batch. The comparison is strict,
+    as for Spark's own timeouts. For the end of a session or a key, see `is_over`.
     """
     return timer_us < clock_us
 
 
 def latest_before_jump(times_us: Instants, max_jump_us: int) -> int:
     """
-    Return the latest of some times, at least one, that no silence separates from the median.
+    Return the latest time before the first jump after the median; needs at least one time.
 
-    From the middle one on, in order, a step `>` `max_jump` is a jump. The middle one is the earlier
-    of two: where one of two events is wrong, it's the one ahead.
+    A jump is a step `>` `max_jump` between sorted times. The median of an even number of times is
+    the lower one: of two events, the later is the one with a wrong clock.
     """
-    # From the middle one, the times 1 2 3 90 91 are 3 90 91, with the steps 87 and 1. With a
-    # `max_jump` of 10 the first is a jump, so 3 is the latest time before it.
+    # Of the times 1 2 3 90 91, those from the median on are 3 90 91, with the steps 87 and 1. With
+    # a `max_jump` of 10, the first step is a jump, so 3 is the latest time before it.
     onwards = np.sort(times_us)[(len(times_us) - 1) // 2 :]
     jumps = np.flatnonzero(np.diff(onwards) > max_jump_us)
     return int(onwards[jumps[0] if len(jumps) else -1])
@@ -102,10 +102,10 @@ def latest_before_jump(times_us: Instants, max_jump_us: int) -> int:
 
 def watermark_in_force(watermark_ms: int) -> int:
     """
-    Return the watermark, in microseconds, by which sessions close and events are late.
+    Return the watermark, in microseconds, that closes sessions and makes events late.
 
-    It's Spark's watermark. There is none while that is still 0: before the first event, and while
-    all events happened before 1970.
+    Spark's watermark is 0 before the first event, and while all events are before 1970: then there
+    is no watermark in force.
     """
     return watermark_ms * MILLISECOND_US if watermark_ms > 0 else BEGINNING_US
 
@@ -116,27 +116,27 @@ def event_that_moves_to(instant_us: int, delay_ms: int) -> int:
 
     The watermark is the latest event time in whole milliseconds, less the delay. It begins at 1.
     """
-    # `-(-a // b)` is a / b rounded up: 2,500 µs are 3 ms.
+    # `-(-a // b)` rounds up: 2,500 µs are 3 ms.
     return (max(-(-instant_us // MILLISECOND_US), 1) + delay_ms) * MILLISECOND_US
 
 
 def timer_ms(due_us: int, watermark_ms: int) -> int:
     """
-    Return the timer to set so that Spark calls once the watermark reaches an instant.
+    Return the timer, in milliseconds, with which Spark calls once the watermark reaches an instant.
 
-    Spark's event-time timer fires when the timer `<` the watermark, in milliseconds. It can't
-    be set before that watermark, nor at zero.
+    Spark's event-time timer fires when timer `<` watermark, in milliseconds. It must be positive
+    and not before the watermark.
     """
-    # Due at 2,500 µs: the timer is at 2 ms, and fires at 3 ms.
+    # Due at 2,500 µs: the timer at 2 ms fires at 3 ms.
     return max(-(-due_us // MILLISECOND_US) - 1, watermark_ms, 1)
 
 
 def processing_timer_ms(due_us: int, now_ms: int) -> int:
     """
-    Return the delay to set so that Spark calls once the processing time reaches an instant.
+    Return the delay, in milliseconds, with which Spark calls once the processing time is reached.
 
     Spark's processing-time timer fires in the first micro-batch whose time is after now `+`
     delay. The delay must be positive.
     """
-    # Due at 2,500 µs, and now it's 1 ms: the delay of 1 ms is over after 2 ms, so at 3 ms.
+    # Due at 2,500 µs, at 1 ms: with a delay of 1 ms, the timer fires after 2 ms, so at 3 ms.
     return max(-(-due_us // MILLISECOND_US) - 1 - now_ms, 1)

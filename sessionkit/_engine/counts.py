@@ -1,4 +1,4 @@
-"""What is counted for every micro-batch: each count is declared here, and nowhere else."""
+"""The counts of a micro-batch, with their names, metrics and explanations."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -13,7 +13,7 @@ import pyarrow as pa
 from sessionkit._arrays import LogBins, micros, ranks
 
 BINS: Final = LogBins(relative_error=0.05)
-"""Of milliseconds, as a watermark is."""
+"""Bins of durations in milliseconds, the precision of a watermark."""
 SHARES: Final = (0.5, 0.99, 0.999, 1)
 MILLISECOND: Final = timedelta(milliseconds=1)
 
@@ -21,7 +21,7 @@ MILLISECOND: Final = timedelta(milliseconds=1)
 @attrs.frozen
 class Percentiles:
     """
-    The longest of some durations, and how long most of them are at the most.
+    Percentiles of durations.
 
     Attributes:
         p50: The median.
@@ -39,64 +39,65 @@ class Percentiles:
 @attrs.frozen
 class DurationSketch:
     """
-    How many of some durations are in each bin of `LogBins`: a sketch of them.
+    A sketch of durations: the number of durations in each bin of `LogBins`.
 
-    Two of them add up with `+`.
+    `+` adds two sketches.
 
     Attributes:
-        bins: How many are in each bin: first the negative ones, then those of up to a millisecond;
-            each further bin reaches 10.5 % further than the one before.
+        bins: The number of durations in each bin: first negative durations, then durations up to a
+            millisecond; the limit of each further bin is 10.5 % higher.
     """
 
     bins: tuple[int, ...] = ()
 
     @classmethod
     def of_times(cls, times: pa.ChunkedArray, latest_us: int) -> "DurationSketch":
-        """Return how far some times are behind a latest one."""
+        """Return the sketch of how much older than a latest event time the given times are."""
         durations_us = latest_us - micros(times)
         durations_ms = np.maximum(durations_us[durations_us >= 0] / 1_000, 1.0)
         powers = BINS.powers(durations_ms)
-        # Of the durations -5 s, 1 ms, 1 ms and 1.1 ms, the bins are [1, 2, 1].
+        # The durations -5 s, 1 ms, 1 ms and 1.1 ms give the bins [1, 2, 1].
         bins = np.bincount(1 + powers, minlength=1).tolist()
         bins[0] = len(durations_us) - len(durations_ms)
         return cls(tuple(bins))
 
     @property
     def count(self) -> int:
-        """How many durations it has."""
+        """The number of durations."""
         return sum(self.bins)
 
     @property
     def percentiles(self) -> Percentiles | None:
-        """Their percentiles, within 5 %, and zero for negative ones; None where there is none."""
+        """The percentiles within 5 %, with negative durations as zero; None without durations."""
         if not self.count:
             return None
-        wanted = np.concatenate([ranks(share, np.array([self.count])) for share in SHARES])
-        at = np.searchsorted(np.cumsum(self.bins), wanted)
+        positions = np.concatenate([ranks(share, np.array([self.count])) for share in SHARES])
+        at = np.searchsorted(np.cumsum(self.bins), positions)
         middles = np.where(at > 0, np.rint(BINS.middles(at - 1)), 0)
         return Percentiles(*(number * MILLISECOND for number in middles.tolist()))
 
     def at_least(self, duration: timedelta) -> int:
-        """Return how many are as long or longer; those in the bin of this duration all count."""
+        """Return how many durations are at least this long; the whole bin of `duration` counts."""
         power = BINS.powers(np.array([max(duration / MILLISECOND, 1.0)]))[0]
         return sum(self.bins[1 + power :])
 
     def __add__(self, other: "DurationSketch") -> "DurationSketch":
-        """Return the sketch of the durations of both."""
+        """Return the sketch of the durations of both sketches."""
         return DurationSketch(tuple(map(sum, zip_longest(self.bins, other.bins, fillvalue=0))))
 
 
 @attrs.frozen
 class Declared:
     """
-    How a count is named and explained, wherever it's shown.
+    The declaration of a count, for everything that shows it.
 
     Attributes:
         name: Its name in `Counts`.
-        meaning: What it counts, as its metric says it.
-        metric: The name of its metric, without prefix and unit; None where it isn't a counter.
-        is_end: Whether each event ends in exactly one such count, so that they add up to `events`.
-        is_rejected: Whether it counts rows that are set aside, under a `kind` of its name.
+        meaning: What it counts, as the description of its metric.
+        metric: The name of its metric, without prefix and unit; None if it isn't a counter.
+        is_end: Whether it's an outcome of events: each event has exactly one outcome, so these
+            counts add up to `events`.
+        is_rejected: Whether it counts rejected rows, with its name as their `kind`.
         needs_input: Whether it's zero in a micro-batch without input.
     """
 
@@ -115,37 +116,37 @@ def _count(metric: str | None, meaning: str, **what: bool) -> Any:
 @attrs.frozen
 class Counts:
     """
-    What became of the events of one micro-batch, or of a whole batch.
+    The counts of a micro-batch, or of a whole batch.
 
     Attributes:
-        events: The rows that came in. Spark drops none of them, however late they are.
+        events: Input rows. Spark drops none of them, however late they are.
         processed: Events that became part of a session, or that the functions of a `StatefulSpec`
-            were given.
-        late: Events that came too late.
+            received.
+        late: Late events.
         duplicate: Events whose id was processed already, under `drop_duplicates_for`.
-        quarantined: Rows that could not be events: a null key or time, a null in a required field.
+        quarantined: Rows that aren't valid events: a null key or time, a null in a required field.
         failed: Events for which a function raised, under `on_error="reject"`.
-        buffered: Under `order="event_time"`, by how many the events that wait for the watermark
-            have grown; negative where more were processed than came.
-        sessions: Sessions that closed; one that late events reopen or revise closes again.
-        timers: Named timers that fired, and keys that their timeout policy ended, of a
-            `StatefulSpec`.
-        rows: The result rows.
-        revised: Those of them that replace earlier ones, of their session or of sessions that it
-            has taken in.
-        out_of_order: Sessions that closed, and had begun before the previous one of their key was
-            over: an event was late for that one, or this one closed later. Their `since_previous`
-            is negative. Zero without `memory`.
-        failed_output: Sessions that closed and whose `finish` or `remember` raised, sessions that
-            were dropped, and timers whose `on_timer` raised, unless `on_error="raise"`.
-        erasures: Keys that were erased, see `erase` of `sessionize`. They aren't among the events.
-        erased_states: What was stored of them: open sessions, closed ones that were kept for late
-            events, remembered ids and sessions that were dropped; or the states of keys.
-        erased_events: Their events that waited for the watermark. `buffered` falls by as many.
+        buffered: Under `order="event_time"`, the change in the number of events that wait for the
+            watermark; negative if more were processed than arrived.
+        sessions: Sessions that closed; a session that late events reopen or revise closes again.
+        timers: For a `StatefulSpec`, named timers that fired, and keys that their timeout policy
+            ended.
+        rows: Result rows.
+        revised: Result rows that replace earlier rows, of their session or of sessions that merged
+            into it.
+        out_of_order: Closed sessions that began before the previous session of their key was over:
+            an event was late for the previous session, or this session closed later. Their
+            `since_previous` is negative. Zero without `memory`.
+        failed_output: Closed sessions whose `finish` or `remember` raised, dropped sessions, and
+            timers whose `on_timer` raised, unless `on_error="raise"`.
+        erasures: Erased keys, see `erase` of `sessionize`. They aren't among the events.
+        erased_states: Stored rows of erased keys: open sessions, closed sessions kept for late
+            events, remembered ids and dropped sessions; or the states of keys.
+        erased_events: Buffered events of erased keys. `buffered` falls by as many.
         unknown: The names of counts that Spark didn't report, see `batch_counts`.
-        behind: How far events were behind the latest event time of earlier micro-batches, negative
-            for those ahead of it; see `Lateness(measured=...)`. Without those in micro-batches that
-            have no watermark. It doesn't count where counts are compared.
+        behind: How much older events were than the latest event time of earlier micro-batches,
+            negative for newer events; see `Lateness(measured=...)`. Leaves out micro-batches
+            without a watermark. Ignored when counts are compared.
     """
 
     events: int = _count("events", "Rows that came in", needs_input=True)
@@ -164,7 +165,7 @@ class Counts:
     failed: int = _count(
         "failed", "Events for which a function raised", is_end=True, is_rejected=True
     )
-    # It rises and falls, so its metric is a gauge: of how many wait.
+    # It rises and falls, so its metric is a gauge of the waiting events.
     buffered: int = _count(None, "Events that wait for the watermark", is_end=True)
     sessions: int = _count("sessions_closed", "Sessions that closed")
     timers: int = _count("timers", "Timers that fired, and keys that ended")
@@ -186,21 +187,21 @@ class Counts:
 
     @staticmethod
     def declared() -> "tuple[Declared, ...]":
-        """Return what each count is called, and what it counts."""
+        """Return the declaration of each count."""
         return DECLARED
 
     @property
     def is_balanced(self) -> bool:
-        """Whether every event is accounted for exactly once."""
+        """Whether each event has exactly one outcome."""
         return self.events == sum(self.ends.values())
 
     @property
     def ends(self) -> dict[str, int]:
-        """What became of the events; balanced counts add up to `events`."""
+        """The outcomes of events by name; if balanced, they add up to `events`."""
         return {count.name: getattr(self, count.name) for count in DECLARED if count.is_end}
 
     def __add__(self, other: "Counts") -> "Counts":
-        """Return the counts of two micro-batches together."""
+        """Return the sum of two micro-batches' counts."""
         sums: dict[str, Any] = dict(
             zip(COUNTED, map(add, NUMBERS(self), NUMBERS(other)), strict=True)
         )
@@ -214,6 +215,6 @@ DECLARED: Final = tuple(
     if "meaning" in field.metadata
 )
 COUNTED: Final = tuple(count.name for count in DECLARED)
-"""What a bucket counts, in the order in which it crosses to Spark."""
+"""The names of all counts, in the order in which a bucket passes them to Spark."""
 NUMBERS: Final[Callable[[Counts], tuple[int, ...]]] = attrgetter(*COUNTED)
-"""Returns these of some counts."""
+"""Returns the counts in the order of `COUNTED`."""

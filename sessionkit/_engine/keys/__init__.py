@@ -1,1 +1,1 @@
-"""The fold of keys: the calls of process and on_timer, and what is remembered between them."""
+"""The engine of stateful specs: calls of `process` and `on_timer`, and the state between them."""

@@ -1,10 +1,9 @@
 """
-The calls of `process` and `on_timer` for one key: each counts as a whole or not at all.
+Call `process` and `on_timer` for a key: each call takes effect as a whole or not at all.
 
-A call works on a copy of the key, and gives the state as an object of its own: what it does
-to them counts only once it has returned. A function that raises leaves no trace, and one that
-changes its object without `set` changes nothing that another call sees. The drivers of the tests
-refuse such a change.
+A call gets its own copy of the key and of the state object. Its changes take effect once it
+returns. A function that raises changes nothing, and a function that modifies its object without
+`set` changes nothing that another call sees. Test drivers refuse such a modification.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,7 +28,7 @@ from sessionkit.state._collections import AttrsType
 
 @attrs.define(eq=False)
 class Stamps:
-    """The instants of a key, in microseconds, that its policy counts from; see `STAMPS`."""
+    """The instants of a key, in microseconds, from which its policy counts; see `STAMPS`."""
 
     last_event_time: int
     last_processing_time: int
@@ -40,15 +39,15 @@ class Stamps:
 @attrs.define(eq=False)
 class KeyRun:
     """
-    One key during one micro-batch.
+    A key during a micro-batch.
 
     Attributes:
-        snapshot: The key as the last call that returned has left it.
-        since: From when its timeout policy counts.
-        read_again: Reads the stored state of the key at a place.
-        place: The place of this one.
-        returned: The result rows of its calls, with the function that returned them.
-        called: Whether a call has been given the object in it.
+        snapshot: The key as the last successful call left it.
+        since: The instants from which its timeout policy counts.
+        read_again: Decodes the stored state at a position again.
+        place: The position of this key.
+        returned: The result rows of its calls, with the role of the function that returned them.
+        called: Whether a call has received the state object of `snapshot`.
     """
 
     snapshot: KeySnapshot
@@ -68,7 +67,7 @@ class KeyRun:
         return self.snapshot.value is not MISSING or bool(self.snapshot.timers)
 
     def open(self, *, is_last: bool, on_copy: bool) -> KeySnapshot:
-        """Return the state for the next call: the stored object, or a copy of it."""
+        """Return the snapshot for the next call, with a state object that no call has seen."""
         snapshot = self.snapshot
         value = snapshot.value
         if self.called and value is not MISSING:
@@ -84,7 +83,7 @@ class KeyRun:
         return snapshot
 
     def begin_anew(self) -> None:
-        """Forget the key, which its policy has ended; its rows stay."""
+        """Drop the state and timers of a key that its policy has ended; keep its result rows."""
         fresh = KeyRun.of_new(self.snapshot.key)
         self.snapshot, self.since, self.read_again = fresh.snapshot, fresh.since, fresh.read_again
 
@@ -92,10 +91,13 @@ class KeyRun:
 @attrs.define(eq=False)
 class Calls:
     """
-    The calls of a micro-batch, at its clocks, which `now` has as the functions see them.
+    The calls of a micro-batch.
 
-    `view` makes the state for a call. It counts the timers that fire and the ends by policies, and
-    keeps the keys whose `on_timer` failed, and why.
+    Attributes:
+        view: Builds the `KeyState` for a call.
+        now: The clocks as functions see them.
+        fired: How many timers fired and how many keys a policy ended.
+        failed_output: The keys whose `on_timer` failed, and why.
     """
 
     program: KeyProgram
@@ -112,61 +114,61 @@ class Calls:
         self.now = BatchTimes(watermark, instant_of(self.clocks.processing_us))
 
     def process(self, run: KeyRun, events: Any, times_us: Sequence[int]) -> Failure | None:
-        """Pass events of a key, with their times in order, to `process`; return why it failed."""
+        """Pass events of a key, with their sorted times, to `process`; return why it failed."""
         return self._attempt(run, "process", self.program.function, events, times_us)
 
     def on_timer(self, run: KeyRun, name: str, *, is_last: bool = False) -> None:
-        """Call `on_timer` for a timer of a key, or for the policy that ends it: the last call."""
+        """Call `on_timer` for a timer of a key, or for the policy that ends it (`is_last`)."""
         self.fired += 1
         on_timer = self.program.on_timer
         if on_timer is None:
             return
         failure = self._attempt(run, "on_timer", on_timer, name, is_last=is_last)
         if failure is not None:
-            named = failure._replace(reason=f"timer {name!r}: {failure.reason}")
-            self.failed_output.append((run.snapshot.key, named))
+            reason = f"timer {name!r}: {failure.reason}"
+            self.failed_output.append((run.snapshot.key, failure._replace(reason=reason)))
 
     def _attempt(
         self,
         run: KeyRun,
         role: str,
         function: Callable[..., Any],
-        given: Any,
+        argument: Any,
         times_us: Sequence[int] = (),
         *,
         is_last: bool = False,
     ) -> Failure | None:
         """
-        Call a function; return why it failed, where failures are data.
+        Call a function; return why it failed, if failures are data.
 
         Raises:
             UserFunctionError: It failed, and the spec says `on_error="raise"`.
         """
         before, program, spec = run.snapshot.value, self.program, self.program.spec
-        # A call that fails stops the query, unless failures are data: then it leaves no trace.
+        # Without `rejects` a failure stops the query, so no copy is needed to undo it.
         snapshot = run.open(is_last=is_last, on_copy=program.rejects)
         key, state = snapshot.key, self.view(snapshot, program.state)
         shown_us = () if spec.event_time is None else times_us
         times = KeyTimes(snapshot, self.now, program.timer_rules, shown_us)
         try:
             try:
-                rows = collected(function(key, given, state, times), spec, role)
+                rows = collected(function(key, argument, state, times), spec, role)
             except Exception as error:
                 raise UserFunctionError(*call_failed(role, function, repr(key), error)) from error
             check_rows(rows, spec, role, function, key)
             if program.rejects:
-                # What does not fit must show before the call counts, not when all is stored.
+                # A misfit must fail this call: when all keys are stored, it's too late to undo it.
                 check_fit(rows, spec.result, role, function, key)
                 if snapshot.was_set:
-                    left = "left a state that"
-                    check_fit([snapshot.value], spec.state, role, function, key, left)
+                    what = "left a state that"
+                    check_fit([snapshot.value], spec.state, role, function, key, what)
         except UserFunctionError as error:
             if not program.rejects:
                 raise
             return Failure.of(error)
         self._stamp(run.since, snapshot, times_us, is_new=before is MISSING)
         if not snapshot.is_set and snapshot.value is not MISSING:
-            # What the call did to the object that it was given counts for nothing.
+            # The call may have modified its object without `set`: that has no effect.
             snapshot.value = before
         run.snapshot = snapshot
         if rows:
@@ -176,7 +178,7 @@ class Calls:
     def _stamp(
         self, since: Stamps, snapshot: KeySnapshot, times_us: Sequence[int], *, is_new: bool
     ) -> None:
-        """Record when the key had events, and when its state was created and set."""
+        """Update the instants of the last events, and of the creation and last set of the state."""
         if times_us:
             since.last_event_time = max(since.last_event_time, times_us[-1])
             since.last_processing_time = self.clocks.processing_us

@@ -1,7 +1,7 @@
 """
-What functions under `by_bucket` are given, and what they return.
+Call a function under `by_bucket`, and store what it returns.
 
-They get all keys of a bucket at once, for users who fold with Arrow or NumPy.
+It gets all keys of a bucket at once, for users who fold with Arrow or NumPy.
 """
 
 from collections.abc import Sequence
@@ -36,19 +36,20 @@ def fold_bucket(
     program: KeyProgram, keys: pa.Table, events: pa.Table, now: BatchTimes, processing_us: int
 ) -> tuple[pa.Table, pa.Table, Failure | None]:
     """
-    Pass the events of a bucket to `process`, and store what it returns.
+    Pass the events of a bucket to `process`, and store the states that it returns.
 
-    Returns the keys from now on, the result rows, and why the function failed, under
-    `on_error="reject"`; then nothing has changed.
+    Returns:
+        The keys from now on, the result rows, and under `on_error="reject"` why the function
+        failed; a failure changes no key.
 
     Raises:
-        UserFunctionError: It failed, or returned what it must not, and the spec says
+        UserFunctionError: The function failed or returned something invalid, under
             `on_error="raise"`.
     """
     if not events.num_rows:
         return keys, program.no_rows, None
     event_codes, row_codes = key_numbers(key_columns(events), key_columns(keys))
-    # Three stored keys have the codes 1 -1 0 where the second has no events.
+    # The stored keys have the codes 1 -1 0 if the second of three has no events.
     touched, untouched = split(keys, row_codes >= 0)
     order = in_total_order(event_codes, micros(events["time"]), events, 0)
     state_fields = (*program.spec.key_fields, *program.state_fields)
@@ -75,13 +76,13 @@ def _called(
     fields = codec_of(spec.event).type.fields
     columns = {field.name: events[f"event.{field.name}"] for field in fields}
     keys = dict(zip(spec.keys, key_columns(events), strict=True))
-    # Where a name is that of several, the key goes before the time, and the time before a field.
+    # If names clash, a key wins over the time, and the time over a field.
     arrived = pa.table({**keys, **time, **columns, **time, **keys})
     try:
         result = function(arrived, shown, now)
     except Exception as error:
-        whose = f"the {touched.num_rows} stored keys and {events.num_rows} events of a bucket"
-        raise UserFunctionError(*call_failed("process", function, whose, error)) from error
+        of_what = f"the {touched.num_rows} stored keys and {events.num_rows} events of a bucket"
+        raise UserFunctionError(*call_failed("process", function, of_what, error)) from error
     if not isinstance(result, BucketResult):
         what = f"`process` ({name_of(program.function)}) must return a BucketResult"
         hint = "write BucketResult(states=..., results=...)"
@@ -92,16 +93,16 @@ def _called(
 def _fitted(
     program: KeyProgram, table: pa.Table | None, fields: Sequence[Field], part: str
 ) -> pa.Table:
-    """Return a table with exactly these columns in their types, or say what does not fit."""
+    """Return a table with exactly the columns of `fields`, in their types; check all values."""
     schema = pa.schema([pa.field(field.name, field.type.arrow) for field in fields])
     if table is None:
         return schema.empty_table()
     what = f"`process` ({name_of(program.function)}): `{part}`"
     names = list(schema.names)
     if not isinstance(table, pa.Table) or sorted(table.column_names) != sorted(names):
-        given = table.column_names if isinstance(table, pa.Table) else type(table).__name__
+        found = table.column_names if isinstance(table, pa.Table) else type(table).__name__
         hint = f"return a pyarrow Table with the columns {', '.join(names)}"
-        raise UserFunctionError(with_hint(f"{what} has other columns, found {given}", hint))
+        raise UserFunctionError(with_hint(f"{what} has other columns, found {found}", hint))
     try:
         fitted = table.select(names).cast(schema)
     except (pa.ArrowException, ValueError) as error:
@@ -113,24 +114,24 @@ def _fitted(
 
 
 def _check_values(what: str, kind: FieldType, values: pa.Array, path: str) -> None:
-    """Check that each value of a column, and all inside of it, stands for one of a type."""
+    """Check that each value of a column, and each nested value, can be read back as its type."""
     if isinstance(kind, OptionalType):
         kind, values = kind.inner, values.drop_null()
     if values.null_count:
         hint = "fill it, or declare the field Optional"
         raise UserFunctionError(with_hint(f"{what} has a null in `{path}`", hint))
-    bad = unreadable_values(kind, values)
-    if bad is not None and pc.any(bad[0]).as_py():
+    unreadable = unreadable_values(kind, values)
+    if unreadable is not None and pc.any(unreadable[0]).as_py():
         hint = "an Enum takes the values of its members, a time the years 1 to 9999"
         raise UserFunctionError(
             with_hint(f"{what} has a value in `{path}` that cannot be read back", hint)
         )
-    for part, own, where in _parts(kind, values):
-        _check_values(what, part, own, path + where)
+    for part, nested, where in _parts(kind, values):
+        _check_values(what, part, nested, path + where)
 
 
 def _parts(kind: FieldType, values: pa.Array) -> list[tuple[FieldType, pa.Array, str]]:
-    """Return the types of what is inside of values without nulls, its columns, and where it is."""
+    """Return the type, column and path of each part of non-null values."""
     match kind:
         case ListType(item):
             return [(item, values.flatten(), "[]")]
@@ -143,35 +144,35 @@ def _parts(kind: FieldType, values: pa.Array) -> list[tuple[FieldType, pa.Array,
         case TupleType(items):
             return [(item, values.field(n), f"[{n}]") for n, item in enumerate(items)]
         case AttrsType(_, fields):
-            return [(one.type, values.field(n), f".{one.name}") for n, one in enumerate(fields)]
+            return [(f.type, values.field(n), f".{f.name}") for n, f in enumerate(fields)]
     return []
 
 
 def _stored(
     program: KeyProgram, touched: pa.Table, events: pa.Table, states: pa.Table, now_us: int
 ) -> pa.Table:
-    """Return the rows of the keys that have a state from now on."""
-    own_keys = [states[name] for name in program.spec.keys]
+    """Return the stored rows of the keys that have a state from now on."""
+    state_keys = [states[name] for name in program.spec.keys]
     event_codes, row_codes = key_numbers(key_columns(events), key_columns(touched))
-    _, codes = key_numbers(key_columns(events), own_keys)
+    _, codes = key_numbers(key_columns(events), state_keys)
     _check_keys(program, states, codes)
-    # For each key with events, by its code: its latest event time, of before and of now.
-    seen = np.full(1 + event_codes.max(), BEGINNING_US, np.int64)
-    seen[row_codes] = micros(touched["last_event_time"])
-    # `seen[codes] = times` would keep the last event of a key and not the latest. The events of the
-    # codes 0 1 1 at 30, 40, 20, where key 0 was last seen at 50, give 50 40.
-    np.maximum.at(seen, event_codes, micros(events["time"]))
+    # The latest event time of each key with events, by its code.
+    latest_us = np.full(1 + event_codes.max(), BEGINNING_US, np.int64)
+    latest_us[row_codes] = micros(touched["last_event_time"])
+    # `latest_us[codes] = times` would keep the last event of a key instead of the latest. Events
+    # with the codes 0 1 1 at 30, 40, 20, and key 0 last seen at 50, give 50 40.
+    np.maximum.at(latest_us, event_codes, micros(events["time"]))
     by_event_time = program.age_clock == "event_time"
-    stamp = seen if by_event_time else np.full(len(seen), now_us, np.int64)
+    stamp = latest_us if by_event_time else np.full(len(latest_us), now_us, np.int64)
     created = stamp.copy()
     existed = touched["exists"].to_numpy()
-    # A state that existed keeps its instant: it was changed and not created.
+    # A state that already existed keeps its time of creation.
     created[row_codes[existed]] = micros(touched["created"].filter(touched["exists"]))
     return pa.Table.from_arrays(
         [
-            *own_keys,
+            *state_keys,
             pa.array(np.ones(len(codes), np.bool_)),
-            instants(seen[codes]),
+            instants(latest_us[codes]),
             instants(np.full(len(codes), now_us, np.int64)),
             instants(created[codes]),
             instants(stamp[codes]),

@@ -1,17 +1,17 @@
 """
-What a stateful spec compiles to, worked out once, and the Arrow table of the keys of a group.
+The compiled form of a stateful spec, and the Arrow table of a group's keys.
 
     keys   key.*, exists, last_event_time, last_processing_time, created, updated,
-           timers, event_timer, processing_timer, state.*             a row a key, in no order
+           timers, event_timer, processing_timer, state.*             a row per key, unordered
 
-exists                the key has a state; without one, state.* are null
+exists                whether the key has a state; without a state, state.* are null
 last_event_time       the latest event time of the key; 1970-01-01 without an event time
-last_processing_time  the processing time of the last micro-batch with events of the key
+last_processing_time  the processing time of the key's last micro-batch with events
 created, updated      when the state was first and last set, on the clock of a `TimeToLive`
 timers                the named timers: name, is_event (which clock), at
-event_timer, processing_timer    the earliest of them on either clock
+event_timer, processing_timer    the earliest timer on each clock
 
-Numbers are timestamps of microseconds in UTC.
+Instants are timestamps in microseconds and UTC.
 """
 
 import json
@@ -54,7 +54,7 @@ def clock_times(clocks: BatchClocks) -> dict[Clock, int]:
 
 @attrs.frozen
 class LiveSpan:
-    """A part of a timeout policy, by its name: so long, on a clock, after one of the `STAMPS`."""
+    """A named part of a timeout policy: a span on a clock after one of the `STAMPS`."""
 
     name: str
     clock: Clock
@@ -62,9 +62,9 @@ class LiveSpan:
     length_us: int
 
     def ends(self, keys: pa.Table) -> Numbers:
-        """Return when each key ends; never where what it counts from is missing."""
+        """Return when each key ends, in microseconds; never if its stamp is null."""
         since = keys[self.since].cast(pa.int64())
-        # A batch runs until the end of time: a key that can't end must end after that.
+        # A batch run ends at the end of time, so a key that never ends must end after it.
         ends: Numbers = pc.add(since, self.length_us).fill_null(END_OF_TIME_US + 1).to_numpy()
         return ends
 
@@ -72,10 +72,10 @@ class LiveSpan:
 @attrs.frozen(eq=False, kw_only=True)
 class KeyProgram:
     """
-    A stateful spec, compiled.
+    A compiled stateful spec.
 
-    `rejects` says that a call that fails leaves no trace, instead of stopping the query. The age of
-    a state is counted on `age_clock`, if at all.
+    With `rejects`, a failed call changes nothing, instead of stopping the query. `age_clock` is the
+    clock of a `TimeToLive`; None without one.
     """
 
     spec: AnyStatefulSpec
@@ -94,7 +94,7 @@ class KeyProgram:
     @classmethod
     def of(cls, spec: AnyStatefulSpec) -> "KeyProgram":
         codec = codec_of(spec.state)
-        own = [
+        columns = [
             pa.field("exists", pa.bool_()),
             *(pa.field(name, INSTANT) for name in STAMPS),
             pa.field("timers", TIMERS),
@@ -114,34 +114,34 @@ class KeyProgram:
             timer_rules=spec.timer_rules,
             state=codec.type,
             state_fields=codec.type.fields,
-            schema=pa.schema([*spec.key_schema, *own, *state]),
+            schema=pa.schema([*spec.key_schema, *columns, *state]),
             no_rows=spec.result_schema.empty_table(),
         )
 
     @cached_property
     def identity(self) -> bytes:
-        """The rules and the types under which keys are stored, as JSON."""
+        """The settings and types under which keys are stored, as JSON."""
         entries: dict[str, Any] = {
             **shared_identity(self.spec, self.state_fields),
             "kind": "stateful",
             "clock": self.spec.clock,
             "time_to_live_clock": [] if self.age_clock is None else [self.age_clock],
-            # It sets no timers, and would leave those that are stored forever.
+            # A bucket function can't handle timers: stored timers would stay forever.
             "by_bucket": self.spec.takes_buckets,
         }
         return json.dumps(entries, sort_keys=True).encode()
 
     def incompatibilities(self, _: Any) -> list[str]:
-        return []  # The identity has all that matters.
+        return []  # The identity covers every difference.
 
     def migrated(self, _: Any, kept: pa.Table) -> pa.Table:
-        return kept  # Every spec stores the same of a key.
+        return kept  # All stateful specs store keys in the same columns.
 
     def due(self, keys: pa.Table) -> dict[Clock, Numbers]:
         """
-        Return the instant that each clock must reach for something to happen to each key.
+        Return the instant at which each clock makes each key due.
 
-        A timer fires once its clock is past it: a microsecond later.
+        A timer fires once its clock has passed it: a microsecond later.
         """
         # Timers at 10, none, 30 are due at 11, never, 31.
         due = {clock: _earliest_of(keys, clock) + 1 for clock in CLOCKS}
@@ -150,13 +150,13 @@ class KeyProgram:
         return {clock: np.minimum(at_us, NEVER_US) for clock, at_us in due.items()}
 
     def is_due(self, keys: pa.Table, clocks: BatchClocks) -> Mask:
-        """Mark the keys that a micro-batch calls even without events of theirs."""
+        """Mark the keys that a micro-batch calls even if they have no events."""
         due: Mask = has_passed(_earliest_of(keys, "event_time"), clocks.watermark_us)
         due |= has_passed(_earliest_of(keys, "processing_time"), clocks.processing_us)
         return due | self.is_over(keys, clocks, CLOCKS[:1]) if self.in_time_order else due
 
     def is_over(self, keys: pa.Table, clocks: BatchClocks, by: Collection[Clock]) -> Mask:
-        """Mark the keys that the policy ends, by one of these clocks."""
+        """Mark the keys that the policy ends on one of the clocks `by`."""
         now, over = clock_times(clocks), np.zeros(keys.num_rows, np.bool_)
         for span in self.spans:
             if span.clock in by:
@@ -165,7 +165,7 @@ class KeyProgram:
 
 
 def _earliest_of(keys: pa.Table, clock: Clock) -> Numbers:
-    # A clock is never past the end of time, so a timer there never fires.
+    # No clock passes the end of time, so a timer there never fires.
     return micros(keys[EARLIEST[clock]].cast(pa.int64()).fill_null(END_OF_TIME_US))
 
 
@@ -176,42 +176,42 @@ def read_timers(column: pa.ChunkedArray) -> list[dict[str, StoredTimer]]:
         return [{} for _ in range(len(lists))]
     clocks: dict[bool, Clock] = {True: "event_time", False: "processing_time"}
     return [
-        {one["name"]: StoredTimer(clocks[one["is_event"]], one["at"]) for one in timers}
-        for timers in lists.to_pylist()
+        {entry["name"]: StoredTimer(clocks[entry["is_event"]], entry["at"]) for entry in entries}
+        for entries in lists.to_pylist()
     ]
 
 
 def timer_columns(timers: Sequence[dict[str, StoredTimer]]) -> list[pa.Array]:
     """Return the columns `timers`, `event_timer` and `processing_timer`."""
     if not any(timers):
-        nothing = pa.nulls(len(timers), INSTANT)
-        return [pa.array([[]] * len(timers), TIMERS), nothing, nothing]
+        no_timers = pa.nulls(len(timers), INSTANT)
+        return [pa.array([[]] * len(timers), TIMERS), no_timers, no_timers]
     stored = [
         [
-            {"name": name, "is_event": one.clock == "event_time", "at": one.at_us}
-            for name, one in named.items()
+            {"name": name, "is_event": timer.clock == "event_time", "at": timer.at_us}
+            for name, timer in of_key.items()
         ]
-        for named in timers
+        for of_key in timers
     ]
-    # The timers {a: 5, b: 3} and {}, all in event time, have the first instants 3, null in event
-    # time, and null, null in processing time.
-    earliest = ([_earliest(named, clock) for named in timers] for clock in EARLIEST)
+    # The timers {a: 5, b: 3} and {}, all in event time, give 3, null in event time, and null, null
+    # in processing time.
+    earliest = ([_earliest(of_key, clock) for of_key in timers] for clock in EARLIEST)
     columns = [pa.array(instants, pa.int64()).cast(INSTANT) for instants in earliest]
     return [pa.array(stored, TIMERS), *columns]
 
 
 def _earliest(timers: dict[str, StoredTimer], clock: Clock) -> int | None:
-    return min((one.at_us for one in timers.values() if one.clock == clock), default=None)
+    return min((timer.at_us for timer in timers.values() if timer.clock == clock), default=None)
 
 
 @attrs.frozen
 class StoredKey(Generic[S]):
     """
-    A key of which something is stored.
+    A key with a stored state or timers.
 
     Attributes:
         key: The key: a named tuple with the columns of `StatefulSpec.keys`.
-        state: Its state, an object of its own; None where it has only timers.
+        state: A copy of its state; None if it has only timers.
         timers: Its timers by name.
     """
 
@@ -224,23 +224,23 @@ def stored_keys_of(spec: StatefulSpec[Any, S, Any], memory: GroupState) -> list[
     """Return the keys of a group that have a state or timers."""
     rows = memory.kept
     exists = rows["exists"].to_pylist()
-    # Only keys with a state are decoded: of [True, False, True], the first and the third take one.
+    # With `exists` [True, False, True], only the first and the third key take a decoded state.
     states = iter(decode_states(spec.state, rows.filter(rows["exists"])))
     timers = [
-        {name: Timer(one.clock, instant_of(one.at_us)) for name, one in stored.items()}
+        {name: Timer(timer.clock, instant_of(timer.at_us)) for name, timer in stored.items()}
         for stored in read_timers(rows["timers"])
     ]
     return [
-        StoredKey(key, next(states) if there else None, named)
-        for key, there, named in zip(decode_keys(spec, rows), exists, timers, strict=True)
+        StoredKey(key, next(states) if has_state else None, of_key)
+        for key, has_state, of_key in zip(decode_keys(spec, rows), exists, timers, strict=True)
     ]
 
 
 def stored_key_rows(spec: AnyStatefulSpec, memory: GroupState) -> pa.Table:
-    """Return the keys of a group as rows, under the names of `StoredKey`."""
+    """Return the keys of a group as rows, with the columns of `StoredKey`."""
     rows = memory.kept
     timers = [
-        [(name, {"clock": one.clock, "at": one.at_us}) for name, one in stored.items()]
+        [(name, {"clock": timer.clock, "at": timer.at_us}) for name, timer in stored.items()]
         for stored in read_timers(rows["timers"])
     ]
     states = [rows[name] for name in rows.column_names if name.startswith("state.")]

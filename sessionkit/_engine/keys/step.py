@@ -1,21 +1,21 @@
 """
-One micro-batch of the keys of a group, under a `StatefulSpec`.
+Run a micro-batch of the keys of a group, under a `StatefulSpec`.
 
 Rules of this file:
 
-1. *Only what is touched is decoded.* Keys without events or anything due pass as Arrow rows.
-2. *Overdue keys end first*: the timers that are due fire, then the policy ends the key, unless one
-   of them has moved its end; events of the same micro-batch begin anew. So a result does not
-   depend on whether a batch without data slipped in before.
-3. *Data first, then timers*, as in Spark: a timer that is due fires after the events of its
-   key, unless these deleted it or set it anew. Under `order="event_time"` timers and ends by event
-   time fire between the events instead, in time order.
-4. *The clocks are those of the batch*, the same for every key and row of it.
+1. *Only active keys are decoded.* Keys without events or due timers stay Arrow rows.
+2. *Overdue keys end first*: their due timers fire, then the policy ends the key, unless a timer
+   has moved its end. Events of the same micro-batch begin anew. So a result doesn't depend on
+   whether a micro-batch without data ran before.
+3. *Data first, then timers*, as in Spark: a due timer fires after the events of its key, unless
+   these deleted it or set it anew. Under `order="event_time"`, timers and ends in event time fire
+   between the events instead, in time order.
+4. *All keys and rows of a micro-batch share its clocks.*
 5. *Each event is counted once*: processed, late, quarantined, failed, or buffered.
-6. *A failed call leaves no trace*, and takes down no other key under `on_error="reject"`.
-7. *Nothing depends on the bucket.* Which keys share one, and how many there are, changes no row.
-   So nothing that is due is left after a batch: a key that a late event has made ends at once, not
-   when its bucket happens to be looked at again.
+6. *A failed call changes nothing*, and under `on_error="reject"` affects no other key.
+7. *No result depends on the bucket*: on which keys share it, or how many buckets there are. So a
+   micro-batch leaves nothing due: a key that a late event creates ends at once, not when its bucket
+   runs again.
 """
 
 from collections.abc import Callable, Collection
@@ -47,15 +47,15 @@ from sessionkit.timeouts._policies import Clock
 @attrs.frozen(eq=False, slots=False)
 class KeyLogic:
     """
-    The fold of keys, as the shell asks for it.
+    The logic of a stateful spec, as the shell calls it.
 
     Attributes:
-        program: What the spec compiles to.
-        readings: How rows are read, by the identity under which they were written.
-        view: What makes the state for a call.
-        keeps_only_open: Whether each row that is kept is a key.
-        takes_portions: Whether the events of a batch may come in several steps, without a change in
-            any row. Not here: a function is called once for all events of a key.
+        program: The compiled spec.
+        readings: How to read stored rows, by the identity under which they were written.
+        view: Builds the `KeyState` for a call.
+        keeps_only_open: Whether each stored row is a live key.
+        takes_portions: Whether the events of a batch may run in several steps with the same result.
+            Here they may not: a function is called once for all events of a key.
     """
 
     spec: AnyStatefulSpec
@@ -75,21 +75,20 @@ class KeyLogic:
         return GroupState(self.program.schema.empty_table(), self.spec.events_schema.empty_table())
 
     def open_stats(self, kept: pa.Table) -> tuple[int, None]:
-        """Return how many keys there are; they don't begin."""
+        """Return the number of keys, and None for the earliest start: keys have no start."""
         return kept.num_rows, None
 
     def due(self, kept: pa.Table) -> dict[Clock, Numbers]:
-        """Return the instants that a clock must reach for the rows to change."""
         return self.program.due(kept)
 
     def step(self, memory: GroupState, arrived: pa.Table, clocks: BatchClocks) -> Outcome:
-        """Run one micro-batch of a group; what a function of the user did may be an error."""
+        """Run a micro-batch of a group; a user function may raise a `UserFunctionError`."""
         turns = _turns(self.program, memory, arrived, clocks.watermark_us)
         events, objects, refused = _readable(self.program, turns.due)
         calls = Calls(self.program, clocks, self.view)
-        # In time order, ends in event time take their turns between the events.
-        first = CLOCKS[1:] if self.program.in_time_order else CLOCKS
-        keys, rows_before = self._ended(calls, memory.kept, first)
+        # In time order, keys end in event time between the events.
+        clocks_before = CLOCKS[1:] if self.program.in_time_order else CLOCKS
+        keys, rows_before = self._ended(calls, memory.kept, clocks_before)
         keys, rows, failures = self._called(calls, keys, events, objects)
         keys, rows_after = self._ended(calls, keys, CLOCKS)
         failed = Rejected.with_failures("failed", failures, events)
@@ -110,7 +109,7 @@ class KeyLogic:
     def _ended(
         self, calls: Calls, keys: pa.Table, by: Collection[Clock]
     ) -> tuple[pa.Table, pa.Table]:
-        """End the keys that are over by some clocks; return the others, and the rows."""
+        """End the keys that are over on the clocks `by`; return all other keys, and result rows."""
         over = self.program.is_over(keys, calls.clocks, by)
         if not over.any():
             return keys, self.program.no_rows
@@ -122,16 +121,18 @@ class KeyLogic:
     def _called(
         self, calls: Calls, keys: pa.Table, events: pa.Table, objects: list[Any]
     ) -> tuple[pa.Table, pa.Table, dict[int, Failure]]:
-        """Call the functions; return the keys from now on, the rows, and why events failed."""
+        """Call the functions; return the keys, the result rows, and failures by event position."""
         program, failures = self.program, dict[int, Failure]()
         if self.spec.takes_buckets:
             now, processing_us = calls.now, calls.clocks.processing_us
-            keys, rows, why = fold_bucket(program, keys, events, now, processing_us)
-            return keys, rows, {} if why is None else dict.fromkeys(range(events.num_rows), why)
+            keys, rows, failure = fold_bucket(program, keys, events, now, processing_us)
+            if failure is not None:
+                failures = dict.fromkeys(range(events.num_rows), failure)
+            return keys, rows, failures
         active = ActiveKeys.of(program, keys, events, program.is_due(keys, calls.clocks))
         times_us = micros(active.events["time"]).tolist()
         ordered = [objects[place] for place in active.order.tolist()]
-        # Events of the keys 0 and 1 that start at 0 2 5 are those at 0-1 and 2-4.
+        # With `starts` 0 2 5, key 0 has the events 0-1, and key 1 the events 2-4.
         for run, first, last in zip(active.runs, active.starts, active.starts[1:], strict=False):
             at_once = [(first, last)] if first < last else []
             in_order = program.in_time_order
@@ -146,7 +147,7 @@ class KeyLogic:
 
 
 def _turns(program: KeyProgram, memory: GroupState, arrived: pa.Table, watermark_us: int) -> Turns:
-    """Return the events to process in this micro-batch, those that wait, and the late ones."""
+    """Split the events of a micro-batch into due, waiting and late events."""
     if program.in_time_order:
         most = program.spec.inputs.max_buffered_per_key
         return take_turns(memory.buffered, arrived, watermark_us, most)
@@ -159,32 +160,33 @@ def _turns(program: KeyProgram, memory: GroupState, arrived: pa.Table, watermark
 
 
 def _readable(program: KeyProgram, arrived: pa.Table) -> tuple[pa.Table, list[Any], list[Rejected]]:
-    """Return the events as rows and as objects, and rejected those that their class refuses."""
+    """Return the events as rows and objects, without those that their class refuses."""
     if program.spec.takes_buckets:
         return arrived, [], []
     objects, refused = build_events(program.spec, arrived)
     if not refused:
         return arrived, objects, []
     rejected = Rejected.with_reasons("quarantined", refused, arrived)
-    good = np.ones(arrived.num_rows, np.bool_)
-    # Of three events, {1: "refused"} leaves [True, False, True].
-    good[[*refused]] = False
-    objects = [objects[place] for place in np.flatnonzero(good).tolist()]
-    return arrived.filter(pa.array(good)), objects, rejected
+    accepted = np.ones(arrived.num_rows, np.bool_)
+    # For three events, {1: "refused"} leaves [True, False, True].
+    accepted[[*refused]] = False
+    objects = [objects[place] for place in np.flatnonzero(accepted).tolist()]
+    return arrived.filter(pa.array(accepted)), objects, rejected
 
 
 @attrs.frozen(eq=False)
 class ActiveKeys:
     """
-    The keys with events or with something due, and the rows of all others.
+    The keys with events or due timers, and the stored rows of all other keys.
 
     Attributes:
-        touched: The rows of the active keys that are stored.
-        events: The events, in the order of key, time and content.
-        order: The places that they had.
-        starts: For each key, where its events begin among them; one more at the end.
-        first: For each key, its first place in `touched` or, after these, in `events`.
-        runs: The keys, ready for calls.
+        untouched: The stored rows of inactive keys.
+        touched: The stored rows of active keys.
+        events: The events, sorted by key, time and content.
+        order: The positions of the sorted events before sorting.
+        starts: The position of each key's first event in `events`, and the number of events.
+        first: The position of each key's first row in `touched`, continued by `events`.
+        runs: The active keys, ready for calls.
     """
 
     program: KeyProgram
@@ -198,46 +200,48 @@ class ActiveKeys:
 
     @classmethod
     def of(cls, program: KeyProgram, keys: pa.Table, events: pa.Table, due: Mask) -> "ActiveKeys":
-        """Return the stored keys with events or marked as due; put the events in order."""
+        """Return the keys with events or marked as due; sort the events."""
         numbers, of_stored = key_numbers(key_columns(events), key_columns(keys))
-        # Three stored keys, of which the second has no events and is due: `of_stored` is 1 -1 0.
-        # The keys with events have the numbers 0 and 1, so `own` is 1 2 0.
+        # Of three stored keys, the second is due without events: `of_stored` is 1 -1 0. The keys
+        # with events have the numbers 0 and 1, so `of_touched` is 1 2 0.
         touched, untouched = split(keys, due | (of_stored >= 0))
-        own = of_stored[due | (of_stored >= 0)]
-        own[own < 0] = 1 + numbers.max(initial=-1) + np.arange(np.count_nonzero(own < 0))
+        of_touched = of_stored[due | (of_stored >= 0)]
+        is_idle = of_touched < 0
+        of_touched[is_idle] = 1 + numbers.max(initial=-1) + np.arange(np.count_nonzero(is_idle))
         order = in_total_order(numbers, micros(events["time"]), events, 0)
         events = events.take(pa.array(order))
-        counts = np.bincount(numbers, minlength=1 + own.max(initial=-1))
-        # Two, three and no events of the keys 0, 1 and 2 start at 0, 2 and 5, and end at 5.
+        counts = np.bincount(numbers, minlength=1 + of_touched.max(initial=-1))
+        # If the keys 0, 1 and 2 have two, three and no events, `starts` is 0 2 5 5.
         starts = np.append(0, np.cumsum(counts))
-        # A stored key is found at its place in `touched`, a new one at its first event after these.
+        # A stored key is at its position in `touched`, a new key at its first event after these.
         # With the stored keys 0 and 2, and a key 1 whose events start at 2, `first` is 0 4 1.
         first = touched.num_rows + starts[:-1]
-        first[own] = np.arange(touched.num_rows)
+        first[of_touched] = np.arange(touched.num_rows)
         runs: list[Any] = [None] * len(counts)
-        for number, run in zip(own.tolist(), _runs_of_rows(program.spec, touched), strict=True):
+        stored_runs = _runs_of_rows(program.spec, touched)
+        for number, run in zip(of_touched.tolist(), stored_runs, strict=True):
             runs[number] = run
-        fresh = np.flatnonzero(first >= touched.num_rows)
-        named = decode_keys(program.spec, events.take(pa.array(starts[fresh])))
-        for number, key in zip(fresh.tolist(), named, strict=True):
+        new = np.flatnonzero(first >= touched.num_rows)
+        new_keys = decode_keys(program.spec, events.take(pa.array(starts[new])))
+        for number, key in zip(new.tolist(), new_keys, strict=True):
             runs[number] = KeyRun.of_new(key)
         return cls(program, untouched, touched, events, order, starts.tolist(), first, runs)
 
     def table(self) -> pa.Table:
-        """Return the rows of all keys from now on."""
+        """Return the stored rows of all keys after the calls."""
         kept = [run.is_kept for run in self.runs]
         if not any(kept):
             return self.untouched
         names = [field.name for field in self.program.spec.key_schema]
-        both = pa.concat_tables([self.touched.select(names), self.events.select(names)])
+        keys = pa.concat_tables([self.touched.select(names), self.events.select(names)])
         exists = [run.snapshot.value is not MISSING for run in self.runs]
         since = [run.since for run in self.runs]
         rows = pa.Table.from_arrays(
             [
-                *both.take(pa.array(self.first)).columns,
+                *keys.take(pa.array(self.first)).columns,
                 pa.array(exists, pa.bool_()),
                 *(
-                    pa.array([getattr(one, name) for one in since], pa.int64()).cast(INSTANT)
+                    pa.array([getattr(s, name) for s in since], pa.int64()).cast(INSTANT)
                     for name in STAMPS
                 ),
                 *timer_columns([run.snapshot.timers for run in self.runs]),
@@ -248,17 +252,17 @@ class ActiveKeys:
         return concat([self.untouched, rows.filter(pa.array(kept, pa.bool_()))])
 
     def _states(self) -> list[pa.ChunkedArray]:
-        """Return the columns of the state: as stored where none was set, null where none is."""
+        """Return the columns of the state: as a call set it, else as stored; null without one."""
         names = [f"state.{field.name}" for field in self.program.state_fields]
         set_anew = [
             run.snapshot
             for run in self.runs
             if run.snapshot.was_set and run.snapshot.value is not MISSING
         ]
-        values = [one.value for one in set_anew]
+        values = [snapshot.value for snapshot in set_anew]
         columns = encode_states(self.program.spec.state, values, lambda place: set_anew[place].key)
-        # Places in the stored columns, followed by the states that were set. Two rows are stored;
-        # three keys, one as stored, one that was set and one without a state, give 0 2 null.
+        # Positions in the stored columns, followed by the new states. With two stored rows, an
+        # unchanged key, a new state and a key without a state give 0 2 null.
         sources: list[int | None] = []
         number = self.touched.num_rows
         for place, run in zip(self.first.tolist(), self.runs, strict=True):
@@ -290,9 +294,9 @@ def _runs_of_rows(spec: AnyStatefulSpec, rows: pa.Table) -> list[KeyRun]:
 
 
 def _values(spec: AnyStatefulSpec, rows: pa.Table) -> list[Any]:
-    """Return the states of rows as objects, `MISSING` where there is none."""
+    """Return the states of rows as objects; `MISSING` for keys without a state."""
     exists = rows["exists"].to_numpy()
     if exists.all():
         return list(decode_states(spec.state, rows))
     states = iter(decode_states(spec.state, rows.filter(pa.array(exists))))
-    return [next(states) if there else MISSING for there in exists.tolist()]
+    return [next(states) if has_state else MISSING for has_state in exists.tolist()]

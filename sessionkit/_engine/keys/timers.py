@@ -1,16 +1,15 @@
 """
-How time passes for a key: its timers fire, and the timeout policy ends it.
+Fire the timers of a key, and end it by its timeout policy, as time passes.
 
-A key that the policy ends lives until then: what was due by its end fires first, one timer after
-the other, since each may move the end; then the policy has the last call. A timer after the end
-never fires, and a key of which the timers leave nothing isn't ended once more: so it would have
-been in small steps of the clocks.
+Before the policy ends a key, timers due by its end fire, one after the other, since each may move
+the end. Then the policy makes the last call. A timer after the end never fires. If a timer removes
+the key, the policy doesn't end it too. So the calls are the same as if the clocks had moved in
+small steps.
 
-Under `order="event_time"`, the events of a key take their turns with its timers and ends. `process`
-is called once for each instant, with the events of that instant. Before it, timers that lie earlier
-fire, and a policy that ends the key earlier does. At one instant events go first, so an event
-exactly one gap after the last one still belongs to the key. So no call depends on how the events
-were cut into micro-batches.
+Under `order="event_time"`, the events of a key interleave with its timers and ends. `process` is
+called once for each instant, with the events of that instant. Earlier timers and ends go before it.
+At the same instant, events go first, so an event exactly one gap after the last still belongs to
+the key. So no call depends on how events are split into micro-batches.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -29,11 +28,11 @@ from sessionkit.spec.views import StoredTimer
 from sessionkit.timeouts._policies import Clock
 
 MOST_TIMERS: Final = 100_000
-"""How many timers of a key may fire in one micro-batch: an hourly one catches up ten years."""
+"""The limit of timers that a key fires in a micro-batch: an hourly timer catches up ten years."""
 
 
 class End(NamedTuple):
-    """When a key ends, by which policy (the one that ends it first), and its clocks until then."""
+    """When a key ends, the policy that ends it first, and the key's clocks at its end."""
 
     at_us: int
     name: str
@@ -41,7 +40,7 @@ class End(NamedTuple):
 
 
 def _end_of(calls: Calls, run: KeyRun, clocks: BatchClocks, by: Collection[Clock]) -> End | None:
-    """Return how the policy ends a key by some clocks; None if it doesn't."""
+    """Return the end of a key on the clocks `by`; None if it isn't over."""
     if not run.is_kept:
         return None
     times = clock_times(clocks)
@@ -59,7 +58,7 @@ def _end_of(calls: Calls, run: KeyRun, clocks: BatchClocks, by: Collection[Clock
 
 
 def end_overdue(calls: Calls, run: KeyRun, by: Collection[Clock]) -> None:
-    """End a key that is over; a timer that was due before its end may let it live on."""
+    """End a key that is over, unless a timer that was due earlier moves its end."""
     clocks = calls.clocks
     end = _fire(calls, run, clocks, by, lambda end: None if end is None else end.lived)
     if end is not None:
@@ -72,7 +71,7 @@ def _end(calls: Calls, run: KeyRun, policy: str) -> None:
 
 
 def fire_due(calls: Calls, run: KeyRun) -> None:
-    """Call the timers of a key that are due after its events, up to its end."""
+    """Fire the timers of a key that are due after its events, up to its end."""
     if run.snapshot.timers:
         clocks = calls.clocks
         _fire(calls, run, clocks, CLOCKS, lambda end: clocks if end is None else end.lived)
@@ -88,10 +87,12 @@ def _fire(
     """
     Call `on_timer` for the timers that are due, in the order of their instants.
 
-    One that it sets to an instant already past is due too: were it to wait for the next micro-batch
-    in which its bucket is looked at, the bucket would show. A timer may also change when the key
-    ends, so before each, `until` says which clocks timers may reach; with None, none fires any
-    more. Returns how the policy ends the key after them.
+    A timer that `on_timer` sets to a past instant is due too: if it waited until its bucket runs
+    again, results would depend on the bucket. Since a timer may move the end of the key, `until`
+    returns, before each timer, the clocks that timers may reach; None stops.
+
+    Returns:
+        The end of the key after its timers; None if it isn't over.
     """
     lived: BatchClocks | None = None
     pending: list[tuple[int, Clock, str]] = []
@@ -99,23 +100,24 @@ def _fire(
     while run.snapshot.timers and (now := until(end)) is not None:
         if now != lived:
             lived, due = now, _is_due(now)
-            pending = [_place(name, one) for name, one in run.snapshot.timers.items() if due(one)]
+            timers = run.snapshot.timers.items()
+            pending = [_place(name, timer) for name, timer in timers if due(timer)]
             heapify(pending)
         if not pending:
             break
         at_us, clock, name = heappop(pending)
         if run.snapshot.timers.get(name) != StoredTimer(clock, at_us):
-            continue  # deleted, or set anew, by a call before
+            continue  # deleted or set anew by an earlier call
         if fired == MOST_TIMERS:
             _give_up(calls, run, due)
             return _end_of(calls, run, clocks, by)
         fired += 1
         del run.snapshot.timers[name]
         calls.on_timer(run, name)
-        for anew in run.snapshot.newly_set:
-            one = run.snapshot.timers.get(anew)
-            if one is not None and due(one):
-                heappush(pending, _place(anew, one))
+        for new_name in run.snapshot.newly_set:
+            timer = run.snapshot.timers.get(new_name)
+            if timer is not None and due(timer):
+                heappush(pending, _place(new_name, timer))
         run.snapshot.newly_set.clear()
         end = _end_of(calls, run, clocks, by)
     return end
@@ -131,7 +133,8 @@ def _give_up(calls: Calls, run: KeyRun, due: Callable[[StoredTimer], bool]) -> N
     text = with_hint(found, hint)
     if not calls.program.rejects:
         raise UserFunctionError(text)
-    run.snapshot.timers = {name: one for name, one in run.snapshot.timers.items() if not due(one)}
+    timers = run.snapshot.timers.items()
+    run.snapshot.timers = {name: timer for name, timer in timers if not due(timer)}
     calls.failed_output.append((run.snapshot.key, Failure(text)))
 
 
@@ -140,7 +143,7 @@ def _place(name: str, timer: StoredTimer) -> tuple[int, Clock, str]:
 
 
 def _is_due(clocks: BatchClocks) -> Callable[[StoredTimer], bool]:
-    """Return the test whether the clock of a timer has passed it."""
+    """Return a predicate: whether the clock of a timer has passed it."""
     now = clock_times(clocks)
     return lambda timer: has_passed(timer.at_us, now[timer.clock])
 
@@ -149,20 +152,20 @@ def in_turn(
     calls: Calls, run: KeyRun, times_us: Sequence[int], first: int, last: int
 ) -> Iterator[tuple[int, int]]:
     """
-    Yield where the events of each instant of a key begin and end, from a place to another.
+    Yield the first and last (exclusive) position of the events of each instant of a key.
 
-    Before each of them, and after the last one, the time of the key passes.
+    Event time passes before each instant, and after the last: timers fire, and the key may end.
     """
-    for time_us, same in groupby(range(first, last), times_us.__getitem__):
-        # The times 10, 10, 30 give the places 0 1, so 0 and 2, and then 2 and 3.
-        places = [*same]
+    for time_us, same_time in groupby(range(first, last), times_us.__getitem__):
+        # The times 10, 10, 30 give the positions 0 and 2, then 2 and 3.
+        places = [*same_time]
         _pass_time(calls, run, time_us, time_us - 1)
         yield places[0], places[-1] + 1
     _pass_time(calls, run, calls.clocks.watermark_us, calls.clocks.watermark_us)
 
 
 def _pass_time(calls: Calls, run: KeyRun, timers_before_us: int, ends_until_us: int) -> None:
-    """Let the event time of a key pass: timers fire and its policy ends it, in time order."""
+    """Move the event time of a key on: fire its timers, and end it by its policy, in time order."""
     clocks = BatchClocks(ends_until_us, BEGINNING_US)
     before = BatchClocks(timers_before_us, BEGINNING_US)
     processing_us = calls.clocks.processing_us

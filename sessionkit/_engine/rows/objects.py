@@ -1,4 +1,4 @@
-"""The user's side of the tables: rows as objects of their classes, and what functions return."""
+"""Convert rows to objects of the user's classes, and what functions return to columns."""
 
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from functools import partial
@@ -21,19 +21,19 @@ S = TypeVar("S")
 
 
 def decode_keys(spec: AnySpec, table: pa.Table) -> list[Any]:
-    """Return the key of every row, as the functions of the user see it."""
+    """Return the key of every row as the named tuple that user functions receive."""
     columns = [
         decode_column(field.type, column)
         for field, column in zip(spec.key_fields, key_columns(table), strict=True)
     ]
-    # What a named tuple does in Python, without the call of its own `__new__`.
+    # Skip the named tuple's `__new__`, which is written in Python and slower.
     make: Any = partial(tuple.__new__, key_class(tuple(spec.keys)))
-    # The columns a, b and 1, 2 are the keys (a, 1) and (b, 2).
+    # The columns a, b and 1, 2 give the keys (a, 1) and (b, 2).
     return list(map(make, zip(*columns, strict=True)))
 
 
 def decode_states(cls: type[S], table: pa.Table, places: Places = None) -> list[S]:
-    """Return the states of the rows at some places, by default all; new objects at every call."""
+    """Return the states at the given positions (all by default), as new objects in each call."""
     codec = codec_of(cls)
     if not codec.type.fields:
         return [codec.type.build() for _ in range(_number(table, places))]
@@ -50,10 +50,10 @@ def encode_states(
     cls: type[Any], states: Sequence[Any], key_at: Callable[[int], Any]
 ) -> list[pa.Array]:
     """
-    Return states as columns, one for each field; `key_at` gives a state's key, for messages.
+    Return states as columns, one for each field; `key_at` returns the key of a state, for errors.
 
     Raises:
-        StateValueError: A value does not fit its field; key and path are named.
+        StateValueError: A value doesn't fit its field; the error names key and path.
     """
     codec = codec_of(cls)
     try:
@@ -71,10 +71,9 @@ def build_events(
     spec: AnySpec, table: pa.Table, places: Places = None
 ) -> tuple[list[Any], dict[int, str]]:
     """
-    Return the events at some places of a table, by default all, as objects of the user's class.
+    Return the events at the given positions (all by default) as objects, and refusals by position.
 
-    Where the class refuses one (a validator, a converter), it's None; the reasons for these follow,
-    by their place among the objects.
+    An event that the class refuses (in a validator or converter) is None among the objects.
     """
     codec, first = codec_of(spec.event), 1 + len(spec.keys)
     columns = list(map(table.column, range(first, first + len(codec.type.fields))))
@@ -111,28 +110,28 @@ def as_struct(
     columns: Sequence[pa.Array | pa.ChunkedArray],
     missing: pa.Array | None = None,
 ) -> pa.StructArray | None:
-    """Return columns as one; None where there are none, since Spark has no such struct."""
+    """Return columns as a struct; None without columns, since Spark has no empty struct."""
     if not fields:
         return None
     parts = [pa.field(field.name, field.type.arrow) for field in fields]
-    return pa.StructArray.from_arrays([whole(one) for one in columns], fields=parts, mask=missing)
+    return pa.StructArray.from_arrays(list(map(whole, columns)), fields=parts, mask=missing)
 
 
 def collected(returned: Any, spec: AnySpec, role: str) -> list[Any]:
-    """Return what was returned as a list; a generator runs to its end here."""
+    """Return the rows that a function returned as a list; run a generator to its end."""
     if returned.__class__ is spec.result:
         return [returned]
     if returned is None and role not in spec.must_return:
         return []
     if isinstance(returned, Generator):
         return yielded(returned, role)
-    # The items of a dict are its keys, those of a text its letters: neither is rows.
-    several = isinstance(returned, Iterable) and not isinstance(returned, Mapping | str | bytes)
-    return list(returned) if several else [returned]
+    # Iterating a dict yields keys, and a text characters: neither is a row.
+    is_list = isinstance(returned, Iterable) and not isinstance(returned, Mapping | str | bytes)
+    return list(returned) if is_list else [returned]
 
 
 def yielded(generator: Generator[Any, Any, Any], role: str) -> list[Any]:
-    """Return what a generator yields; what it returns at its end, nobody would get."""
+    """Return what a generator yields; refuse a value returned at its end, which would be lost."""
     rows: list[Any] = []
     while True:
         try:
@@ -149,7 +148,7 @@ def yielded(generator: Generator[Any, Any, Any], role: str) -> list[Any]:
 def check_rows(
     rows: list[Any], spec: AnySpec, role: str, function: Callable[..., Any], key: Any
 ) -> None:
-    """Raise a UserFunctionError if a row is not of the class of the result."""
+    """Check that each row is an object of the result class, or raise a UserFunctionError."""
     cls = spec.result
     for row in rows:
         if row.__class__ is not cls:
@@ -163,7 +162,7 @@ def check_rows(
             raise UserFunctionError(wrong_class(what, cls, row, hint))
 
 
-def check_fit(  # noqa: PLR0917 (what is checked, and then whose it is)
+def check_fit(  # noqa: PLR0917 (the objects, and then their origin for errors)
     objects: list[Any],
     cls: type[Any],
     role: str,
@@ -174,7 +173,8 @@ def check_fit(  # noqa: PLR0917 (what is checked, and then whose it is)
     """
     Return objects as columns, one for each field.
 
-    A UserFunctionError names the function, the key, and the path of a value that does not fit.
+    Raises:
+        UserFunctionError: A value doesn't fit; the error names the function, the key and the path.
     """
     try:
         return codec_of(cls).encode(objects)
@@ -186,7 +186,7 @@ def check_fit(  # noqa: PLR0917 (what is checked, and then whose it is)
 def conditions_met(
     spec: AnySpec, events: pa.Table, conditions: Collection[Condition]
 ) -> list[pa.Array]:
-    """Return, for each condition, a column that says for which events it holds."""
+    """Return a boolean column for each condition: which events meet it."""
     if not conditions:
         return []
     names = codec_of(spec.event).schema.names

@@ -1,4 +1,4 @@
-"""The order of events: by key, time, sequence and content; and events that wait for their turn."""
+"""Sort events by key, time, sequence and content; hold back events that wait for the watermark."""
 
 import logging
 from collections.abc import Sequence
@@ -21,28 +21,27 @@ CROWDED: Final = (
     "are quarantined and in no session; raise it, or read fewer events in a micro-batch"
 )
 FEW: Final = 256
-"""Up to so many keys, Python is done with them before Arrow has begun."""
+"""Up to this number of keys, Python is faster than Arrow."""
 
 
 def key_numbers(
     events: Sequence[pa.Array | pa.ChunkedArray], stored: Sequence[pa.ChunkedArray]
 ) -> tuple[Numbers, Numbers]:
     """
-    Give the keys of events numbers from 0, and stored rows the numbers of theirs.
+    Assign numbers from 0 to the keys of events, in order of appearance, and to stored rows.
 
-    The keys of events are numbered in the order in which they first appear; stored rows of which no
-    event has the key get -1. Only the keys of events are looked at one by one, so much state and
-    little input cost little.
+    A stored row whose key has no events gets -1. The cost depends mainly on the number of events,
+    so a small input is cheap even with much state.
     """
-    # Of one key column: events of "b", "a", "b" are 0, 1, 0; stored rows of "a", "c" are 1, -1.
+    # With a single key column, events of "b", "a", "b" are 0, 1, 0, and stored "a", "c" are 1, -1.
     numbers, of_stored = _numbers(events[0], stored[0])
     for event_column, stored_column in zip(events[1:], stored[1:], strict=True):
         more, more_of_stored = _numbers(event_column, stored_column)
-        # A pair of numbers is one number, as digits are: (2, 3) of a width of 10 is 23.
+        # Combine a pair of numbers like digits: with a width of 10, (2, 3) is 23.
         width = 1 + more.max(initial=0)
         has_none = (of_stored < 0) | (more_of_stored < 0)
-        both = np.where(has_none, -1, of_stored * width + more_of_stored)
-        numbers, of_stored = _numbers(pa.array(numbers * width + more), pa.array(both))
+        combined = np.where(has_none, -1, of_stored * width + more_of_stored)
+        numbers, of_stored = _numbers(pa.array(numbers * width + more), pa.array(combined))
     return numbers, of_stored
 
 
@@ -55,7 +54,7 @@ def _numbers(
         numbers = list(map(places.__getitem__, keys))
         of_stored = list(map(places.get, stored.to_pylist(), repeat(-1)))
         return np.array(numbers, np.int64), np.array(of_stored, np.int64)
-    # Arrow encodes b, a, b as the values b, a and the indices 0 1 0, which are the numbers.
+    # Arrow encodes b, a, b as the values b, a and the indices 0 1 0: the numbers.
     values = whole(events).dictionary_encode()
     of_stored = pc.index_in(whole(stored), value_set=values.dictionary).fill_null(-1)
     return values.indices.to_numpy().astype(np.int64), of_stored.to_numpy().astype(np.int64)
@@ -65,13 +64,11 @@ def in_total_order(
     keys: Numbers, starts: Numbers, events: pa.Table, first_event: int, sequence: str | None = None
 ) -> Numbers:
     """
-    Return the numbers of intervals by (key, start), and events that tie there by their content.
+    Return the numbers of intervals sorted by key, start, `sequence` (if any) and event content.
 
-    A field that is their `sequence` goes before the rest of it.
-
-    Times alone leave equal ones in whatever order Spark delivered them, and a re-run may deliver
-    them otherwise. The first intervals, up to that of the `first_event`, are open sessions; at one
-    start they go before events. Those of equal content keep the order in which they came.
+    Spark delivers events of equal time in any order, and a re-run in another: content breaks ties.
+    Intervals before `first_event` are open sessions, which go before events of the same start.
+    Events of equal content keep their order of arrival.
     """
     content = [events[name] for name in events.column_names if name.startswith("event.")]
     if sequence is not None:
@@ -81,7 +78,7 @@ def in_total_order(
 
 @attrs.frozen
 class Turns:
-    """The events of a group at a watermark: those whose turn has come, and others."""
+    """The events of a group at a watermark: due, waiting and rejected."""
 
     due: pa.Table
     waiting: pa.Table
@@ -94,18 +91,18 @@ def take_turns(
     """
     Split the waiting and the new events of a group at a watermark.
 
-    Rejected are those that came too late, or of which more than `most` of a key would wait.
+    Late events are rejected, and so are events beyond `most` waiting events of a key.
     """
     late = is_late_in_order(micros(arrived["time"]), watermark_us)
     rejected = Rejected.chosen("late", "it is at or before the watermark", arrived, late)
-    turn = is_late_in_order(micros(buffered["time"]), watermark_us)
-    waiting = pa.concat_tables([buffered.filter(pa.array(~turn)), arrived.filter(pa.array(~late))])
+    due = is_late_in_order(micros(buffered["time"]), watermark_us)
+    waiting = pa.concat_tables([buffered.filter(pa.array(~due)), arrived.filter(pa.array(~late))])
     crowded = _crowded(waiting, most, sequence)
     if crowded.any():
         _warn_of_a_crowd(most)
     reason = f"its key has more than max_buffered_per_key={most} events that wait"
     rejected += Rejected.chosen("quarantined", reason, waiting, crowded)
-    return Turns(buffered.filter(pa.array(turn)), waiting.filter(pa.array(~crowded)), rejected)
+    return Turns(buffered.filter(pa.array(due)), waiting.filter(pa.array(~crowded)), rejected)
 
 
 @cache
@@ -115,13 +112,13 @@ def _warn_of_a_crowd(most: int) -> None:
 
 
 def _crowded(waiting: pa.Table, most: int, sequence: str | None) -> Mask:
-    """Mark, for each key, the events beyond the limit in time order."""
+    """Mark the events of each key beyond the limit, in time order."""
     crowded = np.zeros(waiting.num_rows, np.bool_)
     if waiting.num_rows <= most:
         return crowded
     columns = key_columns(waiting)
     codes, _ = key_numbers(columns, columns)
     order = in_total_order(codes, micros(waiting["time"]), waiting, 0, sequence)
-    # In order, the codes 0 0 0 1 are number 0 1 2 0 of their key.
+    # In order, the codes 0 0 0 1 have the positions 0 1 2 0 within their key.
     crowded[order] = places_in(np.bincount(codes), codes[order]) >= most
     return crowded

@@ -1,15 +1,15 @@
 """
-The tables of a group: the rows that it keeps, and the rows that aren't results.
+The tables of a group: stored rows and rejected rows.
 
-It keeps its open sessions or keys, and what it remembers of others.
+A group stores its open sessions or keys, and memories of forgotten sessions.
 
-    exists              whether a row is a session; without the column, each is
+    exists              whether a row is a session; without this column, all rows are
     closed              whether a session is over, and only waits for late events
     behind              the salt of its id, or 0: see `rows.ids`
-    start, end, closes  of a row that isn't a session: when it's forgotten itself
+    start, end, closes  for a memory: when the row itself is forgotten
 
-A row that isn't a session remembers forgotten ones, by the ids of their events or by their key's
-history. It has nothing else but its key; its state is null.
+A memory holds the ids of events, or the history, of a key's forgotten sessions. All its other
+columns but the key are null.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ INSTANTS: Final = ("start", "end", "closes")
 
 
 def has_state(rows: pa.Table) -> Mask:
-    """Mark the rows with a state: those of sessions that are remembered as such, or of keys."""
+    """Mark the rows of sessions and keys; memories have no state."""
     if "exists" not in rows.schema.names:
         return np.ones(rows.num_rows, np.bool_)
     mask: Mask = whole(rows["exists"]).to_numpy(zero_copy_only=False)
@@ -38,16 +38,16 @@ def has_state(rows: pa.Table) -> Mask:
 def memories_until(
     sessions: pa.Table, until: Numbers, remembered: Mapping[str, pa.Array]
 ) -> pa.Table:
-    """Return rows that remember sessions until some instants, in microseconds."""
+    """Return memories of sessions that last until the given instants, in microseconds."""
     keys = {name: sessions[name] for name in sessions.column_names if name.startswith("key.")}
-    own = {EXISTS.name: pa.repeat(pa.scalar(value=False), sessions.num_rows)}
-    # All three instants are one, so that whatever asks when a session is over finds it.
+    exists = {EXISTS.name: pa.repeat(pa.scalar(value=False), sessions.num_rows)}
+    # All three instants are the same, so code that asks when any row is over works for memories.
     times = dict.fromkeys(INSTANTS, instants(until))
-    return filled(sessions.schema, {**keys, **own, **times, **remembered}, sessions.num_rows)
+    return filled(sessions.schema, {**keys, **exists, **times, **remembered}, sessions.num_rows)
 
 
 def as_memories(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return rows of another spec that remember sessions, with the columns of this one."""
+    """Return memories that another spec stored, in the columns of `schema`."""
     stored = {
         field.name: rows[field.name]
         for field in schema
@@ -59,15 +59,15 @@ def as_memories(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 @attrs.frozen
 class Rejected:
     """
-    Rows of other kinds than results: those that became no part of one, and others.
+    Output rows that aren't results: rejected rows, erased keys, and the events of closed sessions.
 
     Attributes:
         kind: `late`, `duplicate`, `quarantined` or `failed` for events, `failed_output` for a
-            session or a timer whose function failed, `event` for one of a closed session, `erased`
-            for a key that was erased.
-        reasons: Why, one for each row; None for `event`.
-        rows: The events or sessions. Keys, times and carried columns of events may be null here.
-        tracebacks: Of functions that raised, one for each row; None where no function did.
+            session or a timer whose function failed, `event` for an event of a closed session,
+            `erased` for an erased key.
+        reasons: The reason for each row; None for `event`.
+        rows: The events or sessions. Keys, times and passthrough columns may be null here.
+        tracebacks: The traceback of the function that raised, for each row; None without one.
     """
 
     kind: str
@@ -77,7 +77,7 @@ class Rejected:
 
     @classmethod
     def chosen(cls, kind: str, reason: str, rows: pa.Table, mask: Mask) -> "list[Rejected]":
-        """Return the rows that a mask chooses, all for one reason; nothing where there is none."""
+        """Return the masked rows, all for the same reason; empty if there are none."""
         if not mask.any():
             return []
         chosen = rows.filter(pa.array(mask))
@@ -85,7 +85,7 @@ class Rejected:
 
     @classmethod
     def with_reasons(cls, kind: str, reasons: dict[int, str], rows: pa.Table) -> "list[Rejected]":
-        """Return the rows at some places, each for its reason; nothing where there is none."""
+        """Return the rows at the positions in `reasons`; empty if there are none."""
         if not reasons:
             return []
         places = sorted(reasons)
@@ -95,10 +95,10 @@ class Rejected:
     def with_failures(
         cls, kind: str, failures: Mapping[int, Failure], rows: pa.Table
     ) -> "list[Rejected]":
-        """Return the rows at some places, each with why a function failed."""
+        """Return the rows at the positions in `failures`; empty if there are none."""
         if not failures:
             return []
         places = sorted(failures)
-        in_order = [failures[place] for place in places]
-        reasons, tracebacks = [one.reason for one in in_order], [one.traceback for one in in_order]
+        reasons = [failures[place].reason for place in places]
+        tracebacks = [failures[place].traceback for place in places]
         return [cls(kind, reasons, rows.take(places), tracebacks)]
