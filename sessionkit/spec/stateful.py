@@ -1,4 +1,4 @@
-"""What a user writes for state per key that isn't a session: a spec, and what it may return."""
+"""The spec of arbitrary state per key, and its options."""
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -32,11 +32,11 @@ from sessionkit.timeouts._policies import Clock, EventTimeGap, FirstOf, TimeoutP
 @attrs.frozen
 class BucketResult:
     """
-    What a function under `by_bucket` returns.
+    The return value of a function under `by_bucket`.
 
     Attributes:
-        states: The state of each key that has one from now on, a row a key: key columns and the
-            fields of the state. A key that was handed in and is not here is forgotten.
+        states: The state of each key from now on, a row per key: key columns and the fields of the
+            state. A key that the function received, and that isn't here, loses its state.
         results: Result rows: key columns and the fields of the result; None for no rows.
     """
 
@@ -48,13 +48,13 @@ class BucketResult:
 @attrs.frozen
 class by_bucket:  # noqa: N801 (called like a function, as `functools.partial` is)
     """
-    Ask for all keys of a bucket at once, as Arrow tables: `process=by_bucket(function)`.
+    Pass all keys of a bucket at once to a function, as Arrow tables: `process=by_bucket(function)`.
 
     Attributes:
         function: `function(events, states, times)`, called once for each bucket and micro-batch
-            with events: the table of the events, in the order of key, event time and content, and
-            that of the states of their keys, both with the key columns in front. `times` is a
-            `BatchTimes`. It returns a `BucketResult`, and it can't set timers.
+            with events. `events` is a table sorted by key, event time and content; `states` has the
+            stored states of their keys. Both begin with the key columns. `times` is a `BatchTimes`.
+            The function returns a `BucketResult`. It can't set timers.
     """
 
     function: Callable[[pa.Table, pa.Table, BatchTimes], BucketResult]
@@ -69,7 +69,7 @@ class by_processing_time(Generic[S, R]):  # noqa: N801
     Spark then runs a micro-batch at every trigger, and with the `availableNow` trigger never ends.
 
     Attributes:
-        function: `function(key, name, state, times)`, as `on_timer` is without it.
+        function: `function(key, name, state, times)`, as for `on_timer`.
     """
 
     function: Callable[[Any, str, KeyState[S], KeyTimes], FinishResult[R]]
@@ -79,7 +79,7 @@ class by_processing_time(Generic[S, R]):  # noqa: N801
 @attrs.frozen(kw_only=True)
 class StatefulSpec(Spec[E, S, R]):
     """
-    The definition of logic over any state per key: what is read, what is kept, when it is over.
+    The definition of logic with any state per key: its input, its state, and its timeout.
 
     The same spec runs on a stream, on a batch and in a test.
 
@@ -105,30 +105,30 @@ class StatefulSpec(Spec[E, S, R]):
     Attributes:
         keys, order, inputs, storage: As in a `SessionSpec`.
         process: `process(key, events, state, times)`, called once for each key and micro-batch
-            with events: a list of `event` objects in the order of event time, then content. It
-            returns a result row, several, or None, or is a generator of rows. `state` is a
-            `KeyState`, `times` a `KeyTimes`. For many keys at once as Arrow tables, pass
+            with events: a list of `event` objects sorted by event time, then content. It returns
+            a result row, a list of rows, or None, or is a generator of rows. `state` is a
+            `KeyState`, `times` a `KeyTimes`. For all keys of a bucket at once as Arrow tables, pass
             `by_bucket(function)`.
-        on_timer: `on_timer(key, name, state, times)`, called when a named timer of the key has
-            fired, or, with the name `event_time_gap`, `processing_time_gap` or `time_to_live`,
-            when the timeout policy ends the key; after that call nothing of the key is kept. For
-            timers in processing time, pass `by_processing_time(function)`.
+        on_timer: `on_timer(key, name, state, times)`, called when a named timer of the key fires.
+            It's also called when the timeout policy ends the key, with the name `event_time_gap`,
+            `processing_time_gap` or `time_to_live`; after that call, nothing of the key is kept.
+            For timers in processing time, pass `by_processing_time(function)`.
         event, state, result: The attrs classes, as in `Functions`.
         timeout: When a key is over: `EventTimeGap`, or its gap, such as `"30 minutes"`;
-            `ProcessingTimeGap`, `TimeToLive`, several of them joined with `|`, or `NoTimeout()`
-            where `process` itself removes every state.
-        event_time: The timestamp column that says when an event happened. Left out, events come in
-            the order of their content.
+            `ProcessingTimeGap`, `TimeToLive`, several policies joined with `|`, or `NoTimeout()`
+            if `process` itself removes every state.
+        event_time: The timestamp column with the time of each event. Without it, events are sorted
+            by content.
         watermark_delay: How far the watermark trails the latest event time seen: how late an event
-            may come and still be counted for certain. Left out, there is no watermark, and no event
-            is late.
-        on_error: `"raise"` stops the query where a function raises; `"reject"` counts the events
-            concerned as failed and goes on without them.
-        lateness: What becomes of late events: `Lateness(late_events="process")`.
+            may arrive and still be counted for certain. Without it, there is no watermark, and no
+            event is late.
+        on_error: `"raise"` stops the query when a function raises; `"reject"` counts the events
+            concerned as failed and continues without them.
+        lateness: How to handle late events: `Lateness(late_events="process")`.
 
     Raises:
-        SpecError: Something cannot work; the message says what to change.
-        SpecError: A class has fields that cannot be stored; all are named.
+        SpecError: A combination can't work; the message says what to change.
+        SpecError: A class has fields that can't be stored; all are named.
     """
 
     process: Callable[[Any, list[E], KeyState[S], KeyTimes], FinishResult[R]] | by_bucket
@@ -144,23 +144,23 @@ class StatefulSpec(Spec[E, S, R]):
 
     def __attrs_post_init__(self) -> None:
         signatures = _signatures(self)
-        of_a_key = [one for one in signatures if one.role == "on_timer" or not self.takes_buckets]
-        events = [place for one in of_a_key if one.role == "process" for place in one.parameters]
-        event = class_of("event", self._event, events[1:2], "`events: list[Payment]`")
-        views = [place for one in signatures for place in one.parameters[2:3]]
+        of_a_key = [s for s in signatures if s.role == "on_timer" or not self.takes_buckets]
+        of_process = [place for s in of_a_key if s.role == "process" for place in s.parameters]
+        event = class_of("event", self._event, of_process[1:2], "`events: list[Payment]`")
+        views = [place for signature in signatures for place in signature.parameters[2:3]]
         _check_views(views, self._state)
         state = class_of("state", self._state, views, "`state: KeyState[Account]`")
-        rows = [one.returned for one in signatures]
+        rows = [signature.returned for signature in signatures]
         result = class_of("result", self._result, rows, "what `process` returns")
-        promised = frozenset(one.role for one in signatures if one.always_returns)
-        set_derived(self, event=event, state=state, result=result, must_return=promised)
+        must_return = frozenset(s.role for s in signatures if s.always_returns)
+        set_derived(self, event=event, state=state, result=result, must_return=must_return)
         for cls in (event, state, result):
             fields_of(cls)
         _check_meaning(self)
         check_shared(self)
         if not self.takes_buckets:
             _check_set(signatures)
-        for place in [place for one in of_a_key for place in one.parameters[:1]]:
+        for place in [place for signature in of_a_key for place in signature.parameters[:1]]:
             check_key_annotation(place, self.keys)
         _check_clocks(self)
         _check_order(self)
@@ -169,17 +169,17 @@ class StatefulSpec(Spec[E, S, R]):
 
     @property
     def takes_buckets(self) -> bool:
-        """Whether `process` takes all keys of a bucket at once, and not the events of a key."""
+        """Whether `process` takes all keys of a bucket at once, instead of a single key."""
         return isinstance(self.process, by_bucket)
 
     @property
     def function(self) -> Callable[..., Any]:
-        """The function in `process`, without what `by_bucket` put around it."""
+        """The function in `process`, without the wrapper `by_bucket`."""
         return self.process.function if isinstance(self.process, by_bucket) else self.process
 
     @property
     def timer_function(self) -> Callable[..., Any] | None:
-        """The function in `on_timer`, without what `by_processing_time` put around it."""
+        """The function in `on_timer`, without the wrapper `by_processing_time`."""
         if isinstance(self.on_timer, by_processing_time):
             return self.on_timer.function
         return self.on_timer
@@ -192,9 +192,9 @@ class StatefulSpec(Spec[E, S, R]):
     @cached_property
     def clock(self) -> Clock | None:
         """
-        The clock by which Spark wakes keys; where both are needed, that of processing time.
+        The clock of Spark's timeouts; processing time if the spec needs both clocks.
 
-        Every bucket with an event timer is then looked at in each micro-batch.
+        Each micro-batch then looks at every bucket with an event timer.
         """
         clocks = {deadline.clock for deadline in deadlines_of(self.timeout)}
         if self.processing_timers or "processing_time" in clocks:
@@ -216,16 +216,16 @@ AnyStatefulSpec: TypeAlias = StatefulSpec[Any, Any, Any]
 
 
 def _check_views(places: Sequence[Place], state: type[Any] | None) -> None:
-    """Check that what the annotations put in a `KeyState` is a class, not a list of it."""
+    """Check that annotations such as `KeyState[Account]` name a class, not a collection."""
     classes = [cls for place in places for cls in classes_in(place.annotation, place.own)] + [state]
-    above = {cls for each in classes for cls in getattr(each, "__mro__", ())} | {Any, NoneType}
+    bases = {base for cls in classes for base in getattr(cls, "__mro__", ())} | {Any, NoneType}
     for place in places:
         parts = get_args(place.annotation) if get_origin(place.annotation) is KeyState else ()
         if parts and get_origin(parts[0]) in {Union, UnionType}:
             parts = get_args(parts[0])
         for part in parts:
             cls = get_origin(part) or part
-            if isinstance(cls, type) and not is_record(cls) and cls not in above:
+            if isinstance(cls, type) and not is_record(cls) and cls not in bases:
                 text = cls.__name__ if cls is part else str(part)
                 found = f"{place} says KeyState[{text}], and the state of a key is one object of"
                 hint = f"annotate KeyState with a class that has a field `items: {text}`"
@@ -233,7 +233,7 @@ def _check_views(places: Sequence[Place], state: type[Any] | None) -> None:
 
 
 def _check_meaning(spec: AnyStatefulSpec) -> None:
-    """Check that what is for a `SessionSpec` alone is left out."""
+    """Check that no option is set that only a `SessionSpec` supports."""
     lateness = attrs.evolve(spec.lateness, late_events="reject", measured=True)
     for field in attrs.fields(Lateness):
         if getattr(lateness, field.name) != field.default:
@@ -297,15 +297,16 @@ def _check_order(spec: AnyStatefulSpec) -> None:
 
 
 def _signatures(spec: AnyStatefulSpec) -> list[Signature]:
-    """Return the functions of the spec, read and checked."""
-    keyed = {"state": KeyState[Any], "times": KeyTimes}
-    given: dict[str, Any] = {"key": None, "events": list[Any], **keyed}
+    """Check the functions of the spec; return their signatures."""
+    views = {"state": KeyState[Any], "times": KeyTimes}
+    arguments: dict[str, Any] = {"key": None, "events": list[Any], **views}
     if spec.takes_buckets:
-        given = {"events": pa.Table, "states": pa.Table, "times": BatchTimes}
-    read = [check_function(spec.function, "process", **given)]
+        arguments = {"events": pa.Table, "states": pa.Table, "times": BatchTimes}
+    signatures = [check_function(spec.function, "process", **arguments)]
     if spec.on_timer is not None:
-        read += [check_function(spec.timer_function, "on_timer", key=None, name=None, **keyed)]
-    return read
+        on_timer = check_function(spec.timer_function, "on_timer", key=None, name=None, **views)
+        signatures.append(on_timer)
+    return signatures
 
 
 def _check_bucket(spec: AnyStatefulSpec) -> None:

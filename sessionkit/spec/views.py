@@ -1,4 +1,4 @@
-"""What functions are given: a session; or the state of a key, and its times."""
+"""The arguments of user functions: a session; or the state, clocks and timers of a key."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -30,30 +30,30 @@ else:
 @attrs.frozen(slots=False)
 class Session(Generic[K, M]):
     """
-    A session, as `finish` is given it: a closed one, but for early results.
+    The session that `finish` receives: a closed session, except for early results.
 
-    All times are event time, in UTC. Annotate `session: Session[User]`, or `Session[User, Shopper]`
-    where something is remembered, to have its key and its memory checked.
+    All times are event time, in UTC. To have types checked, annotate `session: Session[User]` with
+    the class of the key, or `Session[User, Shopper]` with the class of its memory too.
 
     Attributes:
         key: The key: a named tuple with the columns of `SessionSpec.keys`. `User` is a `NamedTuple`
             with the same fields.
-        id: A hash of key and start, the same in every run and for every cut into batches.
+        id: A hash of key and start, the same in every run, however events are split into batches.
         start: The time of the first event.
-        end: The time of the last event plus the gap, exclusive. For how long a session lasted, see
-            `length`.
+        end: The time of the last event plus the gap, exclusive. For the duration, see `length`.
         last_event: The time of the last event.
-        events: How many events were folded.
-        closed_by: The name of the rule that ended it: `"gap"`, or one of `SessionRules`. While it
-            is open, the rule that would end it.
-        is_final: Whether it's closed; always, but for early rows under `emit`.
-        revision: How many rows it has given, this one included.
-        number: Its number among the sessions of its key, from 1. This and the next two are only
-            known with `SessionSpec(memory=...)`, and None without.
-        previous_id: The id of the session before it; None for the first.
-        since_previous: The time from the end of that one to `start`; None for the first.
-        memory: What `Memory(remember=...)` returned for the session before it; None for the first,
-            and where a spec has no such function.
+        events: The number of events.
+        closed_by: The name of the rule that ended it: `"gap"`, or a rule of `SessionRules`. While
+            it's open, the rule that would end it.
+        is_final: Whether it's closed; False only in early rows under `emit`.
+        revision: The number of rows that it has returned, this row included.
+        number: Its number among the sessions of its key, from 1. This and the next two are None
+            without `SessionSpec(memory=...)`.
+        previous_id: The id of the previous session; None for the first.
+        since_previous: The time from the end of the previous session to `start`; None for the
+            first.
+        memory: What `Memory(remember=...)` returned for the previous session; None for the first,
+            and if the spec has no such function.
     """
 
     key: K
@@ -69,21 +69,21 @@ class Session(Generic[K, M]):
     since_previous: timedelta | None = None
     memory: M | None = None
     last_event: datetime = attrs.field(
-        default=attrs.Factory(lambda own: own.end, takes_self=True), kw_only=True
+        default=attrs.Factory(lambda session: session.end, takes_self=True), kw_only=True
     )
 
     @property
     def length(self) -> timedelta:
-        """How long it lasted: from the first event to the last one, without the gap."""
+        """The time from the first event to the last, without the gap."""
         return self.last_event - self.start
 
     if not TYPE_CHECKING:
-        # `Session[User]` too, though a type variable has no default before Python 3.13.
+        # Before Python 3.13 a type variable has no default, so `Session[User]` needs this.
         __class_getitem__ = classmethod(GenericAlias)
 
 
 class _MadeWhenAsked:
-    """A time of a session that the engine leaves as microseconds until someone reads it."""
+    """A time of a session, stored as microseconds until it's first read."""
 
     def __init__(self, name: str) -> None:
         self.name, self.micros = name, f"_{name}_us"
@@ -91,16 +91,16 @@ class _MadeWhenAsked:
     def __get__(self, session: Any, owner: type[Any]) -> Any:
         if session is None:
             return self
-        own = session.__dict__  # what is put there hides this from then on
-        own[self.name] = instant_of(own.pop(self.micros))
-        return own[self.name]
+        values = session.__dict__  # an entry there hides this descriptor from then on
+        values[self.name] = instant_of(values.pop(self.micros))
+        return values[self.name]
 
 
 for _name in ("start", "end", "last_event"):
-    # Most `finish` read neither, and two datetimes cost more than all the rest of a session.
+    # Most `finish` functions read no time, and datetimes cost more than all the rest of a session.
     setattr(Session, _name, _MadeWhenAsked(_name))
 for _name in ("is_final", "revision", "number", "previous_id", "since_previous", "memory"):
-    # Nor does a session that gives one row, or of a key that isn't remembered, need these.
+    # A session with a single row and no memory needs none of these.
     setattr(Session, _name, getattr(attrs.fields(Session), _name).default)
 
 
@@ -113,16 +113,16 @@ def session_of(  # noqa: PLR0917 (called by `map`, a session at a time)
     events: int,
     closed_by: ClosedBy,
 ) -> Session[Any]:
-    """Return a session whose times are made when they are first read."""
+    """Return a session that converts its times when they are first read."""
     session: Session[Any] = object.__new__(Session)
-    own = session.__dict__
-    own["key"] = key
-    own["id"] = name
-    own["_start_us"] = start_us
-    own["_end_us"] = end_us
-    own["_last_event_us"] = last_event_us
-    own["events"] = events
-    own["closed_by"] = closed_by
+    values = session.__dict__
+    values["key"] = key
+    values["id"] = name
+    values["_start_us"] = start_us
+    values["_end_us"] = end_us
+    values["_last_event_us"] = last_event_us
+    values["events"] = events
+    values["closed_by"] = closed_by
     return session
 
 
@@ -130,12 +130,12 @@ S = TypeVar("S")
 D = TypeVar("D")
 
 MISSING: Final[Any] = object()
-"""The state of a key without one; a user may pass None as the default."""
+"""Marks a key without a state. Not None, which a user may pass as a default."""
 
 
 @attrs.frozen
 class StoredTimer:
-    """A timer as it is stored: on which clock, and the instant in microseconds."""
+    """A timer as it's stored: its clock, and its instant in microseconds."""
 
     clock: Clock
     at_us: int
@@ -143,25 +143,25 @@ class StoredTimer:
 
 @attrs.define(eq=False)
 class KeySnapshot:
-    """One key as a call finds and leaves it: `KeyState` and `KeyTimes` show a part of it each."""
+    """A key as a call finds and leaves it, behind `KeyState` and `KeyTimes`."""
 
     key: Any
-    value: Any  # its state, or `MISSING`
-    timers: dict[str, StoredTimer]  # its timers by name
-    was_set: bool = False  # by a call of this micro-batch, as `was_removed`
-    was_removed: bool = False
+    value: Any  # the state, or `MISSING`
+    timers: dict[str, StoredTimer]
+    was_set: bool = False  # whether a call of this micro-batch set the state
+    was_removed: bool = False  # whether a call of this micro-batch removed the key
     is_last: bool = False  # a policy has ended the key, so nothing can be kept
-    is_set: bool = False  # by this call
+    is_set: bool = False  # whether this call set the state
     newly_set: list[str] = attrs.field(factory=list)  # the timers that this call has set
 
 
 @attrs.define(eq=False)
 class KeyState(Generic[S]):
     """
-    The state of one key, during one call.
+    The state of a key during a call.
 
-    What is stored is what `set` was given, as it is when the call returns. An object from `get`
-    that is changed and not `set` again is not stored; a `StatefulDriver` refuses that.
+    The engine stores the object passed to `set`, as it is when the call returns. An object from
+    `get` that is changed without a new `set` isn't stored; a `StatefulDriver` refuses it.
     """
 
     _snapshot: KeySnapshot
@@ -181,10 +181,10 @@ class KeyState(Generic[S]):
         Return the state.
 
         Args:
-            default: What to return where there is none.
+            default: The return value for a key without a state.
 
         Raises:
-            StateValueError: There is none, and no default.
+            StateValueError: The key has no state, and there is no default.
         """
         if self._snapshot.value is not MISSING:
             return self._snapshot.value
@@ -196,11 +196,11 @@ class KeyState(Generic[S]):
 
     def set(self, value: S) -> None:
         """
-        Store a state in place of the one before.
+        Store a state in place of the previous state.
 
         Raises:
-            StateValueError: It is of another class than the spec's `state`, or one of its values
-                does not fit its field, named with its path; or a policy has ended the key.
+            StateValueError: The state isn't an object of the spec's `state` class; a value doesn't
+                fit its field, named by its path; or a policy has ended the key.
         """
         if self._snapshot.is_last:
             found = f"`state.set(...)`: the timeout policy has ended {self._snapshot.key!r}"
@@ -218,9 +218,9 @@ class KeyState(Generic[S]):
 
     def remove(self) -> None:
         """
-        Forget the key: its state and, as in Spark, the timers that it has by now.
+        Remove the state and, as in Spark, all current timers of the key.
 
-        A timer that is set after this call stays. Without a state, only timers are removed.
+        A timer that is set after this call stays.
         """
         self._snapshot.value = MISSING
         self._snapshot.was_set = self._snapshot.is_set = False
@@ -235,7 +235,7 @@ class Timer:
 
     Attributes:
         clock: `"event_time"` or `"processing_time"`.
-        at: The instant that the clock must pass, in UTC.
+        at: The instant, in UTC, after which it fires.
     """
 
     clock: Clock
@@ -245,14 +245,14 @@ class Timer:
 @attrs.frozen
 class BatchTimes:
     """
-    The clocks of a micro-batch, the same for every key and row of it.
+    The clocks of a micro-batch, the same for all its keys and rows.
 
     Attributes:
         watermark: The watermark in force (event time, in UTC); None while there is none. At the
-            end of a batch run, when all events are there, the last instant of the year 9999: for
+            end of a batch run, once all events are read, the last instant of the year 9999: for
             `on_timer`, and under `order="event_time"` for `process` too.
-        processing_time: The processing time of the micro-batch, in UTC; the same when it runs
-            again. In a batch run it is that of the run, and stands still.
+        processing_time: The processing time of the micro-batch, in UTC; the same if the micro-batch
+            runs again. On a batch, the fixed processing time of the run.
     """
 
     watermark: datetime | None
@@ -260,12 +260,12 @@ class BatchTimes:
 
 
 POLICY_NAMES: Final = ("event_time_gap", "processing_time_gap", "time_to_live")
-"""Those with which `on_timer` is called where a policy ends a key: timers can't have them."""
+"""The names that `on_timer` receives when a policy ends a key; timers can't have these names."""
 
 
 @attrs.frozen
 class TimerRules:
-    """Which timers the functions of a spec may set: on which clocks, and if any."""
+    """Which timers the functions of a spec may set: on which clocks, or none without `on_timer`."""
 
     on_timer: bool
     event_time: bool
@@ -275,12 +275,11 @@ class TimerRules:
 @attrs.define(eq=False)
 class KeyTimes:
     """
-    The clocks of the micro-batch and the timers of one key, during one call.
+    The clocks of the micro-batch and the timers of a key, during a call.
 
-    A key can have any number of timers, each with a name. A timer fires once, in the first
-    micro-batch whose clock is past it (strictly, as in Spark): after the key's events of that
-    batch, in the order of the instants. One that is set to an instant already past fires in the
-    same micro-batch.
+    A key can have any number of named timers. A timer fires once, in the first micro-batch whose
+    clock is strictly after its instant, as in Spark: after the key's events of that micro-batch,
+    in the order of the instants. A timer set to a past instant fires in the same micro-batch.
     """
 
     _snapshot: KeySnapshot
@@ -290,7 +289,7 @@ class KeyTimes:
 
     @property
     def event_times(self) -> tuple[datetime, ...]:
-        """The event times of the events, in their order; none in `on_timer` or without a time."""
+        """The event times of the events, in order; empty in `on_timer`, or without event time."""
         return tuple(map(instant_of, self._times_us))
 
     @property
@@ -308,8 +307,8 @@ class KeyTimes:
         """The timers of the key that have not fired, by name."""
         return MappingProxyType(
             {
-                name: Timer(one.clock, instant_of(one.at_us))
-                for name, one in self._snapshot.timers.items()
+                name: Timer(timer.clock, instant_of(timer.at_us))
+                for name, timer in self._snapshot.timers.items()
             }
         )
 
@@ -318,7 +317,7 @@ class KeyTimes:
         Set a timer on the watermark, in place of the key's timer of this name.
 
         Args:
-            name: Its name, which `on_timer` is given.
+            name: Its name, which `on_timer` receives.
             at: When it fires (event time), with a time zone.
 
         Raises:
@@ -336,7 +335,7 @@ class KeyTimes:
         Set a timer on the engine's clock, in place of the key's timer of this name.
 
         Args:
-            name: Its name, which `on_timer` is given.
+            name: Its name, which `on_timer` receives.
             at: When it fires (processing time), with a time zone, such as
                 `times.processing_time + timedelta(minutes=5)`.
 
