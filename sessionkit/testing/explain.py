@@ -1,4 +1,4 @@
-"""What became of the events of a key, and why its sessions are open or closed."""
+"""Explain the sessions of a key: why they are open or closed, and which events were rejected."""
 
 import html
 from bisect import bisect_right
@@ -35,22 +35,22 @@ Given: TypeAlias = E | tuple[datetime | None, E] | tuple[Any, datetime | None, E
 @attrs.frozen
 class ExplainedSession:
     """
-    A session, why it is over or would be, and what lets it close. All times are event time, in UTC.
+    A session, and why it's closed or what will close it. All times are event time, in UTC.
 
     Attributes:
-        id: Its id; that of an open one stays if its start does.
+        id: Its id. An open session keeps its id unless its start changes.
         start: The time of its first event.
         end: The time of its last event plus the gap, exclusive.
-        events: Its events, by time, as pairs of time and event.
-        closes: When it is over: it closes once the watermark is there. That of an open one changes
-            if a further event joins it.
-        closed_by: The rule that ends it then: `"gap"`, or one of `SessionRules`.
-        why: What the rule says, in words.
+        events: Pairs of time and event, sorted by time.
+        closes: When it's over: it closes once the watermark reaches this. In an open session, it
+            changes if another event joins.
+        closed_by: The rule that ends it then: `"gap"`, or a rule of `SessionRules`.
+        why: The rule in words.
         is_open: Whether it's open.
-        to_go: How far the watermark has to move to close it; None where it is closed, or there is
-            no watermark yet.
-        closing_event_time: The earliest event time, of any key, that moves the watermark there;
-            None where the session is closed.
+        to_go: How far the watermark has to move to close it; None if it's closed, or there is no
+            watermark yet.
+        closing_event_time: The earliest event time, of any key, that moves the watermark to
+            `closes`; None if the session is closed.
     """
 
     id: str
@@ -68,14 +68,14 @@ class ExplainedSession:
 @attrs.frozen
 class ExplainedRejection:
     """
-    An event that no session took, or a session that gave no row.
+    A rejected event, or a session without a result row.
 
     Attributes:
         kind: `late`, `duplicate`, `quarantined`, `failed` or `failed_output`.
         reason: Why, in words.
-        event_time: The event's time; None where it had none, and for `failed_output`.
+        event_time: The event's time; None for an event without a time, and for `failed_output`.
         event: The event; None for `failed_output`.
-        watermark: The watermark that decided whether it was late; None where there was none.
+        watermark: The watermark that decided whether it was late; None if there was none.
     """
 
     kind: str
@@ -88,18 +88,19 @@ class ExplainedRejection:
 @attrs.frozen
 class Explanation:
     """
-    What became of the events of a key. All times are event time, in UTC.
+    The sessions and rejected events of a key. All times are event time, in UTC.
 
-    `str()` says it in words, with a picture, and so does a notebook.
+    `str()` returns words and a picture, and a notebook shows the same.
 
     Attributes:
-        key: The key: the value of the key column, or a tuple of values if there are several.
-        sessions: Its sessions, by start.
-        rejected: What no session took, in order of rejection.
+        key: The value of the key column, or a tuple of values if there are several.
+        sessions: Its sessions, sorted by start.
+        rejected: Its rejected events and failed outputs, in order of rejection.
         others: Keys and times of the events of other keys, which moved the watermark.
-        watermarks: The watermarks of the micro-batches, each once.
-        watermark_delay: By how much it trails the latest event.
-        idle: What else closes open sessions, under `close_idle_after`, in words; None without it.
+        watermarks: The distinct watermarks of the micro-batches.
+        watermark_delay: How far the watermark trails the latest event time.
+        idle: The rule of `close_idle_after` in words, which may also close open sessions; None
+            without it.
     """
 
     key: Any
@@ -112,34 +113,34 @@ class Explanation:
 
     @property
     def watermark(self) -> datetime | None:
-        """The watermark at the end; None while there is none."""
+        """The last watermark; None if there is none yet."""
         return self.watermarks[-1] if self.watermarks else None
 
     def __str__(self) -> str:
-        """Say it in words, and draw it."""
+        """Return the explanation in words, with a picture."""
         drawn = self._picture.as_text()
         return "\n".join([*self._words(), *([""] if drawn else []), *drawn])
 
     def _repr_html_(self) -> str:
-        """Show the same in a notebook."""
+        """Return the same as HTML, for notebooks."""
         return f"<pre>{html.escape(str(self))}</pre>"
 
     @property
     def _picture(self) -> Timeline:
         key = self.key
         events = [
-            *(Event(key, time, "read") for one in self.sessions for time, _ in one.events),
+            *(Event(key, time, "read") for session in self.sessions for time, _ in session.events),
             *(Event(key, e.event_time, "rejected") for e in self.rejected if e.event_time),
             *(Event(other, time, "other") for other, time in self.others),
         ]
         spans = [
-            session_bar(key, one.start, one.closes, is_open=one.is_open, rule=one.closed_by)
-            for one in self.sessions
+            session_bar(key, s.start, s.closes, is_open=s.is_open, rule=s.closed_by)
+            for s in self.sessions
         ]
         return Timeline(events, spans, {"watermark": self.watermarks} if self.watermarks else {})
 
     def _words(self) -> Iterator[str]:
-        count, opened = len(self.sessions), sum(one.is_open for one in self.sessions)
+        count, opened = len(self.sessions), sum(session.is_open for session in self.sessions)
         sessions = f"{count or 'no'} session{'s' if count != 1 else ''} of {literal(self.key)}"
         at = self.watermark and clock_text(self.watermark)
         clock = f"the watermark is at {at}" if at else "there is no watermark yet"
@@ -185,34 +186,34 @@ def explain_session(
     processing_time: datetime | None = None,
 ) -> Explanation:
     """
-    Say why the sessions of a key are open or closed, and what lets the open ones close.
+    Explain why the sessions of a key are open or closed, and what will close the open sessions.
 
-    Each event comes in a micro-batch of its own, in the order given, and moves the watermark of the
-    next one, as in a stream. So order them as they arrive.
+    Each event arrives in a micro-batch of its own and moves the watermark of the next micro-batch,
+    as in a stream. So pass events in the order of arrival.
 
     Args:
         spec: The definition.
         key: The value of the key column; a tuple of values if there are several columns.
-        events: The events that arrive: `(time, event)`, or the event alone if its class has the
-            event time as a field; and `(key, time, event)` for those of other keys, which move the
+        events: The events that arrive: `(time, event)`, or just the event if its class has the
+            event time as a field; and `(key, time, event)` for events of other keys, which move the
             watermark too.
-        watermark: The watermark at the end, as other keys moved it. It never goes back: one before
-            that of the events is ignored.
+        watermark: The watermark at the end, if other keys moved it. A watermark never goes back: a
+            value before the events' watermark is ignored.
         processing_time: The processing time of all micro-batches, so no session closes by `idle`.
             Without it, no event time is too far in the future.
 
     Raises:
         SpecError: Sessions may continue after their close.
-        DriverError: An event, its key or its time, or the watermark, can't be; see `SessionDriver`.
-        UserFunctionError: A function failed, and the spec says `on_error="raise"`.
+        DriverError: An event, its key, its time or the watermark is invalid; see `SessionDriver`.
+        UserFunctionError: A function failed, under `on_error="raise"`.
     """
     if spec.mergeable is not None:
         found = "sessions that continue after their close can't be explained"
         raise SpecError(found, "pass attrs.evolve(spec, lateness=Lateness())")
     driver = SessionDriver(_by_events(spec), processing_time=processing_time)
     run = _Run(driver, plain_key(key))
-    for given in events:
-        run.take(*_arrival(spec, key, given))
+    for arrived in events:
+        run.take(*_arrival(spec, key, arrived))
     if watermark is not None:
         on_clock(watermark, "the watermark")
         run.driver.advance_watermark_to(max(watermark, run.driver.watermark or watermark))
@@ -231,21 +232,21 @@ def _by_events(spec: SessionSpec[E, S, R]) -> SessionSpec[E, S, R]:
     return attrs.evolve(spec, timeout=attrs.evolve(rules, close_idle_after=None))
 
 
-def _arrival(spec: Any, key: Any, given: Any) -> tuple[Any, datetime | None, Any]:
-    match given:
+def _arrival(spec: Any, key: Any, arrived: Any) -> tuple[Any, datetime | None, Any]:
+    match arrived:
         case (time, event):
             return key, time, event
         case (other, time, event):
             return other, time, event
-    if isinstance(given, spec.event) and hasattr(given, spec.event_time):
-        return key, getattr(given, spec.event_time), given
-    found = f"an event must come with its time, found {given!r}"
+    if isinstance(arrived, spec.event) and hasattr(arrived, spec.event_time):
+        return key, getattr(arrived, spec.event_time), arrived
+    found = f"an event must come with its time, found {arrived!r}"
     raise DriverError(found, 'pass (at("10:00"), event), or (key, at("10:00"), event)')
 
 
 @attrs.frozen(eq=False)
 class _Arrived:
-    """An event that arrived, and its time or None; two events may be equal, so by identity."""
+    """An event that arrived, and its time or None. Compared by identity: events may be equal."""
 
     time: Any
     event: Any
@@ -253,11 +254,11 @@ class _Arrived:
 
 @attrs.define
 class _Run:
-    """A driver, and what became so far of the events of one key."""
+    """A driver, and the outcomes so far of the events of a key."""
 
     driver: SessionDriver[Any, Any, Any]
     key: Any
-    # Its events that are neither in a closed session nor rejected.
+    # Events of the key that are neither in a closed session nor rejected.
     unsettled: list[_Arrived] = attrs.field(factory=list, init=False)
     closed: list[ExplainedSession] = attrs.field(factory=list, init=False)
     rejected: list[ExplainedRejection] = attrs.field(factory=list, init=False)
@@ -265,13 +266,13 @@ class _Run:
     watermarks: list[datetime] = attrs.field(factory=list, init=False)
 
     def take(self, key: Any, time: datetime | None, event: Any) -> None:
-        """Run a micro-batch of one event."""
+        """Run a micro-batch of a single event."""
         self.driver.add(key, time, event)
         if plain_key(key) == self.key:
             self.run_batch(_Arrived(time, event))
             return
         rejected = self.run_batch()
-        if time is not None and not any(plain_key(one.key) != self.key for one in rejected):
+        if time is not None and all(plain_key(r.key) == self.key for r in rejected):
             self.others.append((plain_key(key), time))
 
     def run_batch(self, *arrived: _Arrived) -> list[Rejection]:
@@ -283,12 +284,12 @@ class _Run:
         for rejection in result.rejections:
             if plain_key(rejection.key) == self.key:
                 self._reject(rejection, result.watermark)
-        # What has just arrived can't join a session that is over by now.
-        settled = [one for one in before if one in self.unsettled]
-        for session, events in _parted(opened, settled):
+        # An event that has just arrived can't join a session that is over by now.
+        earlier = [event for event in before if event in self.unsettled]
+        for session, events in _parted(opened, earlier):
             if result.watermark is not None and session.closes <= result.watermark:
                 self.closed.append(self._session(session, events, is_open=False))
-                self.unsettled = [one for one in self.unsettled if one not in events]
+                self.unsettled = [event for event in self.unsettled if event not in events]
         return result.rejections
 
     def explanation(self) -> Explanation:
@@ -296,7 +297,7 @@ class _Run:
         opened = [self._session(session, events, is_open=True) for session, events in parts]
         return Explanation(
             self.key,
-            tuple(sorted([*self.closed, *opened], key=lambda one: one.start)),
+            tuple(sorted([*self.closed, *opened], key=attrgetter("start"))),
             tuple(self.rejected),
             tuple(self.others),
             tuple(self.watermarks),
@@ -304,17 +305,17 @@ class _Run:
         )
 
     def _opened(self) -> list[OpenSession[Any]]:
-        return [one for one in self.driver.open_sessions() if plain_key(one.key) == self.key]
+        return [s for s in self.driver.open_sessions() if plain_key(s.key) == self.key]
 
     def _reject(self, rejection: Rejection, watermark: datetime | None) -> None:
-        """Add a rejection, with the event that it's about."""
+        """Add a rejection, with its event."""
         event = None
         if rejection.event_id is not None:
-            same = [one for one in self.unsettled if one.time == rejection.event_time]
-            equal = [one for one in same if _values(one.event) == rejection.event]
-            # Of several the last: an event is late, or quarantined, when it arrives.
-            arrived = (equal or same)[-1]
-            self.unsettled = [one for one in self.unsettled if one is not arrived]
+            same_time = [a for a in self.unsettled if a.time == rejection.event_time]
+            equal = [a for a in same_time if _values(a.event) == rejection.event]
+            # Take the last: an event is late, or quarantined, when it arrives.
+            arrived = (equal or same_time)[-1]
+            self.unsettled = [a for a in self.unsettled if a is not arrived]
             event = arrived.event
         about = rejection.kind, rejection.reason, rejection.event_time
         self.rejected.append(ExplainedRejection(*about, event, watermark))
@@ -329,7 +330,7 @@ class _Run:
             id=session.id,
             start=session.start,
             end=session.end,
-            events=tuple((one.time, one.event) for one in events),
+            events=tuple((arrived.time, arrived.event) for arrived in events),
             closes=session.closes,
             closed_by=session.closed_by,
             why=rule_text(spec, session.closed_by),
@@ -342,13 +343,13 @@ class _Run:
 def _parted(
     sessions: Sequence[OpenSession[Any]], events: Sequence[_Arrived]
 ) -> list[tuple[OpenSession[Any], list[_Arrived]]]:
-    """Return open sessions of a key with their events: those from its start to the next start."""
+    """Return each open session of a key with its events, from its start to the next start."""
     starts = [session.start for session in sessions]
     parts: list[tuple[OpenSession[Any], list[_Arrived]]] = [(session, []) for session in sessions]
-    for one in sorted((one for one in events if one.time), key=attrgetter("time")):
-        place = bisect_right(starts, one.time)
+    for event in sorted((event for event in events if event.time), key=attrgetter("time")):
+        place = bisect_right(starts, event.time)
         if place:
-            parts[place - 1][1].append(one)
+            parts[place - 1][1].append(event)
     return parts
 
 

@@ -1,4 +1,4 @@
-"""What Hypothesis generates: objects of a class, and events as they arrive."""
+"""Hypothesis strategies: objects of a class, and events in order of arrival."""
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -37,7 +37,7 @@ T = TypeVar("T")
 Scalars: TypeAlias = dict[type[Any], SearchStrategy[Any]]
 
 TRIES: Final = 10
-"""How often values are drawn for a class whose validators refuse some, before giving up."""
+"""How many draws to try for a class whose validators refuse some values."""
 
 SOME_KEYS: Final = 3
 NUDGES: Final = tuple(timedelta(microseconds=us) for us in (0, 1, -1, 1_000, -1_000))
@@ -50,7 +50,7 @@ ANY: Final[Scalars] = {
     StrType: st.text(max_size=8),
     BytesType: st.binary(max_size=8),
 }
-# Sums of these neither overflow nor round, and small alphabets make equal values likely.
+# Sums of these values neither overflow nor round, and small alphabets make equal values likely.
 MODEST: Final = ANY | {
     IntType: st.integers(-1_000, 1_000),
     FloatType: st.integers(-8_000, 8_000).map(lambda eighths: eighths / 8),
@@ -67,25 +67,25 @@ MODEST: Final = ANY | {
 @explains
 def objects_of(cls: type[T], *, modest: bool = False) -> SearchStrategy[T]:
     """
-    Make objects of an attrs class, a value for each field by its declared type.
+    Generate objects of an attrs class, with a value for each field by its declared type.
 
     Args:
         cls: The class of an event, a state or a result.
-        modest: Keep to values whose sums neither overflow nor round, such as floats in eighths.
+        modest: Use only values whose sums neither overflow nor round, such as floats in eighths.
 
     Raises:
-        SpecError: Some of its fields cannot be stored.
+        SpecError: Some of its fields can't be stored.
     """
     return _values(codec_of(cls).type, MODEST if modest else ANY)
 
 
 def keys_of(spec: AnySpec) -> SearchStrategy[tuple[Any, ...]]:
-    """Make keys, as tuples of modest values of the key columns."""
+    """Generate keys, as tuples of modest values of the key columns."""
     return st.tuples(*(_values(field.type, MODEST) for field in spec.key_fields))
 
 
 def _values(kind: FieldType, scalars: Scalars) -> SearchStrategy[Any]:
-    """Make the values that a field of this type can hold."""
+    """Generate the values that a field of this type can hold."""
     match kind:
         case OptionalType(inner):
             return st.none() | _values(inner, scalars)
@@ -107,7 +107,7 @@ def _values(kind: FieldType, scalars: Scalars) -> SearchStrategy[Any]:
     strategy = scalars.get(type(kind))
     if strategy is not None:
         return strategy
-    # What is left is stored as a number.
+    # All other types are stored as integers.
     bounds = (kind.facts and kind.facts.bounds) or INT64
     return st.integers(*bounds if scalars is ANY else (0, 31)).map(kind.load)
 
@@ -118,14 +118,14 @@ def _objects(draw: DrawFn, kind: AttrsType, values: SearchStrategy[tuple[Any, ..
         drawn = draw(values)
         try:
             return kind.build(*drawn)
-        except Exception:  # noqa: BLE001, S112 (the user's own validators, of what is quarantined)
+        except Exception:  # noqa: BLE001, S112 (validators of the user, which quarantine events)
             continue
     return reject()
 
 
 def _decimals(largest: int, scale: int) -> SearchStrategy[Decimal]:
     def scaled(number: int) -> Decimal:
-        # From the parts: arithmetic would round to the digits of the current context.
+        # Arithmetic would round to the precision of the current context.
         digits = tuple(map(int, str(abs(number))))
         return Decimal((int(number < 0), digits, -scale))
 
@@ -137,11 +137,11 @@ def _decimals(largest: int, scale: int) -> SearchStrategy[Decimal]:
 
 class Arrival(NamedTuple):
     """
-    An event as it reaches the source: `driver.add(*arrival)`.
+    An event that reaches the source: `driver.add(*arrival)`.
 
     Attributes:
         key: The values of the key columns, a tuple.
-        event_time: When it happened, in UTC.
+        event_time: Its event time, in UTC.
         event: The event.
     """
 
@@ -160,32 +160,32 @@ def timelines(
     max_size: int = 12,
 ) -> SearchStrategy[list[Arrival]]:
     """
-    Make events of several keys in the order in which they arrive.
+    Generate events of several keys in order of arrival.
 
-    Times gather at the boundaries of the rules: at one instant, exactly one gap apart, and a
-    microsecond or a millisecond to either side of that. Events come out of order within the
-    watermark delay, and now and then far later than it allows.
+    Times gather at the boundaries of the rules: at the same instant, exactly one gap apart, and a
+    microsecond or a millisecond to either side of that. Events arrive out of order within the
+    watermark delay, and sometimes far later than it allows.
 
     Args:
         spec: The spec with the keys, event class, gap and watermark delay.
-        events: The events; by default objects of the event class with modest values. Fields that
-            are columns of the key, or the event time, are set to what the arrival says.
+        events: The events; by default objects of the event class with modest values. Fields with
+            the names of key columns or of the event time are set to the values of the arrival.
         keys: Tuples of the values of the key columns; by default up to three keys by their types.
-        min_size: How many events there are at least.
-        max_size: How many at most.
+        min_size: The minimum number of events.
+        max_size: The maximum number of events.
 
     Raises:
-        SpecError: A field of the event class cannot be generated.
+        SpecError: A field of the event class can't be generated.
     """
     some_keys = st.lists(keys_of(spec) if keys is None else keys, min_size=1, max_size=SOME_KEYS)
-    made = objects_of(spec.event, modest=True) if events is None else events
+    objects = objects_of(spec.event, modest=True) if events is None else events
     gap, delay = spec.timeout.longest, spec.watermark_delay
-    # Mostly none, at times more than the watermark delay covers.
+    # Usually within the watermark delay, sometimes longer.
     lags = st.sampled_from([timedelta(0), delay / 2, timedelta(0), delay, delay + gap, 5 * gap])
     times = instants_near(spec, gaps=6)
 
     def of_keys(chosen: list[tuple[Any, ...]]) -> SearchStrategy[list[Any]]:
-        parts = st.tuples(lags, st.sampled_from(chosen), times, made)
+        parts = st.tuples(lags, st.sampled_from(chosen), times, objects)
         return st.lists(parts, min_size=min_size, max_size=max_size)
 
     def as_they_arrive(parts: list[Any]) -> list[Arrival]:
@@ -198,7 +198,7 @@ def timelines(
 def first_example(
     strategy: SearchStrategy[T], is_one: Callable[[T], bool], max_examples: int
 ) -> T | None:
-    """Return the smallest example found for a condition, the same in every run; or None."""
+    """Return the smallest example found for a condition, or None; the same in every run."""
     search = settings(
         max_examples=max_examples,
         derandomize=True,
@@ -220,8 +220,8 @@ def cuts(draw: DrawFn, items: Sequence[T], *, max_batches: int = 6) -> list[list
 
     Args:
         draw: Passed by hypothesis.
-        items: What is cut.
-        max_batches: Into how many batches at most.
+        items: The sequence.
+        max_batches: The maximum number of batches.
     """
     places = st.integers(1, max(1, len(items) - 1))
     borders = draw(st.sets(places, max_size=min(max_batches, len(items)) - 1 if items else 0))
@@ -229,7 +229,7 @@ def cuts(draw: DrawFn, items: Sequence[T], *, max_batches: int = 6) -> list[list
 
 
 def instants_near(spec: AnySpec, *, gaps: int) -> SearchStrategy[datetime]:
-    """Make event times within a few gaps that gather at the boundaries of the rules of a spec."""
+    """Generate event times within a few gaps, at and near the boundaries of a spec's rules."""
     half_gap, delay = _longest(spec.timeout) / 2, spec.watermark_delay or timedelta(0)
     return st.builds(
         lambda half_gaps, delays, nudge: START + half_gaps * half_gap + delays * delay + nudge,
@@ -242,11 +242,12 @@ def instants_near(spec: AnySpec, *, gaps: int) -> SearchStrategy[datetime]:
 def _longest(timeout: TimeoutPolicy | SessionRules) -> timedelta:
     if isinstance(timeout, SessionRules):
         return timeout.longest
-    return max((one.span for one in deadlines_of(timeout)), default=timedelta(hours=1))
+    spans = (deadline.span for deadline in deadlines_of(timeout))
+    return max(spans, default=timedelta(hours=1))
 
 
 def arrival(spec: AnySpec, key: tuple[Any, ...], time: datetime, event: Any) -> Arrival:
-    """Return the arrival of an event whose fields agree with the columns of the same names."""
+    """Return the arrival of an event, with its fields set to the columns of the same names."""
     columns = dict(zip(spec.keys, key, strict=True)) | {spec.event_time: time}
     shared = {
         field.alias: columns[field.name]

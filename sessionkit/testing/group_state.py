@@ -12,7 +12,7 @@ import pandas as pd
 from sessionkit.errors import with_hint
 
 TimeoutConf = Literal["NoTimeout", "ProcessingTimeTimeout", "EventTimeTimeout"]
-"""The timeout mode of the query, spelled as PySpark's `GroupStateTimeout` spells it."""
+"""The timeout mode of a query, spelled as in PySpark's `GroupStateTimeout`."""
 
 EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
 
@@ -20,12 +20,12 @@ EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
 @attrs.frozen
 class StoredGroup:
     """
-    The row that Spark keeps for one key between two calls.
+    The row that Spark stores for a key between two calls.
 
     Attributes:
-        value: The state value; None for a row that holds nothing but a timer.
+        value: The state value; None for a row with only a timer.
         timeout_timestamp_ms: The timer, in epoch milliseconds of the query's timeout clock; None
-            when no timer is set, so that only new data wakes the key.
+            without a timer: then only new data wakes the key.
     """
 
     value: tuple[Any, ...] | None
@@ -37,14 +37,14 @@ class FakeGroupState:
     """
     The `state` argument of a function written for `applyInPandasWithState`.
 
-    It answers, converts and refuses as PySpark's own `GroupState` does, by the same types of error,
-    and adds what a test wants to see: the attributes below, `stored_after`, and `next_call`. One
-    object serves one call of the function, as in Spark. It also refuses a timeout on which Spark
-    fails later: one that is neither `int` nor `float` (nor `datetime`, for a timestamp), such as a
-    NumPy integer.
+    It answers, converts and refuses as PySpark's own `GroupState` does, with the same error types.
+    For tests, it adds the attributes below, `stored_after`, and `next_call`. An object serves a
+    single call of the function, as in Spark. It also refuses a timeout on which Spark fails later:
+    one that is neither `int` nor `float` (nor `datetime`, for a timestamp), such as a NumPy
+    integer.
 
-    It doesn't know the state schema, so a value that doesn't fit it, which fails the task or is
-    stored as NULL, goes unnoticed.
+    It doesn't know the state schema, so it accepts a value that doesn't fit the schema, although
+    Spark fails the task or stores NULL.
 
     Args:
         value: The stored state value; None when there is none.
@@ -58,8 +58,8 @@ class FakeGroupState:
             before the clock, because Spark fires on strictly less.
 
     Attributes:
-        is_updated: Whether this call gave the key a value and did not remove it afterwards.
-        is_removed: Whether this call removed the value and gave no new one afterwards.
+        is_updated: Whether this call set a value and didn't remove it afterwards.
+        is_removed: Whether this call removed the value and set no new value afterwards.
         timeout_timestamp_ms: The timer set by this call, in epoch milliseconds of the query's
             timeout clock; None when the call set none.
 
@@ -118,7 +118,7 @@ class FakeGroupState:
 
     @property
     def get(self) -> tuple[Any, ...]:
-        """The state value, one element for each field; a ValueError where there is none."""
+        """The state value, one element for each field; raises ValueError without a value."""
         if self._value is None:
             found = "`state.get`: the key has no state value."
             hint = "ask `state.exists` first, or use `state.getOption`, which gives None."
@@ -127,7 +127,7 @@ class FakeGroupState:
 
     @property
     def getOption(self) -> tuple[Any, ...] | None:  # noqa: N802 - PySpark's name
-        """The state value, or None when there is none."""
+        """The state value, or None."""
         return self._value
 
     @property
@@ -142,7 +142,7 @@ class FakeGroupState:
 
     def update(self, newValue: Iterable[Any]) -> None:  # noqa: N803 - PySpark's name
         """
-        Give the key a new state value.
+        Set a new state value.
 
         Top-level NumPy scalars, `pd.Timestamp` and `pd.Timedelta` become Python values, as in
         PySpark. A timer stored by an earlier call is cleared unless this call sets a new one.
@@ -154,15 +154,15 @@ class FakeGroupState:
         """
         Remove the state value.
 
-        A timer stored by an earlier call goes too. A timer set by this call, before or after,
-        keeps a row without a value, and fires.
+        This also removes a timer stored by an earlier call. A timer set by this call, before or
+        after, stays in a row without a value, and fires.
         """
         self._value = None
         self.is_updated, self.is_removed = False, True
 
     def setTimeoutDuration(self, durationMs: float) -> None:  # noqa: N802, N803 - PySpark's names
         """Set the timer to `durationMs` milliseconds of processing time from now."""
-        # PySpark looks at text before it looks at the timeout mode, and at the rest after.
+        # PySpark refuses text before it checks the timeout mode, and other types after.
         if not isinstance(durationMs, str):
             self._require_timeout("setTimeoutDuration", "ProcessingTimeTimeout")
         duration = _positive_ms("setTimeoutDuration(durationMs)", durationMs)
@@ -175,9 +175,9 @@ class FakeGroupState:
         """
         Set the timer to an event time: epoch milliseconds, or a `datetime`.
 
-        Fractions of a millisecond are cut off. A naive `datetime` is read in the time zone of the
-        machine, as PySpark does on its workers: give an aware one. A time before the current
-        watermark is a ValueError; equal to it is accepted.
+        Fractions of a millisecond are truncated. Pass an aware `datetime`: a naive one is read in
+        the time zone of the machine, as PySpark does on its workers. A time before the current
+        watermark raises ValueError; a time equal to it is accepted.
         """
         self._require_timeout("setTimeoutTimestamp", "EventTimeTimeout")
         raw = _epoch_ms(timestampMs) if isinstance(timestampMs, dt.datetime) else timestampMs
@@ -196,7 +196,7 @@ class FakeGroupState:
             raise RuntimeError(with_hint(found, hint))
 
     def getCurrentWatermarkMs(self) -> int:  # noqa: N802 - PySpark's name
-        """Give the watermark of this batch, in epoch milliseconds; 0 in the first batch."""
+        """Return the watermark of this batch, in epoch milliseconds; 0 in the first batch."""
         if self._watermark_ms is None:
             found = "`state.getCurrentWatermarkMs()`: the query has no watermark."
             hint = "build the state with `watermark_ms=...`, and the query with `withWatermark`."
@@ -204,17 +204,17 @@ class FakeGroupState:
         return self._watermark_ms
 
     def getCurrentProcessingTimeMs(self) -> int:  # noqa: N802 - PySpark's name
-        """Give the processing time of this batch, in epoch milliseconds; it stays for a call."""
+        """Return the processing time of this batch, in epoch milliseconds; fixed during a call."""
         return self._processing_time_ms
 
     def stored_after(self) -> StoredGroup | None:
         """
-        Return the row that Spark keeps once the call is over; None when it keeps none.
+        Return the row that Spark stores after the call; None if it stores none.
 
-        A call that updated, removed or set a timer leaves its value and its own timer: `update`
-        alone clears the old timer, and `remove` without a timer deletes the row. Any other call
-        leaves the row as it was, timer included, so a timeout that does nothing fires again in
-        every later batch.
+        A call that updated, removed or set a timer stores its value and the timer that it set:
+        `update` without a timer clears the old timer, and `remove` without a timer deletes the row.
+        Any other call leaves the row unchanged, with its timer. So a timeout call that does nothing
+        fires again in every later batch.
         """
         if self.is_updated or self.is_removed or self.timeout_timestamp_ms is not None:
             return _row(self._value, self.timeout_timestamp_ms)
@@ -228,7 +228,7 @@ class FakeGroupState:
         has_timed_out: bool = False,
     ) -> "FakeGroupState":
         """
-        Make the state of the next call for this key: what this call stored, and later clocks.
+        Return the state of the next call for this key: the stored row, at later clocks.
 
         Args:
             watermark_ms: The watermark of the later batch; by default the same.
@@ -255,11 +255,11 @@ class FakeGroupState:
         )
 
     def __str__(self) -> str:
-        """Give the text of PySpark's class."""
+        """Return the same text as PySpark's class."""
         return f"GroupState({self._value if self.exists else '<undefined>'})"
 
     def __repr__(self) -> str:
-        """Show what a failing test asks about first."""
+        """Return the value and the effects of the call, for the messages of failing tests."""
         return (
             f"FakeGroupState(value={self._value}, timeout={self._timeout!r}, "
             f"is_updated={self.is_updated}, is_removed={self.is_removed}, "
@@ -268,7 +268,7 @@ class FakeGroupState:
 
 
 def _row(value: tuple[Any, ...] | None, timer: int | None) -> StoredGroup | None:
-    """Copy the value: Spark pickles it, so a list changed later in place changes no stored row."""
+    """Return a row with a copy of the value: Spark pickles it, so later changes aren't stored."""
     is_empty = value is None and timer is None
     return None if is_empty else StoredGroup(copy.deepcopy(value), timer)
 
@@ -287,14 +287,14 @@ def _converted(field: object) -> object:
 
 
 def _epoch_ms(when: dt.datetime) -> float:
-    """Give epoch milliseconds, to the microsecond; a naive time is the machine's."""
+    """Return epoch milliseconds, to the microsecond; a naive time is in the machine's zone."""
     if isinstance(when, pd.Timestamp):
         when = when.to_pydatetime(warn=False)
     return (when.astimezone(dt.UTC) - EPOCH) / dt.timedelta(milliseconds=1)
 
 
 def _positive_ms(where: str, value: Any) -> float:
-    """Return what survives the trip to Spark: an `int` or `float` above 0."""
+    """Check that a value is an `int` or `float` above 0, the types that Spark can read."""
     if not isinstance(value, int | float):
         found = f"`{where}`: a number of milliseconds is needed, found {value!r}."
         hint = "pass `int(...)`: a NumPy integer passes Spark's setter and then fails the task."
@@ -306,7 +306,7 @@ def _positive_ms(where: str, value: Any) -> float:
 
 
 def _later(name: str, before: int | None, after: int | None) -> int | None:
-    """Return a clock at the next call, by default where it was; refuse one that goes back."""
+    """Return a clock at the next call, by default unchanged; refuse a clock that goes back."""
     if before is not None and after is not None and after < before:
         found = f"`next_call({name}={after})`: the clock is at {before}, and never goes back."
         raise ValueError(with_hint(found, f"pass a `{name}` of at least {before}."))

@@ -1,9 +1,9 @@
 """
-Fixtures for pytest, available wherever sessionkit is installed, and pictures of tests that fail.
+A pytest plugin: fixtures, and timelines in the reports of failing tests.
 
-A fixture imports what it needs when a test first uses it: a test run that uses none of them loads
-neither pandas nor pyspark and starts no JVM. A fixture of the same name in a `conftest.py`
-overrides one of these.
+pytest loads it wherever sessionkit is installed. Fixtures import on first use: a test run without
+them loads neither pandas nor pyspark and starts no JVM. A fixture of the same name in a
+`conftest.py` overrides a fixture of the plugin.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ FAST_SETTINGS: Final = {
 def pytest_runtest_makereport(
     call: pytest.CallInfo[None],
 ) -> Generator[None, pluggy.Result[pytest.TestReport]]:
-    """Draw the drivers that a failing test has among its variables."""
+    """Add a timeline of each driver among the local variables of a failing test to its report."""
     report = (yield).get_result()
     if report.failed and call.excinfo is not None:
         report.sections += _timelines(call.excinfo)
 
 
 def _timelines(failure: pytest.ExceptionInfo[BaseException]) -> list[tuple[str, str]]:
-    """Return a section of the report for each driver that the test and its helpers have made."""
+    """Return a report section for each driver among the variables of the test and its helpers."""
     loaded = sys.modules.get("sessionkit.testing.drivers.driver")
     if loaded is None:
         return []
@@ -58,7 +58,7 @@ def _timelines(failure: pytest.ExceptionInfo[BaseException]) -> list[tuple[str, 
 
 
 def _drawn(driver: object) -> str:
-    """Return a driver as text; its state may be what the test has damaged."""
+    """Return a driver as text, or an error: the test may have damaged its state."""
     try:
         return str(driver)
     except Exception as error:  # noqa: BLE001 (the failure of the test is what counts)
@@ -67,7 +67,7 @@ def _drawn(driver: object) -> str:
 
 @pytest.fixture(scope="session")
 def spark_settings() -> Mapping[str, str]:
-    """Add settings to `spark`: write a fixture of this name that returns them."""
+    """Return extra settings for `spark`; override this fixture to add some."""
     return {}
 
 
@@ -76,11 +76,11 @@ def spark(
     spark_settings: Mapping[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SparkSession]:
     """
-    Run on Spark: one local session for all tests, started by the first test that asks for it.
+    Return a local Spark session that all tests share, started on first use.
 
-    It has two threads, two shuffle partitions, no user interface, UTC as its time zone and its own
-    warehouse; its Python workers can import whatever the tests can. If a session is already
-    active, the fixture returns that one unchanged and doesn't stop it.
+    It has two threads, two shuffle partitions, no user interface, UTC as its time zone, and a
+    temporary warehouse. Its Python workers can import whatever the tests can. If a session is
+    already active, the fixture returns that session unchanged and doesn't stop it.
     """
     from pyspark.sql import SparkSession  # noqa: PLC0415 - see above
 

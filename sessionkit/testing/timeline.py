@@ -1,4 +1,4 @@
-"""A picture of one run in text, to scale: events, sessions or timers, clocks; that of a driver."""
+"""Draw a run as text, to scale: events, sessions or timers, and clocks."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,9 +17,9 @@ from sessionkit.testing.literals import clock_text, literal, plain_key
 from sessionkit.timeouts._session_rules import ClosedBy
 
 Fate: TypeAlias = Literal["read", "rejected", "waiting", "other"]
-"""What became of an event; one that the picture isn't about is an other."""
+"""The outcome of an event; `other` is an event of a key that the picture isn't about."""
 Batches: TypeAlias = Sequence[tuple[Snapshot, BatchResult[Any]]]
-"""Micro-batches, each after what was stored before it."""
+"""Micro-batches: the snapshot before each, and its result."""
 
 SECOND_US: Final = 1_000_000
 MINUTE_US: Final = 60 * SECOND_US
@@ -43,27 +43,27 @@ LEGEND: Final = "o event (2..9, + several)  . waiting  x rejected  {bars}  ^ clo
 MOST_LANES: Final = 20
 """How many keys a picture shows."""
 MOST_BARS: Final = 40
-"""How many sessions or timers of these keys it shows: the latest ones."""
+"""How many sessions or timers of these keys it shows: only the latest."""
 MOST_BATCHES: Final = 100
 """How many micro-batches a driver remembers for its picture."""
 
 
 @attrs.frozen
 class Axis:
-    """The scale of a picture: the instants at which it begins and ends, in microseconds."""
+    """The scale of a picture: its first and last instant, in microseconds."""
 
     first_us: int
     last_us: int
 
     def column(self, instant: datetime) -> int:
-        """Return the column of an instant: 0 before the first, WIDTH + 1 after the last."""
+        """Return the column of an instant: 0 before the scale, WIDTH + 1 after it."""
         place = (micros_of(instant) - self.first_us) / (self.last_us - self.first_us)
         if not 0 <= place <= 1:
             return 0 if place < 0 else WIDTH + 1
         return 1 + round(place * (WIDTH - 1))
 
     def labels_and_rule(self) -> tuple[str, str]:
-        """Return the labels of round instants, as many as have room, and a line with ticks."""
+        """Return a line with the labels of round instants, as far as they fit, and one of ticks."""
         span = self.last_us - self.first_us
         room = {step: len(_label(instant_of(step), step)) + BETWEEN_LABELS for step in STEPS_US}
         step = next(step for step in STEPS_US if span * room[step] <= step * WIDTH)
@@ -80,7 +80,7 @@ class Axis:
 
 
 def _label(instant: datetime, step_us: int) -> str:
-    """Return the day of a tick, or its time of day where there are several ticks a day."""
+    """Return the day of a tick, or its time of day if there are several ticks per day."""
     if step_us >= DAY_US:
         return f"{instant:%Y-%m-%d}"
     return clock_text(instant).rpartition(" ")[2]
@@ -88,7 +88,7 @@ def _label(instant: datetime, step_us: int) -> str:
 
 @attrs.frozen
 class Event:
-    """An event to draw: whose it is, when it happened, and what became of it."""
+    """An event to draw."""
 
     key: Any
     at: datetime
@@ -98,9 +98,9 @@ class Event:
 @attrs.frozen
 class Bar:
     """
-    A session to draw, whose end is exclusive, or a timer, which has none.
+    A session to draw, with an exclusive end, or a timer, without an end.
 
-    `sign` says what it is, by the legend; `caption` stands after it.
+    The legend explains `sign`; `caption` follows the bar.
     """
 
     key: Any
@@ -119,7 +119,7 @@ class Bar:
 def session_bar(
     key: Any, start: datetime, end: datetime, *, is_open: bool, rule: ClosedBy | None = None
 ) -> Bar:
-    """Return a session to draw, and what ends it, where that is known."""
+    """Return the bar of a session, with the rule that ends it, if known."""
     word = "open" if is_open else "closed"
     caption = f"{word} {clock_text(start)} to {clock_text(end)}{f', {rule}' if rule else ''}"
     return Bar(key, start, end, "-" if is_open else "=", caption)
@@ -128,11 +128,11 @@ def session_bar(
 @attrs.frozen
 class Timeline:
     """
-    What to draw, a lane for each key: events, sessions or timers, and the clocks.
+    A picture with a lane for each key: events, sessions or timers, and the clocks.
 
-    The axis spans the sessions or timers, and the events that are read or waiting. A rejected event
-    may be years away, and a watermark is often moved far on to close everything: both are shown at
-    the edge, and so are other events.
+    The axis spans the sessions or timers, and the read and waiting events. Rejected events may be
+    years away, and tests often move the watermark far on to close everything. Such events and
+    clocks appear at the edge, as do events of other keys.
     """
 
     events: Sequence[Event]
@@ -140,8 +140,8 @@ class Timeline:
     clocks: Mapping[str, Sequence[datetime]]
 
     def as_text(self) -> list[str]:
-        """Draw what has room, and say how much else there is; no line where there is nothing."""
-        keys = [*dict.fromkeys(one.key for one in chain[Event | Bar](self.events, self.bars))]
+        """Return the picture as lines, with the numbers of omitted items; empty without items."""
+        keys = [*dict.fromkeys(item.key for item in chain[Event | Bar](self.events, self.bars))]
         lanes = {key: literal(key) for key in keys[:MOST_LANES]}
         bars = [bar for bar in self.bars if bar.key in lanes]
         shown = bars[-MOST_BARS:]
@@ -171,7 +171,7 @@ class Timeline:
         ]
 
     def _axis(self, events: Sequence[Event], bars: Sequence[Bar]) -> Axis | None:
-        """Return the scale; None where there is nothing to draw."""
+        """Return the scale; None if there is nothing to draw."""
         shown = [event.at for event in events if event.fate in {"read", "waiting"}]
         for bar in bars:
             shown += [bar.start, bar.end or bar.start]
@@ -186,12 +186,12 @@ def _signs(axis: Axis, events: Sequence[Event]) -> Iterator[tuple[int, str]]:
     for fate, sign in SIGNS.items():
         counts = Counter(axis.column(event.at) for event in events if event.fate == fate)
         for column, count in counts.items():
-            many = str(count) if count < MANY else "+"
-            yield column, many if sign == "o" and count > 1 else sign
+            number = str(count) if count < MANY else "+"
+            yield column, number if sign == "o" and count > 1 else sign
 
 
 def _line(signs: Mapping[int, str]) -> str:
-    """Return signs in their columns; what lies outside is shown by its direction."""
+    """Return a line of signs in their columns, with `<` or `>` for signs outside the scale."""
     shown = {column: EDGES.get(column, sign) for column, sign in signs.items()}
     return "".join(shown.get(column, " ") for column in range(WIDTH + 2))
 
@@ -200,9 +200,11 @@ def _line(signs: Mapping[int, str]) -> str:
 
 
 def timeline_of(spec: AnySpec, batches: Batches, left: Snapshot) -> Timeline:
-    """Return the latest micro-batches of a spec to draw, and what is stored now."""
+    """Return the timeline of a driver's latest micro-batches, and of its stored rows (`left`)."""
     rejected = {
-        (plain_key(one.key), one.event_time) for _, result in batches for one in result.rejections
+        (plain_key(rejection.key), rejection.event_time)
+        for _, result in batches
+        for rejection in result.rejections
     }
     rows = [(False, row) for before, _ in batches for row in before.next_rows]
     rows += [(True, row) for row in left.unread]
@@ -214,9 +216,9 @@ def timeline_of(spec: AnySpec, batches: Batches, left: Snapshot) -> Timeline:
             fate: Fate = "rejected" if (key, time) in rejected else "read"
             events.append(Event(key, time, "waiting" if waits else fate))
     readings = [*(before.clocks for before, _ in batches), left.clocks]
-    clocks = {"watermark": [one.watermark for one in readings]}
+    clocks = {"watermark": [reading.watermark for reading in readings]}
     if spec.clock == "processing_time":
-        clocks["processing"] = [one.processing for one in readings]
+        clocks["processing"] = [reading.processing for reading in readings]
     known = {name: [at for at in instants if at] for name, instants in clocks.items()}
     shown = {name: instants for name, instants in known.items() if instants}
     is_of_sessions = isinstance(spec, SessionSpec)
@@ -226,17 +228,16 @@ def timeline_of(spec: AnySpec, batches: Batches, left: Snapshot) -> Timeline:
 
 def _sessions(spec: Any, batches: Batches, left: Snapshot) -> Iterator[Bar]:
     closed = [row for _, result in batches for row in result.rows if row.is_final]
-    # A session may have several rows.
+    # `dict.fromkeys` drops duplicates: a session may have several rows.
     yield from dict.fromkeys(
-        session_bar(plain_key(one.key), one.start, one.end, is_open=False) for one in closed
+        session_bar(plain_key(row.key), row.start, row.end, is_open=False) for row in closed
     )
-    for one in open_sessions_in(spec, left):
-        yield session_bar(plain_key(one.key), one.start, one.end, is_open=True)
+    for session in open_sessions_in(spec, left):
+        yield session_bar(plain_key(session.key), session.start, session.end, is_open=True)
 
 
 def _timers(spec: Any, left: Snapshot) -> Iterator[Bar]:
-    """Yield the timers that are set."""
-    for one in stored_keys_in(spec, left):
-        for name, timer in one.timers.items():
+    for stored in stored_keys_in(spec, left):
+        for name, timer in stored.timers.items():
             caption = f"{name} set for {clock_text(timer.at)}"
-            yield Bar(plain_key(one.key), timer.at, None, "T", caption)
+            yield Bar(plain_key(stored.key), timer.at, None, "T", caption)
