@@ -1,4 +1,4 @@
-"""Columns of frames: names in SQL, types, event times, and the way to Python."""
+"""Columns of DataFrames: names, types, event times, and casts for Python."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -20,18 +20,18 @@ from sessionkit.state._collections import Field, inner_type
 from sessionkit.state._types import FieldType
 
 OF_REJECTED: Final = "sessionkit.of_rejected"
-"""What the metadata of a column says that result rows don't have, where its name doesn't."""
+"""The metadata key of an output column that only rejected rows have, if its name doesn't tell."""
 
 ANY_FRAME: Final = "pass what spark.read, spark.readStream or spark.createDataFrame returns"
 DAY_US: Final = span_us(timedelta(days=1))
 LARGEST_OFFSET_US: Final = span_us(timedelta(hours=18))
-"""No time zone of Spark is further from UTC."""
+"""The largest offset from UTC of a time zone in Spark."""
 
 A_STREAM: Final = "pass what spark.readStream returns, or a frame made from it"
 
 
 def check_frame(frame: object, name: str, hint: str = ANY_FRAME) -> None:
-    """Check that an argument is a DataFrame of Spark, whose class says so on Connect too."""
+    """Check that an argument is a DataFrame, of classic Spark or of Connect."""
     kind = type(frame)
     if hasattr(kind, "isStreaming"):
         return
@@ -45,7 +45,7 @@ def column(name: str) -> Column:
 
 
 def to_wire(name: str, kind: FieldType) -> Column:
-    """Return a column as it reaches Python, in a type that Arrow converts to the declared one."""
+    """Return a column for Python, cast to a type that Arrow converts to the declared type."""
     kind = inner_type(kind)
     is_cast = kind.facts is not None and kind.facts.is_cast
     return column(name).cast(kind.sql) if is_cast else column(name)
@@ -60,12 +60,12 @@ SOME: Final[Mapping[pa.DataType, Any]] = {
     pa.date32(): date(1970, 1, 1),
     pa.duration("us"): timedelta(0),
 }
-"""A value of each type without parts; of a float the one that Spark may read as a null."""
+"""A value of each scalar type. For floats it's NaN, which Spark may have read as a null."""
 
 
 def never_null(field: Field) -> Column:
-    """Return a column of rows that has no null, so that Spark knows it."""
-    # No schema says it: what comes from Python may be null, and a filter changes no column.
+    """Return a column without nulls as non-nullable in Spark's schema."""
+    # Spark takes every column from Python for nullable, and a filter doesn't change that.
     return F.coalesce(column(field.name), _some(field.type.arrow)).alias(field.name)
 
 
@@ -84,14 +84,14 @@ def _some(kind: pa.DataType) -> Column:
 
 def is_future(time: Column, skew: timedelta) -> Column:
     """
-    Return whether an event time is too far ahead of the time of the micro-batch; null for not.
+    Return whether an event time is too far ahead of the micro-batch's time; null if it isn't.
 
-    Spark writes that time as a number into the code that it generates, and so would compile the
-    stage again in every micro-batch. A function of two arrays has no such code, but takes longer
-    for each row. So it only runs for rows that the day of the micro-batch doesn't settle.
+    Spark inlines the micro-batch's time into generated code, so it would compile the stage again in
+    every micro-batch. `zip_with` has no generated code, but is slower for each row. So it only runs
+    for rows that the date of the micro-batch doesn't decide.
     """
     ahead_us, time_us = F.lit(span_us(skew)), F.unix_micros(time)
-    # The day is that of the session's time zone, so it began this much earlier at most.
+    # The date is in the session's time zone, so the day began at most this much earlier.
     day_us = F.unix_date(F.current_date()) * F.lit(DAY_US) - F.lit(LARGEST_OFFSET_US)
     now, at = (F.array_repeat(us, 1) for us in (F.unix_micros(F.current_timestamp()), time_us))
     is_ahead = F.zip_with(now, at, lambda now_us, at_us: at_us > now_us + ahead_us)
@@ -99,14 +99,14 @@ def is_future(time: Column, skew: timedelta) -> Column:
 
 
 def check_event_time(schema: T.StructType, name: str) -> None:
-    """Check that a frame has this event time: a timestamp at the top level."""
+    """Check that a frame has an event time of this name: a top-level timestamp column."""
     problem = time_problem(schema, name)
     if problem is not None:
         raise SchemaError(*problem)
 
 
 def check_key_and_time(frame: DataFrame, on: str | None, keys: Sequence[str]) -> None:
-    """Check that a frame has this event time, if there is one, and these keys."""
+    """Check that a frame has the event time `on`, unless None, and the key columns."""
     check_frame(frame, "frame")
     if on is not None:
         check_event_time(frame.schema, on)
@@ -133,7 +133,7 @@ def time_problem(schema: T.StructType, name: str) -> tuple[str, str] | None:
 
 
 def near(name: str, names: Sequence[str]) -> str:
-    """Return a hint for a name that isn't one of these."""
+    """Return a hint for a name that isn't in `names`."""
     for other in names:
         if other.lower() == name.lower():
             return f"write it `{other}`"

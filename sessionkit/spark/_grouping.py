@@ -1,14 +1,14 @@
 """
-How rows and keys become the groups of Spark: buckets.
+Group rows and keys by bucket.
 
-Spark sends a row to the partition `pmod(hash(label), partitions)`. If the labels were the bucket
-numbers, 64 buckets would land in only about 54 of 200 partitions, and two partitions would split
-the load 36 to 28. So bucket `b` gets the label whose hash is `b`: its partition is then
-`b mod partitions`, for any number of partitions. A label depends on the bucket alone, never on a
-session setting. If Spark ever changes its hash, only the balance suffers.
+Spark sends a row to the partition `pmod(hash(label), partitions)`. With bucket numbers as labels,
+64 buckets would land in only about 54 of 200 partitions, and two partitions would split the load 36
+to 28. So bucket `b` gets the label whose hash is `b`: its partition is `b mod partitions`, for any
+number of partitions. A label depends only on the bucket, never on a session setting. If Spark ever
+changes its hash, only the balance suffers.
 
-The hash is the 32-bit MurmurHash3 by Austin Appleby, over one block of four bytes with seed 42,
-as in Spark's SQL function `hash`; each of its steps can be inverted.
+The hash is Austin Appleby's 32-bit MurmurHash3 of a four-byte block with seed 42, as in Spark's SQL
+function `hash`; each of its steps can be inverted.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ A = TypeVar("A", bound=AnySpec)
 
 
 def bucket_label(bucket: int) -> int:
-    """Return the signed 32-bit integer that Spark hashes to this number."""
+    """Return the signed 32-bit integer that Spark hashes to the bucket's number."""
     mixed = _undo_final_mix(bucket) ^ BLOCK_BYTES
     mixed = _rotate_right((mixed - ADDEND) * _inverse(FIVE) % WORD, 13) ^ SEED
     word = _rotate_right(mixed * _inverse(C2) % WORD, 15) * _inverse(C1) % WORD
@@ -68,20 +68,20 @@ def _inverse(factor: int) -> int:
 
 
 def for_stream(spec: A, spark: SparkSession) -> A:
-    """Return a spec with the number of buckets for streams of a session; its own number wins."""
+    """Return a spec with the bucket count for a session's streams; a count in the spec wins."""
     setting = spark.conf.get(PARTITIONS) or ""  # a platform may say "auto"
     return with_buckets(spec, buckets_for(int(setting)) if setting.isdecimal() else BUCKETS)
 
 
 def with_buckets(spec: A, count: int) -> A:
-    """Return a spec with a number of buckets; its own number wins."""
+    """Return a spec with a bucket count; a count in the spec wins."""
     if spec.storage.bucket_count is not None:
         return spec
     return attrs.evolve(spec, storage=attrs.evolve(spec.storage, bucket_count=count))
 
 
 def bucket_number(spec: AnySpec, bucket_count: int) -> Column:
-    """Return the number of the bucket of each row; equal keys of any type of column share one."""
+    """Return the bucket number of each row; equal keys share it, whatever the column types."""
     forms = [
         F.expr(key_form(field.type).made_by.format(quoted(field.name))) for field in spec.key_fields
     ]
@@ -89,7 +89,7 @@ def bucket_number(spec: AnySpec, bucket_count: int) -> Column:
 
 
 def bucket_of_forms(spec: AnySpec, forms: Sequence[Column], bucket_count: int) -> Column:
-    # Equal decimals of any scale, as numbers or as text, have the same nearest double.
+    # Equal decimals of any scale, as numbers or text, round to the same double.
     hashed = [
         form.cast("double") if isinstance(field.type, DecimalType) else form
         for field, form in zip(spec.key_fields, forms, strict=True)

@@ -1,4 +1,4 @@
-"""The logs of a checkpoint: which micro-batches were planned and which finished; their checks."""
+"""Read and check the logs of a checkpoint: its planned and its finished micro-batches."""
 
 import json
 import os
@@ -20,28 +20,28 @@ NO_SUCH_PATH: Final = "PATH_NOT_FOUND"
 VERSION: Final = re.compile(r"v\d+")
 FORMATS: Final = ("v1", "v2")
 NAMED: Final = re.compile(r"(\w+):(.+)")
-"""A source by its number or name, in an offset log of format 2, which has them in no order."""
+"""A line of an offset log of format 2, whose sources, by number or name, are unordered."""
 OFFSETS: Final = "spark.sql.streaming.offsetLog.formatVersion"
 COMPACT: Final = ".compact"
-"""What follows the number of a file that has all entries of a source up to it."""
+"""The suffix of a file that contains all earlier entries of a source too."""
 Found = TypeVar("Found")
 Location: TypeAlias = str | os.PathLike[str]
-"""Where a checkpoint or a seed is."""
+"""The path of a checkpoint or a seed."""
 
 
 @attrs.frozen
 class Progress:
     """
-    How far a query has come.
+    The progress of a query.
 
     Attributes:
         batch: The number of its last finished micro-batch; None if none has finished.
-        planned: The number of a micro-batch that was planned and not finished, and that would run
-            again; None where there is none.
+        planned: The number of a planned but unfinished micro-batch, which would run again; None if
+            there is none.
         watermark_ms: Spark's watermark of the next micro-batch, in milliseconds; 0 for none.
-        offsets: For each source, as JSON, up to where the last finished micro-batch read it.
-        files: For each source, the files that finished micro-batches have read; nothing for a
-            source that doesn't read files.
+        offsets: For each source, as JSON, the end offset of the last finished micro-batch.
+        files: For each source, the files that finished micro-batches have read; empty for a source
+            that doesn't read files.
     """
 
     batch: int | None
@@ -53,7 +53,7 @@ class Progress:
 
 @attrs.frozen
 class Logs:
-    """The lines of planned and of finished micro-batches, by number; Spark deletes old ones."""
+    """The lines of the offset and the commit log by micro-batch; Spark deletes old entries."""
 
     path: str
     offsets: Mapping[int, list[str]]
@@ -71,7 +71,7 @@ class Logs:
 
     @property
     def written(self) -> int:
-        """The last finished micro-batch that a sink has got; -1 for none."""
+        """The last finished micro-batch that wrote to the sink; -1 for none."""
         number = self.finished
         while self.is_repartition(number):
             number -= 1
@@ -79,30 +79,31 @@ class Logs:
 
     def is_repartition(self, number: int) -> bool:
         """
-        Return whether a micro-batch is one of Spark's checkpoint manager, which no sink gets.
+        Return whether a micro-batch only repartitions the state, without output.
 
-        It has the sources and the time of the one before, and other partitions, which no query can
-        change.
+        Spark's checkpoint manager adds it, with the offsets and time of the micro-batch before. It
+        changes the number of partitions, which a query can't.
         """
-        before, own = self.offsets.get(number - 1), self.offsets.get(number)
-        if before is None or own is None or before[2:] != own[2:]:
+        previous, lines = self.offsets.get(number - 1), self.offsets.get(number)
+        if previous is None or lines is None or previous[2:] != lines[2:]:
             return False
-        was, now = self.about(number - 1), self.about(number)
-        same_time = was.get("batchTimestampMs") == now.get("batchTimestampMs")
+        before, about = self.about(number - 1), self.about(number)
+        same_time = before.get("batchTimestampMs") == about.get("batchTimestampMs")
         return same_time and self.partitions(number - 1) != self.partitions(number)
 
     def spans(self, since: int, last: int) -> list[tuple[int, int]]:
         """
-        Return the first and the last micro-batch of each span between two repartitions.
+        Return the first and the last micro-batch of each span between repartitions.
 
-        That is after `since`, up to `last`. A repartition changes no row.
+        The spans cover all micro-batches after `since`, up to `last`, except repartitions, which
+        change no row.
         """
         cuts = filter(self.is_repartition, range(since + 1, last + 1))
         pairs = pairwise([since, *cuts, last + 1])
         return [(before + 1, after - 1) for before, after in pairs if after - before > 1]
 
     def partitions(self, number: int) -> int:
-        """Return into how many partitions a planned micro-batch hashes the state."""
+        """Return the number of state partitions of a planned micro-batch."""
         return int(self.about(number)["conf"]["spark.sql.shuffle.partitions"])
 
     def watermark_ms(self, number: int) -> int:
@@ -114,52 +115,52 @@ class Logs:
         return int(self.about(number)["batchTimestampMs"])
 
     def about(self, number: int) -> Mapping[str, Any]:
-        """Return the watermark, the processing time and settings of a planned micro-batch."""
+        """Return the metadata of a planned micro-batch: its watermark, time and settings."""
         return self._about("offsets", number)
 
     def sources(self, number: int) -> Mapping[str, str]:
-        """Return up to where a planned micro-batch reads each source, as JSON, by its number."""
+        """Return the end offsets of a planned micro-batch as JSON, by source number or name."""
         place = f"{self.path}/offsets/{number}"
         version, *lines = self.offsets.get(number) or [""]
         if version == "v1":
             return {str(source): line for source, line in enumerate(lines[1:])}
         matches = [*map(NAMED.fullmatch, lines[1:])]
         if version == "v2" and all(matches):
-            named = [(one[1], one[2]) for one in matches if one]
-            return dict(sorted(named, key=lambda one: (one[0].isdecimal() and int(one[0]), one[0])))
+            offsets = [(match[1], match[2]) for match in matches if match]
+            return dict(sorted(offsets, key=lambda o: (o[0].isdecimal() and int(o[0]), o[0])))
         raise damaged_checkpoint(f"{place} is missing or unreadable")
 
     @property
     def source_names(self) -> set[str]:
-        """Return the names that sources have in any entry, whatever else is damaged there."""
+        """The names of sources in all offset entries, which may be damaged otherwise."""
         return {line.partition(":")[0] for lines in self.offsets.values() for line in lines[2:]}
 
     def source_logs(
         self, number: int, spark: SparkSession, readings: Sequence[int] = ()
     ) -> list[tuple[str, str]]:
         """
-        Return up to where a planned micro-batch reads each source, and the folder of its log.
+        Return the end offset of each source in a planned micro-batch, and the folder of its log.
 
-        A source that is read twice has one log. From Spark 4.3 on, it has two offsets in format 1;
-        in format 2 it has one, under the number of the last reading. `readings` has the number of
-        the log for each reading, where the query is known.
+        A source that a query reads twice has a single log. From Spark 4.3 on, it has two offsets in
+        format 1, and in format 2 a single offset, under the number of the last reading. If the
+        query is known, `readings` has the number of the log for each reading.
         """
         offsets = self.sources(number)
         logs = [*offsets]  # a source with a name has a log of that name
         if all(map(str.isdecimal, logs)):
             if self.offsets[number][0] == "v2":
                 log_of_reading = {str(reading): log for reading, log in enumerate(readings)}
-                logs = [str(log_of_reading.get(one, place)) for place, one in enumerate(logs)]
+                logs = [str(log_of_reading.get(name, place)) for place, name in enumerate(logs)]
             elif len(readings) == len(logs):
                 logs = [*map(str, readings)]
             elif len({*offsets.values()}) == 1 < len(logs) and not readings:
-                is_one = not exists(spark, f"{self.path}/sources/1")
-                logs = ["0"] * len(logs) if is_one else logs
+                has_one_log = not exists(spark, f"{self.path}/sources/1")
+                logs = ["0"] * len(logs) if has_one_log else logs
         folders = (f"{self.path}/sources/{log}" for log in logs)
         return [*zip(offsets.values(), folders, strict=True)]
 
     def next_watermark_ms(self, number: int) -> int:
-        """Return the watermark that a finished micro-batch leaves to the next one; 0 for none."""
+        """Return the watermark that a finished micro-batch passes to the next; 0 for none."""
         return int(self._about("commits", number).get("nextBatchWatermarkMs", 0))
 
     def _about(self, log: Literal["offsets", "commits"], number: int) -> Mapping[str, Any]:
@@ -171,7 +172,7 @@ class Logs:
 
 
 def logs_of(path: str, spark: SparkSession) -> Logs:
-    """Return the logs of a checkpoint; empty ones where there is none."""
+    """Return the logs of a checkpoint; empty logs if it doesn't exist."""
     offsets, commits = (
         {
             int(name): text.splitlines()
@@ -219,10 +220,10 @@ def files_read(logs: Logs, number: int, spark: SparkSession) -> tuple[tuple[str,
 
 
 def query_id_of(spark: SparkSession, path: str) -> str | None:
-    """Return the id that the query of a checkpoint keeps over restarts; None if none has begun."""
+    """Return the query id of a checkpoint, which stays over restarts; None if none has started."""
     metadata = f"{path}/metadata"
     try:
-        # With two paths, Spark doesn't look for a file sink's log, nor warn that it is missing.
+        # With two paths, Spark doesn't look for a file sink's log, nor warn that it's missing.
         rows = if_there(
             lambda: spark.read.text([metadata, metadata], wholetext=True).limit(1).collect()
         )
@@ -232,8 +233,8 @@ def query_id_of(spark: SparkSession, path: str) -> str | None:
 
 
 def folder_texts(spark: SparkSession, path: str) -> dict[str, str]:
-    """Return the files of a folder by their names; nothing where there is no folder."""
-    if not exists(spark, path):  # Spark would look for a log in it, and warn that it is missing
+    """Return the texts of a folder's files by name; empty if there is no folder."""
+    if not exists(spark, path):  # Spark would look for a log in it, and warn that it's missing
         return {}
     files = spark.read.text(path, wholetext=True)
     return {row[0]: row[1] for row in files.select(F.col("_metadata.file_name"), "value").collect()}
@@ -241,12 +242,12 @@ def folder_texts(spark: SparkSession, path: str) -> dict[str, str]:
 
 def exists(spark: SparkSession, glob: str) -> bool:
     """Return whether a path exists, in any file system that Spark can read."""
-    # With two paths, Spark doesn't look for a log in it. Connect needs a reason to look at all.
+    # With two paths, Spark doesn't look for a log in it. `columns` makes Connect read the path.
     return bool(if_there(lambda: spark.read.text([glob, glob]).columns))
 
 
 def if_there(read: Callable[[], Found]) -> Found | None:
-    """Return what Spark reads from a path; None where there is no such path."""
+    """Return what Spark reads from a path; None if the path doesn't exist."""
     try:
         return read()
     except PySparkException as error:
@@ -256,7 +257,7 @@ def if_there(read: Callable[[], Found]) -> Found | None:
 
 
 def _read_up_to(offset: str) -> int | None:
-    """Return the last entry of a file source's log that an offset includes; None for others."""
+    """Return the last log entry that a file source's offset includes; None for other sources."""
     last: int | None = json.loads(offset).get("logOffset") if offset.startswith("{") else None
     return last
 
@@ -276,7 +277,7 @@ def _files(log: str, last: int | None, spark: SparkSession) -> tuple[str, ...]:
 
 
 def check_logs(path: str, spark: SparkSession, readings: Sequence[int] = ()) -> Logs:
-    """Check that the logs of a checkpoint are complete, and agree; for `readings`, see `Logs`."""
+    """Check that a checkpoint's logs are complete and agree; for `readings`, see `Logs`."""
     logs = logs_of(path, spark)
     damage = next(_damage(logs, readings, spark), None) if logs.offsets or logs.commits else None
     if damage is not None:
@@ -285,7 +286,11 @@ def check_logs(path: str, spark: SparkSession, readings: Sequence[int] = ()) -> 
 
 
 def _damage(logs: Logs, readings: Sequence[int], spark: SparkSession) -> Iterator[str]:
-    """Spark plans a micro-batch once the one before has finished, at the watermark that it left."""
+    """
+    Yield the damage of a checkpoint.
+
+    Spark plans a micro-batch once the previous has finished, at the watermark that this passed on.
+    """
     path, last, finished = logs.path, logs.planned, logs.finished
     if query_id_of(spark, path) is None:
         yield f"{path}/metadata is missing, which has the id of its query"
@@ -295,7 +300,7 @@ def _damage(logs: Logs, readings: Sequence[int], spark: SparkSession) -> Iterato
         yield f"{path}/commits/{last - 1} is missing, though micro-batch {last} was planned after"
     at_ms = logs.watermark_ms(last)
     left_ms = logs.next_watermark_ms(last - 1) if last - 1 in logs.commits else at_ms
-    # A repartition keeps the watermark of the micro-batch before, and leaves what that has left.
+    # A repartition keeps the watermark of the previous micro-batch, and passes the same on.
     if at_ms != left_ms and not logs.is_repartition(last):
         yield (
             f"{path}/offsets/{last} has the watermark {at_ms} ms, but micro-batch "
@@ -313,15 +318,15 @@ def _damage(logs: Logs, readings: Sequence[int], spark: SparkSession) -> Iterato
 
 def _source_damage(log: str, last: int | None, spark: SparkSession) -> Iterator[str]:
     """
-    Yield which planned files are missing from the log of a file source.
+    Yield the planned entries that are missing from a file source's log, and the damaged entries.
 
-    Spark doesn't compare the two logs: it would give new files the numbers of old ones, and never
-    read them, or end with a bare `assertion failed`.
+    Spark doesn't compare this log with the offset log. It would reuse the numbers of missing
+    entries for new files and never read them, or stop with a bare `assertion failed`.
     """
     if last is None or last < 0:
         return
     name = F.col("_metadata.file_name")
-    # Compacted files may be large. They have more than digits in their names.
+    # Leave out the contents of compacted files, which may be large; their names aren't only digits.
     text = F.when(name.rlike("^[0-9]+$"), F.col("content").cast("string"))
     files = spark.read.format("binaryFile")
     rows = if_there(lambda: files.load(log).select(name, text).collect())
@@ -337,7 +342,7 @@ def _source_damage(log: str, last: int | None, spark: SparkSession) -> Iterator[
 
 
 def _is_sound(text: str, number: int) -> bool:
-    """Return whether each line of an entry is a file of its micro-batch."""
+    """Return whether all lines of an entry are files of its micro-batch."""
     try:
         return all(json.loads(line)["batchId"] == number for line in text.splitlines()[1:])
     except (ValueError, KeyError, TypeError):

@@ -1,4 +1,4 @@
-"""A seed: a value, its folder and its rows, and what the query that it comes from has read."""
+"""Seeds: write and read them, and leave out the rows that the old query has read."""
 
 import base64
 import json
@@ -6,7 +6,7 @@ import os
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from itertools import accumulate, groupby
+from itertools import accumulate, chain, groupby
 from typing import Any, Final
 
 import attrs
@@ -42,7 +42,7 @@ ROWS: Final = "rows"
 ROWS_OF_A_CHUNK: Final = 2**15
 ROWS_AT_ONCE: Final = 2**17
 NOTHING_READ: Final = "-"
-"""What Spark writes down for a source of which nothing has been read yet."""
+"""Spark's offset of a source from which nothing has been read yet."""
 PATHS: Final = ("_metadata.file_path", "file_path")
 PLACES: Final = (
     ("topic", "partition", "offset"),
@@ -57,15 +57,15 @@ CALL_UNREAD: Final = (
 @attrs.frozen
 class Seed:
     """
-    What a new query begins with: open sessions or keys, and waiting events, in a folder.
+    The initial state of a query: a folder with open sessions or keys, and waiting events.
 
-    Pass it as `seed=` to `sessionize` or `apply_with_state` at every start: it is a source of the
-    query. Only the first micro-batch reads its rows.
+    Pass it as `seed=` to `sessionize` or `apply_with_state` at every start, because it's a source
+    of the query. Only the first micro-batch reads its rows.
 
     Attributes:
         path: The folder.
-        format: How its rows are written, and the watermark at which it was taken.
-        progress: How far the migrated query had come; None after a batch.
+        format: The format of its rows, and the watermark at which it was taken.
+        progress: The progress of the migrated query; None after a batch.
     """
 
     path: str
@@ -74,19 +74,19 @@ class Seed:
 
     @property
     def watermark(self) -> datetime | None:
-        """The watermark at which it was taken, in UTC; None where there was none."""
+        """The watermark at which it was taken, in UTC; None without a watermark."""
         at_us = self.format.watermark_us
         return instant_of(at_us) if at_us > BEGINNING_US else None
 
     @property
     def until(self) -> datetime | None:
-        """The event time before which a batch has read every event, in UTC; None without one."""
+        """The event time before which the batch has read all events, in UTC; None if unknown."""
         at_us = self.format.until_us
         return None if at_us is None else instant_of(at_us)
 
     def starting_offsets(self, source: int = 0) -> str:
         """
-        Return where the old query stopped reading a Kafka source: the option `startingOffsets`.
+        Return the option `startingOffsets` of Kafka: where the old query stopped reading a source.
 
         Args:
             source: The number of the source in the old query, from 0.
@@ -100,18 +100,18 @@ class Seed:
         """
         Return a stream without the rows that the old query has read.
 
-        Each stream that a query with a seed from `migrate` reads must go through this, or the
-        seed is refused. It filters the rows of files and of Kafka; with `startingOffsets`, Kafka's
-        aren't even read.
+        With a seed from `migrate`, each stream of the query must pass through this method, or the
+        query is refused. It filters the rows of files and Kafka. With `startingOffsets`, Spark
+        doesn't even read those rows from Kafka.
 
         Args:
-            rows: What a source reads, right from `readStream`, or from `read_stream` with its
+            rows: The rows of a source, directly from `readStream`, or from `read_stream` with its
                 position.
-            source: The number of the source in the old query, from 0; those with a name are in the
-                order of their names. None says that the old query has read none of these rows.
+            source: The number of the source in the old query, from 0; named sources are sorted by
+                name. None declares that the old query has read none of these rows.
 
         Raises:
-            SessionkitError: There is no such source, or its rows don't say where they come from.
+            SessionkitError: There is no such source, or its rows have no columns for their origin.
         """
         check_frame(rows, "rows", A_STREAM)
         if source is not None:
@@ -120,11 +120,11 @@ class Seed:
 
     @property
     def marker(self) -> str:
-        """The alias of a stream that leaves out what the old query has read."""
+        """The alias that marks a stream without the rows of the old query."""
         return f"unread_{zlib.crc32(self.path.encode()):08x}"
 
     def _stopped_at(self, source: int) -> tuple[str, Sequence[str]]:
-        """Return up to where the old query has read a source, and its files."""
+        """Return the offset at which the old query stopped reading a source, and its files."""
         if self.progress is None:
             found = "this seed comes from a batch: no query has read a source"
             hint = "pass the stream as it is: what is before the end of the batch counts as late"
@@ -143,7 +143,7 @@ def write_seed(chunks: DataFrame, spec: AnySpec, seed: Seed) -> Seed:
         raise SessionkitError(found, "write it to a folder of its own")
     rows = _in_groups(chunks, spec, seed.format)
     if spec.delay_ms is not None and seed.format.watermark_us != BEGINNING_US:
-        # One more row starts Spark's watermark at that of the seed.
+        # A marker row starts Spark's watermark at the seed's watermark.
         at_us = seed.format.watermark_us + span_us(spec.watermark_delay or timedelta(0))
         instant = F.timestamp_micros(F.lit(at_us)).alias(WATERMARK_COLUMN)
         rows = rows.unionByName(spark.range(1).select(instant), allowMissingColumns=True)
@@ -162,14 +162,14 @@ def write_seed(chunks: DataFrame, spec: AnySpec, seed: Seed) -> Seed:
 @explains
 def read_seed(path: Location, *, spark: SparkSession | None = None) -> Seed:
     """
-    Return a seed that has been written.
+    Return the seed in a folder.
 
     Args:
-        path: Its folder.
-        spark: The session to read with; by default the active one.
+        path: The folder.
+        spark: The session to read with; by default the active session.
 
     Raises:
-        SessionkitError: There is none, another release wrote it, or no session is active.
+        SessionkitError: There is no seed, another release wrote it, or no session is active.
     """
     path = os.fspath(path)
     texts = folder_texts(active_session(spark), f"{path}/{ABOUT}")
@@ -197,16 +197,16 @@ def chunks_schema(spec: AnySpec) -> str:
 
 
 def chunks_of(spec: AnySpec, memory: GroupState) -> pa.Table:
-    """Return the state of a group as a few rows, each with many keys and their state as bytes."""
+    """Return the state of a group as a few rows, each with the state of many keys as bytes."""
     parts = [
         (name, batch)
         for name, table in (("kept", memory.kept), ("held", memory.buffered))
         for batch in table.combine_chunks().to_batches(max_chunksize=ROWS_OF_A_CHUNK)
         if batch.num_rows
     ]
-    packs = [(own, part.serialize().to_pybytes()) for own, part in parts]
+    packs = [(column, part.serialize().to_pybytes()) for column, part in parts]
     columns = {
-        name: pa.array([pack if name == own else None for own, pack in packs], pa.binary())
+        name: pa.array([pack if name == column else None for column, pack in packs], pa.binary())
         for name in ("kept", "held")
     }
     tables = [logic_of(spec).program.schema.empty_table(), *(pa.table(part) for _, part in parts)]
@@ -217,7 +217,7 @@ def chunks_of(spec: AnySpec, memory: GroupState) -> pa.Table:
 
 
 def read_seed_rows(path: str, spec: AnySpec, spark: SparkSession) -> DataFrame:
-    """Return the stream of the rows of a seed; the first micro-batch has all of them."""
+    """Return a stream of a seed's rows; the first micro-batch reads all of them."""
     watermark = "" if spec.delay_ms is None else f", {WATERMARK_COLUMN} timestamp_ltz"
     reader = own_source(spark, "sessionkit_seed")
     return reader.schema(SCHEMA + watermark).parquet(f"{path}/{ROWS}")
@@ -232,16 +232,16 @@ def _in_groups(chunks: DataFrame, spec: AnySpec, form: SeedFormat) -> DataFrame:
 
     def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for buckets, *columns in (batch.columns for batch in batches):
-            for (own, schema), packs in zip(schemas.items(), columns, strict=True):
+            for (name, schema), packs in zip(schemas.items(), columns, strict=True):
                 for portion in _portions(buckets.filter(packs.is_valid()), packs.drop_null()):
-                    yield _batch(*portion, own, schema)
+                    yield _batch(*portion, name, schema)
 
     grouped = chunks.select(F.transform("keys", bucket).alias("buckets"), "kept", "held")
     return grouped.mapInArrow(pack, SCHEMA)
 
 
 def _portions(buckets: pa.Array, packs: pa.Array) -> Iterator[tuple[pa.Array, list[bytes]]]:
-    """Join chunks, up to about as many rows as memory should hold at once."""
+    """Join chunks, up to about `ROWS_AT_ONCE` rows."""
     ends = accumulate(map(len, buckets))
     portions = [end // ROWS_AT_ONCE for end in ends]
     for _, numbers in groupby(range(len(portions)), key=portions.__getitem__):
@@ -249,11 +249,11 @@ def _portions(buckets: pa.Array, packs: pa.Array) -> Iterator[tuple[pa.Array, li
         yield buckets.take(places), packs.take(places).to_pylist()
 
 
-def _batch(buckets: pa.Array, packs: list[bytes], own: str, schema: pa.Schema) -> pa.RecordBatch:
+def _batch(buckets: pa.Array, packs: list[bytes], name: str, schema: pa.Schema) -> pa.RecordBatch:
     by_bucket = pa.table({BUCKET: buckets.flatten()})
     of_packs, packed, _ = packed_by_group(by_bucket, joined_packs(schema, packs))
     kinds = {KEPT_COLUMN: pa.binary(), HELD_COLUMN: pa.binary()}
-    return packed_rows(of_packs, kinds, {own: packed})
+    return packed_rows(of_packs, kinds, {name: packed})
 
 
 def _without_read(rows: DataFrame, offset: str, files: Sequence[str]) -> DataFrame:
@@ -270,20 +270,20 @@ def _without_read(rows: DataFrame, offset: str, files: Sequence[str]) -> DataFra
 
 def _without_files(rows: DataFrame, files: Sequence[str]) -> DataFrame:
     (path,) = _first(rows, [(path,) for path in PATHS], "file")
-    # A local file has three slashes in Spark's log, and one as the path of a row.
+    # The URI of a local file has three slashes in Spark's log, and one in `file_path`.
     local = [path.replace("file:///", "file:/", 1) for path in files]
     return rows.where(~path.isin(sorted({*files, *local}))) if files else rows
 
 
 def _without_messages(rows: DataFrame, topics: Mapping[str, Mapping[str, int]]) -> DataFrame:
-    """Return the rows of a Kafka source without those before the first unread offsets."""
-    topic, partition, at = _first(rows, PLACES, "Kafka topic")
-    ends = [(f"{name}/{place}", end) for name, its in topics.items() for place, end in its.items()]
+    """Return the rows of a Kafka source from the first unread offset of each partition on."""
+    topic, partition, offset = _first(rows, PLACES, "Kafka topic")
+    ends = {f"{name}/{n}": end for name, of_topic in topics.items() for n, end in of_topic.items()}
     if not ends:
         return rows
-    ends_by_place = F.create_map(*(F.lit(part) for end in ends for part in end))
-    end = F.try_element_at(ends_by_place, F.concat_ws("/", topic, partition.cast("string")))
-    return rows.where(end.isNull() | (at >= end))
+    end_by_partition = F.create_map(*map(F.lit, chain.from_iterable(ends.items())))
+    end = F.try_element_at(end_by_partition, F.concat_ws("/", topic, partition.cast("string")))
+    return rows.where(end.isNull() | (offset >= end))
 
 
 def _first(rows: DataFrame, choices: Collection[Sequence[str]], what: str) -> list[Column]:
@@ -314,4 +314,4 @@ def _is_unread(node: PlanNode, marker: str) -> bool:
         return True
     if not node.inputs:
         return not node.operator.startswith(STREAMING_LEAF)
-    return all(_is_unread(one, marker) for one in node.inputs)
+    return all(_is_unread(child, marker) for child in node.inputs)

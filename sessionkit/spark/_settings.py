@@ -1,4 +1,4 @@
-"""The Spark that a query runs on: its release, its libraries, and the settings for its speed."""
+"""Spark's release, the libraries of its workers, and settings for speed."""
 
 import re
 import shutil
@@ -19,9 +19,9 @@ from sessionkit._arguments import explains
 from sessionkit.errors import SpecError, UnsupportedError
 
 PYARROW_WITHOUT_FLOATS: Final = (26,)
-"""From this release of pyarrow on, `RecordBatch.slice` refuses floats."""
+"""The first pyarrow whose `RecordBatch.slice` refuses floats."""
 SPARK_WITHOUT_FLOATS: Final = (4, 0, 5)
-"""Until this release, Spark passes it floats where a micro-batch has several groups."""
+"""The first Spark that passes no floats to it; earlier ones do for several groups at once."""
 NEEDED: Final = ("attrs", "numpy", "pandas", "pyarrow")
 LOOK_FOR: Final = """
 import importlib.util, sys
@@ -33,19 +33,19 @@ SOURCE_EVOLUTION: Final = "spark.sql.streaming.queryEvolution.enableSourceEvolut
 
 
 def release_of(version: str) -> tuple[int, ...]:
-    """Return the numbers that a version begins with: (4, 0, 5) for `4.0.5+amzn.0`."""
+    """Return the leading numbers of a version: (4, 0, 5) for `4.0.5+amzn.0`."""
     numbers = re.match(r"\d+(\.\d+)*", version)
     return tuple(map(int, numbers[0].split("."))) if numbers else ()
 
 
 def own_source(spark: SparkSession, name: str) -> DataStreamReader:
-    """Return what reads a source that isn't a user's; with source evolution, each needs a name."""
+    """Return a reader for an internal source; with source evolution, each source needs a name."""
     reader = spark.readStream
     return reader.name(name) if has_source_evolution(spark) else reader
 
 
 def has_source_evolution(spark: SparkSession) -> bool:
-    """Return whether sources have names in checkpoints, by which others may join them, or go."""
+    """Return whether checkpoints identify sources by name, so that sources can come and go."""
     return spark.conf.get(SOURCE_EVOLUTION, "false") == "true"
 
 
@@ -73,23 +73,23 @@ def check_libraries(
 
 @cache
 def check_workers(master: str, program: str) -> None:
-    """Check that the Python of Spark's workers has the libraries, if they run on this machine."""
+    """Check that the Python of Spark's workers has the libraries, if Spark runs locally."""
     path = shutil.which(program)
     if path is None or path == sys.executable or not master.startswith("local"):
         return
-    # Spark would run the same program.
+    # Running this program is safe: Spark would run it too.
     command = [path, "-c", LOOK_FOR, *NEEDED]
-    looked = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
-    missing = looked.stdout.split()
+    completed = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    missing = completed.stdout.split()
     if missing:
         text = f"Spark would run Python functions with {path}, which has no {', '.join(missing)}"
-        own = f"the driver runs {sys.executable}"
-        hint = f"set PYSPARK_PYTHON, or spark.pyspark.python of spark-submit: {own}"
+        driver = f"the driver runs {sys.executable}"
+        hint = f"set PYSPARK_PYTHON, or spark.pyspark.python of spark-submit: {driver}"
         raise UnsupportedError(text, hint)
 
 
 class Setting(NamedTuple):
-    """A setting that matters for speed; `since` is the first Spark that has it."""
+    """A setting of Spark for speed, and the first release that has it (`since`)."""
 
     name: str
     value: str
@@ -104,15 +104,15 @@ STORE: Final = "spark.sql.streaming.stateStore"
 SETTINGS: Final = (
     # Each partition costs time in every micro-batch.
     Setting(PARTITIONS, CORES, "frame is made"),
-    # Below this limit, Spark measures an Arrow batch again after each row.
+    # With a lower limit, Spark measures an Arrow batch after each row.
     Setting(
         "spark.sql.execution.arrow.maxBytesPerBatch", str(2**31 - 1), "query starts", since=(4, 0)
     ),
     # Rows reach Python through Unix sockets instead of TCP.
     Setting("spark.python.unix.domain.socket.enabled", "true", "start of Spark", since=(4, 1)),
-    # A micro-batch uploads its changes instead of whole files of RocksDB.
+    # A micro-batch uploads only its changes instead of whole RocksDB files.
     Setting(f"{STORE}.rocksdb.changelogCheckpointing.enabled", "true", "query starts"),
-    # Without it, each task starts a Python process.
+    # Otherwise each task starts a Python process.
     Setting("spark.python.worker.reuse", "true", "start of Spark"),
 )
 
@@ -120,13 +120,13 @@ SETTINGS: Final = (
 @explains
 def recommended_settings(cores: int, *, running: bool = False) -> dict[str, str]:
     """
-    Return the settings of Spark that matter for speed, for `SparkSession.builder.config(map=...)`.
+    Return settings of Spark for speed, for `SparkSession.builder.config(map=...)`.
 
     Args:
-        cores: How many cores the query may use, of all executors together. The number of shuffle
-            partitions follows it, which Spark keeps with the checkpoint.
-        running: Whether to leave out what only a start of Spark can set. The rest may be set with
-            `spark.conf.set` in a session that runs, before the first frame is made.
+        cores: How many cores of all executors together the query may use. It becomes the number of
+            shuffle partitions, which Spark keeps with the checkpoint.
+        running: Whether to leave out settings that apply only at the start of Spark. Set all others
+            with `spark.conf.set` in a running session, before it makes its first frame.
 
     Raises:
         SpecError: `cores` isn't a number from 1.
@@ -144,14 +144,14 @@ def recommended_settings(cores: int, *, running: bool = False) -> dict[str, str]
 
 @contextmanager
 def tuned(spark: SparkSession) -> Iterator[None]:
-    """Set what a query reads as it starts, for the queries that start meanwhile."""
+    """Apply the settings that a query reads at its start, to queries that start in this context."""
     settings = [setting for setting in SETTINGS if setting.in_release(spark.version)]
-    own = {setting.name: setting.value for setting in settings if setting.until == "query starts"}
-    before = {name: spark.conf.get(name, None) for name in own}
+    tuning = {s.name: s.value for s in settings if s.until == "query starts"}
+    before = {name: spark.conf.get(name, None) for name in tuning}
     try:
-        for name, value in own.items():
+        for name, value in tuning.items():
             spark.conf.set(name, value)
         yield
     finally:
-        for name, had in before.items():
-            spark.conf.unset(name) if had is None else spark.conf.set(name, had)
+        for name, old in before.items():
+            spark.conf.unset(name) if old is None else spark.conf.set(name, old)

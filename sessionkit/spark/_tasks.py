@@ -1,4 +1,4 @@
-"""What a task knows: to which query and micro-batch it belongs, and what it has read before."""
+"""The context of a task: its query and micro-batch, and the rows that it has read before."""
 
 import gc
 import re
@@ -15,19 +15,19 @@ from sessionkit.spark._settings import is_connect
 
 QUERY: Final = "sql.streaming.queryId"
 BATCH: Final = "streaming.sql.batchId"
-"""What Spark tells each task that the thread of a query starts."""
+"""The local properties of tasks that a query's thread starts."""
 TAGS: Final = "spark.job.tags"
-"""What Connect tells each task that an operation of a client starts: its tags, among others."""
+"""The local property with the tags of a Connect client, in tasks that its operations start."""
 TAG: Final = re.compile(r"sessionkit_([0-9a-f-]{36})_(\d+)")
 
 
 @contextmanager
 def known_to_tasks(spark: SparkSession, query_id: str | None, number: int) -> Iterator[None]:
     """
-    Tell the tasks that this thread starts to which query and micro-batch they belong.
+    Give all tasks that this thread starts their query and micro-batch.
 
-    On Connect, what a function of `foreachBatch` asks for is run by a thread of the server that
-    isn't the query's. Elsewhere they know it.
+    On Connect, the server runs the operations of a `foreachBatch` function in another thread than
+    the query's, so their tasks lack its local properties. Elsewhere this does nothing.
     """
     if not query_id or not is_connect(spark):
         yield
@@ -46,8 +46,8 @@ def run_of_task() -> Origin:
         return NOBODY
     query, batch = task.getLocalProperty(QUERY), task.getLocalProperty(BATCH)
     if query is None or batch is None:
-        # Another thread than the query's has started the job: one of Connect's server, or one that
-        # a function of `foreachBatch` uses for a write of its own, which nobody tells.
+        # Another thread than the query's started the job: a thread of Connect's server, or a thread
+        # that a `foreachBatch` function started, which has no tag either.
         tagged = TAG.search(task.getLocalProperty(TAGS) or "")
         if tagged is None:
             return NOBODY
@@ -62,7 +62,7 @@ def rows_of_task() -> TaskRows | None:
 
 @lru_cache(maxsize=1)
 def _rows_of(attempt: int) -> TaskRows:
-    # A worker runs one task after the other, and no two of them have one number.
+    # A worker runs its tasks one after the other, and attempt ids are unique.
     del attempt
     return TaskRows()
 
@@ -70,9 +70,9 @@ def _rows_of(attempt: int) -> TaskRows:
 @cache
 def freeze_imports(stage: str) -> None:
     """
-    Freeze what this process has imported, so that the collector of cycles skips it; once a stage.
+    Freeze all objects of this process, so that the garbage collector skips them; once per stage.
 
-    After every task Spark's worker looks at every object of pandas, pyarrow and Spark: some 50 ms.
+    Otherwise the collection after each task scans all of pandas, pyarrow and Spark: some 50 ms.
     Only workers may call it: a driver would keep its garbage.
     """
     del stage
