@@ -9,7 +9,7 @@ functions don't fail gets no further than the first.
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain, islice
 from typing import Any, Final, NoReturn
@@ -17,7 +17,6 @@ from typing import Any, Final, NoReturn
 import numpy as np
 import pyarrow as pa
 
-from sessionkit._arrays import Mask
 from sessionkit._engine.rows.objects import (
     build_events,
     check_fit,
@@ -28,9 +27,9 @@ from sessionkit._engine.rows.objects import (
 )
 from sessionkit._engine.rows.tables import Rejected
 from sessionkit._engine.sessions.careful_fold import SessionFold, careful_folds
+from sessionkit._engine.sessions.failing import failing_events
 from sessionkit._engine.sessions.feature import Finished, Places, Tell
 from sessionkit._engine.sessions.plan import Folded, Plan
-from sessionkit._engine.sessions.rejecting import rejected
 from sessionkit.errors import StateValueError, UserFunctionError
 from sessionkit.spec.functions import Failure, call_failed
 from sessionkit.spec.session import AnySessionSpec
@@ -70,7 +69,7 @@ def fold_by_functions(functions: SessionFold, plan: Plan) -> Folded:
     if refused:
         # What belongs together depends on the other events alone.
         quarantined = Rejected.with_reasons("quarantined", refused, plan.events.table)
-        return Folded(None, active, [], quarantined, refused)
+        return Folded([], refused, quarantined)
     if plan.failures and spec.on_error == "raise":
         raise UserFunctionError(*plan.failures[min(plan.failures)])
     if failed and spec.on_error == "raise":
@@ -80,24 +79,28 @@ def fold_by_functions(functions: SessionFold, plan: Plan) -> Folded:
         for place, part in zip(failed, parts, strict=True):
             states[place] = part.state_of(part.places)
         failed = []
-    if plan.failures:
-        sessions = plan.owners[len(plan.places) + np.array([*plan.failures])]
-        # [True, False, True] counts as 0 0 1: session 2 has the state 1.
-        failed += (np.cumsum(active) - 1)[sessions].tolist()
-    good, states = _without(active, states, failed) if failed else (active, states)
+    return _encoded(plan, states, failed)
+
+
+def _encoded(plan: Plan, states: list[Any], failed: Sequence[int]) -> Folded:
+    """Return states as columns; where some have failed or don't fit, the events that fail."""
+    if failed or plan.failures:
+        failing = np.flatnonzero(plan.active)[[*failed]]
+        found, failures = failing_events(plan, failing)
+        if failures:
+            rejected = Rejected.with_failures("failed", failures, plan.events.table)
+            return Folded([], failures, rejected)
+        for place, first in zip(failed, plan.unions.first[failing].tolist(), strict=True):
+            states[place] = found[first]
     try:
-        columns = plan.encoded(good, states)
+        return Folded(plan.encoded(states))
     except StateValueError:
-        if spec.on_error == "raise":
-            raise
-        codec = codec_of(spec.state)
+        codec = codec_of(plan.spec.state)
         # All states are encoded at once, so only now is it asked which one doesn't fit.
         misfits = [place for place, state in enumerate(states) if codec.misfit(state)]
-        good, states = _without(good, states, misfits)
-        columns = plan.encoded(good, states)
-    if good is active:
-        return Folded(plan, good, columns)
-    return rejected(plan, good, columns)
+        if plan.spec.on_error == "raise" or not misfits:
+            raise
+    return _encoded(plan, states, misfits)
 
 
 def _objects(
@@ -172,14 +175,6 @@ def fold_all(
 def _fail() -> NoReturn:
     """Stop the fold of a session: what a function returned isn't a state."""
     raise TypeError
-
-
-def _without(good: Mask, states: list[Any], failed: Collection[int]) -> tuple[Mask, list[Any]]:
-    """Return which sessions are good, and their states, without some of these states."""
-    left, gone = good.copy(), set(failed)
-    # With [True, False, True], the state 1 is that of session 2.
-    left[np.flatnonzero(good)[[*gone]]] = False
-    return left, [state for place, state in enumerate(states) if place not in gone]
 
 
 # -- finish -----------------------------------------------------------------------------------

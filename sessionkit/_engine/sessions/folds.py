@@ -96,7 +96,7 @@ COLUMN = f"state.{HELD}"
 
 
 def fold_per_event(plan: Plan) -> Folded:
-    return Folded(plan, plan.active, [_held(plan).filter(pa.array(plan.active))])
+    return Folded([_held(plan).filter(pa.array(plan.active))])
 
 
 def _held(plan: Plan) -> pa.ListArray:
@@ -149,7 +149,7 @@ def fold_by_aggregates(plan: Plan) -> Folded:
     spec, events, unions, active = plan.spec, plan.events, plan.unions, plan.active
     if not active.any():
         none = [pa.array([], field.type.arrow) for field in stored_fields(spec)]
-        return Folded(plan, active, none)
+        return Folded(none)
     met: Mapping[Condition, pa.Array] = {}
     if asked := spec.conditions:
         met = dict(zip(asked, conditions_met(spec, events.table, asked.values()), strict=True))
@@ -165,11 +165,11 @@ def fold_by_aggregates(plan: Plan) -> Folded:
         failures = dict.fromkeys(failed, _too_large(plan, error))
         rejected = Rejected.with_failures("failed", failures, events.table)
         # A plan without these events is made again: they may have held sessions together.
-        return Folded(None, active, [], rejected, failures)
+        return Folded([], failures, rejected)
     if not active.all():
         # An aggregate folds all sessions; those without events stay as they're stored.
         columns = [column.filter(pa.array(active)) for column in columns]
-    return Folded(plan, active, columns)
+    return Folded(columns)
 
 
 def _too_large(plan: Plan, error: SumTooLargeError) -> Failure:

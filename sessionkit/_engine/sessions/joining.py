@@ -42,7 +42,13 @@ class Joined:
 
 
 def join(program: Program, sessions: pa.Table, arrived: pa.Table, horizon: Horizon) -> Joined:
-    """Let events, in any order, join the open sessions of a group."""
+    """
+    Let events, in any order, join the open sessions of a group.
+
+    Without an event that can't be folded, other events may belong together, may be late, or may be
+    the first of their id. So the rest is planned again. Each round leaves out an event for good, so
+    there are at most as many rounds as events; mostly there are two.
+    """
     starts, rejected = micros(arrived["time"]), list[Rejected]()
     events = WindowedEvents(arrived, starts, window_end(starts, program.gap_us))
     for feature in program.at["read"]:
@@ -52,23 +58,19 @@ def join(program: Program, sessions: pa.Table, arrived: pa.Table, horizon: Horiz
         plan, late, repeats = _accept(program, sessions, events, horizon)
         for part in late:
             rejected += refused_first(program.spec, part)
-        repeated = list[Rejected]()
+        after, number = sessions, 0
+        if plan is not None:
+            folded = program.fold.fold(plan)
+            rejected += folded.rejected
+            if folded.left_out:
+                # What failed was not processed, so the next event with its id counts.
+                events = plan.events.without(folded.left_out).joined(repeats)
+                continue
+            after, number = _sessions_after(program, plan, folded), len(plan.events.starts)
         if repeats is not None:
             every = np.ones(len(repeats.starts), np.bool_)
-            repeated = Rejected.chosen("duplicate", REPEATS, repeats.table, every)
-        if plan is None:
-            return Joined(sessions, 0, [*rejected, *repeated])
-        folded = program.fold.fold(plan)
-        # What failed was not processed, so the next event with its id counts.
-        if folded.plan is not None and not (folded.gone and repeated):
-            rejected += [*repeated, *folded.rejected]
-            if folded.late:
-                why = dict.fromkeys(folded.late, _why_late(program, by_session=True))
-                rejected += Rejected.with_reasons("late", why, plan.events.table)
-            number = int(folded.plan.counts[folded.good].sum())
-            return Joined(_sessions_after(program, folded.plan, folded), number, rejected)
-        rejected += folded.rejected
-        events = plan.events.without(folded.gone).joined(repeats)
+            rejected += Rejected.chosen("duplicate", REPEATS, repeats.table, every)
+        return Joined(after, number, rejected)
 
 
 # -- which events count -------------------------------------------------------------------------
@@ -123,7 +125,8 @@ def _accept(
 
     Where both are judged, an event is judged by its session if it doesn't keep one open. Returns
     the plan, None without such an event; the late ones; and those that repeat one of the plan: they
-    count after all where that fails.
+    count after all where that fails. Each round but the last finds late events, and these are left
+    out, so the rounds end.
     """
     event_us, session_us, late = horizon.late_event_us, horizon.late_session_us, list[Rejected]()
     inclusive = program.cuts.rules.gap_inclusive
@@ -194,7 +197,8 @@ def _united(program: Program, sessions: pa.Table, events: WindowedEvents, horizo
     order = in_total_order(keys, starts, events.table, len(places), spec.sequence)
     members = spec, events, sessions, places, order, keys, starts, ends
     unions, failures = program.cuts.united(Members(*members))
-    return Plan(*members, untouched, salts, unions, horizon, failures)
+    plan = Plan(*members, untouched, salts, unions, horizon, failures)
+    return plan.parted(program.cuts.column)
 
 
 # -- what is stored -----------------------------------------------------------------------------
@@ -202,24 +206,24 @@ def _united(program: Program, sessions: pa.Table, events: WindowedEvents, horizo
 
 def _sessions_after(program: Program, plan: Plan, folded: Folded) -> pa.Table:
     """Return the rows of all sessions: those without events as they were, and the folded ones."""
-    good, unions = folded.good, plan.unions
+    active, unions = plan.active, plan.unions
     # Sessions that took 2 and 1 new events, and whose open ones had 5 and none: 7 and 1.
     counts = plan.counts + plan.of_opened(np.add, numbers_in(plan.sessions, "events")[plan.places])
     columns: dict[str, pa.Array] = {
-        **dict(zip(program.schema.names, plan.keys_of(good).columns, strict=False)),
-        "start": instants(unions.start[good]),
-        "end": instants(unions.end[good]),
-        "events": pa.array(counts[good]),
-        SALT.name: pa.array(plan.salts_of(good)),
+        **dict(zip(program.schema.names, plan.keys_of(active).columns, strict=False)),
+        "start": instants(unions.start[active]),
+        "end": instants(unions.end[active]),
+        "events": pa.array(counts[active]),
+        SALT.name: pa.array(plan.salts_of(active)),
     }
     for feature in program.features:
-        for field, column in zip(feature.fields, feature.columns(plan, good), strict=True):
+        for field, column in zip(feature.fields, feature.columns(plan, active), strict=True):
             columns[field.name] = column
     arrays = [*columns.values(), *folded.states]
     parts = [plan.untouched, pa.Table.from_arrays(arrays, schema=program.schema)]
-    if not plan.active.all():
+    if not active.all():
         # A session without events is one open session, its only interval.
-        passed = plan.touched.take(pa.array(plan.order[unions.first[~plan.active]]))
+        passed = plan.touched.take(pa.array(plan.order[unions.first[~active]]))
         for feature in program.at["passed"]:
             passed = feature.passed(plan, passed)
         parts.append(passed)

@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit._arrays import Mask, Numbers, lists_of, running_maximum, whole
+from sessionkit._arrays import Mask, Numbers, lists_of, micros, running_maximum, whole
 from sessionkit._engine.boundaries import is_over, starts_new_session
 from sessionkit._engine.rows.ids import salt_of
 from sessionkit._engine.rows.objects import decode_keys, encode_states
@@ -252,24 +252,6 @@ class Plan(Members):
     counts: Numbers = attrs.field(init=False)
     active: Mask = attrs.field(init=False)
 
-    def with_unions(self, unions: Unions, numbers: Numbers) -> "Plan":
-        """Return a plan of some of the members, given by their numbers, in order."""
-        # Members get numbers anew, in their old order: of [4, 0, 2], `left` is [0, 2, 4], and the
-        # new order is [2, 0, 1].
-        left = np.sort(numbers)
-        opened, came = np.split(left, [np.searchsorted(left, len(self.places))])
-        return attrs.evolve(
-            self,
-            events=self.events.at(came - len(self.places)),
-            places=self.places[opened],
-            order=np.searchsorted(left, numbers),
-            keys=self.keys[left],
-            starts=self.starts[left],
-            ends=self.ends[left],
-            unions=unions,
-            failures={},
-        )
-
     def __attrs_post_init__(self) -> None:
         # Of intervals [open, event, event | event], two sessions: the first is at place 0, and of
         # session 0, which has two events; session 1 has one.
@@ -285,6 +267,30 @@ class Plan(Members):
             counts=counts,
             active=counts > 0,
         )
+
+    def parted(self, closes: str) -> "Plan":
+        """
+        Return the plan with sessions without events as they're stored, in the column `closes` too.
+
+        Under other rules than theirs they may reach up to each other, but only events join them.
+        """
+        unions = self.unions
+        chosen = ~self.active & (unions.sizes > 1)
+        if not chosen.any():
+            return self
+        # Sessions of sizes [2, 3], of which the second is chosen, begin at [0, 2, 3, 4] then.
+        first = np.union1d(unions.first, np.flatnonzero(unions.spread(chosen)))
+        before = unions.numbers[first]
+        own = chosen[before]
+        opened = pa.array(self.order[first[own]])
+        stored, parts = self.touched.take(opened), attrs.asdict(unions, recurse=False)
+        parts = {name: None if one is None else one[before] for name, one in parts.items()}
+        parts |= {"first": first, "sizes": np.diff(first, append=len(self.order))}
+        parts["start"][own], parts["end"][own] = micros(stored["start"]), micros(stored["end"])
+        parts["closes"][own] = micros(stored[closes])
+        if "closed_by" in stored.column_names:
+            parts["closed_by"][own] = stored["closed_by"].to_numpy()
+        return attrs.evolve(self, unions=Unions(**parts))
 
     @cached_property
     def owners(self) -> Numbers:
@@ -336,11 +342,11 @@ class Plan(Members):
         places = self.event_places[first_event[chosen]]
         return self.events.table.select(range(len(self.spec.keys))).take(pa.array(places))
 
-    def encoded(self, chosen: Mask, states: list[Any]) -> list[pa.Array]:
-        """Return states of chosen sessions as columns; a `StateValueError` names a misfit."""
+    def encoded(self, states: list[Any]) -> list[pa.Array]:
+        """Return the states of sessions with events; a `StateValueError` names one that misfits."""
 
         def key_at(place: int) -> Any:
-            return decode_keys(self.spec, self.keys_of(chosen).slice(place, 1))[0]
+            return decode_keys(self.spec, self.keys_of(self.active).slice(place, 1))[0]
 
         return encode_states(self.spec.state, states, key_at)
 
@@ -369,20 +375,14 @@ class Plan(Members):
 @attrs.frozen
 class Folded:
     """
-    The states of sessions, and the events that are part of none.
+    What comes of a plan: a state for each session with events, or events to leave out.
 
     Attributes:
-        plan: The plan that was folded; None where what is left of it needs another one.
-        good: Which of its sessions have events and a new state.
-        states: The columns of these states.
-        rejected: The events that failed or were refused.
-        gone: Their places, in the plan that was to be folded.
-        late: The places of events that are late without these.
+        states: The columns of the states, in the order of their sessions.
+        left_out: The places of the events without which to plan again; no state counts then.
+        rejected: These events, and why.
     """
 
-    plan: Plan | None
-    good: Mask
     states: Sequence[pa.Array]
+    left_out: Collection[int] = ()
     rejected: Sequence[Rejected] = ()
-    gone: Collection[int] = ()
-    late: Collection[int] = ()

@@ -25,6 +25,7 @@ FEATURES = frozenset(
         "shell/seed.py",
         "sessions/careful_fold.py",
         "sessions/cutting.py",
+        "sessions/failing.py",
         "sessions/features/duplicates.py",
         "sessions/features/event_functions.py",
         "sessions/features/key_history.py",
@@ -32,7 +33,6 @@ FEATURES = frozenset(
         "sessions/features/revisions.py",
         "sessions/features/rules.py",
         "sessions/features/session_events.py",
-        "sessions/rejecting.py",
     }
 )
 """Those that a spec without options, whose sessions close, doesn't use."""
@@ -92,7 +92,7 @@ def test_a_spec_without_options_enters_no_feature(on_error: Any) -> None:
     assert set() == of_features(spec)
     if on_error == "reject":
         found = entered(spec, bridge=-1)
-        assert "sessions/rejecting.py" in found
+        assert "sessions/failing.py" in found
         assert "sessions/features/rules.py" not in found
 
 

@@ -296,6 +296,22 @@ def test_under_rules_only_the_bridge_fails_between_sessions_that_can_not_be_merg
     assert [at("10:01"), at("10:05")] == sorted(filter(None, found))
 
 
+@pytest.mark.parametrize("merges_fail", [False, True])
+def test_open_sessions_that_reach_up_to_each_other_wait_for_an_event_that_joins_them(
+    merges_fail: bool,
+) -> None:
+    """Midnight has parted them, and the new rules don't: an event elsewhere changes neither."""
+    before = spec_of(Folding(), timeout=SessionRules(GAP, midnight="UTC"))
+    driver = fed(SessionDriver(before), ("23:58", Step(1)), ("2026-01-02 00:01", Step(2)))
+    after = spec_of(Folding(merges_fail=merges_fail))
+    driver = fed(driver.migrate(after), ("2026-01-02 01:00", Step(3)))
+    assert [[1], [2], [3]] == opened(driver)
+
+    fed(driver, ("2026-01-02 00:03", Step(4)))
+    assert ([[1], [2], [3]] if merges_fail else [[1, 2, 4], [3]]) == opened(driver)
+    assert merges_fail == driver.counts.failed
+
+
 def carried(before: SessionSpec[Any, Any, Any], **rules: Any) -> SessionDriver[Any, Any, Any]:
     """Open sessions at 10:10 and 10:30, and carry them over to rules and time order."""
     driver = fed(SessionDriver(before), ("10:10", Step(10)), ("10:30", Step(30)))

@@ -1,0 +1,262 @@
+"""
+Which events fail under `on_error="reject"`: those without which their sessions can be folded.
+
+A failed event leaves no trace: it's left out, and the others are planned again (`joining`). Without
+it, its session may split in two; and under rules that need an order, every session after it may be
+another one. So each key is walked once, and its sessions are cut while they are folded. Where the
+walk can't tell what becomes of the rest, it ends: the next plan tells.
+
+The state is copied now and then: after one event, two more, four more and so on. Where a function
+fails, the walk goes back to the last copy, and copies the state again right before that event. So
+there are few copies where few events fail, and an event is folded about twice at most.
+
+A state must fit its fields where it's stored, after the last event. Where it doesn't, its session
+is folded once more, and each event must leave one that fits.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple, NoReturn
+
+import attrs
+import numpy as np
+
+from sessionkit._arrays import Numbers
+from sessionkit._engine.boundaries import starts_new_session
+from sessionkit._engine.sessions.careful_fold import CarefulFold, careful_folds
+from sessionkit._engine.sessions.cutting import (
+    Interval,
+    PartialSession,
+    RuledIntervals,
+    by_times,
+    cuts_of,
+    instant_of,
+    instants_of,
+)
+from sessionkit._engine.sessions.plan import Plan
+from sessionkit.errors import UserFunctionError
+from sessionkit.spec.functions import Failure
+from sessionkit.state._codec import codec_of
+from sessionkit.timeouts._session_rules import SessionRules
+
+
+class UnclearError(Exception):
+    """What becomes of the rest of a key isn't known before the next plan."""
+
+
+class Position(NamedTuple):
+    """
+    How far a walk has come: the next instant, and the session before it.
+
+    Attributes:
+        turn: The number of the instant.
+        folded: How many of its events are in the state already.
+        begun: The turn at which the session began; -1 before the first session.
+        partial: The session without the events of this turn; None before the first session.
+        merged: The places of the open sessions that are in the state.
+        state: The state of the session.
+    """
+
+    turn: int = 0
+    folded: int = 0
+    begun: int = -1
+    partial: PartialSession | None = None
+    merged: Sequence[int] = ()
+    state: Any = None
+
+    def is_apart(self, left: Sequence[Interval]) -> bool:
+        """Return whether an instant, without the events that failed, begins another session."""
+        return self.partial is None or self.partial.is_cut_at(instant_of(left))
+
+
+@attrs.define
+class Walk:
+    """
+    A walk over open sessions and events of one key, at consecutive places.
+
+    `reach` has for each place the end of the session that was planned there: the open sessions up
+    to there are merged before any event is added.
+
+    A walk goes back only where a function has failed over an event for the first or the second
+    time, or where a session must fit from now on. So it ends.
+
+    Attributes:
+        failures: Why events have failed, by their numbers: a function failed twice over each.
+        states: The states of the sessions, by their first places.
+    """
+
+    part: CarefulFold
+    rules: SessionRules
+    intervals: Sequence[Interval]
+    reach: Numbers
+    failures: dict[int, Failure] = attrs.field(factory=dict, init=False)
+    states: dict[int, Any] = attrs.field(factory=dict, init=False)
+    _tried: set[int] = attrs.field(factory=set, init=False)
+    _turns: Sequence[Sequence[Interval]] = attrs.field(init=False)
+    _opened: Sequence[int] = attrs.field(init=False)
+    _at: Position = attrs.field(default=Position(), init=False)
+    _before: Position = attrs.field(default=Position(), init=False)
+    """Where the session began, with the one before it; or the beginning of the walk."""
+    _saved: Position = attrs.field(default=Position(), init=False)
+    _saved_place: int = attrs.field(default=0, init=False)
+    _copy_after: int = attrs.field(default=1, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._turns = instants_of(self.intervals)
+        self._opened = self.part.opened(self.part.places)
+
+    def run(self) -> None:
+        """Find the events that fail, or raise an UnclearError after some of them."""
+        turns, end = self._turns, self.part.places.stop
+        # A session that must be folded once more leads back, so there is a turn again.
+        while self._at.turn < len(turns) or not self._ends(end):
+            if left := self._left(turns[self._at.turn]):
+                self._take(left)
+            else:
+                self._at = self._at._replace(turn=self._at.turn + 1)
+
+    def _take(self, left: Sequence[Interval]) -> None:
+        """Take the next instant, without the events that failed; or go back."""
+        at = self._at
+        is_judged = at.folded or at.begun == at.turn
+        try:
+            if not is_judged and at.is_apart(left):
+                if not self._ends(left[0].place):
+                    return
+                self._begin(left)
+            self._fold(left)
+        except UserFunctionError as error:
+            self._go_on_without(Failure.of(error))
+
+    def _left(self, intervals: Sequence[Interval]) -> Sequence[Interval]:
+        """Return intervals without the events that failed."""
+        if not self.failures:
+            return intervals
+        return [one for one in intervals if self.part.event_at(one.place) not in self.failures]
+
+    def _between(self, first: int, end: int) -> Sequence[Interval]:
+        return self._left(self.intervals[first - self.part.first : end - self.part.first])
+
+    def _ends(self, end: int) -> bool:
+        """Return whether the session, if any, may end at a place; else go back to its beginning."""
+        at, strict = self._at, self.part.strict
+        if at.partial is None:
+            return True
+        if any(place >= end for place in at.merged):
+            raise UnclearError
+        places = [one.place for one in self._between(at.partial.first, end)]
+        is_checked = len(at.merged) == len(places) or strict.issuperset(places)
+        if is_checked or codec_of(self.part.fold.spec.state).misfit(at.state) is None:
+            self.states[at.partial.first] = at.state
+            return True
+        strict.update(places)
+        self._go_back()
+        return False
+
+    def _begin(self, left: Sequence[Interval]) -> None:
+        """Begin a session with the next instant, or raise a UserFunctionError."""
+        turn, first = self._at.turn, left[0].place
+        end = self.reach[first - self.part.first]
+        merged = [place for place in self._opened if first <= place < end]
+        partial = PartialSession.at(self.rules, instant_of(left))
+        self._before, self._at = self._at, Position(turn, 0, turn, partial, merged)
+        self._at = self._at._replace(state=self.part.state_of(merged))
+        self._save(self._at, first)
+
+    def _fold(self, left: Sequence[Interval]) -> None:
+        """Fold what is left of the next instant, or raise a UserFunctionError."""
+        at, part = self._at, self.part
+        for place in (one.place for one in left[at.folded :]):
+            event, state = part.event_at(place), at.state
+            if place - self._saved_place >= self._copy_after:
+                # Copies get rarer as long as nothing fails: 1, 2, 4 events apart.
+                self._save(at, place, 1 if event in self._tried else 2 * self._copy_after)
+            if event is not None:
+                state = part.after(state, place)
+            elif place not in at.merged:
+                raise UnclearError
+            at = at._replace(folded=at.folded + 1, state=state)
+        if (partial := at.partial) is not None:
+            instant = instant_of(left)
+            gap_us = part.gap_us(self.rules, at.state, left[-1].place, extends=instant.extends)
+            partial = partial.after(instant, gap_us)
+        self._at = at._replace(turn=at.turn + 1, folded=0, partial=partial)
+
+    def _save(self, at: Position, place: int, copy_after: int = 1) -> None:
+        self._saved = at._replace(state=self.part.copied(at.state))
+        self._saved_place, self._copy_after = place, copy_after
+
+    def _go_back(self) -> None:
+        """Go back to where the session began."""
+        self._at, self._before = self._before, Position()
+        self._save(self._at, self._turns[self._at.turn][0].place)
+
+    def _go_on_without(self, failure: Failure) -> None:
+        """Go back before the event over which a function has failed, which isn't there any more."""
+        at, place, begins = self._at, self.part.at, self._at.begun == self._at.turn
+        event = self.part.event_at(place)
+        if event is None:
+            self._reject_up_to(place, failure)
+        if event in self._tried:
+            self.failures[event] = failure
+            left = self._left(self._turns[at.turn])
+            # Without it, what is left of its instant may belong to the session before after all.
+            if begins and not (left and self._before.is_apart(left)):
+                self._go_back()
+                return
+            if left and not begins and at.is_apart(left):
+                raise UnclearError
+        self._tried.add(event)
+        self._at = self._saved
+        self._save(self._at, self._saved_place, max(place - self._saved_place, 1))
+
+    def _reject_up_to(self, place: int, failure: Failure) -> NoReturn:
+        """Reject the events that lead up to an open session that can't be merged."""
+        first, inclusive = self._left(self._turns[self._at.turn])[0].place, self.rules.gap_inclusive
+        at = self.intervals[place - self.part.first].at
+        # Without the events that reach up to it, the gap parts it from the session before.
+        leading = self._events(
+            one
+            for one in self._between(first, place)
+            if not starts_new_session(at, one.end, gap_inclusive=inclusive)
+        )
+        # Open sessions that reach up to each other are not merged without events of theirs.
+        reach = int(self.reach[first - self.part.first])
+        leading = leading or self._events(self._between(first, reach))
+        self.failures |= dict.fromkeys(leading, failure)
+        raise UnclearError
+
+    def _events(self, intervals: Iterable[Interval]) -> list[int]:
+        """Return the numbers of the events among intervals."""
+        numbers = (self.part.event_at(one.place) for one in intervals)
+        return [number for number in numbers if number is not None]
+
+
+def failing_events(plan: Plan, failing: Numbers) -> tuple[dict[int, Any], Mapping[int, Failure]]:
+    """
+    Return which events of failing sessions fail, and why, by their numbers.
+
+    Where none does, the states of these sessions count, by the first places of the sessions: a
+    function has failed over an event only once.
+    """
+    has_failed = np.zeros(len(plan.unions), np.bool_)
+    has_failed[failing] = True
+    has_failed[plan.owners[len(plan.places) + np.array([*plan.failures], np.int64)]] = True
+    rules = cuts_of(plan.spec).rules
+    intervals = RuledIntervals.of(rules, plan)
+    by_gap, unions = by_times(rules, intervals), plan.unions
+    # The gap makes two sessions, and a rule cuts the first of them in two. One of its parts fails,
+    # so all of it is walked: [True, False].
+    walked = by_gap.reduced(np.logical_or, unions.spread(has_failed))
+    # Of sessions of two intervals and of one: the first two reach to place 2, the last one to 3.
+    reach = unions.spread(unions.first + unions.sizes)
+    states, failures = dict[int, Any](), dict[int, Failure]()
+    for part in careful_folds(plan, by_gap.first[walked], by_gap.sizes[walked]):
+        own = intervals.part(rules, part.first, len(part.numbers))
+        walk = Walk(part, rules, own, reach[part.first :])
+        with suppress(UnclearError):
+            walk.run()
+        states |= walk.states
+        failures |= walk.failures
+    # A gap by a state that can't be asked again has cut sessions: they must be planned anew.
+    return states, failures or plan.failures
