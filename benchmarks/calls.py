@@ -24,8 +24,8 @@ from benchmarks.entrants.functions import COUNTS, visits
 from benchmarks.events import FIRST_US, batch_of_events
 from benchmarks.phases import Stopwatch, bars
 from benchmarks.workloads import SPAN, WORKLOADS, Workload
-from sessionkit._engine.logic import BatchClocks
-from sessionkit._engine.shell.storage import GroupRow, first_due, logic_of
+from sessionkit._engine.micro_batch import BatchClocks
+from sessionkit._engine.shell.storage import GroupRow, first_due, logic_of, memory_in_row
 from sessionkit._engine.shell.worker import collector_paused
 
 __all__ = ["CASES", "main", "prepared"]
@@ -49,7 +49,7 @@ def prepared(workload: Workload) -> Run:
     stored = row.write(memory, first_due(logic, memory), 0)
 
     def call() -> None:
-        outcome = logic.step(row.read(stored), arrived, clocks)
+        outcome = logic.step(memory_in_row(logic, row.group, stored), arrived, clocks)
         row.write(outcome.memory, first_due(logic, outcome.memory), 0)
 
     return call

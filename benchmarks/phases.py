@@ -11,7 +11,7 @@ from typing import Any, Final
 __all__ = ["PHASES", "Stopwatch", "bars"]
 
 PHASES: Final[dict[str, tuple[str, ...]]] = {
-    "read the stored row": ("shell.storage:GroupRow.read",),
+    "read the stored row": ("shell.storage:memory_in_row",),
     "plan from times": (
         "sessions.joining:_accept",
         "keys.step:ActiveKeys.of",

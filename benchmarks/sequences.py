@@ -22,8 +22,8 @@ import pyarrow.compute as pc
 from benchmarks.events import FIRST_US
 from sessionkit import Session, SessionSpec
 from sessionkit import aggregates as agg
-from sessionkit._engine.logic import BatchClocks, GroupState
-from sessionkit._engine.shell.storage import GroupRow, first_due, logic_of
+from sessionkit._engine.micro_batch import BatchClocks, GroupState
+from sessionkit._engine.shell.storage import GroupRow, first_due, logic_of, memory_in_row
 from sessionkit._engine.shell.worker import collector_paused
 
 __all__ = ["BY_AGGREGATES", "BY_FUNCTIONS", "EVENTS", "arrived", "batch", "main", "micro_batch"]
@@ -129,7 +129,9 @@ def micro_batch(spec: Any, events: pa.Table) -> Callable[[], Any]:
     stored = row.write(memory, first_due(logic, memory), 0)
 
     def run() -> Any:
-        outcome = logic.step(row.read(stored), events.slice(3 * quarter), clocks)
+        outcome = logic.step(
+            memory_in_row(logic, row.group, stored), events.slice(3 * quarter), clocks
+        )
         row.write(outcome.memory, first_due(logic, outcome.memory), 0)
         return outcome
 

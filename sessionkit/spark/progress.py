@@ -16,7 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from sessionkit._arguments import explained, explains
 from sessionkit._engine.counts import COUNTED, DECLARED, Counts, DurationSketch
-from sessionkit._engine.logic import BucketStats
+from sessionkit._engine.micro_batch import BucketStats
 from sessionkit._instants import EPOCH, instant_of
 from sessionkit.errors import BalanceError, SessionkitError, SpecError, UnsupportedError
 

@@ -14,7 +14,7 @@ import attrs
 import pyarrow as pa
 
 from sessionkit._engine.keys.program import KeyProgram
-from sessionkit._engine.logic import BatchClocks
+from sessionkit._engine.micro_batch import BatchClocks
 from sessionkit._engine.rows.objects import check_fit, check_rows, collected
 from sessionkit._engine.rows.tables import Rejected
 from sessionkit._instants import BEGINNING_US, LAST_INSTANT_US, instant_of

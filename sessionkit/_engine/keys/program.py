@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 
 from sessionkit._arrays import INSTANT, Mask, Numbers, micros, whole
 from sessionkit._engine.boundaries import has_passed, is_over
-from sessionkit._engine.logic import NEVER_US, BatchClocks, GroupState, shared_identity
+from sessionkit._engine.micro_batch import NEVER_US, BatchClocks, GroupState, shared_identity
 from sessionkit._engine.rows.objects import as_struct, decode_keys, decode_states, key_struct
 from sessionkit._instants import END_OF_TIME_US, instant_of, span_us
 from sessionkit.spec.base import S
@@ -130,6 +130,9 @@ class KeyProgram:
             "by_bucket": self.spec.takes_buckets,
         }
         return json.dumps(entries, sort_keys=True).encode()
+
+    def completed(self, kept: pa.Table) -> pa.Table:
+        return kept  # Every spec stores the same of a key.
 
     def incompatibilities(self, _: Any) -> list[str]:
         return []  # The identity covers every difference.

@@ -4,7 +4,9 @@ The tables of a group: stored rows and rejected rows.
 A group stores its open sessions or keys, and memories of forgotten sessions.
 
     exists              whether a row is a session; without this column, all rows are
-    closed              whether a session is over, and only waits for late events
+    closed              whether a session is over, and only waits for late events; without this
+                        column, none is
+    last_event          when its last event was; without this column, its end less the gap
     behind              the salt of its id, or 0: see `rows.ids`
     start, end, closes  for a memory: when the row itself is forgotten
 
@@ -19,11 +21,13 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from sessionkit._arrays import Mask, Numbers, filled, instants, whole
+from sessionkit._arrays import INSTANT, Mask, Numbers, filled, instants, whole
 from sessionkit.spec.functions import Failure
 
 SALT: Final = pa.field("behind", pa.int64())
 EXISTS: Final = pa.field("exists", pa.bool_())
+CLOSED: Final = pa.field("closed", pa.bool_())
+LAST_EVENT: Final = pa.field("last_event", INSTANT)
 INSTANTS: Final = ("start", "end", "closes")
 
 

@@ -79,28 +79,33 @@ def fold_by_functions(functions: SessionFold, plan: Plan) -> Folded:
         for place, part in zip(failed, parts, strict=True):
             states[place] = part.state_of(part.places)
         failed = []
-    return _encoded(plan, states, failed)
-
-
-def _encoded(plan: Plan, states: list[Any], failed: Sequence[int]) -> Folded:
-    """Return states as columns; where some have failed or don't fit, the events that fail."""
     if failed or plan.failures:
-        failing = np.flatnonzero(plan.active)[[*failed]]
-        found, failures = failing_events(plan, failing)
-        if failures:
-            rejected = Rejected.with_failures("failed", failures, plan.events.table)
-            return Folded([], failures, rejected)
-        for place, first in zip(failed, plan.unions.first[failing].tolist(), strict=True):
-            states[place] = found[first]
+        return _rejecting(plan, states, failed)
     try:
         return Folded(plan.encoded(states))
     except StateValueError:
-        codec = codec_of(plan.spec.state)
-        # All states are encoded at once, so only now is it asked which one doesn't fit.
-        misfits = [place for place, state in enumerate(states) if codec.misfit(state)]
-        if plan.spec.on_error == "raise" or not misfits:
+        if spec.on_error == "raise" or not (misfits := _misfits(plan, states)):
             raise
-    return _encoded(plan, states, misfits)
+        return _rejecting(plan, states, misfits)
+
+
+def _rejecting(plan: Plan, states: list[Any], failed: Sequence[int]) -> Folded:
+    """Return the events that fail in sessions whose states failed, or else all states."""
+    failing = np.flatnonzero(plan.active)[[*failed]]
+    found, failures = failing_events(plan, failing)
+    if failures:
+        rejected = Rejected.with_failures("failed", failures, plan.events.table)
+        return Folded([], failures, rejected)
+    for place, first in zip(failed, plan.unions.first[failing].tolist(), strict=True):
+        states[place] = found[first]
+    misfits = _misfits(plan, states)
+    return _rejecting(plan, states, misfits) if misfits else Folded(plan.encoded(states))
+
+
+def _misfits(plan: Plan, states: Sequence[Any]) -> list[int]:
+    """Return the places of the states that don't fit: all are encoded at once, which tells none."""
+    codec = codec_of(plan.spec.state)
+    return [place for place, state in enumerate(states) if codec.misfit(state)]
 
 
 def _objects(
@@ -192,7 +197,7 @@ def finish_by_functions(spec: AnySessionSpec, given: pa.Table, tell: Tell) -> Fi
         # All results at once: each is looked at only where one of them doesn't fit.
         with suppress(StateValueError):
             return Finished(codec.encode(results), places, failed)
-    misfits = _misfits(spec, given, results, places)
+    misfits = _misfit_results(spec, given, results, places)
     good = [number for number, place in enumerate(places) if place not in misfits]
     columns = codec.encode([results[number] for number in good])
     return Finished(columns, [places[number] for number in good], failed | misfits)
@@ -224,7 +229,7 @@ def _finished(
     return results, everywhere if places == list(everywhere) else places, failed
 
 
-def _misfits(
+def _misfit_results(
     spec: AnySessionSpec, given: pa.Table, results: list[Any], places: Places
 ) -> dict[int, Failure]:
     """Return the sessions of which a result isn't one, or doesn't fit its fields."""

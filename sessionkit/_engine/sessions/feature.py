@@ -2,7 +2,6 @@
 What a feature is: one value that says what an option of a spec adds to each stage.
 
     compile    fields, identity                what is stored of a session, and under which rules
-    start      check                           which stored sessions can't go on
     events     read, distinct                  what is read of an event, and which don't count
     fold       columns, passed                 what is stored after a fold
     close      due, due_at                     which sessions give a row, and when
@@ -13,8 +12,9 @@ What a feature is: one value that says what an option of a spec adds to each sta
     restart    incompatibilities, migrated     how rows of another spec become rows of this one
 
 A spec has the features that its options ask for, in the order of `program.FEATURES`. Each stage
-asks all of them, one after the other, and knows none by its name. They share no code: what one
-needs of another it finds as a column, and says so.
+asks all of them, one after the other, and names none. They share no code: what one needs of
+another it finds as a column, and says so. `exists`, `closed` and `last_event` are columns of the
+core (`rows.tables`): stages read them, whichever feature stores them.
 
 At a close they hand on three values:
 
@@ -32,7 +32,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sessionkit._arrays import Mask, Numbers
-from sessionkit._engine.logic import BatchClocks
+from sessionkit._engine.micro_batch import BatchClocks
 from sessionkit._engine.rows.tables import Rejected
 from sessionkit._engine.sessions.plan import Plan, WindowedEvents
 from sessionkit.spec.functions import Failure
@@ -134,7 +134,7 @@ class Closed:
 
 class Feature:
     """
-    A feature that adds nothing: each one says otherwise where it does.
+    The base of features: every method does nothing.
 
     `session_attributes` maps the `row_columns` that `finish` gets too to attributes of `Session`.
     """
@@ -150,9 +150,6 @@ class Feature:
     def identity(self) -> dict[str, Any]:
         """The rules under which that is stored, as JSON has them."""
         return {}
-
-    def check(self, sessions: pa.Table) -> None:
-        """Raise a StateError where sessions that a former release stored can't go on."""
 
     def read(self, events: WindowedEvents) -> tuple[WindowedEvents, list[Rejected]]:
         """Return events with what is read of each, and those that can't be processed."""

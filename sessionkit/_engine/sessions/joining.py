@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from sessionkit._arrays import Mask, concat, instants, left_over, micros, numbers_in
 from sessionkit._engine.boundaries import is_late, window_end
-from sessionkit._engine.logic import BatchClocks
+from sessionkit._engine.micro_batch import BatchClocks
 from sessionkit._engine.rows.order import in_total_order, key_numbers
 from sessionkit._engine.rows.tables import SALT, Rejected, has_state
 from sessionkit._engine.sessions.folds import refused_first
@@ -51,7 +51,7 @@ def join(program: Program, sessions: pa.Table, arrived: pa.Table, horizon: Horiz
     """
     starts, rejected = micros(arrived["time"]), list[Rejected]()
     events = WindowedEvents(arrived, starts, window_end(starts, program.gap_us))
-    for feature in program.at["read"]:
+    for feature in program.features:
         events, refused = feature.read(events)
         rejected += refused
     while True:
@@ -140,7 +140,7 @@ def _accept(
             events = events.only(~is_behind)
     while True:
         repeats: WindowedEvents | None = None
-        for feature in program.at["distinct"]:
+        for feature in program.features:
             events, came_again = feature.distinct(sessions, events)
             repeats = came_again or repeats
         plan = _united(program, sessions, events, horizon) if len(events.starts) else None
@@ -198,7 +198,8 @@ def _united(program: Program, sessions: pa.Table, events: WindowedEvents, horizo
     members = spec, events, sessions, places, order, keys, starts, ends
     unions, failures = program.cuts.united(Members(*members))
     plan = Plan(*members, untouched, salts, unions, horizon, failures)
-    return plan.parted(program.cuts.column)
+    is_joined = unions.sizes > 1
+    return plan.parted(program.cuts.column) if (is_joined & ~plan.active).any() else plan
 
 
 # -- what is stored -----------------------------------------------------------------------------
@@ -224,7 +225,7 @@ def _sessions_after(program: Program, plan: Plan, folded: Folded) -> pa.Table:
     if not active.all():
         # A session without events is one open session, its only interval.
         passed = plan.touched.take(pa.array(plan.order[unions.first[~active]]))
-        for feature in program.at["passed"]:
+        for feature in program.features:
             passed = feature.passed(plan, passed)
         parts.append(passed)
     return concat(parts)

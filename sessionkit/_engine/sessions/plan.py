@@ -22,11 +22,19 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit._arrays import Mask, Numbers, lists_of, micros, running_maximum, whole
+from sessionkit._arrays import (
+    Mask,
+    Numbers,
+    instants,
+    lists_of,
+    micros,
+    running_maximum,
+    whole,
+)
 from sessionkit._engine.boundaries import is_over, starts_new_session
 from sessionkit._engine.rows.ids import salt_of
 from sessionkit._engine.rows.objects import decode_keys, encode_states
-from sessionkit._engine.rows.tables import Rejected
+from sessionkit._engine.rows.tables import LAST_EVENT, Rejected
 from sessionkit._instants import BEGINNING_US
 from sessionkit.spec.functions import Failure
 from sessionkit.spec.session import AnySessionSpec
@@ -198,6 +206,15 @@ class GapAlone:
         return pa.repeat(pa.scalar("gap"), sessions.num_rows)
 
 
+def with_last_event(sessions: pa.Table, gap_us: int) -> pa.Table:
+    """Return sessions with when the last event of each was, where it isn't stored."""
+    if LAST_EVENT.name in sessions.schema.names:
+        return sessions
+    # A session that was stored under a longer gap began in any case before that.
+    starts, ends = micros(sessions["start"]), micros(sessions["end"])
+    return sessions.append_column(LAST_EVENT, instants(np.maximum(starts, ends - gap_us)))
+
+
 @attrs.frozen
 class Horizon:
     """
@@ -274,10 +291,7 @@ class Plan(Members):
 
         Under other rules than theirs they may reach up to each other, but only events join them.
         """
-        unions = self.unions
-        chosen = ~self.active & (unions.sizes > 1)
-        if not chosen.any():
-            return self
+        unions, chosen = self.unions, ~self.active
         # Sessions of sizes [2, 3], of which the second is chosen, begin at [0, 2, 3, 4] then.
         first = np.union1d(unions.first, np.flatnonzero(unions.spread(chosen)))
         before = unions.numbers[first]

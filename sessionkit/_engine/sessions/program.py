@@ -2,11 +2,11 @@
 What a session spec compiles to: how events are folded, and what its features add to that.
 
 Everything that follows from a spec is worked out once. The stages of a micro-batch read the
-program, never the options of the spec.
+program, and of the spec only what needs no working out.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import cached_property
 from typing import Any, Final
@@ -15,8 +15,15 @@ import attrs
 import pyarrow as pa
 
 from sessionkit._arrays import INSTANT, concat, flags_in, split
-from sessionkit._engine.logic import shared_identity
-from sessionkit._engine.rows.tables import EXISTS, SALT, as_memories, has_state
+from sessionkit._engine.micro_batch import shared_identity
+from sessionkit._engine.rows.tables import (
+    CLOSED,
+    EXISTS,
+    LAST_EVENT,
+    SALT,
+    as_memories,
+    has_state,
+)
 from sessionkit._engine.sessions.cutting import Cuts, cuts_of
 from sessionkit._engine.sessions.feature import Closed, Feature, Finish
 from sessionkit._engine.sessions.features.duplicates import Duplicates
@@ -27,6 +34,7 @@ from sessionkit._engine.sessions.features.revisions import Revisions
 from sessionkit._engine.sessions.features.rules import Rules
 from sessionkit._engine.sessions.features.session_events import SessionEvents
 from sessionkit._engine.sessions.folds import Fold, fold_of
+from sessionkit._engine.sessions.plan import with_last_event
 from sessionkit._instants import BEGINNING_US, span_us
 from sessionkit.spec.logic import Aggregates
 from sessionkit.spec.session import AnySessionSpec
@@ -121,15 +129,6 @@ class Program:
         return not (self.spec.revises or self.has_memories)
 
     @cached_property
-    def at(self) -> Mapping[str, Sequence[Feature]]:
-        """The features that add something to a stage, by the name of their method for it."""
-        return {
-            name: [one for one in self.features if getattr(type(one), name) is not method]
-            for name, method in vars(Feature).items()
-            if callable(method)
-        }
-
-    @cached_property
     def identity(self) -> bytes:
         """The rules and the types under which sessions are stored, as JSON."""
         spec, rules = self.spec, self.cuts.rules
@@ -150,6 +149,12 @@ class Program:
             entries["aggregates"] = {one.name: one.text for one in spec.bound}
         return json.dumps(entries, sort_keys=True).encode()
 
+    def completed(self, kept: pa.Table) -> pa.Table:
+        """Return stored rows with what may be added to a spec without a migration."""
+        # Before `extends` was, the end of a session said when its last event was.
+        needs_last = LAST_EVENT.name in self.schema.names
+        return with_last_event(kept, self.gap_us) if needs_last else kept
+
     def incompatibilities(self, old: Any) -> list[str]:
         """Return a line for each thing in which sessions of another spec don't fit."""
         return [line for feature in self.features for line in feature.incompatibilities(old)]
@@ -169,7 +174,7 @@ class Program:
             sessions = feature.migrated(sessions, old)
         forgotten = sessions.slice(0, 0)
         if not self.stays_us:
-            forgotten, sessions = split(sessions, flags_in(sessions, "closed"))
+            forgotten, sessions = split(sessions, flags_in(sessions, CLOSED.name))
         forgotten, sessions = (one.select(self.schema.names) for one in (forgotten, sessions))
         memories, parts = as_memories(memories, self.schema), [sessions]
         for feature in self.features:

@@ -43,14 +43,20 @@ from sessionkit._arrays import (
     split,
 )
 from sessionkit._engine.boundaries import is_over
-from sessionkit._engine.logic import BatchClocks, GroupState, Outcome
+from sessionkit._engine.micro_batch import BatchClocks, GroupState, Outcome
 from sessionkit._engine.rows.ids import session_ids
 from sessionkit._engine.rows.objects import decode_keys
 from sessionkit._engine.rows.order import take_turns
-from sessionkit._engine.rows.tables import SALT, Rejected, has_state
+from sessionkit._engine.rows.tables import (
+    CLOSED,
+    LAST_EVENT,
+    SALT,
+    Rejected,
+    has_state,
+)
 from sessionkit._engine.sessions.feature import Closed, Emission
-from sessionkit._engine.sessions.features.last_event import LAST_EVENT, with_last_event
 from sessionkit._engine.sessions.joining import horizon_of, join
+from sessionkit._engine.sessions.plan import with_last_event
 from sessionkit._engine.sessions.program import Program
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.spec.views import Session, session_of
@@ -89,7 +95,7 @@ class SessionLogic:
 
     def are_open(self, kept: pa.Table) -> Mask:
         """Mark the open sessions, not closed ones that wait or are only remembered."""
-        is_open = ~flags_in(kept, "closed")
+        is_open = ~flags_in(kept, CLOSED.name)
         return is_open & has_state(kept) if self.program.has_memories else is_open
 
     def open_stats(self, kept: pa.Table) -> tuple[int, int | None]:
@@ -104,9 +110,9 @@ class SessionLogic:
         closes, stays_us = micros(kept[self.program.cuts.column]), self.program.stays_us
         due: dict[Clock, Numbers] = {
             # One that closes at 50 is due then; if it has closed and stays for 30, it's due at 80.
-            "event_time": closes + flags_in(kept, "closed") * stays_us if stays_us else closes
+            "event_time": closes + flags_in(kept, CLOSED.name) * stays_us if stays_us else closes
         }
-        for feature in self.program.at["due_at"]:
+        for feature in self.program.features:
             for clock, at in feature.due_at(kept).items():
                 due[clock] = np.minimum(due[clock], at) if clock in due else at
         return due
@@ -115,8 +121,6 @@ class SessionLogic:
         """Run one micro-batch of a group; what a function of the user did may be an error."""
         program, kept, waiting = self.program, memory.kept, memory.buffered
         rejected, closed, processed = list[Rejected](), program.none_closed, 0
-        for feature in program.at["check"]:
-            feature.check(kept)
         if program.in_time_order:
             most, sequence = self.spec.inputs.max_buffered_per_key, self.spec.sequence
             turns = take_turns(waiting, arrived, clocks.watermark_us, most, sequence)
@@ -128,7 +132,7 @@ class SessionLogic:
             kept, processed, rejected = joined.sessions, joined.events, rejected + joined.rejected
         if program.in_time_order or self.spec.revises:
             kept, later = _close_due(program, kept, clocks, at_end=True)
-            closed = later if program.in_time_order else _both(closed, later)
+            closed = later if closed is program.none_closed else _both(closed, later)
         return Outcome(
             memory=GroupState(kept, waiting),
             rows=closed.rows,
@@ -164,10 +168,10 @@ def _close_due(
     if emission is None:
         return rows, closed
     if emission.given.num_rows:
-        for feature in program.at["context"]:
+        for feature in program.features:
             emission = feature.context(emission)
         emission, closed = _finished(program, emission)
-        for feature in program.at["emitted"]:
+        for feature in program.features:
             closed = feature.emitted(emission, closed)
         # Of those given, the ones that close and whose `finish` didn't fail.
         closes = emission.final[emission.gives_row]
@@ -180,7 +184,7 @@ def _due(program: Program, rows: pa.Table, clocks: BatchClocks, *, at_end: bool)
     """Return which sessions give a row; None where nothing changes."""
     # A batch has all events at once, so no row of it is early.
     may_be_early = at_end and program.spec.early is not None and not clocks.whole
-    closes, closed = micros(rows[program.cuts.column]), flags_in(rows, "closed")
+    closes, closed = micros(rows[program.cuts.column]), flags_in(rows, CLOSED.name)
     over = is_over(closes, clocks.watermark_us)
     gone = is_over(closes + program.stays_us, clocks.watermark_us)
     # A session that is over, and waits for late events, changes when it's forgotten.
@@ -205,7 +209,7 @@ def _due(program: Program, rows: pa.Table, clocks: BatchClocks, *, at_end: bool)
         given=none,
         is_final=over,
     )
-    for feature in program.at["due"]:
+    for feature in program.features:
         emission = feature.due(emission)
     places = np.flatnonzero(emission.gives_row)
     given = emission.sessions.take(pa.array(places))
@@ -218,7 +222,7 @@ def _finished(program: Program, emission: Emission) -> tuple[Emission, Closed]:
     keys = key_columns(given)
     ids = session_ids(keys, micros(given["start"]), numbers_in(given, SALT.name))
     columns = dict[str, pa.Array]()
-    for feature in program.at["row_columns"]:
+    for feature in program.features:
         columns |= feature.row_columns(given)
 
     def tell() -> Sequence[Session[Any]]:
@@ -270,8 +274,9 @@ def _retained(program: Program, emission: Emission, closed: Closed) -> pa.Table:
         # In the same order as the rows: the others, and then those that gave a row.
         gone = np.concatenate([gone[~emission.gives_row], gone[gave]])
     forgotten, kept = split(sessions, gone)
-    parts = [kept]
-    for feature in program.at["remembered"]:
-        watermark_us = emission.clocks.watermark_us
+    if not (forgotten.num_rows or emission.memories.num_rows):
+        return kept
+    parts, watermark_us = [kept], emission.clocks.watermark_us
+    for feature in program.features:
         parts += feature.remembered(emission.memories, kept, forgotten, watermark_us)
     return concat(parts)

@@ -7,13 +7,13 @@ import attrs
 import pyarrow as pa
 
 from sessionkit._arrays import micros
-from sessionkit._engine.logic import GroupState
+from sessionkit._engine.micro_batch import GroupState
 from sessionkit._engine.rows.ids import ids_of
 from sessionkit._engine.rows.objects import as_struct, key_struct
-from sessionkit._engine.sessions.features.last_event import LAST_EVENT, with_last_event
+from sessionkit._engine.rows.tables import LAST_EVENT
 from sessionkit._engine.sessions.folds import state_columns, states_of
 from sessionkit._engine.sessions.joining import join
-from sessionkit._engine.sessions.plan import Horizon
+from sessionkit._engine.sessions.plan import Horizon, with_last_event
 from sessionkit._engine.sessions.step import SessionLogic, sessions_of
 from sessionkit._instants import instant_of
 from sessionkit.spec.base import S

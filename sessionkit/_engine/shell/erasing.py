@@ -16,10 +16,9 @@ import pyarrow as pa
 
 from sessionkit._arrays import Numbers, filled, key_columns, whole
 from sessionkit._engine.counts import Counts
-from sessionkit._engine.logic import GroupState
+from sessionkit._engine.micro_batch import GroupLogic, GroupState
 from sessionkit._engine.rows.order import key_numbers
 from sessionkit._engine.rows.tables import Rejected
-from sessionkit._engine.shell.reading import Logic
 from sessionkit._engine.wire.inbound import REASON, rejected_schema, valid_keys
 from sessionkit._engine.wire.packing import (
     REJECTED_COLUMN,
@@ -66,7 +65,7 @@ class ErasurePacker:
                 yield packed_rows(of_packs, KINDS, {REJECTED_COLUMN: packs})
 
 
-def erased_keys(logic: Logic, frames: Sequence[pd.DataFrame]) -> pa.Table | None:
+def erased_keys(logic: GroupLogic, frames: Sequence[pd.DataFrame]) -> pa.Table | None:
     """Return the keys that the rows of a group erase, each once; None if they erase nothing."""
     (packs,) = packs_in([one for one in frames if ERASED_COLUMN in one.columns], ERASED_COLUMN)
     if not packs:

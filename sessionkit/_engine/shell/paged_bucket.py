@@ -14,15 +14,15 @@ import numpy as np
 import pyarrow as pa
 
 from sessionkit._arrays import key_columns, micros
-from sessionkit._engine.logic import (
+from sessionkit._engine.micro_batch import (
     BatchClocks,
     BucketStats,
+    GroupLogic,
     GroupState,
     IdleClock,
     idle_clock,
 )
 from sessionkit._engine.rows.tables import SALT
-from sessionkit._engine.sessions.features.last_event import LAST_EVENT
 from sessionkit._engine.shell.pages import (
     Directory,
     SortedRows,
@@ -41,7 +41,7 @@ from sessionkit._engine.shell.payload import (
     pack_row,
     unpack_row,
 )
-from sessionkit._engine.shell.reading import Logic, Reading
+from sessionkit._engine.shell.reading import Reading
 from sessionkit._typing import GroupStateLike
 from sessionkit.errors import StateCorruptedError
 from sessionkit.timeouts._policies import Clock
@@ -69,7 +69,9 @@ class BucketHead:
     idle: IdleClock | None = None
 
     @classmethod
-    def of(cls, logic: Logic, directory: Directory, idle: IdleClock | None = None) -> "BucketHead":
+    def of(
+        cls, logic: GroupLogic, directory: Directory, idle: IdleClock | None = None
+    ) -> "BucketHead":
         """Return a bucket whose pages are as this release writes them; salts are stored apart."""
         kept = pa.schema([field for field in logic.program.schema if field.name != SALT.name])
         return cls(directory, kept, logic.spec.events_schema, Reading(), idle)
@@ -77,7 +79,7 @@ class BucketHead:
     @classmethod
     def of_row(
         cls,
-        logic: Logic,
+        logic: GroupLogic,
         group: tuple[Any, ...],
         row: tuple[Any, ...],
         now: Origin,
@@ -93,7 +95,7 @@ class BucketHead:
             events = logic.spec.events_schema
         return cls(directory, kept.schema, events, reading, idle)
 
-    def memory(self, logic: Logic, pages: Mapping[int, bytes]) -> GroupState:
+    def memory(self, logic: GroupLogic, pages: Mapping[int, bytes]) -> GroupState:
         """Return the memory that some pages contain; an error if one is damaged."""
         kept, waiting, salts = list[pa.RecordBatch](), list[pa.RecordBatch](), list[Any]()
         for start, payload in pages.items():
@@ -110,7 +112,7 @@ class BucketHead:
 
 
 def memory_in_pages(
-    logic: Logic,
+    logic: GroupLogic,
     group: tuple[Any, ...],
     row: tuple[Any, ...],
     pages: Mapping[int, bytes],
@@ -166,7 +168,7 @@ class PagedStateLike(GroupStateLike, Protocol):
 class PagedBucket:
     """The memory of one bucket during one micro-batch; see `storage`."""
 
-    logic: Logic
+    logic: GroupLogic
     group: tuple[Any, ...]
     state: PagedStateLike
     now: Origin
@@ -192,9 +194,8 @@ class PagedBucket:
         self._bucket = bucket
         # The places in the directory of pages of keys with events, or with something due.
         self._places = directory.concerned(key_hashes(key_columns(arrived)), clocks)
-        stored, wanted = bucket.kept.names, logic.program.schema.names
-        is_other = (LAST_EVENT.name in stored) != (LAST_EVENT.name in wanted)
-        if bucket.reading.is_changed or is_other:
+        wanted = {*logic.program.schema.names} - {SALT.name}
+        if bucket.reading.is_changed or {*bucket.kept.names} != wanted:
             # Its pages share one schema, so those of an older class are all written anew.
             self._bucket = BucketHead.of(logic, directory, bucket.idle)
             self._places = np.arange(len(directory.entries))

@@ -34,7 +34,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sessionkit._arrays import key_columns, numbers_in, whole
-from sessionkit._engine.logic import NEVER_US, BatchClocks
+from sessionkit._engine.micro_batch import NEVER_US, BatchClocks
 from sessionkit._engine.rows.tables import SALT
 from sessionkit._engine.shell.payload import LENGTH, RESTORE, parts_of
 from sessionkit._engine.wire.packing import whole_batch

@@ -35,9 +35,9 @@ import numpy as np
 import pyarrow as pa
 
 from sessionkit._engine.boundaries import timer_ms
-from sessionkit._engine.logic import GroupState
+from sessionkit._engine.micro_batch import GroupLogic, GroupState
 from sessionkit._engine.rows.objects import decode_keys
-from sessionkit._engine.shell.reading import Logic, Reading, reading_of
+from sessionkit._engine.shell.reading import Reading, reading_of
 from sessionkit.errors import StateCorruptedError, StateError
 from sessionkit.spec.base import AnySpec
 from sessionkit.timeouts._policies import Clock
@@ -45,7 +45,7 @@ from sessionkit.timeouts._policies import Clock
 RESTORE: Final = "restore the checkpoint from a copy, or start a new one"
 WHOLE: Final = "restore the whole checkpoint from one copy, or begin a query with `migrate`"
 MAGIC: Final = b"SKB1"
-FORMAT_VERSION: Final = 2
+FORMAT_VERSION: Final = 1
 HEADER: Final = struct.Struct(">4sH8sI")
 CHECKED: Final = slice(4, 14)
 """Of a header, what its checksum begins with: the version, and the binding."""
@@ -260,7 +260,7 @@ class TaskRows:
 
 
 def pack_row(
-    logic: Logic,
+    logic: GroupLogic,
     group: tuple[Any, ...],
     numbers: tuple[int, ...],
     tables: Sequence[pa.Table],
@@ -276,7 +276,7 @@ def pack_row(
 
 
 def unpack_row(
-    logic: Logic,
+    logic: GroupLogic,
     group: tuple[Any, ...],
     row: tuple[Any, ...],
     now: Origin,

@@ -9,19 +9,16 @@ events that wait, become those of the present classes here, and nothing above kn
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import attrs
 import numpy as np
 import pyarrow as pa
 
 from sessionkit._arrays import Numbers, with_column
-from sessionkit._engine.keys.step import KeyLogic
-from sessionkit._engine.logic import GroupState
+from sessionkit._engine.micro_batch import GroupLogic, GroupState
 from sessionkit._engine.rows.objects import decode_keys, decode_states, encode_states
 from sessionkit._engine.rows.tables import SALT, has_state
-from sessionkit._engine.sessions.features.last_event import LAST_EVENT, last_event_before
-from sessionkit._engine.sessions.step import SessionLogic
 from sessionkit._instants import duration_text, instant_of
 from sessionkit.errors import StateError, UserFunctionError
 from sessionkit.spec.base import UpgradeStep
@@ -29,13 +26,6 @@ from sessionkit.spec.functions import call_failed, name_of, wrong_class
 from sessionkit.spec.session import SessionSpec
 from sessionkit.state._codec import Differences, FieldChange, change_of, changes_of, codec_of
 
-Logic: TypeAlias = SessionLogic | KeyLogic
-"""
-The rules of one spec, and the fold that keeps them. The shell asks both folds for the same.
-
-A step needs the rows of those keys only that have events, or for which something is due: what it
-does to one key never depends on another.
-"""
 UNITS: Final = {"_us": timedelta(microseconds=1), "_ms": timedelta(milliseconds=1)}
 """Of the entries of an identity that are durations, by the end of their names."""
 DELAY: Final = "watermark_delay_ms"
@@ -71,7 +61,6 @@ CARRY: Final = (
 )
 BUCKETS: Final = frozenset({"bucket_count"})
 SAME_BUCKETS: Final = "pass storage=Storage(bucket_count={count}), as it was started, or {other}"
-NO_LAYOUT: Final = "begin with a new checkpoint: this release has no layout {layout!r}"
 NOT_CARRIED: Final = (
     "undo the change of {names}, which migrate can't carry; it can carry any other rule"
 )
@@ -102,20 +91,17 @@ class Reading:
     is_changed: bool = False
 
     def memory(
-        self, logic: Logic, kept: pa.Table, buffered: pa.Table, salts: Numbers | None = None
+        self, logic: GroupLogic, kept: pa.Table, buffered: pa.Table, salts: Numbers | None = None
     ) -> GroupState:
         """Return stored tables as those of the spec, with salts where it has any."""
         schema, waiting = logic.program.schema, logic.empty_state.buffered.schema
         place = schema.get_field_index(SALT.name)
         if place >= 0 and SALT.name not in kept.schema.names:
             salts = np.zeros(kept.num_rows, np.int64) if salts is None else salts
-            if (salts < 0).any():
-                found = "the stored state remembers sessions that were dropped"
-                raise StateError(found, "begin with a new checkpoint")
             # At its place, so that what the rules in force have stored needn't be put in order.
             kept = kept.add_column(min(place, kept.num_columns), SALT, pa.array(salts))
-        if LAST_EVENT.name in schema.names and LAST_EVENT.name not in kept.schema.names:
-            kept = kept.append_column(LAST_EVENT, last_event_before(logic.spec, kept))
+        if kept.schema != schema:
+            kept = logic.program.completed(kept)
         if self.is_changed:
             kept = self._kept(logic, kept)
             for prefix, changes in self.events.items():
@@ -130,7 +116,7 @@ class Reading:
             buffered if buffered.schema == waiting else buffered.select(waiting.names),
         )
 
-    def _kept(self, logic: Logic, stored: pa.Table) -> pa.Table:
+    def _kept(self, logic: GroupLogic, stored: pa.Table) -> pa.Table:
         if not self.steps and all(change.is_none for change in self.state):
             return stored
         with_state = has_state(stored)
@@ -149,7 +135,7 @@ class Reading:
         return _with_columns(stored, {name: own.take(places) for name, own in columns.items()})
 
 
-def reading_of(logic: Logic, identity: bytes) -> Reading:
+def reading_of(logic: GroupLogic, identity: bytes) -> Reading:
     """
     Return how what was stored under an identity is read, and remember it.
 
@@ -186,7 +172,7 @@ class Comparison:
             raise StateError(f"{what} was written under other rules:\n  {lines}", self.hint)
 
 
-def compared(logic: Logic, then: Mapping[str, Any]) -> Comparison:
+def compared(logic: GroupLogic, then: Mapping[str, Any]) -> Comparison:
     """Compare an identity under which something was stored with the rules of a spec."""
     now, version = json.loads(logic.program.identity), then["state_version"]
     changed = [name for name in then.keys() | now.keys() if then.get(name) != now.get(name)]
@@ -208,9 +194,7 @@ def compared(logic: Logic, then: Mapping[str, Any]) -> Comparison:
     carry = CARRY.format(job=job)
     if names == BUCKETS:
         carry = SAME_BUCKETS.format(count=then["bucket_count"], other=carry)
-    layout = then.get("layout", "buckets")
     hints = (
-        (NO_LAYOUT.format(layout=layout), layout not in {"buckets", "pages"}),
         (NOT_CARRIED.format(names=", ".join(fixed)), fixed),
         (carry, rules),
         (NEW_FIELD, [*events.problems, *remembered.problems]),
@@ -245,7 +229,7 @@ def identity_differences(
 
 
 def _reading(
-    logic: Logic,
+    logic: GroupLogic,
     then: Mapping[str, Any],
     now: Mapping[str, Any],
     events: Differences,

@@ -15,9 +15,9 @@ import pandas as pd
 import pyarrow as pa
 
 from sessionkit._arrays import micros, split
-from sessionkit._engine.logic import BatchClocks, GroupState
+from sessionkit._engine.micro_batch import BatchClocks, GroupLogic, GroupState
 from sessionkit._engine.rows.tables import Rejected
-from sessionkit._engine.shell.reading import MAY_BE_CARRIED, Logic, identity_differences, reading_of
+from sessionkit._engine.shell.reading import MAY_BE_CARRIED, identity_differences, reading_of
 from sessionkit._engine.shell.storage import logic_of
 from sessionkit._engine.wire.packing import joined_packs, packs_in
 from sessionkit._instants import BEGINNING_US, instant_of
@@ -51,7 +51,7 @@ class SeedFormat:
     @classmethod
     def of(
         cls,
-        logic: Logic,
+        logic: GroupLogic,
         watermark_us: int,
         until_us: int | None = None,
         idle_us: int = BEGINNING_US,
@@ -84,7 +84,9 @@ class SeedFormat:
             Rejected("late", [why] * read_before.num_rows, read_before)
         ] if read_before.num_rows else []
 
-    def read(self, logic: Logic, frames: Sequence[pd.DataFrame], state: Any) -> GroupState | None:
+    def read(
+        self, logic: GroupLogic, frames: Sequence[pd.DataFrame], state: Any
+    ) -> GroupState | None:
         """
         Return what a seed gives to a group, from its packed rows; None if there are none.
 

@@ -3,17 +3,14 @@ Where the memory of a group is between micro-batches: the seam to what Spark sto
 
 `GroupRow` stores a group, a bucket of many keys, as a whole in one row. `PagedBucket` stores it in
 pages, of which it reads those only that have keys with events or something due: a step needs no
-others. In both, `load` returns what is remembered, with the idle clock of this micro-batch: by the
-watermark in force with it something may be due that isn't by that of Spark. `store` remembers
-something in place of that; it returns the stats of the group, but for the watermark, and the first
-instant that each clock must reach for a change, in microseconds.
+others.
 
 Spark says which rows of its state store a micro-batch has written. Each holds many keys, most of
 which stay as they were. So to tell what has changed, what is stored before and after is compared.
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, cast
 
 import attrs
 import numpy as np
@@ -21,10 +18,11 @@ import pyarrow as pa
 
 from sessionkit._arrays import micros, numbers_in
 from sessionkit._engine.keys.step import KeyLogic
-from sessionkit._engine.logic import (
+from sessionkit._engine.micro_batch import (
     NEVER_US,
     BatchClocks,
     BucketStats,
+    GroupLogic,
     GroupState,
     IdleClock,
     idle_clock,
@@ -47,11 +45,13 @@ from sessionkit._engine.shell.payload import (
     pack_row,
     unpack_row,
 )
-from sessionkit._engine.shell.reading import Logic
 from sessionkit._typing import GroupStateLike
 from sessionkit.spec.base import AnySpec
-from sessionkit.spec.stateful import StatefulSpec
+from sessionkit.spec.session import SessionSpec
 from sessionkit.timeouts._policies import Clock
+
+if TYPE_CHECKING:
+    from sessionkit.spec.stateful import AnyStatefulSpec
 
 Change: TypeAlias = Literal["new", "changed", "gone"]
 
@@ -62,8 +62,31 @@ ROW_COLUMNS: Final = (
 """The row of a group: the payload, and what is worth seeing without it."""
 SALTS: Final = pa.schema([pa.field("place", pa.int32()), SALT])
 """The salts of sessions, of which few have one: by their places in the table of sessions."""
-FEW: Final = 8
-"""So many rows are compared one by one."""
+ONE_BY_ONE: Final = 8
+"""At most this many rows are compared one by one."""
+
+
+class GroupStorage(Protocol):
+    """The memory of one group during one micro-batch; `now` says which one, and of which query."""
+
+    @property
+    def now(self) -> Origin: ...
+
+    def load(self, arrived: pa.Table, clocks: BatchClocks) -> GroupState:
+        """
+        Return what is remembered, at least of the keys in `arrived` and of keys with something due.
+
+        It has the idle clock of this micro-batch: by the watermark in force with it, something may
+        be due that isn't by that of Spark.
+        """
+
+    def store(self, memory: GroupState) -> tuple[BucketStats, Mapping[Clock, int]]:
+        """
+        Remember this in place of what was loaded; `load` was called before.
+
+        Returns the stats of the group, but for the watermark, and the first instant that each clock
+        must reach for a change, in microseconds.
+        """
 
 
 @attrs.frozen
@@ -75,7 +98,7 @@ class GroupRow:
     call that changes nothing would leave a timer that fires in every micro-batch.
     """
 
-    logic: Logic
+    logic: GroupLogic
     group: tuple[Any, ...]
     state: GroupStateLike
     now: Origin = NOBODY
@@ -83,7 +106,10 @@ class GroupRow:
 
     def load(self, arrived: pa.Table, clocks: BatchClocks) -> GroupState:
         del arrived  # All that is remembered is read, whatever is asked for.
-        memory = self.read(self.state.get) if self.state.exists else self.logic.empty_state
+        memory = self.logic.empty_state
+        if self.state.exists:
+            row = self.state.get
+            memory = memory_in_row(self.logic, self.group, row, self.now, self.task_rows)
         if self.logic.spec.close_idle_after is None:
             return memory
         return attrs.evolve(memory, idle=idle_clock(self.logic.spec, memory.idle, clocks))
@@ -100,22 +126,6 @@ class GroupRow:
         self.state.update(row)
         open_rows, oldest_us = self.logic.open_stats(memory.kept)
         return BucketStats(open_rows, memory.buffered.num_rows, len(row[-1]), oldest_us), due
-
-    def read(self, row: tuple[Any, ...]) -> GroupState:
-        """Return the memory in a row; see `unpack_row` for what it raises."""
-        reading, (kept, *more) = unpack_row(self.logic, self.group, row, self.now, self.task_rows)
-        waiting, *optional = more or [self.logic.empty_state.buffered]
-        salts = idle = None
-        for table in optional:
-            # The optional tables differ in their first column.
-            if table.column_names[0] == SALTS.names[0]:
-                salts = np.zeros(kept.num_rows, np.int64)
-                # The place 1 with the salt 8, of three sessions, gives 0 8 0.
-                salts[table["place"].to_numpy()] = table[SALT.name].to_numpy()
-            else:
-                idle = IdleClock.of_table(table)
-        memory = reading.memory(self.logic, kept, waiting, salts)
-        return memory if idle is None else attrs.evolve(memory, idle=idle)
 
     def write(self, memory: GroupState, due: Mapping[Clock, int], now_ms: int) -> tuple[Any, ...]:
         """Return the row; a table of events only where some wait, or optional tables follow."""
@@ -134,7 +144,30 @@ class GroupRow:
         return pack_row(self.logic, self.group, numbers, tables, self.now, due=due)
 
 
-def first_due(logic: Logic, memory: GroupState) -> dict[Clock, int]:
+def memory_in_row(
+    logic: GroupLogic,
+    group: tuple[Any, ...],
+    row: tuple[Any, ...],
+    now: Origin = NOBODY,
+    task_rows: TaskRows | None = None,
+) -> GroupState:
+    """Return the memory in the row of a group; see `unpack_row` for what it raises."""
+    reading, (kept, *more) = unpack_row(logic, group, row, now, task_rows)
+    waiting, *optional = more or [logic.empty_state.buffered]
+    salts = idle = None
+    for table in optional:
+        # The optional tables differ in their first column.
+        if table.column_names[0] == SALTS.names[0]:
+            salts = np.zeros(kept.num_rows, np.int64)
+            # The place 1 with the salt 8, of three sessions, gives 0 8 0.
+            salts[table["place"].to_numpy()] = table[SALT.name].to_numpy()
+        else:
+            idle = IdleClock.of_table(table)
+    memory = reading.memory(logic, kept, waiting, salts)
+    return memory if idle is None else attrs.evolve(memory, idle=idle)
+
+
+def first_due(logic: GroupLogic, memory: GroupState) -> dict[Clock, int]:
     """Return the first instant, in microseconds, that each clock must reach for a change."""
     first: dict[Clock, int] = {}
     due = [*logic.due(memory.kept).items()]
@@ -147,19 +180,19 @@ def first_due(logic: Logic, memory: GroupState) -> dict[Clock, int]:
     return first
 
 
-def logic_of(spec: AnySpec) -> Logic:
-    made: Any = KeyLogic if isinstance(spec, StatefulSpec) else SessionLogic
-    logic: Logic = made(spec)
-    return logic
+def logic_of(spec: AnySpec) -> GroupLogic:
+    if isinstance(spec, SessionSpec):
+        return SessionLogic(spec)
+    return KeyLogic(cast("AnyStatefulSpec", spec))
 
 
-def columns_of(logic: Logic) -> str:
+def columns_of(logic: GroupLogic) -> str:
     """Return the columns of the stored row of a group, as Spark's SQL has them."""
     return DIRECTORY_COLUMNS if logic.spec.storage.layout == "pages" else ROW_COLUMNS
 
 
 def stored_memory(
-    logic: Logic, group: tuple[Any, ...], row: tuple[Any, ...], now: Origin = NOBODY
+    logic: GroupLogic, group: tuple[Any, ...], row: tuple[Any, ...], now: Origin = NOBODY
 ) -> GroupState:
     """
     Return the memory of a group from its row in a checkpoint, as `Worker.__call__` names it.
@@ -169,8 +202,7 @@ def stored_memory(
     """
     if logic.spec.storage.layout == "pages":
         return memory_in_pages(logic, group, row[:-1], row[-1], now)
-    nowhere: Any = None
-    return GroupRow(logic, group, nowhere, now).read(row)
+    return memory_in_row(logic, group, row, now)
 
 
 @attrs.frozen(eq=False)
@@ -182,7 +214,11 @@ class Stored:
 
 
 def changed_memory(
-    logic: Logic, group: tuple[Any, ...], before: Stored, after: Stored, written: Collection[int]
+    logic: GroupLogic,
+    group: tuple[Any, ...],
+    before: Stored,
+    after: Stored,
+    written: Collection[int],
 ) -> tuple[GroupState, GroupState]:
     """
     Return what a group remembered before a micro-batch, and after.
@@ -250,7 +286,7 @@ def _unequal(one: pa.Table, other: pa.Table, first: int = 0) -> Iterator[int]:
     """
     if one.equals(other):
         return
-    if one.num_rows > FEW:
+    if one.num_rows > ONE_BY_ONE:
         half = one.num_rows // 2
         yield from _unequal(one.slice(0, half), other.slice(0, half), first)
         yield from _unequal(one.slice(half), other.slice(half), first + half)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import attrs
 import pandas as pd
@@ -26,14 +26,13 @@ from sessionkit._engine.boundaries import (
     watermark_in_force,
 )
 from sessionkit._engine.counts import COUNTED, DECLARED, Counts, DurationSketch
-from sessionkit._engine.logic import BatchClocks, BucketStats, GroupState, Outcome
+from sessionkit._engine.micro_batch import BatchClocks, BucketStats, GroupLogic, GroupState, Outcome
 from sessionkit._engine.rows.tables import Rejected
 from sessionkit._engine.shell.erasing import Erased, erased_keys
-from sessionkit._engine.shell.paged_bucket import PagedBucket
+from sessionkit._engine.shell.paged_bucket import PagedBucket, PagedStateLike
 from sessionkit._engine.shell.payload import NOBODY, Origin, TaskRows
-from sessionkit._engine.shell.reading import Logic
 from sessionkit._engine.shell.seed import SeedFormat, started
-from sessionkit._engine.shell.storage import GroupRow, logic_of
+from sessionkit._engine.shell.storage import GroupRow, GroupStorage, logic_of
 from sessionkit._engine.wire.outbound import (
     BatchOutput,
     crosses_as_rows,
@@ -107,7 +106,7 @@ class Worker:
     `as_rows`.
     """
 
-    logic: Logic
+    logic: GroupLogic
     with_rejected: bool
     seed: SeedFormat | None = None
     erases: bool = False
@@ -137,8 +136,10 @@ class Worker:
         now = Origin(run.query, run.batch, watermark_ms)
         processing_us = state.getCurrentProcessingTimeMs() * MILLISECOND_US
         clocks = BatchClocks(watermark_in_force(watermark_ms), processing_us)
-        of_layout: Any = PagedBucket if spec.storage.layout == "pages" else GroupRow
-        storage = of_layout(self.logic, group, state, now, task_rows)
+        storage: GroupStorage = GroupRow(self.logic, group, state, now, task_rows)
+        if spec.storage.layout == "pages":
+            paged = cast("PagedStateLike", state)
+            storage = PagedBucket(self.logic, group, paged, now, task_rows)
         chunks = [] if state.hasTimedOut else list(frames)
         with collector_paused():
             output, stats, behind = self._micro_batch(chunks, state, storage, clocks)
@@ -150,7 +151,7 @@ class Worker:
         self,
         frames: list[pd.DataFrame],
         state: GroupStateLike,
-        storage: GroupRow | PagedBucket,
+        storage: GroupStorage,
         clocks: BatchClocks,
     ) -> tuple[BatchOutput, BucketStats, DurationSketch]:
         logic, seeded, erasing, erased = self.logic, None, None, None

@@ -13,11 +13,10 @@ from pyspark.sql import functions as F
 from sessionkit._arguments import explains, quoted
 from sessionkit._arrays import split, whole
 from sessionkit._engine.boundaries import watermark_in_force
-from sessionkit._engine.logic import GroupState
+from sessionkit._engine.micro_batch import GroupState
 from sessionkit._engine.rows.objects import decode_states
 from sessionkit._engine.rows.tables import has_state
 from sessionkit._engine.sessions.features.key_history import Remembering
-from sessionkit._engine.sessions.program import Program
 from sessionkit._engine.shell.payload import BATCH_AT, BATCH_BYTES, QUERY_AT, QUERY_BYTES, Origin
 from sessionkit.spark._grouping import for_stream
 from sessionkit.spark._logs import (
@@ -62,8 +61,7 @@ def check_checkpoint(
         path: The checkpoint location.
         spec: The spec of the query that is to continue.
         deep: Whether the executors read every partition, every checksum and every state too. That
-            also finds a state class, or a function of `upgrade`, that can't take a stored state,
-            and sessions of an earlier release that can't go on.
+            also finds a state class, or a function of `upgrade`, that can't take a stored state.
         spark: The session to read with; by default the active one.
 
     Raises:
@@ -133,11 +131,8 @@ def _checked(spec: AnySpec, memory: GroupState) -> pa.Table:
     """Read the states of a group, which has passed its own checks; return how many there are."""
     if not (isinstance(spec, SessionSpec) and isinstance(spec.logic, Aggregates)):
         decode_states(spec.state, split(memory.kept, has_state(memory.kept))[0])
-    if isinstance(spec, SessionSpec):
-        for feature in Program.of(spec).at["check"]:
-            feature.check(memory.kept)
-        if (remembering := Remembering.of(spec)) is not None:
-            remembering.read(whole(memory.kept[remembering.field.name]))
+    if isinstance(spec, SessionSpec) and (remembering := Remembering.of(spec)) is not None:
+        remembering.read(whole(memory.kept[remembering.field.name]))
     return pa.table({"rows": pa.array([memory.kept.num_rows], pa.int64())})
 
 

@@ -17,7 +17,7 @@ from sessionkit.spark._settings import own_source
 from sessionkit.spark.checkpoints.reading import finished_batch, key_row
 from sessionkit.spark.checkpoints.state_reader import check_stored_rules, is_readable
 from sessionkit.spark.jobs.checks import check_not_chained
-from sessionkit.spark.jobs.rows import packed_erasures
+from sessionkit.spark.jobs.frames import packed_erasures
 from sessionkit.spec.base import AnySpec, check_kind
 
 FOLDER: Final = "erasures"

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from sessionkit._arguments import explains
 from sessionkit._engine.boundaries import watermark_in_force
-from sessionkit._engine.logic import GroupState
+from sessionkit._engine.micro_batch import GroupState
 from sessionkit._engine.shell.erasing import Erased
 from sessionkit._engine.shell.seed import SeedFormat, check_migration, migrated
 from sessionkit._engine.shell.storage import logic_of

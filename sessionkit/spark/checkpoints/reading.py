@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from sessionkit._arguments import explains, quoted
 from sessionkit._engine.keys.program import StoredKey, stored_key_rows, stored_keys_of
-from sessionkit._engine.logic import GroupState
+from sessionkit._engine.micro_batch import GroupState
 from sessionkit._engine.sessions.view import OpenSession, open_session_rows, open_sessions_of
 from sessionkit._engine.shell.payload import NOBODY, Origin
 from sessionkit._engine.shell.storage import logic_of, stored_memory

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupStateTimeout
 
 from sessionkit._arguments import explains
-from sessionkit._engine.logic import GroupState
+from sessionkit._engine.micro_batch import GroupState
 from sessionkit._engine.shell.storage import columns_of
 from sessionkit._engine.shell.worker import Worker, check_until, end_us, worker_of
 from sessionkit._engine.wire.outbound import packed_columns
@@ -31,7 +31,7 @@ from sessionkit.spark.jobs.checks import (
     check_not_chained,
     check_picklable,
 )
-from sessionkit.spark.jobs.rows import (
+from sessionkit.spark.jobs.frames import (
     COUNTS,
     counted_rows,
     frame_columns,

@@ -26,7 +26,7 @@ from sessionkit.errors import SessionkitError, UnsupportedError
 from sessionkit.spark._grouping import BUCKET
 from sessionkit.spark._settings import is_connect, release_of
 from sessionkit.spark._tasks import freeze_imports, rows_of_task, run_of_task
-from sessionkit.spark.jobs.rows import frame_columns
+from sessionkit.spark.jobs.frames import frame_columns
 from sessionkit.spec.base import AnySpec
 from sessionkit.timeouts._policies import Clock
 

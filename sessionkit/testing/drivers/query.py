@@ -11,7 +11,7 @@ import pyarrow as pa
 from sessionkit._engine.boundaries import watermark_in_force
 from sessionkit._engine.counts import Counts
 from sessionkit._engine.keys.program import StoredKey, stored_keys_of
-from sessionkit._engine.logic import GroupState
+from sessionkit._engine.micro_batch import GroupState
 from sessionkit._engine.rows.objects import decode_keys
 from sessionkit._engine.sessions.view import OpenSession, open_sessions_of
 from sessionkit._engine.shell.payload import Origin, TaskRows

@@ -174,7 +174,7 @@ def test_the_row_of_a_bucket_says_what_it_holds() -> None:
     stored = state.stored_after()
     assert stored is not None
     assert stored.value is not None
-    assert (2, 64, 0, 2, 0, NOON_MS * 1000, None) == stored.value[:-1]
+    assert (1, 64, 0, 2, 0, NOON_MS * 1000, None) == stored.value[:-1]
     assert stored.value[-1].startswith(b"SKB1")
 
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from sessionkit import EventTimeGap, Functions, Lateness, SessionSpec
-from sessionkit._engine.logic import BatchClocks
+from sessionkit._engine.micro_batch import BatchClocks
 from sessionkit._engine.sessions.by_functions import OBJECTS_AT_ONCE
 from sessionkit._engine.sessions.joining import Joined, horizon_of, join
 from sessionkit._engine.sessions.program import Program

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from sessionkit import EventTimeGap, Functions, NoTimeout, SessionSpec, Storage
-from sessionkit._engine.logic import GroupState
+from sessionkit._engine.micro_batch import GroupState
 from sessionkit._engine.shell.payload import MOST_BYTES, Origin, TaskRows, check_size
 from sessionkit._engine.shell.storage import logic_of, stored_memory
 from sessionkit._instants import micros_of

@@ -10,7 +10,7 @@ import pytest
 from examples.visits import visits
 from sessionkit import Inputs, Lateness, SessionRules, Storage
 from sessionkit._engine.counts import COUNTED
-from sessionkit._engine.logic import BucketStats
+from sessionkit._engine.micro_batch import BucketStats
 from sessionkit._engine.shell.worker import BINS_AT, worker_of
 from sessionkit._instants import micros_of
 from sessionkit.testing import FakeGroupState

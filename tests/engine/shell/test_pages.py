@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from sessionkit._engine.logic import NEVER_US, BatchClocks
+from sessionkit._engine.micro_batch import NEVER_US, BatchClocks
 from sessionkit._engine.shell.pages import ENTRY, HASHES, PAGE_BYTES, Directory, key_hashes
 
 FULL = PAGE_BYTES

@@ -114,12 +114,12 @@ def test_foreign_bytes_are_refused(foreign: bytes) -> None:
     assert expected == str(refused.value)
 
 
-@pytest.mark.parametrize("version", [0, 1, FORMAT_VERSION + 1, 65_535])
+@pytest.mark.parametrize("version", [0, FORMAT_VERSION + 1, 65_535])
 def test_another_format_is_refused(version: int) -> None:
     """State of another release is refused before anything of it is read."""
     other = PAYLOAD[:4] + version.to_bytes(2, "big") + PAYLOAD[6:]
     expected = (
-        f"the stored state has format {version}, but this release reads 2"
+        f"the stored state has format {version}, but this release reads {FORMAT_VERSION}"
         "\n\nHint: use the release of sessionkit that wrote it"
     )
     for read in (lambda: unpack(other), lambda: peek_identity(other)):

@@ -5,8 +5,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 import attrs
-import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
@@ -22,7 +20,6 @@ from sessionkit import (
 from sessionkit import aggregates as agg
 from sessionkit._engine.shell.reading import (
     Comparison,
-    Reading,
     check_events_order,
     compared,
     identity_differences,
@@ -296,35 +293,6 @@ def test_another_rule_names_what_carries_the_state_over(changes: Any, hint: str)
         states(changed(driver, attrs.evolve(spec, **changes)))
 
     assert hint == str(refused.value).partition("Hint: ")[2]
-
-
-@pytest.mark.parametrize(
-    ("entry", "hint"),
-    [
-        # Nothing can migrate such state.
-        ({"layout": "per_key"}, "begin with a new checkpoint"),
-        # Rows of `Results(accumulate=False)` have other events; those of `max_step` other bounds.
-        ({"row_has": "new events"}, ""),
-        ({"rules": {"max_step": [[], [5.0]]}}, ""),
-    ],
-)
-def test_state_of_an_option_that_is_gone_is_refused(entry: dict[str, Any], hint: str) -> None:
-    """By the name of the entry in its rules."""
-    logic = logic_of(sessions(count, First, "buckets"))
-    stored = json.loads(logic.program.identity) | entry
-
-    with pytest.raises(StateError, match=f"(?s)`{next(iter(entry))}`.*Hint: {hint}"):
-        compared(logic, stored).check("the stored state")
-
-
-def test_state_that_remembers_dropped_sessions_is_refused() -> None:
-    """A session that begins where one was dropped could get its id."""
-    logic = logic_of(sessions(count, First, "buckets"))
-    schema = [field for field in logic.program.schema if field.name != "behind"]
-    kept = pa.Table.from_pylist([{}], pa.schema(schema))
-
-    with pytest.raises(StateError, match="sessions that were dropped"):
-        Reading().memory(logic, kept, logic.empty_state.buffered, np.array([-1]))
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from sessionkit._engine.logic import BucketStats
+from sessionkit._engine.micro_batch import BucketStats
 from sessionkit.spark.progress import (
     NOT_REPORTED,
     KnownBuckets,

@@ -37,7 +37,7 @@ from sessionkit import (
 from sessionkit import aggregates as agg
 from sessionkit._instants import micros_of
 from sessionkit.spark import sessionize
-from sessionkit.spark.jobs import rows as public_rows
+from sessionkit.spark.jobs import frames as public_rows
 from sessionkit.spec.logic import Events
 from sessionkit.testing import Rejection, SessionDriver, SessionEvent, SessionRow
 from sessionkit.timeouts._session_rules import CLOSED_BY

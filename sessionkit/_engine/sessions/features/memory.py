@@ -48,7 +48,7 @@ from sessionkit._arrays import (
 from sessionkit._engine.boundaries import is_over
 from sessionkit._engine.rows.ids import session_ids
 from sessionkit._engine.rows.order import key_numbers
-from sessionkit._engine.rows.tables import EXISTS, INSTANTS, SALT, memories_until
+from sessionkit._engine.rows.tables import CLOSED, EXISTS, INSTANTS, SALT, memories_until
 from sessionkit._engine.sessions.cutting import cuts_of
 from sessionkit._engine.sessions.feature import Closed, Emission, Feature, Finish
 from sessionkit._engine.sessions.features.key_history import (
@@ -140,16 +140,10 @@ class KeyMemory(Feature):
         return {"memory": {**spans, **own, "remember": True}, "remembered": forms}
 
     def columns(self, plan: Plan, chosen: Mask) -> list[pa.Array]:
-        """
-        Return what is stored of the chosen sessions: nothing until they're over again.
-
-        A failed event may leave one that is over as it was.
-        """
-        # The number of the open session that goes on, where it has no events; -1 for all others.
-        own = plan.of_opened(np.maximum, np.arange(len(plan.places)), -1)[chosen]
-        own = np.where(plan.counts[chosen] > 0, -1, own)
-        stored = [values_at(plan.touched[field.name], own) for field in self._own_fields]
-        return [*stored, pa.repeat(pa.scalar(value=True), len(own))]
+        """Return what is stored of sessions that have taken events: nothing until they're over."""
+        number = int(chosen.sum())
+        stored = [pa.nulls(number, field.type) for field in self._own_fields]
+        return [*stored, pa.repeat(pa.scalar(value=True), number)]
 
     def incompatibilities(self, old: AnySessionSpec) -> list[str]:
         """Return a line where another spec remembers objects of a class that isn't this one's."""
@@ -313,7 +307,7 @@ class KeyMemory(Feature):
         lives_until = micros(due["memory.closes"]) + self.lives_us
         # Which sessions began while their key was remembered: it stays until they're gone.
         needs = (of_kept >= 0) & (micros(kept["start"]) < lives_until[of_kept])
-        gone = micros(kept[self.closes]) + flags_in(kept, "closed") * self.stays_us
+        gone = micros(kept[self.closes]) + flags_in(kept, CLOSED.name) * self.stays_us
         until = np.full(due.num_rows, watermark_us)
         np.maximum.at(until, of_kept[needs], gone[needs])
         at = instants(until)

@@ -41,10 +41,10 @@ from sessionkit._arrays import (
     with_column,
 )
 from sessionkit._engine.boundaries import is_over
-from sessionkit._engine.logic import NEVER_US, BatchClocks
+from sessionkit._engine.micro_batch import NEVER_US, BatchClocks
 from sessionkit._engine.rows.ids import FIRST_SALT, ids_of, session_ids
 from sessionkit._engine.rows.objects import decode_keys
-from sessionkit._engine.rows.tables import SALT, Rejected
+from sessionkit._engine.rows.tables import CLOSED, SALT, Rejected
 from sessionkit._engine.sessions.feature import Closed, Emission, Feature
 from sessionkit._engine.sessions.plan import Plan
 from sessionkit._instants import span_us
@@ -58,7 +58,7 @@ REVISED: Final = (
     pa.field("revision", pa.int64()),
     pa.field("shown", pa.list_(INSTANT)),
     pa.field("pending", pa.int64()),
-    pa.field("closed", pa.bool_()),
+    CLOSED,
 )
 NEXT_ROW: Final = pa.field("next_row", pa.int64())
 
@@ -98,18 +98,16 @@ class Revisions(Feature):
     def columns(self, plan: Plan, chosen: Mask) -> list[pa.Array]:
         """Return what is stored of the chosen sessions of a plan, which have taken events."""
         before, came = plan.touched, plan.counts[chosen]
-        revisions, closed_before = numbers_in(before, "revision"), flags_in(before, "closed")
+        revisions = numbers_in(before, "revision")
         # Open sessions with 2, 0 and 1 rows out, the first two of which join: lists of 2 and 1.
         shown = whole(plan.opened_of(chosen)["shown"]).flatten()
         lengths = whole(before["shown"]).value_lengths().to_numpy()
         pending = plan.of_opened(np.add, numbers_in(before, "pending"))[chosen]
-        # A failed event may leave a closed session as it was.
-        closed = plan.of_opened(np.maximum, closed_before.astype(np.int64))[chosen] > 0
         columns = [
             pa.array(plan.of_opened(np.maximum, revisions)[chosen]),
             lists_of(shown, plan.of_opened(np.add, lengths.astype(np.int64))[chosen]),
             pa.array(pending + came),
-            pa.array(closed & (came == 0)),
+            pa.repeat(pa.scalar(value=False), len(came)),
         ]
         if self.waits_us is not None:
             next_row = numbers_in(before, "next_row")
@@ -142,7 +140,7 @@ class Revisions(Feature):
     def due_at(self, sessions: pa.Table) -> dict[Clock, Numbers]:
         if self.waits_us is None or self.early is None:
             return {}
-        waits = ~flags_in(sessions, "closed") & (numbers_in(sessions, "pending") > 0)
+        waits = ~flags_in(sessions, CLOSED.name) & (numbers_in(sessions, "pending") > 0)
         return {self.early.clock: np.where(waits, numbers_in(sessions, "next_row"), NEVER_US)}
 
     # -- at the end of a micro-batch ------------------------------------------------------------
@@ -152,7 +150,7 @@ class Revisions(Feature):
         if self.early is None or not emission.may_be_early:
             return emission
         sessions, clocks = emission.sessions, emission.clocks
-        is_open = ~emission.over & ~flags_in(sessions, "closed")
+        is_open = ~emission.over & ~flags_in(sessions, CLOSED.name)
         pending = numbers_in(sessions, "pending")
         if self.waits_us is None:
             is_due = is_open & (pending >= (self.early.events or 0))

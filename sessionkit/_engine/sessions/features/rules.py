@@ -25,14 +25,6 @@ from sessionkit.timeouts._rules import Idle
 from sessionkit.timeouts._session_rules import SessionRules
 
 CLOSING: Final = (pa.field("closes", INSTANT), pa.field("closed_by", pa.int8()))
-NOT_IN_USE: Final[Mapping[str, Any]] = {
-    "max_duration_us": None,
-    "max_events": None,
-    "midnight": None,
-    "changes_of": {},
-    "closes_idle": False,
-}
-"""What checkpoints say of rules that aren't in use; of those that came later, they say nothing."""
 
 
 @attrs.frozen(eq=False)
@@ -54,7 +46,7 @@ class Rules(Feature):
 
     @property
     def identity(self) -> dict[str, Any]:
-        entries = dict(NOT_IN_USE)
+        entries: dict[str, Any] = {}
         for rule in self.rules.in_use:
             entries |= rule.identity(self.spec.event)
         return {"rules": entries}

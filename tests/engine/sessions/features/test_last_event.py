@@ -1,4 +1,4 @@
-"""The time of a session's last event: where it's stored, and what was stored before it was."""
+"""The time of a session's last event: where it's stored, and where its end says it."""
 
 from typing import Any
 
@@ -6,9 +6,7 @@ import attrs
 import pytest
 
 from sessionkit import EventTimeGap, SessionRules, SessionSpec, Storage
-from sessionkit._engine.sessions import program
-from sessionkit._engine.sessions.features.last_event import LAST_EVENT
-from sessionkit.errors import StateError
+from sessionkit._engine.rows.tables import LAST_EVENT
 from sessionkit.testing import SessionDriver, at, minutes
 from sessionkit.testing.drivers.query import memories_of
 
@@ -76,43 +74,6 @@ def test_it_is_stored_where_the_end_does_not_say_it(
     (memory,) = memories_of(spec, opened(spec).snapshot())
     assert stored == (LAST_EVENT.name in memory.kept.column_names)
     assert not stored or memory.kept[LAST_EVENT.name].nbytes <= 8 * max(1, memory.kept.num_rows)
-
-
-@pytest.mark.parametrize("layout", ["buckets", "pages"])
-def test_a_checkpoint_from_before_is_refused_where_it_is_not_known(
-    layout: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With the way to migrate: then it's the earliest that it can have been."""
-    spec = attrs.evolve(BY_EVENT, storage=Storage(layout=layout))
-    others = [make for make in program.FEATURES if make.__qualname__ != "LastEvent.of"]
-    assert len(others) == len(program.FEATURES) - 1
-    with monkeypatch.context() as before:
-        before.setattr(program, "FEATURES", others)
-        left = opened(spec).snapshot()
-    driver = SessionDriver.restore(spec, left)
-    driver.add("ann", at("10:20"), Ping())
-    with pytest.raises(StateError, match=r"(?s)last event of each session.*migrate\("):
-        driver.run_batch()
-    # The end is 10:45, and no gap is longer than an hour; so it's the start, which is later.
-    (row,) = ended(SessionDriver.restore(spec, left).migrate(spec))
-    assert at("10:00") == row.last_event_time
-    migrated = SessionDriver.restore(spec, left).migrate(spec)
-    migrated.add("ann", at("10:20"), Ping())
-    migrated.run_batch()
-    (row,) = ended(migrated)
-    assert at("10:20") == row.last_event_time
-
-
-def test_a_checkpoint_from_before_goes_on_where_all_events_have_one_gap(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """What is stored is the same."""
-    with monkeypatch.context() as before:
-        before.setattr(program, "FEATURES", ())
-        left = opened(FIXED).snapshot()
-    (row,) = ended(SessionDriver.restore(FIXED, left))
-    assert at("10:10") == row.last_event_time
-    assert left.groups == opened(FIXED).snapshot().groups
 
 
 @pytest.mark.parametrize("layout", ["buckets", "pages"])

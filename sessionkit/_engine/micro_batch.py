@@ -1,16 +1,22 @@
-"""What passes between the shell and its two folds: clocks, what a group remembers, the outcome."""
+"""
+One micro-batch of a group: its clocks, what the group remembers, the outcome, and who makes it.
+
+`GroupLogic` is the seam between the shell and the two folds, of sessions and of keys.
+"""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import attrs
 import pyarrow as pa
 
+from sessionkit._arrays import Numbers
 from sessionkit._engine.rows.tables import Rejected
 from sessionkit._instants import BEGINNING_US, END_OF_TIME_US, span_us
 from sessionkit.spec.base import AnySpec
 from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import Field, forms_of
+from sessionkit.timeouts._policies import Clock
 
 NEVER_US: Final = END_OF_TIME_US
 """When something is due that never is."""
@@ -167,6 +173,71 @@ class BucketStats:
     stored_bytes: int = 0
     oldest_us: int | None = None
     watermark_us: int | None = None
+
+
+class GroupProgram(Protocol):
+    """What a spec compiles to: what it stores of a group, and under which rules."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The rows that a group keeps."""
+
+    @property
+    def state_fields(self) -> Sequence[Field]:
+        """The fields of the state as they're stored."""
+
+    @property
+    def identity(self) -> bytes:
+        """The rules and the types under which rows are stored, as JSON."""
+
+    def completed(self, kept: pa.Table) -> pa.Table:
+        """Return stored rows with what may be added to a spec without a migration."""
+
+    def incompatibilities(self, old: AnySpec) -> list[str]:
+        """Return a line for each thing in which rows of another spec don't fit."""
+
+    def migrated(self, old: AnySpec, kept: pa.Table) -> pa.Table:
+        """Return rows of another spec as this one stores them."""
+
+
+class GroupLogic(Protocol):
+    """
+    The rules of one spec, and the fold that keeps them: `SessionLogic` or `KeyLogic`.
+
+    A step needs the rows of those keys only that have events, or for which something is due: what
+    it does to one key never depends on another. So a storage may read parts of a group.
+    """
+
+    @property
+    def spec(self) -> AnySpec: ...
+
+    @property
+    def program(self) -> GroupProgram: ...
+
+    @property
+    def readings(self) -> dict[bytes, Any]:
+        """How rows are read, by the identity under which they were written."""
+
+    @property
+    def empty_state(self) -> GroupState:
+        """What a group remembers before its first event."""
+
+    @property
+    def keeps_only_open(self) -> bool:
+        """Whether each row that is kept is an open session, or a key."""
+
+    @property
+    def takes_portions(self) -> bool:
+        """Whether the events of a batch may come in several steps, without a change in any row."""
+
+    def open_stats(self, kept: pa.Table) -> tuple[int, int | None]:
+        """Return how many sessions or keys are open, and when the oldest began."""
+
+    def due(self, kept: pa.Table) -> dict[Clock, Numbers]:
+        """Return the instant that each clock must reach for something to happen to each row."""
+
+    def step(self, memory: GroupState, arrived: pa.Table, clocks: BatchClocks) -> Outcome:
+        """Run one micro-batch of a group."""
 
 
 def shared_identity(spec: AnySpec, state: Sequence[Field]) -> dict[str, Any]:
