@@ -203,7 +203,7 @@ class Counts:
     def __add__(self, other: "Counts") -> "Counts":
         """Return the sum of two micro-batches' counts."""
         sums: dict[str, Any] = dict(
-            zip(COUNTED, map(add, NUMBERS(self), NUMBERS(other)), strict=True)
+            zip(COUNTED, map(add, COUNTS_OF(self), COUNTS_OF(other)), strict=True)
         )
         unknown, behind = self.unknown | other.unknown, self.behind + other.behind
         return Counts(**sums, unknown=unknown, behind=behind)
@@ -216,5 +216,5 @@ DECLARED: Final = tuple(
 )
 COUNTED: Final = tuple(count.name for count in DECLARED)
 """The names of all counts, in the order in which a bucket passes them to Spark."""
-NUMBERS: Final[Callable[[Counts], tuple[int, ...]]] = attrgetter(*COUNTED)
+COUNTS_OF: Final[Callable[[Counts], tuple[int, ...]]] = attrgetter(*COUNTED)
 """Returns the counts in the order of `COUNTED`."""

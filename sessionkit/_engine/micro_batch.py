@@ -18,6 +18,7 @@ from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import Field, forms_of
 from sessionkit.timeouts._policies import Clock
 
+CLOCKS: Final[tuple[Clock, Clock]] = ("event_time", "processing_time")
 NEVER_US: Final = END_OF_TIME_US
 """When something is due that never is."""
 

@@ -26,7 +26,13 @@ import pyarrow.compute as pc
 
 from sessionkit._arrays import INSTANT, Mask, Numbers, micros, whole
 from sessionkit._engine.boundaries import has_passed, is_over
-from sessionkit._engine.micro_batch import NEVER_US, BatchClocks, GroupState, shared_identity
+from sessionkit._engine.micro_batch import (
+    CLOCKS,
+    NEVER_US,
+    BatchClocks,
+    GroupState,
+    shared_identity,
+)
 from sessionkit._engine.rows.objects import as_struct, decode_keys, decode_states, key_struct
 from sessionkit._instants import END_OF_TIME_US, instant_of, span_us
 from sessionkit.spec.base import S
@@ -36,7 +42,6 @@ from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import AttrsType, Field
 from sessionkit.timeouts._policies import Clock, deadlines_of
 
-CLOCKS: Final[tuple[Clock, Clock]] = ("event_time", "processing_time")
 STAMPS: Final = ("last_event_time", "last_processing_time", "created", "updated")
 """The instants of a key from which its timeout policy counts."""
 EARLIEST: Final[dict[Clock, str]] = {

@@ -31,9 +31,9 @@ from sessionkit._arrays import INSTANT, Mask, Numbers, concat, key_columns, micr
 from sessionkit._engine.boundaries import is_late_in_order
 from sessionkit._engine.keys.calls import Calls, KeyRun, Stamps, failed_outputs, result_rows
 from sessionkit._engine.keys.handlers import fold_bucket
-from sessionkit._engine.keys.program import CLOCKS, STAMPS, KeyProgram, read_timers, timer_columns
+from sessionkit._engine.keys.program import STAMPS, KeyProgram, read_timers, timer_columns
 from sessionkit._engine.keys.timers import end_overdue, fire_due, in_turn
-from sessionkit._engine.micro_batch import BatchClocks, GroupState, Outcome
+from sessionkit._engine.micro_batch import CLOCKS, BatchClocks, GroupState, Outcome
 from sessionkit._engine.rows.objects import build_events, decode_keys, decode_states, encode_states
 from sessionkit._engine.rows.order import Turns, in_total_order, key_numbers, take_turns
 from sessionkit._engine.rows.tables import Rejected

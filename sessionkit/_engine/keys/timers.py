@@ -19,8 +19,8 @@ from typing import Final, NamedTuple
 
 from sessionkit._engine.boundaries import has_passed, is_over
 from sessionkit._engine.keys.calls import Calls, KeyRun
-from sessionkit._engine.keys.program import CLOCKS, clock_times
-from sessionkit._engine.micro_batch import BatchClocks
+from sessionkit._engine.keys.program import clock_times
+from sessionkit._engine.micro_batch import CLOCKS, BatchClocks
 from sessionkit._instants import BEGINNING_US
 from sessionkit.errors import UserFunctionError, with_hint
 from sessionkit.spec.functions import Failure

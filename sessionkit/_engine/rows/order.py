@@ -20,7 +20,7 @@ CROWDED: Final = (
     "a key has more events that wait for the watermark than max_buffered_per_key=%s: those beyond "
     "are quarantined and in no session; raise it, or read fewer events in a micro-batch"
 )
-FEW: Final = 256
+FEW_ROWS: Final = 256
 """Up to this number of keys, Python is faster than Arrow."""
 
 
@@ -48,7 +48,7 @@ def key_numbers(
 def _numbers(
     events: pa.Array | pa.ChunkedArray, stored: pa.Array | pa.ChunkedArray
 ) -> tuple[Numbers, Numbers]:
-    if len(events) + len(stored) <= FEW:
+    if len(events) + len(stored) <= FEW_ROWS:
         keys = events.to_pylist()
         places: dict[Any, int] = dict(zip(dict.fromkeys(keys), count()))
         numbers = list(map(places.__getitem__, keys))

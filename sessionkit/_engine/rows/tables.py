@@ -7,7 +7,7 @@ A group stores its open sessions or keys, and memories of forgotten sessions.
     closed              whether a session is over, and only waits for late events; without this
                         column, none is
     last_event          when its last event was; without this column, its end less the gap
-    behind              the salt of its id, or 0: see `rows.ids`
+    salt                the salt of its id, or 0: see `rows.ids`
     start, end, closes  for a memory: when the row itself is forgotten
 
 A memory holds the ids of events, or the history, of a key's forgotten sessions. All its other
@@ -24,7 +24,7 @@ import pyarrow as pa
 from sessionkit._arrays import INSTANT, Mask, Numbers, filled, instants, whole
 from sessionkit.spec.functions import Failure
 
-SALT: Final = pa.field("behind", pa.int64())
+SALT: Final = pa.field("salt", pa.int64())
 EXISTS: Final = pa.field("exists", pa.bool_())
 CLOSED: Final = pa.field("closed", pa.bool_())
 LAST_EVENT: Final = pa.field("last_event", INSTANT)

@@ -28,7 +28,7 @@ from sessionkit._engine.rows.objects import (
 from sessionkit._engine.rows.tables import Rejected
 from sessionkit._engine.sessions.careful_fold import SessionFold, careful_folds
 from sessionkit._engine.sessions.failing import failing_events
-from sessionkit._engine.sessions.feature import Finished, Places, Tell
+from sessionkit._engine.sessions.feature import Finished, ResultPlaces, Tell
 from sessionkit._engine.sessions.plan import Folded, Plan
 from sessionkit.errors import StateValueError, UserFunctionError
 from sessionkit.spec.functions import Failure, call_failed
@@ -188,7 +188,7 @@ def _fail() -> NoReturn:
 def finish_by_functions(spec: AnySessionSpec, given: pa.Table, tell: Tell) -> Finished:
     """Return the results of sessions: what `finish` returns, or their states without it."""
     finish, results = spec.finish, decode_states(spec.state, given)
-    places: Places = range(len(results))
+    places: ResultPlaces = range(len(results))
     failed: dict[int, Failure] = {}
     if finish is not None:
         results, places, failed = _finished(spec, finish, tell(), results)
@@ -205,7 +205,7 @@ def finish_by_functions(spec: AnySessionSpec, given: pa.Table, tell: Tell) -> Fi
 
 def _finished(
     spec: AnySessionSpec, finish: Callable[..., Any], sessions: Sequence[Any], states: list[Any]
-) -> tuple[list[Any], Places, dict[int, Failure]]:
+) -> tuple[list[Any], ResultPlaces, dict[int, Failure]]:
     """Return what `finish` returns, for each result the place of its session, and the failures."""
     results: list[Any] = []
     places: list[int] = []
@@ -230,7 +230,7 @@ def _finished(
 
 
 def _misfit_results(
-    spec: AnySessionSpec, given: pa.Table, results: list[Any], places: Places
+    spec: AnySessionSpec, given: pa.Table, results: list[Any], places: ResultPlaces
 ) -> dict[int, Failure]:
     """Return the sessions of which a result isn't one, or doesn't fit its fields."""
     finish: Any = spec.finish

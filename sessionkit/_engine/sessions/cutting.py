@@ -54,7 +54,7 @@ class Interval(NamedTuple):
     readings: Sequence[Readings]
 
 
-def instant_of(simultaneous: Sequence[Interval]) -> Interval:
+def combined(simultaneous: Sequence[Interval]) -> Interval:
     """Combine intervals of a key, at least one, that start at one instant."""
     one = simultaneous[0]
     if len(simultaneous) == 1:
@@ -303,7 +303,7 @@ def _partial_sessions(
     """Yield the sessions of intervals that the gap joins, one instant after another."""
     partial: PartialSession | None = None
     for simultaneous in instants_of(intervals.part(rules, first, size)):
-        instant, gap_us, begins = instant_of(simultaneous), None, partial is None
+        instant, gap_us, begins = combined(simultaneous), None, partial is None
         if partial is not None:
             fired = partial.fired_by(instant)
             if begins := bool(fired) or partial.is_over_at(instant):

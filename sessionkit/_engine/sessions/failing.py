@@ -29,8 +29,8 @@ from sessionkit._engine.sessions.cutting import (
     PartialSession,
     RuledIntervals,
     by_times,
+    combined,
     cuts_of,
-    instant_of,
     instants_of,
 )
 from sessionkit._engine.sessions.plan import Plan
@@ -66,7 +66,7 @@ class Position(NamedTuple):
 
     def is_apart(self, left: Sequence[Interval]) -> bool:
         """Return whether an instant, without the events that failed, begins another session."""
-        return self.partial is None or self.partial.is_cut_at(instant_of(left))
+        return self.partial is None or self.partial.is_cut_at(combined(left))
 
 
 @attrs.define
@@ -158,7 +158,7 @@ class Walk:
         turn, first = self._at.turn, left[0].place
         end = self.reach[first - self.part.first]
         merged = [place for place in self._opened if first <= place < end]
-        partial = PartialSession.at(self.rules, instant_of(left))
+        partial = PartialSession.at(self.rules, combined(left))
         self._before, self._at = self._at, Position(turn, 0, turn, partial, merged)
         self._at = self._at._replace(state=self.part.state_of(merged))
         self._save(self._at, first)
@@ -177,7 +177,7 @@ class Walk:
                 raise UnclearError
             at = at._replace(folded=at.folded + 1, state=state)
         if (partial := at.partial) is not None:
-            instant = instant_of(left)
+            instant = combined(left)
             gap_us = part.gap_us(self.rules, at.state, left[-1].place, extends=instant.extends)
             partial = partial.after(instant, gap_us)
         self._at = at._replace(turn=at.turn + 1, folded=0, partial=partial)

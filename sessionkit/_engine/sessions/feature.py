@@ -40,7 +40,7 @@ from sessionkit.spec.session import AnySessionSpec
 from sessionkit.spec.views import Session
 from sessionkit.timeouts._policies import Clock
 
-Places: TypeAlias = Sequence[int] | npt.NDArray[np.int64]
+ResultPlaces: TypeAlias = Sequence[int] | npt.NDArray[np.int64]
 
 
 @attrs.frozen
@@ -54,7 +54,7 @@ class Emission:
         ends at     10:20   10:50   10:55
         over        yes     no      no        the watermark has reached its end
         final       yes     no      no        it's over, and wasn't before: it closes
-        gone        yes     no      no        it's over, and needn't wait for late events
+        expired     yes     no      no        it's over, and needn't wait for late events
         gives_row   yes     yes     no        a final row, and an early one
 
     Attributes:
@@ -63,7 +63,7 @@ class Emission:
             history.
         clocks: The clocks of the micro-batch.
         may_be_early: Whether sessions that are open may give a row.
-        over, final, gone, gives_row: See above.
+        over, final, expired, gives_row: See above.
         given: The rows of the sessions that give one, in order. Features add columns.
         is_final: Which of these give a final row: their sessions are over.
         notes: What a feature works out before `finish`, and needs again after it, by its name.
@@ -75,7 +75,7 @@ class Emission:
     may_be_early: bool
     over: Mask
     final: Mask
-    gone: Mask
+    expired: Mask
     gives_row: Mask
     given: pa.Table
     is_final: Mask
@@ -92,14 +92,14 @@ class Finished:
     """
 
     columns: Sequence[pa.Array]
-    places: Places
+    places: ResultPlaces
     failed: dict[int, Failure] = attrs.field(factory=dict)
     left: pa.Array | None = None
 
 
 Tell: TypeAlias = Callable[[], Sequence[Session[Any]]]
 """Makes the sessions that `finish` is given: a fold without functions needs none."""
-Finish: TypeAlias = Callable[[AnySessionSpec, pa.Table, Tell], Finished]
+Finisher: TypeAlias = Callable[[AnySessionSpec, pa.Table, Tell], Finished]
 """Makes results of the rows of sessions, at least one."""
 
 
@@ -123,7 +123,7 @@ class Closed:
 
     rows: pa.Table
     rejected: Sequence[Rejected] = ()
-    places: Places = range(0)
+    places: ResultPlaces = range(0)
     failed: Collection[int] = ()
     sessions: int = 0
     stored: Mapping[str, pa.Array] = attrs.field(factory=dict)
@@ -185,7 +185,7 @@ class Feature:
         """Return the columns of a result row, an entry for each session that gives one."""
         return {}
 
-    def finishing(self, finish: Finish) -> Finish:
+    def finishing(self, finish: Finisher) -> Finisher:
         """Return how sessions are finished."""
         return finish
 

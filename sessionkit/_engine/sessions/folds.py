@@ -20,7 +20,7 @@ from sessionkit._engine.rows.order import in_total_order
 from sessionkit._engine.rows.tables import Rejected
 from sessionkit._engine.sessions.by_functions import finish_by_functions, fold_by_functions
 from sessionkit._engine.sessions.careful_fold import SessionFold
-from sessionkit._engine.sessions.feature import Finish, Finished, Tell
+from sessionkit._engine.sessions.feature import Finished, Finisher, Tell
 from sessionkit._engine.sessions.plan import Folded, Plan
 from sessionkit.aggregates._events import Condition, EventRows
 from sessionkit.aggregates._numbers import SumTooLargeError
@@ -47,7 +47,7 @@ class Fold:
     kind: str
     fields: Sequence[Field]
     fold: Callable[[Plan], Folded]
-    finish: Finish
+    finish: Finisher
 
 
 def fold_of(spec: AnySessionSpec) -> Fold:

@@ -33,7 +33,7 @@ LATE_HEARTBEAT: Final = "no open session is there at its time, which is at or be
 
 
 @attrs.frozen
-class Joined:
+class JoinedEvents:
     """The rows of sessions after events have joined them, how many did, and those that didn't."""
 
     sessions: pa.Table
@@ -41,7 +41,7 @@ class Joined:
     rejected: list[Rejected]
 
 
-def join(program: Program, sessions: pa.Table, arrived: pa.Table, horizon: Horizon) -> Joined:
+def join(program: Program, sessions: pa.Table, arrived: pa.Table, horizon: Horizon) -> JoinedEvents:
     """
     Let events, in any order, join the open sessions of a group.
 
@@ -70,7 +70,7 @@ def join(program: Program, sessions: pa.Table, arrived: pa.Table, horizon: Horiz
         if repeats is not None:
             every = np.ones(len(repeats.starts), np.bool_)
             rejected += Rejected.chosen("duplicate", REPEATS, repeats.table, every)
-        return Joined(after, number, rejected)
+        return JoinedEvents(after, number, rejected)
 
 
 # -- which events count -------------------------------------------------------------------------
@@ -80,29 +80,29 @@ def horizon_of(program: Program, clocks: BatchClocks) -> Horizon:
     """Return what the watermark has passed, by the rules of a spec."""
     spec, watermark_us, since_us = program.spec, clocks.watermark_us, clocks.since_us
     late_us: int | None = watermark_us
-    gone_us = watermark_us - program.stays_us
+    forgotten_us = watermark_us - program.stays_us
     if spec.lateness.allowed is not None:
         late_us = watermark_us - span_us(spec.lateness.allowed)
     if watermark_us == BEGINNING_US:
-        late_us = gone_us = BEGINNING_US
+        late_us = forgotten_us = BEGINNING_US
     if program.in_time_order:
         # Events of an instant are folded in one micro-batch, and later ones are late.
-        late_us, gone_us = None, BEGINNING_US
+        late_us, forgotten_us = None, BEGINNING_US
     # A restart may change functions, and rules that are code.
     is_fixed = isinstance(spec.timeout, EventTimeGap) and not callable(spec.timeout.gap)
     lasts_us, from_us = program.gap_us if is_fixed else 0, BEGINNING_US
     if since_us is not None:
         # Sessions from before may have had other rules.
         if not program.in_time_order:
-            gone_us = max(gone_us, since_us)
-        gone_us, lasts_us, from_us = max(gone_us, clocks.idle_us), 0, since_us
+            forgotten_us = max(forgotten_us, since_us)
+        forgotten_us, lasts_us, from_us = max(forgotten_us, clocks.idle_us), 0, since_us
     by_event = spec.lateness.judged_by == "event"
     # The windows of events that keep no session open are over as soon as they happen.
     by_session = not by_event or program.cuts.rules.extends is not None
     return Horizon(
         late_event_us=late_us if by_event else None,
         late_session_us=late_us if by_session else None,
-        gone_us=gone_us,
+        forgotten_us=forgotten_us,
         lasts_us=lasts_us,
         salted=(watermark_us, program.stays_us, from_us),
     )
@@ -131,13 +131,13 @@ def _accept(
     event_us, session_us, late = horizon.late_event_us, horizon.late_session_us, list[Rejected]()
     inclusive = program.cuts.rules.gap_inclusive
     if event_us is not None:
-        is_behind = is_late(program.cuts.over_at(events), event_us)
+        are_late = is_late(program.cuts.over_at(events), event_us)
         if session_us is not None:
-            is_behind &= events.keep_open(gap_inclusive=inclusive)
-        if is_behind.any():
+            are_late &= events.keep_open(gap_inclusive=inclusive)
+        if are_late.any():
             why = _why_late(program, by_session=False)
-            late += Rejected.chosen("late", why, events.table, is_behind)
-            events = events.only(~is_behind)
+            late += Rejected.chosen("late", why, events.table, are_late)
+            events = events.only(~are_late)
     while True:
         repeats: WindowedEvents | None = None
         for feature in program.features:
@@ -159,16 +159,16 @@ def _accept(
     # A repeat is late if it were so as the first of its id. Of an event that extends no session,
     # that depends on which sessions the others make. It makes none of them another one, so it's
     # judged after them.
-    behind = is_late(repeats.ends, event_us) & ~repeats.keep_open(gap_inclusive=inclusive)
-    if not behind.any():
+    late_alone = is_late(repeats.ends, event_us) & ~repeats.keep_open(gap_inclusive=inclusive)
+    if not late_alone.any():
         return plan, late, repeats
-    asked, came_again = repeats.only(behind), plan.events if plan else None
+    asked, came_again = repeats.only(late_alone), plan.events if plan else None
     united = _united(program, sessions, asked.joined(came_again), horizon)
-    is_behind = np.zeros(len(repeats.starts), np.bool_)
-    is_behind[behind] = _joins_late(united, session_us)[: len(asked.starts)]
+    are_late = np.zeros(len(repeats.starts), np.bool_)
+    are_late[late_alone] = _joins_late(united, session_us)[: len(asked.starts)]
     why = _why_late(program, by_session=True)
-    rejected = Rejected.chosen("late", why, repeats.table, is_behind)
-    return plan, late + rejected, repeats.only(~is_behind)
+    rejected = Rejected.chosen("late", why, repeats.table, are_late)
+    return plan, late + rejected, repeats.only(~are_late)
 
 
 def _joins_late(plan: Plan, late_us: int) -> Mask:

@@ -225,7 +225,7 @@ class Horizon:
             where events aren't judged alone.
         late_session_us: By when the session that an event would join must be over; None where
             events aren't judged by it.
-        gone_us: By when a session must be over for it to be forgotten, perhaps.
+        forgotten_us: By when a session must be over for it to be forgotten, perhaps.
         lasts_us: How long a session lasts at least.
         salted: What the salt of a session is made of that gets its start where one may have been
             forgotten.
@@ -233,7 +233,7 @@ class Horizon:
 
     late_event_us: int | None = None
     late_session_us: int | None = None
-    gone_us: int = BEGINNING_US
+    forgotten_us: int = BEGINNING_US
     lasts_us: int = 0
     salted: tuple[int, ...] = (0, 0, 0)
 
@@ -245,7 +245,7 @@ class Plan(Members):
 
     Attributes:
         untouched: The rows of sessions without events, and those that remember forgotten ones.
-        marks: The salts of all sessions.
+        salts: The salts of all sessions.
         unions: The sessions that the members make.
         horizon: What the watermark has passed.
         failures: Why events fail, by their places, where that showed while it was planned.
@@ -337,7 +337,7 @@ class Plan(Members):
         """Return the salts of the chosen sessions: of the open one that begins each, or new."""
         first, starts, horizon = self.unions.first[chosen], self.unions.start[chosen], self.horizon
         salts = np.zeros(len(starts), np.int64)
-        passed = is_over(starts + horizon.lasts_us, horizon.gone_us)
+        passed = is_over(starts + horizon.lasts_us, horizon.forgotten_us)
         if passed.any():
             salts[passed] = salt_of(*horizon.salted)
         if self.unions.nth is not None:

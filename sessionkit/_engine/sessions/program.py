@@ -25,7 +25,7 @@ from sessionkit._engine.rows.tables import (
     has_state,
 )
 from sessionkit._engine.sessions.cutting import Cuts, cuts_of
-from sessionkit._engine.sessions.feature import Closed, Feature, Finish
+from sessionkit._engine.sessions.feature import Closed, Feature, Finisher
 from sessionkit._engine.sessions.features.duplicates import Duplicates
 from sessionkit._engine.sessions.features.event_functions import EventFunctions
 from sessionkit._engine.sessions.features.last_event import LastEvent
@@ -79,7 +79,7 @@ class Program:
     fold: Fold
     features: Sequence[Feature]
     cuts: Cuts
-    finish: Finish
+    finish: Finisher
     gap_us: int
     stays_us: int
     in_time_order: bool

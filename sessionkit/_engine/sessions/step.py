@@ -186,16 +186,16 @@ def _due(program: Program, rows: pa.Table, clocks: BatchClocks, *, at_end: bool)
     may_be_early = at_end and program.spec.early is not None and not clocks.whole
     closes, closed = micros(rows[program.cuts.column]), flags_in(rows, CLOSED.name)
     over = is_over(closes, clocks.watermark_us)
-    gone = is_over(closes + program.stays_us, clocks.watermark_us)
+    expired = is_over(closes + program.stays_us, clocks.watermark_us)
     # A session that is over, and waits for late events, changes when it's forgotten.
-    if not (may_be_early or (over & ~closed).any() or (gone & closed).any()):
+    if not (may_be_early or (over & ~closed).any() or (expired & closed).any()):
         return None
     sessions, memories = rows, rows.slice(0, 0)
     if program.has_memories:
         chosen = has_state(rows)
         sessions, memories = split(rows, chosen)
         # Rows that aren't sessions give none: these masks are of the sessions alone.
-        over, gone, closed = over[chosen], gone[chosen], closed[chosen]
+        over, expired, closed = over[chosen], expired[chosen], closed[chosen]
     final, none = over & ~closed, sessions.slice(0, 0)
     emission = Emission(
         sessions=sessions,
@@ -204,7 +204,7 @@ def _due(program: Program, rows: pa.Table, clocks: BatchClocks, *, at_end: bool)
         may_be_early=may_be_early,
         over=over,
         final=final,
-        gone=gone,
+        expired=expired,
         gives_row=final,
         given=none,
         is_final=over,
@@ -226,7 +226,7 @@ def _finished(program: Program, emission: Emission) -> tuple[Emission, Closed]:
         columns |= feature.row_columns(given)
 
     def tell() -> Sequence[Session[Any]]:
-        sessions = sessions_of(program, given, ids)
+        sessions = session_views(program, given, ids)
         for feature in program.features:
             for column, attribute in feature.session_attributes.items():
                 for session, value in zip(sessions, columns[column].to_pylist(), strict=True):
@@ -254,7 +254,7 @@ def _finished(program: Program, emission: Emission) -> tuple[Emission, Closed]:
     return attrs.evolve(emission, given=given), closed
 
 
-def sessions_of(program: Program, table: pa.Table, ids: Sequence[str]) -> list[Session[Any]]:
+def session_views(program: Program, table: pa.Table, ids: Sequence[str]) -> list[Session[Any]]:
     """Return the sessions of a table that says when their last events were; without states."""
     starts, ends = micros(table["start"]).tolist(), micros(table["end"]).tolist()
     last = micros(table[LAST_EVENT.name]).tolist()
@@ -265,15 +265,15 @@ def sessions_of(program: Program, table: pa.Table, ids: Sequence[str]) -> list[S
 
 def _retained(program: Program, emission: Emission, closed: Closed) -> pa.Table:
     """Return the rows that stay."""
-    sessions, gone = emission.sessions, emission.gone
+    sessions, expired = emission.sessions, emission.expired
     if closed.stored:
         # Those that gave a row go to the end: of three, the second, [0, 2, 1].
         gave = np.flatnonzero(emission.gives_row)
         changed = replaced(sessions.take(pa.array(gave)), closed.stored)
         sessions = concat([left_over(sessions, gave), changed])
         # In the same order as the rows: the others, and then those that gave a row.
-        gone = np.concatenate([gone[~emission.gives_row], gone[gave]])
-    forgotten, kept = split(sessions, gone)
+        expired = np.concatenate([expired[~emission.gives_row], expired[gave]])
+    forgotten, kept = split(sessions, expired)
     if not (forgotten.num_rows or emission.memories.num_rows):
         return kept
     parts, watermark_us = [kept], emission.clocks.watermark_us

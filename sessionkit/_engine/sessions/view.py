@@ -14,7 +14,7 @@ from sessionkit._engine.rows.tables import LAST_EVENT
 from sessionkit._engine.sessions.folds import state_columns, states_of
 from sessionkit._engine.sessions.joining import join
 from sessionkit._engine.sessions.plan import Horizon, with_last_event
-from sessionkit._engine.sessions.step import SessionLogic, sessions_of
+from sessionkit._engine.sessions.step import SessionLogic, session_views
 from sessionkit._instants import instant_of
 from sessionkit.spec.base import S
 from sessionkit.spec.logic import Aggregates
@@ -62,7 +62,7 @@ def open_sessions_of(spec: SessionSpec[Any, S, Any], memory: GroupState) -> list
     table, program = _open(logic, memory), logic.program
     states = states_of(spec, table)
     closes = map(instant_of, micros(table[program.cuts.column]).tolist())
-    sessions = sessions_of(program, table, ids_of(table))
+    sessions = session_views(program, table, ids_of(table))
     return [
         OpenSession(
             key=session.key,

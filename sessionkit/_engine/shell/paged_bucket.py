@@ -27,9 +27,9 @@ from sessionkit._engine.shell.pages import (
     Directory,
     SortedRows,
     key_hashes,
-    marks_in,
     page_checksum,
     pages_of,
+    salts_in,
     unpack_page,
 )
 from sessionkit._engine.shell.payload import (
@@ -107,7 +107,7 @@ class BucketHead:
             salts.append((kept[-1].num_rows, *more[1:]))
         buffered = pa.Table.from_batches(waiting, self.buffered)
         stored = pa.Table.from_batches(kept, self.kept)
-        memory = self.reading.memory(logic, stored, buffered, marks_in(salts))
+        memory = self.reading.memory(logic, stored, buffered, salts_in(salts))
         return GroupState(memory.kept.combine_chunks(), memory.buffered.combine_chunks(), self.idle)
 
 

@@ -34,7 +34,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sessionkit._arrays import key_columns, numbers_in, whole
-from sessionkit._engine.micro_batch import NEVER_US, BatchClocks
+from sessionkit._engine.micro_batch import CLOCKS, NEVER_US, BatchClocks
 from sessionkit._engine.rows.tables import SALT
 from sessionkit._engine.shell.payload import LENGTH, RESTORE, parts_of
 from sessionkit._engine.wire.packing import whole_batch
@@ -49,10 +49,9 @@ MAGIC: Final = b"SKP1"
 PAGE: Final = struct.Struct(">4sI")
 PAGE_BYTES: Final = 3_072
 """Two neighbours that fit into this become one page; a page of twice as much is split."""
-CLOCKS: Final[tuple[Clock, Clock]] = ("event_time", "processing_time")
-NUMBERS: Final = ("start", "bytes", "checksum", "kept", "buffered")
-ENTRY: Final = np.dtype([(n, np.uint32) for n in NUMBERS] + [(n, np.int64) for n in CLOCKS])
-MARK: Final = np.dtype([("place", "<u4"), ("behind", "<i8")])
+ENTRY_COUNTS: Final = ("start", "bytes", "checksum", "kept", "buffered")
+ENTRY: Final = np.dtype([(n, np.uint32) for n in ENTRY_COUNTS] + [(n, np.int64) for n in CLOCKS])
+SALTED: Final = np.dtype([("place", "<u4"), ("salt", "<i8")])
 """The salt of a session of a page, by its place there: as bytes, which cost less than a table."""
 HASHES: Final = 2**32
 """Hashes lie below this."""
@@ -272,14 +271,14 @@ def _pages(
     )
     due = event_us.tolist(), kept.first_due("processing_time", of_kept).tolist()
     edges = of_kept.tolist(), of_buffered.tolist()
-    has_marks = bool(kept.salts.any())
+    has_salts = bool(kept.salts.any())
     for (start, _), (first, last), waiting, *at_us in zip(ranges, *edges, *due, strict=True):
         number = waiting[1] - waiting[0]
         if first == last and not number:
             yield Page((start, 0, 0, 0, 0, NEVER_US, NEVER_US), b"")
             continue
         parts = [kept.serialized(first, last)]
-        salts = marks_as_bytes(kept.salts[first:last]) if has_marks else b""
+        salts = salts_as_bytes(kept.salts[first:last]) if has_salts else b""
         # Parts are known by their places, so salts without events need an empty part before them.
         if number or salts:
             parts.append(buffered.serialized(*waiting) if number else b"")
@@ -306,23 +305,23 @@ def unpack_page(number: int, payload: bytes) -> list[pa.Buffer]:
     return list(parts_of(body))
 
 
-def marks_as_bytes(salts: Numbers) -> bytes:
+def salts_as_bytes(salts: Numbers) -> bytes:
     """Return what is stored of the salts of the rows of a page; nothing where none has one."""
     # The salts 0 8 9 are stored as the pairs (1, 8) and (2, 9).
     places = np.flatnonzero(salts)
-    marks = np.empty(len(places), MARK)
-    marks["place"], marks["behind"] = places, salts[places]
-    return marks.tobytes()
+    salted = np.empty(len(places), SALTED)
+    salted["place"], salted["salt"] = places, salts[places]
+    return salted.tobytes()
 
 
-def marks_in(pages: Sequence[tuple[Any, ...]]) -> Numbers:
+def salts_in(pages: Sequence[tuple[Any, ...]]) -> Numbers:
     """Return the salts in pages, from how many rows each has and what is stored of its salts."""
     salts = np.zeros(sum(number for number, *_ in pages), np.int64)
     # Pages of two rows and of one, where the first has the salt 8 at its place 1, give 0 8 0.
     before = 0
     for number, *stored in pages:
         for packed in stored:
-            marks = np.frombuffer(packed, MARK)
-            salts[before + marks["place"].astype(np.int64)] = marks["behind"]
+            salted = np.frombuffer(packed, SALTED)
+            salts[before + salted["place"].astype(np.int64)] = salted["salt"]
         before += number
     return salts

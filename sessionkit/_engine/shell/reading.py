@@ -59,7 +59,7 @@ CARRY: Final = (
     "carry the state over to a new checkpoint: seed = migrate(checkpoint, old_spec, new_spec, "
     "folder), then {job}(seed.unread(events), new_spec, seed=seed)"
 )
-BUCKETS: Final = frozenset({"bucket_count"})
+BUCKET_COUNT_ALONE: Final = frozenset({"bucket_count"})
 SAME_BUCKETS: Final = "pass storage=Storage(bucket_count={count}), as it was started, or {other}"
 NOT_CARRIED: Final = (
     "undo the change of {names}, which migrate can't carry; it can carry any other rule"
@@ -192,7 +192,7 @@ def compared(logic: GroupLogic, then: Mapping[str, Any]) -> Comparison:
         reading = attrs.evolve(reading, remembered=change)
     job = "sessionize" if isinstance(logic.spec, SessionSpec) else "apply_with_state"
     carry = CARRY.format(job=job)
-    if names == BUCKETS:
+    if names == BUCKET_COUNT_ALONE:
         carry = SAME_BUCKETS.format(count=then["bucket_count"], other=carry)
     hints = (
         (NOT_CARRIED.format(names=", ".join(fixed)), fixed),

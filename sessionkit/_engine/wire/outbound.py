@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 
 from sessionkit._arrays import INSTANT, whole
-from sessionkit._engine.counts import NUMBERS, Counts
+from sessionkit._engine.counts import COUNTS_OF, Counts
 from sessionkit._engine.rows.ids import event_ids
 from sessionkit._engine.rows.tables import Rejected
 from sessionkit._engine.wire.packing import packs_of
@@ -112,7 +112,7 @@ def row_frames(output: BatchOutput, stats: Sequence[int | None] = ()) -> Iterato
         part = rows.slice(start, ROWS_OF_A_FRAME)
         columns = {name: _objects(part[name]) for name in part.column_names}
         is_last = start + ROWS_OF_A_FRAME >= rows.num_rows
-        yield _frame(columns, [*NUMBERS(output.counts), *stats] if is_last else None)
+        yield _frame(columns, [*COUNTS_OF(output.counts), *stats] if is_last else None)
 
 
 def packed_frame(output: BatchOutput, stats: Sequence[int | None] = ()) -> pd.DataFrame:
@@ -120,7 +120,7 @@ def packed_frame(output: BatchOutput, stats: Sequence[int | None] = ()) -> pd.Da
     packs = list[bytes]()
     for batch in output.rows.combine_chunks().to_batches():
         packs += [pack for _, pack in packs_of(batch)]
-    return _frame({ROWS_COLUMN: packs}, [*NUMBERS(output.counts), *stats])
+    return _frame({ROWS_COLUMN: packs}, [*COUNTS_OF(output.counts), *stats])
 
 
 def _frame(
@@ -156,7 +156,7 @@ def output_batches(outputs: Iterable[BatchOutput], schema: pa.Schema) -> Iterato
         total += output.counts
         yield from _with_counts(output.rows, pa.nulls(output.rows.num_rows, COUNTS))
     last = pa.Table.from_arrays([pa.nulls(1, kind) for kind in schema.types], schema=schema)
-    yield from _with_counts(last, pa.array([[*NUMBERS(total)]], COUNTS))
+    yield from _with_counts(last, pa.array([[*COUNTS_OF(total)]], COUNTS))
 
 
 def _with_counts(rows: pa.Table, counts: pa.Array) -> Iterator[pa.RecordBatch]:

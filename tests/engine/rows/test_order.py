@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessionkit._engine.rows.order import FEW, in_total_order, key_numbers
+from sessionkit._engine.rows.order import FEW_ROWS, in_total_order, key_numbers
 
 floats = st.sampled_from([None, nan, -nan, -inf, -0.0, 0.0, 1.5])
 whole_floats = st.sampled_from([nan, -nan, -inf, -0.0, 0.0, 1.5])
@@ -18,7 +18,7 @@ lists = st.sampled_from([None, [], [1], [1, 2]])
 rows = st.tuples(st.integers(0, 2), st.integers(-1, 2), floats, whole_floats, texts, lists)
 
 
-@pytest.mark.parametrize("repeats", [1, FEW])
+@pytest.mark.parametrize("repeats", [1, FEW_ROWS])
 def test_few_keys_and_many_are_numbered_alike(repeats: int) -> None:
     """Numbers follow the first appearance; a stored key that no event has gets -1."""
     events = pa.chunked_array([["b", "a"], ["b", "c"] * repeats])
@@ -28,7 +28,7 @@ def test_few_keys_and_many_are_numbered_alike(repeats: int) -> None:
     assert [2, -1, 0] == found.tolist()
 
 
-@pytest.mark.parametrize("repeats", [1, FEW])
+@pytest.mark.parametrize("repeats", [1, FEW_ROWS])
 def test_keys_of_several_columns_are_numbered_together(repeats: int) -> None:
     """A stored key is known only where all of its columns are those of an event."""
     names, days = pa.array(["a", "a", "b"] * repeats), pa.array([1, 2, 1] * repeats)
@@ -38,7 +38,7 @@ def test_keys_of_several_columns_are_numbered_together(repeats: int) -> None:
     assert [2, -1, -1] == found.tolist()
 
 
-@given(st.lists(rows, min_size=1, max_size=30), st.sampled_from([1, FEW]), st.data())
+@given(st.lists(rows, min_size=1, max_size=30), st.sampled_from([1, FEW_ROWS]), st.data())
 def test_intervals_are_ordered_by_key_start_and_content(
     drawn: list[Any], repeats: int, data: st.DataObject
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 from sessionkit import EventTimeGap, Functions, Lateness, SessionSpec
 from sessionkit._engine.micro_batch import BatchClocks
 from sessionkit._engine.sessions.by_functions import OBJECTS_AT_ONCE
-from sessionkit._engine.sessions.joining import Joined, horizon_of, join
+from sessionkit._engine.sessions.joining import JoinedEvents, horizon_of, join
 from sessionkit._engine.sessions.program import Program
 from sessionkit._instants import micros_of
 from sessionkit.testing import at
@@ -51,7 +51,7 @@ def spec_of(judged_by: Literal["event", "session"] = "event") -> SessionSpec[Any
 
 def joined(
     spec: SessionSpec[Any, Any, Any], *events: tuple[str, int], watermark: str = "09:00"
-) -> Joined:
+) -> JoinedEvents:
     """Let events of one key, each a time and a number, join no open session."""
     times, numbers = zip(*events, strict=True)
     columns = {
@@ -65,7 +65,7 @@ def joined(
     return join(program, program.schema.empty_table(), arrived, horizon)
 
 
-def rejected(found: Joined) -> set[tuple[str, int]]:
+def rejected(found: JoinedEvents) -> set[tuple[str, int]]:
     """Return the rejected events: of which kind, and the number."""
     return {
         (part.kind, number)

@@ -248,7 +248,7 @@ def test_a_mark_stays_with_the_start() -> None:
 
 
 def test_ids_behind_the_watermark_depend_on_nothing_but_key_and_start_under_a_fixed_gap() -> None:
-    """An event as old as the start of a closed session is late, so none needs a mark."""
+    """An event as old as the start of a closed session is late, so none needs a salt."""
     whole, late = SessionDriver(FIXED), SessionDriver(FIXED)
     late.add(OTHER, at("11:00"), Reading(0, LONG))
     late.run_until_idle()
@@ -299,10 +299,10 @@ def test_what_a_silent_source_has_closed_keeps_its_id_to_itself_after_carry_over
 
 
 @pytest.mark.parametrize("layout", ["buckets", "pages"])
-def test_marks_are_stored_only_where_a_session_has_one(layout: Any) -> None:
+def test_salts_are_stored_only_where_a_session_has_one(layout: Any) -> None:
     """One of many takes few bytes, and where there is none, none."""
     spec = dynamic(storage=Storage(bucket_count=1, layout=layout))
-    marks, sizes = [], []
+    salts, sizes = [], []
     for begun_at in ("11:04", "10:59"):
         driver = SessionDriver(spec)
         for number in range(1_000):
@@ -310,15 +310,15 @@ def test_marks_are_stored_only_where_a_session_has_one(layout: Any) -> None:
         driver.run_until_idle()
         fed(driver, (begun_at, Reading(2, LONG)))
         (memory,) = memories_of(spec, driver.snapshot())
-        marks.append(sum(mark > 0 for mark in memory.kept["behind"].to_pylist()))
+        salts.append(sum(salt > 0 for salt in memory.kept["salt"].to_pylist()))
         sizes.append(bytes_of(driver))
 
-    assert [0, 1] == marks
+    assert [0, 1] == salts
     assert 0 < sizes[1] - sizes[0] < 1_000
 
 
-def test_a_failing_event_does_not_take_the_mark_with_it() -> None:
-    """What is left of a session that is folded again keeps the mark of its start."""
+def test_a_failing_event_does_not_take_the_salt_with_it() -> None:
+    """What is left of a session that is folded again keeps the salt of its start."""
     spec = dynamic()
     logic = attrs.evolve(spec.functions, update=fussy)
     driver = closed_once(attrs.evolve(spec, on_error="reject", logic=logic))

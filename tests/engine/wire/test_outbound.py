@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from sessionkit._arrays import INSTANT
-from sessionkit._engine.counts import NUMBERS, Counts
+from sessionkit._engine.counts import COUNTS_OF, Counts
 from sessionkit._engine.wire.outbound import KEPT, ROWS_OF_A_FRAME, BatchOutput, row_frames
 
 COUNTED = Counts(events=5, rows=3)
@@ -50,7 +50,7 @@ def test_rows_cross_some_at_a_time(places: slice) -> None:
     whole, rest = divmod(rows.num_rows, ROWS_OF_A_FRAME)
     assert [ROWS_OF_A_FRAME] * whole + [rest + 1] == list(map(len, frames))
     values = pd.concat(frames, ignore_index=True)
-    assert [[*NUMBERS(COUNTED), 7]] == values.pop("_counts").dropna().tolist()
+    assert [[*COUNTS_OF(COUNTED), 7]] == values.pop("_counts").dropna().tolist()
     found = [read(values.iloc[:-1, place], kind) for place, kind in enumerate(VALUES)]
     assert rows == pa.table(found, names=rows.column_names)
 
@@ -60,7 +60,7 @@ def test_a_group_without_rows_has_counts() -> None:
     (frame,) = row_frames(BatchOutput(rows_of(0, slice(3)), COUNTED))
 
     (row,) = frame.to_dict("records")
-    assert [*NUMBERS(COUNTED)] == row.pop("_counts")
+    assert [*COUNTS_OF(COUNTED)] == row.pop("_counts")
     assert {None} == set(row.values())
 
 

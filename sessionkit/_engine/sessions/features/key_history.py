@@ -209,7 +209,7 @@ class Remembering:
         return pa.field("remembered", self.codec.type.arrow)
 
     def finish(self, spec: AnySessionSpec, given: pa.Table, tell: Tell) -> Finished:
-        """Finish sessions one after the other, each with what those before it left."""
+        """Finisher sessions one after the other, each with what those before it left."""
         states, of_rows, sessions = decode_states(spec.state, given), codec_of(spec.result), tell()
         before, known = numbers_in(given, BEFORE).tolist(), whole(given[KNOWN])
         leaves = given[LEAVES].to_pylist()

@@ -3,7 +3,7 @@ What is remembered of a key after its sessions: `memory`.
 
     sessions   memory.number    its number among the sessions of its key; null until it's over
                memory.start     its start,
-               memory.behind    its salt,
+               memory.salt      its salt,
                memory.closes    and when it was over
                first.NAME       the first value of a field of results, of it and those before
                last.NAME        the last one
@@ -50,7 +50,7 @@ from sessionkit._engine.rows.ids import session_ids
 from sessionkit._engine.rows.order import key_numbers
 from sessionkit._engine.rows.tables import CLOSED, EXISTS, INSTANTS, SALT, memories_until
 from sessionkit._engine.sessions.cutting import cuts_of
-from sessionkit._engine.sessions.feature import Closed, Emission, Feature, Finish
+from sessionkit._engine.sessions.feature import Closed, Emission, Feature, Finisher
 from sessionkit._engine.sessions.features.key_history import (
     BEFORE,
     KNOWN,
@@ -79,7 +79,7 @@ SESSION_ATTRIBUTES: Final = {
 FACTS: Final = (
     pa.field(NUMBER, pa.int64()),
     pa.field("memory.start", INSTANT),
-    pa.field("memory.behind", pa.int64()),
+    pa.field("memory.salt", pa.int64()),
     pa.field("memory.closes", INSTANT),
 )
 
@@ -157,7 +157,7 @@ class KeyMemory(Feature):
     def migrated(self, sessions: pa.Table, old: AnySessionSpec) -> pa.Table:
         return with_fields(sessions, self._own_fields)
 
-    def finishing(self, finish: Finish) -> Finish:
+    def finishing(self, finish: Finisher) -> Finisher:
         return finish if self.remembering is None else self.remembering.finish
 
     # -- before `finish` ------------------------------------------------------------------------
@@ -182,7 +182,7 @@ class KeyMemory(Feature):
         keys, of_known = key_numbers(key_columns(given), key_columns(remembered))
         latest = _latest(remembered, of_known, np.flatnonzero(of_known >= 0))
         before = remembered.take(pa.array(latest))
-        salts = np.concatenate([numbers_in(before, "memory.behind"), numbers_in(given, SALT.name)])
+        salts = np.concatenate([numbers_in(before, "memory.salt"), numbers_in(given, SALT.name)])
         closes = np.concatenate([micros(before["memory.closes"]), micros(given[self.closes])])
         history = KeyHistory.of(
             np.concatenate([of_known[latest], keys]),
@@ -196,7 +196,7 @@ class KeyMemory(Feature):
         columns = (
             ("number", pa.array(history.numbers[history.owners])),
             ("start", values_at(instants(history.starts), previous)),
-            ("behind", values_at(pa.array(salts), previous)),
+            ("salt", values_at(pa.array(salts), previous)),
             ("closes", values_at(instants(closes), previous)),
         )
         for name, column in columns:
@@ -220,7 +220,7 @@ class KeyMemory(Feature):
         ids = np.full(given.num_rows, None, object)
         if there.any():
             before = given.filter(pa.array(there))
-            starts, salts = micros(before["history.start"]), numbers_in(before, "history.behind")
+            starts, salts = micros(before["history.start"]), numbers_in(before, "history.salt")
             ids[there] = session_ids(key_columns(before), starts, salts)
         since = micros(given["start"]) - _micros_or_0(given["history.closes"])
         facts = (
@@ -241,7 +241,7 @@ class KeyMemory(Feature):
         after: dict[str, Any] = {
             NUMBER: given["history.number"],
             "memory.start": given["start"],
-            "memory.behind": pa.array(numbers_in(given, SALT.name)),
+            "memory.salt": pa.array(numbers_in(given, SALT.name)),
             "memory.closes": given[self.closes],
         }
         shown = dict[str, pa.Array]()
@@ -285,17 +285,17 @@ class KeyMemory(Feature):
     def _with_forgotten(self, known: pa.Table, forgotten: pa.Table) -> pa.Table:
         """Return what is known of keys of which sessions are forgotten: what the latest knew."""
         # Sessions that another spec had closed have no number.
-        gone, _ = split(forgotten, numbers_in(forgotten, NUMBER) > 0)
-        if not gone.num_rows:
+        numbered, _ = split(forgotten, numbers_in(forgotten, NUMBER) > 0)
+        if not numbered.num_rows:
             return known
-        numbers, of_known = key_numbers(key_columns(gone), key_columns(known))
-        gone = gone.take(pa.array(_latest(gone, numbers, np.arange(gone.num_rows))))
+        numbers, of_known = key_numbers(key_columns(numbered), key_columns(known))
+        numbered = numbered.take(pa.array(_latest(numbered, numbers, np.arange(numbered.num_rows))))
         # An event that is in time may still begin a session a gap behind the watermark.
         waits_us = span_us(self.spec.timeout.longest) + self.stays_us
-        until = micros(gone["memory.closes"]) + self.lives_us + waits_us
-        remembered = {field.name: gone[field.name] for field in self._own_fields}
+        until = micros(numbered["memory.closes"]) + self.lives_us + waits_us
+        remembered = {field.name: numbered[field.name] for field in self._own_fields}
         other_keys = left_over(known, np.flatnonzero(of_known >= 0))
-        return concat([other_keys, memories_until(gone, until, remembered)])
+        return concat([other_keys, memories_until(numbered, until, remembered)])
 
     def _staying(self, known: pa.Table, kept: pa.Table, watermark_us: int) -> pa.Table:
         """Return what isn't forgotten yet: a session that began in time may still need it."""
@@ -305,11 +305,11 @@ class KeyMemory(Feature):
         due, known = split(known, over)
         _, of_kept = key_numbers(key_columns(due), key_columns(kept))
         lives_until = micros(due["memory.closes"]) + self.lives_us
-        # Which sessions began while their key was remembered: it stays until they're gone.
+        # Which sessions began while their key was remembered: it stays until they go.
         needs = (of_kept >= 0) & (micros(kept["start"]) < lives_until[of_kept])
-        gone = micros(kept[self.closes]) + flags_in(kept, CLOSED.name) * self.stays_us
+        leave = micros(kept[self.closes]) + flags_in(kept, CLOSED.name) * self.stays_us
         until = np.full(due.num_rows, watermark_us)
-        np.maximum.at(until, of_kept[needs], gone[needs])
+        np.maximum.at(until, of_kept[needs], leave[needs])
         at = instants(until)
         due = replaced(due, {name: at for name in INSTANTS if name in due.schema.names})
         return concat([known, due.filter(pa.array(until > watermark_us))])
