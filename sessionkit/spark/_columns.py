@@ -20,7 +20,7 @@ from sessionkit.state._collections import Field, inner_type
 from sessionkit.state._types import FieldType
 
 OF_REJECTED: Final = "sessionkit.of_rejected"
-"""The metadata key of an output column that only rejected rows have, if its name doesn't tell."""
+"""The metadata key that says whether only rejected rows have a column, whatever its name is."""
 
 ANY_FRAME: Final = "pass what spark.read, spark.readStream or spark.createDataFrame returns"
 DAY_US: Final = span_us(timedelta(days=1))

@@ -55,6 +55,12 @@ def run_of_task() -> Origin:
     return Origin.of(query, int(batch))
 
 
+def is_first_batch() -> bool:
+    """Return whether the task belongs to the first micro-batch of a query, where that is known."""
+    run = run_of_task()
+    return run.query != NOBODY.query and run.batch == 0
+
+
 def rows_of_task() -> TaskRows | None:
     task = TaskContext.get()
     return None if task is None else _rows_of(task.taskAttemptId())

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import attrs
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Observation
 from pyspark.sql import types as T
 
 from sessionkit._arguments import check_field, explains, names_of
@@ -38,11 +38,15 @@ class Sessions:
         frame: The events: a stream or a batch.
         keys: The key columns and their types, as the frame has them.
         settings: The other arguments of the spec.
+        with_rejected: Whether rejected rows come too.
+        observation: What receives the counts of a batch.
     """
 
     frame: DataFrame
     keys: dict[str, Any]
     settings: dict[str, Any]
+    with_rejected: bool = False
+    observation: Observation | None = None
 
     @explains
     def agg(self, **aggregates: Aggregate) -> DataFrame:
@@ -60,7 +64,7 @@ class Sessions:
                 can't be read.
             SpecError: An aggregate doesn't fit its column, or no field can have its name.
         """
-        return sessionize(self.frame, self.spec(**aggregates))
+        return self._rows(self.spec(**aggregates))
 
     def events(self) -> DataFrame:
         """
@@ -75,15 +79,20 @@ class Sessions:
         every = {*self.keys, self.settings["event_time"]}
         own = [name for name in self.frame.columns if name not in every]
         spec = SessionSpec.per_event(self._event_class(own), keys=self.keys, **self.settings)
-        return sessionize(self.frame, spec)
+        return self._rows(spec)
+
+    def _rows(self, spec: AnySessionSpec) -> DataFrame:
+        return sessionize(
+            self.frame, spec, with_rejected=self.with_rejected, observation=self.observation
+        )
 
     @explains
     def spec(self, **aggregates: Aggregate) -> AnySessionSpec:
         """
         Return the spec of the rows that `agg` gives for the same aggregates.
 
-        Test it with `SessionDriver`, or pass it to `sessionize` for rejected rows, a seed or a
-        clock. Its event class has the columns that the aggregates read, all of them Optional.
+        Test it with `SessionDriver`, or pass it to `sessionize` for a seed or a clock. Its event
+        class has the columns that the aggregates read, all of them Optional.
 
         Args:
             aggregates: As for `agg`.
@@ -130,6 +139,8 @@ def sessions(
     inputs: Inputs = Inputs(),
     storage: Storage = Storage(),
     memory: Memory | None = None,
+    with_rejected: bool = False,
+    observation: Observation | None = None,
 ) -> Sessions:
     """
     Find the sessions of a frame, with aggregates and without a class.
@@ -162,6 +173,10 @@ def sessions(
         inputs: Which rows become events.
         storage: How state is stored.
         memory: What is remembered of a key after its sessions.
+        with_rejected: Whether to return rows that are in no session too, such as those without a
+            key or a time, each with the reason; see `sessionize`. Otherwise they're left out, and
+            only a task that finds no event at all logs why, on its executor.
+        observation: For a batch: receives the counts once an action has run, for `reconcile`.
 
     Raises:
         SchemaError: `frame` isn't a DataFrame of Spark, or lacks one of these columns, or the event
@@ -187,7 +202,7 @@ def sessions(
         "memory": memory,
     }
     types = {key: annotation_of_column(frame.schema[key].dataType, key) for key in names}
-    return Sessions(frame, types, settings)
+    return Sessions(frame, types, settings, with_rejected, observation)
 
 
 def annotation_of_column(kind: T.DataType, path: str) -> Any:

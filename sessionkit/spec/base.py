@@ -1,7 +1,6 @@
 """The base of both kinds of spec: the arguments, what follows from them, and their checks."""
 
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from functools import cached_property
 from keyword import iskeyword
@@ -18,7 +17,12 @@ from sessionkit._typing import Record
 from sessionkit.errors import SpecError
 from sessionkit.spec.columns import (
     COUNTS_COLUMN,
+    KIND,
+    NUMBER_COLUMN,
+    OF_PASSTHROUGH,
+    OF_ROWS,
     REJECTED_COLUMNS,
+    Named,
     Role,
     WireColumn,
     rejected_fields,
@@ -209,10 +213,39 @@ class Spec(Generic[E, S, R]):
 
     @cached_property
     def fields_with_rejected(self) -> tuple[Field, ...]:
-        """The columns of all rows: `kind`, those of a result row, and those of a rejected one."""
+        """
+        The columns of all rows: the kind, those of a result row, and those of a rejected one.
+
+        `shown` returns the names that a frame has for them.
+        """
         rejected = rejected_fields(self.rejected_columns, codec_of(self.event).type)
-        kind = Field("kind", StrType(), "kind")
-        return (kind, *self.result_fields, *rejected, *self.passthrough_fields)
+        passed = (
+            attrs.evolve(field, name=f"{OF_PASSTHROUGH}{field.name}")
+            for field in self.passthrough_fields
+        )
+        return (Field(KIND, StrType(), "kind"), *self.result_fields, *rejected, *passed)
+
+    @property
+    def time_of_rejected(self) -> str:
+        """The column that has the event time of a rejected row."""
+        return f"{OF_ROWS}event_time"
+
+    @property
+    def named(self) -> tuple[Named, ...]:
+        """The columns of a result row, with what gives each its name."""
+        keys = (Named.of_frame(name, f"the key `{name}`", "in `keys`") for name in self.keys)
+        return (*keys, *self.named_by_spec, *self.named_by_result)
+
+    @property
+    def named_by_spec(self) -> tuple[Named, ...]:
+        """The columns of `own_fields`."""
+        return tuple(Named(field.name, "one of sessionkit's") for field in self.own_fields)
+
+    @property
+    def named_by_result(self) -> tuple[Named, ...]:
+        """The columns of the result class."""
+        fields = codec_of(self.result).type.fields
+        return tuple(Named.of_field(self.result, field.name) for field in fields)
 
     @cached_property
     def schema_with_rejected(self) -> pa.Schema:
@@ -257,16 +290,32 @@ def set_derived(made: object, **values: Any) -> None:
 def check_shared(spec: AnySpec) -> None:
     _check_keys(spec)
     _check_inputs(spec)
-    names = [*spec.inputs.passthrough, "kind", COUNTS_COLUMN, *spec.rejected_columns]
-    names += [field.name for field in spec.result_fields]
-    # Spark's names ignore case unless it is told otherwise.
-    counts = Counter(map(str.casefold, names))
-    for name in reversed(names):
-        if counts[name.casefold()] > 1:
-            found = f"the result would have two columns named `{name}`"
-            raise SpecError(found, f"rename the column, or the field of {spec.result.__name__}")
+    _check_names("the result", (Named(COUNTS_COLUMN, "one of sessionkit's"), *spec.named))
+    if NUMBER_COLUMN in spec.rejected_columns:
+        check_names_with_rejected(spec)
     steps = _upgrade_steps(spec.storage, spec.state) if spec.storage.upgrade else ()
     set_derived(spec, upgrade_steps=steps)
+
+
+def check_names_with_rejected(spec: AnySpec) -> None:
+    """Check that rejected rows can have their columns next to those of result rows."""
+    own = (Named(name, "one of rejected rows") for name in ("kind", *spec.rejected_columns))
+    passed = (
+        Named.of_frame(name, f"the passthrough column `{name}`", "in `passthrough`")
+        for name in spec.inputs.passthrough
+    )
+    _check_names("a frame with rejected rows", (*own, *spec.named, *passed))
+
+
+def _check_names(what: str, columns: Iterable[Named]) -> None:
+    """Check that no two columns have one name; of two that have, the later one can be renamed."""
+    known = dict[str, Named]()
+    for column in columns:
+        # Spark's names ignore case unless it is told otherwise.
+        other = known.setdefault(column.name.casefold(), column)
+        if other is not column:
+            found = f"{what} would have two columns named `{column.name}`: {other.owner} and "
+            raise SpecError(found + column.owner, column.hint or other.hint)
 
 
 def _check_keys(spec: AnySpec) -> None:

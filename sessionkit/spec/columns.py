@@ -28,6 +28,10 @@ REJECTED_COLUMNS: Final = ("reason", "traceback", "event_time", "event_id", "eve
 """The columns that rejected rows add, before the carried ones; `kind` comes before all."""
 NUMBER_COLUMN: Final = "number"
 """The column that events of closed sessions add after these."""
+OF_ROWS: Final = "row."
+"""What is before the names of these columns, and of `kind`, until a frame shows them."""
+OF_PASSTHROUGH: Final = "passthrough."
+KIND: Final = f"{OF_ROWS}kind"
 
 SESSION_FIELDS: Final = (
     Field("session_id", StrType(), "session_id"),
@@ -55,6 +59,11 @@ REVISION_FIELDS: Final = (
 REVISION_COLUMNS: Final = tuple(field.name for field in REVISION_FIELDS)
 
 
+def shown(name: str) -> str:
+    """Return the name under which a frame shows a column that a worker returns."""
+    return name.removeprefix(OF_ROWS).removeprefix(OF_PASSTHROUGH)
+
+
 @lru_cache(maxsize=256)
 def key_class(names: tuple[str, ...]) -> Any:
     """Return the named tuple in which the functions of the user get the key."""
@@ -66,6 +75,25 @@ def typed_columns(columns: Mapping[str, Any], name: str) -> tuple[Field, ...]:
     for column, kind in columns.items():
         fields.append(Field(column, field_type(kind, f"{name}.{column}"), column))
     return tuple(fields)
+
+
+@attrs.frozen
+class Named:
+    """A column of rows, what gives it its name, and how to rename it; sessionkit's own can't be."""
+
+    name: str
+    owner: str
+    hint: str | None = None
+
+    @classmethod
+    def of_frame(cls, name: str, owner: str, place: str) -> "Named":
+        renamed = f'frame.withColumnRenamed("{name}", "own_{name}")'
+        return cls(name, owner, f"rename the column, {renamed}, and write that name {place}")
+
+    @classmethod
+    def of_field(cls, result: type[Any], name: str) -> "Named":
+        owner = f"the field `{result.__name__}.{name}`"
+        return cls(name, owner, f"rename {owner}")
 
 
 @attrs.frozen
@@ -97,4 +125,8 @@ def rejected_fields(names: Sequence[str], event: AttrsType) -> list[Field]:
     text, instant = OptionalType(StrType()), OptionalType(DatetimeType())
     kinds = (text, text, instant, text, OptionalType(event), OptionalType(IntType()))
     types = dict(zip((*REJECTED_COLUMNS, NUMBER_COLUMN), kinds, strict=True))
-    return [Field(name, types[name], name) for name in names if name != "event" or event.fields]
+    return [
+        Field(f"{OF_ROWS}{name}", types[name], name)
+        for name in names
+        if name != "event" or event.fields
+    ]

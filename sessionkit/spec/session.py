@@ -42,6 +42,7 @@ from sessionkit.spec.columns import (
     REJECTED_COLUMNS,
     REVISION_FIELDS,
     SESSION_FIELDS,
+    Named,
 )
 from sessionkit.spec.logic import Aggregates, Events, Finish, Functions, Logic, classes_of
 from sessionkit.spec.memory import Memory
@@ -239,6 +240,33 @@ class SessionSpec(Spec[E, S, R]):
         if isinstance(self.logic, Events) and self.event_time == "event_time":
             names.remove("event_time")
         return (*names, NUMBER_COLUMN) if self.results.with_events else tuple(names)
+
+    @property
+    def time_of_rejected(self) -> str:
+        is_of_row = "event_time" not in self.rejected_columns
+        return "event_time" if is_of_row else super().time_of_rejected
+
+    @property
+    def named_by_spec(self) -> tuple[Named, ...]:
+        memory = self.memory
+        carried = () if memory is None else {**memory.first, **memory.last}
+        own = (one for one in super().named_by_spec if one.name not in carried)
+        named = ((name, f"the column `{name}` of `memory`") for name in carried)
+        return (*own, *(Named(*one, f"rename {one[1]}") for one in named))
+
+    @property
+    def named_by_result(self) -> tuple[Named, ...]:
+        match self.logic:
+            case Aggregates(bound=bound):
+                names = ((one.name, f"the aggregate `{one.name}`") for one in bound)
+                return tuple(Named(*name, f"rename {name[1]}") for name in names)
+            case Events():
+                first, *fields = codec_of(self.result).type.fields
+                columns = ((one.name, f"the column `{one.name}`") for one in fields)
+                place = "wherever the spec has it"
+                named = (Named.of_frame(*column, place) for column in columns)
+                return (Named(first.name, "one of sessionkit's"), *named)
+        return super().named_by_result
 
     @cached_property
     def rules(self) -> SessionRules | None:

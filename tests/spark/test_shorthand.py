@@ -10,14 +10,16 @@ import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit import Results, SchemaError, SessionSpec, SpecError
 from sessionkit import aggregates as agg
-from sessionkit.spark import Files, sessionize, sessions, start_query
+from sessionkit.spark import Files, Routes, reconcile, sessionize, sessions, start_query
 from sessionkit.spark.shorthand import Sessions
+from sessionkit.spark.sinks.batches import routes_of
 from sessionkit.testing import SessionDriver
+from tests.support.refusals import refusal, says
 from tests.support.streams import write_files
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
@@ -236,3 +238,51 @@ def test_a_column_that_cannot_be_a_field_is_refused(spark: SparkSession, name: s
         assert f"the column `{name}`" in str(refused.value)
 
     assert 3 == found.agg(seconds=agg.sum("seconds")).count()
+
+
+CLICKS = "kind string, event_time timestamp, event string, event_id string, reason string"
+
+
+def test_a_clickstream_keeps_the_names_of_its_columns(spark: SparkSession, tmp_path: Path) -> None:
+    """Those of rejected rows clash only where these are asked for: the error says which one."""
+    clicks = spark.createDataFrame([("buy", NOON, "pay", "e1", None)], CLICKS)
+    of = sessions(clicks, keys="kind", event_time="event_time", gap="30 minutes")
+    (row,) = of.events().collect()
+    (counted,) = of.agg(reason=agg.first("event_id")).collect()
+
+    assert ("buy", NOON) == (row.kind, row.event_time.astimezone(UTC))
+    assert ("pay", "e1", None) == (row.event, row.event_id, row.reason)
+    assert ("buy", "e1") == (counted.kind, counted.reason)
+
+    told = sessions(clicks, keys="kind", event_time="event_time", gap="1 hour", with_rejected=True)
+    assert says(refusal(told.events), "rejected rows", "the key `kind`", "withColumnRenamed")
+
+    frame = spark.readStream.schema(CLICKS).parquet(str(tmp_path))
+    of = sessions(
+        frame, keys="kind", event_time="event_time", gap="1 hour", watermark_delay="1 minute"
+    )
+    rows = of.agg(reason=agg.first("event_id"))
+    files = Files("parquet", str(tmp_path / "out"))
+    routes = Routes(session=files, rejected=None)
+    (route,) = routes_of(rows.schema, files)
+    assert route.of_results
+    assert says(refusal(routes_of, rows.schema, routes), "the frame has one kind")
+
+
+def test_a_batch_returns_the_rows_that_it_leaves_out_and_counts_them(spark: SparkSession) -> None:
+    """Epoch milliseconds read as seconds are in the year 58000: all of them are quarantined."""
+    counts = Observation()
+    rows = [(None, NOON.timestamp()), ("ann", None), ("ann", NOON.timestamp() * 1000)]
+    frame = spark.createDataFrame(rows, "user string, at double")
+    frame = frame.withColumn("at", F.timestamp_seconds("at"))
+    found = sessions(
+        frame, keys="user", event_time="at", gap="1 hour", with_rejected=True, observation=counts
+    ).agg(n=agg.count())
+
+    assert {
+        "`user` is null",
+        "its event time is null",
+        "its event time, or an end counted from it, is after the year 9999",
+    } == {row.reason for row in found.collect()}
+    found_counts = reconcile(counts).counts
+    assert (3, 3) == (found_counts.events, found_counts.quarantined)

@@ -1,5 +1,6 @@
 """Convert input rows to events in their declared types, and quarantine all other rows."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -25,6 +26,11 @@ UNREADABLE_COLUMN: Final = "_unreadable"
 """Why the source couldn't read a row as an event; null where it could."""
 
 REASON: Final = "reason"
+TOO_LATE: Final = "its event time, or an end counted from it, is after the year 9999"
+LOOK: Final = "look at the rejected rows, which with_rejected=True returns"
+HINTS: Final = {
+    TOO_LATE: "read milliseconds with timestamp_millis(column): as seconds, they give such years"
+}
 
 
 def rejected_schema(events: pa.Schema) -> pa.Schema:
@@ -55,6 +61,17 @@ def validated(spec: AnySpec, rows: pa.RecordBatch) -> tuple[Mask, pa.Table, pa.A
     arrays.insert(len(spec.key_fields), time)
     events = pa.Table.from_arrays(arrays, schema=spec.events_schema)
     return reasons.is_valid, events, pa.array(reasons.texts, pa.string())
+
+
+def why_none(found: str, reasons: Counter[str]) -> str:
+    """Return the text for rows that are all quarantined, with the most frequent reason."""
+    ((reason, number),) = reasons.most_common(1)
+    return f"{found}: {reasons.total():,} quarantined, {number:,} because: {reason}"
+
+
+def hint_for(reasons: Counter[str], otherwise: str = LOOK) -> str:
+    ((reason, _),) = reasons.most_common(1)
+    return HINTS.get(reason, otherwise)
 
 
 def valid_keys(spec: AnySpec, rows: pa.RecordBatch) -> tuple[Mask, pa.Table, Sequence[str | None]]:
@@ -121,7 +138,7 @@ def _time(spec: AnySpec, rows: pa.RecordBatch, reasons: _Reasons) -> pa.Array:
     invalid = missing | before | after
     reasons.add(missing, "its event time is null")
     reasons.add(before, "its event time is before the year 1")
-    reasons.add(after, "its event time, or an end counted from it, is after the year 9999")
+    reasons.add(after, TOO_LATE)
     if FUTURE_COLUMN in rows.schema.names:
         future = rows[FUTURE_COLUMN].fill_null(fill_value=False).to_numpy(zero_copy_only=False)
         reasons.add(future, "its event time is too far in the future")

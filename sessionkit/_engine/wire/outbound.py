@@ -19,7 +19,7 @@ from sessionkit._engine.rows.ids import event_ids
 from sessionkit._engine.rows.tables import Rejected
 from sessionkit._engine.wire.packing import packs_of
 from sessionkit.spec.base import AnySpec
-from sessionkit.spec.columns import COUNTS_COLUMN
+from sessionkit.spec.columns import COUNTS_COLUMN, KIND, OF_PASSTHROUGH, OF_ROWS
 from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import Field
 from sessionkit.state._scalars import FloatType
@@ -35,32 +35,31 @@ KEPT: Final = frozenset(
 """Types that Spark reads from a pandas column of objects unchanged, with instants as integers."""
 ROWS_OF_A_FRAME: Final = 10_000
 """As many as in Spark's Arrow batches. Objects take ten times the memory of Arrow columns."""
-SHOWN_AS: Final = {
-    "time": "event_time",
+NAMED: Final = {
     "session_id": "session_id",
     "start": "session_start",
     "end": "session_end",
     "last_event": "last_event_time",
     "ended_by": "closed_by",
-    "number": "number",
+    "number": f"{OF_ROWS}number",
 }
 
 
 def output_fields(spec: AnySpec, *, with_rejected: bool) -> list[Field]:
     """
-    Return the columns of the output, under the names that users see.
+    Return the columns of the output; `shown` returns the names that a frame has for them.
 
-    With rejected rows, a column `kind` is added: `session` or `result`, `event`, `late`,
+    With rejected rows, a column `row.kind` is added: `session` or `result`, `event`, `late`,
     `duplicate`, `quarantined`, `failed`, `failed_output` (a session whose `finish` failed, or a
     timer whose function failed), or `erased` (an erased key). If the event class has no fields,
-    there is no column `event`.
+    there is no column `row.event`.
     """
     return [*(spec.fields_with_rejected if with_rejected else spec.result_fields)]
 
 
 @attrs.frozen
 class BatchOutput:
-    """The output of a group: its rows under the names that users see, and its counts."""
+    """The output of a group: its rows, with the columns of `output_fields`, and its counts."""
 
     rows: pa.Table
     counts: Counts
@@ -75,11 +74,11 @@ def output_of(
     no_rows = spec.schema_with_rejected.empty_table()
     if not (rejected or results.num_rows):
         return BatchOutput(no_rows, counts)
-    parts = [(part.kind, pa.table(_shown(spec, part))) for part in rejected]
+    parts = [(part.kind, pa.table(_named(spec, part))) for part in rejected]
     if results.num_rows:
         parts.insert(0, (spec.row_kind, results))
     tables = [
-        table.append_column("kind", pa.repeat(pa.scalar(kind), table.num_rows))
+        table.append_column(KIND, pa.repeat(pa.scalar(kind), table.num_rows))
         for kind, table in parts
     ]
     # "default" fills the columns that a table lacks with nulls.
@@ -163,25 +162,26 @@ def _with_counts(rows: pa.Table, counts: pa.Array) -> Iterator[pa.RecordBatch]:
     yield from rows.append_column(COUNTS_COLUMN, counts).to_batches()
 
 
-def _shown(spec: AnySpec, part: Rejected) -> dict[str, Any]:
-    """Return rejected rows under the names that users see, without internal columns."""
-    shown: dict[str, Any] = {
-        SHOWN_AS.get(name, name.removeprefix("key.").removeprefix("passthrough.")): part.rows[name]
+def _named(spec: AnySpec, part: Rejected) -> dict[str, Any]:
+    """Return rejected rows with the columns of the output, without internal columns."""
+    named: dict[str, Any] = {
+        NAMED.get(name, name.removeprefix("key.")): part.rows[name]
         for name in part.rows.column_names
-        if name in SHOWN_AS or name.startswith(("key.", "passthrough."))
+        if name in NAMED or name.startswith(("key.", OF_PASSTHROUGH))
     }
-    if spec.event_time is None:
-        shown.pop("event_time", None)
+    if spec.event_time is not None and "time" in part.rows.column_names:
+        named[spec.time_of_rejected] = part.rows["time"]
     if part.kind not in WITHOUT_EVENT:
-        shown["event_id"] = pa.array(event_ids(spec, part.rows), pa.string())
+        named[f"{OF_ROWS}event_id"] = pa.array(event_ids(spec, part.rows), pa.string())
         kind = codec_of(spec.event).type.arrow
         if kind.num_fields:
             parts = [whole(part.rows[f"event.{field.name}"]) for field in kind]
-            shown["event"] = pa.StructArray.from_arrays(parts, fields=list(kind))
-    shown["reason"] = pa.array(part.reasons, pa.string())
+            events = pa.StructArray.from_arrays(parts, fields=list(kind))
+            named[f"{OF_ROWS}event"] = events
+    named[f"{OF_ROWS}reason"] = pa.array(part.reasons, pa.string())
     if part.tracebacks is not None:
-        shown["traceback"] = pa.array(part.tracebacks, pa.string())
-    return shown
+        named[f"{OF_ROWS}traceback"] = pa.array(part.tracebacks, pa.string())
+    return named
 
 
 def output_schema(spec: AnySpec, *, with_rejected: bool) -> pa.Schema:

@@ -14,6 +14,8 @@ once a pack begins at an instant, all earlier events have arrived. A group then 
 events that fit into memory.
 """
 
+import logging
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, pairwise, repeat
 from operator import itemgetter, methodcaller
@@ -27,7 +29,14 @@ import pyarrow.compute as pc
 
 from sessionkit._arrays import INSTANT, micros, split
 from sessionkit._engine.rows.tables import Rejected
-from sessionkit._engine.wire.inbound import REASON, rejected_schema, validated
+from sessionkit._engine.wire.inbound import (
+    REASON,
+    hint_for,
+    rejected_schema,
+    validated,
+    why_none,
+)
+from sessionkit.errors import with_hint
 from sessionkit.spec.base import AnySpec
 
 WATERMARK_COLUMN: Final = "_watermark"
@@ -42,6 +51,7 @@ PackedRow: TypeAlias = tuple[int | None, Pack | None, Pack | None]
 
 BYTES_OF_A_PACK: Final = 2**16
 """Spark puts up to 10,000 rows into an Arrow batch, which must stay well under 2 GiB."""
+LOG: Final = logging.getLogger("sessionkit")
 ROWS_AT_ONCE: Final = 2**18
 BYTES_AT_ONCE: Final = 2**26
 
@@ -63,19 +73,26 @@ class Packer:
     moves_watermark: bool
     in_time: bool = False
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(
+        self, batches: Iterable[pa.RecordBatch], *, is_first: bool = False
+    ) -> Iterator[pa.RecordBatch]:
         """
         Pack record batches into packed rows and marker rows.
 
         Their columns are the group, `_watermark` if rows move it, `_first` if packs are in time
-        order, `_events` and `_rejected`.
+        order, `_events` and `_rejected`. If no row of a batch, or of the first micro-batch
+        (`is_first`), can be an event, a log says why.
         """
+        why = Counter[str]() if is_first else None
         watermark = {WATERMARK_COLUMN: INSTANT} if self.moves_watermark else {}
         first = {FIRST_COLUMN: pa.int64()} if self.in_time else {}
         kinds = watermark | first | {EVENTS_COLUMN: pa.binary(), REJECTED_COLUMN: pa.binary()}
         for rows in _joined(batches):
             valid, events, reasons = validated(self.spec, rows)
             groups = pa.table(rows.select(self.group))
+            if why is not None:
+                # A single valid row is enough to say nothing.
+                why = None if valid.any() else why + Counter(reasons.to_pylist())
             if not valid.all():
                 is_rejected = pa.array(~valid)
                 rejected = events.append_column(REASON, reasons).filter(is_rejected)
@@ -92,6 +109,9 @@ class Packer:
                 no_group = pa.Table.from_pylist([{}], schema=groups.schema)
                 latest = pa.array([pc.max(events["time"]).value], INSTANT)
                 yield packed_rows(no_group, kinds, {WATERMARK_COLUMN: latest})
+        if why:
+            found = why_none("no row that a task has read is an event", why)
+            LOG.warning("%s", with_hint(found, hint_for(why)))
 
 
 def packed_rows(

@@ -1,6 +1,6 @@
 """What the columns of result rows say: found by their names and types, or named by the user."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from typing import Any, Final, Literal, TypeAlias
 
@@ -99,7 +99,10 @@ class Columns:
             _check(name, kinds, "time")
         if "revision" in kinds:
             _check("supersedes", kinds, "list")
-        if "kind" in kinds:
+        before = names[: names.index("session_id")]
+        # A row has a key; so alone, `kind` is a column of the user's.
+        keys = self.keys or tuple(name for name in before if name not in OWN) or tuple(before)
+        if has_kinds(kinds, keys):
             for name in OF_REJECTED.keys() & kinds:
                 _check(name, kinds, OF_REJECTED[name])
         for name in self.funnel:
@@ -113,9 +116,16 @@ class Columns:
             roles[role] = given or next(likely, None)
         if self.funnel and not self.converted:
             roles["converted"] = None  # the last step of the funnel, with all before it
-        before = names[: names.index("session_id")]
-        roles["keys"] = self.keys or tuple(name for name in before if name not in OWN)
+        roles["keys"] = keys
         return attrs.evolve(self, **roles)
+
+
+def has_kinds(kinds: Mapping[str, Kind], keys: Collection[str]) -> bool:
+    """Return whether rows are of several kinds; a key, or a result, may have a `kind` too."""
+    names = list(kinds)
+    if "kind" not in kinds or "kind" in keys:
+        return False
+    return "reason" in kinds or names.index("kind") < names.index("session_id")
 
 
 def _check(name: str, kinds: Mapping[str, Kind], wanted: str | None = None) -> None:

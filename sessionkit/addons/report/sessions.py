@@ -5,7 +5,7 @@ from typing import Final
 
 import attrs
 
-from sessionkit.addons.report.columns import Columns, Kind
+from sessionkit.addons.report.columns import Columns, Kind, has_kinds
 from sessionkit.addons.report.engine import ROWS, Engine, quoted
 
 LAST_ROWS: Final = "sessionkit_last_rows"
@@ -70,16 +70,16 @@ def last_rows(columns: Columns, kinds: Mapping[str, Kind]) -> str:
     is_interval = kinds.get(columns.engaged_time or "") == "interval"
     chosen["engaged_time"] = f"epoch_ms({engaged})" if is_interval else f"{engaged} * 1000"
     listed = ", ".join(f"{source} AS {name}" for name, source in chosen.items())
-    return f"SELECT {listed} FROM {_latest(kinds)}"
+    return f"SELECT {listed} FROM {_latest(columns, kinds)}"
 
 
 def _or_null(column: str | None, kind: str) -> str:
     return f"CAST({quoted(column) if column else 'NULL'} AS {kind})"
 
 
-def _latest(kinds: Mapping[str, Kind]) -> str:
+def _latest(columns: Columns, kinds: Mapping[str, Kind]) -> str:
     """Return what has one row of each session, where there are several revisions too."""
-    only = "kind = 'session'" if "kind" in kinds else "TRUE"
+    only = "kind = 'session'" if has_kinds(kinds, columns.keys) else "TRUE"
     if "revision" not in kinds:
         return f"(SELECT * FROM {ROWS} WHERE {only}) AS chosen"
     return f"""(

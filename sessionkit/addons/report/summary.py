@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 
 from sessionkit import SchemaError
-from sessionkit.addons.report.columns import Columns, Kind
+from sessionkit.addons.report.columns import Columns, Kind, has_kinds
 from sessionkit.addons.report.engine import ROWS, Engine
 from sessionkit.addons.report.sessions import (
     DAY,
@@ -93,7 +93,7 @@ def summarized(engine: Engine, columns: Columns) -> dict[str, Any]:
     shown["path"], ways, cells["ways"] = counts.ways()
     longest_shown, longest = counts.longest()
     gaps, users = counts.users()
-    reasons, rejected = _rejected(engine, kinds, time)
+    reasons, rejected = _rejected(engine, columns, kinds, time)
     return {
         "columns": attrs.asdict(columns),
         # The length of a unit of time, when the first begins, and how many there are.
@@ -306,9 +306,11 @@ def _columns(groups: Iterable[Mapping[str, Any]], by: Sequence[str]) -> Counted:
     return {name: [group.get(name) for group in groups] for name in (*by, "counts")}
 
 
-def _rejected(engine: Engine, kinds: Mapping[str, Kind], time: Units) -> tuple[list[str], Counted]:
+def _rejected(
+    engine: Engine, columns: Columns, kinds: Mapping[str, Kind], time: Units
+) -> tuple[list[str], Counted]:
     """Return the reasons of rows that aren't sessions, and counts; those without a day too."""
-    if "kind" not in kinds:
+    if not has_kinds(kinds, columns.keys):
         return [], {}
     at = "coalesce(event_time, session_start)" if "event_time" in kinds else "session_start"
     # Text: where no row has a reason, the column may have any type.

@@ -29,7 +29,7 @@ from sessionkit._engine.wire.packing import (
 )
 from sessionkit.spark._columns import OF_REJECTED, column, is_future, never_null, to_wire
 from sessionkit.spark._grouping import BUCKET, bucket_number
-from sessionkit.spark._tasks import freeze_imports
+from sessionkit.spark._tasks import freeze_imports, is_first_batch
 from sessionkit.spark.progress import (
     BINS,
     BUCKETS,
@@ -39,7 +39,7 @@ from sessionkit.spark.progress import (
     OBSERVATION,
 )
 from sessionkit.spec.base import AnySpec
-from sessionkit.spec.columns import COUNTS_COLUMN, NUMBER_COLUMN
+from sessionkit.spec.columns import COUNTS_COLUMN, REJECTED_COLUMNS, shown
 from sessionkit.state._collections import Field, OptionalType
 
 COUNTS: Final = f"{COUNTS_COLUMN} array<bigint>"
@@ -63,7 +63,7 @@ def packed(
 
     def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         freeze_imports("pack")
-        return packer(batches)
+        return packer(batches, is_first=is_batch or is_first_batch())
 
     bucket = bucket_number(spec, bucket_count).alias(BUCKET)
     chosen = events.select(bucket, *_columns_read(spec, events))
@@ -120,12 +120,7 @@ def unpacked_rows(rows: DataFrame, worker: Worker) -> DataFrame:
             packs = batch.column(0).drop_null().to_pylist()
             yield from joined_packs(schema, packs).to_batches()
 
-    found = found.select(ROWS_COLUMN).mapInArrow(unpack, output_columns(worker))
-    of_rejected = (NUMBER_COLUMN, *spec.inputs.passthrough)
-    for name in of_rejected if worker.with_rejected else ():
-        if name in found.columns:
-            found = found.withMetadata(name, {OF_REJECTED: True})
-    return found
+    return found.select(ROWS_COLUMN).mapInArrow(unpack, output_columns(worker))
 
 
 def _in_micros(field: Field, spec: AnySpec) -> bool:
@@ -144,8 +139,13 @@ def counted_rows(rows: DataFrame, observation: Observation | None) -> DataFrame:
     return rows.where(F.col(COUNTS_COLUMN).isNull()).drop(COUNTS_COLUMN)
 
 
-def with_declared_nulls(rows: DataFrame, worker: Worker) -> DataFrame:
-    """Return rows whose columns say which of them are never null; of several kinds, `kind` is."""
+def as_shown(rows: DataFrame, worker: Worker) -> DataFrame:
+    """
+    Return rows under the names that users see, whose columns say which of them are never null.
+
+    Of rows of several kinds, `kind` is. A sink tells the columns of rejected rows by their names;
+    where one has another name, or a result row has such a name, the metadata says it.
+    """
     spec = worker.logic.spec
     fields = output_fields(spec, with_rejected=worker.with_rejected)
     required = {
@@ -154,9 +154,15 @@ def with_declared_nulls(rows: DataFrame, worker: Worker) -> DataFrame:
         # A column that a function has made would have no watermark.
         if not isinstance(field.type, OptionalType) and field.name != spec.output_event_time
     }
-    return rows.select(
-        *(never_null(one) if one.name in required else column(one.name) for one in fields)
-    )
+    columns = []
+    for field in fields:
+        one = never_null(field) if field.name in required else column(field.name)
+        name = shown(field.name)
+        of_rejected = name != field.name
+        looks_so = name in {"kind", *REJECTED_COLUMNS}
+        metadata = {} if of_rejected == looks_so else {OF_REJECTED: of_rejected}
+        columns.append(one.alias(name, metadata=metadata) if of_rejected or metadata else one)
+    return rows.select(*columns)
 
 
 def output_columns(worker: Worker) -> str:

@@ -33,20 +33,20 @@ from sessionkit.spark.jobs.checks import (
 )
 from sessionkit.spark.jobs.frames import (
     COUNTS,
+    as_shown,
     counted_rows,
     frame_columns,
     output_columns,
     packed,
     packed_erasures,
     unpacked_rows,
-    with_declared_nulls,
 )
 from sessionkit.spark.jobs.transform_with_state import (
     check_transform_with_state,
     transformed,
     uses_transform_with_state,
 )
-from sessionkit.spec.base import AnySpec, check_kind
+from sessionkit.spec.base import AnySpec, check_kind, check_names_with_rejected
 from sessionkit.spec.session import AnySessionSpec, SessionSpec
 from sessionkit.spec.stateful import AnyStatefulSpec, StatefulSpec
 
@@ -90,7 +90,7 @@ def run_spec(events: DataFrame, spec: AnySpec, options: RunOptions) -> DataFrame
     if not events.isStreaming:
         worker = worker_of(spec, with_rejected=options.with_rejected)
         found = counted_rows(_batch(events, worker, options.until), options.observation)
-        return with_declared_nulls(found, worker)
+        return as_shown(found, worker)
     if spec.clock == "processing_time" and in_pipeline():
         why = "a run of the pipeline would never end: with a timeout or timers in processing time"
         hint = "take event time; a stream passed as `clock=` closes what waits for a later event"
@@ -103,10 +103,12 @@ def run_spec(events: DataFrame, spec: AnySpec, options: RunOptions) -> DataFrame
     spec = with_buckets(spec, seed.buckets) if seed else for_stream(spec, events.sparkSession)
     erases = options.erase is not None
     worker = worker_of(spec, with_rejected=options.with_rejected, seed=seed, erases=erases)
-    return with_declared_nulls(unpacked_rows(_stream(events, worker, options), worker), worker)
+    return as_shown(unpacked_rows(_stream(events, worker, options), worker), worker)
 
 
 def _check_options(events: DataFrame, spec: AnySpec, options: RunOptions) -> None:
+    if options.with_rejected:
+        check_names_with_rejected(spec)
     if options.until is not None:
         check_until(spec, options.until)
         if events.isStreaming:

@@ -68,13 +68,15 @@ class Route:
 
 
 def routes_of(schema: T.StructType, sink: Any) -> Sequence[Route]:
-    has_kinds = KIND in schema.names and REJECTED_COLUMNS[0] in schema.names
+    own = {one.name for one in schema.fields if one.metadata.get(OF_REJECTED, True)}
+    marks = {KIND, REJECTED_COLUMNS[0]}
+    has_kinds = marks <= own
     if not isinstance(sink, Routes):
         return [Route(sink, schema, of_results=not has_kinds)]
     if not has_kinds:
         found = "Routes need rows of several kinds, and the frame has one kind"
         hint = "pass with_rejected=True to sessionize"
-        for name in {KIND, REJECTED_COLUMNS[0]} & {*schema.names}:
+        for name in marks & own:
             found = f"Routes need the columns `kind` and `reason`, and the frame has `{name}` alone"
             hint = "keep both of them; each sink gets the columns of its rows"
         raise SpecError(found, hint)
@@ -95,7 +97,7 @@ def _result_columns(schema: T.StructType) -> T.StructType:
     of_rejected = {
         field.name
         for field in schema.fields[end:]
-        if field.name in REJECTED_COLUMNS or OF_REJECTED in field.metadata
+        if field.metadata.get(OF_REJECTED, field.name in REJECTED_COLUMNS)
     }
     return T.StructType([one for one in schema.fields if one.name not in {KIND, *of_rejected}])
 

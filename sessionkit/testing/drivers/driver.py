@@ -333,6 +333,7 @@ class Driver(Generic[Spec, Event, Row, Result]):
         if self._waiting and not self._left.batch_id:
             watch.warn("no rows: no micro-batch has run yet", "call run_batch() first")
         watch.check_returned(self._unreturned)
+        watch.check_quarantined(self.counts, self._rejections)
         rows, self._rows = self._rows, []
         return sorted(rows, key=lambda row: (row.key, getattr(row, "start", None)))
 

@@ -15,7 +15,14 @@ from sessionkit._engine.shell.worker import BINS_AT
 from sessionkit._engine.wire.outbound import ROWS_COLUMN
 from sessionkit._engine.wire.packing import joined_packs, packs_in
 from sessionkit.spec.base import AnySpec
-from sessionkit.spec.columns import COUNTS_COLUMN, NUMBER_COLUMN, SESSION_COLUMNS, key_class
+from sessionkit.spec.columns import (
+    COUNTS_COLUMN,
+    KIND,
+    OF_PASSTHROUGH,
+    OF_ROWS,
+    SESSION_COLUMNS,
+    key_class,
+)
 from sessionkit.spec.session import SessionSpec
 from sessionkit.state._codec import codec_of, decode_column
 from sessionkit.state._collections import Field, OptionalType
@@ -23,6 +30,7 @@ from sessionkit.testing.drivers.rows import Row
 from sessionkit.timeouts._session_rules import ClosedBy
 
 NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+EVENT: Final = f"{OF_ROWS}event"
 
 R_co = TypeVar("R_co", covariant=True)
 AnyRow = TypeVar("AnyRow")
@@ -210,16 +218,16 @@ def read_output(spec: AnySpec, frames: Iterable[pd.DataFrame]) -> Output:
     keys = key_class(tuple(spec.keys))
     for row in _output_rows(spec, frames):
         key = keys(*(row[name] for name in spec.keys))
-        match row["kind"]:
+        match row[KIND]:
             case "session":
                 output.rows.append(_session_row(spec, key, row))
             case "result":
                 output.rows.append(KeyRow(key, _built(spec.result, row)))
             case "event":
-                number = row[NUMBER_COLUMN]
+                number = row[f"{OF_ROWS}number"]
                 output.events.append(SessionEvent(key=key, number=number, **_about(spec, row)))
             case kind:
-                why = {name: row[name] for name in ("reason", "traceback")}
+                why = {name: row[f"{OF_ROWS}{name}"] for name in ("reason", "traceback")}
                 about = _about(spec, row)
                 output.rejections.append(Rejection(kind=kind, key=key, **why, **about))
     return output
@@ -227,7 +235,9 @@ def read_output(spec: AnySpec, frames: Iterable[pd.DataFrame]) -> Output:
 
 def _session_row(spec: AnySpec, key: Any, row: Row) -> SessionRow[Any]:
     name, start, end, last = (row[column] for column in SESSION_COLUMNS)
-    is_final = row.get("is_final", True)
+    # A field of the result may have one of these names where sessionkit adds no such column.
+    own = {field.name: row[field.name] for field in spec.own_fields}
+    is_final = own.get("is_final", True)
     return SessionRow(
         key=key,
         id=name,
@@ -235,10 +245,10 @@ def _session_row(spec: AnySpec, key: Any, row: Row) -> SessionRow[Any]:
         end=end,
         last_event_time=last,
         result=_built(spec.result, row),
-        closed_by=row.get("closed_by", "gap") if is_final else None,
-        revision=row.get("revision", 1),
+        closed_by=own.get("closed_by", "gap") if is_final else None,
+        revision=own.get("revision", 1),
         is_final=is_final,
-        supersedes=tuple(row.get("supersedes", ())),
+        supersedes=tuple(own.get("supersedes", ())),
         memory={name: row[name] for name in _memory_columns(spec)},
     )
 
@@ -256,27 +266,29 @@ def _built(cls: type[Any], row: Row) -> Any:
 
 def _about(spec: AnySpec, row: Row) -> dict[str, Any]:
     """Return which event a row is about, and which session, as far as it is about one."""
-    columns = ("event_time", "event_id", *SESSION_COLUMNS)
+    of_session = {field.name for field in spec.own_fields}
     return {
-        **{name: row.get(name) for name in columns},
-        "event": row["event"] if row["event_id"] else {},
-        "passthrough": {name: row[name] for name in spec.inputs.passthrough},
+        **{name: row[name] if name in of_session else None for name in SESSION_COLUMNS},
+        "event_time": row[spec.time_of_rejected],
+        "event_id": row[f"{OF_ROWS}event_id"],
+        "event": row[EVENT] if row[f"{OF_ROWS}event_id"] else {},
+        "passthrough": {name: row[f"{OF_PASSTHROUGH}{name}"] for name in spec.inputs.passthrough},
     }
 
 
 def _output_rows(spec: AnySpec, frames: Iterable[pd.DataFrame]) -> list[Row]:
-    """Return the rows in the worker's output as Python values, under the names that users see."""
+    """Return the rows in the worker's output as Python values."""
     (packs,) = packs_in(frames, ROWS_COLUMN)
     table = joined_packs(spec.schema_with_rejected, packs)
     if not table.num_rows:
         return []
-    fields = [field for field in spec.fields_with_rejected if field.name != "event"]
+    fields = [field for field in spec.fields_with_rejected if field.name != EVENT]
     rows = _rows(fields, [table[field.name] for field in fields])
-    of_event = codec_of(spec.event).type.fields if "event" in table.column_names else ()
+    of_event = codec_of(spec.event).type.fields if EVENT in table.column_names else ()
     if not of_event:
-        return [{**row, "event": {}} for row in rows]
-    events = _rows(of_event, table["event"].combine_chunks().flatten())
-    return [{**row, "event": event} for row, event in zip(rows, events, strict=True)]
+        return [{**row, EVENT: {}} for row in rows]
+    events = _rows(of_event, table[EVENT].combine_chunks().flatten())
+    return [{**row, EVENT: event} for row, event in zip(rows, events, strict=True)]
 
 
 def _rows(fields: Sequence[Field], columns: Iterable[pa.Array]) -> list[Row]:

@@ -2,7 +2,8 @@
 
 import inspect
 import warnings
-from collections.abc import Callable, Generator, Iterator
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Sequence
 from copy import copy
 from datetime import datetime
 from pathlib import Path
@@ -15,6 +16,7 @@ from sessionkit._engine.counts import Counts
 from sessionkit._engine.keys.step import KeyLogic
 from sessionkit._engine.rows.objects import yielded
 from sessionkit._engine.shell.worker import Worker
+from sessionkit._engine.wire.inbound import hint_for, why_none
 from sessionkit.errors import StateValueError, UserFunctionError, with_hint
 from sessionkit.spec.base import AnySpec, set_derived
 from sessionkit.spec.bytecode import calls, changes, ends_in_none
@@ -24,6 +26,7 @@ from sessionkit.spec.signatures import signature_of
 from sessionkit.spec.views import MISSING, KeyState, KeyTimes
 from sessionkit.state._codec import codec_of
 from sessionkit.testing.drivers.query import Snapshot
+from sessionkit.testing.drivers.results import Rejection
 from sessionkit.testing.literals import clock_text
 
 PACKAGE: Final = str(Path(sessionkit.__file__).parent)
@@ -111,6 +114,15 @@ def check_returned(counted: list[Unreturned]) -> None:
     for one in counted:
         if (finding := one.finding()) is not None:
             warn(*finding)
+
+
+def check_quarantined(counts: Counts, rejections: Sequence[Rejection]) -> None:
+    """Warn if no event was one, and nobody has asked why."""
+    if counts.quarantined and counts.quarantined == counts.events and rejections:
+        why = Counter(one.reason for one in rejections)
+        warn(
+            why_none("no rows", why), hint_for(why, "look at take_rejections(), which returns them")
+        )
 
 
 # -- the functions of a spec for keys ------------------------------------------------------------

@@ -188,3 +188,20 @@ def test_a_file_that_is_no_parquet_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(SchemaError, match=r"rows\.csv can't be read as Parquet: .*\n\nHint: pass"):
         engine_of(path, None)
+
+
+@pytest.mark.parametrize("before", [{"kind": ["a", "b"]}, {"user": ["x", "y"], "kind": ["a", "b"]}])
+def test_a_key_may_be_called_kind(before: dict[str, list[str]]) -> None:
+    """Alone before the session it is the key; next to another one, the columns say that."""
+    times = pa.array([datetime(2026, 3, 1, tzinfo=UTC)] * 2)
+    rows = {**before, "session_id": ["x", "y"], "session_start": times, "session_end": times}
+    keys = tuple(before) if len(before) > 1 else ()
+
+    assert tuple(before) == summary_of(pa.table(rows), Columns(keys=keys))["columns"]["keys"]
+
+
+def test_a_result_may_be_called_kind() -> None:
+    times = pa.array([datetime(2026, 3, 1, tzinfo=UTC)])
+    rows = {"user": ["x"], "session_id": ["x"], "session_start": times, "session_end": times}
+
+    assert [] == summary_of(pa.table({**rows, "kind": ["bought"]}), Columns())["reasons"]

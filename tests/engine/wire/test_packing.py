@@ -17,6 +17,7 @@ from hypothesis.strategies import DrawFn
 
 from sessionkit import NoTimeout
 from sessionkit._arrays import INSTANT
+from sessionkit._engine.wire.inbound import TOO_LATE
 from sessionkit._engine.wire.packing import BYTES_AT_ONCE, BYTES_OF_A_PACK, ROWS_AT_ONCE, Packer
 from sessionkit._instants import LAST_INSTANT_US, micros_of
 from sessionkit.testing import at
@@ -437,3 +438,31 @@ def test_rows_without_an_event_time_have_1970() -> None:
     assert [{"key.key": "ann", "time": datetime(1970, 1, 1, tzinfo=UTC), "event.number": 3}] == (
         events.to_pylist()
     )
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (
+            [row_of(at=None), row_of(user=None), row_of(user=None)],
+            "3 quarantined, 2 because: `user` is null\n\nHint: look at the rejected rows",
+        ),
+        (
+            [row_of(at=LAST_US + 1)],
+            f"1 quarantined, 1 because: {TOO_LATE}\n\nHint: read milliseconds with timestamp",
+        ),
+    ],
+)
+def test_a_run_without_any_event_logs_why(
+    rows: Sequence[Row], said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The most frequent reason, once a task; nothing where a row is good, or in later batches."""
+    packer = Packer(READINGS, GROUP, moves_watermark=True)
+    assert list(packer([batch_of(rows)], is_first=True))
+    (warning,) = caplog.messages
+    assert said in warning
+
+    caplog.clear()
+    assert list(packer([batch_of(rows), batch_of([row_of()])], is_first=True))
+    assert list(packer([batch_of(rows)]))
+    assert [] == caplog.messages

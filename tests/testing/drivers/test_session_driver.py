@@ -285,6 +285,18 @@ def test_a_micro_batch_that_jumps_as_a_whole_is_logged(caplog: pytest.LogCapture
     assert "2026-02-01" in warning
 
 
+def test_a_run_without_any_event_warns_why_there_are_no_rows() -> None:
+    """Unless a test has asked for the rejections, or an event was good."""
+    driver = SessionDriver(visits)
+    driver.add_row({"user_id": "ann", "ts": None, "url": "/", "seconds": 1.0})
+    driver.run_batch()
+    with pytest.warns(UserWarning, match="no rows: 1 quarantined, 1 because: its event time is nu"):
+        assert [] == driver.take_rows()
+
+    assert 1 == len(driver.take_rejections())
+    assert [] == driver.take_rows()
+
+
 def test_how_far_events_are_behind_is_measured_once_there_is_a_watermark() -> None:
     """Behind the latest event before their micro-batch, though they're late, and over restarts."""
     driver = SessionDriver.restore(visits, driver_of().snapshot())
