@@ -137,9 +137,25 @@ def _meant(name: str, known: Mapping[str, inspect.Parameter]) -> str:
     } | {argument: f"{argument}=..." for argument in known}
     if name in places:
         return f"write {places[name]}"
-    near = get_close_matches(name, places, n=1)
+    near = nearest(name, places)
     own = ", ".join(one for one in known if one != "self")
-    return f"did you mean `{places[near[0]]}`?" if near else f"it has {own}"
+    otherwise = f"it has {own}" if own else "leave it out: it has no arguments"
+    return otherwise if near is None else f"did you mean `{places[near]}`?"
+
+
+def nearest(name: str, names: Iterable[str]) -> str | None:
+    """
+    Return the name that is meant; None where none is near.
+
+    One that has a word of it and lacks another, as `max_gap` for `max_step`, means something else.
+    """
+    words = name.lower().split("_")
+    likely = [
+        one
+        for one in names
+        if all(get_close_matches(word, one.lower().split("_"), n=1) for word in words)
+    ]
+    return next(iter(get_close_matches(name, likely, n=1)), None)
 
 
 def _groups(argument: inspect.Parameter) -> list[type[Any]]:

@@ -16,7 +16,6 @@ first joins session 0, and the others session 1:
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from difflib import get_close_matches
 from functools import cached_property
 from typing import Any, Final, TypeAlias
 
@@ -26,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import acero
 
+from sessionkit._arguments import nearest
 from sessionkit._arrays import (
     Array,
     Mask,
@@ -74,8 +74,9 @@ def type_in(event: type[Any], name: str, found: str) -> FieldType:
     """Return the type of a field of the event class; `found` is the error where it has none."""
     types = {field.name: field.type for field in codec_of(event).type.fields}
     if name not in types:
-        near = get_close_matches(name, types, n=1)
-        hint = f"write `{near[0]}`" if near else f"it has {', '.join(types) or 'none'}"
+        near = nearest(name, types)
+        hint = f"write `{near}`" if near else f"name another field: it has {', '.join(types)}"
+        hint = hint if types else f"give {event.__name__} the field"
         raise SpecError(found, hint)
     return types[name]
 

@@ -4,7 +4,6 @@ import math
 from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
 from decimal import Decimal
-from difflib import get_close_matches
 from typing import Any, Final
 
 import pyarrow as pa
@@ -12,7 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from sessionkit._arguments import quoted
+from sessionkit._arguments import nearest, quoted
 from sessionkit._arrays import INSTANT
 from sessionkit._instants import span_us
 from sessionkit.errors import SchemaError
@@ -140,5 +139,5 @@ def near(name: str, names: Sequence[str]) -> str:
     parent, _, child = name.partition(".")
     if child and parent in names:
         return f'move it to the top level first: withColumn("{child}", col("{name}"))'
-    close = get_close_matches(name, names, n=1)
-    return f"write `{close[0]}`" if close else "rename a column, or select it"
+    close = nearest(name, names)
+    return f"write `{close}`" if close else "rename a column, or select it"
