@@ -33,7 +33,7 @@ from sessionkit.spec.options import Inputs, Lateness, Storage, copied
 from sessionkit.spec.signatures import check_returned, signature_of
 from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import Field, OptionalType, arrow_schema
-from sessionkit.state._fields import is_record
+from sessionkit.state._fields import is_record, not_a_record
 from sessionkit.state._scalars import DatetimeType, StrType
 from sessionkit.state._types import may_be_key
 from sessionkit.timeouts._policies import Clock, EventTimeGap, TimeoutPolicy, deadlines_of
@@ -330,7 +330,8 @@ def _check_keys(spec: AnySpec) -> None:
             raise SpecError(found, f"use {types}; cast a float to Decimal")
         if not name.isidentifier() or name.startswith("_") or iskeyword(name):
             found = f"the key column `{name}` cannot be a field of a named tuple"
-            raise SpecError(found, "rename the column, with letters and digits only")
+            renamed = f'rename the column, such as withColumnRenamed("{name}", "user")'
+            raise SpecError(found, f"{renamed}: letters, digits and underscores, a letter first")
 
 
 def _check_inputs(spec: AnySpec) -> None:
@@ -339,13 +340,17 @@ def _check_inputs(spec: AnySpec) -> None:
         if not (may_be_key(field.type) or field.type.plain):
             kind = inputs.passthrough[field.name]
             found = f"the passthrough column `{field.name}` cannot be a {kind}"
-            hint = "pass plain columns through; every one may be null, so none need be Optional"
+            hint = (
+                f'pass it as text: F.to_json("{field.name}").alias("{field.name}"), and write str'
+            )
+            if isinstance(field.type, OptionalType):
+                hint = "write its type without None: every passthrough column may be null"
             raise SpecError(found, hint)
     unknown = [f"`{name}`" for name in inputs.event_id or () if name not in spec.read_columns]
     if unknown or inputs.event_id == ():
-        found = f"`event_id` names {unknown[0] if unknown else 'no column'}"
+        named = f"{unknown[0]}, which the spec doesn't read" if unknown else "no column"
         hint = f"name some of {', '.join(sorted(spec.read_columns))}, or add it to `passthrough`"
-        raise SpecError(f"{found}, which the spec doesn't read", hint)
+        raise SpecError(f"`event_id` names {named}", hint)
     if inputs.max_jump is not None and spec.event_time is None:
         found = "`max_jump` compares event times, and the spec has none"
         raise SpecError(found, "add event_time=..., or leave it out")
@@ -400,6 +405,8 @@ def _step(version: int, function: Callable[[Any], Any]) -> UpgradeStep:
     old, new = signature.parameters[0].annotation, signature.returned.annotation
     for cls, what in ((old, "takes"), (new, "returns")):
         if not is_record(cls):
+            if isinstance(cls, type):
+                _, hint = not_a_record(cls, instead=hint)
             text = f"{where} must say by an annotation which class it {what}"
             raise SpecError(f"{text}, found {cls!r}", hint)
         codec_of(cls)

@@ -42,15 +42,34 @@ def one_timeout(gap: Any, timeout: Any) -> EventTimeGap | SessionRules:
     return rule
 
 
-def check_lateness(lateness: Lateness, order: Order) -> None:
-    """Check what is for a `StatefulSpec` alone, and what has no effect in order."""
+def check_lateness(lateness: Lateness, order: Order, *, in_order: bool) -> None:
+    """Check what is for a `StatefulSpec` alone, and what has no effect on events in order."""
     if lateness.late_events != "reject":
         found = "`late_events` is for a StatefulSpec: a session that is over takes no event"
         raise SpecError(found, 'write Lateness(allowed="1 hour") to keep sessions on')
     if lateness.judged_by == "session" and order == "event_time":
         found = '`judged_by="session"` has no effect with `order="event_time"`'
         why = "an event is late once the watermark has reached it"
-        raise SpecError(f"{found}, where {why}", 'leave `judged_by` out, or write order="arrival"')
+        raise SpecError(f"{found}, where {why}", _without("judged_by", in_order=in_order))
+
+
+def is_in_order(logic: AnyLogic, rules: SessionRules | None) -> bool:
+    """Return whether a spec needs `order="event_time"`."""
+    has_merge = not isinstance(logic, Functions) or logic.merge is not None
+    return not has_merge or (rules is not None and bool(rules.in_order))
+
+
+def _without(name: str, *, in_order: bool) -> str:
+    """Return the hint where `order="event_time"` rules out an option, and may be needed itself."""
+    return f"leave `{name}` out" if in_order else f'leave `{name}` out, or write order="arrival"'
+
+
+def _only_by_arrival(lateness: Lateness) -> str | None:
+    """Return the option that `order="event_time"` rules out, if it's given."""
+    if lateness.judged_by == "session":
+        return "judged_by"
+    given = (name for name in ("allowed", "reopen_within") if getattr(lateness, name) is not None)
+    return next(given, None)
 
 
 def check_sequence(event: type[Any], name: str) -> None:
@@ -61,12 +80,16 @@ def check_sequence(event: type[Any], name: str) -> None:
         raise SpecError(found, hint)
 
 
-def check_functions(logic: Functions[Any, Any, Any], keys: Collection[str], order: Order) -> None:
+def check_functions(
+    logic: Functions[Any, Any, Any], keys: Collection[str], order: Order, lateness: Lateness
+) -> None:
     for place in logic.keyed:
         check_key_annotation(place, keys)
     if logic.merge is None and order != "event_time":
         found = "`merge` is missing: an event may bridge two open sessions"
-        hint = 'pass merge=..., or order="event_time", where no event can come between'
+        hint = "pass merge=..."
+        if _only_by_arrival(lateness) is None:
+            hint += ', or order="event_time", where no event can come between'
         raise SpecError(found, hint)
 
 
@@ -90,7 +113,9 @@ def _named(logic: AnyLogic) -> str:
     return f"a spec of {'aggregates' if isinstance(logic, Aggregates) else 'events'}"
 
 
-def check_session_rules(rules: SessionRules, logic: AnyLogic, order: Order) -> None:
+def check_session_rules(
+    rules: SessionRules, logic: AnyLogic, order: Order, lateness: Lateness
+) -> None:
     for name, predicate in rules.predicates.items():
         if callable(predicate):
             check_function(predicate, name, event=logic.event)
@@ -105,7 +130,9 @@ def check_session_rules(rules: SessionRules, logic: AnyLogic, order: Order) -> N
         rule.check(logic.event)
     if rules.in_order and order != "event_time":
         found = f"`{rules.in_order[0]}` depends on the order of events, and they come in any order"
-        raise SpecError(found, 'write order="event_time"')
+        other = _only_by_arrival(lateness)
+        without = "" if other is None else f", and leave `{other}` out, which it doesn't go with"
+        raise SpecError(found, f'write order="event_time"{without}')
 
 
 def check_memory(memory: object, logic: AnyLogic, keys: Collection[str], result: type[Any]) -> None:
@@ -147,7 +174,9 @@ def _check_remember(memory: Memory[Any], logic: AnyLogic, keys: Collection[str])
                 raise SpecError(found, hint)
 
 
-def check_revisions(logic: AnyLogic, lateness: Lateness, results: Results, order: Order) -> None:
+def check_revisions(
+    logic: AnyLogic, lateness: Lateness, results: Results, order: Order, *, in_order: bool
+) -> None:
     """Check a spec under which a session may give several rows."""
     keeps = "allowed" if lateness.allowed is not None else "reopen_within"
     option = keeps if results.emit == "on_close" else "emit"
@@ -158,8 +187,8 @@ def check_revisions(logic: AnyLogic, lateness: Lateness, results: Results, order
     if order == "event_time" and (lateness.allowed or lateness.reopen_within) is not None:
         found = f'`{keeps}` has no effect with `order="event_time"`'
         why = "an event that comes after its turn can't be put in"
-        hint = 'raise `watermark_delay`, or write order="arrival"'
-        raise SpecError(f"{found}, where {why}", hint)
+        hint = _without(keeps, in_order=in_order)
+        raise SpecError(f"{found}, where {why}", f"{hint}; `watermark_delay` waits for late events")
 
 
 def check_carries_watermark(
@@ -171,7 +200,7 @@ def check_carries_watermark(
         "`with_events`": results.with_events,
         "`Lateness(allowed=...)`": lateness.allowed is not None,
         "`reopen_within`": lateness.reopen_within is not None,
-        "`SessionRules`": rules is not None,
+        "`timeout=SessionRules(...)`": rules is not None,
         '`layout="pages"`': storage.layout == "pages",
     }
     for name, is_given in others.items():

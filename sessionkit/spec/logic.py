@@ -35,6 +35,7 @@ from sessionkit.spec.signatures import (
     check_annotations,
     check_call,
     check_callable,
+    check_returns,
     class_of,
     signature_of,
 )
@@ -113,6 +114,10 @@ class Functions(Generic[E, S, R]):
 
     def __attrs_post_init__(self) -> None:
         read = self._signatures(*PARAMETERS)
+        for _, one in read:
+            # With a class for the rows, a `finish` without one says that there are none.
+            if one.role == "create" or (one.role == "finish" and self._result is None):
+                check_returns(one)
         said = _places(read)
         event = class_of("event", self._event, said["event"], "in `update`: `event: View`")
         state = class_of("state", self._state, said["state"], "in `update`: `state: Visit`")

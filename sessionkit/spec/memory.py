@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Generic
 import attrs
 
 from sessionkit._arguments import columns, explained
-from sessionkit._instants import Duration, duration_of
+from sessionkit._instants import Duration, duration_of, duration_text
 from sessionkit.errors import SpecError
 from sessionkit.spec.base import set_derived
 from sessionkit.spec.options import copied
-from sessionkit.spec.signatures import check_function, class_of
+from sessionkit.spec.signatures import check_function, check_returns, class_of
 from sessionkit.spec.views import Session
 from sessionkit.state._fields import fields_of
 
@@ -94,11 +94,12 @@ class Memory(Generic[S_contra]):
             raise SpecError(found, 'write last={"credited": "source"}, or leave it out')
         if self.lookback is not None and self.lookback > self.time_to_live:
             found = "`lookback` is longer than `time_to_live`, after which nothing is remembered"
-            raise SpecError(found, f"write time_to_live={str(self.lookback)!r}")
+            raise SpecError(found, f'write time_to_live="{duration_text(self.lookback)}"')
         set_derived(self, remembered=None, must_return=frozenset())
         if self.remember is None:
             return
         signature = check_function(self.remember, "remember", session=Session, state=None)
+        check_returns(signature)
         said = [signature.returned]
         cls = class_of("remembered", self._remembered, said, "what `remember` returns")
         if not fields_of(cls).fields:

@@ -32,6 +32,7 @@ from sessionkit.spec.checks import (
     check_sequence,
     check_session_rules,
     check_without_functions,
+    is_in_order,
     one_timeout,
 )
 from sessionkit.spec.columns import (
@@ -150,13 +151,13 @@ class SessionSpec(Spec[E, S, R]):
     def _check(self) -> None:
         """Check what the parts can't see alone."""
         logic, order, rules = self.logic, self.order, self.rules
-        check_lateness(self.lateness, order)
+        in_order = is_in_order(logic, rules)
+        check_lateness(self.lateness, order, in_order=in_order)
         if self.sequence is not None:
             check_sequence(self.event, self.sequence)
         if isinstance(logic, Functions):
-            check_functions(logic, self.keys, order)
+            check_functions(logic, self.keys, order, self.lateness)
         else:
-            in_order = rules is not None and rules.in_order
             # In order, it's the earliest copy of an event that counts.
             is_needed = in_order or self.inputs.drop_duplicates_for is not None
             is_held = order == "event_time" and not is_needed
@@ -164,11 +165,11 @@ class SessionSpec(Spec[E, S, R]):
         if callable(self.timeout.gap):
             check_function(self.timeout.gap, "gap", event=self.event)
         if rules is not None:
-            check_session_rules(rules, logic, order)
+            check_session_rules(rules, logic, order, self.lateness)
         if self.memory is not None:
             check_memory(self.memory, logic, self.keys, self.result)
         if self.revises:
-            check_revisions(logic, self.lateness, self.results, order)
+            check_revisions(logic, self.lateness, self.results, order, in_order=in_order)
         if self.results.carries_watermark:
             check_carries_watermark(self.results, self.lateness, self.storage, rules)
 
@@ -248,11 +249,14 @@ class SessionSpec(Spec[E, S, R]):
 
     @property
     def named_by_spec(self) -> tuple[Named, ...]:
-        memory = self.memory
-        carried = () if memory is None else {**memory.first, **memory.last}
-        own = (one for one in super().named_by_spec if one.name not in carried)
-        named = ((name, f"the column `{name}` of `memory`") for name in carried)
-        return (*own, *(Named(*one, f"rename {one[1]}") for one in named))
+        owners: dict[str, tuple[str, str | None]]
+        owners = {field.name: ("`memory`", None) for field in self.memory_fields}
+        if self.memory is not None:
+            for name in (*self.memory.first, *self.memory.last):
+                owner = f"the column `{name}` of `memory`"
+                owners[name] = (owner, f"rename {owner}")
+        own = super().named_by_spec
+        return tuple(Named(one.name, *owners.get(one.name, (one.owner, None))) for one in own)
 
     @property
     def named_by_result(self) -> tuple[Named, ...]:

@@ -19,7 +19,7 @@ import attrs
 from sessionkit.errors import SpecError
 from sessionkit.spec.bytecode import ends_in_none
 from sessionkit.spec.functions import is_again, name_of
-from sessionkit.state._fields import is_record
+from sessionkit.state._fields import is_record, not_a_record
 
 AGAIN: Final = "define the function again too; in a notebook, run its cell again"
 """The hint where an annotation names a class as it was before it was defined again."""
@@ -29,6 +29,12 @@ MAY_GIVE_NOTHING: Final = ("update", "merge", "process", "on_timer")
 """What the others return is all that they're called for."""
 MAY_BE_NONE: Final = ("finish", "remember")
 NOTHING_MEANT: Final = ", or annotate it `-> None`"
+GIVES: Final = {
+    "create": "a session begins with what it returns",
+    "finish": "a row is what it returns",
+    "remember": "the next session is told what it returns",
+}
+"""The functions that are for nothing but what they return."""
 NOT_SAID: Final = inspect.Parameter.empty
 POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -211,9 +217,10 @@ def _not_inferred(
         hint = f"make them agree, or pass {name}=..."
         return SpecError(f"{left_out} the annotations disagree: {_said(named)}", hint)
     for place in places:
-        if dict in (place.annotation, get_origin(place.annotation)):
-            found = f"{left_out} {place} says dict, which has no fields"
-            return SpecError(found, f"declare an attrs class or a dataclass, and annotate {hint}")
+        for cls in _classes_without_fields(place.annotation):
+            declared = f"declare an attrs class or a dataclass, and annotate {hint}"
+            found, instead = not_a_record(cls, instead=declared)
+            return SpecError(f"{left_out} {place} says {found}", instead)
         if isinstance(place.annotation, str):
             found = f"{left_out} {place} says {place.annotation!r}, which cannot be resolved"
             return SpecError(
@@ -221,6 +228,16 @@ def _not_inferred(
             )
     hint = f"pass {name}=..., or annotate {hint}"
     return SpecError(f"{left_out} no annotation says it", hint)
+
+
+def _classes_without_fields(annotation: Any) -> list[type[Any]]:
+    """Return the classes in an annotation that can't be those of an event, a state or a row."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if arguments and origin is not dict:
+        return [cls for one in arguments for cls in _classes_without_fields(one)]
+    cls = origin or annotation
+    is_open = cls in {Any, object, NoneType} or getattr(cls, "_is_protocol", False)
+    return [cls] if isinstance(cls, type) and not (is_open or is_record(cls)) else []
 
 
 def check_key_annotation(place: Place, keys: Collection[str]) -> None:
@@ -287,6 +304,15 @@ def check_call(signature: Signature, parameters: Collection[str]) -> None:
         if may_take_time and len(signature.parameters) > len(parameters):
             hint += "; a third parameter must be `time`, the event's time"
         raise SpecError(found, hint) from None
+
+
+def check_returns(signature: Signature) -> None:
+    """Check that a function that is for nothing but what it returns doesn't return None alone."""
+    if signature.returns_nothing and not inspect.isgeneratorfunction(signature.plain):
+        found = f"{signature.returned} never returns anything, and {GIVES[signature.role]}"
+        raise SpecError(
+            found, "let it return an object, and annotate its class, such as `-> Visit`"
+        )
 
 
 def check_annotations(signature: Signature, parameters: Mapping[str, Any]) -> None:

@@ -24,7 +24,7 @@ from sessionkit.spec.signatures import (
 )
 from sessionkit.spec.views import BatchTimes, KeyState, KeyTimes, TimerRules
 from sessionkit.state._codec import codec_of
-from sessionkit.state._fields import fields_of, is_record
+from sessionkit.state._fields import fields_of, is_record, not_a_record
 from sessionkit.timeouts._policies import Clock, EventTimeGap, FirstOf, TimeoutPolicy, deadlines_of
 
 
@@ -228,7 +228,8 @@ def _check_views(places: Sequence[Place], state: type[Any] | None) -> None:
             if isinstance(cls, type) and not is_record(cls) and cls not in bases:
                 text = cls.__name__ if cls is part else str(part)
                 found = f"{place} says KeyState[{text}], and the state of a key is one object of"
-                hint = f"annotate KeyState with a class that has a field `items: {text}`"
+                listed = f"annotate KeyState with a class that has a field `items: {text}`"
+                _, hint = not_a_record(cls, instead=listed)
                 raise SpecError(f"{found} an attrs class or a dataclass", hint)
 
 

@@ -1,6 +1,7 @@
 """Read the fields of events, states and rows from attrs classes and dataclasses."""
 
 import dataclasses
+import sys
 import types
 from collections.abc import Callable, Hashable, Sequence
 from decimal import Decimal
@@ -52,6 +53,9 @@ KNOWN: Final = (
     f"use {', '.join(scalar.__name__ for scalar in SCALARS)}, an Enum, Optional, "
     "list, dict, tuple, or an attrs class of these"
 )
+FOREIGN: Final = sys.stdlib_module_names | {"numpy", "pandas", "pyarrow", "pyspark"}
+"""Packages whose classes users can't decorate."""
+INSTEAD: Final = "pass an attrs class or a dataclass, whose fields name the columns"
 FACTORY: Final[Any] = attrs.Factory  # its stub declares the class as a function
 
 
@@ -60,6 +64,23 @@ FACTORY: Final[Any] = attrs.Factory  # its stub declares the class as a function
 
 def is_record(value: object) -> TypeGuard[type[Any]]:
     return isinstance(value, type) and (attrs.has(value) or dataclasses.is_dataclass(value))
+
+
+def not_a_record(cls: type[Any], *, instead: str) -> tuple[str, str]:
+    """
+    Return why a class can't be that of events, states or rows, and what to write.
+
+    That is `instead` where it's one of Python's, or of a package, that nobody can decorate.
+    """
+    if cls.__module__.partition(".")[0] in FOREIGN:
+        return f"{cls.__name__}, which has no fields", instead
+    bases = [one.__name__ for one in cls.__bases__ if one is not object]
+    # attrs can decorate neither of these two, nor what Pydantic makes.
+    bases = [{"tuple": "NamedTuple", "dict": "TypedDict"}.get(one, one) for one in bases]
+    hint = f"write `@attrs.define` above `class {cls.__name__}:`"
+    if issubclass(cls, tuple | dict) or hasattr(cls, "model_fields"):
+        hint += f", without {' and '.join(bases) or 'its base'}; its fields stay as they are"
+    return f"{cls.__name__}, which is neither an attrs class nor a dataclass", hint
 
 
 def is_frozen(cls: type[Any]) -> bool:
@@ -118,6 +139,9 @@ def fields_of(cls: type[Any]) -> AttrsType:
     """Read the fields of a class; a `SpecError` names all that can't be stored."""
     if not isinstance(cls, type):
         raise SpecError(f"{cls!r} ({type(cls).__name__}) isn't a class", "pass an attrs class")
+    if not is_record(cls):
+        found, hint = not_a_record(cls, instead=INSTEAD)
+        raise SpecError(f"events, states and rows have a class of fields, found {found}", hint)
     return _compiled(cast("Hashable", cls))
 
 
@@ -141,9 +165,6 @@ def field_type(annotation: Any, path: str) -> FieldType:
 
 
 def _attributes(cls: Any, place: _Place) -> Attributes:
-    if not is_record(cls):
-        place.refuse(cls, "decorate the class with @attrs.define")
-        return ()
     try:
         return attributes_of(cls)
     except NameError as error:
@@ -225,7 +246,7 @@ def _class(cls: type[Any], place: _Place) -> FieldType:
             return EnumType(cls, IntType())
         return place.refuse(cls, "give every member a str value, or every member a 64-bit int")
     if not is_record(cls):
-        return place.refuse(cls, HINTS.get(cls, KNOWN))
+        return place.refuse(cls, not_a_record(cls, instead=HINTS.get(cls, KNOWN))[1])
     if cls in place.above:
         return place.refuse(cls, "a class cannot contain itself")
     return _attrs_type(cls, place)

@@ -165,7 +165,7 @@ def test_what_does_not_go_together_is_refused(spec: Any, options: Any, fact: str
         ({"results": Results(carries_watermark=True, with_events=True)}, "`with_events`"),
         ({"lateness": Lateness(allowed="1 hour")}, "`Lateness(allowed=...)`"),
         ({"lateness": Lateness(reopen_within="1 hour")}, "`reopen_within`"),
-        ({"timeout": SessionRules("10s")}, "`SessionRules`"),
+        ({"timeout": SessionRules("10s")}, "`timeout=SessionRules(...)`"),
         ({"storage": Storage(layout="pages")}, '`layout="pages"`'),
     ],
 )

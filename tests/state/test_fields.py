@@ -66,6 +66,20 @@ class Pair(NamedTuple):
     right: int
 
 
+class Typed(typing.TypedDict):
+    left: str
+
+
+class BaseModel:
+    """The base of a model, as Pydantic has it: attrs can't decorate what is made of it."""
+
+    model_fields: typing.ClassVar[dict[str, Any]] = {}
+
+
+class Model(BaseModel):
+    left: str
+
+
 class Plain:
     """A class of no kind that is known."""
 
@@ -331,8 +345,11 @@ def test_a_name_that_cannot_be_resolved_is_refused() -> None:
         (3, "3 (int) isn't a class"),
         ("Visit", "'Visit' (str) isn't a class"),
         (list[int], "list[int] (GenericAlias) isn't a class"),
-        (Plain, "`Plain`: Plain can't be stored; decorate the class with @attrs.define"),
-        (dict, "`dict`: dict can't be stored; decorate the class with @attrs.define"),
+        (Plain, "Hint: write `@attrs.define` above `class Plain:`"),
+        (Pair, "Hint: write `@attrs.define` above `class Pair:`, without NamedTuple; its fields"),
+        (Typed, "Hint: write `@attrs.define` above `class Typed:`, without TypedDict; its fields"),
+        (Model, "Hint: write `@attrs.define` above `class Model:`, without BaseModel; its fields"),
+        (dict, "found dict, which has no fields\n\nHint: pass an attrs class or a dataclass"),
     ],
 )
 def test_what_is_no_attrs_class_is_refused(wrong: Any, found: str) -> None:

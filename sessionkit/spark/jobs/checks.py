@@ -59,6 +59,9 @@ def _text(name: str, value: Any, problem: Exception) -> str:
             kind = type(used).__name__
             found = f"`{name}` ({name_of(value)}) uses `{variable}`, a {kind}, which can't be sent"
             hint = f"create the {kind} inside the function, or pass plain values"
+            if type(used).__module__.startswith("pyspark."):
+                # Workers have no Spark, so nothing of it can be created there either.
+                hint = "join what the function looks up to the events, and pass the joined frame"
             break
     return with_hint(found, hint)
 

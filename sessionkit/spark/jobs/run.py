@@ -15,7 +15,7 @@ from sessionkit._arguments import explains
 from sessionkit._engine.micro_batch import GroupState
 from sessionkit._engine.shell.storage import columns_of
 from sessionkit._engine.shell.worker import Worker, check_until, end_us, worker_of
-from sessionkit._engine.wire.outbound import packed_columns
+from sessionkit._engine.wire.outbound import check_chained_columns
 from sessionkit._engine.wire.packing import FIRST_COLUMN, WATERMARK_COLUMN, rows_of_groups
 from sessionkit._instants import micros_of
 from sessionkit.errors import SchemaError, SpecError
@@ -128,12 +128,7 @@ def _check_chained(spec: AnySpec, options: RunOptions) -> None:
     for name in ("with_rejected", "seed", "erase"):
         if getattr(options, name):
             check_not_chained(spec, name)
-    packed_in_rows = packed_columns(spec)
-    if packed_in_rows:
-        found = f"`{packed_in_rows[0]}` is of a type that crosses packed to Spark, which then can't"
-        found += " read the event time of the row, as `carries_watermark` needs it"
-        hint = "write a plain type, such as a str; of floats, one that is never None"
-        raise SpecError(found, hint)
+    check_chained_columns(spec)
 
 
 def _check_streams(events: DataFrame, spec: AnySpec, options: RunOptions) -> None:

@@ -319,6 +319,24 @@ def test_what_does_not_pickle_is_named(bad: FileStream, tmp_path: Path) -> None:
     assert "`connection`, a TextIOWrapper" in str(caught.value)
 
 
+def test_a_frame_that_a_function_uses_is_to_be_joined_before(bad: FileStream) -> None:
+    """Workers have no Spark: nothing of it can be sent there, nor created there."""
+    users = bad.batch()
+    spark = users.sparkSession
+
+    def of_frame(session: Any, state: Sum) -> Sum:
+        users.count()
+        return state
+
+    def of_session(session: Any, state: Sum) -> Sum:
+        spark.range(1)
+        return state
+
+    for function, name in ((of_frame, "users"), (of_session, "spark")):
+        with pytest.raises(NotPicklableError, match=f"`{name}`, a .*\n\nHint: join what"):
+            sessionize(bad.batch(), sums(finish=function))
+
+
 @pytest.mark.since_spark("4.0", "Spark 3.5 can't read state")
 def test_the_checkpoint_of_another_query_is_refused(bad: FileStream, tmp_path: Path) -> None:
     """A checkpoint that sessionkit did not write is named as such."""
