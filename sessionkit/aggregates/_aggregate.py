@@ -85,7 +85,7 @@ class Kind(Aggregate):
             wanted = "a condition" if self.takes_condition else "the name of a field, as text"
             argument = 'pc.field("kind") == "buy"' if self.takes_condition else '"seconds"'
             found = f"`{self.kind}` takes {wanted}, found {self.of!r}"
-            raise SpecError(found, f"write {self.kind}({argument})")
+            raise SpecError(found, f"pass that first, such as {argument}")
         if not isinstance(self.where, Condition | None):
             found = f"`where` takes an expression or the name of a bool field, found {self.where!r}"
             raise SpecError(found, 'write where=pc.field("kind") == "buy"')

@@ -94,7 +94,7 @@ class Top(_Tally):
     def check(self) -> None:
         if not (type(self.n) is int and 1 <= self.n <= self.most):
             found = f"`n` must be a whole number from 1 to `at_most`, found {self.n!r}"
-            raise SpecError(found, 'write top("page", 3)')
+            raise SpecError(found, "write n=3; a larger one needs a larger `at_most`")
 
     @property
     def arguments(self) -> list[str]:

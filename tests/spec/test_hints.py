@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import attrs
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import sessionkit
@@ -807,8 +808,175 @@ OF_KEYS = [
 ]
 
 
-EVERY = [*IN_CIRCLES, *OF_SPECS, *OF_KEYS]
-FOLDERS = ("spec", "timeouts")
+HAS_PAGE = pc.field("page") == "/"
+Checked = attrs.make_class(
+    "Checked", {"page": attrs.field(type=str, validator=attrs.validators.min_len(1))}
+)
+
+
+class Hooked(attrs.make_class("Hooked", {"page": attrs.field(type=str)})):  # type: ignore[misc]
+    """An event with a hook."""
+
+    def __attrs_post_init__(self) -> None: ...
+
+
+def aggregated(aggregate: Any, event: Any = View, result: Any = None) -> Any:
+    return Aggregates(event, {"count": aggregate}, result=result)
+
+
+def later_only(aggregate: Any) -> Any:
+    """Return what an aggregate is that a running query adds."""
+    return aggregate.from_now()
+
+
+def one(wrong: Callable[[], Any], hint: str, right: Callable[[], Any]) -> Case:
+    """Return a case of an aggregate, which is bound to the event."""
+    return Case(lambda: aggregated(wrong()), hint, lambda: aggregated(right()))
+
+
+NUMBER: Any = 3
+OF_AGGREGATES = [
+    one(
+        lambda: agg.percentile(NUMBER, 0.5),
+        'pass that first, such as "seconds"',
+        lambda: agg.percentile("seconds", 0.5),
+    ),
+    one(lambda: agg.any(NUMBER), "pass that first, such as pc.field", lambda: agg.any(HAS_PAGE)),
+    one(
+        lambda: agg.count(where=NUMBER),
+        'write where=pc.field("kind") == "buy"',
+        lambda: agg.count(where=HAS_PAGE),
+    ),
+    one(
+        lambda: agg.collect("page", at_most=0),
+        "leave it out for the default",
+        lambda: agg.collect("page"),
+    ),
+    one(lambda: agg.max("tags"), "use a field of a plain type", lambda: agg.max("seconds")),
+    one(
+        lambda: agg.steps("page", 1, 2),
+        "write values of its type",
+        lambda: agg.steps("page", "/", "/a"),
+    ),
+    one(lambda: NUMBER, 'write {"count": agg.count()}', agg.count),
+    Case(
+        lambda: Aggregates(View, {}),
+        'write {"pages": agg.count()}',
+        lambda: Aggregates(View, {"pages": agg.count()}),
+    ),
+    Case(
+        lambda: aggregated(agg.count(), Checked),
+        "or a class without it",
+        lambda: aggregated(agg.count()),
+    ),
+    Case(
+        lambda: aggregated(agg.count(), Hooked),
+        "or a class without it",
+        lambda: aggregated(agg.count()),
+    ),
+    Case(
+        lambda: aggregated(agg.count(), result=Visit),
+        "give both the same names",
+        lambda: aggregated(agg.count(), result=Row),
+    ),
+    Case(
+        lambda: aggregated(agg.mean("seconds"), result=Row),
+        "write `count: float`",
+        lambda: aggregated(
+            agg.mean("seconds"),
+            result=attrs.make_class("Row", {"count": attrs.field(type=float)}),
+        ),
+    ),
+    one(lambda: agg.sum("second"), "write `seconds`", lambda: agg.sum("seconds")),
+    one(
+        lambda: agg.any(pc.field("page") > 3),
+        "compare a field with a value of its type",
+        lambda: agg.any(HAS_PAGE),
+    ),
+    one(lambda: agg.any("page"), 'compare it: pc.field("page") == ...', lambda: agg.any(HAS_PAGE)),
+    one(
+        lambda: agg.any(pc.field("number") + 1),
+        "compare it, such as",
+        lambda: agg.any(pc.field("number") + 1 == 2),
+    ),
+    one(
+        lambda: agg.funnel({}),
+        'write funnel({"viewed": ',
+        lambda: agg.funnel({"viewed": HAS_PAGE, "bought": "is_last"}),
+    ),
+    one(
+        lambda: agg.funnel({"viewed": NUMBER}),
+        'write funnel({"viewed": ',
+        lambda: agg.funnel({"viewed": HAS_PAGE, "bought": "is_last"}),
+    ),
+    one(
+        lambda: agg.funnel(["is_last"], not_between=NUMBER),
+        "write not_between=pc.field",
+        lambda: agg.funnel(["is_last"], not_between=HAS_PAGE),
+    ),
+    one(
+        lambda: agg.funnel(["is_last"], allow_reentry=True),
+        'write strict="order", or leave it out',
+        lambda: agg.funnel(["is_last"], allow_reentry=True, strict="order"),
+    ),
+    one(
+        lambda: agg.funnel(NUMBER),
+        'write funnel(["is_view", "is_sale"])',
+        lambda: agg.funnel(["is_last"]),
+    ),
+    one(
+        lambda: agg.funnel(["is_last"], strict=NUMBER),
+        "leave it out for events in between",
+        lambda: agg.funnel(["is_last"]),
+    ),
+    one(
+        lambda: agg.funnel_times(agg.count()),
+        "write funnel_times(funnel([",
+        lambda: agg.funnel_times(agg.funnel(["is_last"])),
+    ),
+    one(
+        lambda: agg.steps("page", "/", "/"),
+        "a value that repeats is one of the path",
+        lambda: agg.path("page"),
+    ),
+    one(lambda: agg.mean("page"), "use `sum` and `count`", lambda: agg.sum("seconds")),
+    one(lambda: agg.sum("is_last"), 'count(where="is_last")', lambda: agg.count(where="is_last")),
+    one(
+        lambda: agg.percentile("seconds", 95),
+        'write percentile("seconds", 0.95)',
+        lambda: agg.percentile("seconds", 0.95),
+    ),
+    one(
+        lambda: agg.percentile("page", 0.5),
+        "use a field that is a number",
+        lambda: agg.percentile("seconds", 0.5),
+    ),
+    one(
+        lambda: agg.engaged_time(cap="1 ms", within="1 day"),
+        "take a longer `cap`",
+        lambda: agg.engaged_time(cap="1 minute", within="1 day"),
+    ),
+    one(
+        lambda: agg.holds(HAS_PAGE, n=NUMBER),
+        "write n=agg.count()",
+        lambda: agg.holds(pc.field("n") > 1, n=agg.count()),
+    ),
+    one(
+        lambda: agg.holds(HAS_PAGE),
+        'write holds(pc.field("n") > 1, n=agg.count())',
+        lambda: agg.holds(pc.field("n") > 1, n=agg.count()),
+    ),
+    one(lambda: agg.is_bounce(fewer_than=0), "leave it out for the default, 2", agg.is_bounce),
+    one(lambda: agg.top("page", 0), "write n=3", lambda: agg.top("page", n=3)),
+    Case(
+        lambda: later_only(agg.duration()),
+        "in a query with a new checkpoint",
+        lambda: aggregated(agg.duration()),
+    ),
+]
+
+EVERY = [*IN_CIRCLES, *OF_SPECS, *OF_KEYS, *OF_AGGREGATES]
+FOLDERS = ("spec", "timeouts", "aggregates")
 OF_WORKERS = {"spec/views.py", "timeouts/_rule.py"}
 """Modules whose errors come from calls while a query runs."""
 
