@@ -21,6 +21,8 @@ from sessionkit.state._types import FieldType
 OF_REJECTED: Final = "sessionkit.of_rejected"
 """The metadata key that says whether only rejected rows have a column, whatever its name is."""
 
+ROW_KIND: Final = "sessionkit.row_kind"
+"""The metadata of the column `kind` that says of which kind result rows are."""
 ANY_FRAME: Final = "pass what spark.read, spark.readStream or spark.createDataFrame returns"
 DAY_US: Final = span_us(timedelta(days=1))
 LARGEST_OFFSET_US: Final = span_us(timedelta(hours=18))

@@ -1,7 +1,7 @@
 """The user's rows, packed for the shuffle, and the rows that Python returns, as users see them."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 from uuid import uuid4
 
 import pyarrow as pa
@@ -27,7 +27,14 @@ from sessionkit._engine.wire.packing import (
     Packer,
     joined_packs,
 )
-from sessionkit.spark._columns import OF_REJECTED, column, is_future, never_null, to_wire
+from sessionkit.spark._columns import (
+    OF_REJECTED,
+    ROW_KIND,
+    column,
+    is_future,
+    never_null,
+    to_wire,
+)
 from sessionkit.spark._grouping import BUCKET, bucket_number
 from sessionkit.spark._tasks import freeze_imports, is_first_batch
 from sessionkit.spark.progress import (
@@ -39,7 +46,7 @@ from sessionkit.spark.progress import (
     OBSERVATION,
 )
 from sessionkit.spec.base import AnySpec
-from sessionkit.spec.columns import COUNTS_COLUMN, REJECTED_COLUMNS, shown
+from sessionkit.spec.columns import COUNTS_COLUMN, KIND, REJECTED_COLUMNS, shown
 from sessionkit.state._collections import Field, OptionalType
 
 COUNTS: Final = f"{COUNTS_COLUMN} array<bigint>"
@@ -129,8 +136,8 @@ def _in_micros(field: Field, spec: AnySpec) -> bool:
 
 
 def _as_users_see_it(field: Field, spec: AnySpec) -> Column:
-    shown = column(field.name)
-    return F.timestamp_micros(shown).alias(field.name) if _in_micros(field, spec) else shown
+    one = column(field.name)
+    return F.timestamp_micros(one).alias(field.name) if _in_micros(field, spec) else one
 
 
 def counted_rows(rows: DataFrame, observation: Observation | None) -> DataFrame:
@@ -160,7 +167,11 @@ def as_shown(rows: DataFrame, worker: Worker) -> DataFrame:
         name = shown(field.name)
         of_rejected = name != field.name
         looks_so = name in {"kind", *REJECTED_COLUMNS}
-        metadata = {} if of_rejected == looks_so else {OF_REJECTED: of_rejected}
+        metadata: dict[str, Any] = {}
+        if of_rejected != looks_so:
+            metadata = {OF_REJECTED: of_rejected}
+        elif field.name == KIND:
+            metadata = {ROW_KIND: spec.row_kind}
         columns.append(one.alias(name, metadata=metadata) if of_rejected or metadata else one)
     return rows.select(*columns)
 

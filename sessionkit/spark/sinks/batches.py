@@ -15,7 +15,7 @@ from pyspark.sql import types as T
 
 from sessionkit._arguments import quoted
 from sessionkit.errors import SinkError, SpecError
-from sessionkit.spark._columns import OF_REJECTED
+from sessionkit.spark._columns import OF_REJECTED, ROW_KIND
 from sessionkit.spark._logs import query_id_of
 from sessionkit.spark._tasks import known_to_tasks
 from sessionkit.spark.sinks import Batch, BatchWriter, Ledger, TableSink
@@ -103,7 +103,9 @@ def _result_columns(schema: T.StructType) -> T.StructType:
 
 
 def _check(schema: T.StructType, sink: Routes) -> None:
-    wanted, other = RESULTS if SESSION_ID in schema.names else RESULTS[::-1]
+    # A key of a StatefulSpec may be called `session_id` too.
+    wanted = schema[KIND].metadata.get(ROW_KIND, RESULTS[SESSION_ID not in schema.names])
+    (other,) = {*RESULTS} - {wanted}
     if wanted not in sink.named or other in sink.named:
         found = f"the frame has rows of kind `{wanted}`, and Routes have "
         found += "no sink for them" if wanted not in sink.named else f"a sink for `{other}`"

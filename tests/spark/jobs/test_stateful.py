@@ -13,6 +13,7 @@ from pyspark.sql import Observation, Row, SparkSession
 from sessionkit import Counts, EventTimeGap, Lateness, StatefulSpec, Storage, TimeToLive
 from sessionkit.errors import StateError
 from sessionkit.spark import apply_with_state, check_checkpoint, read_state
+from sessionkit.spark._columns import ROW_KIND
 from sessionkit.spec import BucketResult, by_bucket
 from tests.support.scenarios import SCHEMA, Log, command, commanded, instant, tick
 from tests.support.streams import FileStream, observed
@@ -75,6 +76,11 @@ def lives(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ran:
     stream = FileStream(spark, spec, tmp_path_factory.mktemp("lives"), with_rejected=True)
     stream.put(*LIVES)
     return Ran(stream, stream.run())
+
+
+def test_the_frame_says_that_its_rows_are_of_keys(lives: Ran) -> None:
+    """For `Routes`, whatever the columns of the key are called."""
+    assert "result" == lives.stream.output().schema["kind"].metadata[ROW_KIND]
 
 
 def test_keys_end_by_gap_and_by_age(lives: Ran) -> None:

@@ -17,7 +17,7 @@ from sessionkit.spark import (
     Kafka,
     Routes,
 )
-from sessionkit.spark._columns import OF_REJECTED
+from sessionkit.spark._columns import OF_REJECTED, ROW_KIND
 from sessionkit.spark.sinks import Ledger, RowsToWrite, from_last
 from sessionkit.spark.sinks.batches import Part, Route, Start, check_places, routes_of
 from sessionkit.spark.sinks.writers import TopicWriter
@@ -226,6 +226,17 @@ def test_places_that_only_look_alike_are_two() -> None:
         (AtLeastOnce(print), AtLeastOnce(print)),
     ):
         assert 3 == len(routes_of(SCHEMA, Routes(session=VISITS, late=late, rejected=rejected)))
+
+
+def test_rows_of_keys_have_their_route_whatever_the_key_is_called() -> None:
+    """A key may be called `session_id`: the frame says itself that its rows are no sessions."""
+    kind, *fields = SCHEMA.fields
+    kind = T.StructField(kind.name, kind.dataType, metadata={ROW_KIND: "result"})
+    (route,) = routes_of(T.StructType([kind, *fields]), Routes(result=VISITS, rejected=None))
+
+    assert "result" == route.name
+    with pytest.raises(SpecError, match="the frame has rows of kind `result`"):
+        routes_of(T.StructType([kind, *fields]), Routes(session=VISITS, rejected=None))
 
 
 def test_a_result_row_has_the_columns_that_a_user_adds() -> None:
