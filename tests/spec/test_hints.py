@@ -91,6 +91,14 @@ def update(state: Visit, event: View) -> None:
     state.pages += 1
 
 
+def evolved_in_vain(state: Visit, event: View) -> None:
+    state = attrs.evolve(state, pages=state.pages + 1)
+
+
+def evolved(state: Visit, event: View) -> Visit:
+    return attrs.evolve(state, pages=state.pages + 1)
+
+
 def merge(left: Visit, right: Visit) -> Visit:
     return left
 
@@ -442,6 +450,13 @@ OF_TIME = TimeToLive("1 day", clock="event_time")
 PER_EVENT: dict[str, Any] = {"keys": {"number": int}}
 
 OF_SPECS = [
+    # -- sessionkit/spec/logic.py
+    case(folded, {"update": evolved_in_vain}, "return it, or change `state`", {"update": evolved}),
+    Case(
+        lambda: per_event(keys={"number": int}),
+        "rename the column in the frame",
+        lambda: per_event(keys={"place": int}),
+    ),
     # -- sessionkit/spec/base.py
     case(
         timed,
@@ -698,8 +713,20 @@ OF_SPECS = [
     case(set_up, {"update": of_text, "state": Visit}, "declare `state: Visit`", {}),
 ]
 
+
+def asked_only(key: Any, events: list[View], state: KeyState[Visit], times: KeyTimes) -> Row:
+    return Row(state.get.pages if state.exists else 0)
+
+
+def asked_and_set(key: Any, events: list[View], state: KeyState[Visit], times: KeyTimes) -> Row:
+    held = state.get if state.exists else Visit()
+    state.set(held)
+    return Row(held.pages)
+
+
 OF_KEYS = [
     # -- sessionkit/spec/stateful.py
+    case(keyed, {"process": asked_only}, "call `state.set(...)`", {"process": asked_and_set}),
     case(keyed, {"process": processed}, "has a field `items: list[int]`", {}),
     case(keyed, {"lateness": Lateness(allowed="1h")}, "leave it out", {}),
     case(keyed, {"inputs": Inputs(drop_duplicates_for="1h")}, "leave it out", {}),
@@ -965,6 +992,11 @@ OF_AGGREGATES = [
         lambda: agg.holds(HAS_PAGE),
         'write holds(pc.field("n") > 1, n=agg.count())',
         lambda: agg.holds(pc.field("n") > 1, n=agg.count()),
+    ),
+    one(
+        lambda: agg.count_by("seconds"),
+        "Spark casts to an int or a Decimal",
+        lambda: agg.count_by("number"),
     ),
     one(lambda: agg.is_bounce(fewer_than=0), "leave it out for the default, 2", agg.is_bounce),
     one(lambda: agg.top("page", 0), "write n=3", lambda: agg.top("page", n=3)),

@@ -108,8 +108,8 @@ def packed_columns(spec: AnySpec) -> list[str]:
 def check_chained_columns(spec: AnySpec) -> None:
     """Check that rows which stateful operators may read cross as they are."""
     for name in packed_columns(spec)[:1]:
-        found = f"`carries_watermark` can't have `{name}`: rows with a column of its type cross packed to"
-        found += " Spark, which then can't read their event time"
+        found = f"`carries_watermark` can't have `{name}`: rows with a column of its type cross "
+        found += "packed to Spark, which then can't read their event time"
         owner = next(one.owner for one in spec.named if one.name == name)
         without = "" if name in spec.keys else f"leave {owner} out, or "
         hint = f"{without}leave `carries_watermark` out and read the rows in a second query"
