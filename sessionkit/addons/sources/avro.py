@@ -7,6 +7,10 @@ a payload that it can't read into nulls, without a reason.
 A payload is checked before fastavro decodes it. fastavro is recursive, so a deep payload ends the
 process by a segmentation fault; it makes as many items of no bytes as a payload says; and its time
 for a decimal grows with the square of the bytes. The check builds nothing, and isn't recursive.
+
+A short payload can do none of this, so it's decoded first. But fastavro takes -1 for the last type
+of a union or symbol of an enum, any byte for a boolean, and cuts numbers to 64 bits. So what it has
+decoded is written again: where that gives other bytes, the check looks at the payload after all.
 """
 
 import io
@@ -26,7 +30,9 @@ from sessionkit import SpecError
 from sessionkit._for_addons import quoted
 from sessionkit.addons.sources.values import PAYLOAD, SHOWN, UNREADABLE, Avro, ddl, shown
 
-Kind: TypeAlias = Literal["fixed", "number", "bytes", "union", "record", "pair", "array", "map"]
+Kind: TypeAlias = Literal[
+    "fixed", "boolean", "number", "bytes", "union", "record", "pair", "array", "map"
+]
 TAKEN: Final[dict[pa.DataType, set[type]]] = {
     pa.int64(): {int, time},
     pa.float64(): {float, int},
@@ -38,8 +44,11 @@ TAKEN: Final[dict[pa.DataType, set[type]]] = {
     pa.duration("us"): {int},
 }
 """The classes of which fastavro may return a value for a type."""
-SIZES: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
+SIZES: Final = {"null": 0, "float": 4, "double": 8}
+TIMES: Final = {"time-millis": 86_400_000, "time-micros": 86_400_000_000}
+"""How many of their units a day has."""
 MOST_DIGITS: Final = 10
+BITS: Final = 64
 MOST_DECIMAL_BYTES: Final = 10_000
 """A decimal of as many bytes takes fastavro 20 ms, and one of ten times as many a hundred times."""
 FRAME_BYTES: Final = 5
@@ -58,21 +67,34 @@ class Node:
     kind: Kind
     size: int = 0
     is_decimal: bool = False
+    # Of an enum or a time of day: what it is, and the number from which on there is none.
+    name: str = ""
+    end: int | None = None
     parts: list["Node"] = attrs.field(factory=list, repr=False)
     is_recursive: bool = False
 
 
-def checker(payload: Avro, schema: Any) -> Callable[[bytes, int], None]:
-    """Return what raises a LimitError for a payload, read from a place on."""
-    nodes: list[Node] = []
-    root = _node(schema, {}, nodes)
-    harmless = _harmless_bytes(payload, nodes)
+@attrs.frozen
+class Checker:
+    """
+    Raises a LimitError for a payload that is beyond a limit or isn't of the schema.
 
-    def check(data: bytes, start: int) -> None:
-        if len(data) > harmless:
-            _Walk(data, payload, start).over(root)
+    A payload of at most as many bytes as are `harmless` is within all limits, whatever they are.
+    """
 
-    return check
+    limits: Avro
+    root: Node
+    harmless: int
+
+    @classmethod
+    def of(cls, limits: Avro, schema: Any) -> "Checker":
+        nodes: list[Node] = []
+        root = _node(schema, {}, nodes)
+        return cls(limits, root, _harmless_bytes(limits, nodes))
+
+    def __call__(self, data: bytes, start: int) -> None:
+        """Check a payload, read from a place on."""
+        _Walk(data, self.limits, start).over(self.root)
 
 
 def _harmless_bytes(payload: Avro, nodes: list[Node]) -> int:
@@ -130,10 +152,15 @@ def _typed(schema: Mapping[str, Any]) -> tuple[Node, list[Any]]:
             return Node("fixed", schema["size"]), []
         case "bytes" | "string":
             return Node("bytes", is_decimal=schema.get("logicalType") == "decimal"), []
+        case "boolean":
+            return Node("boolean"), []
+        case "enum":
+            return Node("number", name="an enum", end=len(schema["symbols"])), []
         case str(name) if name in SIZES:
             return Node("fixed", SIZES[name]), []
         case _:
-            return Node("number"), []
+            name = str(schema.get("logicalType"))
+            return Node("number", name=f"a {name}", end=TIMES.get(name)), []
 
 
 @attrs.define
@@ -159,8 +186,10 @@ class _Walk:
             match node.kind:
                 case "fixed":
                     self.skip(node.size)
+                case "boolean":
+                    self.boolean()
                 case "number":
-                    self.number()
+                    self.within(node)
                 case "bytes":
                     self.text(node)
                 case "union":
@@ -179,8 +208,20 @@ class _Walk:
             digit = self.data[self.at - 1]
             bits |= (digit & 0x7F) << 7 * place
             if digit < 0x80:  # noqa: PLR2004 (the highest bit says that more follow)
+                if bits >> BITS:
+                    raise LimitError(f"{NOT_OF_SCHEMA}: a number has more than {BITS} bits")
                 return (bits >> 1) ^ -(bits & 1)
         raise LimitError(f"{NOT_OF_SCHEMA}: a number has more than ten bytes")
+
+    def within(self, node: Node) -> None:
+        number = self.number()
+        if node.end is not None and not 0 <= number < node.end:
+            raise LimitError(f"{NOT_OF_SCHEMA}: {node.name} has no value {number}")
+
+    def boolean(self) -> None:
+        self.skip(1)
+        if self.data[self.at - 1] > 1:
+            raise LimitError(f"{NOT_OF_SCHEMA}: a boolean has the byte {self.data[self.at - 1]}")
 
     def skip(self, size: int) -> None:
         self.at += size
@@ -207,7 +248,10 @@ class _Walk:
         """Return what follows in an array or a map: nothing, or items and another block."""
         count = self.number()
         if count < 0:
-            self.number()
+            # The bytes of its items follow, for readers that skip them.
+            size = self.number()
+            self.skip(size)
+            self.at -= size
         self.count(abs(count))
         (item,) = node.parts
         if item.kind != "fixed":
@@ -265,21 +309,35 @@ class AvroDecoder:
 
     def _reader(self) -> Callable[[bytes], Any]:
         schema = fastavro.parse_schema(json.loads(self.payload.schema))
-        check = checker(self.payload, schema)
+        check = Checker.of(self.payload, schema)
         start = FRAME_BYTES if self.payload.is_framed else 0
 
         def read(value: bytes) -> Any:
             if start and (len(value) < start or value[0] != 0):
                 raise ValueError("it has no frame of a zero byte and a schema id")
-            check(value, start)
+            is_checked = len(value) > check.harmless
+            if is_checked:
+                check(value, start)
             stream = io.BytesIO(value)
             stream.seek(start)
             record = fastavro.schemaless_reader(stream, schema, None)
             if stream.tell() != len(value):
                 raise ValueError(f"{len(value) - stream.tell()} bytes follow the record")
+            if not (is_checked or _is_as_written(record, schema, value[start:])):
+                check(value, start)
             return record
 
         return read
+
+
+def _is_as_written(record: Any, schema: Any, data: bytes) -> bool:
+    """Return whether fastavro writes a record as these bytes; others may be right too."""
+    out = io.BytesIO()
+    try:
+        fastavro.schemaless_writer(out, schema, record)
+    except Exception:  # noqa: BLE001 (it raises what the value leads to)
+        return False
+    return out.getvalue() == data
 
 
 def _called(read: Callable[[bytes], Any], value: bytes | None) -> tuple[Any, str | None]:

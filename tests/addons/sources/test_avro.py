@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from sessionkit import SpecError
 from sessionkit.addons.sources import Avro
-from sessionkit.addons.sources.avro import AvroDecoder, LimitError, checker
+from sessionkit.addons.sources.avro import AvroDecoder, Checker, LimitError
 from sessionkit.state._fields import field_type
 
 USER: Final = pa.field("user", pa.string(), nullable=False)
@@ -140,7 +140,82 @@ def test_what_is_wrong_before_the_end_of_the_check_has_its_reason(
     decoder = Avro(json.dumps(schema), max_items=1)
 
     with pytest.raises(LimitError, match=found):
-        checker(decoder, fastavro.parse_schema(schema))(payload, 0)
+        Checker.of(decoder, fastavro.parse_schema(schema))(payload, 0)
+
+
+ENUM: Final = {"type": "enum", "name": "E", "symbols": ["a", "b", "c"]}
+OF_DAY: Final = {"type": "int", "logicalType": "time-millis"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "payload", "found"),
+    [
+        (ENUM, b"\x01", "an enum has no value -1"),
+        (["null", ENUM], b"\x02\x05", "an enum has no value -3"),
+        (["null", "int"], b"\x01\x0e", "a union has no type -1"),
+        (["null", "int"], b"\x03", "a union has no type -2"),
+        ({"type": "array", "items": ["null", "int"]}, b"\x02\x03\x00", "a union has no type -2"),
+        ({"type": "map", "values": ENUM}, b"\x02\x02k\x01\x00", "an enum has no value -1"),
+        ("boolean", b"\x02", "a boolean has the byte 2"),
+        (OF_DAY, b"\x01", "a time-millis has no value -1"),
+        ("long", b"\xff" * 9 + b"\x7f", "a number has more than 64 bits"),
+        ("long", b"\x80" * 20 + b"\x01", "a number has more than ten bytes"),
+        ({"type": "array", "items": "int"}, b"\x03\xc8\x01\x02\x04\x00", "it ends within a value"),
+        ({"type": "array", "items": "int"}, b"\x03\x09\x02\x04\x00", "it ends within a value"),
+        ({"type": "map", "values": "int"}, b"\x01\xc8\x01\x02k\x02\x00", "it ends within a value"),
+    ],
+)
+def test_a_short_payload_that_fastavro_misreads_is_quarantined(
+    kind: Any, payload: bytes, found: str
+) -> None:
+    """It takes -1 for the last symbol of an enum, and cuts numbers to 64 bits."""
+    said = reason(record(kind), b"\x02a" + payload)
+
+    assert f"its payload isn't Avro of this schema: {found}" == said
+
+
+@pytest.mark.parametrize(
+    ("kind", "payload"),
+    [
+        (ENUM, b"\x06"),
+        (["null", "int"], b"\x04\x0e"),
+        ("string", b"\x01abc"),
+        ("bytes", b"\xc8\x01abc"),
+        ({"type": "fixed", "name": "F", "size": 8}, b"abc"),
+        ({"type": "map", "values": "int"}, b"\x02\x01k\x02\x00"),
+        ("double", b"abc"),
+        ("long", b"\x80"),
+        ("string", b"\x04\xff\xfe"),
+    ],
+)
+def test_what_fastavro_finds_is_quarantined(kind: Any, payload: bytes) -> None:
+    """Places beyond the end, sizes that are negative or too large, and bytes that are missing."""
+    said = reason(record(kind), b"\x02a" + payload)
+
+    assert said is not None
+    assert said.startswith("its payload isn't Avro of this schema: ")
+
+
+@pytest.mark.parametrize(
+    ("kind", "payload", "value"),
+    [
+        (list[int], b"\x03\x04\x02\x04\x00", [1, 2]),
+        (list[int], b"\x01\x02\x02\x02\x04\x00", [1, 2]),
+        (dict[str, int], b"\x01\x06\x02k\x02\x00", [("k", 1)]),
+        (int, b"\x82\x80\x00", 1),
+    ],
+)
+def test_what_others_write_in_other_bytes_is_read(kind: Any, payload: bytes, value: Any) -> None:
+    """Blocks that say their size, several blocks, and a number with bytes that say nothing."""
+    kinds: dict[Any, Any] = {
+        list[int]: {"type": "array", "items": "int"},
+        dict[str, int]: {"type": "map", "values": "int"},
+        int: "long",
+    }
+    fields = (pa.field("x", field_type(kind, "x").arrow),)
+    (row,), reasons = read(record(kinds[kind]), b"\x02a" + payload, fields=fields)
+
+    assert ([None], value) == (reasons, row["x"])
 
 
 LEAVES: Final = {
@@ -191,7 +266,7 @@ def test_the_check_passes_every_value_that_is_written(drawn: tuple[Any, Any]) ->
     # For the sake of items that take no byte, every payload is looked at.
     schema["fields"].append({"name": "z", "type": {"type": "array", "items": "null"}})
     payload = written(schema, {**value, "z": []})
-    check = checker(Avro(json.dumps(schema)), fastavro.parse_schema(schema))
+    check = Checker.of(Avro(json.dumps(schema)), fastavro.parse_schema(schema))
 
     assert None is reason(schema, payload)
     check(payload, 0)
