@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sized
+from collections.abc import Callable, Collection, Iterable, Mapping, Sized
 from difflib import get_close_matches
 from keyword import iskeyword
 from types import MappingProxyType
@@ -177,12 +177,14 @@ def spelled_out(function: Any, cls: type[Any], *, but: str) -> None:
 
 def choice(_: Any, attribute: "attrs.Attribute[Any]", value: object) -> None:
     """Check an attribute that takes one of several texts: those of its `Literal`."""
-    options = get_args(attribute.type)
-    if value not in options:
-        found = (
-            f"`{attribute.name}` must be one of {', '.join(map(repr, options))}, found {value!r}"
-        )
-        raise SpecError(found, f"the default is {attribute.default!r}")
+    one_of(get_args(attribute.type), attribute.name, value, f"the default is {attribute.default!r}")
+
+
+def one_of(options: Collection[str], name: str, value: object, hint: str) -> None:
+    """Check an argument that takes one of several texts."""
+    if not isinstance(value, str) or value not in options:
+        found = f"`{name}` must be one of {', '.join(map(repr, options))}, found {value!r}"
+        raise SpecError(found, hint)
 
 
 def group(_: Any, attribute: "attrs.Attribute[Any]", value: object) -> None:

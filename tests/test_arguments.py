@@ -1,6 +1,7 @@
 """Arguments by name: what a spec says of one that it hasn't, and what `help()` shows."""
 
 import inspect
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -22,9 +23,12 @@ from sessionkit import (
 )
 from sessionkit import aggregates as agg
 from sessionkit._arguments import explains
+from sessionkit.addons.presets import amplitude
 from sessionkit.spark import Kafka, sessions, start_query
+from sessionkit.spark.watermarks import check_watermarks, declare_watermark, watermark_lag
+from sessionkit.spark.windows import tumbling
 from sessionkit.testing import SessionDriver
-from tests.support.refusals import refusal
+from tests.support.refusals import refusal, says
 
 
 @attrs.frozen
@@ -47,6 +51,8 @@ class Visit:
 INPUTS = Inputs()
 KEYED: dict[str, Any] = {"keys": {"user_id": str}}
 TIMED: dict[str, Any] = {**KEYED, "event_time": "ts", "gap": "30m"}
+DELAYED: dict[str, Any] = {**TIMED, "watermark_delay": "1m"}
+ANY: Any = "Any"
 DELAY = "`watermark_delay`\n\nHint: add "
 
 
@@ -189,6 +195,37 @@ def test_a_function_of_any_names_or_values_takes_them() -> None:
     assert (2, 3) == (named(a=1, b=2), several(1, 2, 3))
     assert "name the others, such as name=..." == hint_of(named, 1)
     assert "did you mean `policy=...`?" == hint_of(several, 1, polcy="max")
+
+
+@pytest.mark.parametrize(
+    ("call", "facts"),
+    [
+        (lambda: amplitude(ANY), ["`platform`", "'web', 'mobile'"]),
+        (lambda: watermark_lag(ANY, behind=ANY), ["`behind`", "'event_time', 'clock'"]),
+        (lambda: check_watermarks(policy=ANY), ["`policy`", "'min', 'max'"]),
+        (
+            lambda: declare_watermark(ANY, "ts", "0s", zero_delay=ANY),
+            ["`zero_delay`", "'refused', 'drops_ties'"],
+        ),
+        (
+            lambda: tumbling("1h", event_time="ts").agg(n=ANY).output_mode(ANY),
+            ["`mode`", "'append', 'update', 'complete'"],
+        ),
+        (
+            lambda: SessionDriver(
+                SessionSpec.of(Visit, **DELAYED, order="event_time")
+            ).take_rejections("Late"),
+            ["`kind`", "'late', 'duplicate', 'quarantined'"],
+        ),
+    ],
+)
+def test_a_text_that_is_none_of_the_choices_is_refused(
+    call: Callable[[], object], facts: list[str]
+) -> None:
+    """The choices are named, and the text; none of them is taken in its place."""
+    text = refusal(call)
+
+    assert says(text, *facts, "found '")
 
 
 def hint_of(function: Any, *values: Any, **named: Any) -> str:

@@ -21,7 +21,7 @@ from typing import Final, Literal
 
 import pyarrow.compute as pc
 
-from sessionkit import SessionRules
+from sessionkit import SessionRules, SpecError
 from sessionkit import aggregates as agg
 from sessionkit._for_addons import Condition, Duration, duration_of
 from sessionkit.aggregates import Aggregate
@@ -184,7 +184,12 @@ def amplitude(
         platform: Where the events come from.
         gap: Amplitude lets you set it (`sessionTimeout` on the web,
             `minTimeBetweenSessionsMillis` on a mobile).
+
+    Raises:
+        SpecError: The platform is another one.
     """
-    on_web = platform == "web"
-    usual = HALF_HOUR if on_web else timedelta(minutes=5)
-    return SessionRules(usual if gap is None else gap, gap_inclusive=on_web)
+    usual = {"web": HALF_HOUR, "mobile": timedelta(minutes=5)}
+    if platform not in usual:
+        found = f"`platform` must be one of {', '.join(map(repr, usual))}, found {platform!r}"
+        raise SpecError(found, 'write amplitude("mobile") for events of an app')
+    return SessionRules(usual[platform] if gap is None else gap, gap_inclusive=platform == "web")

@@ -6,14 +6,14 @@ from contextlib import redirect_stdout
 from datetime import datetime, timedelta
 from io import StringIO
 from itertools import chain, takewhile
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 import attrs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sessionkit._arguments import explains, quoted
+from sessionkit._arguments import explains, one_of, quoted
 from sessionkit._instants import EPOCH, Duration, duration_of, duration_text
 from sessionkit.errors import SchemaError, SpecError
 from sessionkit.spark._columns import check_event_time, check_frame, is_future
@@ -113,6 +113,7 @@ def declare_watermark(
             `zero_delay="drops_ties"`.
     """
     span = whole_milliseconds(watermark_delay, "watermark_delay", zero_allowed=True)
+    one_of(get_args(ZeroDelay), "zero_delay", zero_delay, "leave it out, or confirm 'drops_ties'")
     if not span and zero_delay == "refused":
         found = (
             f"`watermark_delay` is zero, found {watermark_delay!r}: rows of the newest event time"
@@ -151,8 +152,9 @@ def check_watermarks(*frames: DataFrame, policy: Policy = "min") -> None:
 
     Raises:
         SchemaError: A stream has no watermark.
-        SpecError: The session has another policy.
+        SpecError: The session has another policy, or there is no such policy.
     """
+    one_of(get_args(Policy), "policy", policy, "leave it out for 'min', Spark's default")
     for frame in frames:
         check_frame(frame, "frames")
     streams = [(place, frame) for place, frame in enumerate(frames, 1) if frame.isStreaming]

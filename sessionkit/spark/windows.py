@@ -3,13 +3,13 @@
 import warnings
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, get_args
 
 import attrs
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from sessionkit._arguments import explains, names_of
+from sessionkit._arguments import explains, names_of, one_of
 from sessionkit._instants import Duration, duration_of, duration_text, span_us
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spark._columns import check_key_and_time, column
@@ -274,7 +274,11 @@ class WindowedAggregation:
         Args:
             mode: `append` writes each window once, when it closes; `update` writes every window
                 that a micro-batch has changed; `complete` writes all windows in every micro-batch.
+
+        Raises:
+            SpecError: There is no such mode.
         """
+        one_of(get_args(OutputMode), "mode", mode, "the default is 'append'")
         return attrs.evolve(self, mode=mode)
 
     def with_window_time(self) -> "WindowedAggregation":

@@ -168,8 +168,7 @@ class PrometheusEndpoint:
         """The URL of the metrics; empty without a server."""
         if self._server is None:
             return ""
-        host, port = self._server.server_address[:2]
-        return f"http://{host}:{port}/metrics"
+        return url_of(*self._server.server_address[:2])
 
     def close(self) -> None:
         """Stop serving, and leave the registry."""
@@ -177,6 +176,12 @@ class PrometheusEndpoint:
         if self._server is not None:
             self._server.shutdown()
             self._server.server_close()
+
+
+def url_of(host: str, port: int) -> str:
+    """Return the URL of the metrics; an address of IPv6 has colons, and `%` before an interface."""
+    host = f"[{host.replace('%', '%25')}]" if ":" in host else host
+    return f"http://{host}:{port}/metrics"
 
 
 @attrs.frozen(eq=False)

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar, overload
 import attrs
 import pandas as pd
 
+from sessionkit._arguments import one_of
 from sessionkit._engine.counts import Counts
 from sessionkit._engine.shell.worker import Worker, worker_of
 from sessionkit._instants import Duration
@@ -24,6 +25,7 @@ from sessionkit.testing.drivers.query import (
     on_clock,
 )
 from sessionkit.testing.drivers.results import (
+    REJECTIONS,
     BatchResult,
     KeyRow,
     Output,
@@ -346,7 +348,14 @@ class Driver(Generic[Spec, Event, Row, Result]):
         return frame_of(self.spec, self.take_rows())
 
     def take_rejections(self, kind: str | None = None) -> list[Rejection]:
-        """Return what was rejected since the last call: all, or one kind of it."""
+        """
+        Return what was rejected since the last call: all, or one kind of it.
+
+        Raises:
+            SpecError: There is no such kind.
+        """
+        if kind is not None:
+            one_of(REJECTIONS, "kind", kind, "leave it out for all kinds")
         chosen = [r for r in self._rejections if kind is None or r.kind == kind]
         self._rejections = [r for r in self._rejections if kind is not None and r.kind != kind]
         return chosen

@@ -94,6 +94,10 @@ class KeyRow(Generic[R_co]):
     result: R_co
 
 
+REJECTIONS: Final = ("late", "duplicate", "quarantined", "failed", "failed_output", "erased")
+"""The kinds of them."""
+
+
 @attrs.frozen
 class Rejection:
     """

@@ -4,9 +4,13 @@ import re
 from importlib.resources import files
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
+
+import pytest
 
 from sessionkit._engine.counts import COUNTED
 from sessionkit.addons.monitor import METRICS, QueryStatus
+from sessionkit.addons.monitor.metrics import url_of
 
 ROOT: Final = Path(__file__).parents[3]
 PACKAGE: Final = files("sessionkit.addons.monitor")
@@ -49,3 +53,15 @@ def test_what_is_not_known_has_no_value() -> None:
 
     assert {0} == {values[metric.name] for metric in METRICS if metric.kind == "counter"}
     assert values["open_sessions"] is values["bucket_skew_ratio"] is values["state_bytes"] is None
+
+
+@pytest.mark.parametrize(
+    ("address", "host"),
+    [("127.0.0.1", "127.0.0.1"), ("::1", "[::1]"), ("fe80::1%eth0", "[fe80::1%25eth0]")],
+)
+def test_an_address_of_ipv6_stands_in_brackets(address: str, host: str) -> None:
+    """Its colons would be taken for that of the port."""
+    url = url_of(address, 9_100)
+
+    assert f"http://{host}:9100/metrics" == url
+    assert 9_100 == urlsplit(url).port
