@@ -294,7 +294,7 @@ def test_a_memory_table_of_complete_mode_goes_on(events: Events, tmp_path: Path)
         ),
         (
             {"sink": "console"},
-            "`sink` must be a sink, found 'console'",
+            "`sink` must be a sink, found a str",
             "Files, Kafka, AtLeastOnce",
         ),
         ({"sink": Files("json", "/out", ["day"])}, "partition_by names `day`", "a column of the"),

@@ -23,6 +23,7 @@ from typing import Any, Final
 from sessionkit._for_addons import explains
 from sessionkit.addons.report.columns import Columns
 from sessionkit.addons.report.engine import engine_of
+from sessionkit.addons.report.postgres import check_no_secret
 from sessionkit.addons.report.summary import summarized
 
 __all__ = ["Columns", "report"]
@@ -62,8 +63,11 @@ def report(
 
     Raises:
         SchemaError: The rows lack a column, or there is no session.
+        SpecError: The arguments are swapped, or nobody can connect to the address: no message shows
+            it.
         UnsupportedError: A library is missing, or a DataFrame is one of Spark 3.5.
     """
+    check_no_secret("out", out, "pass the address as `rows`, and as `out` where to write the page")
     page = page_of(summarized(engine_of(rows, table), columns), title)
     if out is not None:
         Path(out).write_text(page, encoding="utf-8")

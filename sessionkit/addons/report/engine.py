@@ -10,26 +10,15 @@ from typing import Any, Final
 import attrs
 import pyarrow as pa
 
-from sessionkit import SchemaError
+from sessionkit import SchemaError, SpecError
 from sessionkit._for_addons import check_extra
 from sessionkit.addons.report.columns import Kind
+from sessionkit.addons.report.postgres import check_no_secret, copy_table, is_address, quoted
 from sessionkit.errors import UnsupportedError
 
 ROWS: Final = "sessionkit_rows"
 """The view of the rows that came in."""
-CHUNK: Final = 50_000
-POSTGRES: Final = frozenset(
-    {"bool", "int2", "int4", "int8", "float4", "float8", "numeric", "text", "varchar", "date"}
-    | {"timestamp", "timestamptz", "interval"}
-)
-
-
 NUMBERS: Final = ("INT", "BIG", "SMALL", "TINY", "HUGE", "U", "FLOAT", "DOUBLE", "DECIMAL", "LONG")
-
-
-def quoted(column: str) -> str:
-    """Return the name of a column as SQL has it, whatever it is."""
-    return '"' + column.replace('"', '""') + '"'
 
 
 @attrs.frozen
@@ -79,8 +68,10 @@ def engine_of(rows: Any, table: str | None) -> Engine:
 
     Raises:
         UnsupportedError: A library is missing.
+        SpecError: An argument can't be meant; no message shows an address.
         SchemaError: There are no rows there.
     """
+    _check(rows, table)
     if hasattr(rows, "sparkSession"):
         rows = _fetched(rows)
     check_extra("report", "duckdb", "the report", "where it is made")
@@ -91,6 +82,18 @@ def engine_of(rows: Any, table: str | None) -> Engine:
     else:
         connection.register(ROWS, rows)
     return Engine(connection)
+
+
+def _check(rows: Any, table: str | None) -> None:
+    """Check which argument is which: an address with a password is nowhere else, and not shown."""
+    is_table = isinstance(rows, str) and is_address(rows)
+    check_no_secret("table", table, "pass the address as `rows`, and the table's name as `table`")
+    if isinstance(rows, str | Path) and not is_table:
+        hint = "write the address of PostgreSQL as postgresql://user@host/database"
+        check_no_secret("rows", rows, hint)
+    if table is not None and not is_table:
+        found = f"`table` names a table of a database, found {table!r}, and `rows` is no address"
+        raise SpecError(found, 'leave it out, or pass "postgresql://user@host/database" as `rows`')
 
 
 def _fetched(frame: Any) -> pa.Table:
@@ -104,8 +107,8 @@ def _fetched(frame: Any) -> pa.Table:
 
 
 def _read(connection: Any, place: str, table: str | None) -> None:
-    if place.startswith(("postgresql://", "postgres://")):
-        _read_postgres(connection, place, table)
+    if is_address(place):
+        copy_table(connection, ROWS, place, table)
         return
     folder = Path(place)
     if (folder / "_delta_log").is_dir():
@@ -165,31 +168,3 @@ def _logged(log: Path) -> Iterator[str]:
             for line in entry.read_text(encoding="utf-8").splitlines()[1:]:
                 written = json.loads(line)["path"]
                 yield written.rpartition(f"/{log.parent.name}/")[2]
-
-
-def _read_postgres(connection: Any, address: str, table: str | None) -> None:
-    """Copy a table of PostgreSQL into DuckDB, some rows at a time."""
-    if table is None:
-        found = f"which table of {address.rpartition('/')[2]} has the rows isn't said"
-        raise SchemaError(found, 'pass table="visits"')
-    check_extra("postgres", "psycopg", "a table of PostgreSQL", "where the report is made")
-    psycopg = import_module("psycopg")
-    name = psycopg.sql.SQL(".").join(map(psycopg.sql.Identifier, table.split(".")))
-    with psycopg.connect(address) as server, server.cursor("rows") as cursor:
-        cursor.execute(psycopg.sql.SQL("SELECT * FROM {}").format(name))
-        names = [column.name for column in cursor.description]
-        kinds = [_postgres_type(server.adapters.types, one.type_code) for one in cursor.description]
-        columns = ", ".join(f'"{name}" {kind}' for name, kind in zip(names, kinds, strict=True))
-        connection.execute(f"CREATE TABLE {ROWS} ({columns})")
-        while part := cursor.fetchmany(CHUNK):
-            values = map(list, zip(*part, strict=True))
-            connection.register("part", pa.table(list(values), names=names))
-            connection.execute(f"INSERT INTO {ROWS} SELECT * FROM part")
-
-
-def _postgres_type(types: Any, oid: int) -> str:
-    """Return the type of a column by a name that DuckDB has too; text for all others."""
-    kind = types.get(oid)
-    is_known = kind is not None and kind.name in POSTGRES
-    name = kind.name if is_known else "text"
-    return f"{name}[]" if is_known and kind.array_oid == oid else name

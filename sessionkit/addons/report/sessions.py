@@ -6,7 +6,8 @@ from typing import Final
 import attrs
 
 from sessionkit.addons.report.columns import Columns, Kind, has_kinds
-from sessionkit.addons.report.engine import ROWS, Engine, quoted
+from sessionkit.addons.report.engine import ROWS, Engine
+from sessionkit.addons.report.postgres import quoted
 
 LAST_ROWS: Final = "sessionkit_last_rows"
 SESSIONS: Final = "sessionkit_sessions"

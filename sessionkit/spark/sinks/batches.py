@@ -114,7 +114,8 @@ def _check(schema: T.StructType, sink: Routes) -> None:
     for kind, own in sinks.items():
         if not isinstance(own, RouteSink):
             kinds = ", ".join(one.__name__ for one in get_args(RouteSink))
-            found = f"`{kind}` of Routes must be a sink that takes micro-batches, found {own!r}"
+            found = f"`{kind}` of Routes must be a sink that takes micro-batches, "
+            found += f"found a {type(own).__name__}"
             raise SpecError(found, f"pass one of {kinds}")
     for one, another in combinations(sinks.items(), 2):
         _check_apart(*one, *another)

@@ -263,7 +263,8 @@ WRITERS: Final[Mapping[type[Any], Callable[[Any], BatchWriter]]] = {
 def checked_parts(frame: DataFrame, sink: StreamSink, mode: OutputMode) -> Sequence[Part]:
     """Check that a sink fits a frame; return what writes which rows, nothing for Spark's sinks."""
     if not isinstance(sink, StreamSink):
-        found = f"`sink` must be a sink, found {sink!r}"
+        # Not the text: it may be an address with a password.
+        found = f"`sink` must be a sink, found a {type(sink).__name__}"
         kinds = ", ".join(kind.__name__ for kind in get_args(StreamSink))
         raise SpecError(found, f"pass one of {kinds}")
     if not isinstance(sink, BatchSink):

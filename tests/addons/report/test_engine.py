@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 from pathlib import Path
+from traceback import format_exception
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,9 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from examples.embedded_postgres import Postgres
-from sessionkit import SchemaError
+from sessionkit import SchemaError, SpecError
+from sessionkit.addons.report import report
 from sessionkit.addons.report.engine import ROWS, engine_of
 from sessionkit.errors import UnsupportedError
+from tests.support.refusals import refusal, says
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -90,6 +93,71 @@ def test_a_table_of_postgresql(postgres: Postgres) -> None:
     ]
     with pytest.raises(SchemaError, match="which table"):
         engine_of(postgres.dsn, None)
+
+
+def test_no_name_in_a_table_of_postgresql_is_sql(postgres: Postgres) -> None:
+    """Whatever its columns are called, and its schema and the table itself."""
+    name = 'a" int);CREATE TABLE more (b int);CREATE TABLE rest ("c'
+    own, table = name.replace('"', '""'), '"the web"."v.""1"""'
+    postgres.run('DROP SCHEMA IF EXISTS "the web" CASCADE; CREATE SCHEMA "the web"')
+    postgres.run(f'CREATE TABLE {table} (session_id text, "{own}" int)')
+    postgres.run(f"INSERT INTO {table} VALUES ('a', 7)")
+
+    engine = engine_of(postgres.dsn, table)
+
+    assert [{"session_id": "a", name: 7}] == engine.ask(f"FROM {ROWS}")
+    assert [] == engine.ask("SELECT * FROM duckdb_tables() WHERE table_name IN ('more', 'rest')")
+
+
+ADDRESS = "postgresql://ann:s3cret@db.example/shop"
+
+
+@pytest.mark.parametrize(
+    ("rows", "table", "facts"),
+    [
+        # Swapped, or in the wrong place.
+        ("visits", ADDRESS, ["`table`", "as `rows`"]),
+        (ADDRESS, ADDRESS, ["`table`", "as `rows`"]),
+        (table_of("a"), "visits", ["`table`", "'visits'"]),
+        ("/data/visits", "visits", ["`table`", "'visits'"]),
+        # Not the form that is read.
+        ("host=db.example user=ann password=s3cret", None, ["`rows`", "postgresql://"]),
+        ("jdbc:postgresql://db.example/shop?user=ann&password=s3cret", None, ["`rows`"]),
+        ("postgresql+psycopg://ann:s3cret@db.example/shop", "visits", ["`rows`"]),
+        (Path(ADDRESS), None, ["`rows`"]),
+        # PostgreSQL would take a part of the password for the host, the port, or an option.
+        ("postgresql://ann:p@s3cret@db.example/shop", "visits", ["`rows`", "%40"]),
+        ("postgresql://ann:p/s3cret@db.example/shop", "visits", ["`rows`", "%40"]),
+        ("postgresql://ann:p%s3cret@db.example/shop", "visits", ["`rows`", "%40"]),
+        ("postgresql://ann:s3cret", "visits", ["`rows`", "%40"]),
+        ("postgresql://db.example/shop?user=ann&password=s3cret&x", "visits", ["`rows`", "%40"]),
+        # What isn't said.
+        (ADDRESS, None, ["`rows`", 'table="visits"']),
+        ("postgresql://db.example/shop?user=ann&password=s3cret", None, ['table="visits"']),
+        (ADDRESS, "web.visits.2026", ["`table`", "'web.visits.2026'"]),
+    ],
+)
+def test_no_message_has_a_password(rows: Any, table: str | None, facts: list[str]) -> None:
+    """Nor has its traceback; a text that may have one is refused where it doesn't belong."""
+    with pytest.raises(SpecError) as refused:
+        engine_of(rows, table)
+
+    assert says(str(refused.value), *facts, "\n\nHint: ")
+    assert "s3cret" not in "".join(format_exception(refused.value, chain=True))
+
+
+def test_a_report_is_not_written_to_an_address(tmp_path: Path) -> None:
+    """A file of that name would have the password in it."""
+    text = refusal(report, table_of("a"), out=ADDRESS)
+
+    assert says(text, "`out`", "as `rows`")
+    assert "s3cret" not in text
+
+
+def test_a_table_that_is_not_there_is_named(postgres: Postgres) -> None:
+    """As it was written."""
+    with pytest.raises(SchemaError, match=r"no table web\.nothing\s+Hint: .*case counts"):
+        engine_of(postgres.dsn, "web.nothing")
 
 
 @pytest.mark.spark

@@ -170,6 +170,12 @@ def test_a_sink_alone_takes_all_rows() -> None:
             "`rejected` of Routes must be a sink that takes micro-batches",
             "pass one of TableSink",
         ),
+        (
+            SCHEMA,
+            Routes(session="postgresql://ann@db.example/shop", rejected=None),  # type: ignore[arg-type]
+            "must be a sink that takes micro-batches, found a str",
+            "pass one of TableSink",
+        ),
     ],
 )
 def test_what_cannot_be_routed_is_refused(
