@@ -279,6 +279,9 @@ def _state_value(value: Iterable[Any]) -> tuple[Any, ...]:
 
 
 def _converted(field: object) -> object:
+    if field is pd.NaT or field is pd.NA:
+        found = f"the state value has {field!r}, with which Spark's task fails."
+        raise ValueError(with_hint(found, "store None for 'unknown'."))
     if isinstance(field, np.generic):
         return field.tolist()
     if isinstance(field, pd.Timedelta):

@@ -458,3 +458,13 @@ class TestNextCall:
 
         with pytest.raises(ValueError, match=rf"{name}=499(.|\n)*never goes back(.|\n)*Hint: "):
             state.next_call(**earlier)
+
+
+@pytest.mark.parametrize("missing", [pd.NaT, pd.NA])
+def test_a_value_that_pandas_misses_cannot_be_stored(missing: Any) -> None:
+    """Spark's task fails with it: NaT is no datetime there, and the JVM knows no NA."""
+    state = FakeGroupState()
+    with pytest.raises(ValueError, match=r"has (NaT|<NA>), .*\s+Hint: store None"):
+        state.update((missing,))
+    with pytest.raises(ValueError, match="fails"):
+        FakeGroupState(value=(missing,))

@@ -35,7 +35,7 @@ from sessionkit.testing.drivers.results import (
     frame_of,
     read_output,
 )
-from sessionkit.testing.drivers.rows import Erasure, event_row, read_row
+from sessionkit.testing.drivers.rows import Erasure, event_row, nulls_of_pandas, read_row
 from sessionkit.testing.literals import clock_text
 from sessionkit.testing.timeline import MOST_BATCHES, timeline_of
 
@@ -121,7 +121,8 @@ class Driver(Generic[Spec, Event, Row, Result]):
 
         Args:
             spec: The definition, of the batch and of the stream.
-            history: The rows of the batch, by column name. Those at `until` or after are left out.
+            history: The rows of the batch, as for `add_row`. Those at `until` or after are left
+                out.
             until: The event time at which the batch ends and the stream starts.
             processing_time: The processing time of the first micro-batch.
 
@@ -180,19 +181,22 @@ class Driver(Generic[Spec, Event, Row, Result]):
         """
         if event is attrs.NOTHING:
             time_or_event, event = attrs.NOTHING, time_or_event
-        self.add_row(event_row(self.spec, key, time_or_event, event, passthrough))
+        row = event_row(self.spec, key, time_or_event, event, passthrough)
+        self._waiting.append(read_row(self.spec, row))
 
     def add_row(self, row: Mapping[str, Any]) -> None:
         """
         Add a row to the source, by column name, such as one of `frame.to_dict("records")`.
 
-        A column that is missing is null. A column that isn't read is ignored, as on Spark.
+        A column that is missing is null. A column that isn't read is ignored, as on Spark. NaN, NaT
+        and NA are nulls, as in a frame that Spark makes of one of pandas; `add` takes NaN as a
+        value.
 
         Raises:
             DriverError: One that isn't read is there while another is missing, as where a name is
                 misspelled; or a value doesn't have the type of its column.
         """
-        self._waiting.append(read_row(self.spec, row))
+        self._waiting.append(read_row(self.spec, nulls_of_pandas(row)))
 
     def erase(self, key: Any) -> None:
         """

@@ -44,6 +44,7 @@ from sessionkit.testing.drivers.rows import (
     bucket_of,
     erasing_frames,
     input_frame,
+    nulls_of_pandas,
     packed_frames,
     read_row,
 )
@@ -317,7 +318,8 @@ def after_batch(
     """Return what a query begins with after a batch over history, and the output of the batch."""
     check_until(spec, until)
     name = spec.event_time or ""
-    of_batch = [dict(row) for row in history if row.get(name) is None or row[name] < until]
+    rows_of_all = [read_row(spec, nulls_of_pandas(row)) for row in history]
+    of_batch = [row for row in rows_of_all if row.get(name) is None or row[name] < until]
     rows = packing.rows_of([input_frame(spec, of_batch)] if of_batch else [])
     worker, now_us = worker_of(spec, with_rejected=True), clocks.processing_ms * MILLISECOND_US
     portions = [*worker.until(rows, now_us, end_us(until))]

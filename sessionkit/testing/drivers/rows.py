@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, Final, TypeAlias
 
 import attrs
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 
@@ -50,7 +51,7 @@ def event_row(
         raise DriverError(wrong_class("the event must be a", spec.event, event, hint))
     name = spec.event_time
     fields = codec_of(spec.event).type.fields
-    row = {field.name: getattr(event, field.name) for field in fields}
+    row = {field.name: _none_for_na(getattr(event, field.name)) for field in fields}
     _add(row, _key_columns(spec, key), event, "in the key")
     if name is not None and event_time is not attrs.NOTHING:
         _add(row, {name: event_time}, event, "as the event time")
@@ -71,15 +72,36 @@ def _key_columns(spec: AnySpec, key: Any) -> Row:
         found = f"the key must have one value for each of {list(spec.keys)}, found {key!r}"
         hint = "pass the value, or a tuple of values if there are several columns"
         raise DriverError(found, hint)
-    return dict(zip(spec.keys, values, strict=True))
+    return dict(zip(spec.keys, map(_none_for_na, values), strict=True))
 
 
 def _add(row: Row, columns: Mapping[str, Any], event: Any, where: str) -> None:
     """Add columns to a row; one that is there already must have the same value."""
-    for name, value in columns.items():
+    for name, given in columns.items():
+        value = _none_for_na(given)
         if row.setdefault(name, value) != value:
             found = f"`{name}` is {row[name]} in the {type(event).__name__}, and {value} {where}"
             raise DriverError(found, "give both the same value")
+
+
+def _none_for_na(value: Any) -> Any:
+    return None if value is pd.NaT or value is pd.NA else value
+
+
+def nulls_of_pandas(value: Any) -> Any:
+    """
+    Return a value, with None for what pandas has where it has none: NaN, NaT and NA.
+
+    So does Spark as it makes a frame of one of pandas, with Arrow, also within lists and dicts.
+    """
+    match value:
+        case Mapping():
+            return {key: nulls_of_pandas(part) for key, part in value.items()}
+        case np.ndarray() | list():
+            return [nulls_of_pandas(part) for part in value]
+        case tuple():
+            return tuple(map(nulls_of_pandas, value))
+    return None if pd.api.types.is_scalar(value) and pd.isna(value) else value
 
 
 def read_row(spec: AnySpec, row: Mapping[str, Any]) -> Row:
@@ -89,9 +111,7 @@ def read_row(spec: AnySpec, row: Mapping[str, Any]) -> Row:
     if unknown and missing:
         found = f"the spec reads no column `{unknown[0]}`, and the row has no `{missing[0]}`"
         raise DriverError(found, f"it reads {', '.join(sorted(read))}")
-    read_values = {
-        name: None if value is pd.NaT else value for name, value in row.items() if name in read
-    }
+    read_values = {name: value for name, value in row.items() if name in read}
     if spec.event_time is not None:
         aware(read_values.get(spec.event_time), spec.event_time)
     for column in spec.wire_columns:
@@ -207,4 +227,8 @@ def _wire_value(column: WireColumn, row: Mapping[str, Any]) -> Any:
         value = kind.coerce(row[name], name)
         return value if kind.plain else kind.dump(value)
     except StateValueError as error:
+        if kind.arrow == pa.int64() and isinstance(row[name], float) and row[name].is_integer():
+            found = f"`{name}` must be an int, found {row[name]!r}, which is a double on Spark"
+            hint = "a column of pandas that misses values has floats: frame.convert_dtypes()"
+            raise DriverError(found, hint) from error
         raise DriverError(str(error)) from error
