@@ -4,24 +4,35 @@ import gzip
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import cache, partial
 from itertools import accumulate
 from pathlib import Path
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import attrs
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
 from examples.trips.events import read_flights
-from sessionkit import Counts, Lateness, NoTimeout, SessionSpec, SpecError, StatefulSpec, Storage
+from sessionkit import (
+    Counts,
+    Lateness,
+    NoTimeout,
+    SessionRules,
+    SessionSpec,
+    SpecError,
+    StatefulSpec,
+    Storage,
+)
 from sessionkit import aggregates as agg
 from sessionkit.__main__ import main
 from sessionkit.addons.delay import LateEvents, late_events, late_events_measured
-from sessionkit.testing import SessionDriver
+from sessionkit.testing import SessionDriver, StatefulDriver
+from tests.support.refusals import refusal, says
 
 NOON, MINUTE = datetime(2026, 3, 8, 12, tzinfo=UTC), timedelta(minutes=1)
 GAP = 10 * MINUTE
@@ -31,17 +42,53 @@ LOG: Final = Path(__file__).parents[3] / "shared" / "data" / "apache_logs" / "ap
 
 @attrs.frozen
 class Click:
-    pass
+    is_real: bool = True
 
 
 def spec_of(**options: Any) -> SessionSpec[Any, Any, Any]:
+    gap = {} if "timeout" in options else {"gap": GAP}
     return SessionSpec.aggregate(
         Click,
         {"clicks": agg.count()},
         keys={"user": str},
         event_time="ts",
-        **{"watermark_delay": "0s", "gap": GAP, **options},
+        **{"watermark_delay": "0s", **gap, **options},
     )
+
+
+def stateful(**options: Any) -> StatefulSpec[Any, Any, Any]:
+    return StatefulSpec(
+        process=lambda key, events, state, times: None,
+        keys={"user": str},
+        event=Click,
+        state=Click,
+        result=Click,
+        timeout=NoTimeout(),
+        **{"event_time": "ts", "watermark_delay": "0s", **options},
+    )
+
+
+def _ten_minutes(click: Click) -> timedelta:
+    return GAP if click.is_real else MINUTE
+
+
+FAMILIES: Final[dict[str, Callable[..., Any]]] = {
+    "gap": spec_of,
+    "exclusive": partial(spec_of, timeout=SessionRules(GAP, gap_inclusive=False)),
+    "by session": partial(spec_of, lateness=Lateness(judged_by="session")),
+    "allowed": partial(spec_of, lateness=Lateness(allowed="5m")),
+    "max_duration": partial(
+        spec_of, timeout=SessionRules(GAP, max_duration="20m"), order="event_time"
+    ),
+    "max_events": partial(spec_of, timeout=SessionRules(GAP, max_events=3), order="event_time"),
+    "midnight": partial(spec_of, timeout=SessionRules("2h", midnight="America/New_York")),
+    "extends": partial(spec_of, timeout=SessionRules(GAP, extends=pc.field("is_real"))),
+    "a gap of its own": partial(spec_of, timeout=SessionRules(_ten_minutes, max_gap=GAP)),
+    "idle": partial(spec_of, timeout=SessionRules(GAP, close_idle_after="5m")),
+    "keys": stateful,
+    "keys in order": partial(stateful, order="event_time"),
+}
+"""Specs of each rule by which an event is late."""
 
 
 def history() -> list[tuple[str, datetime, datetime]]:
@@ -56,16 +103,49 @@ def history() -> list[tuple[str, datetime, datetime]]:
     return sorted(events, key=lambda event: event[2])
 
 
-def late_on_the_driver(spec: SessionSpec[Any, Any, Any]) -> int:
-    """Return how many events are late where a micro-batch comes each minute."""
-    driver, events = SessionDriver(spec, processing_time=NOON), history()
-    for minute in range(241):
+Arrival: TypeAlias = tuple[str, datetime, datetime]
+
+
+def sparse(seed: int) -> list[Arrival]:
+    """Return events that come around midnight in New York, with silences of some minutes."""
+    choice, begins = Random(seed), datetime(2026, 3, 8, 4, 20, tzinfo=UTC)
+    minutes = choice.sample(range(80), 25)
+    came = sorted(begins + (minute + choice.random()) * MINUTE for minute in minutes * 3)
+    behind = [0, 0, 1, 7, 30, 90]
+    return [
+        (f"user{choice.randrange(5)}", at - choice.choice(behind) * choice.random() * MINUTE, at)
+        for at in came
+    ]
+
+
+def counted_on_the_driver(spec: Any, events: list[Arrival]) -> Counts:
+    """Return what becomes of events where a micro-batch comes each minute."""
+    begins = min(came for _, _, came in events).replace(second=0, microsecond=0)
+    ends = max(came for _, _, came in events)
+    of_kind: Any = StatefulDriver if isinstance(spec, StatefulSpec) else SessionDriver
+    driver = of_kind(spec, processing_time=begins)
+    for minute in range((ends - begins) // MINUTE + 1):
         driver.advance_processing_time(MINUTE)
         for user, at, came in events:
-            if minute * MINUTE <= came - NOON < (minute + 1) * MINUTE:
-                driver.add(user, at, Click())
+            if minute * MINUTE <= came - begins < (minute + 1) * MINUTE:
+                driver.add(user, at, Click(is_real=at.microsecond % 2 == 0))
         driver.run_batch()
-    return len(driver.take_rejections("late"))
+    counts: Counts = driver.counts
+    return counts
+
+
+@cache
+def counted_of(family: str, seed: int) -> dict[timedelta, Counts]:
+    """Return what becomes of sparse events under each delay."""
+    specs = {
+        delay: FAMILIES[family](watermark_delay=delay, storage=Storage(bucket_count=1))
+        for delay in DELAYS
+    }
+    return {delay: counted_on_the_driver(spec, sparse(seed)) for delay, spec in specs.items()}
+
+
+def late_on_the_driver(spec: SessionSpec[Any, Any, Any]) -> int:
+    return counted_on_the_driver(spec, history()).late
 
 
 def late_by_the_order() -> int:
@@ -125,6 +205,55 @@ def test_the_table_says_what_a_delay_costs(measured: LateEvents) -> None:
     line = next(one for one in str(measured).splitlines() if " 0:03:00 " in one)
     assert f"{measured.late[3 * MINUTE]}" in line
     assert "0:13:00 after its last event" in line
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_query_never_measures_too_few_late_events(family: str, seed: int) -> None:
+    """Under whichever rule events are late, and whatever delay the query has."""
+    counted = counted_of(family, seed)
+    late = {delay: counts.late for delay, counts in counted.items()}
+    for counts in counted.values():
+        found = late_events_measured(counts, FAMILIES[family](), delays=DELAYS).late
+        assert {} == {one: (found[one], late[one]) for one in DELAYS if found[one] < late[one]}
+    assert 0 < late[0 * MINUTE]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_history_never_shows_too_few_late_events(spark: SparkSession, family: str) -> None:
+    """Under whichever rule they're late; where it's by their times alone, it shows as many."""
+    frame = spark.createDataFrame(sparse(1), "user string, ts timestamp, came timestamp")
+    found = late_events(frame, FAMILIES[family](), arrived="came", delays=DELAYS).late
+    late = {delay: counts.late for delay, counts in counted_of(family, 1).items()}
+
+    assert {} == {one: (found[one], late[one]) for one in DELAYS if found[one] < late[one]}
+    by_times = {
+        "gap",
+        "exclusive",
+        "max_duration",
+        "max_events",
+        "midnight",
+        "keys",
+        "keys in order",
+    }
+    assert family not in by_times or late == found
+
+
+@pytest.mark.parametrize(
+    ("rows", "found"),
+    [
+        ([], "of 0 rows"),
+        ([("ann", NOON, None)] * 3, "of 3 rows there are 3 with `ts`, 0 with `came`"),
+        ([("ann", None, NOON), ("ann", NOON, None)], "of 2 rows there are 1 with `ts`, 1 with"),
+    ],
+)
+def test_history_that_says_nothing_is_refused(
+    spark: SparkSession, rows: list[Any], found: str
+) -> None:
+    """Such as arrivals that are all null: none of them is late under any delay."""
+    frame = spark.createDataFrame(rows, "user string, ts timestamp, came timestamp")
+
+    assert says(refusal(late_events, frame, spec_of(), arrived="came"), found, "`came`")
 
 
 def test_a_spec_without_time_is_refused(spark: SparkSession) -> None:

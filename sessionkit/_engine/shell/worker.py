@@ -187,9 +187,11 @@ class Worker:
         after = outcome.memory if idle is None else attrs.evolve(outcome.memory, idle=idle)
         stats, due = storage.store(after)
         behind, watermark_ms = DurationSketch(), storage.now.watermark_ms
-        if logic.spec.lateness.measured and watermark_ms and arrived.num_rows:
-            # Before this micro-batch, the latest event time was the delay after the watermark.
-            latest_us = (watermark_ms + (logic.spec.delay_ms or 0)) * MILLISECOND_US
+        has_watermark = clocks.watermark_us != BEGINNING_US
+        if logic.spec.lateness.measured and has_watermark and arrived.num_rows:
+            # Before this micro-batch, the latest event time was the delay after the watermark, and
+            # so was the moment at which an idle source moved it on.
+            latest_us = clocks.watermark_us + (logic.spec.delay_ms or 0) * MILLISECOND_US
             behind = DurationSketch.of_times(arrived["time"], latest_us)
         _arm(logic.spec.clock, due, state, watermark_ms)
         if clocks.watermark_us != BEGINNING_US:

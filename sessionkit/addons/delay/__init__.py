@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import attrs
 
-from sessionkit import Counts, SessionSpec, SpecError, StatefulSpec
+from sessionkit import Counts, SessionRules, SessionSpec, SpecError, StatefulSpec
 from sessionkit._for_addons import Duration, duration_of, explains, quoted
 
 if TYPE_CHECKING:
@@ -97,42 +97,46 @@ def late_events(
     A watermark is the latest event time of earlier micro-batches less the delay. So history is cut
     into micro-batches by the time at which each event arrived, and each event is compared with the
     latest event time before its own micro-batch, as the spec would: a session takes an event until
-    the watermark has passed the end of its window. Events so far ahead of their arrival that
-    `max_future_skew` quarantines them count for nothing.
+    the watermark has passed the end of its window, and under `order="event_time"` the event itself.
+    Events so far ahead of their arrival that `max_future_skew` quarantines them count for nothing.
+    The number is never too low, if rows without an event time or a time of arrival don't count.
 
     That is what a query sees which keeps up. After a stop, it reads a backlog, where more events
     may be late: docs/how-to/catch-up.md.
 
     Args:
         history: A batch with the events.
-        spec: The spec whose events they are. Where its gap is a function, it counts as zero, so the
-            numbers are upper limits. `Lateness(allowed=...)` counts as a part of the delay.
+        spec: The spec whose events they are. The numbers are upper limits where its gap is a
+            function, which counts as zero; under `extends`, where each event counts as one that
+            meets no session; and under `close_idle_after`. `Lateness(allowed=...)` counts as a part
+            of the delay.
         arrived: The column with the time at which an event arrived, such as `kafka_timestamp`.
         trigger: The interval of the query's trigger.
         delays: The delays to compare.
 
     Raises:
-        SpecError: The spec has no event time, or a duration isn't one.
+        SpecError: The spec has no event time, a duration isn't one, or no row of history has both
+            times.
     """
     # The command loads what it needs only when it runs.
-    from pyspark.sql import Window  # noqa: PLC0415
     from pyspark.sql import functions as F  # noqa: PLC0415
 
-    time, window, spans = _rules(spec, delays)
+    from sessionkit.addons.delay.batches import lasts_us, seen_by_batch  # noqa: PLC0415
+
+    time, gap, spans = _rules(spec, delays)
+    every = duration_of(trigger, "trigger") // MICROSECOND
     at, came = (F.unix_micros(F.col(quoted(name))) for name in (time, arrived))
     events = history.select(
         at.alias("at"),
-        F.floor(came / (duration_of(trigger, "trigger") // MICROSECOND)).alias("batch"),
-        came.alias("came"),
+        F.floor(came / every).alias("batch"),
+        lasts_us(spec, time, _window(spec)).alias("lasts"),
     ).dropna()
     if (skew := spec.inputs.max_future_skew) is not None:
-        events = events.where(F.col("at") <= F.col("came") + skew // MICROSECOND)
-    latest = events.groupBy("batch").agg(F.max("at").alias("latest"))
-    earlier = Window.orderBy("batch").rowsBetween(Window.unboundedPreceding, -1)
-    # Spark's watermark is in milliseconds.
-    seen = F.floor(F.max("latest").over(earlier) / 1000) * 1000
-    behind = F.col("seen") - F.col("at") - window // MICROSECOND
-    compared = events.join(latest.select("batch", seen.alias("seen")), "batch").select(
+        # At the end of its micro-batch, when it's processed.
+        ends = (F.col("batch") + 1) * every
+        events = events.where(F.col("at") <= ends + skew // MICROSECOND)
+    behind = F.col("seen") - F.col("at") - F.col("lasts")
+    compared = events.join(seen_by_batch(spec, events, every), "batch").select(
         F.coalesce(behind, F.lit(-1)).alias("behind")
     )
     counts = [F.count_if(F.col("behind") >= span // MICROSECOND) for span in spans]
@@ -140,12 +144,26 @@ def late_events(
     *late, quantiles, most, total = compared.agg(
         *counts, shares, F.max("behind"), F.count("*")
     ).collect()[0]
+    if not total:
+        raise _nothing_to_compare(history, time, arrived)
     values = [max(one or 0, 0) * MICROSECOND for one in (*(quantiles or [0, 0, 0]), most)]
     return LateEvents(
         total,
         dict(zip(spans, late, strict=True)),
         dict(zip((*SHARES, 1.0), values, strict=True)),
-        window,
+        gap,
+    )
+
+
+def _nothing_to_compare(history: "DataFrame", *names: str) -> SpecError:
+    from pyspark.sql import functions as F  # noqa: PLC0415
+
+    counts = (F.count(quoted(name)).alias(f"{place}") for place, name in enumerate(names))
+    rows, *known = history.agg(F.count(F.lit(1)), *counts).collect()[0]
+    shown = ", ".join(f"{count} with `{name}`" for name, count in zip(names, known, strict=True))
+    found = f"no row of history shows how late it came: of {rows} rows there are {shown}"
+    return SpecError(
+        found, f"pass rows that have both, and no time from the future in `{names[0]}`"
     )
 
 
@@ -159,7 +177,8 @@ def late_events_measured(
         late_events_measured(status(query).totals, visits)
 
     A query measures how far its events come behind, see `Counts.behind`. These numbers are upper
-    limits: a delay may be up to 10 % shorter for the same number of late events.
+    limits: a delay may be up to 10 % shorter for the same number of late events. They're less exact
+    under `midnight` and `extends`, where each event counts as one whose session is over at once.
 
     Args:
         counts: The counts of one or more micro-batches, such as `status(query).totals`.
@@ -170,21 +189,35 @@ def late_events_measured(
         SpecError: The counts have no event that was measured, the spec has no event time, or a
             duration isn't one.
     """
-    _, window, spans = _rules(spec, delays)
+    _, gap, spans = _rules(spec, delays)
+    rules = spec.timeout
+    is_cut = isinstance(rules, SessionRules) and rules.midnight is not None
+    window = timedelta(0) if is_cut else _window(spec)
     if (behind := counts.behind.percentiles) is None:
         hint = "pass counts of later micro-batches: there is no watermark in the first"
         raise SpecError("the counts have no event whose delay was measured", hint)
     late = {span: counts.behind.at_least(span + window) for span in spans}
     too_old = (max(one - window, timedelta(0)) for one in attrs.astuple(behind))
     by_share = dict(zip((*SHARES, 1.0), too_old, strict=True))
-    return LateEvents(counts.behind.count, late, by_share, window)
+    return LateEvents(counts.behind.count, late, by_share, gap)
 
 
 def _rules(spec: Spec, delays: Sequence[Duration]) -> tuple[str, timedelta, list[timedelta]]:
     """Return the event time of a spec, after which gap a session is over, and the delays."""
     if spec.event_time is None:
         raise SpecError("the spec has no event time, so no event is late", "pass event_time=...")
-    gap = spec.timeout.gap if isinstance(spec, SessionSpec) else None
-    window = timedelta(0) if gap is None or callable(gap) else duration_of(gap, "gap")
     spans = sorted(duration_of(delay, "delays", zero_allowed=True) for delay in delays)
-    return spec.event_time, window, spans
+    return spec.event_time, _gap(spec), spans
+
+
+def _gap(spec: Spec) -> timedelta:
+    gap = spec.timeout.gap if isinstance(spec, SessionSpec) else None
+    return timedelta(0) if gap is None or callable(gap) else duration_of(gap, "gap")
+
+
+def _window(spec: Spec) -> timedelta:
+    """Return how long after its time an event is in time at least, unless midnight comes first."""
+    extends = spec.timeout.extends if isinstance(spec.timeout, SessionRules) else None
+    # In time order an event is late as soon as the watermark has reached it.
+    at_once = spec.order == "event_time" or extends is not None
+    return timedelta(0) if at_once else _gap(spec)

@@ -1,0 +1,47 @@
+"""History in micro-batches, in Spark: what each has seen before, and when its events are late."""
+
+from datetime import timedelta
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from sessionkit import SessionRules
+from sessionkit._for_addons import quoted
+
+MICROSECOND: Final = timedelta(microseconds=1)
+DAY_US: Final = 86_400_000_000
+
+
+def lasts_us(spec: Any, time: str, window: timedelta) -> Column:
+    """Return how long the window of an event lasts, in microseconds: at most until midnight."""
+    lasts, rules = F.lit(window // MICROSECOND), spec.timeout
+    if not isinstance(rules, SessionRules) or rules.midnight is None:
+        return lasts
+    at, zone = F.col(quoted(time)), rules.midnight
+    # The clock of the zone as a number: 1 hour at 00:00 UTC in Berlin.
+    local = F.unix_micros(F.from_utc_timestamp(at, zone))
+    midnight = local - F.pmod(local, F.lit(DAY_US)) + DAY_US
+    ends = F.unix_micros(F.to_utc_timestamp(F.timestamp_micros(midnight), zone))
+    return F.greatest(F.least(lasts, ends - F.unix_micros(at)), F.lit(0))
+
+
+def seen_by_batch(spec: Any, events: DataFrame, every: int) -> DataFrame:
+    """
+    Return, for each micro-batch, the event time less the delay of which is its watermark.
+
+    That is the latest of those before. Under `close_idle_after` it may be the clock: where nothing
+    has moved the watermark for so long, at the end of the micro-batch.
+    """
+    latest = events.groupBy("batch").agg(F.max("at").alias("latest"))
+    by_batch = Window.orderBy("batch")
+    earlier = by_batch.rowsBetween(Window.unboundedPreceding, -1)
+    latest = latest.withColumn("seen", F.max("latest").over(earlier))
+    if (idle := spec.close_idle_after) is not None:
+        moves = F.col("seen").isNull() | (F.col("latest") > F.col("seen"))
+        latest = latest.withColumn("moved", F.max(F.when(moves, F.col("batch"))).over(earlier))
+        ends = (F.col("batch") + 1) * every
+        by_clock = F.when(ends - F.col("moved") * every >= idle // MICROSECOND, ends)
+        latest = latest.withColumn("seen", F.greatest("seen", F.max(by_clock).over(by_batch)))
+    # Spark's watermark is in milliseconds.
+    return latest.select("batch", (F.floor(F.col("seen") / 1000) * 1000).alias("seen"))
