@@ -70,6 +70,8 @@ class Driver(Generic[Spec, Event, Row, Result]):
     _rows: list[Row]
     _rejections: list[Rejection]
     _events: list[SessionEvent]
+    # The processing time of the last micro-batch since the start.
+    _ran_at: datetime | None
     # The latest batches, for pictures, each after what the query would have left before it.
     _batches: deque[tuple[Snapshot, BatchResult[Any]]] = attrs.field(eq=False)
 
@@ -91,6 +93,7 @@ class Driver(Generic[Spec, Event, Row, Result]):
         self._left, self._waiting, self.counts = left, list(left.waiting), left.counts
         # Spark runs no batch without data before one with data since the start.
         self._can_run_without_data = False
+        self._ran_at = None
 
     @classmethod
     def restore(cls, spec: Spec, snapshot: Snapshot) -> Self:
@@ -303,6 +306,11 @@ class Driver(Generic[Spec, Event, Row, Result]):
         read = before.next_rows
         after, frames = MicroBatch(self.spec, self._worker, left).run(read)
         watch.check_lost(self._lost)
+        now = left.clocks.processing
+        stands_still = left.clocks.watermark_ms == left.clocks.before_ms
+        waits = stands_still and bool(left.groups)
+        watch.check_leap(self.spec, self._ran_at, now, waits=waits)
+        self._ran_at = now
         output = read_output(self.spec, frames)
         watch.check_late(left, output.counts)
         if left.planned is None:

@@ -17,6 +17,7 @@ from sessionkit._engine.keys.step import KeyLogic
 from sessionkit._engine.rows.objects import yielded
 from sessionkit._engine.shell.worker import Worker
 from sessionkit._engine.wire.inbound import hint_for, why_none
+from sessionkit._instants import duration_text
 from sessionkit.errors import StateValueError, UserFunctionError, with_hint
 from sessionkit.spec.base import AnySpec, set_derived
 from sessionkit.spec.bytecode import calls, changes, ends_in_none
@@ -123,6 +124,16 @@ def check_quarantined(counts: Counts, rejections: Sequence[Rejection]) -> None:
         warn(
             why_none("no rows", why), hint_for(why, "look at take_rejections(), which returns them")
         )
+
+
+def check_leap(spec: AnySpec, last: datetime | None, now: datetime | None, *, waits: bool) -> None:
+    """Warn if the processing time leapt over the time after which idle sessions close."""
+    span = spec.close_idle_after
+    if waits and span is not None and last is not None and now is not None and now - last > span:
+        found = f"the processing time leapt by {duration_text(now - last)} from one micro-batch to "
+        found += f"the next: `close_idle_after` ({duration_text(span)}) takes that for a pause of "
+        hint = "advance it in steps of at most that, as a trigger does, with run_batch() after each"
+        warn(f"{found}the query, which doesn't count", hint)
 
 
 # -- the functions of a spec for keys ------------------------------------------------------------

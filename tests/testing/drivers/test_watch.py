@@ -1,4 +1,4 @@
-"""What a driver says that Spark doesn't: a state that is lost."""
+"""What a driver says that Spark doesn't: a state that is lost, a clock that leaps."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -6,8 +6,18 @@ from typing import Any
 import attrs
 import pytest
 
-from sessionkit import Functions, KeyState, KeyTimes, SessionSpec, TimeToLive, UserFunctionError
-from sessionkit.testing import SessionDriver, StatefulDriver, at, minutes
+from examples.visits import View as PageView
+from examples.visits import visits
+from sessionkit import (
+    Functions,
+    KeyState,
+    KeyTimes,
+    SessionRules,
+    SessionSpec,
+    TimeToLive,
+    UserFunctionError,
+)
+from sessionkit.testing import SessionDriver, StatefulDriver, at, minutes, seconds
 from tests.support.stateful_specs import Added, Amount, Sum, adding, driver_of, summing
 
 
@@ -232,3 +242,43 @@ def test_an_update_that_may_have_nothing_to_do_is_not_told_so(update: Any) -> No
 def test_an_update_that_has_changed_a_state_is_not_told_so() -> None:
     """One call that did is enough."""
     assert [["/a"]] == [session.state.urls for session in run_of(appends, "/a").open_sessions()]
+
+
+# -- a clock that leaps --------------------------------------------------------------------------
+
+
+def closing_idle(**options: Any) -> SessionDriver[Any, Any, Any]:
+    """Return a driver with an open session, which closes a second after the last event of all."""
+    spec = attrs.evolve(visits, timeout=SessionRules("1 minute", close_idle_after="1 second"))
+    driver = SessionDriver(spec, processing_time=at("10:00"), **options)
+    driver.add("ann", at("10:00"), PageView(url="/", seconds=1.0))
+    driver.run_until_idle()
+    return driver
+
+
+def test_a_clock_that_leaps_over_the_time_to_close_is_said() -> None:
+    """The query takes it for a pause, so nothing ever closes; steps within it close the session."""
+    driver = closing_idle()
+    for _ in range(12):
+        driver.advance_processing_time(minutes(1))
+        with pytest.warns(UserWarning, match=r"leapt by 1 minute .*1 second.*\s+Hint: .*steps"):
+            driver.run_batch()
+    assert [] == driver.take_rows()
+
+    driver.advance_processing_time(seconds(1))
+    driver.run_batch()
+    assert ["idle"] == [row.closed_by for row in driver.take_rows()]
+
+
+def test_a_pause_of_a_query_that_restarts_is_none() -> None:
+    """Nor is a leap while nothing is open, or of a spec without such a rule."""
+    driver = closing_idle()
+    driver = SessionDriver.restore(driver.spec, driver.snapshot())
+    driver.advance_processing_time(minutes(1))
+    driver.run_batch()
+
+    other = SessionDriver(visits, processing_time=at("10:00"))
+    for _ in range(2):
+        other.advance_processing_time(minutes(1))
+        other.add("ann", at("10:00"), PageView(url="/", seconds=1.0))
+        other.run_batch()
