@@ -103,8 +103,7 @@ def _misfit(
     kinds = {one.kind for one in signature.parameters.values()}
     if inspect.Parameter.VAR_KEYWORD not in kinds:
         for name in [name for name in named if name not in parameters]:
-            hint = _meant(name, parameters) if parameters else f"write {called}()"
-            return SpecError(f"{called} has no argument `{name}`", hint)
+            return SpecError(f"{called} has no argument `{name}`", _meant(name, parameters))
     if len(values) > len(places) and inspect.Parameter.VAR_POSITIONAL not in kinds:
         own = [f"`{name}`" for name in places if name != "self"]
         unnamed = [name for name in parameters if name not in {*places, *named}]

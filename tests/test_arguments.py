@@ -25,7 +25,7 @@ from sessionkit import aggregates as agg
 from sessionkit._arguments import explains
 from sessionkit.addons.presets import amplitude
 from sessionkit.spark import Kafka, sessions, start_query
-from sessionkit.spark.watermarks import check_watermarks, declare_watermark, watermark_lag
+from sessionkit.spark.watermarks import check_watermarks, declare_watermark
 from sessionkit.spark.windows import tumbling
 from sessionkit.testing import SessionDriver
 from tests.support.refusals import refusal, says
@@ -201,7 +201,6 @@ def test_a_function_of_any_names_or_values_takes_them() -> None:
     ("call", "facts"),
     [
         (lambda: amplitude(ANY), ["`platform`", "'web', 'mobile'"]),
-        (lambda: watermark_lag(ANY, behind=ANY), ["`behind`", "'event_time', 'clock'"]),
         (lambda: check_watermarks(policy=ANY), ["`policy`", "'min', 'max'"]),
         (
             lambda: declare_watermark(ANY, "ts", "0s", zero_delay=ANY),

@@ -66,7 +66,7 @@ def test_what_does_not_fit_the_event_is_refused(aggregate: Any, found: str, hint
     ("made", "found"),
     [
         (lambda: agg.sum(3), "`sum` takes the name of a field, as text, found 3"),  # type: ignore[arg-type]
-        (lambda: agg.duration(where="is_paid"), r"no argument `where`\n\nHint: write duration\(\)"),  # type: ignore[call-arg]
+        (lambda: agg.duration(where="is_paid"), r"no argument `where`\n\nHint: leave it out"),  # type: ignore[call-arg]
         (lambda: agg.duration("ts"), r"takes no argument, found 1\n\nHint: write duration\(\)"),  # type: ignore[call-arg]
         (lambda: agg.any(True), "`any` takes a condition, found True"),  # noqa: FBT003
         (lambda: agg.count(where=False), "`where` takes an expression"),

@@ -715,11 +715,11 @@ OF_SPECS = [
 
 
 def asked_only(key: Any, events: list[View], state: KeyState[Visit], times: KeyTimes) -> Row:
-    return Row(state.get.pages if state.exists else 0)
+    return Row(state.get().pages if state.exists else 0)
 
 
 def asked_and_set(key: Any, events: list[View], state: KeyState[Visit], times: KeyTimes) -> Row:
-    held = state.get if state.exists else Visit()
+    held = state.get() if state.exists else Visit()
     state.set(held)
     return Row(held.pages)
 
