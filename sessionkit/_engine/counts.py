@@ -124,24 +124,27 @@ class Counts:
             received.
         late: Late events.
         duplicate: Events whose id was processed already, under `drop_duplicates_for`.
-        quarantined: Rows that aren't valid events: a null key or time, a null in a required field.
+        quarantined: Rows that aren't valid events: a null key or time, a null in a required field,
+            a time too far ahead. Each has its reason.
         failed: Events for which a function raised, under `on_error="reject"`.
         buffered: Under `order="event_time"`, the change in the number of events that wait for the
             watermark; negative if more were processed than arrived.
-        sessions: Sessions that closed; a session that late events reopen or revise closes again.
+        sessions: Sessions that closed, without those in `failed_output`; a session that late events
+            reopen or revise closes again.
         timers: For a `StatefulSpec`, named timers that fired, and keys that their timeout policy
-            ended.
+            ended; those in `failed_output` too.
         rows: Result rows.
         revised: Result rows that replace earlier rows, of their session or of sessions that merged
             into it.
         out_of_order: Closed sessions that began before the previous session of their key was over:
             an event was late for the previous session, or this session closed later. Their
             `since_previous` is negative. Zero without `memory`.
-        failed_output: Closed sessions whose `finish` or `remember` raised, dropped sessions, and
-            timers whose `on_timer` raised, unless `on_error="raise"`.
+        failed_output: Under `on_error="reject"`, sessions whose `finish` or `remember` raised, for
+            an early row too, or whose `finish` returned None for a row that replaces another; and
+            timers, and ends of keys, whose `on_timer` raised.
         erasures: Erased keys, see `erase` of `sessionize`. They aren't among the events.
         erased_states: Stored rows of erased keys: open sessions, closed sessions kept for late
-            events, remembered ids and dropped sessions; or the states of keys.
+            events, and remembered keys or ids; or the states of keys.
         erased_events: Buffered events of erased keys. `buffered` falls by as many.
         unknown: The names of counts that Spark didn't report, see `batch_counts`.
         behind: How much older events were than the latest event time of earlier micro-batches,

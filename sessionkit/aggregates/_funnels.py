@@ -269,9 +269,10 @@ def funnel(
         allow_reentry: Whether, where the order is strict, a step that is too early is passed over.
         not_between: Events that must not come between two steps: none of the chains that have begun
             before such an event goes on after it. What they have reached stays reached.
-        at_most: How many instants with an event of a step are kept, or events, if anything but
-            "increase" is strict: the earliest. Under a strict order, these are events of any kind.
-            Where there are more, the result is None unless these alone reach the last step.
+        at_most: How many instants with an event of a step or of `not_between` are kept, or events,
+            if anything but "increase" is strict: the earliest. Under a strict order, these are
+            events of any kind. Where there are more, the result is None unless these alone reach
+            the last step.
         where: Which events count.
 
     Raises:

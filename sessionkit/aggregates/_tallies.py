@@ -171,7 +171,7 @@ def top(
     part of the state until there are more than the limit; then none is.
 
     Args:
-        field: The field, of a plain type.
+        field: The field, of a plain type; with `counts`, but float.
         n: How many values are listed. It may change while a checkpoint lives.
         counts: Whether the result is a dict of the values and their counts, in the same order: a
             map column.
@@ -252,7 +252,7 @@ def count_by(
     the earliest or the most frequent values, a late event could make another one.
 
     Args:
-        field: The field, of a plain type.
+        field: The field, of a plain type but float.
         at_most: How many values are kept.
         rest: A value of the field's type, under which all that aren't kept are counted, together
             with events that have this very value. It may change while a checkpoint lives. None

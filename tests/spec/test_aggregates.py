@@ -151,6 +151,14 @@ def test_the_result_has_the_types_of_the_event() -> None:
     assert expected == {field.name: field.type for field in attrs.fields(spec.result)}
 
 
+@pytest.mark.parametrize("counted", [agg.count_by("seconds"), agg.top("seconds", 2, counts=True)])
+def test_floats_are_not_counted_by_value(counted: Any) -> None:
+    """They would be keys of a map, and NaN isn't equal to itself; `top` may list them."""
+    with pytest.raises(SpecError, match="float"):
+        spec_of({"x": counted})
+    assert spec_of({"x": agg.top("seconds", 2)})
+
+
 @attrs.frozen
 class Visit:
     """A result class of the user's own, its fields in another order."""

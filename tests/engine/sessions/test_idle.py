@@ -73,6 +73,18 @@ def test_sessions_close_when_an_event_of_now_would_end_them(layout: Any) -> None
     assert not driver.open_sessions()
 
 
+@pytest.mark.parametrize(("buckets", "late"), [(1, 1), (64, 0)])
+def test_an_old_event_of_another_key_is_late_in_the_bucket_of_a_session_that_closed(
+    buckets: int, late: int
+) -> None:
+    """The watermark in force is that of the bucket, and a bucket with nothing stored has none."""
+    driver = started(spec_of(storage=Storage(bucket_count=buckets)))
+    wait(driver, 60)
+    driver.add("cid", after(0), View("/"))
+
+    assert late == driver.run_batch().counts.late
+
+
 @BOTH_LAYOUTS
 def test_what_comes_later_for_them_is_late(layout: Any) -> None:
     """The floor is stored, so a restart changes nothing; newer events begin a new session."""

@@ -126,6 +126,16 @@ def test_a_funnel_beyond_its_limit_is_known_only_if_it_is_complete() -> None:
     assert found_of(agg.funnel_times(funnel), *batches) is None
 
 
+def test_what_must_not_come_between_steps_counts_towards_the_limit() -> None:
+    """Its instants are stored as those of the steps are."""
+    visit: Batch = dict(enumerate("adddb"))
+
+    ends = agg.funnel(STEPS, at_most=3, not_between=pc.field("kind") == "d")
+
+    assert 2 == found_of(agg.funnel(STEPS, at_most=3), visit)
+    assert found_of(ends, visit) is None
+
+
 def test_a_funnel_may_be_asked_for_in_a_condition_and_from_now_on() -> None:
     """As any aggregate."""
     bought = agg.holds(pc.field("far") >= 2, far=agg.funnel(STEPS))

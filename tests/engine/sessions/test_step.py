@@ -225,6 +225,8 @@ def test_failures_are_counted_where_they_are_data(
     assert failed_output == len(driver.take_rejections("failed_output"))
     assert (failed, failed_output) == (driver.counts.failed, driver.counts.failed_output)
     assert driver.counts.is_balanced
+    # A session whose `finish` raised isn't among those that closed.
+    assert driver.counts.sessions == driver.counts.rows == len(driver.take_rows())
 
 
 def test_finish_may_return_several_rows() -> None:

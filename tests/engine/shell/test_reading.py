@@ -11,6 +11,7 @@ import pytest
 from sessionkit import (
     EventTimeGap,
     Inputs,
+    NoTimeout,
     SessionRules,
     SessionSpec,
     StatefulSpec,
@@ -45,6 +46,7 @@ from tests.support.changed_classes import (
     count_words,
     driver_of,
     ignore,
+    keys,
     of_first,
     of_third,
     sessions,
@@ -526,6 +528,24 @@ def test_the_delay_may_change() -> None:
     driver.run_until_idle()
     assert NOON + 59 * minute == driver.watermark
     assert 1 == len(driver.open_sessions())
+
+
+@pytest.mark.parametrize(("make", "layout"), CASES)
+def test_another_delay_goes_on_with_what_is_stored(make: Any, layout: str) -> None:
+    """Sessions and keys need no migration for it, but a watermark is neither added nor removed."""
+    spec = make(count, First, layout)
+    driver = driver_of(spec)
+    add(driver, View(2, "a"), at("12:00"))
+    before = states(driver)
+
+    assert before == states(changed(driver, attrs.evolve(spec, watermark_delay="2 hours")))
+    if make is keys:
+        arriving = attrs.evolve(spec, order="arrival")
+        driver = driver_of(arriving)
+        add(driver, View(2, "a"), at("12:00"))
+        none: dict[str, Any] = {"watermark_delay": None, "timeout": NoTimeout(), "on_timer": None}
+        with pytest.raises(StateError, match="`watermark_delay` is None in the spec"):
+            states(changed(driver, attrs.evolve(arriving, **none)))
 
 
 @pytest.mark.parametrize(
