@@ -22,6 +22,9 @@ from tests.support.public_names import PUBLIC, members_of
 
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
+ONLY_IN_A_CHECKOUT = re.compile(
+    r"^ *(?:from|import) +(?:examples|tests|benchmarks|scripts)\b.*$", re.MULTILINE
+)
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
 EXAMPLE = re.compile(r"^Example:\n((?:    .*(?:\n|\Z)|\n)+)", re.MULTILINE)
 GIVEN_BY_SPARK = {"spark", "stream", "views"}
@@ -107,6 +110,13 @@ def test_an_example_with_spark_runs(name: str, tmp_path: Path, spark: Any) -> No
     views.write.json(f"{tmp_path}/data/events")
     stream = spark.readStream.schema(views.schema).parquet(f"{tmp_path}/views")
     run_example(name, {"spark": spark, "views": views, "stream": stream}, tmp_path)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_no_page_imports_what_only_a_checkout_has(page: Path) -> None:
+    """A reader has installed the wheel, which is without `examples`, `tests` and `benchmarks`."""
+    blocks = BLOCK.findall(page.read_text(encoding="utf-8"))
+    assert [] == [line for block in blocks for line in ONLY_IN_A_CHECKOUT.findall(block)]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

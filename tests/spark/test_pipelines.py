@@ -14,7 +14,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 from examples.visits import visits
 from examples.web.events import made_up
-from examples.web.spec import VISITS
 from sessionkit import SessionRules
 from sessionkit.spark import (
     Files,
@@ -23,7 +22,7 @@ from sessionkit.spark import (
     start_query,
     state_frame,
 )
-from tests.support.pages import BLOCK, ROOT
+from tests.support.pages import BLOCK, ROOT, run_blocks
 from tests.support.pipelines import MISSING, Project, being_read
 from tests.support.refusals import refusal, says
 from tests.support.spark_settings import IN_PARTITIONS, changed
@@ -35,6 +34,7 @@ COMMAND: Final = re.compile(r"^ *(spark-pipelines .*)$", re.MULTILINE)
 YAML: Final = re.compile(r"^```yaml\n(.*?)^```", re.DOTALL | re.MULTILINE)
 HITS: Final = "address string, agent string, at timestamp, path string, is_page boolean, "
 HITS_SCHEMA: Final = HITS + "is_named boolean"
+VISITS: Final = run_blocks(PAGE)["VISITS"]
 
 
 MORE: Final = """
@@ -46,13 +46,12 @@ from pyspark import pipelines
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from examples.web.spec import VISITS
 from sessionkit import SessionRules, SessionSpec
 from sessionkit import SpecError
 from sessionkit.spark import Files, Routes, sessionize, start_query
 from sessionkit.spark.windows import tumbling
 
-HITS = "address string, agent string, at timestamp, path string, is_page boolean, is_named boolean"
+HITS = "address string, agent string, at timestamp, path string"
 spark = SparkSession.active()
 said = {}
 
@@ -152,8 +151,9 @@ def page_in(folder: Path) -> Project:
     yaml, command = YAML.search(text), COMMAND.search(text)
     assert yaml
     assert command
-    visits = "\n".join(BLOCK.findall(text))
-    modules = {"visits": visits, "more": MORE.replace("/data", str(folder))}
+    spec, *rest = BLOCK.findall(text)
+    more = spec + MORE.replace("/data", str(folder))
+    modules = {"visits": "\n".join([spec, *rest]), "more": more}
     return Project(folder / "project", yaml[1], modules, shlex.split(command[1]))
 
 
