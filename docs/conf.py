@@ -155,7 +155,7 @@ def mark_code(_app: Sphinx, _kind: str, _name: str, _value: Any, _: Any, lines: 
         lines[at:end] = ["    .. code-block:: python", "", *code]
     for at in range(len(lines) - 1, 1, -1):
         above, empty, line = lines[at - 2 : at + 1]
-        if line.startswith("    ") and not empty and above and not above.startswith((" ", "*")):
+        if line.startswith("    ") and not empty and above and not above.startswith((" ", "* ")):
             lines[at:at] = ["::", ""]
 
 

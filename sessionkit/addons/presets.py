@@ -1,6 +1,8 @@
 """
 The sessions of well-known analytics products, as `SessionRules`.
 
+    import attrs
+
     from sessionkit.addons import presets
 
     timeout = presets.posthog()

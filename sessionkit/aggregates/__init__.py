@@ -1,7 +1,17 @@
 """
 Sessions without functions: a row of counts, sums and the like from the events of a session.
 
+    from datetime import timedelta
+
+    import attrs
+    import pyarrow.compute as pc
+
+    from sessionkit import SessionSpec
     from sessionkit import aggregates as agg
+
+    @attrs.frozen
+    class View:  # the columns to read
+        kind: str
 
     visits = SessionSpec.aggregate(
         View,

@@ -249,7 +249,8 @@ def funnel(
     """
     Return how many steps of a funnel a session has reached, in the order of time: an int.
 
-        agg.funnel({"viewed": is_view, "carted": is_cart, "bought": is_sale}, within="1 hour")
+        steps = {"viewed": "is_view", "carted": "is_cart", "bought": "is_sale"}  # bool fields
+        agg.funnel(steps, within="1 hour")
 
     It's the most steps of any chain: an event of the first step, one of the second at the same time
     or later, and so on, the last at most `within` after the first. Events of other steps, or of
@@ -325,7 +326,7 @@ def funnel_times(funnel: Aggregate) -> Aggregate:
     """
     List when a session reached each step of a funnel: as many times as the funnel counts steps.
 
-        far = agg.funnel({"viewed": is_view, "bought": is_sale})
+        far = agg.funnel({"viewed": "is_view", "bought": "is_sale"})
         {"far": far, "reached_at": agg.funnel_times(far)}
 
     Of several chains that come equally far, it's the one whose last step is earliest; each of its

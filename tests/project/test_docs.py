@@ -1,7 +1,7 @@
 """
 Every Python block of the README and of docs/ runs, or says in its first line why not.
 
-So does every example in the docstring of a public name.
+So does all code in the docstrings of public modules and names.
 """
 
 import ast
@@ -11,10 +11,13 @@ import io
 import re
 import tomllib
 from contextlib import redirect_stdout
+from datetime import UTC, datetime
 from pathlib import Path
 from textwrap import dedent
-from typing import Any, TypeGuard
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.support.pages import BLOCK, NOT_RUN, ROOT, name_of, run_blocks, run_tests
@@ -27,10 +30,13 @@ ONLY_IN_A_CHECKOUT = re.compile(
 )
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
 EXAMPLE = re.compile(r"^Example:\n((?:    .*(?:\n|\Z)|\n)+)", re.MULTILINE)
+BELOW_A_PARAGRAPH = re.compile(r"^\S.*\n\n((?:    .*(?:\n|\Z)|\n)+)", re.MULTILINE)
+NOT_CODE = {"sessionkit.errors"}
+"""Whose docstring has a tree of classes."""
 GIVEN_BY_SPARK = {"spark", "stream", "views"}
 """What a test on Spark gives an example: a session, and the events of the README."""
-DEFINED_FIRST = ("SessionSpec.of", "StatefulSpec")
-"""Whose examples define what the others use."""
+DEFINED_FIRST = ("sessionkit.aggregates", "SessionSpec.of", "StatefulSpec")
+"""Whose examples define and import what the others use."""
 FOLDERS = re.compile(r'"/(?=(?:data|checkpoints)/)')
 
 
@@ -56,29 +62,37 @@ def test_blocks_with_spark_run(page: Path, spark: Any) -> None:
     assert run_blocks(page)["spark"] is spark
 
 
-def is_read(node: ast.AST) -> TypeGuard[ast.Name]:
-    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+def names_taken(code: str) -> set[str]:
+    """Return the names that some code reads and doesn't set."""
+    names = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Name)]
+    own = {name.id for name in names if isinstance(name.ctx, ast.Store)}
+    return {name.id for name in names} - own
 
 
 def examples() -> dict[str, str]:
-    """Return the examples in the docstrings of public names, those that define names first."""
-    modules = map(importlib.import_module, PUBLIC)
-    values = [getattr(module, name) for module in modules for name in module.__all__]
-    members: list[Any] = [member for value in values for _, member in members_of(value)]
-    found = {
-        member.__qualname__: dedent(example[1])
-        for member in members
-        if (example := EXAMPLE.search(inspect.getdoc(member) or ""))
-    }
+    """Return the code in the docstrings of public modules and names, what defines names first."""
+    modules = [importlib.import_module(name) for name in PUBLIC]
+    values: list[Any] = [getattr(module, name) for module in modules for name in module.__all__]
+    named: list[tuple[str, object]] = [
+        (module.__name__, module) for module in modules if module.__name__ not in NOT_CODE
+    ]
+    named += [
+        (name if member is value else f"{value.__name__}.{name}", member)
+        for value in values
+        for name, member in members_of(value)
+    ]
+    found = {name: code for name, one in named if (code := code_in(inspect.getdoc(one) or ""))}
     return {name: found[name] for name in DEFINED_FIRST} | found
 
 
+def code_in(docstring: str) -> str:
+    """Return the example of a docstring, and the code below its paragraphs."""
+    blocks = [*BELOW_A_PARAGRAPH.findall(docstring), *EXAMPLE.findall(docstring)]
+    return "\n".join(map(dedent, blocks))
+
+
 EXAMPLES = examples()
-ON_SPARK = [
-    name
-    for name, code in EXAMPLES.items()
-    if GIVEN_BY_SPARK & {node.id for node in ast.walk(ast.parse(code)) if is_read(node)}
-]
+ON_SPARK = [name for name, code in EXAMPLES.items() if GIVEN_BY_SPARK & names_taken(code)]
 
 
 def run_example(name: str, given: dict[str, Any], folder: Path) -> None:
@@ -98,6 +112,10 @@ def run_example(name: str, given: dict[str, Any], folder: Path) -> None:
 @pytest.mark.parametrize("name", sorted(EXAMPLES.keys() - {*ON_SPARK}))
 def test_an_example_without_spark_runs(name: str, tmp_path: Path) -> None:
     """It runs as it stands, with the classes and specs that other examples define."""
+    (tmp_path / "data").mkdir()
+    shown = {"user": ["ann"], "session_id": ["1"], "channel": ["search"]}
+    times = {f"session_{which}": [datetime(2026, 3, 1, tzinfo=UTC)] for which in ("start", "end")}
+    pq.write_table(pa.table(shown | times), tmp_path / "data" / "visits")
     run_example(name, {}, tmp_path)
 
 

@@ -174,8 +174,6 @@ def late_events_measured(
     """
     Return how many events of a running query would have been late, under each of some delays.
 
-        late_events_measured(status(query).totals, visits)
-
     A query measures how far its events come behind, see `Counts.behind`. These numbers are upper
     limits: a delay may be up to 10 % shorter for the same number of late events. They're less exact
     under `midnight` and `extends`, where each event counts as one whose session is over at once.

@@ -3,7 +3,7 @@ A report on sessions: one HTML page with charts, from the rows that a query writ
 
     from sessionkit.addons.report import Columns, report
 
-    report("/data/visits", out="visits.html", columns=Columns(dimension="channel"))
+    report("/data/visits", out="/data/visits.html", columns=Columns(dimension="channel"))
 
 It takes a folder or a file of Parquet, a Delta table, a table of PostgreSQL, a DataFrame of Spark
 or of pandas, or an Arrow table. DuckDB aggregates the rows, so the page stays small. It needs the
