@@ -113,6 +113,8 @@ def _misfit(
             return SpecError(f"{called} takes no argument, found {count}", f"write {called}()")
         found = f"{called} takes {'only ' if own else 'nothing'}{', '.join(own)} without a name"
         hint = f"name the others, such as {', '.join(f'{name}=...' for name in unnamed)}"
+        if inspect.Parameter.VAR_KEYWORD in kinds and not parameters.keys() - {"self"}:
+            hint = f"name each, such as .{called}(n=...)"
         return SpecError(f"{found}, found {count} values", hint)
     given = {*named, *places[: len(values)]}
     missing = [
@@ -206,9 +208,25 @@ def at_least_one(_: Any, attribute: "attrs.Attribute[Any]", value: object) -> No
 
 
 def column_name(_: Any, attribute: "attrs.Attribute[str]", value: object) -> None:
+    check_column(attribute.name, value, "ts")
+
+
+def check_column(name: str, value: object, example: str) -> None:
+    """Check an argument that takes the name of a column, and no expression of Spark's."""
     if not isinstance(value, str) or not value:
-        found = f"`{attribute.name}` must be the name of a column, found {value!r}"
-        raise SpecError(found, f'write {attribute.name}="ts"')
+        found = f"`{name}` must be the name of a column, found {value!r}"
+        computed = "" if isinstance(value, str) else ", and add a computed column before"
+        raise SpecError(found, f'write {name}="{example}"{computed}')
+
+
+def columns_named(name: str, value: object, example: str) -> tuple[str, ...]:
+    """Return the names of columns, or of one, that an argument takes."""
+    names: Any = (value,)
+    if isinstance(value, Collection) and not isinstance(value, str | bytes | Mapping):
+        names = tuple(value)
+    for one in names:
+        check_column(name, one, example)
+    return tuple(names)
 
 
 def columns(_: Any, attribute: "attrs.Attribute[Any]", value: object) -> None:

@@ -193,7 +193,7 @@ def test_a_function_of_any_names_or_values_takes_them() -> None:
         return len(frames)
 
     assert (2, 3) == (named(a=1, b=2), several(1, 2, 3))
-    assert "name the others, such as name=..." == hint_of(named, 1)
+    assert "name each, such as .named(n=...)" == hint_of(named, 1)
     assert "did you mean `policy=...`?" == hint_of(several, 1, polcy="max")
 
 

@@ -51,9 +51,17 @@ The name of a bool field of the event class, or a pyarrow expression over its fi
 `"is_view"`, or `pc.field("kind") == "view"`. Arrow computes it for all events of a micro-batch at
 once. Where it is null, the event isn't chosen. A spec raises a `SpecError` for a field that the
 event class doesn't have, and for an expression that isn't a bool.
+
+Combine expressions with `&`, `|` and `~`, and compare with several values by `.isin([...])`: with
+`and`, `or`, `not` and `in`, pyarrow raises an error.
 """
 
-UNKNOWN: Final = re.compile(r"No match for FieldRef\.Name\((.*?)\)")
+NOT_A_NAME: Final = (
+    'write a condition as pc.field("page") == "/x", since text is the name of a field; '
+    "add a computed column before"
+)
+
+UNKNOWN: Final = re.compile(r"No match for FieldRef\.Name\((.*?)\) in ")
 
 
 def evaluated(table: pa.Table, conditions: Collection[Condition]) -> list[pa.Array]:
@@ -77,7 +85,7 @@ def type_in(event: type[Any], name: str, found: str) -> FieldType:
         near = nearest(name, types)
         hint = f"write `{near}`" if near else f"name another field: it has {', '.join(types)}"
         hint = hint if types else f"give {event.__name__} the field"
-        raise SpecError(found, hint)
+        raise SpecError(found, hint if name.isidentifier() else NOT_A_NAME)
     return types[name]
 
 

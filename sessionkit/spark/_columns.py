@@ -14,7 +14,7 @@ from pyspark.sql import types as T
 from sessionkit._arguments import nearest, quoted
 from sessionkit._arrays import INSTANT
 from sessionkit._instants import span_us
-from sessionkit.errors import SchemaError
+from sessionkit.errors import SchemaError, SpecError
 from sessionkit.state._collections import Field, inner_type
 from sessionkit.state._types import FieldType
 
@@ -31,12 +31,27 @@ LARGEST_OFFSET_US: Final = span_us(timedelta(hours=18))
 A_STREAM: Final = "pass what spark.readStream returns, or a frame made from it"
 
 
+FROM_IT: Final = "pass the frame that its .agg(...), .events() or .apply(frame) returns"
+
+
+class NotAFrameError(SpecError, AttributeError):
+    """Raised for a method of a frame, of what only makes one; for Python it is an attribute."""
+
+
+def no_attribute(what: str, name: str, hint: str) -> AttributeError:
+    """Return the error for an attribute that what makes a frame doesn't have."""
+    if name.startswith("_"):
+        return AttributeError(name)
+    return NotAFrameError(f"{what} has no `{name}`: it's no frame yet", hint)
+
+
 def check_frame(frame: object, name: str, hint: str = ANY_FRAME) -> None:
     """Check that an argument is a DataFrame, of classic Spark or of Connect."""
     kind = type(frame)
     if hasattr(kind, "isStreaming"):
         return
     package = kind.__module__.partition(".")[0]
+    hint = FROM_IT if package == "sessionkit" else hint
     owner = "" if package == "builtins" else f"{package}."
     raise SchemaError(f"`{name}` must be a DataFrame of Spark, found {owner}{kind.__name__}", hint)
 

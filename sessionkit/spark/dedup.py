@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import attrs
 from pyspark.sql import Column, DataFrame, Window
@@ -10,10 +10,10 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.window import WindowSpec
 
-from sessionkit._arguments import explains, names_of
+from sessionkit._arguments import check_column, columns_named, explains
 from sessionkit._instants import Duration, duration_text, span_us
 from sessionkit.errors import SchemaError, SpecError
-from sessionkit.spark._columns import check_key_and_time, column
+from sessionkit.spark._columns import check_key_and_time, column, no_attribute
 from sessionkit.spark.watermarks import Watermark, declare_watermark, declared_watermarks
 from sessionkit.spec.base import whole_milliseconds
 
@@ -154,6 +154,15 @@ class Deduplication:
     watermark_delay: timedelta | None
     expiry: Expiry
 
+    def __attrs_post_init__(self) -> None:
+        if self.event_time is not None:
+            check_column("event_time", self.event_time, "ts")
+
+    if not TYPE_CHECKING:  # a type checker says itself what there isn't
+
+        def __getattr__(self, name: str) -> Any:
+            raise no_attribute("`Deduplication`", name, "write .apply(frame) for the unique rows")
+
     def apply(self, frame: DataFrame) -> DataFrame:
         """
         Return the unique rows of a stream or a batch, with the columns of the frame.
@@ -217,7 +226,7 @@ def _has_float(kind: T.DataType) -> bool:
 
 
 def _names(keys: str | Sequence[str]) -> tuple[str, ...]:
-    names = names_of(keys)
+    names = columns_named("keys", keys, "user")
     if not names:
         found = "`keys` names no column: rows are unique by a key"
         raise SpecError(found, "name the key columns: keys='id' or keys=('id', 'source')")

@@ -3,20 +3,26 @@
 from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from types import GenericAlias
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import attrs
 import pyarrow as pa
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import types as T
 
-from sessionkit._arguments import check_field, explains, names_of
+from sessionkit._arguments import check_column, check_field, columns_named, explains
 from sessionkit._instants import Duration
 from sessionkit.aggregates import Aggregate
 from sessionkit.aggregates._aggregate import Kind
-from sessionkit.aggregates._events import fields_of_condition
+from sessionkit.aggregates._events import NOT_A_NAME, fields_of_condition
 from sessionkit.errors import SchemaError, SpecError
-from sessionkit.spark._columns import ANY_FRAME, check_frame, check_key_and_time, near
+from sessionkit.spark._columns import (
+    ANY_FRAME,
+    check_frame,
+    check_key_and_time,
+    near,
+    no_attribute,
+)
 from sessionkit.spark.jobs.run import sessionize
 from sessionkit.spec.base import OnError
 from sessionkit.spec.memory import Memory
@@ -27,6 +33,8 @@ from sessionkit.state._codec import codec_of
 from sessionkit.state._scalars import SCALARS
 from sessionkit.timeouts._policies import EventTimeGap
 from sessionkit.timeouts._session_rules import SessionRules
+
+IMPORT: Final = "from sessionkit import aggregates as agg"
 
 
 @attrs.frozen
@@ -47,6 +55,12 @@ class Sessions:
     settings: dict[str, Any]
     with_rejected: bool = False
     observation: Observation | None = None
+
+    if not TYPE_CHECKING:  # a type checker says itself what there isn't
+
+        def __getattr__(self, name: str) -> Any:
+            hint = "write .agg(n=agg.count()) for a row of each session, or .events() for events"
+            raise no_attribute("`sessions(...)`", name, hint)
 
     @explains
     def agg(self, **aggregates: Aggregate) -> DataFrame:
@@ -104,6 +118,10 @@ class Sessions:
         if not aggregates:
             found = "`agg` takes the aggregates that a row has, found none"
             raise SpecError(found, "write .agg(events=agg.count())")
+        for name, one in aggregates.items():
+            if not isinstance(one, Aggregate):
+                found = f"`agg`: `{name}` must be an aggregate of sessionkit, found {one!r}"
+                raise SpecError(found, f"write .agg({name}=agg.count()); {IMPORT}")
         read = dict.fromkeys(name for one in aggregates.values() for name in self._columns_of(one))
         event = self._event_class(read)
         return SessionSpec.aggregate(event, aggregates, keys=self.keys, **self.settings)
@@ -120,7 +138,8 @@ class Sessions:
     def _type_of(self, name: str) -> pa.DataType:
         if name not in self.frame.columns:
             found = f"the aggregates read `{name}`; the frame has {', '.join(self.frame.columns)}"
-            raise SchemaError(found, near(name, self.frame.columns))
+            hint = near(name, self.frame.columns) if name.isidentifier() else NOT_A_NAME
+            raise SchemaError(found, hint)
         return codec_of(self._event_class([name])).schema.field(0).type
 
 
@@ -184,7 +203,8 @@ def sessions(
         SpecError: A stream has no `watermark_delay`; or something else cannot work.
     """
     check_frame(frame, "frame", f"{ANY_FRAME}; a test passes the spec to SessionDriver")
-    names = names_of(keys)
+    names = columns_named("keys", keys, "user")
+    check_column("event_time", event_time, "ts")
     check_key_and_time(frame, event_time, names)
     if frame.isStreaming and watermark_delay is None:
         found = "a stream needs `watermark_delay`: without a watermark no session is ever over"

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sessionkit._arguments import explains, one_of, quoted
+from sessionkit._arguments import check_column, explains, one_of, quoted
 from sessionkit._instants import EPOCH, Duration, duration_of, duration_text
 from sessionkit.errors import SchemaError, SpecError
 from sessionkit.spark._columns import check_event_time, check_frame, is_future
@@ -112,6 +112,7 @@ def declare_watermark(
         SpecError: The delay isn't a duration in whole milliseconds, or is zero without
             `zero_delay="drops_ties"`.
     """
+    check_column("event_time", event_time, "ts")
     span = whole_milliseconds(watermark_delay, "watermark_delay", zero_allowed=True)
     one_of(get_args(ZeroDelay), "zero_delay", zero_delay, "leave it out, or confirm 'drops_ties'")
     if not span and zero_delay == "refused":

@@ -3,16 +3,16 @@
 import warnings
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 import attrs
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from sessionkit._arguments import explains, names_of, one_of
+from sessionkit._arguments import check_column, columns_named, explains, one_of
 from sessionkit._instants import Duration, duration_of, duration_text, span_us
 from sessionkit.errors import SpecError, with_hint
-from sessionkit.spark._columns import check_key_and_time, column
+from sessionkit.spark._columns import check_key_and_time, column, no_attribute
 from sessionkit.spark._plan import plan_of
 from sessionkit.spark.sinks import OutputMode
 from sessionkit.spark.watermarks import declare_watermark, declared_watermarks
@@ -41,6 +41,9 @@ class WindowShape:
     every: timedelta = NOTHING
     start_time: timedelta = NOTHING
     dynamic_gap: Expression | None = None
+
+    def __attrs_post_init__(self) -> None:
+        check_column("event_time", self.event_time, "ts")
 
     def window(self) -> Column:
         time, spans = column(self.event_time), (self.length, self.every, self.start_time)
@@ -207,7 +210,7 @@ def session(
 def _windows(
     shape: "WindowShape", keys: str | Sequence[str], watermark_delay: Duration | None
 ) -> "Windows":
-    names = names_of(keys)
+    names = columns_named("keys", keys, "user")
     _check_names(names)
     if watermark_delay is None:
         return Windows(shape, names)
@@ -228,6 +231,12 @@ class Windows:
     keys: tuple[str, ...] = ()
     watermark_delay: timedelta | None = None
 
+    if not TYPE_CHECKING:  # a type checker says itself what there isn't
+
+        def __getattr__(self, name: str) -> Any:
+            raise no_attribute("`Windows`", name, 'write .agg(n="count(*)").apply(frame)')
+
+    @explains
     def agg(self, **aggregates: Expression) -> "WindowedAggregation":
         """
         Return the aggregation over each window and key.
@@ -250,6 +259,11 @@ class WindowedAggregation:
     aggregates: tuple[tuple[str, Expression], ...]
     mode: OutputMode = "append"
     keeps_window_time: bool = False
+
+    if not TYPE_CHECKING:  # a type checker says itself what there isn't
+
+        def __getattr__(self, name: str) -> Any:
+            raise no_attribute("`WindowedAggregation`", name, "write .apply(frame) for its rows")
 
     def __attrs_post_init__(self) -> None:
         if not self.aggregates:
@@ -372,14 +386,10 @@ def _shift(value: Duration, period: timedelta, name: str) -> timedelta:
     return shift
 
 
-def _check_names(names: Sequence[object]) -> None:
+def _check_names(names: Sequence[str]) -> None:
     """Check that the columns of the result have distinct names."""
     seen = set[str]()
     for name in names:
-        if not isinstance(name, str):
-            found = f"`keys` takes column names, found {name!r} ({type(name).__name__})"
-            hint = 'add a computed key first, .withColumn("day", ...), and write keys="day"'
-            raise SpecError(found, hint)
         if name.lower() in RESERVED:
             found = f"`{name}` is reserved for a column of the window"
             raise SpecError(found, "rename the column or the aggregate")

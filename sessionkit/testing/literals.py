@@ -11,25 +11,27 @@ INSTANT: Final = re.compile(
     r"(?:(?P<day>\d{4}-\d\d-\d\d)[ T])?(?P<hour>\d{1,2})(?P<rest>:\d\d(:\d\d(\.\d{1,6})?)?)",
     re.ASCII,
 )
+DAY: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 
 
-def at(text: str) -> datetime:
+def at(text: str | date) -> datetime:
     """
     Return an instant in UTC: a time on 1 January 2026, or on the day written before it.
 
-    `at("10:03")`, `at("10:03:20.5")`, `at("2026-03-01 10:03")`.
+    `at("10:03")`, `at("10:03:20.5")`, `at("2026-03-01 10:03")`; `at("2026-03-01")` is midnight.
 
     Raises:
-        DriverError: The text has another format, or there is no such time.
+        DriverError: It has another format, or there is no such time.
     """
-    match = INSTANT.fullmatch(text)
+    written = "" if isinstance(text, datetime) else str(text)
+    match = INSTANT.fullmatch(f"{written} 00:00" if DAY.fullmatch(written) else written)
     try:
         if match is not None:
             day, clock = match["day"] or DEFAULT_DAY, f"{match['hour']:0>2}{match['rest']}"
             return datetime.fromisoformat(f"{day} {clock}").replace(tzinfo=UTC)
     except ValueError:
         pass
-    hint = 'write at("10:03"), at("10:03:20.5") or at("2026-03-01 10:03"), in UTC'
+    hint = 'write at("10:03"), at("10:03:20.5"), at("2026-03-01") or at("2026-03-01 10:03"), in UTC'
     raise DriverError(f"{text!r} isn't an instant", hint)
 
 
@@ -49,6 +51,8 @@ def hours(number: float) -> timedelta:
 
 
 def _span(number: float, unit: timedelta) -> timedelta:
+    if not isinstance(number, int | float):
+        raise DriverError(f"{number!r} isn't a number", "write one, such as minutes(5)")
     try:
         return number * unit
     except (OverflowError, ValueError):

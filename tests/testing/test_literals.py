@@ -1,6 +1,6 @@
 """Instants and durations from terse literals, and keys back as such literals."""
 
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -26,10 +26,12 @@ BUILDERS = {"at": at, "hours": hours, "minutes": minutes, "seconds": seconds}
         ("10:03:20.5", datetime(2026, 1, 1, 10, 3, 20, 500_000, tzinfo=UTC)),
         ("10:03:20.000001", datetime(2026, 1, 1, 10, 3, 20, 1, tzinfo=UTC)),
         ("2026-03-01 10:03", datetime(2026, 3, 1, 10, 3, tzinfo=UTC)),
+        ("2026-03-01", datetime(2026, 3, 1, tzinfo=UTC)),
+        (date(2026, 3, 1), datetime(2026, 3, 1, tzinfo=UTC)),
         ("1969-12-31T23:59:59.999999", datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)),
     ],
 )
-def test_at_reads_an_instant_in_utc(text: str, instant: datetime) -> None:
+def test_at_reads_an_instant_in_utc(text: Any, instant: datetime) -> None:
     """The day is 1 January 2026 unless it is written."""
     assert instant == at(text)
     assert UTC is at(text).tzinfo
@@ -44,11 +46,15 @@ def test_at_reads_an_instant_in_utc(text: str, instant: datetime) -> None:
         "10:60",
         "10:03:20.1234567",
         "2026-02-30 10:00",
+        "2026-13-01",
         "10:03Z",
+        10,
+        None,
+        datetime(2026, 3, 1, 10, 3),  # noqa: DTZ001 (nobody says in which zone)
         "\u0661\u0660:\u0660\u0663",
     ],
 )
-def test_at_refuses_what_is_not_an_instant(text: str) -> None:
+def test_at_refuses_what_is_not_an_instant(text: Any) -> None:
     """With the spellings that it reads in the hint."""
     with pytest.raises(DriverError, match="isn't an instant") as refused:
         at(text)
@@ -66,6 +72,13 @@ def test_a_duration_that_no_timedelta_can_hold_is_refused(number: float) -> None
     """Its error says what was multiplied."""
     with pytest.raises(DriverError, match="doesn't fit a timedelta"):
         hours(number)
+
+
+@pytest.mark.parametrize("number", ["5", None])
+def test_a_duration_of_no_number_is_refused(number: Any) -> None:
+    """Its error says what was found."""
+    with pytest.raises(DriverError, match=f"{number!r} isn't a number"):
+        minutes(number)
 
 
 @given(
