@@ -27,7 +27,7 @@ from sessionkit.spark.checkpoints.state_reader import (
     stored_pages,
     with_clear_errors,
 )
-from sessionkit.spark.jobs.checks import check_picklable
+from sessionkit.spark.jobs.pickles import check_picklable
 from sessionkit.spec.base import AnySpec, S, check_kind
 from sessionkit.spec.logic import Aggregates
 from sessionkit.spec.session import SessionSpec

@@ -1,18 +1,14 @@
-"""What is checked before a query starts: that the spec can be sent, and that the columns fit it."""
+"""What is checked before a query starts: that the columns fit the spec."""
 
-import inspect
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
-import attrs
-from pyspark import cloudpickle
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from sessionkit.errors import NotPicklableError, SchemaError, SpecError, with_hint
+from sessionkit.errors import SchemaError, SpecError
 from sessionkit.spark._columns import near, time_problem
 from sessionkit.spec.base import AnySpec
-from sessionkit.spec.functions import name_of
 from sessionkit.spec.session import SessionSpec
 from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import (
@@ -28,42 +24,6 @@ from sessionkit.state._scalars import EnumType, StrType
 from sessionkit.state._types import FieldType, type_name
 
 WATERMARK_METADATA: Final = "spark.watermarkDelayMs"
-
-
-def check_picklable(spec: Any) -> None:
-    if _problem(spec) is None:
-        return
-    for owner in [spec.logic, spec] if isinstance(spec, SessionSpec) else [spec]:
-        for name, value in attrs.asdict(owner, recurse=False).items():
-            problem = _problem(value)
-            if problem is not None:
-                raise NotPicklableError(_text(name, value, problem))
-    raise NotPicklableError(f"the spec can't be sent to the executors: {_problem(spec)}")
-
-
-def _problem(value: object) -> Exception | None:
-    try:
-        cloudpickle.dumps(value)  # type: ignore[no-untyped-call]  # bundled without annotations
-    except Exception as error:  # noqa: BLE001 (a foreign __reduce__ may raise anything)
-        return error
-    return None
-
-
-def _text(name: str, value: Any, problem: Exception) -> str:
-    found = f"`{name}` of the spec can't be sent to the executors: {problem}"
-    hint = "use only what can be pickled: numbers, text, and functions and classes of modules"
-    variables = inspect.getclosurevars(value) if inspect.isfunction(value) else None
-    used_by_it = {**variables.nonlocals, **variables.globals} if variables else {}
-    for variable, used in used_by_it.items():
-        if _problem(used) is not None:
-            kind = type(used).__name__
-            found = f"`{name}` ({name_of(value)}) uses `{variable}`, a {kind}, which can't be sent"
-            hint = f"create the {kind} inside the function, or pass plain values"
-            if type(used).__module__.startswith("pyspark."):
-                # Workers have no Spark, so nothing of it can be created there either.
-                hint = "join what the function looks up to the events, and pass the joined frame"
-            break
-    return with_hint(found, hint)
 
 
 def check_not_chained(spec: AnySpec, name: str) -> None:

@@ -29,7 +29,6 @@ from sessionkit.spark.jobs.checks import (
     check_input,
     check_keys,
     check_not_chained,
-    check_picklable,
 )
 from sessionkit.spark.jobs.frames import (
     COUNTS,
@@ -41,6 +40,7 @@ from sessionkit.spark.jobs.frames import (
     packed_erasures,
     unpacked_rows,
 )
+from sessionkit.spark.jobs.pickles import check_picklable
 from sessionkit.spark.jobs.transform_with_state import (
     check_transform_with_state,
     transformed,
@@ -282,7 +282,8 @@ def sessionize(
     Raises:
         SchemaError: The columns don't fit the spec, or those of `clock` or `erase` don't; or one
             of them isn't a frame of Spark.
-        NotPicklableError: A function uses something that can't be sent to the executors.
+        NotPicklableError: A function uses something that can't be sent to the executors, or that
+            only this script or notebook has, such as a function under `functools.cache`.
         SpecError: A batch is given a seed, a clock or `erase`, or a stream `until`; `until` has no
             time zone, or the spec no event time, or `with_events=True` without rejected rows; the
             seed is from `migrate`, and a source of the stream hasn't gone through `seed.unread`; a
@@ -344,7 +345,8 @@ def apply_with_state(
 
     Raises:
         SchemaError: As for `sessionize`.
-        NotPicklableError: A function uses something that can't be sent to the executors.
+        NotPicklableError: A function uses something that can't be sent to the executors, or that
+            only this script or notebook has, such as a function under `functools.cache`.
         SpecError: As for `sessionize`.
     """
     check_kind(spec, StatefulSpec, "sessionize")

@@ -17,6 +17,7 @@ from sessionkit.errors import NotPicklableError
 from sessionkit.spark import check_checkpoint, sessionize
 from sessionkit.spark.dedup import drop_duplicates_within
 from sessionkit.testing import SessionDriver
+from tests.support.refusals import says
 from tests.support.stateful_specs import ignore, summing
 from tests.support.steps import finished, running
 from tests.support.streams import FileStream
@@ -319,22 +320,24 @@ def test_what_does_not_pickle_is_named(bad: FileStream, tmp_path: Path) -> None:
     assert "`connection`, a TextIOWrapper" in str(caught.value)
 
 
-def test_a_frame_that_a_function_uses_is_to_be_joined_before(bad: FileStream) -> None:
-    """Workers have no Spark: nothing of it can be sent there, nor created there."""
-    users = bad.batch()
-    spark = users.sparkSession
+def test_a_frame_in_a_function_is_joined_before(bad: FileStream) -> None:
+    """Also where a function that the function calls uses it; a session of Spark is no other."""
+    frame, spark = bad.batch(), bad.spark
 
-    def of_frame(session: Any, state: Sum) -> Sum:
-        users.count()
-        return state
+    def count() -> int:
+        return frame.count()
 
-    def of_session(session: Any, state: Sum) -> Sum:
-        spark.range(1)
-        return state
+    def finish(session: Any, state: Sum) -> Sum:
+        return Sum(count(), 0)
 
-    for function, name in ((of_frame, "users"), (of_session, "spark")):
-        with pytest.raises(NotPicklableError, match=f"`{name}`, a .*\n\nHint: join what"):
+    def look(session: Any, state: Sum) -> Sum:
+        return Sum(spark.table("prices").count(), 0)
+
+    for function, used in ((finish, "`frame`, a DataFrame"), (look, "`spark`, a SparkSession")):
+        with pytest.raises(NotPicklableError) as caught:
             sessionize(bad.batch(), sums(finish=function))
+        assert says(str(caught.value), "`finish` (", f"uses {used}", "Hint: join what it needs to")
+        assert len(str(caught.value)) <= 300
 
 
 @pytest.mark.since_spark("4.0", "Spark 3.5 can't read state")

@@ -1,0 +1,67 @@
+"""What the check lets through, a process that has nothing of the driver's can load and run."""
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import run
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+from tests.support.refusals import says
+
+ROOT = Path(__file__).parents[3]
+SCRIPT = ROOT / "tests" / "support" / "sent_functions.py"
+EXECUTOR = """
+import base64, json, pickle, sys
+
+for name, found in json.load(open(sys.argv[1])).items():
+    if "sent" in found:
+        spec = pickle.loads(base64.b64decode(found["sent"])).logic.spec
+        state = spec.logic.update(spec.state(), spec.event(page="/a"))
+        print(name, state.n)
+"""
+ONLY_HERE = ("cached", "bounded", "Number", "WithCache", "dispatched")
+LOADED = (
+    *("nameless", "Kind", "Pair", "Typed", "Options", "Priced", "Color", "Flag", "LOG"),
+    *("PATTERN", "HALF", "PRICES", "np", "itself"),
+)
+
+
+def as_script(place: Path) -> None:
+    run([sys.executable, SCRIPT], env=os.environ | {"SENT": str(place)}, cwd=ROOT, check=True)
+
+
+def as_notebook(place: Path) -> None:
+    cells = [f"import os\nos.environ['SENT'] = {str(place)!r}", SCRIPT.read_text("utf-8")]
+    notebook = nbformat.v4.new_notebook(cells=[*map(nbformat.v4.new_code_cell, cells)])
+    folder = {"metadata": {"path": str(ROOT)}}
+    NotebookClient(notebook, timeout=300, kernel_name="python3", resources=folder).execute()
+
+
+@pytest.mark.parametrize("write", [as_script, as_notebook])
+def test_what_a_script_defines_reaches_an_executor_or_is_refused(
+    write: Callable[[Path], None], tmp_path: Path
+) -> None:
+    """A refusal says which function uses what, and to put that into a module."""
+    place = tmp_path / "sent.json"
+    write(place)
+    found = json.loads(place.read_text("utf-8"))
+    refused = {name: one["refused"] for name, one in found.items() if "refused" in one}
+
+    assert {*ONLY_HERE, "through", "__main__", "made"} == {*refused}
+    for name in ONLY_HERE:
+        assert says(refused[name], "`update` (", f"\n\nHint: put `{name}` into a module")
+    assert says(refused["through"], "uses `cached` of this script", "put `cached` into a module")
+    assert says(refused["WithCache"], "uses `WithCache.price`")
+    assert says(refused["__main__"], "uses the module `__main__`", "into a module")
+    assert says(refused["made"], "uses the module `made_in_this_process`", "write it to a file")
+    assert all(len(text) <= 300 for text in refused.values())
+
+    command = [sys.executable, "-c", EXECUTOR, str(place)]
+    loaded = run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert [f"{name} 1" for name in found if name in LOADED] == loaded.stdout.splitlines()
+    assert {*LOADED} == {*found} - {*refused}
