@@ -2,16 +2,20 @@
 
 import gc
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache, lru_cache
-from typing import Final
+from functools import cache, lru_cache, wraps
+from typing import Final, ParamSpec, TypeVar
 
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from sessionkit._engine.shell.payload import NOBODY, Origin, TaskRows
+from sessionkit.errors import SessionkitError
 from sessionkit.spark._settings import is_connect
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 QUERY: Final = "sql.streaming.queryId"
 BATCH: Final = "streaming.sql.batchId"
@@ -38,6 +42,36 @@ def known_to_tasks(spark: SparkSession, query_id: str | None, number: int) -> It
         yield
     finally:
         spark.removeTag(tag)
+
+
+def message_first(run: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T]]:
+    """
+    Let an error of ours leave a worker without the lines of this library that raised it.
+
+    Spark shows the traceback before the message, which has the lines of the user's function.
+    """
+
+    @wraps(run)
+    def shortened(*values: P.args, **named: P.kwargs) -> Iterator[T]:
+        try:
+            yield from run(*values, **named)
+        except SessionkitError as error:
+            message = type(error).__new__(type(error), *error.args)
+            raise error.with_traceback(None) from message  # where Spark shows causes, it's first
+
+    return shortened
+
+
+def begin_with(message: Exception, error: Exception) -> None:
+    """Let the traceback of an error begin with a message: Python begins with the first cause."""
+    first: BaseException = error
+    while (earlier := _before(first)) is not None:
+        first = earlier
+    first.__cause__ = message
+
+
+def _before(error: BaseException) -> BaseException | None:
+    return error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
 
 def run_of_task() -> Origin:

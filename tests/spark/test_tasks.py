@@ -3,11 +3,14 @@
 import gc
 import subprocess
 import sys
+import traceback
+from collections.abc import Iterator
 from typing import Final
 
 import pytest
 
-from sessionkit.spark._tasks import freeze_imports
+from sessionkit import UserFunctionError
+from sessionkit.spark._tasks import freeze_imports, message_first
 
 IN_A_WORKER: Final = """
 import gc, pyarrow, pandas
@@ -35,3 +38,26 @@ def test_imports_are_no_longer_looked_at() -> None:
         [sys.executable, "-c", IN_A_WORKER], capture_output=True, text=True, check=True
     )
     assert found.stdout.split() == ["True", "True"]
+
+
+@pytest.mark.parametrize("shows_causes", [False, True])
+def test_an_error_of_ours_leaves_a_worker_without_our_lines(*, shows_causes: bool) -> None:
+    """Spark leaves out causes by default; else the message comes first."""
+    given = UserFunctionError("`update` raised", "its lines", "fix it")
+
+    @message_first
+    def run(count: int) -> Iterator[int]:
+        yield from range(count)
+        raise given from KeyError("first")
+
+    with pytest.raises(UserFunctionError) as failed:
+        [*run(3)]
+    if not shows_causes:
+        failed.value.__cause__ = None
+    shown = "".join(traceback.format_exception(failed.value))
+    before, message, _ = shown.partition("sessionkit.errors.UserFunctionError: `update` raised\n\n")
+
+    assert given is failed.value
+    assert message
+    assert shows_causes == (not before)
+    assert before.count("File ") <= 2

@@ -21,6 +21,7 @@ from sessionkit._typing import Record
 from sessionkit.errors import SessionkitError, StateValueError
 from sessionkit.spark._grouping import BUCKET, label_of_key
 from sessionkit.spark._logs import Location, active_session, logs_of
+from sessionkit.spark._tasks import message_first
 from sessionkit.spark.checkpoints.state_reader import (
     check_stored_rules,
     stored_groups,
@@ -67,6 +68,7 @@ def mapped_state(
     if groups is None:
         return session.createDataFrame([], schema)
 
+    @message_first
     def mapped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for group in groups_in(batches):
             yield from rows_of(read(group)).combine_chunks().to_batches()

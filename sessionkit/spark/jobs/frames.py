@@ -36,7 +36,7 @@ from sessionkit.spark._columns import (
     to_wire,
 )
 from sessionkit.spark._grouping import BUCKET, bucket_number
-from sessionkit.spark._tasks import freeze_imports, is_first_batch
+from sessionkit.spark._tasks import freeze_imports, is_first_batch, message_first
 from sessionkit.spark.progress import (
     BINS,
     BUCKETS,
@@ -68,6 +68,7 @@ def packed(
     moves_watermark = not is_batch and spec.delay_ms is not None
     packer = Packer(spec, (BUCKET,), moves_watermark, in_time=is_batch)
 
+    @message_first
     def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         freeze_imports("pack")
         return packer(batches, is_first=is_batch or is_first_batch())
@@ -121,6 +122,7 @@ def unpacked_rows(rows: DataFrame, worker: Worker) -> DataFrame:
         return found.select(*(_as_users_see_it(field, spec) for field in fields))
     schema = output_schema(spec, with_rejected=worker.with_rejected)
 
+    @message_first
     def unpack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         freeze_imports("unpack")
         for batch in batches:
@@ -225,6 +227,7 @@ def packed_erasures(erase: DataFrame, spec: AnySpec) -> DataFrame:
     """
     packer = ErasurePacker(spec, (BUCKET,))
 
+    @message_first
     def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         freeze_imports("pack")
         return packer(batches)

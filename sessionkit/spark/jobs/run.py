@@ -24,7 +24,7 @@ from sessionkit.spark._grouping import BUCKET, for_stream, label_of, with_bucket
 from sessionkit.spark._pipelines import in_pipeline
 from sessionkit.spark._seeds import Seed, check_unread, read_seed_rows
 from sessionkit.spark._settings import check_libraries, check_workers, is_connect
-from sessionkit.spark._tasks import freeze_imports, rows_of_task, run_of_task
+from sessionkit.spark._tasks import freeze_imports, message_first, rows_of_task, run_of_task
 from sessionkit.spark.jobs.checks import (
     check_input,
     check_keys,
@@ -161,11 +161,12 @@ def _stream(events: DataFrame, worker: Worker, options: RunOptions) -> DataFrame
     if uses_transform_with_state(spec):
         return transformed(rows, worker)
 
+    @message_first
     def run(
         group: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: Any
     ) -> Iterator[pd.DataFrame]:
         freeze_imports("run")
-        return worker(group, frames, state, run_of_task(), rows_of_task())
+        yield from worker(group, frames, state, run_of_task(), rows_of_task())
 
     return rows.groupBy(BUCKET).applyInPandasWithState(
         run, frame_columns(worker), columns_of(worker.logic), "append", TIMEOUTS[spec.clock]
@@ -175,6 +176,7 @@ def _stream(events: DataFrame, worker: Worker, options: RunOptions) -> DataFrame
 def _batch(events: DataFrame, worker: Worker, until: datetime | None) -> DataFrame:
     now_us, until_us = micros_of(datetime.now(UTC)), end_us(until)
 
+    @message_first
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return worker.partition(batches, now_us, until_us)
 
@@ -194,6 +196,7 @@ def state_at_end(
     check_picklable(spec)
     worker, now_us, until_us = worker_of(spec), micros_of(datetime.now(UTC)), end_us(until)
 
+    @message_first
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for packs in rows_of_groups(batches):
             *_, (_, memory) = worker.until(packs, now_us, until_us)

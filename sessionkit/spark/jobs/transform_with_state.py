@@ -25,7 +25,7 @@ from sessionkit._engine.shell.worker import Worker
 from sessionkit.errors import SessionkitError, UnsupportedError
 from sessionkit.spark._grouping import BUCKET
 from sessionkit.spark._settings import is_connect, release_of
-from sessionkit.spark._tasks import freeze_imports, rows_of_task, run_of_task
+from sessionkit.spark._tasks import freeze_imports, message_first, rows_of_task, run_of_task
 from sessionkit.spark.jobs.frames import frame_columns
 from sessionkit.spec.base import AnySpec
 from sessionkit.timeouts._policies import Clock
@@ -128,6 +128,7 @@ class _Processor:
     def close(self) -> None:
         """Do nothing: Spark asks for this method."""
 
+    @message_first
     def _run(
         self, key: tuple[Any, ...], frames: Iterable[pd.DataFrame], times: Any, fired_ms: int | None
     ) -> Iterator[pd.DataFrame]:

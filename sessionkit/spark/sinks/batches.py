@@ -1,6 +1,5 @@
 """Which rows go to which sink, and micro-batches written whole, each exactly once."""
 
-import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from itertools import combinations, dropwhile, takewhile
@@ -17,7 +16,8 @@ from sessionkit._arguments import quoted
 from sessionkit.errors import SinkError, SpecError
 from sessionkit.spark._columns import OF_REJECTED, ROW_KIND
 from sessionkit.spark._logs import query_id_of
-from sessionkit.spark._tasks import known_to_tasks
+from sessionkit.spark._paths import folder_of
+from sessionkit.spark._tasks import begin_with, known_to_tasks
 from sessionkit.spark.sinks import Batch, BatchWriter, Ledger, TableSink
 from sessionkit.spark.sinks.values import (
     REST,
@@ -37,7 +37,10 @@ OWN_PLACE: Final = "give each a place of its own; `rejected` takes all kinds tha
 SESSION_ID: Final = SESSION_COLUMNS[0]
 OWN_ERROR: Final = re.compile(r"^sessionkit\.errors\.(?=\w+: )", re.MULTILINE)
 FRAME: Final = re.compile(r'^ +File ".*", line \d+.*$', re.MULTILINE)
-JAVA: Final = ("\tat ", "Driver stacktrace:", " SQLSTATE: ")
+AFTER_MESSAGE: Final = (
+    *("\tat ", "Driver stacktrace:", " SQLSTATE: "),
+    "The above exception was the direct cause",
+)
 NONE: Final = -1
 PAGE: Final = '"Back up and restore" in docs/how-to/operate.md says how'
 
@@ -126,7 +129,7 @@ def _check_apart(kind: str, own: RouteSink, other: str, theirs: RouteSink) -> No
     if _meet(own, theirs):
         raise same_place_error(kind, other, own)
     for inner, outer in ((own, theirs), (theirs, own)):
-        folder, around = _place(inner), _place(outer)
+        folder, around = place_of(inner), place_of(outer)
         if isinstance(folder, PurePosixPath) and around in folder.parents:
             found = (
                 f"`{kind}` and `{other}` of Routes write to {described(outer)} and, within it, to "
@@ -147,28 +150,22 @@ def _meet(own: RouteSink, theirs: RouteSink) -> bool:
     if isinstance(own, Kafka) and isinstance(theirs, Kafka):
         brokers = {*own.servers.split(",")} & {*theirs.servers.split(",")}
         return bool(brokers) and own.topic is not None and own.topic == theirs.topic
-    return _place(own) is not None and _place(own) == _place(theirs)
+    return place_of(own) is not None and place_of(own) == place_of(theirs)
 
 
-def _place(sink: RouteSink) -> object:
+def place_of(sink: object) -> object:
     """Return the identity of a place; None where it isn't known."""
     match sink:
         case Files():
-            return _path(sink.path)
+            return folder_of(sink.path)
         case TableSink(place=PurePath() as folder):
-            return _path(folder)
+            return folder_of(folder)
         case TableSink():
             return sink.place
         case ExactlyOnce():
             return sink.last_batch
         case _:
             return None
-
-
-def _path(path: str | os.PathLike[str]) -> PurePosixPath:
-    text = os.fspath(path)
-    local = text.removeprefix("file:")
-    return PurePosixPath(os.path.normpath(f"/{local.lstrip('/')}" if local != text else text))
 
 
 # ------------------------------------------------------------------------------- the micro-batches
@@ -282,7 +279,7 @@ class WriteBatches:
         try:
             self._write(frame, number)
         except Exception as error:
-            put_message_first(error)
+            begin_with(SinkError(_reason(error)), error)
             raise
 
     def _write(self, frame: DataFrame, number: int) -> None:
@@ -335,23 +332,6 @@ def drain(frame: DataFrame) -> None:
     frame.write.format("noop").mode("overwrite").save()
 
 
-def put_message_first(error: Exception) -> None:
-    """
-    Make the traceback of an error begin with its message.
-
-    Spark shows the traceback of what a function of `foreachBatch` raises, after words of its own.
-    Python begins it with the first cause, so that is what the error says.
-    """
-    first: BaseException = error
-    while (earlier := _before(first)) is not None:
-        first = earlier
-    first.__cause__ = SinkError(_reason(error))
-
-
-def _before(error: BaseException) -> BaseException | None:
-    return error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-
-
 def _reason(error: Exception) -> str:
     """Return the message of an error; for one of Spark's, that of the executor."""
     text = str(error)
@@ -360,5 +340,7 @@ def _reason(error: Exception) -> str:
         if own or frames:
             lines = text[own.end() if own else frames[-1].end() :].splitlines()
             message = dropwhile(lambda line: not line or line.startswith(" "), lines)
-            return "\n".join(takewhile(lambda line: not line.startswith(JAVA), message)).strip()
+            return "\n".join(
+                takewhile(lambda line: not line.startswith(AFTER_MESSAGE), message)
+            ).strip()
     return f"{type(error).__name__}: {text}"
