@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sized
 from difflib import get_close_matches
 from keyword import iskeyword
@@ -16,6 +17,7 @@ from sessionkit.errors import SpecError
 T = TypeVar("T")
 P = ParamSpec("P")
 NONE: Final[Mapping[str, str]] = MappingProxyType({})
+WORD: Final = re.compile(r"[A-Z]?[a-z]+")
 REST: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
@@ -138,7 +140,8 @@ def _meant(name: str, known: Mapping[str, inspect.Parameter]) -> str:
     } | {argument: f"{argument}=..." for argument in known}
     if name in places:
         return f"write {places[name]}"
-    near = nearest(name, places)
+    words = (word.lower() for word in WORD.findall(name))  # such as `outputMode`
+    near = nearest(name, places) or next((word for word in words if word in places), None)
     own = ", ".join(one for one in known if one != "self")
     otherwise = f"it has {own}" if own else "leave it out: it has no arguments"
     return otherwise if near is None else f"did you mean `{places[near]}`?"

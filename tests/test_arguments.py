@@ -101,6 +101,8 @@ def test_an_argument_that_is_in_a_group_says_in_which(spec: Any, name: str, plac
         (agg.count, "were", "did you mean `where=...`?"),
         (sessions, "watermark_dealy", "did you mean `watermark_delay=...`?"),
         (start_query, "tigger", "did you mean `trigger=...`?"),
+        (start_query, "outputMode", "did you mean `mode=...`?"),
+        (start_query, "query_name", "did you mean `name=...`?"),
         (Kafka, "server", "did you mean `servers=...`?"),
         (SessionDriver, "procesing_time", "did you mean `processing_time=...`?"),
         (agg.funnel, "in_order", "it has steps, within, strict, allow_reentry, "),

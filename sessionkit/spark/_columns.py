@@ -28,6 +28,7 @@ DAY_US: Final = span_us(timedelta(days=1))
 LARGEST_OFFSET_US: Final = span_us(timedelta(hours=18))
 """The largest offset from UTC of a time zone in Spark."""
 
+CASE_SENSITIVE: Final = "spark.sql.caseSensitive"
 A_STREAM: Final = "pass what spark.readStream returns, or a frame made from it"
 
 
@@ -124,12 +125,29 @@ def check_event_time(schema: T.StructType, name: str) -> None:
 def check_key_and_time(frame: DataFrame, on: str | None, keys: Sequence[str]) -> None:
     """Check that a frame has the event time `on`, unless None, and the key columns."""
     check_frame(frame, "frame")
+    for name in (*keys, *(() if on is None else (on,))):
+        problem = twice_problem(frame, name)
+        if problem is not None:
+            raise SchemaError(*problem)
     if on is not None:
         check_event_time(frame.schema, on)
     for key in keys:
         if key not in frame.columns:
             found = f"the key `{key}` is missing; the frame has {', '.join(frame.columns)}"
             raise SchemaError(found, near(key, frame.columns))
+
+
+def twice_problem(frame: DataFrame, name: str) -> tuple[str, str] | None:
+    """Return why a name doesn't say which column is meant, and a hint; None if it does."""
+    same = [one for one in frame.columns if one.lower() == name.lower()]
+    if len(same) < 2 or (len({*same}) == len(same) and is_case_sensitive(frame)):  # noqa: PLR2004
+        return None
+    found = f"{len(same)} columns of the frame are called `{'` or `'.join(dict.fromkeys(same))}`"
+    return found, f'rename or drop one; of a join, write .join(other, "{name}")'
+
+
+def is_case_sensitive(frame: DataFrame) -> bool:
+    return frame.sparkSession.conf.get(CASE_SENSITIVE, "false") == "true"
 
 
 def time_problem(schema: T.StructType, name: str) -> tuple[str, str] | None:

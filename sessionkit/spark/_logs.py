@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from sessionkit._engine.shell.payload import RESTORE
 from sessionkit.errors import SessionkitError, StateCorruptedError, UnsupportedError
+from sessionkit.spark._paths import literal
 
 NO_SUCH_PATH: Final = "PATH_NOT_FOUND"
 VERSION: Final = re.compile(r"v\d+")
@@ -222,11 +223,10 @@ def files_read(logs: Logs, number: int, spark: SparkSession) -> tuple[tuple[str,
 def query_id_of(spark: SparkSession, path: str) -> str | None:
     """Return the query id of a checkpoint, which stays over restarts; None if none has started."""
     metadata = f"{path}/metadata"
+    twice = [literal(metadata)] * 2
     try:
         # With two paths, Spark doesn't look for a file sink's log, nor warn that it's missing.
-        rows = if_there(
-            lambda: spark.read.text([metadata, metadata], wholetext=True).limit(1).collect()
-        )
+        rows = if_there(lambda: spark.read.text(twice, wholetext=True).limit(1).collect())
         return None if rows is None else str(UUID(json.loads(rows[0][0])["id"]))
     except (IndexError, KeyError, ValueError, TypeError, AttributeError):
         raise damaged_checkpoint(f"{metadata} doesn't have the id of its query") from None
@@ -236,14 +236,15 @@ def folder_texts(spark: SparkSession, path: str) -> dict[str, str]:
     """Return the texts of a folder's files by name; empty if there is no folder."""
     if not exists(spark, path):  # Spark would look for a log in it, and warn that it's missing
         return {}
-    files = spark.read.text(path, wholetext=True)
+    files = spark.read.text(literal(path), wholetext=True)
     return {row[0]: row[1] for row in files.select(F.col("_metadata.file_name"), "value").collect()}
 
 
-def exists(spark: SparkSession, glob: str) -> bool:
-    """Return whether a path exists, in any file system that Spark can read."""
+def exists(spark: SparkSession, path: str, glob: str = "") -> bool:
+    """Return whether a path exists, or one below it, in any file system that Spark can read."""
     # With two paths, Spark doesn't look for a log in it. `columns` makes Connect read the path.
-    return bool(if_there(lambda: spark.read.text([glob, glob]).columns))
+    twice = [f"{literal(path)}/{glob}" if glob else literal(path)] * 2
+    return bool(if_there(lambda: spark.read.text(twice).columns))
 
 
 def if_there(read: Callable[[], Found]) -> Found | None:
@@ -329,7 +330,7 @@ def _source_damage(log: str, last: int | None, spark: SparkSession) -> Iterator[
     # Leave out the contents of compacted files, which may be large; their names aren't only digits.
     text = F.when(name.rlike("^[0-9]+$"), F.col("content").cast("string"))
     files = spark.read.format("binaryFile")
-    rows = if_there(lambda: files.load(log).select(name, text).collect())
+    rows = if_there(lambda: files.load(literal(log)).select(name, text).collect())
     entries = {row[0]: row[1] for row in rows or ()}
     for number in range(last, -1, -1):
         if f"{number}{COMPACT}" in entries:

@@ -1,7 +1,7 @@
 """What only the analyzed plan of a streaming DataFrame says of it, read from its text."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import dropwhile
 from typing import Final
 from uuid import uuid4
@@ -30,8 +30,10 @@ DROP_LATE_ROWS: Final = frozenset({AGGREGATE, DEDUPLICATE, "Join"})
 SETS_EVENT_TIME: Final = "UpdateEventTimeWatermarkColumn"
 """By the event time that it sets, the rows of the operator below are in time for those above."""
 STATE_OF_PYTHON: Final = re.compile(r"FlatMapGroupsInPandasWithState|TransformWithState\w*")
+FOLDER: Final = re.compile(r"\bFileSource\[(.*?)\], \[")
 SOURCE_NAME: Final = re.compile(r'\bname="(\w+)"$')
 EVENT_TIME: Final = re.compile(r"\bEventTime(?:Timeout)?\b")
+APPEND: Final = re.compile(r"\bAppend\b")
 PROCESSING_TIME: Final = re.compile(r"\bProcessingTime(?:Timeout)?\b")
 
 
@@ -65,6 +67,12 @@ class PlanNode:
         return {one[1] for one in found if one}
 
     @property
+    def folders(self) -> set[str]:
+        """The paths of the folders that are read as streams, as the user wrote them."""
+        found = [FOLDER.search(node.text) for node in self.walk() if not node.inputs]
+        return {one[1] for one in found if one}
+
+    @property
     def is_python_state(self) -> bool:
         return STATE_OF_PYTHON.fullmatch(self.operator) is not None
 
@@ -76,6 +84,11 @@ class PlanNode:
         )
 
     @property
+    def returns_final_rows(self) -> bool:
+        """Whether a stateful operator of Python returns its rows in mode `append`."""
+        return any(node.is_python_state and APPEND.search(node.text) for node in self.walk())
+
+    @property
     def aggregates_stream(self) -> bool:
         """Whether it or a node below it aggregates a stream, rather than a table joined to it."""
         return any(node.operator == AGGREGATE and node.is_streaming for node in self.walk())
@@ -83,6 +96,22 @@ class PlanNode:
     @property
     def is_watermarked_late(self) -> bool:
         return any(node.operator == WATERMARK and node.aggregates_stream for node in self.walk())
+
+    @property
+    def watermarked_twice(self) -> Sequence["PlanNode"] | None:
+        """
+        The operators from a watermark down to another one, which Spark doesn't let it follow.
+
+        Such a query ends in its first micro-batch; if an aggregation or timers wait for the lower
+        one, it runs, and the upper one stays at 1970. Below a function with state and no timers in
+        event time there may be one: nothing of it goes on.
+        """
+        for node in self.walk():
+            if node.operator == WATERMARK:
+                for path in node.paths():
+                    if path[-1].operator == WATERMARK and path[-1].is_streaming:
+                        return path
+        return None
 
     @property
     def loses_rows_of_python_state(self) -> str | None:
@@ -103,6 +132,13 @@ class PlanNode:
             if of_streams and any(EVENT_TIME.search(one.text) for one in below):
                 return node.operator
         return None
+
+    def paths(self) -> Iterator[list["PlanNode"]]:
+        """Yield the operators down to each one below it, unless the event time ends on the way."""
+        for node in self.inputs:
+            yield [node]
+            if not node.is_python_state or EVENT_TIME.search(node.text):
+                yield from ([node, *path] for path in node.paths())
 
     def walk(self, *, until: str | None = None) -> Iterator["PlanNode"]:
         """Yield this node, then those below it; of an operator named `until`, none of these."""

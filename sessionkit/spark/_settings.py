@@ -29,6 +29,7 @@ print(*[name for name in sys.argv[1:] if importlib.util.find_spec(name) is None]
 """
 PARTITIONS: Final = "spark.sql.shuffle.partitions"
 CORES: Final = "cores"
+STOPS_OTHERS: Final = "spark.sql.streaming.stopActiveRunOnRestart"
 SOURCE_EVOLUTION: Final = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
 
 
@@ -143,13 +144,19 @@ def recommended_settings(cores: int, *, running: bool = False) -> dict[str, str]
 
 
 @contextmanager
-def tuned(spark: SparkSession) -> Iterator[None]:
-    """Apply the settings that a query reads at its start, to queries that start in this context."""
-    settings = [setting for setting in SETTINGS if setting.in_release(spark.version)]
-    tuning = {s.name: s.value for s in settings if s.until == "query starts"}
-    before = {name: spark.conf.get(name, None) for name in tuning}
+def set_at_start(spark: SparkSession, *, tune: bool) -> Iterator[None]:
+    """
+    Apply the settings that a query reads at its start, to queries that start in this context.
+
+    Spark then refuses a checkpoint that a query of another session uses, which it would stop.
+    """
+    changed = {} if spark.conf.get(STOPS_OTHERS, None) else {STOPS_OTHERS: "false"}
+    for setting in SETTINGS if tune else ():
+        if setting.until == "query starts" and setting.in_release(spark.version):
+            changed[setting.name] = setting.value
+    before = {name: spark.conf.get(name, None) for name in changed}
     try:
-        for name, value in tuning.items():
+        for name, value in changed.items():
             spark.conf.set(name, value)
         yield
     finally:

@@ -14,6 +14,7 @@ from sessionkit._arguments import check_column, columns_named, explains
 from sessionkit._instants import Duration, duration_text, span_us
 from sessionkit.errors import SchemaError, SpecError
 from sessionkit.spark._columns import check_key_and_time, column, no_attribute
+from sessionkit.spark._plan import plan_of
 from sessionkit.spark.watermarks import Watermark, declare_watermark, declared_watermarks
 from sessionkit.spec.base import whole_milliseconds
 
@@ -179,6 +180,7 @@ class Deduplication:
         Raises:
             SchemaError: A column is missing, a key is a float, the event time isn't a timestamp,
                 or the frame has a different watermark.
+            SpecError: The frame is an aggregation, and carries no watermark.
         """
         check_key_and_time(frame, self.event_time, self.keys)
         for name in self.keys:
@@ -206,6 +208,12 @@ class Deduplication:
             return frame
         declared = declared_watermarks(frame)
         if not declared:
+            root = plan_of(frame)
+            if root is not None and root.aggregates_stream:
+                found = f"a watermark on `{self.event_time}` would follow an aggregation: no row"
+                hint = "add .with_window_time() to the windows, and take event_time='window_time' "
+                hint += "with the delay of the watermark before"
+                raise SpecError(f"{found} would ever come", hint)
             return declare_watermark(frame, self.event_time, self.watermark_delay)
         if Watermark(self.event_time, self.watermark_delay) in declared:
             return frame

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Mapping
-from contextlib import nullcontext
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 import attrs
@@ -11,17 +10,24 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from sessionkit._arguments import explains
 from sessionkit._instants import Duration
-from sessionkit.errors import SpecError, StateCorruptedError, StateError
+from sessionkit.errors import SchemaError, SpecError, StateCorruptedError, StateError
 from sessionkit.spark._columns import A_STREAM, check_frame
 from sessionkit.spark._logs import Logs, check_logs, query_id_of
+from sessionkit.spark._paths import check_path
 from sessionkit.spark._pipelines import in_pipeline
 from sessionkit.spark._plan import PlanNode, plan_of
-from sessionkit.spark._settings import SOURCE_EVOLUTION, has_source_evolution, tuned
+from sessionkit.spark._refusals import (
+    check_folders,
+    check_mode,
+    check_one_state,
+    said_at_start,
+)
+from sessionkit.spark._settings import SOURCE_EVOLUTION, has_source_evolution, set_at_start
 from sessionkit.spark.checkpoints.check_state import check_deep
 from sessionkit.spark.checkpoints.state_reader import (
     check_operators,
     check_stored_rules,
-    is_readable,
+    reads_state,
 )
 from sessionkit.spark.sinks import OutputMode
 from sessionkit.spark.sinks.batches import Start
@@ -47,6 +53,7 @@ CHECKPOINTS_CONF: Final = "spark.sql.streaming.checkpointLocation"
 OPTIONS_WITH_AN_ARGUMENT: Final = {
     "checkpointlocation": "checkpoint=",
     "kafka.bootstrap.servers": "Kafka(servers=...)",
+    "outputmode": "mode=",
     "numrows": "Console(rows=...)",
     "path": "Files(path=...)",
     "queryname": "name=",
@@ -55,12 +62,6 @@ OPTIONS_WITH_AN_ARGUMENT: Final = {
 }
 
 NAMES: Final = ("their numbers", "their names")
-SHOWN_AS: Final[dict[str | None, str]] = {
-    "Aggregate": "an aggregation",
-    "DeduplicateWithinWatermark": "dropDuplicatesWithinWatermark",
-    "Join": "a join of two streams",
-}
-"""Operators of a plan, as users write them."""
 
 
 @attrs.frozen
@@ -127,16 +128,22 @@ def start_query(
         The running query.
 
     Raises:
+        SchemaError: The frame is a batch, or no frame of Spark.
         SpecError: Sink, trigger, mode, checkpoint and frame don't fit together; a table or a folder
-            belongs to another query, or is older or newer than the checkpoint; an aggregation, a
-            join of streams or another spec reads the rows of a spec; a declarative pipeline, which
-            starts queries itself, is being read.
+            belongs to another query, or is older or newer than the checkpoint; the sink or the
+            checkpoint lies in a folder that the query reads, or the checkpoint in that of the sink;
+            an aggregation, a join of streams or another spec reads the rows of a spec; a second
+            watermark is declared; a declarative pipeline, which starts queries itself, is being
+            read.
         StateError: The checkpoint was written under a spec with other rules. With Spark
             3.5, the running query fails instead.
         StateCorruptedError: The checkpoint is damaged, as far as `check` reads it.
         UnsupportedError: `check="deep"` on Spark 3.5, which can't read state.
     """
     check_frame(frame, "frame", A_STREAM)
+    if not frame.isStreaming:
+        found = "`frame` is a batch, and a query runs on a stream"
+        raise SchemaError(found, "read it with readStream; write a batch with frame.write")
     if in_pipeline():
         found = "`start_query` is called in a declarative pipeline, which starts queries itself"
         raise SpecError(found, "return the frame from a function under `@pipelines.table`")
@@ -146,7 +153,8 @@ def start_query(
     parts = checked_parts(frame, sink, mode)
     _check_options(options or {}, sink)
     plan = plan_of(frame)
-    _check_one_state(plan)
+    check_mode(mode, plan)
+    check_one_state(plan)
     by_spec = spec is not None and spec.clock == "processing_time"
     waits = by_spec or (plan is not None and plan.waits_for_clock)
     timing = _timing(trigger, always_due=waits)
@@ -154,6 +162,7 @@ def start_query(
     location = _location(frame.sparkSession, sink, checkpoint, name)
     start = None
     if location is not None:
+        check_folders(plan, parts, sink, location)
         query_id = _checked_query_id(frame.sparkSession, location)
         readings = () if plan is None else plan.readings
         logs = check_logs(location, frame.sparkSession, readings)
@@ -163,8 +172,14 @@ def start_query(
     writer = to_sink(frame, mode, sink, parts, start).trigger(**timing).options(**(options or {}))
     if location is not None:
         writer = writer.option("checkpointLocation", location)
-    with tuned(frame.sparkSession) if tune else nullcontext():
-        return writer.start(queryName=name)
+    try:
+        with set_at_start(frame.sparkSession, tune=tune):
+            return writer.start(queryName=name)
+    except Exception as error:
+        ours = said_at_start(error)
+        if ours is None:
+            raise
+        raise ours from None
 
 
 def _check_options(options: Mapping[str, Option], sink: StreamSink) -> None:
@@ -178,21 +193,6 @@ def _check_options(options: Mapping[str, Option], sink: StreamSink) -> None:
         if argument is not None:
             found = f"the option `{option}` has an argument of its own, which is checked"
             raise SpecError(found, f"pass it as {argument}")
-
-
-def _check_one_state(plan: PlanNode | None) -> None:
-    """Refuse what reads the rows of a spec in the same query, and would drop some as late."""
-    if plan is None:
-        return
-    after = plan.loses_rows_of_python_state
-    if after is None and sum(node.is_python_state for node in plan.walk()) <= 1:
-        return
-    found = "a query has one stateful operator of Python, and this one has two or more"
-    if after in SHOWN_AS:
-        found = f"{SHOWN_AS[after]} reads the rows of a spec in the same query: they come once the"
-        found += " watermark has passed the end of their session, so it would drop them as late"
-    hint = "write the rows of each spec to a table, and start another query on it; "
-    raise SpecError(found, f"{hint}docs/how-to/after-sessions.md lists what works in one query")
 
 
 def _timing(trigger: Trigger, *, always_due: bool = False) -> dict[str, Any]:
@@ -235,6 +235,7 @@ def _location(
             raise SpecError(f"{found}: it needs a lasting one", CHECKPOINT_HINT)
         return None
     if checkpoint is not None:
+        check_path(checkpoint, "`checkpoint`")
         return os.fspath(checkpoint)
     root = spark.conf.get(CHECKPOINTS_CONF, None)
     if root and name:
@@ -285,7 +286,7 @@ def _check_logs(
         if spec is not None and check == "deep":
             check_deep(logs, spec, spark)
         # Otherwise the first micro-batch compares the spec with the checkpoint.
-        elif spec is not None and is_readable(logs.path, spark):
+        elif spec is not None and reads_state(spark):
             check_stored_rules(logs.path, spec, spark)
     if plan is None or not logs.offsets:
         return

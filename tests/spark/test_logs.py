@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sessionkit.errors import StateCorruptedError, UnsupportedError
-from sessionkit.spark._logs import Logs, check_logs, progress_of
+from sessionkit.spark._logs import Logs, check_logs, exists, folder_texts, progress_of
 
 HOUR_MS = 3_600_000
 ID = "1b9d6bcd-bbfd-4b2d-9b5d-ab8dfbbd4bed"
@@ -199,3 +199,16 @@ def test_a_span_ends_at_a_repartition() -> None:
     assert [(1, 1)] == logs.spans(0, 1)
     assert [] == logs.spans(3, 3)
     assert [4, 1] == [Logs("/cp", logs.offsets, {n: []}).written for n in (6, 2)]
+
+
+def test_a_path_is_read_as_it_stands(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark would take some of its characters for a pattern, and find another folder or none."""
+    for name in ("a b", "[x]", "{a,b}", "a*b?", "100%"):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "0").write_text("as it stands")
+
+        assert {"0": "as it stands"} == folder_texts(spark, str(folder))
+        assert exists(spark, str(folder), "[0-9]*")
+        assert not exists(spark, str(folder), "[1-9]*")
+    assert not exists(spark, str(tmp_path / "*"))

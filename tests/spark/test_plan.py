@@ -69,6 +69,58 @@ def test_what_would_drop_rows_of_a_function_with_state_is_seen(
     assert None is root_of(follow(free, events)).loses_rows_of_python_state
 
 
+@pytest.mark.parametrize(
+    ("make", "between"),
+    [
+        (lambda rows, timed: rows, None),
+        (lambda rows, timed: rows.withWatermark("at", "1 hour"), None),
+        (lambda rows, timed: rows.withWatermark("at", "1 hour").union(rows), None),
+        (lambda rows, timed: rows.withWatermark("at", "1 hour").withWatermark("at", "1 day"), []),
+        (
+            lambda rows, timed: rows.union(watermarked(rows)).withWatermark("at", "1 hour"),
+            ["Union"],
+        ),
+        (lambda rows, timed: watermarked(timed(EVENT_TIME)), ["FlatMapGroupsInPandasWithState"]),
+        (lambda rows, timed: watermarked(timed(NO_TIMEOUT)), None),
+        (
+            lambda rows, timed: (
+                windowed(watermarked(rows))
+                .select(F.col("window.end").alias("at"))
+                .withWatermark("at", "1 hour")
+            ),
+            ["Aggregate"],
+        ),
+    ],
+)
+def test_a_watermark_on_another_one_is_seen(
+    events: Events, make: Callable[..., DataFrame], between: list[str] | None
+) -> None:
+    """With what is between the two, unless the event time ends there."""
+
+    def timed(timeout: str) -> DataFrame:
+        return with_state(events.watermarked(), "append", timeout)
+
+    found = root_of(make(events.stream(), timed)).watermarked_twice
+
+    assert (between is None) == (found is None)
+    assert {*(between or [])} <= {node.operator for node in found or ()}
+
+
+def watermarked(rows: DataFrame) -> DataFrame:
+    time = F.current_timestamp() if "at" not in rows.columns else F.col("at")
+    return rows.withColumn("at", time).withWatermark("at", "1 hour")
+
+
+def test_a_plan_says_which_folders_it_reads(events: Events) -> None:
+    """As streams, in the words of the user; not those of a table that is joined."""
+    batch, source = events.batch(), f"file://{events.source}/../events"
+    other = events.spark.readStream.schema(batch.schema).parquet(source)
+
+    assert {events.source, source} == root_of(events.stream().union(other)).folders
+    assert set() == root_of(events.spark.readStream.format("rate").load()).folders
+    assert {events.source} == root_of(events.stream().join(batch, "key")).folders
+
+
 def test_reading_a_plan_leaves_nothing_behind(events: Events) -> None:
     """No view, and no query, is there afterwards."""
     spark = events.spark

@@ -1,5 +1,6 @@
 """`start_query` refuses what cannot work before Spark starts, and starts what can."""
 
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.state import GroupStateTimeout
 
@@ -27,6 +29,7 @@ from tests.support.queries import Events, windowed, with_state
 from tests.support.session_specs import collecting
 
 GAP, DELAY = timedelta(minutes=10), timedelta(minutes=20)
+EVENT_TIME = GroupStateTimeout.EventTimeTimeout
 PROCESSING_TIME = GroupStateTimeout.ProcessingTimeTimeout
 
 
@@ -315,6 +318,148 @@ def test_a_sink_that_cannot_work_is_refused(
 
     assert said in message
     assert hinted in hint
+
+
+@pytest.mark.parametrize(
+    ("make", "arguments", "facts"),
+    [
+        (lambda one: one.batch(), {}, ("`frame` is a batch", "readStream")),
+        (lambda one: one.stream(), {"mode": "appnd"}, ("found 'appnd'", "leave it out")),
+        (lambda one: one.stream(), {"mode": "complete"}, ("only an aggregation", "leave `mode`")),
+        (
+            lambda one: with_state(one.watermarked(), "append", EVENT_TIME),
+            {"mode": "update"},
+            ("mode='update' doesn't fit the frame: the rows of a spec", "leave `mode` out"),
+        ),
+        (
+            lambda one: one.stream(),
+            {"options": {"outputMode": "append"}},
+            ("`outputMode` has an argument", "mode="),
+        ),
+        (
+            lambda one: one.stream().union(one.watermarked()).withWatermark("at", "1 hour"),
+            {},
+            ("a watermark is declared on a frame that has one", "one that it is a union of"),
+        ),
+        (
+            lambda one: (
+                with_state(one.watermarked(), "append", EVENT_TIME)
+                .withColumn("at", F.current_timestamp())
+                .withWatermark("at", "1 hour")
+            ),
+            {},
+            ("no row would ever come", "write the rows of each spec to a table"),
+        ),
+        (
+            lambda one: (
+                windowed(one.watermarked())
+                .select(F.col("window.end").alias("at"))
+                .withWatermark("at", "1 hour")
+            ),
+            {},
+            ("no row would ever come", ".with_window_time()"),
+        ),
+        (
+            lambda one: one.stream().dropDuplicatesWithinWatermark(["key"]),
+            {},
+            ("dropDuplicatesWithinWatermark reads rows without a watermark", ".with_window_time()"),
+        ),
+        (
+            lambda one: windowed(one.stream()),
+            {},
+            ("an aggregation reads rows without a watermark", "declare_watermark"),
+        ),
+        (lambda one: one.stream(), {"checkpoint": "C:\\cp"}, ("is a path of Windows", "'/data")),
+        (lambda one: one.stream(), {"sink": Files("parqet", "/o")}, ("'parqet'", "'parquet'")),
+        (lambda one: one.stream(), {"sink": Files("delta", "/o")}, ("'delta'", "packages")),
+        (lambda one: one.stream(), {"sink": Files("text", "/o")}, ("text has one", "another")),
+        (
+            lambda one: windowed(one.watermarked()),
+            {"sink": Files("csv", "/o")},
+            ("csv can't hold `window`, a struct<", "write parquet"),
+        ),
+        (
+            lambda one: one.stream().select("key", F.lit(1).alias("KEY")),
+            {"sink": Files("parquet", "/o")},
+            ("2 columns of the frame are called `key` or `KEY`", "drop one"),
+        ),
+    ],
+)
+def test_what_spark_finds_late_or_says_at_length_is_refused(
+    events: Events,
+    tmp_path: Path,
+    make: Callable[[Events], DataFrame],
+    arguments: dict[str, Any],
+    facts: tuple[str, str],
+) -> None:
+    """In a few words, the cause first."""
+    given = {"checkpoint": tmp_path / "checkpoint", "sink": MemoryTable("refused"), **arguments}
+    message, hint = refusal(make(events), **given)
+
+    assert facts[0] in message
+    assert facts[1] in hint
+    assert len(f"{message}\n\nHint: {hint}") <= 300
+
+
+@pytest.mark.parametrize(
+    ("folders", "said"),
+    [
+        (("in", "in", "cp"), "would read its own rows in the folder"),
+        (("in", "in/out", "cp"), "would read its own rows in the folder"),
+        (("in", "file:in/../in/out/", "cp"), "would read its own rows in the folder"),
+        (("i*", "in/out", "cp"), "would read its own rows in the folder"),
+        (("in", "link/out", "cp"), "would read its own rows in the folder"),
+        (("in", "out", "in/cp"), "which the query reads: it would take its files for events"),
+        (
+            ("in", "out", "out/cp"),
+            "to which the query writes: readers would take its files for rows",
+        ),
+        (("in", "out", "out"), "to which the query writes"),
+    ],
+)
+def test_a_folder_within_another_one_is_refused(
+    events: Events, tmp_path: Path, folders: tuple[str, str, str], said: str
+) -> None:
+    """However the two are written; the query would read what it writes, or readers its logs."""
+    source, out, checkpoint = folders
+    folder = tmp_path / "a folder"
+    schema = events.batch().schema
+    events.batch().write.parquet(f"{folder}/in")
+    (folder / "link").symlink_to(folder / "in")
+    frame = events.spark.readStream.schema(schema).parquet(f"{folder}/{source}")
+    start, _, rest = out.rpartition("file:")
+    sink = Files("parquet", f"{start and 'file:'}{folder}/{rest}")
+    message, hint = refusal(frame, sink=sink, checkpoint=folder / checkpoint)
+
+    assert said in message
+    assert "a folder outside of it" in hint
+
+
+def test_a_checkpoint_that_readers_leave_out_is_taken(events: Events, tmp_path: Path) -> None:
+    """Below a folder whose name begins with an underscore, as many keep it."""
+    sink, checkpoint = Files("parquet", tmp_path / "out"), tmp_path / "out" / "_checkpoints" / "a"
+    for _ in range(2):
+        run(events.stream(), sink=sink, checkpoint=checkpoint)
+
+    assert 1 == events.spark.read.parquet(str(tmp_path / "out")).count()
+
+
+def test_a_checkpoint_in_use_by_another_session_is_refused(
+    events: Events, stream: DataFrame, tmp_path: Path
+) -> None:
+    """Spark would stop the query that runs over the checkpoint and say nothing."""
+    arguments: Any = {"sink": AtLeastOnce(ignore), "checkpoint": tmp_path / "checkpoint"}
+    other = events.spark.newSession().readStream.schema(stream.schema).parquet(events.source)
+    first = start_query(stream, trigger="0 seconds", **arguments)
+    first.processAllAvailable()
+    try:
+        message, hint = refusal(other, **arguments)
+        assert first.isActive
+    finally:
+        first.stop()
+
+    assert "another session of this Spark is using the checkpoint" in message
+    assert "stop that query first" in hint
 
 
 def test_a_checkpoint_in_use_is_refused(stream: DataFrame, tmp_path: Path) -> None:

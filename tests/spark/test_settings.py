@@ -32,7 +32,7 @@ from sessionkit.spark._settings import (
     check_libraries,
     check_workers,
     is_connect,
-    tuned,
+    set_at_start,
 )
 from tests.support.queries import Events
 from tests.support.session_specs import collecting
@@ -137,7 +137,7 @@ def test_a_session_has_its_settings_again_after_a_failure() -> None:
     """Those that it had, and none that it hadn't."""
     most, changelogs = (one.name for one in SETTINGS if one.until == "query starts")
     session: Any = Session(**{most: "1m"})
-    with pytest.raises(KeyError, match="2147483647 and true"), tuned(session):
+    with pytest.raises(KeyError, match="2147483647 and true"), set_at_start(session, tune=True):
         session.conf[f"{session.conf[most]} and {session.conf[changelogs]}"]
 
     assert {most: "1m"} == session.conf

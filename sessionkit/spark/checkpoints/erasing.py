@@ -13,9 +13,10 @@ from sessionkit._engine.shell.erasing import ERASED_COLUMN
 from sessionkit._engine.wire.packing import joined_packs
 from sessionkit.errors import SessionkitError
 from sessionkit.spark._logs import Location, active_session, if_there
+from sessionkit.spark._paths import check_stream, literal
 from sessionkit.spark._settings import own_source
 from sessionkit.spark.checkpoints.reading import finished_batch, key_row
-from sessionkit.spark.checkpoints.state_reader import check_stored_rules, is_readable
+from sessionkit.spark.checkpoints.state_reader import check_stored_rules, reads_state
 from sessionkit.spark.jobs.checks import check_not_chained
 from sessionkit.spark.jobs.frames import packed_erasures
 from sessionkit.spec.base import AnySpec, check_kind
@@ -42,13 +43,15 @@ def read_erasures(
         spark: The session to read with; by default the active one.
 
     Raises:
-        SpecError: The spec says `carries_watermark=True`, with which a query erases nothing.
+        SpecError: The spec says `carries_watermark=True`, with which a query erases nothing; or the
+            path has signs of a pattern, such as `[`, so that no stream can read the folder.
         SessionkitError: No session is active.
     """
     checkpoint = os.fspath(checkpoint)
     check_kind(spec)
     check_not_chained(spec, "erase")
     session, folder = active_session(spark), _folder(checkpoint)
+    check_stream(folder)
     if _requests(session, folder, spec) is None:
         _write(session, folder, spec, [])
     reader = own_source(session, "sessionkit_erasures")
@@ -85,7 +88,7 @@ def erase_key(
         found = f"the query of the checkpoint {checkpoint} reads no erasures: it has no {folder}"
         hint = "start it with sessionize(..., erase=read_erasures(checkpoint, spec))"
         raise SessionkitError(found, f"{hint}, which needs a new checkpoint")
-    if is_readable(checkpoint, session) and finished_batch(checkpoint, None, session) is not None:
+    if reads_state(session) and finished_batch(checkpoint, None, session) is not None:
         check_stored_rules(checkpoint, spec, session)
     _write(session, folder, spec, row.to_batches())
 
@@ -119,7 +122,7 @@ def _schema(spec: AnySpec) -> str:
 
 def _requests(spark: SparkSession, folder: str, spec: AnySpec) -> DataFrame | None:
     """Return the keys of all requests that are there; None where there is no folder."""
-    return if_there(lambda: spark.read.schema(_schema(spec)).parquet(folder))
+    return if_there(lambda: spark.read.schema(_schema(spec)).parquet(literal(folder)))
 
 
 def _write(spark: SparkSession, folder: str, spec: AnySpec, rows: Iterable[pa.RecordBatch]) -> None:

@@ -28,6 +28,7 @@ from sessionkit.spark._logs import (
     logs_of,
     progress_of,
 )
+from sessionkit.spark._paths import check_stream
 from sessionkit.spark._seeds import (
     ABOUT,
     ROWS,
@@ -71,6 +72,7 @@ def migrate(
         spark: The session to work with; by default the active one.
 
     Raises:
+        SpecError: `to` has signs of a pattern, such as `[`, so that no stream can read the seed.
         StateError: The checkpoint was written under other rules than the old spec's, or the
             new spec differs in what can't be migrated; the message names each difference.
         StateValueError: A stored key doesn't fit its new type.
@@ -79,6 +81,7 @@ def migrate(
     """
     checkpoint = os.fspath(checkpoint)
     to = os.fspath(to)
+    check_stream(to)
     check_kind(old, argument="old")
     check_kind(new, argument="new")
     check_migration(old, new)
@@ -152,13 +155,14 @@ def bootstrap(history: DataFrame, spec: AnySpec, until: datetime, to: Location) 
         to: A folder for the seed, which must not have one yet.
 
     Raises:
-        SpecError: The spec has no event time, or says `carries_watermark=True`; or `until` has no
-            time zone.
+        SpecError: The spec has no event time, or says `carries_watermark=True`; `until` has no time
+            zone; or `to` has signs of a pattern, as for `migrate`.
         SchemaError: The columns don't fit the spec.
         NotPicklableError: A function uses something that can't be sent to the executors.
         SessionkitError: There is a seed already.
     """
     to = os.fspath(to)
+    check_stream(to)
     way = 'without Spark, the backfill of a driver takes frame.to_dict("records") of pandas'
     check_frame(history, "history", f"{ANY_FRAME}; {way}")
     check_kind(spec)

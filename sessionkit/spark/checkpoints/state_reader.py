@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from typing import Final
 
 from pyspark.errors import PySparkException
@@ -26,6 +27,7 @@ from sessionkit.spark._logs import (
     damaged_state,
     if_there,
 )
+from sessionkit.spark._paths import literal
 from sessionkit.spark._settings import release_of
 from sessionkit.spark.jobs.transform_with_state import BUCKET_STATE, PAGES_STATE, TIMER
 from sessionkit.spec.base import AnySpec
@@ -49,6 +51,8 @@ FOUND_BY_SPARK: Final = (
 )
 ESCAPED: Final = frozenset(' "%<>^`|#?\\{}[]')
 """What Spark 4's reader escapes in a path that is escaped already, so that it finds nothing."""
+MOUNT: Final = "sessionkit"
+MOUNTED: Final = re.compile(rf"{MOUNT}://\w+/checkpoint")
 EMPTY_LOG: Final = "Incomplete log file"
 """What Spark says of an empty file of its logs, without its name."""
 NOTHING_YET: Final = "STDS_COMMITTED_BATCH_UNAVAILABLE"
@@ -101,11 +105,6 @@ def with_clear_errors(path: str, spark: SparkSession) -> Iterator[None]:
             raise not_ours(path) from error
         if NOTHING_YET not in text:
             raise
-        signs = ", ".join(map(repr, sorted(ESCAPED.intersection(path))))
-        if signs:
-            unread = f"Spark's state reader finds nothing in {path}: its path has {signs}"
-            hint = "copy the whole checkpoint to a path without, and pass that"
-            raise UnsupportedError(unread, hint) from None
         check_begun(path, spark)
 
 
@@ -117,8 +116,8 @@ def _other_format(path: str, spark: SparkSession) -> UnsupportedError | None:
     """
     if spark.conf.get(FORMAT, None) == "2":
         return None
-    files = if_there(lambda: spark.read.format("binaryFile").load(f"{path}/state/0/*/*"))
-    if files is None or not files.select("path").where(F.col("path").rlike(WITH_ID)).head(1):
+    files = if_there(lambda: _state_files(path, spark))
+    if files is None or not files.where(F.col("path").rlike(WITH_ID)).head(1):
         return None
     found = f"the state of the checkpoint {path} was written with {FORMAT}=2"
     return UnsupportedError(found, f'spark.conf.set("{FORMAT}", "2") before it is read')
@@ -139,12 +138,13 @@ def _named(text: str, path: str) -> SessionkitError | None:
     lines = text.splitlines()
     causes = [line for line in lines if line.startswith("Caused by")]
     reason = REASON.search(causes[-1] if causes else lines[0])
+    where = MOUNTED.sub(lambda _: path, where)
     return damaged_state(f"Spark can't read {where}{f': {reason[1]}' if reason else ''}")
 
 
 def check_operators(path: str, spark: SparkSession) -> None:
     """Check that a checkpoint says which stateful operators its state is of, where Spark can."""
-    if not is_readable(path, spark):
+    if not reads_state(spark):
         return
     try:
         operators = _operators(path, spark)
@@ -161,13 +161,13 @@ def check_operators(path: str, spark: SparkSession) -> None:
 
 def _operators(path: str, spark: SparkSession) -> list[Row]:
     """Return the number and the name of each stateful operator of a checkpoint."""
-    stored = spark.read.format("state-metadata").load(path)
+    stored = spark.read.format("state-metadata").load(_mounted(path, spark))
     return stored.select("operatorId", "operatorName").collect()
 
 
 def stored_pages(path: str, spark: SparkSession, batch: int | None = None) -> DataFrame:
     """Return the pages of each group: the columns `key`, `start` and `payload`."""
-    stored = _reader(spark, batch).option("stateVarName", PAGES_STATE).load(path)
+    stored = _reader(spark, batch).option("stateVarName", PAGES_STATE).load(_mounted(path, spark))
     return stored.select("key", "user_map_key.start", "user_map_value.payload")
 
 
@@ -195,7 +195,8 @@ def changed_groups(
 
 def changed_pages(path: str, first: int, spark: SparkSession, last: int) -> DataFrame:
     """Return the pages that micro-batches have written; one that was removed has no payload."""
-    stored = _feed(spark, first, last).option("stateVarName", PAGES_STATE).load(path)
+    pages = _feed(spark, first, last).option("stateVarName", PAGES_STATE)
+    stored = pages.load(_mounted(path, spark))
     return stored.select("batch_id", "key", "user_map_key.start", "user_map_value.payload")
 
 
@@ -215,9 +216,8 @@ def check_one_operator(spec: AnySpec, what: str) -> None:
 
 def stored_changes(path: str, spark: SparkSession) -> dict[str, set[int]]:
     """Return for each partition the versions to which it has files of changes."""
-    files = spark.read.format("binaryFile").load(f"{path}/state/0/*/*").select("path")
     versions: dict[str, set[int]] = {}
-    for (file,) in files.collect():
+    for (file,) in _state_files(path, spark).collect():
         *_, place, name = file.split("/")
         version = CHANGES.match(name)
         versions.setdefault(place, set()).update([int(version[1])] if version else [])
@@ -225,13 +225,14 @@ def stored_changes(path: str, spark: SparkSession) -> dict[str, set[int]]:
 
 
 def _rows_of_groups(reader: DataFrameReader, path: str, spark: SparkSession) -> DataFrame:
+    place = _mounted(path, spark)
     try:
-        stored = reader.load(path)
+        stored = reader.load(place)
         values = stored.select("value.*").columns
     except PySparkException as error:
         if NAME_NEEDED not in str(error):
             raise
-        stored = reader.option("stateVarName", BUCKET_STATE).load(path)
+        stored = reader.option("stateVarName", BUCKET_STATE).load(place)
         return stored.withColumn("state", F.col("value").dropFields(TIMER))
     if "groupState" not in values:
         # Where operators of Spark read the rows of sessions, the first state is one of theirs.
@@ -247,16 +248,30 @@ def reads_state(spark: SparkSession) -> bool:
     return release_of(spark.version) >= FIRST_WITH_READER
 
 
-def is_readable(path: str, spark: SparkSession) -> bool:
-    """Return whether Spark can read state, and would look for that of a path in the right place."""
-    return reads_state(spark) and not ESCAPED.intersection(path)
+def _mounted(path: str, spark: SparkSession) -> str:
+    """Return where Spark's reader finds a checkpoint: under a plain name if its path has signs."""
+    if not ESCAPED.intersection(path):
+        return path
+    files = spark.read.format("binaryFile")
+    found = if_there(lambda: files.load(f"{literal(path)}/metadata").inputFiles())
+    if not found:
+        return path
+    place = found[0].rpartition("/")[0]
+    # Hadoop's view of another file system. Under its own scheme `viewfs`, Hadoop escapes twice too.
+    name = f"c{sha256(place.encode()).hexdigest()[:16]}"
+    spark.conf.set(f"fs.{MOUNT}.impl", "org.apache.hadoop.fs.viewfs.ViewFileSystemOverloadScheme")
+    spark.conf.set(f"fs.viewfs.mounttable.{name}.link./checkpoint", place)
+    return f"{MOUNT}://{name}/checkpoint"
 
 
 def has_state_files(path: str, spark: SparkSession) -> bool:
-    files = spark.read.format("binaryFile")
-    return bool(
-        if_there(lambda: files.load(f"{path}/state/0/*/*").select("path").limit(1).collect())
-    )
+    return bool(if_there(lambda: _state_files(path, spark).limit(1).collect()))
+
+
+def _state_files(path: str, spark: SparkSession) -> DataFrame:
+    """Return the column `path` of each file of the first state."""
+    files = spark.read.format("binaryFile").load(f"{literal(path)}/state/0/*/*")
+    return files.select("path")
 
 
 def _reader(spark: SparkSession, batch: int | None = None) -> DataFrameReader:

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 
 from sessionkit._arguments import explained
 from sessionkit.errors import SpecError
+from sessionkit.spark._paths import check_path
 from sessionkit.spark.sinks import TableSink
 
 REST: Final = "rejected"
@@ -22,6 +23,10 @@ def _is_format(_: Any, __: "attrs.Attribute[str]", value: object) -> None:
     if not isinstance(value, str) or not value or "/" in value:
         found = f"`format` must be the name of a format, found {value!r}"
         raise SpecError(found, 'it comes first: Files("parquet", "/data/visits")')
+
+
+def _is_folder(_: Any, attribute: "attrs.Attribute[Any]", value: object) -> None:
+    check_path(value, f"`{attribute.name}` of Files")
 
 
 @explained()
@@ -48,11 +53,11 @@ class Files:
         partition_by: The columns whose values name the subfolders of the files.
 
     Raises:
-        SpecError: The format isn't the name of one.
+        SpecError: The format isn't the name of one, or the path isn't one of this system.
     """
 
     format: str = attrs.field(validator=_is_format)
-    path: str | os.PathLike[str]
+    path: str | os.PathLike[str] = attrs.field(validator=_is_folder)
     partition_by: tuple[str, ...] = attrs.field(default=(), converter=_names)
 
 
@@ -224,7 +229,7 @@ BatchSink: TypeAlias = Routes | TableSink | ExactlyOnce
 StreamSink: TypeAlias = NativeSink | BatchSink
 
 
-def described(sink: RouteSink | None) -> str:
+def described(sink: StreamSink | None) -> str:
     """Return what messages call the place of a sink."""
     match sink:
         case Files():

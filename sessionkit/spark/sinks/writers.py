@@ -1,7 +1,9 @@
 """Every sink that `start_query` takes: how Spark gets it, and what writes whole micro-batches."""
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, Final, get_args
 from uuid import uuid4
 
@@ -14,6 +16,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.utils import is_remote
 
 from sessionkit.errors import SinkError, SpecError
+from sessionkit.spark._columns import twice_problem
 from sessionkit.spark._logs import exists
 from sessionkit.spark.sinks import (
     Batch,
@@ -54,6 +57,9 @@ RUN: Final = "_run"
 """The folder with the id of the run that may write."""
 LOG: Final = "_spark_metadata"
 """The folder in which Spark's own file sink has a file for each micro-batch."""
+BUILT_IN: Final = ("parquet", "orc", "json", "csv", "text")
+NO_FORMAT: Final = re.compile(r"DATA_SOURCE_NOT_(FOUND|ENABLED)|Failed to find (the )?data source")
+NESTED: Final = (T.ArrayType, T.MapType, T.StructType, T.BinaryType)
 MESSAGE_IDS: Final = (SESSION_COLUMNS[0], "event_id")
 """What names a row, so that the consumer of a topic knows one that comes again."""
 
@@ -79,7 +85,7 @@ class FolderWriter(BatchWriter):
         folder = self._folder(query_id)
         return Ledger(
             described(self.sink),
-            lambda number: exists(spark, f"{folder}/{MARKS}/{numbers_from(number)}"),
+            lambda number: exists(spark, f"{folder}/{MARKS}", numbers_from(number)),
             lambda number: (
                 f"delete what is above {number} in {folder}/{BATCH}=* and {folder}/{MARKS}, or "
                 f"pass another folder with sink_since={number + 1}"
@@ -137,7 +143,7 @@ def log_of(spark: SparkSession, sink: Files) -> Ledger:
     """
     return Ledger(
         described(sink),
-        lambda number: exists(spark, f"{os.fspath(sink.path)}/{LOG}/{numbers_from(number)}"),
+        lambda number: exists(spark, f"{os.fspath(sink.path)}/{LOG}", numbers_from(number)),
         lambda _: "pass a folder of its own, or the checkpoint of the query that wrote to this one",
         may_join=False,
     )
@@ -147,7 +153,7 @@ def check_no_gap(spark: SparkSession, sink: Files, start: Start) -> None:
     """Check that the log of Spark's own file sink has an entry for each repartition."""
     log = f"{os.fspath(sink.path)}/{LOG}"
     for number in range(start.finished + 1, start.repartitioned + 1):
-        if exists(spark, f"{log}/{number}{{,.compact}}"):
+        if exists(spark, log, f"{number}{{,.compact}}"):
             continue
         found = (
             f"micro-batch {number} of the checkpoint {start.checkpoint} has changed its partitions,"
@@ -168,7 +174,7 @@ def check_layout(spark: SparkSession, sink: Files, *, alone: bool) -> None:
     Who reads a folder with a log of that sink sees only what the log names.
     """
     other = f"query_id=*/{MARKS}" if alone else f"{LOG}/{numbers_from(0)}"
-    if exists(spark, f"{os.fspath(sink.path)}/{other}"):
+    if exists(spark, os.fspath(sink.path), other):
         there, here = "alone", "as a sink of Routes"
         if alone:
             there, here = here, there
@@ -268,7 +274,7 @@ def checked_parts(frame: DataFrame, sink: StreamSink, mode: OutputMode) -> Seque
         kinds = ", ".join(kind.__name__ for kind in get_args(StreamSink))
         raise SpecError(found, f"pass one of {kinds}")
     if not isinstance(sink, BatchSink):
-        _check_partitions(frame.schema, sink)
+        _check_files(frame, frame.schema, sink)
         return ()
     return [_part(frame, route, mode) for route in routes_of(frame.schema, sink)]
 
@@ -278,7 +284,7 @@ def _part(frame: DataFrame, route: Route, mode: OutputMode) -> Part:
     if isinstance(sink, TableSink):
         rows = RowsToWrite(route.schema, route.of_results, route.name, mode)
         return Part(route, sink.writer(rows, frame.sparkSession))
-    _check_partitions(route.schema, sink)
+    _check_files(frame, route.schema, sink)
     return Part(route, WRITERS[type(sink)](sink))
 
 
@@ -328,9 +334,37 @@ def to_sink(
     return writer.format("memory")
 
 
-def _check_partitions(schema: T.StructType, sink: object) -> None:
-    """Check what Spark would find only in the first micro-batch."""
-    for name in sink.partition_by if isinstance(sink, Files) else ():
+def _check_files(frame: DataFrame, schema: T.StructType, sink: object) -> None:
+    """Check what Spark would find only in the first micro-batch, or only who reads the files."""
+    if not isinstance(sink, Files):
+        return
+    for name in sink.partition_by:
         if name not in schema.names:
             found = f"partition_by names `{name}`; the columns are {', '.join(schema.names)}"
             raise SpecError(found, "name a column of the frame")
+    for name in schema.names:
+        problem = twice_problem(frame, name)
+        if problem is not None:
+            raise SpecError(f"{problem[0]}: nobody could read such files", problem[1])
+    kind = sink.format.lower()
+    if kind not in BUILT_IN:
+        _check_known(sink.format, frame.sparkSession)
+    columns = [field for field in schema.fields if field.name not in sink.partition_by]
+    if kind == "text" and [one.dataType for one in columns] != [T.StringType()]:
+        found = f"the format text has one column, a string, and the frame has {len(columns)}"
+        raise SpecError(found, "write another format, such as parquet")
+    for one in columns:
+        if kind == "csv" and isinstance(one.dataType, NESTED):
+            found = f"the format csv can't hold `{one.name}`, a {one.dataType.simpleString()[:99]}"
+            raise SpecError(found, "write parquet or json, or select its fields")
+
+
+def _check_known(name: str, spark: SparkSession) -> None:
+    try:
+        spark.read.format(name).load(f"/no-folder-{uuid4()}").columns  # noqa: B018 (Connect looks now)
+    except Exception as error:  # noqa: BLE001 (a class of Java's that Spark doesn't convert)
+        if NO_FORMAT.search(str(error)) is None:
+            return  # there is one, which found no such folder
+        near = get_close_matches(name.lower(), BUILT_IN, n=1)
+        hint = f"write {near[0]!r}" if near else "add its package to spark.jars.packages"
+        raise SpecError(f"Spark has no format {name!r}", hint) from None

@@ -1,6 +1,5 @@
 """What a checkpoint remembers, read as lists, as DataFrames, and for one key."""
 
-import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,15 +18,17 @@ from sessionkit import (
     SessionkitError,
     SessionRules,
     SessionSpec,
+    SpecError,
     StatefulSpec,
     Storage,
 )
 from sessionkit.aggregates import collect, count
-from sessionkit.errors import StateCorruptedError, UnsupportedError
+from sessionkit.errors import StateCorruptedError, StateError, UnsupportedError
 from sessionkit.spark import (
     Files,
     check_checkpoint,
     migrate,
+    read_erasures,
     read_state,
     state_changes,
     state_frame,
@@ -177,24 +178,25 @@ def test_a_frame_has_what_the_list_has(spark: SparkSession, tmp_path: Path, name
         state_frame(stream.checkpoint, spec, key=("a", "b", "c"), spark=spark)
 
 
-def test_a_path_that_hides_its_state_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark's reader escapes a space twice, and would find no micro-batch; a query goes on."""
-    spec = SPECS["aggregates"]
-    stream = FileStream(spark, spec, tmp_path / "a place", shape=with_gap)
+def test_a_state_is_read_whatever_its_path(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark's reader would escape some characters twice, and find no micro-batch."""
+    spec, odd = SPECS["aggregates"], tmp_path / "a place, 100% [of] {it} #1 ü+"
+    stream = FileStream(spark, spec, odd, shape=with_gap, files=tmp_path / "in")
     stream.put(table(NOON))
-    stream.run_to(Files("parquet", tmp_path / "out"))
+    stream.run_to(Files("parquet", odd / "out"))
     stream.put(table(NOON + timedelta(minutes=5)))
-    stream.run_to(Files("parquet", tmp_path / "out"))
-    for read in (
-        lambda: read_state(stream.checkpoint, spec, spark=spark),
-        lambda: state_frame(stream.checkpoint, spec, spark=spark),
-        lambda: check_checkpoint(stream.checkpoint, spec, spark=spark),
-        lambda: migrate(stream.checkpoint, spec, spec, str(tmp_path / "seed"), spark=spark),
-    ):
-        with pytest.raises(UnsupportedError, match=r"its path has ' '.*\s+Hint: copy the whole"):
-            read()
-    copied = shutil.copytree(stream.checkpoint, tmp_path / "copied")
-    assert [4] * 20 == [one.state.n for one in read_state(str(copied), spec, spark=spark)]
+    stream.run_to(Files("parquet", odd / "out"))
+    check_checkpoint(stream.checkpoint, spec, deep=True, spark=spark)
+
+    assert [4] * 20 == [one.state.n for one in read_state(stream.checkpoint, spec, spark=spark)]
+    assert 20 == state_frame(stream.checkpoint, spec, spark=spark).count()
+    seed = migrate(stream.checkpoint, spec, spec, str(tmp_path / "seed"), spark=spark)
+    assert str(tmp_path / "seed") == seed.path
+    other = attrs.evolve(spec, timeout=EventTimeGap("1 day"))
+    with pytest.raises(StateError, match="gap"):
+        attrs.evolve(stream, spec=other).run_to(Files("parquet", odd / "out"))
+    with pytest.raises(SpecError, match="no stream can read the folder"):
+        read_erasures(stream.checkpoint, spec, spark=spark)
 
 
 def test_state_in_another_format_is_not_called_damaged(spark: SparkSession, tmp_path: Path) -> None:

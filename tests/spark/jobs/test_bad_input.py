@@ -211,6 +211,8 @@ def test_a_function_that_raises_stops_the_query_with_its_name_key_and_line(
     assert "fail_on_unlucky) raised ValueError: unlucky, for Key(key='a')" in text
     assert "raise ValueError(message)" in text
     assert "Hint: fix the function" in text
+    lines = text.partition("Traceback (most recent call last):")[2].partition("`update` (")[0]
+    assert 1 == lines.count("File ")
 
 
 def test_the_output_can_be_shuffled(spark: SparkSession, tmp_path: Path) -> None:
@@ -222,7 +224,15 @@ def test_the_output_can_be_shuffled(spark: SparkSession, tmp_path: Path) -> None
     assert ["a", "b"] == sorted(row["key"] for row in finished(sessions).rows)
 
 
+def twice(name: str) -> Any:
+    """Join a frame to another one that has the column, too."""
+    return lambda frame: frame.join(frame.sparkSession.range(1).selectExpr(f"id AS {name}"))
+
+
 SCHEMA_CASES: list[tuple[Any, Any, str]] = [
+    (twice("amount"), {}, "2 columns of the frame are called `amount`\n"),
+    (twice("at"), {}, '.join(other, "at")'),
+    (lambda f: f.select("*", F.lit("b").alias("KEY")), {}, "called `key` or `KEY`"),
     (lambda f: f.drop("amount"), {}, "the column `amount` (Tick.amount) is missing"),
     (lambda f: f.withColumnRenamed("at", "AT"), {}, "Hint: write it `AT`"),
     (

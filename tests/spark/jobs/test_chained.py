@@ -31,7 +31,9 @@ from sessionkit.spark import (
     state_changes,
 )
 from sessionkit.spark.checkpoints.inspecting import inspected
+from sessionkit.spark.dedup import drop_duplicates_within
 from sessionkit.spark.jobs.transform_with_state import PROVIDER, ROCKSDB, check_operator
+from sessionkit.spark.windows import tumbling
 from tests.support.refusals import refusal, says
 from tests.support.spark_settings import changed
 from tests.support.streams import run_to_files, write_files
@@ -306,7 +308,21 @@ def test_what_would_drop_or_never_get_rows_is_refused(
     keys, batch = events.select("user"), spark.range(0)
     with changed(spark, {PROVIDER: ROCKSDB}):
         joined = sessionize(events, VIEWS).join(keys, "user")
+        rows = sessionize(events, VIEWS)
+        timed = rows.withWatermark("session_end", "1 hour")
+        windows = tumbling("1 minute", event_time="session_end").agg(n="count(*)").apply(rows)
+        once = drop_duplicates_within("1 minute", keys="n", event_time="window_end")
         refused: dict[str, Callable[..., Any]] = {
+            "that of the spec goes on": partial(
+                start_query, timed, sink=TABLE, trigger="availableNow"
+            ),
+            "add .with_window_time() to the windows": partial(once.apply, windows),
+            "call .with_window_time() on windows": partial(
+                start_query,
+                windows.dropDuplicatesWithinWatermark(["n"]),
+                sink=TABLE,
+                trigger="availableNow",
+            ),
             "a join of two streams": partial(
                 start_query, joined, sink=TABLE, trigger="availableNow"
             ),
@@ -317,6 +333,7 @@ def test_what_would_drop_or_never_get_rows_is_refused(
         }
         for name, make in refused.items():
             assert says(refusal(make), name)
+            assert len(refusal(make)) <= 300
         again = sessionize(events, VIEWS).selectExpr("user", "session_end AS ts", "landing AS page")
         with pytest.raises(SchemaError, match="a watermark is already declared"):
             sessionize(again, VIEWS)
