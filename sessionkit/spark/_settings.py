@@ -143,6 +143,11 @@ def recommended_settings(cores: int, *, running: bool = False) -> dict[str, str]
     }
 
 
+def _may_keep_others(spark: SparkSession) -> bool:
+    """Return whether nobody has said what becomes of the other query, and a session may say it."""
+    return spark.conf.get(STOPS_OTHERS, None) is None and spark.conf.isModifiable(STOPS_OTHERS)
+
+
 @contextmanager
 def set_at_start(spark: SparkSession, *, tune: bool) -> Iterator[None]:
     """
@@ -150,7 +155,7 @@ def set_at_start(spark: SparkSession, *, tune: bool) -> Iterator[None]:
 
     Spark then refuses a checkpoint that a query of another session uses, which it would stop.
     """
-    changed = {} if spark.conf.get(STOPS_OTHERS, None) else {STOPS_OTHERS: "false"}
+    changed = {STOPS_OTHERS: "false"} if _may_keep_others(spark) else {}
     for setting in SETTINGS if tune else ():
         if setting.until == "query starts" and setting.in_release(spark.version):
             changed[setting.name] = setting.value

@@ -28,6 +28,7 @@ from sessionkit.spark import (
 from sessionkit.spark._settings import (
     CORES,
     SETTINGS,
+    STOPS_OTHERS,
     Setting,
     check_libraries,
     check_workers,
@@ -56,6 +57,9 @@ class Settings(dict[str, str]):
     def get(self, name: str, default: None = None) -> str | None:  # type: ignore[override]
         """Take no default but None: Spark refuses one that isn't of the setting's type."""
         return super().get(name, default)
+
+    def isModifiable(self, name: str) -> bool:  # noqa: N802 (Spark's name)
+        return self.get("fixed") != name
 
 
 class Session:
@@ -141,6 +145,15 @@ def test_a_session_has_its_settings_again_after_a_failure() -> None:
         session.conf[f"{session.conf[most]} and {session.conf[changelogs]}"]
 
     assert {most: "1m"} == session.conf
+
+
+def test_a_query_of_another_session_is_kept_where_a_session_may_say_so() -> None:
+    """Unless the user has said what becomes of it, or the platform has."""
+    for given in ({}, {STOPS_OTHERS: "true"}, {"fixed": STOPS_OTHERS}):
+        session: Any = Session(**given)
+        with set_at_start(session, tune=False):
+            assert (given or {STOPS_OTHERS: "false"}) == session.conf
+        assert given == session.conf
 
 
 def test_an_older_spark_is_not_asked_for_what_it_lacks() -> None:
