@@ -47,6 +47,18 @@ def test_only_the_last_run_writes(spark: SparkSession, tmp_path: Path) -> None:
     assert [(1, "a", 0)] == found(spark, tmp_path / "out")
 
 
+def test_no_note_has_a_name_that_spark_says_it_ignores(spark: SparkSession, tmp_path: Path) -> None:
+    """It logs a read of a path whose last part begins with `_` as ignored, and reads it."""
+    *_, later, own = runs(
+        tmp_path / "out", spark.createDataFrame([(1, "a")], "id long, text string")
+    )
+    later.write(own)
+    folders = {note.parent for note in (tmp_path / "out").rglob("part-*.txt")}
+
+    assert {"id", "0"} == {folder.name for folder in folders}
+    assert {"_run", "_batches"} == {folder.parent.name for folder in folders}
+
+
 def test_a_run_that_is_writing_when_another_one_begins(spark: SparkSession, tmp_path: Path) -> None:
     """Both have the same rows, which are there once, and the earlier run ends."""
     if spark.conf.get("spark.master") == "local":
