@@ -113,7 +113,7 @@ class Walk:
             if left := self._left(turns[self._at.turn]):
                 self._take(left)
             else:
-                self._at = self._at._replace(turn=self._at.turn + 1)
+                self._at = self._at._replace(turn=self._at.turn + 1, folded=0)
 
     def _take(self, left: Sequence[Interval]) -> None:
         """Take the next instant, without the events that failed; or go back."""
@@ -197,7 +197,9 @@ class Walk:
         event = self.part.event_at(place)
         if event is None:
             self._reject_up_to(place, failure)
-        if event in self._tried:
+        is_first = event not in self._tried
+        self._tried.add(event)
+        if not is_first:
             self.failures[event] = failure
             left = self._left(self._turns[at.turn])
             # Without it, what is left of its instant may belong to the session before after all.
@@ -206,9 +208,15 @@ class Walk:
                 return
             if left and not begins and at.is_apart(left):
                 raise UnclearError
-        self._tried.add(event)
+        if place < self._saved_place:
+            # The gap after an event has failed, and the copy is of the state with that event.
+            self._go_back()
+            return
         self._at = self._saved
-        self._save(self._at, self._saved_place, max(place - self._saved_place, 1))
+        if is_first or place > self._saved_place:
+            self._save(self._at, self._saved_place, max(place - self._saved_place, 1))
+        else:
+            self._copy_after = 1  # the next event comes later, and is folded onto a copy again
 
     def _reject_up_to(self, place: int, failure: Failure) -> NoReturn:
         """Reject the events that lead up to an open session that can't be merged."""

@@ -13,7 +13,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from sessionkit._arrays import key_columns, micros
+from sessionkit._arrays import Numbers, key_columns, micros
 from sessionkit._engine.micro_batch import (
     BatchClocks,
     BucketStats,
@@ -174,7 +174,7 @@ class PagedBucket:
     now: Origin
     task_rows: TaskRows | None
     _bucket: BucketHead = attrs.field(init=False)
-    _places: Any = attrs.field(init=False)
+    _places: Numbers = attrs.field(init=False)
     _read: dict[int, bytes] = attrs.field(init=False)
 
     def load(self, arrived: pa.Table, clocks: BatchClocks) -> GroupState:

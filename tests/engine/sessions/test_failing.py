@@ -281,6 +281,30 @@ def test_where_the_last_state_does_not_fit_each_event_must_leave_one_that_does(
     }
 
 
+def test_an_event_whose_gap_fails_is_left_out_after_others_of_its_instant() -> None:
+    """It was folded before they failed, and must not be in the state of those that follow."""
+
+    def update(state: Path, event: Step) -> Path:
+        if event.bad or (event.number == 4 and 2 in state.numbers):
+            raise ValueError
+        return Path([*state.numbers, event.number])
+
+    def state_gap(state: Path) -> timedelta:
+        if state.numbers[-1] == 2:
+            raise ValueError
+        return GAP
+
+    timeout = SessionRules(GAP, state_gap=state_gap)
+    spec = spec_of(Folding(), update=update, create=None, timeout=timeout, order="event_time")
+    driver = fed(
+        SessionDriver(spec),
+        ("10:00", Step(1)), ("10:01", Step(2)), ("10:01", Step(3, bad=True)), ("10:02", Step(4)),
+    )  # fmt: skip
+
+    assert [[1, 4]] == closed(driver)
+    assert 2 == driver.counts.failed
+
+
 def test_under_rules_only_the_bridge_fails_between_sessions_that_can_not_be_merged() -> None:
     """After `migrate` to a longer gap, and without a `merge`; the other events are processed."""
     before = spec_of(Folding())
