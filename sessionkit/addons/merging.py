@@ -15,6 +15,7 @@ from sessionkit import SpecError
 from sessionkit._for_addons import Difference, Span, quoted
 from sessionkit.addons.tables import (
     CHANGES,
+    DAY_ZERO,
     DIFFERENCE,
     DIFFERENCES,
     NESTED,
@@ -23,6 +24,7 @@ from sessionkit.addons.tables import (
     SESSION_ID,
     SUPERSEDES,
     Upsert,
+    numbers_of,
 )
 from sessionkit.errors import UnsupportedError
 
@@ -115,10 +117,15 @@ def exchange(span: Span, upsert: Upsert, table: str, *, dry_run: bool) -> Differ
         start=start,
         end=end,
         settled=settled,
+        day_zero=_literal(DAY_ZERO),
+        days=numbers_of(span.days),
+        delete_unseen=span.delete_unseen,
     )
     # As a plan of the table, it couldn't be merged with it.
     compared = spark.sql(statement, new=span.rows).localCheckpoint()
     counts = {row[0]: row[1] for row in compared.groupBy(DIFFERENCE).count().collect()}
+    days = compared.where("_unseen_day IS NOT NULL").select("_unseen_day").distinct().count()
+    keys = compared.where("_is_unseen_key").select(*map(quoted, span.keys)).distinct().count()
     differing = compared.where(F.col(DIFFERENCE).isin(*CHANGES))
     if not dry_run and any(name in counts for name in CHANGES):
         changes = differing.select(
@@ -141,7 +148,8 @@ def exchange(span: Span, upsert: Upsert, table: str, *, dry_run: bool) -> Differ
             f" INSERT ({_escaped(', '.join(columns))}) VALUES ({_escaped(', '.join(values))})",
             new=changes.join(span.rows, SESSION_ID, "left"),
         )
-    return Difference.of(counts, differing.drop("_revision"))
+    sessions = differing.drop("_revision", "_unseen_day", "_is_unseen_key")
+    return Difference.of(counts, sessions, days=days, keys=keys)
 
 
 def _equal(field: T.StructField) -> str:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final, TypeAlias
 
 from pyspark.sql import DataFrame
@@ -27,6 +27,8 @@ Between: TypeAlias = tuple[datetime | None, datetime | None]
 """When sessions begin: from the first instant on, before the second; None for no limit."""
 IS_FINAL, OPEN_ID = "_is_final", "_open_id"
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+END: Final = datetime.max.replace(tzinfo=UTC)
+DAY: Final = timedelta(days=1)
 MICROSECOND: Final = timedelta(microseconds=1)
 OF_REVISIONS: Final = ("revision", "is_final", "supersedes")
 KINDS: Final = ("all", "session")
@@ -42,6 +44,7 @@ def repair(
     checkpoint: str | os.PathLike[str],
     between: Between = (None, None),
     shape: Callable[[DataFrame], DataFrame] | None = None,
+    delete_unseen: bool = False,
     dry_run: bool = False,
 ) -> Difference:
     """
@@ -50,8 +53,9 @@ def repair(
     Sessions have the same ids on a batch. So those that haven't changed stay as they are, changed
     ones get the next revision, if the table has revisions, new ones are added, and those that
     history doesn't have are deleted, all in one transaction. What isn't final is left: a session
-    that the query may still write, or that history may not have whole, and whatever overlaps it. To
-    run it again changes nothing more.
+    that the query may still write, or that history may not have whole, and whatever overlaps it.
+    Sessions of a key or of a day that history has no event of are left too, and counted. To run it
+    again changes nothing more.
 
     Needs the state reader of Spark 4.0. A query that writes to `Postgres` may run meanwhile; one
     that writes to `Delta` or `Iceberg` must stand still.
@@ -66,6 +70,8 @@ def repair(
             start says that `history` begins where the query did.
         shape: What the query does with the result of `sessionize` before it writes it. Columns
             that it adds don't count as a change.
+        delete_unseen: Whether days in UTC and keys that `history` has no event of had none, so that
+            the table loses their sessions; see `Difference.unseen`.
         dry_run: Whether to return the difference, and change nothing.
 
     Returns:
@@ -73,14 +79,15 @@ def repair(
 
     Raises:
         SpecError: The table isn't that of the query, or has several rows for a session; history
-            begins too late; the query runs, and the sink can't take both; an instant has no time
-            zone; or the spec has `memory`, which depends on all earlier sessions of a key.
+            is a stream, or begins too late; the query runs, and the sink can't take both; the span
+            is empty, or an instant has no time zone; or the spec has `memory`, which depends on all
+            earlier sessions of a key.
         StateError: The spec has other rules than the query.
         SessionkitError: There is no query, or this Spark has no state reader.
         SinkError: Another repair came in between; nothing has changed.
     """
     checkpoint = os.fspath(checkpoint)
-    _check(sink, spec, between)
+    _check(sink, spec, history, between)
     spark = history.sparkSession
     at = finished(checkpoint, spark)
     sessions = sessionize(history, spec).persist()
@@ -90,21 +97,26 @@ def repair(
         first, last = _reach(sessions)
         # For so long after its end, a session may still give a row.
         revisable = filter(None, (spec.lateness.allowed, spec.lateness.reopen_within))
-        settled = at.watermark - max(revisable, default=timedelta(0))
-        final_to = F.timestamp_micros(F.lit((min(settled, last) - EPOCH) // MICROSECOND))
+        settled = min(last, at.watermark - max(revisable, default=timedelta(0)))
+        final_to = F.timestamp_micros(F.lit((settled - EPOCH) // MICROSECOND))
         held = state_frame(checkpoint, spec, batch=at.number, spark=spark)
         ids = held.select(F.col("id").alias(OPEN_ID))
         flagged = rows.join(ids, F.col("session_id") == F.col(OPEN_ID), "left")
         is_final = (F.col("session_end") <= final_to) & F.col(OPEN_ID).isNull()
+        days = _days(sessions, settled)
+        if not delete_unseen:
+            is_final &= _has_beginning(spec, first, days)
         compared = [name for name in sessions.columns if name in rows.columns]
         span = Span(
             rows=flagged.withColumn(IS_FINAL, is_final).drop(OPEN_ID),
             is_final=IS_FINAL,
             keys=tuple(spec.keys),
             compared=tuple(name for name in compared if name not in OF_REVISIONS),
-            start=_start(spec, between[0], first),
-            end=between[1] or settled,
+            start=_start(spec, between, first),
+            end=between[1] or END,
             settled=settled,
+            days=days,
+            delete_unseen=delete_unseen,
             finished=at,
         )
         return sink.exchange(span, dry_run=dry_run)
@@ -135,6 +147,8 @@ def replay_rejected(
         As `repair` does.
     """
     columns = spec.input_schema.names
+    _check_batch(rejected, "rejected")
+    _check_batch(history, "history")
     added = events_of(rejected.where(F.col("kind").isin("late", "failed")), spec)
     events = history.select(*columns).unionByName(added)
     return repair(sink, spec, events, **arguments)
@@ -149,18 +163,45 @@ def events_of(rows: DataFrame, spec: SessionSpec[Any, Any, Any]) -> DataFrame:
     return rows.select(*(own.get(name, F.col(quoted(name))).alias(name) for name in names))
 
 
-def _check(sink: object, spec: SessionSpec[Any, Any, Any], between: Between) -> None:
+def _check(
+    sink: object, spec: SessionSpec[Any, Any, Any] | object, history: object, between: object
+) -> None:
     if not isinstance(sink, RepairableSink):
         found = f"`repair` puts sessions into a table in one transaction, found the sink {sink!r}"
         raise SpecError(found, "pass a Postgres, Delta or Iceberg")
+    if not isinstance(spec, SessionSpec):
+        found = f"`spec` must be a SessionSpec, found {type(spec).__name__}"
+        raise SpecError(found, "pass the one that the query runs")
     if spec.memory is not None:
         found = "the spec has `memory`: a session depends on those before it, and the query goes on"
         found += " from what it remembers"
         raise SpecError(found, "write a new table from all of history, with `bootstrap`")
-    for instant in between:
+    _check_batch(history, "history")
+    _check_between(between)
+
+
+def _check_batch(frame: object, name: str) -> None:
+    is_stream = getattr(frame, "isStreaming", None)
+    if is_stream is not False:
+        shown = repr(frame) if is_stream is None else "a stream"
+        found = f"`{name}` must be a DataFrame of a batch, found {shown}"
+        raise SpecError(found, "read it with spark.read, or spark.table")
+
+
+def _check_between(between: object) -> None:
+    match between:
+        case (None | datetime() as start, None | datetime() as end):
+            pass
+        case _:
+            found = f"`between` must be two instants, or None for no limit, found {between!r}"
+            raise SpecError(found, "write between=(datetime(2026, 3, 8, tzinfo=UTC), None)")
+    for instant in (start, end):
         if instant is not None and instant.tzinfo is None:
             found = f"`between` must have instants with a time zone, found {instant}"
             raise SpecError(found, "write datetime(2026, 3, 8, tzinfo=UTC)")
+    if start is not None and end is not None and start >= end:
+        found = f"`between` ends at {end}, and begins no earlier, at {start}: no session is in it"
+        raise SpecError(found, "pass the earlier instant first")
 
 
 def _check_table(sink: RepairableSink, rows: DataFrame, at: FinishedBatch) -> None:
@@ -185,9 +226,36 @@ def _reach(sessions: DataFrame) -> tuple[datetime, datetime]:
     return first, last
 
 
-def _start(spec: SessionSpec[Any, Any, Any], start: datetime | None, first: datetime) -> datetime:
+def _days(sessions: DataFrame, settled: datetime) -> tuple[date, ...]:
+    """Return the days on which sessions have events, up to an instant."""
+    begins, ends = (
+        F.floor(F.unix_micros(name) / F.lit(DAY // MICROSECOND)).cast("bigint")
+        for name in ("session_start", "last_event_time")
+    )
+    last = (settled - EPOCH) // DAY
+    covered = F.explode(F.sequence(begins, F.least(ends, F.lit(last)))).alias("day")
+    numbers = sessions.where(begins <= last).select(covered).distinct().collect()
+    return tuple(sorted((EPOCH + number * DAY).date() for (number,) in numbers))
+
+
+def _has_beginning(
+    spec: SessionSpec[Any, Any, Any], first: datetime, days: tuple[date, ...]
+) -> Any:
+    """Return whether a session has its first events: none lie on a day that history lacks."""
+    longest = spec.timeout.longest // MICROSECOND
+    before = F.unix_micros("session_start") - F.lit(longest)
+    numbers = [(day - EPOCH.date()).days for day in days]
+    is_first = before < F.lit((first - EPOCH) // MICROSECOND)
+    return is_first | F.floor(before / F.lit(DAY // MICROSECOND)).isin(numbers)
+
+
+def _start(spec: SessionSpec[Any, Any, Any], between: Between, first: datetime) -> datetime:
     """Return when the span begins; no session that begins in it may lack earlier events."""
+    start, end = between
     if start is None:
+        if end is not None and end <= first:
+            found = f"`between` ends at {end}, before the first event of `history`, {first}"
+            raise SpecError(found, "pass the events of the span, and those around it")
         return first
     if first + spec.timeout.longest > start:
         found = f"`history` begins with an event of {first}, less than a gap before {start}, so the"

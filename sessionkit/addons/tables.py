@@ -1,6 +1,7 @@
 """What the sinks of tables share: by which columns a row replaces another, and their errors."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import UTC, date, datetime
 from typing import Any, Final
 
 import attrs
@@ -16,6 +17,8 @@ SESSION_ID: Final = SESSION_COLUMNS[0]
 REVISION, SUPERSEDES = "revision", "supersedes"
 DIFFERENCE: Final = "difference"
 CHANGES: Final = ("changed", "added", "deleted")
+REJECTED: Final = frozenset({"kind", "reason", "event_time", "event_id"})
+"""The columns by which a table with rejected rows is known."""
 DIFFERENCES: Final = """\
 WITH all_sessions AS (
     SELECT {keys}, session_id, session_start, session_end, {revision} AS _revision,
@@ -24,12 +27,22 @@ WITH all_sessions AS (
     UNION ALL
     SELECT {keys}, session_id, session_start, session_end, CAST(NULL AS BIGINT) AS _revision,
            FALSE AS _is_old, {is_final} AS _is_final
-    FROM {new} AS new WHERE session_end >= {start}),
+    FROM {new} AS new),
+on_days AS (
+    SELECT *, CASE WHEN session_end <= {settled} THEN
+                  CAST(extract(DAY FROM session_start - {day_zero}) AS BIGINT) END AS _first_day,
+           CASE WHEN session_end <= {settled} THEN
+                  CAST(extract(DAY FROM session_end - {day_zero}) AS BIGINT) END AS _last_day
+    FROM all_sessions),
+seen AS (
+    SELECT *, CASE WHEN _first_day NOT IN ({days}) THEN _first_day
+                   WHEN _last_day NOT IN ({days}) THEN _last_day END AS _unseen_day
+    FROM on_days),
 begun AS (
     SELECT *, CASE WHEN session_start < max(session_end) OVER (
         PARTITION BY {keys} ORDER BY session_start, session_end, session_id, _is_old
         ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) THEN 0 ELSE 1 END AS _begins
-    FROM all_sessions),
+    FROM seen),
 numbered AS (
     SELECT *, sum(_begins) OVER (
         PARTITION BY {keys} ORDER BY session_start, session_end, session_id, _is_old
@@ -37,27 +50,35 @@ numbered AS (
     FROM begun),
 judged AS (
     SELECT *, min(session_start) OVER (PARTITION BY {keys}, _island) AS _begins_at,
-           bool_and(_is_final) OVER (PARTITION BY {keys}, _island) AS _all_final
+           bool_and(_is_final) OVER (PARTITION BY {keys}, _island) AS _all_final,
+           bool_and(_unseen_day IS NULL) OVER (PARTITION BY {keys}, _island) AS _all_days_seen,
+           bool_or(NOT _is_old) OVER (PARTITION BY {keys}) AS _key_seen
     FROM numbered),
 spanned AS (
     SELECT {keys}, session_id, min(session_start) AS session_start, max(session_end) AS session_end,
            max(_revision) AS _revision, bool_and(_all_final) AS _all_final,
+           bool_and(_all_days_seen AND _key_seen) AS _all_seen,
+           bool_and(_key_seen) AS _key_seen, min(_unseen_day) AS _unseen_day,
            bool_or(_is_old) AS _in_old, bool_or(NOT _is_old) AS _in_new
     FROM judged WHERE _begins_at >= {start} AND _begins_at < {end} GROUP BY {keys}, session_id),
 same AS (
     SELECT old.session_id AS _same_id
     FROM {old} AS old JOIN {new} AS new ON old.session_id = new.session_id WHERE {equal})
 SELECT {keys}, session_id, session_start, session_end, _revision,
-       CASE WHEN NOT _all_final THEN 'left' WHEN NOT _in_new THEN 'deleted'
-            WHEN NOT _in_old THEN 'added' WHEN _same_id IS NULL THEN 'changed'
-            ELSE 'unchanged' END AS difference
+       CASE WHEN _in_old AND _all_final THEN _unseen_day END AS _unseen_day,
+       _in_old AND _all_final AND NOT _key_seen AS _is_unseen_key,
+       CASE WHEN NOT _all_final OR NOT ({delete_unseen} OR _all_seen) THEN 'left'
+            WHEN NOT _in_new THEN 'deleted' WHEN NOT _in_old THEN 'added'
+            WHEN _same_id IS NULL THEN 'changed' ELSE 'unchanged' END AS difference
 FROM spanned LEFT JOIN same ON session_id = _same_id"""
 """
 How sessions of a table differ from new ones: SQL that Spark, PostgreSQL and others read alike.
 
 Sessions of a key that overlap, old and new ones, are an island. An island is in the span if it
-begins in it. So spans that follow one another have each island once.
+begins in it. So spans that follow one another have each island once. Days are numbered from
+`DAY_ZERO` on; history may lack the rest of a session that ends on a day without an event.
 """
+DAY_ZERO: Final = datetime(1, 1, 1, tzinfo=UTC)
 NESTED: Final = (T.StructType, T.ArrayType, T.MapType)
 
 
@@ -130,6 +151,10 @@ class Upsert:
 
     def check_columns_of(self, present: Collection[str]) -> None:
         """Check that a table with these columns has one for each of the rows."""
+        if SESSION_ID in self.key and not REJECTED & {*self.columns} and {*present} >= REJECTED:
+            found = f"the table {self.table} has rejected rows, with `kind` and `reason`, and takes"
+            hint = "pass the table of the sessions, `session` of Routes"
+            raise SpecError(f"{found} no sessions alone", hint)
         missing = [name for name in self.columns if name not in present]
         if missing:
             found = f"the table {self.table} has no column `{missing[0]}`; it has "
@@ -166,6 +191,11 @@ class Upsert:
         )
         hint = "pass key=(...) with columns that tell them apart, or key=() to add every row"
         return SinkError(found, hint)
+
+
+def numbers_of(days: Iterable[date]) -> str:
+    """Return the numbers of days, for `DIFFERENCES`; one that no day has, where there are none."""
+    return ", ".join(str(day.toordinal() - DAY_ZERO.toordinal()) for day in days) or "-1"
 
 
 def _named(row: Mapping[str, object]) -> str:

@@ -16,8 +16,22 @@ from sessionkit.addons.delta import Delta
 from sessionkit.addons.iceberg import Iceberg
 from sessionkit.addons.repair import repair, replay_rejected
 from sessionkit.spark import Files, Routes, sessionize, start_query
+from tests.support.figures import FIGURES, Record
 from tests.support.lakes import lake_of
-from tests.support.repairs import MINUTE, NOON, Right, Wrong, events_in, history_of, spec_of
+from tests.support.repairs import (
+    GAP,
+    MINUTE,
+    NOON,
+    Right,
+    Wrong,
+    events_in,
+    history_of,
+    reached,
+    sessions_of,
+    spec_of,
+    visits_of,
+    with_holes,
+)
 from tests.support.streams import FileStream
 
 KILLS: Final = int(os.environ.get("KILLS", "2"))
@@ -56,6 +70,30 @@ def rows_of(sink: Any, spark: SparkSession, *columns: str) -> list[Any]:
     with psycopg.connect(sink.dsn) as connection:
         query = f"SELECT {quoted} FROM sessions"  # noqa: S608
         return sorted(connection.execute(query).fetchall())
+
+
+def change(sink: Any, spark: SparkSession, statement: str) -> None:
+    """Run a statement over the table of a sink, with `{table}` and `{text}` filled in."""
+    if isinstance(sink, Delta | Iceberg):
+        table = sink.identifier if isinstance(sink, Delta) else sink.table
+        spark.sql(statement.format(table=table, text="string", q="`"))
+        return
+    import psycopg  # noqa: PLC0415 - a cell has no psycopg
+
+    with psycopg.connect(sink.dsn) as connection:
+        connection.execute(statement.format(table="sessions", text="text", q='"').encode())
+
+
+def with_notes(sink: Any, spark: SparkSession) -> None:
+    """Add a column of the user's to a table, and fill it."""
+    change(sink, spark, "ALTER TABLE {table} ADD COLUMN note {text}")
+    change(sink, spark, "UPDATE {table} SET note = session_id")
+
+
+def noted(sink: Any, spark: SparkSession) -> dict[str, tuple[Any, str | None]]:
+    """Return the values and the note of each session."""
+    rows = rows_of(sink, spark, "session_id", "values", "note")
+    return {name: (values, note) for name, values, note in rows if note is None or values}
 
 
 def batch_of(stream: FileStream, spec: SessionSpec[Any, Any, Any]) -> list[Any]:
@@ -157,12 +195,89 @@ def test_a_stream_runs_next_to_it(sink: Any, spark: SparkSession, tmp_path: Path
         query.stop()
 
 
+def test_what_history_says_nothing_of_is_left(
+    sink: Any, spark: SparkSession, tmp_path: Path
+) -> None:
+    """After its last event, and of a key and a day without one; a word deletes the latter."""
+    stream, right = FileStream(spark, spec_of(Right), tmp_path), spec_of(Right)
+    day = 24 * 60
+    minutes = {"ann": [0, 5, day, 3 * day], "bob": [20, 3 * day + 20], "eve": [40]}
+    events = [(key, NOON + at * MINUTE, at) for key, times in minutes.items() for at in times]
+    stream.put(events_in(events), events_in([TICK]))
+    stream.run_to(sink)
+    with_notes(sink, spark)
+    before = noted(sink, spark)
+    assert 6 == len(before)
+    arguments: dict[str, Any] = {"checkpoint": stream.checkpoint}
+    ends_early = history(stream).where(F.col("at") < F.lit(NOON + 2 * day * MINUTE))
+    counts = repair(sink, right, ends_early, **arguments).counts
+    assert {"unchanged": 3, "changed": 0, "added": 0, "deleted": 0, "left": 3} == counts
+    lacking = history(stream).where((F.col("key") != "eve") & (F.col("value") != day))
+    seen = repair(sink, right, lacking, dry_run=True, **arguments)
+    assert {"unchanged": 4, "changed": 0, "added": 0, "deleted": 0, "left": 3} == seen.counts
+    assert {"days": 1, "keys": 1} == seen.unseen
+    assert before == noted(sink, spark)
+
+    twice = "UPDATE {table} SET {q}values{q} = {q}values{q} || {q}values{q} WHERE key = 'bob'"
+    change(sink, spark, twice)
+    change(
+        sink,
+        spark,
+        "INSERT INTO {table} (session_id, session_start, session_end)"
+        " SELECT 'foreign', session_start, session_end FROM {table} WHERE key = 'eve'",
+    )
+    done = repair(sink, right, lacking, delete_unseen=True, **arguments)
+    assert {"unchanged": 2, "changed": 2, "added": 0, "deleted": 3, "left": 1} == done.counts
+    assert {"days": 1, "keys": 2} == done.unseen
+    assert 5 == done.sessions.count() == len(done.sessions.collect())
+    kept = {row.id for row in sessions_of(events) if row.key != "eve" and row.values != [day]}
+    assert {name: one for name, one in before.items() if name in kept} == noted(sink, spark)
+
+
+@pytest.mark.long
+def test_no_good_session_is_touched_that_history_does_not_reach(
+    sink: Any, spark: SparkSession, tmp_path: Path, record_property: Record
+) -> None:
+    """Of 20 histories that begin late, end early, and lack keys and days; notes survive all."""
+    random = Random(11)
+    events, total = visits_of(random), dict[str, int]()
+    stream, right = FileStream(spark, spec_of(Right), tmp_path), spec_of(Right)
+    stream.put(events_in(events), events_in([TICK]))
+    stream.run_to(sink)
+    with_notes(sink, spark)
+    truth = sessions_of(events)
+    for number in range(20):
+        for statement in (
+            "UPDATE {{table}} SET {{q}}values{{q}} = {array} WHERE session_id IN ({ids})",
+            "DELETE FROM {{table}} WHERE session_id IN ({ids})",
+        ):
+            array = "array(-1L)" if isinstance(sink, Delta | Iceberg) else "ARRAY[-1]"
+            ids = ", ".join(f"'{row.id}'" for row in random.sample(truth, 10))
+            change(sink, spark, statement.format(array=array, ids=ids))
+        there, left = noted(sink, spark), with_holes(random, events)
+        first, last = (pick(at for _, at, _ in left) for pick in (min, max))
+        start = None if events[0] in left else first + GAP
+        frame = history(stream).where(F.col("value").isin([value for *_, value in left]))
+        done = repair(sink, right, frame, checkpoint=stream.checkpoint, between=(start, None))
+        after = noted(sink, spark)
+        good = {row.id for row in truth if row.values == there.get(row.id, ([], ""))[0]}
+        assert {name: there[name] for name in good} == {name: after[name] for name in good}, number
+        assert all(there[name][1] == after[name][1] for name in there.keys() & after), number
+        is_reached = reached(left, start or first, last)
+        assert all(row.values == after[row.id][0] for row in truth if is_reached(row)), number
+        for kind, count in {**done.counts, **done.unseen}.items():
+            total[kind] = total.get(kind, 0) + count
+    assert all(total[kind] for kind in ("unchanged", "changed", "added", "left", "days", "keys"))
+    record_property(FIGURES, f"20 histories with holes on {type(sink).__name__}: {total}")
+
+
 DIES: Final = """
 CREATE SEQUENCE steps;
 CREATE FUNCTION die() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
   IF nextval('steps') = {step} THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF;
   RETURN coalesce(NEW, OLD); END $$;
-CREATE TRIGGER dies BEFORE INSERT OR DELETE ON sessions FOR EACH ROW EXECUTE FUNCTION die()"""
+CREATE TRIGGER dies BEFORE INSERT OR UPDATE OR DELETE ON sessions
+  FOR EACH ROW EXECUTE FUNCTION die()"""
 LIVES: Final = "DROP TRIGGER dies ON sessions; DROP FUNCTION die; DROP SEQUENCE steps"
 
 
@@ -181,7 +296,7 @@ def test_one_that_is_killed_has_changed_nothing(
     before = rows_of(sink, spark)
     arguments: dict[str, Any] = {"checkpoint": stream.checkpoint}
     counts = repair(sink, right, history(stream), dry_run=True, **arguments).counts
-    steps = 2 * counts["changed"] + counts["added"] + counts["deleted"]
+    steps = counts["changed"] + counts["added"] + counts["deleted"]
     for number in range(KILLS):
         postgres.run(DIES.format(step=1 + number * (steps - 1) // max(KILLS - 1, 1)))
         with pytest.raises(psycopg.OperationalError):
@@ -205,6 +320,10 @@ def test_what_cannot_be_proved_is_refused(sink: Any, spark: SparkSession, tmp_pa
         "less than a gap before": {"between": (NOON + 5 * MINUTE, None)},
         "time zone": {"between": (None, NOON.replace(tzinfo=None))},
         "no session": {"history": history(stream).where("false")},
+        "`history` must be a DataFrame of a batch, found a stream": {"history": stream.events()},
+        "must be two instants": {"between": NOON},
+        "begins no earlier": {"between": (NOON + 60 * MINUTE, NOON + 60 * MINUTE)},
+        "before the first event of `history`": {"between": (None, NOON - 60 * MINUTE)},
     }
     for wanted, changed in refused.items():
         arguments = {"history": history(stream), "checkpoint": stream.checkpoint, **changed}
@@ -229,3 +348,16 @@ def test_rejected_events_come_back(sink: Any, spark: SparkSession, tmp_path: Pat
     assert counts["changed"] + counts["added"]
     found = [row for row in rows_of(sink, spark) if row[0] != "tick"]
     assert naive(batch_of(stream, right)) == naive(found)
+
+
+def test_a_table_with_rejected_rows_is_not_that_of_the_sessions(
+    sink: Any, spark: SparkSession, tmp_path: Path
+) -> None:
+    """The error names the table to pass, and no other key of this one."""
+    right = spec_of(Right)
+    stream = FileStream(spark, right, tmp_path, with_rejected=True)
+    stream.put(events_in([("ann", NOON, 1)]), events_in([TICK]), events_in([("bob", NOON, 2)]))
+    stream.run_to(Routes(session=Files("parquet", str(tmp_path / "own")), rejected=sink))
+    with pytest.raises(SpecError, match="has rejected rows") as refused:
+        repair(sink, right, history(stream), checkpoint=stream.checkpoint)
+    assert "`session` of Routes" in str(refused.value)

@@ -11,9 +11,19 @@ import pyarrow as pa
 import pytest
 
 from sessionkit import Lateness, Results
-from sessionkit.addons.tables import DIFFERENCES
+from sessionkit.addons.tables import DAY_ZERO, DIFFERENCES, numbers_of
 from sessionkit.testing import SessionDriver
-from tests.support.repairs import MINUTE, NOON, Event, Reading, Right, Wrong, history_of, spec_of
+from tests.support.repairs import (
+    MINUTE,
+    NOON,
+    Event,
+    Reading,
+    Right,
+    Wrong,
+    days_of,
+    history_of,
+    spec_of,
+)
 
 HISTORIES: Final = int(os.environ.get("HISTORIES", "4"))
 TICK: Final = ("tick", NOON + 10_000 * MINUTE, 0)
@@ -87,6 +97,7 @@ def repair(  # noqa: PLR0917
     end: datetime,
     settled: datetime,
     final: Sequence[bool],
+    history: Sequence[Event],
 ) -> dict[str, int]:
     """Do to a table what the sinks do, by the SQL that they run."""
     names = SCHEMA.names
@@ -109,10 +120,13 @@ def repair(  # noqa: PLR0917
         start=literal(start),
         end=literal(end),
         settled=literal(settled),
+        day_zero=literal(DAY_ZERO),
+        days=numbers_of(days_of(history)),
+        delete_unseen="FALSE",
     )
     counts: dict[str, int] = {}
     by_id = {row["session_id"]: row for row in clean}
-    for _, name, *_, revision, difference in DATABASE.execute(statement).fetchall():
+    for _, name, *_, revision, _, _, difference in DATABASE.execute(statement).fetchall():
         counts[difference] = counts.get(difference, 0) + 1
         if difference == "deleted":
             del table[name]
@@ -153,20 +167,19 @@ def test_a_repaired_table_is_that_of_one_batch(name: str) -> None:
                 continue
             clean = batch_of(events[:read], options)
             last = max(at for _, at, _ in events[:read])
-            settled = watermark - revisable
+            settled = min(last, watermark - revisable)
             held = {one.id for one in driver.open_sessions()}
             final = [
-                row["session_end"] <= min(settled, last) and row["session_id"] not in held
-                for row in clean
+                row["session_end"] <= settled and row["session_id"] not in held for row in clean
             ]
             start = NOON + random.choice([0, 0, 60, 120]) * MINUTE
             end = min(settled, start + random.choice([60, 600]) * MINUTE)
             before = {one: row for one, row in table.items() if row["session_start"] < start}
-            repair(table, clean, start, end, settled, final)
+            repair(table, clean, start, end, settled, final, events[:read])
             assert before == {
                 one: row for one, row in table.items() if row["session_start"] < start
             }
-            again = repair(table, clean, start, end, settled, final)
+            again = repair(table, clean, start, end, settled, final, events[:read])
             assert {*again} <= {"unchanged", "left"}
         driver.run_until_idle()
         write(table, rows_of(driver))
@@ -179,6 +192,7 @@ def test_a_repaired_table_is_that_of_one_batch(name: str) -> None:
                 NOON + until * MINUTE,
                 TICK[1],
                 [row["session_end"] <= TICK[1] for row in clean],
+                [*events, TICK],
             )
             for kind, count in counts.items():
                 total[kind] = total.get(kind, 0) + count

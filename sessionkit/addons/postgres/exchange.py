@@ -11,9 +11,18 @@ from pyspark.sql import types as T
 from sessionkit._for_addons import Difference, Span
 from sessionkit.addons.postgres import Postgres, tables
 from sessionkit.addons.postgres.connections import connected
-from sessionkit.addons.postgres.tables import Target, listed
+from sessionkit.addons.postgres.tables import Target, listed, postgres_type
 from sessionkit.addons.postgres.writer import checked_copies, copied_parts
-from sessionkit.addons.tables import CHANGES, DIFFERENCES, REVISION, SESSION_COLUMNS, Upsert
+from sessionkit.addons.tables import (
+    CHANGES,
+    DAY_ZERO,
+    DIFFERENCES,
+    REVISION,
+    SESSION_COLUMNS,
+    SESSION_ID,
+    Upsert,
+    numbers_of,
+)
 from sessionkit.errors import SinkError
 
 ADD_FLAG: Final = "ALTER TABLE {staging} ADD COLUMN {flag} boolean"
@@ -21,15 +30,23 @@ HOLD: Final = "SELECT query_id FROM {ledger} WHERE table_name = {name} FOR UPDAT
 """Holds the row of the ledger: the query writes before this transaction, or after it."""
 FIND: Final = "CREATE TEMP TABLE sessionkit_found ON COMMIT DROP AS " + DIFFERENCES
 COUNT: Final = "SELECT difference, count(*) FROM sessionkit_found GROUP BY difference"
+UNSEEN: Final = """\
+SELECT (SELECT count(DISTINCT _unseen_day) FROM sessionkit_found),
+       (SELECT count(*) FROM (SELECT DISTINCT {keys} FROM sessionkit_found WHERE _is_unseen_key)
+                        AS unseen)"""
 DELETE: Final = """\
 DELETE FROM {table} AS present USING sessionkit_found AS found
-WHERE present.session_id = found.session_id AND difference IN ('changed', 'deleted')"""
+WHERE present.session_id = found.session_id AND difference = 'deleted'"""
+UPDATE: Final = """\
+UPDATE {table} AS present SET {changes} FROM {copied}
+JOIN sessionkit_found AS found ON found.session_id = copied.session_id
+WHERE present.session_id = found.session_id AND difference = 'changed'"""
 INSERT: Final = """\
 INSERT INTO {table} ({columns}) SELECT {values} FROM {copied}
 JOIN sessionkit_found AS found ON found.session_id = copied.session_id
-WHERE difference IN ('changed', 'added')"""
+WHERE difference = 'added'"""
 SHOW: Final = """\
-SELECT {keys}, session_id, session_start, session_end, difference FROM sessionkit_found
+SELECT {shown}, session_id, session_start, session_end, difference FROM sessionkit_found
 WHERE difference IN ('changed', 'added', 'deleted')"""
 DROP: Final = "DROP TABLE {staging}"
 
@@ -60,16 +77,40 @@ def exchanged(sink: Postgres, span: Span, upsert: Upsert, *, dry_run: bool) -> D
         if owner != (span.finished.query_id,):
             found = f"the table {table.label} was given away by the query {span.finished.query_id}"
             raise SinkError(found, "pass the checkpoint of the query that writes to it")
-        connection.execute(_find(table, span, copied, types))
-        counts = dict(connection.execute(COUNT).fetchall())
-        shown = connection.execute(table.sql(SHOW, keys=listed(span.keys))).fetchall()
+        counts, days, keys = find(connection, table, span, copied, types)
+        shown = connection.execute(table.sql(SHOW, shown=_keys_as_read(span))).fetchall()
         if not dry_run:
-            _exchange(connection, table, copied, counts)
+            exchange(connection, table, copied, counts)
         connection.execute(table.sql(DROP))
-    fields = [span.rows.schema[name] for name in (*span.keys, *SESSION_COLUMNS)]
+    # A row that someone else has written may lack what a session has.
+    fields = [
+        T.StructField(name, span.rows.schema[name].dataType)
+        for name in (*span.keys, *SESSION_COLUMNS)
+    ]
     fields.append(T.StructField("difference", T.StringType()))
     spark: SparkSession = span.rows.sparkSession
-    return Difference.of(counts, spark.createDataFrame(shown, T.StructType(fields)))
+    sessions = spark.createDataFrame(shown, T.StructType(fields))
+    return Difference.of(counts, sessions, days=days, keys=keys)
+
+
+def _keys_as_read(span: Span) -> Composed:
+    """Return the columns of the key with the types of the rows, where the table has wider ones."""
+    return SQL(", ").join(
+        SQL(f"{{}}::{postgres_type(span.rows.schema[name].dataType, name)}").format(
+            Identifier(name)
+        )
+        for name in span.keys
+    )
+
+
+def find(
+    connection: Connection[Any], table: Target, span: Span, copied: Composed, types: dict[str, str]
+) -> tuple[dict[str, int], int, int]:
+    """Note how sessions differ; return the counts, and how many days and keys history lacks."""
+    connection.execute(_find(table, span, copied, types))
+    counts = dict(connection.execute(COUNT).fetchall())
+    ((days, keys),) = connection.execute(table.sql(UNSEEN, keys=listed(span.keys))).fetchall()
+    return counts, days, keys
 
 
 def _find(table: Target, span: Span, copied: Composed, types: dict[str, str]) -> Composed:
@@ -92,22 +133,34 @@ def _find(table: Target, span: Span, copied: Composed, types: dict[str, str]) ->
         start=span.start,
         end=span.end,
         settled=span.settled,
+        day_zero=DAY_ZERO,
+        days=SQL(numbers_of(span.days)),
+        delete_unseen=span.delete_unseen,
     )
 
 
-def _exchange(
+def exchange(
     connection: Connection[Any], table: Target, copied: Composed, counts: dict[str, int]
 ) -> None:
-    changed, added, deleted = (counts.get(name, 0) for name in CHANGES)
-    values = SQL(", ").join(
-        SQL("coalesce(found._revision, 0) + 1")
+    """Delete, change and add the rows of sessions; a changed one keeps its further columns."""
+    wanted = tuple(counts.get(name, 0) for name in CHANGES)
+    new = {
+        name: SQL("coalesce(found._revision, 0) + 1")
         if table.upsert.revises and name == REVISION
         else Identifier("copied", name)
         for name in table.upsert.columns
+    }
+    values = SQL(", ").join(new.values())
+    changes = SQL(", ").join(
+        SQL("{} = {}").format(Identifier(name), value)
+        for name, value in new.items()
+        if name != SESSION_ID
     )
-    gone = connection.execute(table.sql(DELETE)).rowcount
-    came = connection.execute(table.sql(INSERT, values=values, copied=copied)).rowcount
-    if (gone, came) != (changed + deleted, changed + added):
-        found = f"of {changed + deleted} rows of the table {table.label} {gone} were deleted, and "
-        found += f"of {changed + added} new ones {came} added: a trigger or a rule keeps the others"
-        raise SinkError(found, "let a trigger return OLD before DELETE, and NEW before INSERT")
+    deleted = connection.execute(table.sql(DELETE)).rowcount
+    changed = connection.execute(table.sql(UPDATE, changes=changes, copied=copied)).rowcount
+    added = connection.execute(table.sql(INSERT, values=values, copied=copied)).rowcount
+    if (done := (changed, added, deleted)) != wanted:
+        each = (f"{a} of {b} {c}" for a, b, c in zip(done, wanted, CHANGES, strict=True))
+        found = f"the table {table.label} has taken {', '.join(each)} rows: a trigger or a rule "
+        hint = "let a trigger return OLD before DELETE, and NEW before INSERT and UPDATE"
+        raise SinkError(f"{found}keeps the others", hint)

@@ -6,7 +6,7 @@ The names here are for who writes another one: a value with the methods of `Tabl
 """
 
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from datetime import date, datetime
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import attrs
@@ -177,7 +177,11 @@ class Span:
         compared: The columns by which a session differs from the one with its id in the table.
         start: When the span begins, inclusive.
         end: When it ends, exclusive.
-        settled: The query never changes a row whose session ended by then.
+        settled: A session that ended by then is final: the query never changes its row, and history
+            goes on until then.
+        days: The days in UTC on which history has an event; of others, it says nothing.
+        delete_unseen: Whether to delete sessions of other days, and of keys that history lacks,
+            which are left otherwise.
         finished: Where the query stands.
     """
 
@@ -188,6 +192,8 @@ class Span:
     start: datetime
     end: datetime
     settled: datetime
+    days: tuple[date, ...]
+    delete_unseen: bool
     finished: FinishedBatch
 
 
@@ -198,19 +204,25 @@ class Difference:
 
     Attributes:
         counts: How many sessions are `unchanged`, `changed`, `added`, `deleted`, and `left` as they
-            are, since they aren't final.
+            are, since they aren't final or history says nothing of them.
+        unseen: How many `days` in UTC and how many `keys` the table has final sessions of, and
+            history no event.
         sessions: The changed, added and deleted ones: the key, `session_id`, `session_start`,
             `session_end` and the `difference`.
     """
 
     counts: Mapping[str, int]
+    unseen: Mapping[str, int]
     sessions: DataFrame = attrs.field(repr=False)
 
     @classmethod
-    def of(cls, counts: Mapping[str, int], sessions: DataFrame) -> "Difference":
+    def of(
+        cls, counts: Mapping[str, int], sessions: DataFrame, *, days: int = 0, keys: int = 0
+    ) -> "Difference":
         """Return a difference with a count, maybe 0, for each kind of session."""
         kinds = ("unchanged", "changed", "added", "deleted", "left")
-        return cls({kind: counts.get(kind, 0) for kind in kinds}, sessions)
+        unseen = {"days": days, "keys": keys}
+        return cls({kind: counts.get(kind, 0) for kind in kinds}, unseen, sessions)
 
 
 @runtime_checkable
