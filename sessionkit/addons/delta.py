@@ -2,6 +2,8 @@
 
 import logging
 import os
+import re
+from functools import partial
 from pathlib import PurePosixPath
 from typing import Any, Final, cast
 
@@ -13,7 +15,7 @@ from pyspark.sql import functions as F
 
 from sessionkit import SpecError
 from sessionkit._for_addons import Difference, Span, explained, from_last, names_of, quoted
-from sessionkit.addons.merging import check_alone, check_fits, check_types, exchange, merge
+from sessionkit.addons.merging import Table, check_alone, check_fits, check_types, exchange, merge
 from sessionkit.addons.tables import Upsert
 from sessionkit.errors import UnsupportedError
 from sessionkit.spark.sinks import Batch, BatchWriter, Ledger, RowsToWrite
@@ -29,6 +31,11 @@ RESTORE: Final = "RESTORE"
 LOGGER: Final = logging.getLogger("sessionkit")
 PROBE: Final = "DESCRIBE HISTORY '/' LIMIT 1"
 """A statement that Spark can parse only with Delta's extension."""
+CONFLICTS: Final = re.compile(
+    "DELTA_(CONCURRENT|METADATA_CHANGED|PROTOCOL_CHANGED)"
+    r"|Concurrent(Append|Delete\w+|Transaction|Write)Exception|(Metadata|Protocol)ChangedException"
+)
+"""What Delta raises where another commit came in between."""
 TRANSACTION: Final = "spark.databricks.delta.write.txnAppId"
 VERSION: Final = "spark.databricks.delta.write.txnVersion"
 
@@ -102,7 +109,11 @@ class Delta:
 
     def exchange(self, span: Span, *, dry_run: bool) -> Difference:
         """Bring the sessions of a span into the table, while its query stands still."""
-        return exchange(span, Upsert.of_span(self, span), self.identifier, dry_run=dry_run)
+        return exchange(span, Upsert.of_span(self, span), table_of(self), dry_run=dry_run)
+
+
+def table_of(sink: Delta) -> Table:
+    return Table(sink.identifier, sink.label, "delta", CONFLICTS)
 
 
 def _last_written(spark: SparkSession, table: str, transaction: str) -> tuple[int | None, bool]:
@@ -167,6 +178,11 @@ class DeltaWriter(BatchWriter):
     sink: Delta
     upsert: Upsert
     route: str
+    table: Table = attrs.field(init=False)
+
+    @table.default
+    def _table(self) -> Table:
+        return table_of(self.sink)
 
     def start(self, spark: SparkSession, checkpoint: str) -> None:
         if self.upsert.key:
@@ -184,6 +200,7 @@ class DeltaWriter(BatchWriter):
             reason = str(error).partition("\n")[0]
             LOGGER.warning("the log of %s can't be compared: %s", self.sink.table, reason)
             return None
+        self.table.is_known = last is not None
         copy = f"CREATE TABLE .. USING delta AS SELECT * FROM {table}"  # noqa: S608
         if is_restored:
             found = (
@@ -205,12 +222,13 @@ class DeltaWriter(BatchWriter):
         return f"{query_id}/{self.route}"
 
     def write(self, batch: Batch) -> None:
-        rows, table = batch.frame, self.sink.identifier
-        transaction = self._transaction(batch.query_id)
-        empty = rows.sparkSession.createDataFrame([], rows.schema)
-        empty.write.format("delta").mode("ignore").saveAsTable(table)
+        self.table.write(batch.frame, partial(self._commit, batch))
+
+    def _commit(self, batch: Batch) -> None:
+        rows, table = batch.frame, self.table.name
+        transaction, version = self._transaction(batch.query_id), str(batch.number)
         if self.upsert.key and not rows.isEmpty():
-            merge(rows, self.upsert, table, {TRANSACTION: transaction, VERSION: str(batch.number)})
+            merge(rows, self.upsert, table, {TRANSACTION: transaction, VERSION: version})
             return
-        writer = rows.write.format("delta").mode("append").option("txnAppId", transaction)
-        writer.option("txnVersion", batch.number).saveAsTable(table)
+        writer = rows.writeTo(table).option("txnAppId", transaction)
+        writer.option("txnVersion", version).append()

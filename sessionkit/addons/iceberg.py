@@ -1,6 +1,7 @@
 """Rows written to a table of Apache Iceberg, each exactly once."""
 
-import logging
+import re
+from functools import partial
 from typing import Final
 
 import attrs
@@ -10,22 +11,20 @@ from pyspark.sql import DataFrame, SparkSession
 
 from sessionkit import SpecError
 from sessionkit._for_addons import Difference, Span, explained, from_last, names_of
-from sessionkit.addons.merging import check_alone, check_fits, check_types, exchange, merge
+from sessionkit.addons.merging import Table, check_alone, check_fits, check_types, exchange, merge
 from sessionkit.addons.tables import Upsert
 from sessionkit.errors import UnsupportedError
 from sessionkit.spark.sinks import Batch, BatchWriter, Ledger, RowsToWrite
 
 __all__ = ["Iceberg"]
 
-LOGGER: Final = logging.getLogger("sessionkit")
 CATALOG: Final = "spark.sql.catalog."
 OWN: Final = "org.apache.iceberg.spark."
 """How the classes of Iceberg's catalogs begin."""
 PROPERTY: Final = "snapshot-property."
 """What Iceberg writes into the summary of a snapshot: an option of a write, or a setting."""
 SETTING: Final = f"spark.sql.iceberg.{PROPERTY}"
-ATTEMPTS: Final = 5
-CONFLICTS: Final = ("ValidationException", "CommitFailedException", "CommitStateUnknownException")
+CONFLICTS: Final = re.compile(r"(Validation|CommitFailed|CommitStateUnknown)Exception")
 """What Iceberg raises where another commit came in between, or nobody knows what became of one."""
 ABSENT: Final = "TABLE_OR_VIEW_NOT_FOUND"
 
@@ -86,7 +85,11 @@ class Iceberg:
     def exchange(self, span: Span, *, dry_run: bool) -> Difference:
         """Bring the sessions of a span into the table, while its query stands still."""
         span.rows.sparkSession.catalog.refreshTable(self.table)
-        return exchange(span, Upsert.of_span(self, span), self.table, dry_run=dry_run)
+        return exchange(span, Upsert.of_span(self, span), table_of(self), dry_run=dry_run)
+
+
+def table_of(sink: Iceberg) -> Table:
+    return Table(sink.table, sink.label, "iceberg", CONFLICTS)
 
 
 def check_catalog(spark: SparkSession, table: str) -> None:
@@ -115,6 +118,11 @@ class IcebergWriter(BatchWriter):
     sink: Iceberg
     upsert: Upsert
     route: str
+    table: Table = attrs.field(init=False)
+
+    @table.default
+    def _table(self) -> Table:
+        return table_of(self.sink)
 
     def start(self, spark: SparkSession, checkpoint: str) -> None:
         if self.upsert.key:
@@ -124,9 +132,11 @@ class IcebergWriter(BatchWriter):
         check_fits(rows, self.upsert, self.sink.table)
         if query_id is None:
             return None
+        last = self._last_written(rows.sparkSession, query_id)
+        self.table.is_known = last is not None
         return Ledger(
             self.sink.label,
-            from_last(self._last_written(rows.sparkSession, query_id)),
+            from_last(last),
             lambda number: (
                 f"roll the table back to the snapshot of micro-batch {number}, or write to a new "
                 f"table with sink_since={number + 1}"
@@ -138,24 +148,8 @@ class IcebergWriter(BatchWriter):
         return last is not None and last >= batch.number
 
     def write(self, batch: Batch) -> None:
-        """Write it; where another commit came in between, look again and try again."""
-        spark = batch.frame.sparkSession
-        empty = spark.createDataFrame([], batch.frame.schema)
-        empty.write.format("iceberg").mode("ignore").saveAsTable(self.sink.table)
-        for attempt in range(1, ATTEMPTS + 1):
-            try:
-                self._commit(batch)
-            except Exception as error:
-                if not any(text in str(error) for text in CONFLICTS):
-                    raise
-                if self.is_written(batch):
-                    return
-                if attempt == ATTEMPTS:
-                    raise
-                reason = str(error).partition("\n")[0]
-                LOGGER.warning("%s: attempt %d failed: %s", self.sink.label, attempt, reason)
-            else:
-                return
+        commit, is_written = partial(self._commit, batch), partial(self.is_written, batch)
+        self.table.write(batch.frame, commit, is_written)
 
     def _commit(self, batch: Batch) -> None:
         rows, table, mark = batch.frame, self.sink.table, self._mark(batch.query_id)

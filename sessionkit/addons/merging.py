@@ -1,12 +1,14 @@
 """The rows of a micro-batch merged into a table by SQL, in one statement, for Delta and Iceberg."""
 
 import json
+import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from pyspark.errors import PySparkException
+import attrs
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -26,7 +28,7 @@ from sessionkit.addons.tables import (
     Upsert,
     numbers_of,
 )
-from sessionkit.errors import UnsupportedError
+from sessionkit.errors import SinkError, UnsupportedError
 
 PREFIX: Final = "_sessionkit_"
 """How the names of columns begin that the sink adds to rows for a moment."""
@@ -41,10 +43,76 @@ INTERVAL: Final = re.compile(r"\binterval (year|month|day|hour|minute|second)( t
 """A type with an interval, also inside; not the name of a field, which a colon follows."""
 MERGES: Final = "spark.sessionkit.merges"
 """A setting of our own: the checkpoint of the query of this session that runs `MERGE`."""
+ATTEMPTS: Final = 5
+LOGGER: Final = logging.getLogger("sessionkit")
 TIMES: Final = "'timestampFormat', 'yyyy-MM-dd HH:mm:ss.SSSSSSXXX', 'ignoreNullFields', 'false'"
 """Options by which JSON says all of a value."""
 SESSION_OF_ITS_OWN: Final = (4, 3)
 """From this release of Spark on, `foreachBatch` has a session of its own on Connect too."""
+
+
+@attrs.define
+class Table:
+    """
+    A table that one run of a query writes to.
+
+    A run makes it once, and only if it had no micro-batch of the query when the run began. Made
+    again after someone has dropped it, it would lack the earlier rows without a word.
+
+    Attributes:
+        name: What SQL calls it.
+        label: What messages call it.
+        kind: The name of its data source.
+        conflicts: What an error says where another commit has come in between.
+        is_known: Whether it has been there in this run, with all that the query has written.
+    """
+
+    name: str
+    label: str
+    kind: str
+    conflicts: re.Pattern[str]
+    is_known: bool = attrs.field(default=False, init=False)
+
+    def write(
+        self,
+        rows: DataFrame,
+        commit: Callable[[], None],
+        is_written: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Commit rows; where another commit came in between, look again and try again."""
+        spark = rows.sparkSession
+        if not self.is_known:
+            empty = spark.createDataFrame([], rows.schema)
+            empty.write.format(self.kind).mode("ignore").saveAsTable(self.name)
+            self.is_known = True
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                commit()
+            except Exception as error:
+                if self._is_gone(spark):
+                    found = f"{self.label} is gone, to which this query was writing"
+                    hint = "restore it, and start the query again"
+                    raise SinkError(found, hint) from error
+                if not self.is_conflict(error):
+                    raise
+                if is_written():
+                    return
+                if attempt == ATTEMPTS:
+                    raise
+                reason = str(error).partition("\n")[0]
+                LOGGER.warning("%s: attempt %d failed: %s", self.label, attempt, reason)
+            else:
+                return
+
+    def is_conflict(self, error: Exception) -> bool:
+        """Tell whether an error says that another commit has come in between."""
+        return self.conflicts.search(f"{type(error).__name__}: {error}") is not None
+
+    def _is_gone(self, spark: SparkSession) -> bool:
+        try:
+            return spark.table(self.name).schema is None
+        except AnalysisException:
+            return True
 
 
 def merge(rows: DataFrame, upsert: Upsert, table: str, mark: Mapping[str, str]) -> None:
@@ -98,9 +166,9 @@ def merge(rows: DataFrame, upsert: Upsert, table: str, mark: Mapping[str, str]) 
             spark.conf.unset(name)
 
 
-def exchange(span: Span, upsert: Upsert, table: str, *, dry_run: bool) -> Difference:
+def exchange(span: Span, upsert: Upsert, there: Table, *, dry_run: bool) -> Difference:
     """Exchange the sessions of a span in one statement; no micro-batch may be written meanwhile."""
-    spark = span.rows.sparkSession
+    spark, table = span.rows.sparkSession, there.name
     if span.finished.query_id in {query.id for query in spark.streams.active}:
         found = f"the query that writes to {upsert.table} is running, and of two that change a "
         raise SpecError(
@@ -139,15 +207,21 @@ def exchange(span: Span, upsert: Upsert, table: str, *, dry_run: bool) -> Differ
             for name in upsert.columns
         ]
         changed = ", ".join(map("old.{} = {}".format, columns, values))
-        spark.sql(
+        statement = (
             f"MERGE INTO {_escaped(table)} AS old USING {{new}} AS new"  # noqa: S608
             f" ON old.{SESSION_ID} = new.{SESSION_ID} AND old.{START} >= {start}"
             f" WHEN MATCHED AND new.{DELETES} = 'deleted' THEN DELETE"
             f" WHEN MATCHED THEN UPDATE SET {_escaped(changed)}"
             f" WHEN NOT MATCHED AND new.{DELETES} <> 'deleted' THEN"
-            f" INSERT ({_escaped(', '.join(columns))}) VALUES ({_escaped(', '.join(values))})",
-            new=changes.join(span.rows, SESSION_ID, "left"),
+            f" INSERT ({_escaped(', '.join(columns))}) VALUES ({_escaped(', '.join(values))})"
         )
+        try:
+            spark.sql(statement, new=changes.join(span.rows, SESSION_ID, "left"))
+        except Exception as error:
+            if not there.is_conflict(error):
+                raise
+            found = f"another commit to {there.label} came in between, and nothing has changed"
+            raise SinkError(found, "repair it again") from error
     sessions = differing.drop("_revision", "_unseen_day", "_is_unseen_key")
     return Difference.of(counts, sessions, days=days, keys=keys)
 

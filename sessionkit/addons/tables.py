@@ -19,6 +19,7 @@ DIFFERENCE: Final = "difference"
 CHANGES: Final = ("changed", "added", "deleted")
 REJECTED: Final = frozenset({"kind", "reason", "event_time", "event_id"})
 """The columns by which a table with rejected rows is known."""
+OF_SESSIONS: Final = "pass the table of the sessions, `session` of Routes"
 DIFFERENCES: Final = """\
 WITH all_sessions AS (
     SELECT {keys}, session_id, session_start, session_end, {revision} AS _revision,
@@ -111,7 +112,11 @@ class Upsert:
         missing = [name for name in key if name not in names]
         if missing:
             found = f"`key` of the table {sink.table} names `{missing[0]}`"
-            raise SpecError(found, f"name some of {', '.join(names)}")
+            hint = f"name some of {', '.join(names)}"
+            if are_sessions and missing[0] in REJECTED:
+                found += ", a column of rejected rows, for rows that are sessions"
+                hint = OF_SESSIONS
+            raise SpecError(found, hint)
         if sink.key is None and rows.of_results and REVISION in names and not key:
             found = f"the rows for the table {sink.table} are revisions of sessions, and lack "
             found += f"`{SESSION_ID}`, by which one replaces another; they have {', '.join(names)}"
@@ -153,8 +158,7 @@ class Upsert:
         """Check that a table with these columns has one for each of the rows."""
         if SESSION_ID in self.key and not REJECTED & {*self.columns} and {*present} >= REJECTED:
             found = f"the table {self.table} has rejected rows, with `kind` and `reason`, and takes"
-            hint = "pass the table of the sessions, `session` of Routes"
-            raise SpecError(f"{found} no sessions alone", hint)
+            raise SpecError(f"{found} no sessions alone", OF_SESSIONS)
         missing = [name for name in self.columns if name not in present]
         if missing:
             found = f"the table {self.table} has no column `{missing[0]}`; it has "

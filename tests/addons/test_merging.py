@@ -1,6 +1,8 @@
 """Rows that take their places in a table of Delta or Iceberg, each once, whatever runs again."""
 
+import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -14,8 +16,9 @@ from sessionkit import SpecError
 from sessionkit.addons.merging import check_types
 from sessionkit.errors import SinkError
 from sessionkit.spark import Routes, start_query
+from sessionkit.spark._settings import is_connect
 from sessionkit.spark.sinks import Batch, BatchWriter, RowsToWrite
-from tests.support.lakes import NAMES, SPEC, Lake, events, lake_of, minute, rows_in
+from tests.support.lakes import NAMES, SPEC, IcebergSchema, Lake, events, lake_of, minute, rows_in
 from tests.support.streams import FileStream, refused_by_sink
 
 SESSIONS = "session_id string, session_start timestamp, session_end timestamp"
@@ -64,6 +67,47 @@ def test_a_replayed_batch_changes_nothing(lake: Lake, tmp_path: Path) -> None:
     assert [("ann", [1, 4]), ("bob", [2])] == first[0]
     assert [("late", 600), ("quarantined", 300), ("quarantined", 700)] == first[1]
     assert first == run()
+
+
+@pytest.mark.parametrize("key", ["id", ()])
+def test_a_table_that_is_dropped_is_not_made_again(lake: Lake, key: Any) -> None:
+    """The rows of earlier micro-batches would be gone, and nobody would know."""
+    frame = lake.spark.createDataFrame([(1,)], "id long")
+    rows = RowsToWrite(frame.schema, of_results=False, mode="update" if key else "append")
+    first, later = (lake.sink("dropped", key).writer(rows, lake.spark) for _ in range(2))
+    first.write(Batch(frame, 0, "query", "run"))
+    later.ledger(frame, "query")
+    if isinstance(lake, IcebergSchema):
+        lake.spark.sql(f"DROP TABLE {lake.name('dropped')}")
+    else:
+        shutil.rmtree(Path(lake.sink("dropped").table))
+    for writer in (first, later):
+        batch = Batch(frame, 1, "query", "run")
+        assert not writer.is_written(batch)
+        with pytest.raises(SinkError, match="is gone, to which this query was writing"):
+            writer.write(batch)
+
+
+def test_merges_that_meet_are_tried_again(lake: Lake) -> None:
+    """Of two queries that change one row at once, each is there with its last micro-batch."""
+    if is_connect(lake.spark):
+        pytest.skip("not run: the queries would share a session")
+
+    def write(query: str) -> None:
+        spark = lake.spark.newSession()
+        schema = "id long, query string, n long"
+        rows = RowsToWrite(
+            spark.createDataFrame([], schema).schema, of_results=False, mode="update"
+        )
+        writer = lake.sink("met", "id").writer(rows, spark)
+        for number in range(5):
+            frame = spark.createDataFrame([(1, query, number)], schema)
+            writer.write(Batch(frame, number, query, "run"))
+
+    writer_of(lake, "met", "id long, query string, n long", "id", "update")(0, (1, "", 0))
+    with ThreadPoolExecutor(2) as threads:
+        assert [None, None] == list(threads.map(write, ["a", "b"]))
+    assert [(1, 4)] == rows_in(lake, "met", "id", "n")
 
 
 def test_the_highest_revision_stays(lake: Lake) -> None:

@@ -9,7 +9,7 @@ import attrs
 import psycopg
 from psycopg import Connection
 from psycopg.conninfo import conninfo_to_dict
-from psycopg.errors import QueryCanceled
+from psycopg.errors import QueryCanceled, UndefinedTable
 
 from sessionkit.addons.postgres import Postgres, check_readable, dsn_error
 from sessionkit.errors import SinkError
@@ -79,6 +79,11 @@ class Connections:
                     )
                     hint = "give the role more time: ALTER ROLE .. SET statement_timeout = '10min'"
                     raise SinkError(f"{found} at each try: {error}", hint) from error
+                if isinstance(error, UndefinedTable):
+                    reason, *_ = str(error).splitlines()
+                    found = f"a table that the query needs for {self.sink.label} is gone: {reason}"
+                    hint = "start the query again: it makes its staging table, and checks the rest"
+                    raise SinkError(found, hint) from error
                 if not _passes(error) or now >= end:
                     raise
                 reason, *_ = str(error).splitlines() or [type(error).__name__]

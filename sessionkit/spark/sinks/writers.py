@@ -112,11 +112,14 @@ class FolderWriter(BatchWriter):
         self._note(batch, f"{MARKS}/{batch.number}")
 
     def _check_run(self, batch: Batch) -> None:
-        place = f"{self._folder(batch.query_id)}/{RUN}"
+        spark, folder = batch.frame.sparkSession, self._folder(batch.query_id)
         try:
-            runs = [row.value for row in batch.frame.sparkSession.read.text(place).collect()]
+            runs = [row.value for row in spark.read.text(f"{folder}/{RUN}").collect()]
         except PySparkException:
             runs = []  # a later run takes it at this moment
+            if not exists(spark, folder):
+                found = f"{described(self.sink)} is gone, to which this query was writing"
+                raise SinkError(found, "restore it, and start the query again") from None
         if runs != [batch.run_id]:
             found = (
                 f"{described(self.sink)} was taken from this run of the query {batch.query_id}: "

@@ -201,6 +201,16 @@ def test_a_transaction_that_took_too_long_runs_again(
             assert 2 == connections.run(slow_once)
 
 
+def test_a_table_of_the_sink_that_is_gone_is_named(postgres: server.Postgres) -> None:
+    """The one with the last micro-batches, or a staging table, dropped while the query runs."""
+    with (
+        closing(Connections(Postgres(postgres.dsn, "visits"))) as connections,
+        pytest.raises(SinkError, match='visits is gone: relation "staging"') as refused,
+    ):
+        connections.run(lambda connection: connection.execute("TRUNCATE staging"))
+    assert "Hint: start the query again" in str(refused.value)
+
+
 def test_a_statement_that_always_takes_too_long_says_what_to_set(
     postgres: server.Postgres,
 ) -> None:

@@ -13,6 +13,7 @@ from sessionkit.addons.postgres import Postgres
 from sessionkit.addons.tables import Upsert
 from sessionkit.errors import SinkError
 from sessionkit.spark.sinks import RowsToWrite
+from tests.support.refusals import refusal, says
 from tests.support.table_sinks import write, writer_of
 
 COLUMNS = ("user", "session_id", "session_start", "session_end", "n", "revision", "supersedes")
@@ -135,6 +136,19 @@ def test_only_sessions_are_refused() -> None:
     assert not refuses(named, RowsToWrite(sessions, mode="update"))
     assert not refuses(named, RowsToWrite(sessions, of_results=False))
     assert not refuses(Postgres("d", "t", ()), RowsToWrite(sessions))
+
+
+def test_a_table_of_rejected_rows_leads_to_that_of_the_sessions() -> None:
+    """By its key, or by its columns; a table that has `kind` of its own is one of sessions."""
+    sessions = of("session_id", "session_start", "session_end")
+    by_key = refusal(Upsert.of, Postgres("d", "t", "event_id"), RowsToWrite(sessions))
+    upsert = Upsert.of(Postgres("d", "t"), RowsToWrite(sessions))
+    kinds = ["kind", "reason", "event_time", "event_id"]
+    by_columns = refusal(upsert.check_columns_of, [*sessions.names, *kinds])
+
+    assert says(by_key, "`key` of the table t names `event_id`", "`session` of Routes")
+    assert says(by_columns, "the table t has rejected rows", "`session` of Routes")
+    upsert.check_columns_of([*sessions.names, "kind", "reason"])
 
 
 def of(*names: str) -> T.StructType:

@@ -1,5 +1,6 @@
 """A folder as one of several sinks: one run writes, and its attempts never mix."""
 
+import shutil
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -57,6 +58,18 @@ def test_no_note_has_a_name_that_spark_says_it_ignores(spark: SparkSession, tmp_
 
     assert {"id", "0"} == {folder.name for folder in folders}
     assert {"_run", "_batches"} == {folder.parent.name for folder in folders}
+
+
+def test_a_folder_that_is_gone_is_not_made_again(spark: SparkSession, tmp_path: Path) -> None:
+    """The error says so, rather than that a later run has it."""
+    writer = FolderWriter(Files("json", tmp_path / "out"))
+    batch = Batch(spark.createDataFrame([(1, "a")], "id long, text string"), 0, "query", "run")
+    assert not writer.is_written(batch)
+    writer.write(batch)
+    shutil.rmtree(tmp_path / "out")
+    with pytest.raises(SinkError, match="is gone, to which this query was writing"):
+        writer.write(attrs.evolve(batch, number=1))
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_run_that_is_writing_when_another_one_begins(spark: SparkSession, tmp_path: Path) -> None:
