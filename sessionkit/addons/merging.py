@@ -37,6 +37,7 @@ NEW_REVISION: Final = f"{PREFIX}revision"
 RANK, ROWS, WRITTEN = f"{PREFIX}rank", f"{PREFIX}rows", f"{PREFIX}written"
 START, END = SESSION_COLUMNS[1:]
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND: Final = timedelta(microseconds=1)
 SECOND: Final = "sessionkit: a second session"
 """What Spark says where a row of the table stands in the way of a new one."""
 INTERVAL: Final = re.compile(r"\binterval (year|month|day|hour|minute|second)( to \w+)?(?![^,>])")
@@ -185,7 +186,8 @@ def exchange(span: Span, upsert: Upsert, there: Table, *, dry_run: bool) -> Diff
         start=start,
         end=end,
         settled=settled,
-        day_zero=_literal(DAY_ZERO),
+        start_day=_day_of(START),
+        end_day=_day_of(END),
         days=numbers_of(span.days),
         delete_unseen=span.delete_unseen,
     )
@@ -224,6 +226,12 @@ def exchange(span: Span, upsert: Upsert, there: Table, *, dry_run: bool) -> Diff
             raise SinkError(found, "repair it again") from error
     sessions = differing.drop("_revision", "_unseen_day", "_is_unseen_key")
     return Difference.of(counts, sessions, days=days, keys=keys)
+
+
+def _day_of(column: str) -> str:
+    zero = (EPOCH - DAY_ZERO) // MICROSECOND
+    micros = f"unix_micros(CAST({column} AS TIMESTAMP_LTZ))"
+    return f"({micros} + {zero}) DIV {timedelta(days=1) // MICROSECOND}"
 
 
 def _equal(field: T.StructField) -> str:

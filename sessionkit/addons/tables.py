@@ -31,9 +31,9 @@ WITH all_sessions AS (
     FROM {new} AS new),
 on_days AS (
     SELECT *, CASE WHEN session_end <= {settled} THEN
-                  CAST(extract(DAY FROM session_start - {day_zero}) AS BIGINT) END AS _first_day,
+                  {start_day} END AS _first_day,
            CASE WHEN session_end <= {settled} THEN
-                  CAST(extract(DAY FROM session_end - {day_zero}) AS BIGINT) END AS _last_day
+                  {end_day} END AS _last_day
     FROM all_sessions),
 seen AS (
     SELECT *, CASE WHEN _first_day NOT IN ({days}) THEN _first_day
@@ -80,6 +80,8 @@ begins in it. So spans that follow one another have each island once. Days are n
 `DAY_ZERO` on; history may lack the rest of a session that ends on a day without an event.
 """
 DAY_ZERO: Final = datetime(1, 1, 1, tzinfo=UTC)
+DAY_OF: Final = "CAST(extract(DAY FROM {} - {}) AS BIGINT)"
+"""The number of a column's day; Spark would subtract the instants by the zone of the session."""
 NESTED: Final = (T.StructType, T.ArrayType, T.MapType)
 
 

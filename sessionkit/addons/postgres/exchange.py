@@ -15,6 +15,7 @@ from sessionkit.addons.postgres.tables import Target, listed, postgres_type
 from sessionkit.addons.postgres.writer import checked_copies, copied_parts
 from sessionkit.addons.tables import (
     CHANGES,
+    DAY_OF,
     DAY_ZERO,
     DIFFERENCES,
     REVISION,
@@ -133,7 +134,8 @@ def _find(table: Target, span: Span, copied: Composed, types: dict[str, str]) ->
         start=span.start,
         end=span.end,
         settled=span.settled,
-        day_zero=DAY_ZERO,
+        start_day=SQL(DAY_OF).format(Identifier("session_start"), DAY_ZERO),
+        end_day=SQL(DAY_OF).format(Identifier("session_end"), DAY_ZERO),
         days=SQL(numbers_of(span.days)),
         delete_unseen=span.delete_unseen,
     )
