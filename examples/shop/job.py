@@ -10,8 +10,6 @@ from examples.shop.spec import VISITS
 from sessionkit import Inputs
 from sessionkit.addons.postgres import Postgres
 from sessionkit.addons.sources import (
-    FILE_COLUMNS,
-    KAFKA_COLUMNS,
     JsonLines,
     KafkaTopics,
     read_stream,
@@ -25,7 +23,9 @@ def start(
     spark: SparkSession, source: KafkaTopics | JsonLines, database: str, **run: Any
 ) -> StreamingQuery:
     """Start the job, with a checkpoint and a trigger."""
-    places = KAFKA_COLUMNS if isinstance(source, KafkaTopics) else FILE_COLUMNS
+    places = (
+        KafkaTopics.origin_columns if isinstance(source, KafkaTopics) else JsonLines.origin_columns
+    )
     spec = attrs.evolve(VISITS, inputs=Inputs(passthrough=places))
     visits = sessionize(read_stream(spark, source, spec), spec, with_rejected=True)
     sink = Routes(session=Postgres(database, "visits"), rejected=Postgres(database, "rejected"))

@@ -21,7 +21,7 @@ from sessionkit._for_addons import (
 from sessionkit.spark import sessionize, state_frame
 from sessionkit.spark.sinks import RowsToWrite
 
-__all__ = ["Between", "events_of", "repair", "replay_rejected"]
+__all__ = ["repair", "replay_rejected"]
 
 Between: TypeAlias = tuple[datetime | None, datetime | None]
 """When sessions begin: from the first instant on, before the second; None for no limit."""

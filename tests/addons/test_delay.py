@@ -30,7 +30,7 @@ from sessionkit import (
 )
 from sessionkit import aggregates as agg
 from sessionkit.__main__ import main
-from sessionkit.addons.delay import LateEvents, late_events, late_events_measured
+from sessionkit.addons.delay import LateEvents, late_events
 from sessionkit.testing import SessionDriver, StatefulDriver
 from tests.support.refusals import refusal, says
 
@@ -214,7 +214,7 @@ def test_a_query_never_measures_too_few_late_events(family: str, seed: int) -> N
     counted = counted_of(family, seed)
     late = {delay: counts.late for delay, counts in counted.items()}
     for counts in counted.values():
-        found = late_events_measured(counts, FAMILIES[family](), delays=DELAYS).late
+        found = late_events(counts, FAMILIES[family](), delays=DELAYS).late
         assert {} == {one: (found[one], late[one]) for one in DELAYS if found[one] < late[one]}
     assert 0 < late[0 * MINUTE]
 
@@ -316,7 +316,7 @@ def test_what_a_query_measures_says_what_would_be_late(
     """No less than under each delay, and no more than under one that a bin's width shortens."""
     batches = read()
     counts = counts_of(5 * MINUTE, batches, gap)
-    found = late_events_measured(counts, spec_of(gap=gap), delays=delays)
+    found = late_events(counts, spec_of(gap=gap), delays=delays)
 
     for delay, late in found.late.items():
         least, most = (
@@ -333,7 +333,7 @@ def test_what_a_query_measures_says_what_would_be_late(
 def test_counts_in_which_nothing_was_measured_are_refused() -> None:
     """Such as those of the first micro-batch."""
     with pytest.raises(SpecError, match="no event whose delay was measured"):
-        late_events_measured(counts_of(MINUTE, [[NOON]]), spec_of())
+        late_events(counts_of(MINUTE, [[NOON]]), spec_of())
 
 
 def test_the_command_prints_the_table_and_the_advice(

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from examples.embedded_postgres import Postgres
 from examples.shop import job, spec
 from sessionkit import EventTimeGap, Inputs, SpecError, Storage
-from sessionkit.addons.sources import KAFKA_COLUMNS, Avro, KafkaTopics, read_batch, read_stream
+from sessionkit.addons.sources import Avro, KafkaTopics, read_batch, read_stream
 from sessionkit.spark import Files, Routes, migrate, reconcile, sessionize
 from sessionkit.spark._seeds import Seed
 from sessionkit.spark.query import start_query
@@ -222,7 +222,7 @@ def test_avro_is_read_by_a_batch(kafka: Kafka, spark: SparkSession, tmp_path: Pa
     send(kafka, spark, "avro", *good, *bad)
     source = KafkaTopics(kafka.servers, "avro", payload=Avro(json.dumps(schema)))
     observation = Observation()
-    visits = attrs.evolve(spec.VISITS, inputs=Inputs(passthrough=KAFKA_COLUMNS))
+    visits = attrs.evolve(spec.VISITS, inputs=Inputs(passthrough=KafkaTopics.origin_columns))
     frame = sessionize(
         read_batch(spark, source, visits), visits, with_rejected=True, observation=observation
     )
@@ -476,7 +476,7 @@ def test_messages_of_a_megabyte_are_events_or_rejected_whole(
     long, other = "x" * 1_000_000, "y" * 1_000_000
     values = [action("ann", "12:10", long), action("ann", "12:20", other)]
     send(kafka, spark, "big", *values, long)
-    visits = attrs.evolve(spec.VISITS, inputs=Inputs(passthrough=KAFKA_COLUMNS))
+    visits = attrs.evolve(spec.VISITS, inputs=Inputs(passthrough=KafkaTopics.origin_columns))
     source = KafkaTopics(kafka.servers, "big")
     rows = sessionize(read_batch(spark, source, visits), visits, with_rejected=True).collect()
 

@@ -12,7 +12,7 @@ from sessionkit._for_addons import Duration, duration_of, explains, quoted
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["LateEvents", "late_events", "late_events_measured"]
+__all__ = ["late_events"]
 
 Spec: TypeAlias = SessionSpec[Any, Any, Any] | StatefulSpec[Any, Any, Any]
 
@@ -84,20 +84,27 @@ class LateEvents:
 
 @explains
 def late_events(
-    history: "DataFrame",
+    history: "DataFrame | Counts",
     spec: Spec,
     *,
-    arrived: str,
+    arrived: str | None = None,
     trigger: Duration = "1 minute",
     delays: Sequence[Duration] = DELAYS,
 ) -> LateEvents:
     """
-    Return how many events of the past would have been late, under each of some delays.
+    Return how many events would have been late, under each of some delays.
 
-    A watermark is the latest event time of earlier micro-batches less the delay. So history is cut
-    into micro-batches by the time at which each event arrived, and each event is compared with the
-    latest event time before its own micro-batch, as the spec would: a session takes an event until
-    the watermark has passed the end of its window, and under `order="event_time"` the event itself.
+    They are the events of the past, or those of a running query, by its counts:
+    `late_events(status(query).totals, visits)`. A query measures how far its events come behind,
+    see `Counts.behind`. Its numbers are upper limits: a delay may be up to 10 % shorter for the
+    same number of late events, and they're less exact under `midnight` and `extends`, where each
+    event counts as one whose session is over at once.
+
+    For the past, a watermark is the latest event time of earlier micro-batches less the delay. So
+    history is cut into micro-batches by the time at which each event arrived, and each event is
+    compared with the latest event time before its own micro-batch, as the spec would: a session
+    takes an event until the watermark has passed the end of its window, and under
+    `order="event_time"` the event itself.
     Events so far ahead of their arrival that `max_future_skew` quarantines them count for nothing.
     The number is never too low, if rows without an event time or a time of arrival don't count.
 
@@ -105,19 +112,25 @@ def late_events(
     may be late: docs/how-to/catch-up.md.
 
     Args:
-        history: A batch with the events.
+        history: A batch with the events; or the counts of micro-batches of a query.
         spec: The spec whose events they are. The numbers are upper limits where its gap is a
             function, which counts as zero; under `extends`, where each event counts as one that
             meets no session; and under `close_idle_after`. `Lateness(allowed=...)` counts as a part
             of the delay.
-        arrived: The column with the time at which an event arrived, such as `kafka_timestamp`.
+        arrived: For a batch: the column with the time at which an event arrived, such as
+            `kafka_timestamp`.
         trigger: The interval of the query's trigger.
         delays: The delays to compare.
 
     Raises:
-        SpecError: The spec has no event time, a duration isn't one, or no row of history has both
-            times.
+        SpecError: The spec has no event time, a duration isn't one, a batch comes without
+            `arrived`, or no row or count has what is compared.
     """
+    if isinstance(history, Counts):
+        return _measured(history, spec, delays)
+    if arrived is None:
+        found = "`arrived` says when each event of a batch arrived, found None"
+        raise SpecError(found, 'name its column: arrived="kafka_timestamp"')
     # The command loads what it needs only when it runs.
     from pyspark.sql import functions as F  # noqa: PLC0415
 
@@ -167,26 +180,8 @@ def _nothing_to_compare(history: "DataFrame", *names: str) -> SpecError:
     )
 
 
-@explains
-def late_events_measured(
-    counts: Counts, spec: Spec, *, delays: Sequence[Duration] = DELAYS
-) -> LateEvents:
-    """
-    Return how many events of a running query would have been late, under each of some delays.
-
-    A query measures how far its events come behind, see `Counts.behind`. These numbers are upper
-    limits: a delay may be up to 10 % shorter for the same number of late events. They're less exact
-    under `midnight` and `extends`, where each event counts as one whose session is over at once.
-
-    Args:
-        counts: The counts of one or more micro-batches, such as `status(query).totals`.
-        spec: The spec of the query. See `late_events` on its gap.
-        delays: The delays to compare.
-
-    Raises:
-        SpecError: The counts have no event that was measured, the spec has no event time, or a
-            duration isn't one.
-    """
+def _measured(counts: Counts, spec: Spec, delays: Sequence[Duration]) -> LateEvents:
+    """Return the late events of a running query, which measures how far its events come behind."""
     _, gap, spans = _rules(spec, delays)
     rules = spec.timeout
     is_cut = isinstance(rules, SessionRules) and rules.midnight is not None

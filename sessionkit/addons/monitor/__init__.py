@@ -9,19 +9,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from sessionkit._for_addons import check_extra
-from sessionkit.addons.monitor.metrics import METRICS, Metric, PrometheusEndpoint
-from sessionkit.addons.monitor.query_status import Bucket, QueryStatus, Receiver, monitor, status
+from sessionkit.addons.monitor.metrics import PrometheusEndpoint
+from sessionkit.addons.monitor.query_status import monitor, status
 
 if TYPE_CHECKING:
     from sessionkit.addons.monitor.watching import watch
 
 __all__ = [
-    "METRICS",
-    "Bucket",
-    "Metric",
     "PrometheusEndpoint",
-    "QueryStatus",
-    "Receiver",
     "monitor",
     "status",
     "watch",

@@ -7,8 +7,6 @@ a quarantined row, with its bytes, where it came from, and the reason.
 
 from sessionkit.addons.sources.reading import read_batch, read_stream
 from sessionkit.addons.sources.values import (
-    FILE_COLUMNS,
-    KAFKA_COLUMNS,
     Avro,
     Json,
     JsonLines,
@@ -16,8 +14,6 @@ from sessionkit.addons.sources.values import (
 )
 
 __all__ = [
-    "FILE_COLUMNS",
-    "KAFKA_COLUMNS",
     "Avro",
     "Json",
     "JsonLines",

@@ -15,8 +15,6 @@ from sessionkit import SpecError
 from sessionkit._for_addons import AnySpec, Spec, check_extra, explains, quoted, sql_type
 from sessionkit.addons.sources.json import with_json
 from sessionkit.addons.sources.values import (
-    FILE_COLUMNS,
-    KAFKA_COLUMNS,
     PAYLOAD,
     UNREADABLE,
     Avro,
@@ -26,7 +24,7 @@ from sessionkit.addons.sources.values import (
     Source,
 )
 
-PLACES: Final = frozenset({*KAFKA_COLUMNS, *FILE_COLUMNS})
+PLACES: Final = frozenset({*KafkaTopics.origin_columns, *JsonLines.origin_columns})
 
 
 @explains
@@ -49,10 +47,10 @@ def read_stream(
         import attrs
         from sessionkit import Inputs
         from sessionkit.spark import sessionize
-        from sessionkit.addons.sources import FILE_COLUMNS, JsonLines, read_stream
+        from sessionkit.addons.sources import JsonLines, read_stream
 
         # visits: the spec in the example of SessionSpec.of
-        visits = attrs.evolve(visits, inputs=Inputs(passthrough=FILE_COLUMNS))
+        visits = attrs.evolve(visits, inputs=Inputs(passthrough=JsonLines.origin_columns))
         events = read_stream(spark, JsonLines("/data/events"), visits)
         # Sessions, and what can't be read with the reason.
         rows = sessionize(events, visits, with_rejected=True)
@@ -62,7 +60,8 @@ def read_stream(
         source: Where events come from.
         spec: The spec, whose key, event time and event class give the columns and their types.
         with_position: Whether rejected rows say where they came from. By default the spec must pass
-            it through: `passthrough=KAFKA_COLUMNS`, or `FILE_COLUMNS`, or some of these.
+            it through: `passthrough=KafkaTopics.origin_columns`, that of `JsonLines`, or some of
+            these columns.
         name: The name of the source in checkpoints, where Spark takes names: from 4.2 on, with
             `spark.sql.streaming.queryEvolution.enableSourceEvolution`.
 
@@ -105,9 +104,13 @@ def _events(
     if not isinstance(spec, Spec):
         found = f"`spec` must be a SessionSpec or a StatefulSpec, found {type(spec).__name__}"
         raise SpecError(found, "pass the session of Spark, the source and the spec")
-    passed, name, position = {*spec.inputs.passthrough}, "FILE_COLUMNS", FILE_COLUMNS
+    passed, name, position = (
+        {*spec.inputs.passthrough},
+        "JsonLines.origin_columns",
+        JsonLines.origin_columns,
+    )
     if isinstance(source, KafkaTopics):
-        name, position = "KAFKA_COLUMNS", KAFKA_COLUMNS
+        name, position = "KafkaTopics.origin_columns", KafkaTopics.origin_columns
     if with_position and not (position.keys() - {PAYLOAD}) & passed:
         found = "rejected rows wouldn't say where they came from: the spec passes nothing through"
         hint = f"add inputs=Inputs(passthrough={name}) to the spec, or with_position=False here"
@@ -176,7 +179,7 @@ def _messages(reader: DataStreamReader | DataFrameReader, source: KafkaTopics) -
         **source.options,
     }
     loaded = reader.format("kafka").options(**options).load()
-    places = [name for name in KAFKA_COLUMNS if name != PAYLOAD]
+    places = [name for name in KafkaTopics.origin_columns if name != PAYLOAD]
     position = [F.col(name.removeprefix("kafka_")).alias(name) for name in places]
     headers = {column: _header(name) for column, name in source.headers.items()}
     texts = [text.alias(column) for column, (text, _) in headers.items()]

@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any, Final, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
 import attrs
 import pyarrow as pa
@@ -19,26 +19,14 @@ MOST_LEVELS: Final = 1_000
 PAYLOAD: Final = "payload"
 UNREADABLE: Final = "_unreadable"
 """The column with the reason why a payload can't be read: then its row is a quarantined one."""
-KAFKA_COLUMNS: Final[Mapping[str, type]] = {
+_OF_MESSAGES: Final[Mapping[str, type]] = {
     "kafka_topic": str,
     "kafka_partition": int,
     "kafka_offset": int,
     "kafka_timestamp": datetime,
     PAYLOAD: bytes,
 }
-"""
-The columns that say where a message came from, for `Inputs(passthrough=KAFKA_COLUMNS)`.
-
-`read_stream` and `read_batch` fill them, and a rejected row has them: topic, partition, offset, the
-time that Kafka gave the message (UTC), and the `payload`, the bytes of one that can't be an event.
-"""
-FILE_COLUMNS: Final[Mapping[str, type]] = {"file_path": str, PAYLOAD: bytes}
-"""
-The columns that say where a line came from, for `Inputs(passthrough=FILE_COLUMNS)`.
-
-`read_stream` and `read_batch` fill them, and a rejected row has them: the path of the file, and the
-`payload`, the bytes of a line that can't be an event.
-"""
+_OF_LINES: Final[Mapping[str, type]] = {"file_path": str, PAYLOAD: bytes}
 
 
 def shown(kind: pa.DataType) -> str:
@@ -146,8 +134,13 @@ class KafkaTopics:
         headers: Columns of the spec that messages have as headers, and the name of each one's
             header, such as `{"tenant": "X-Tenant"}`. A column is a text: of several headers of a
             name the last one, null where there is none. The payload isn't looked at for it.
+        origin_columns: The columns that say where a message came from, for
+            `Inputs(passthrough=KafkaTopics.origin_columns)`: topic, partition, offset, the time
+            that Kafka gave the message (UTC), and the `payload`, the bytes of a message that can't
+            be an event. A rejected row has them.
     """
 
+    origin_columns: ClassVar[Mapping[str, type]] = _OF_MESSAGES
     servers: str
     topics: tuple[str, ...] = attrs.field(converter=names_of)
     payload: PayloadFormat = attrs.field(factory=Json)
@@ -171,8 +164,12 @@ class JsonLines:
         path: The folder, or a glob.
         payload: How a line is read.
         options: More options, under Spark's names, such as `maxFilesPerTrigger`.
+        origin_columns: The columns that say where a line came from, for
+            `Inputs(passthrough=JsonLines.origin_columns)`: the path of the file, and the `payload`,
+            the bytes of a line that can't be an event. A rejected row has them.
     """
 
+    origin_columns: ClassVar[Mapping[str, type]] = _OF_LINES
     path: str | os.PathLike[str]
     payload: Json = attrs.field(factory=Json)
     options: Mapping[str, str | int] = attrs.field(factory=dict)

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from sessionkit._engine.counts import COUNTED
-from sessionkit.addons.monitor import METRICS, QueryStatus
-from sessionkit.addons.monitor.metrics import url_of
+from sessionkit.addons.monitor.metrics import METRICS, url_of
+from sessionkit.addons.monitor.query_status import QueryStatus
 
 ROOT: Final = Path(__file__).parents[3]
 PACKAGE: Final = files("sessionkit.addons.monitor")

@@ -12,7 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sessionkit import SessionkitError
-from sessionkit.addons.monitor import QueryStatus, monitor, status
+from sessionkit.addons.monitor import monitor, status
+from sessionkit.addons.monitor.query_status import QueryStatus
 from sessionkit.spark.progress import instant_in
 from sessionkit.spark.watermarks import explain_watermark
 from tests.support.streams import FileStream
@@ -23,7 +24,8 @@ pytest.importorskip("rich")
 from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 
-from sessionkit.addons.monitor import METRICS, PrometheusEndpoint, watch
+from sessionkit.addons.monitor import PrometheusEndpoint, watch
+from sessionkit.addons.monitor.metrics import METRICS
 from sessionkit.addons.monitor.watching import picture
 
 PARTS = "sessionkit_batch_part_seconds"

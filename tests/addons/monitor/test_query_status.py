@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from sessionkit import Storage
 from sessionkit._engine.counts import COUNTED, DurationSketch
-from sessionkit.addons.monitor import QueryStatus
+from sessionkit.addons.monitor.query_status import QueryStatus
 from tests.support.streams import FileStream
 from tests.support.visits import MINUTE, NOON, SESSIONS, views
 

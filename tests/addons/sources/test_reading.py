@@ -14,8 +14,6 @@ from pyspark.sql import DataFrame, SparkSession
 from sessionkit import Inputs, SessionSpec, SpecError
 from sessionkit._engine.wire.inbound import UNREADABLE_COLUMN
 from sessionkit.addons.sources import (
-    FILE_COLUMNS,
-    KAFKA_COLUMNS,
     Avro,
     Json,
     JsonLines,
@@ -53,7 +51,9 @@ class Sectioned:
     section: str | None
 
 
-def spec_of(event: type[Any] = View, passthrough: Any = FILE_COLUMNS) -> SessionSpec[Any, Any, Any]:
+def spec_of(
+    event: type[Any] = View, passthrough: Any = JsonLines.origin_columns
+) -> SessionSpec[Any, Any, Any]:
     return SessionSpec.per_event(
         event,
         keys={"user": str},
@@ -111,7 +111,9 @@ def test_what_json_and_its_options_allow_is_read(
     spark: SparkSession, payload: Json, text: str
 ) -> None:
     """White space around an object, as producers send it, and what an option admits."""
-    fields = [field for field in spec_of().input_schema if field.name not in KAFKA_COLUMNS]
+    fields = [
+        field for field in spec_of().input_schema if field.name not in KafkaTopics.origin_columns
+    ]
     raw = without_long(
         spark.createDataFrame([(bytearray(text.encode()),)], "payload binary"), payload.max_bytes
     )
@@ -311,12 +313,16 @@ class TestJsonLines:
 
 def test_rejected_rows_say_where_they_came_from(spark: SparkSession, tmp_path: Path) -> None:
     """Unless the caller says that they needn't."""
-    with pytest.raises(SpecError, match=r"add inputs=Inputs\(passthrough=FILE_COLUMNS\) to"):
+    with pytest.raises(
+        SpecError, match=r"add inputs=Inputs\(passthrough=JsonLines.origin_columns\) to"
+    ):
         read_batch(spark, JsonLines(tmp_path), spec_of(passthrough={"line": int}))
     other: Any = str(tmp_path)
     with pytest.raises(SpecError, match="`source` must be a source of events, found str"):
         read_batch(spark, other, spec_of())
-    with pytest.raises(SpecError, match=r"add inputs=Inputs\(passthrough=KAFKA_COLUMNS\) to"):
+    with pytest.raises(
+        SpecError, match=r"add inputs=Inputs\(passthrough=KafkaTopics.origin_columns\) to"
+    ):
         read_batch(spark, KafkaTopics("localhost:1", "t"), spec_of(passthrough={}))
 
 
@@ -335,4 +341,4 @@ def test_sources_are_values() -> None:
     options = {"kafka.sasl.jaas.config": "secret"}
     assert KafkaTopics("h:1", "t", options=options) == KafkaTopics("h:1", ("t",), options=options)
     assert "secret" not in repr(KafkaTopics("h:1", "t", options=options))
-    assert KAFKA_COLUMNS.keys() > {"kafka_topic", "kafka_partition", "kafka_offset"}
+    assert KafkaTopics.origin_columns.keys() > {"kafka_topic", "kafka_partition", "kafka_offset"}
