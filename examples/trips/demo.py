@@ -153,7 +153,10 @@ def show_counts(counts: Counts) -> None:
 def still_open(spark: SparkSession, checkpoint: Path, spec: AnySpec) -> DataFrame:
     """Return the sessions that are still open, from the checkpoint of a finished query."""
     found = read_state(str(checkpoint), spec, spark=spark)
-    rows = [(s.key.tailnum, s.start, s.end, s.state.flights, s.state.miles) for s in found]
+    rows = [
+        (s.key.tailnum, s.session_start, s.session_end, s.state.flights, s.state.miles)
+        for s in found
+    ]
     types = ("string", "timestamp", "timestamp", "bigint", "bigint")
     schema = ", ".join(f"{name} {kind}" for name, kind in zip(COMPARED, types, strict=True))
     return spark.createDataFrame(rows, schema)

@@ -100,7 +100,7 @@ def repair(
         settled = min(last, at.watermark - max(revisable, default=timedelta(0)))
         final_to = F.timestamp_micros(F.lit((settled - EPOCH) // MICROSECOND))
         held = state_frame(checkpoint, spec, batch=at.number, spark=spark)
-        ids = held.select(F.col("id").alias(OPEN_ID))
+        ids = held.select(F.col("session_id").alias(OPEN_ID))
         flagged = rows.join(ids, F.col("session_id") == F.col(OPEN_ID), "left")
         is_final = (F.col("session_end") <= final_to) & F.col(OPEN_ID).isNull()
         days = _days(sessions, settled)

@@ -38,18 +38,20 @@ class Session(Generic[K, M]):
     Attributes:
         key: The key: a named tuple with the columns of `SessionSpec.keys`. `User` is a `NamedTuple`
             with the same fields.
-        id: A hash of key and start, the same in every run, however events are split into batches.
-        start: The time of the first event.
-        end: The time of the last event plus the gap, exclusive. For the duration, see `length`.
-        last_event: The time of the last event.
+        session_id: A hash of key and start, the same in every run, however events are split into
+            batches.
+        session_start: The time of the first event.
+        session_end: The time of the last event plus the gap, exclusive. For the duration, see
+            `length`.
+        last_event_time: The time of the last event.
         events: The number of events.
         closed_by: The name of the rule that ended it: `"gap"`, or a rule of `SessionRules`. While
             it's open, the rule that would end it.
         is_final: Whether it's closed; False only in early rows under `emit`.
         revision: The number of rows that it has returned, this row included.
-        number: Its number among the sessions of its key, from 1. This and the next two are None
-            without `SessionSpec(memory=...)`.
-        previous_id: The id of the previous session; None for the first.
+        session_number: Its number among the sessions of its key, from 1. This and the next two are
+            None without `SessionSpec(memory=...)`.
+        previous_session_id: The id of the previous session; None for the first.
         since_previous: The time from the end of the previous session to `start`; None for the
             first.
         memory: What `Memory(remember=...)` returned for the previous session; None for the first,
@@ -57,25 +59,25 @@ class Session(Generic[K, M]):
     """
 
     key: K
-    id: str
-    start: datetime
-    end: datetime
+    session_id: str
+    session_start: datetime
+    session_end: datetime
     events: int
     closed_by: ClosedBy = "gap"
     is_final: bool = True
     revision: int = 1
-    number: int | None = None
-    previous_id: str | None = None
+    session_number: int | None = None
+    previous_session_id: str | None = None
     since_previous: timedelta | None = None
     memory: M | None = None
-    last_event: datetime = attrs.field(
-        default=attrs.Factory(lambda session: session.end, takes_self=True), kw_only=True
+    last_event_time: datetime = attrs.field(
+        default=attrs.Factory(lambda session: session.session_end, takes_self=True), kw_only=True
     )
 
     @property
     def length(self) -> timedelta:
         """The time from the first event to the last, without the gap."""
-        return self.last_event - self.start
+        return self.last_event_time - self.session_start
 
     if not TYPE_CHECKING:
         # Before Python 3.13 a type variable has no default, so `Session[User]` needs this.
@@ -96,10 +98,17 @@ class _MadeWhenAsked:
         return values[self.name]
 
 
-for _name in ("start", "end", "last_event"):
+for _name in ("session_start", "session_end", "last_event_time"):
     # Most `finish` functions read no time, and datetimes cost more than all the rest of a session.
     setattr(Session, _name, _MadeWhenAsked(_name))
-for _name in ("is_final", "revision", "number", "previous_id", "since_previous", "memory"):
+for _name in (
+    "is_final",
+    "revision",
+    "session_number",
+    "previous_session_id",
+    "since_previous",
+    "memory",
+):
     # A session with a single row and no memory needs none of these.
     setattr(Session, _name, getattr(attrs.fields(Session), _name).default)
 
@@ -117,10 +126,10 @@ def session_of(  # noqa: PLR0917 (called by `map`, a session at a time)
     session: Session[Any] = object.__new__(Session)
     values = session.__dict__
     values["key"] = key
-    values["id"] = name
-    values["_start_us"] = start_us
-    values["_end_us"] = end_us
-    values["_last_event_us"] = last_event_us
+    values["session_id"] = name
+    values["_session_start_us"] = start_us
+    values["_session_end_us"] = end_us
+    values["_last_event_time_us"] = last_event_us
     values["events"] = events
     values["closed_by"] = closed_by
     return session

@@ -38,9 +38,9 @@ class ExplainedSession:
     A session, and why it's closed or what will close it. All times are event time, in UTC.
 
     Attributes:
-        id: Its id. An open session keeps its id unless its start changes.
-        start: The time of its first event.
-        end: The time of its last event plus the gap, exclusive.
+        session_id: Its id. An open session keeps its id unless its start changes.
+        session_start: The time of its first event.
+        session_end: The time of its last event plus the gap, exclusive.
         events: Pairs of time and event, sorted by time.
         closes: When it's over: it closes once the watermark reaches this. In an open session, it
             changes if another event joins.
@@ -53,9 +53,9 @@ class ExplainedSession:
             `closes`; None if the session is closed.
     """
 
-    id: str
-    start: datetime
-    end: datetime
+    session_id: str
+    session_start: datetime
+    session_end: datetime
     events: tuple[TimedEvent, ...]
     closes: datetime
     closed_by: ClosedBy
@@ -134,7 +134,7 @@ class Explanation:
             *(Event(other, time, "other") for other, time in self.others),
         ]
         spans = [
-            session_bar(key, s.start, s.closes, is_open=s.is_open, rule=s.closed_by)
+            session_bar(key, s.session_start, s.closes, is_open=s.is_open, rule=s.closed_by)
             for s in self.sessions
         ]
         return Timeline(events, spans, {"watermark": self.watermarks} if self.watermarks else {})
@@ -154,7 +154,8 @@ class Explanation:
 
     def _session(self, session: ExplainedSession) -> Iterator[str]:
         over = f"over at {clock_text(session.closes)}, by `{session.closed_by}`: {session.why}"
-        yield f"from {clock_text(session.start)}, {'would be ' if session.is_open else ''}{over}"
+        start = clock_text(session.session_start)
+        yield f"from {start}, {'would be ' if session.is_open else ''}{over}"
         count = len(session.events)
         shown = [clock_text(time) for time, _ in session.events[:MOST_TIMES]]
         more = [f"and {count - MOST_TIMES} more"] if count > MOST_TIMES else []
@@ -297,7 +298,7 @@ class _Run:
         opened = [self._session(session, events, is_open=True) for session, events in parts]
         return Explanation(
             self.key,
-            tuple(sorted([*self.closed, *opened], key=attrgetter("start"))),
+            tuple(sorted([*self.closed, *opened], key=attrgetter("session_start"))),
             tuple(self.rejected),
             tuple(self.others),
             tuple(self.watermarks),
@@ -327,9 +328,9 @@ class _Run:
         at = event_that_closes(spec, session.closes)
         moved_to = at - timedelta(milliseconds=spec.delay_ms or 0)
         return ExplainedSession(
-            id=session.id,
-            start=session.start,
-            end=session.end,
+            session_id=session.session_id,
+            session_start=session.session_start,
+            session_end=session.session_end,
             events=tuple((arrived.time, arrived.event) for arrived in events),
             closes=session.closes,
             closed_by=session.closed_by,
@@ -344,7 +345,7 @@ def _parted(
     sessions: Sequence[OpenSession[Any]], events: Sequence[_Arrived]
 ) -> list[tuple[OpenSession[Any], list[_Arrived]]]:
     """Return each open session of a key with its events, from its start to the next start."""
-    starts = [session.start for session in sessions]
+    starts = [session.session_start for session in sessions]
     parts: list[tuple[OpenSession[Any], list[_Arrived]]] = [(session, []) for session in sessions]
     for event in sorted((event for event in events if event.time), key=attrgetter("time")):
         place = bisect_right(starts, event.time)

@@ -230,10 +230,13 @@ def _sessions(spec: Any, batches: Batches, left: Snapshot) -> Iterator[Bar]:
     closed = [row for _, result in batches for row in result.rows if row.is_final]
     # `dict.fromkeys` drops duplicates: a session may have several rows.
     yield from dict.fromkeys(
-        session_bar(plain_key(row.key), row.start, row.end, is_open=False) for row in closed
+        session_bar(plain_key(row.key), row.session_start, row.session_end, is_open=False)
+        for row in closed
     )
     for session in open_sessions_in(spec, left):
-        yield session_bar(plain_key(session.key), session.start, session.end, is_open=True)
+        yield session_bar(
+            plain_key(session.key), session.session_start, session.session_end, is_open=True
+        )
 
 
 def _timers(spec: Any, left: Snapshot) -> Iterator[Bar]:

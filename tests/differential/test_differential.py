@@ -115,9 +115,9 @@ def _sessions(result: BatchResult[Any]) -> Rows:
     return [
         (
             s.key[0],
-            s.id,
-            micros_of(s.start),
-            micros_of(s.end),
+            s.session_id,
+            micros_of(s.session_start),
+            micros_of(s.session_end),
             s.closed_by,
             (s.revision, s.is_final, [*s.supersedes]),
             *attrs.astuple(s.result),
@@ -154,6 +154,13 @@ def _from_rejection(row: dict[str, Any]) -> tuple[Any, ...]:
 
 def _still_open(sessions: list[OpenSession[Any]]) -> Rows:
     return [
-        (s.key[0], s.id, micros_of(s.start), micros_of(s.end), s.state.values, s.events)
-        for s in sorted(sessions, key=lambda session: (repr(session.key), session.start))
+        (
+            s.key[0],
+            s.session_id,
+            micros_of(s.session_start),
+            micros_of(s.session_end),
+            s.state.values,
+            s.events,
+        )
+        for s in sorted(sessions, key=lambda session: (repr(session.key), session.session_start))
     ]

@@ -173,7 +173,7 @@ class TestDutyDays:
 
             expected = _naive(flights)
             assert expected == sorted(
-                (row.key.tailnum, row.start, row.result.flights) for row in rows
+                (row.key.tailnum, row.session_start, row.result.flights) for row in rows
             )
             assert {"gap", "max_duration", "midnight"} == {row.closed_by for row in rows}
 

@@ -71,7 +71,9 @@ def run(spec: SessionSpec[Any, Any, Any], batches: Sequence[Sequence[Arrival]]) 
         "rows": driver.take_rows() + results.rows,
         "rejections": driver.take_rejections(),
         "counts": driver.counts,
-        "open": [(o.key, o.id, o.start, o.end, o.events) for o in still_open],
+        "open": [
+            (o.key, o.session_id, o.session_start, o.session_end, o.events) for o in still_open
+        ],
     }
 
 
@@ -122,7 +124,11 @@ def test_no_order_and_no_cut_shows(data: st.DataObject) -> None:
 
     found = driver.open_sessions()
     events = [
-        [(at, act) for key, at, act in arrived if key == one.key.key and one.start <= at < one.end]
+        [
+            (at, act)
+            for key, at, act in arrived
+            if key == one.key.key and one.session_start <= at < one.session_end
+        ]
         for one in found
     ]
     rows = [naive_row(those, options["sequence"]) for those in events]

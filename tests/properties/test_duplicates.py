@@ -124,7 +124,10 @@ def test_what_is_dropped_is_what_sets_of_ids_know(
         if restart:
             driver = SessionDriver.restore(spec, driver.snapshot())
 
-    found = [(row.key.key, row.start, row.end, tuple(sorted(row.result.values))) for row in closed]
+    found = [
+        (row.key.key, row.session_start, row.session_end, tuple(sorted(row.result.values)))
+        for row in closed
+    ]
     assert sorted((*part[:3], tuple(sorted(part.values))) for part in model.closed) == sorted(found)
     assert driver.counts.is_balanced
 

@@ -1,4 +1,4 @@
-"""`last_event_time` and `session.last_event` are the time of the last event, under any options."""
+"""`last_event_time` is the time of the last event, in rows and in sessions, under any options."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -71,14 +71,14 @@ class Told(Values):
         self.values.append(event.value)
 
     def finish(self, session: Session[Any, Past]) -> "Told":
-        told = Told(self.values, session.closed_by, session.last_event, session.length)
+        told = Told(self.values, session.closed_by, session.last_event_time, session.length)
         if session.memory:
             told.past, told.past_last = session.memory.values, session.memory.last
         return told
 
 
 def remember(session: Session[Any, Past], state: Told) -> Past:
-    return Past(state.values, session.last_event)
+    return Past(state.values, session.last_event_time)
 
 
 MAKERS = {
@@ -144,7 +144,7 @@ class Stream:
         self.take()
         for session in self.driver.open_sessions():
             if values := getattr(session.state, "values", None):
-                assert max(self.at[value] for value in values) == session.last_event
+                assert max(self.at[value] for value in values) == session.last_event_time
 
     def go_on(self, way: str, storage: Any) -> None:
         spec = self.driver.spec
@@ -205,12 +205,12 @@ def check(rows: Sequence[Any], events: Sequence[Any], at: dict[int, datetime]) -
         if hasattr(row.result, "values"):
             values = row.result.values
         else:
-            values = [one.result.value for one in rows if one.id == row.id]
+            values = [one.result.value for one in rows if one.session_id == row.session_id]
         last = max(at[value] for value in values)
         assert last == row.last_event_time
-        of_session.setdefault(row.id, set()).add(last)
+        of_session.setdefault(row.session_id, set()).add(last)
         if isinstance(row.result, Told):
-            assert (last, last - row.start) == (row.result.last, row.result.length)
+            assert (last, last - row.session_start) == (row.result.last, row.result.length)
             if row.result.past is not None:
                 assert max(at[value] for value in row.result.past) == row.result.past_last
     assert all(max(times) in of_session[name] for name, times in together.items())

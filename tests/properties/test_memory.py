@@ -117,12 +117,12 @@ def remember(session: Session[User, Shopper], visit: Visit) -> Shopper | None:
         raise ValueError(session.key)
     if FORGETS in visit.sources:
         return None
-    local = session.start.astimezone().replace(microsecond=1)
+    local = session.session_start.astimezone().replace(microsecond=1)
     shopper = session.memory or Shopper([], local)
     shopper.seen += visit.sources
     shopper.paid += Decimal("1.5")
     shopper.mood = Mood.NEW if shopper.longest is None else Mood.KNOWN
-    shopper.longest = max(shopper.longest or GAP, session.end - session.start)
+    shopper.longest = max(shopper.longest or GAP, session.session_end - session.session_start)
     if UNFIT in visit.sources:
         shopper.paid = Decimal("0.001")
     return shopper
@@ -177,7 +177,9 @@ def run(
 
 def last_rows(spec: SessionSpec[Any, Any, Any], cuts: Sequence[Sequence[Event]]) -> dict[Any, Any]:
     """Return the last final row of each session of a stream."""
-    return {(row.key.key, row.start): row.result for row in run(spec, cuts)[0] if row.is_final}
+    return {
+        (row.key.key, row.session_start): row.result for row in run(spec, cuts)[0] if row.is_final
+    }
 
 
 def naive(cuts: Sequence[Sequence[Event]], life: timedelta) -> dict[Any, Any]:
@@ -263,11 +265,11 @@ class Line:
 
 
 def so_far(session: Session[User, Ids], _: Visit) -> Line:
-    return Line([*(session.memory.ids if session.memory else []), session.id])
+    return Line([*(session.memory.ids if session.memory else []), session.session_id])
 
 
 def and_this(session: Session[User, Ids], _: Visit) -> Ids:
-    return Ids([*(session.memory.ids if session.memory else []), session.id])
+    return Ids([*(session.memory.ids if session.memory else []), session.session_id])
 
 
 @pytest.mark.parametrize("emit", ["on_close", "on_update"])
@@ -293,7 +295,7 @@ def test_sessions_that_lateness_has_split_are_counted(
     rows, counts = run(spec, cuts)
     closed: dict[str, list[str]] = {"a": [], "b": []}
     for row in rows:
-        ids = [*closed[row.key.key], row.id]
+        ids = [*closed[row.key.key], row.session_id]
         assert (row.memory["session_number"], row.result.ids) == (len(ids), ids)
         assert row.memory["previous_session_id"] == (ids[-2] if ids[1:] else None)
         if row.is_final:
@@ -325,7 +327,7 @@ class Last:
         self.source = view.source or self.source
 
     def finish(self, session: Session[Any]) -> "Last":
-        return Last(self.source, f"{session.number} {session.previous_id}")
+        return Last(self.source, f"{session.session_number} {session.previous_session_id}")
 
 
 def carrying(way: str, life: timedelta, lookback: timedelta | None, **options: Any) -> Any:
@@ -346,12 +348,17 @@ def carrying(way: str, life: timedelta, lookback: timedelta | None, **options: A
 def last_of_all(spec: SessionSpec[Any, Any, Any], cuts: Sequence[Sequence[Event]]) -> list[Row]:
     """Return the last final row of each session that no other supersedes."""
     rows, _ = run(spec, cuts)
-    last = {row.id: row for row in rows if row.is_final}
+    last = {row.session_id: row for row in rows if row.is_final}
     for gone in (name for row in rows for name in row.supersedes):
         last.pop(gone, None)
     found: list[Row] = []
-    for row in sorted(last.values(), key=lambda row: (row.key, row.start)):
-        facts = {"key": row.key.key, "start": row.start, "end": row.end, "id": row.id}
+    for row in sorted(last.values(), key=lambda row: (row.key, row.session_start)):
+        facts = {
+            "key": row.key.key,
+            "start": row.session_start,
+            "end": row.session_end,
+            "id": row.session_id,
+        }
         found.append({**facts, "source": row.result.source, **row.memory})
         told = getattr(row.result, "told", None)
         own = f"{row.memory['session_number']} {row.memory['previous_session_id']}"

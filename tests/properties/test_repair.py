@@ -47,9 +47,9 @@ def rows_of(driver: SessionDriver[Any, Any, Any]) -> list[dict[str, Any]]:
     return [
         {
             "key": row.key.key,
-            "session_id": row.id,
-            "session_start": row.start,
-            "session_end": row.end,
+            "session_id": row.session_id,
+            "session_start": row.session_start,
+            "session_end": row.session_end,
             "revision": getattr(row, "revision", None) or 1,
             "number": row.result.values,
             "supersedes": getattr(row, "supersedes", None) or (),
@@ -169,7 +169,7 @@ def test_a_repaired_table_is_that_of_one_batch(name: str) -> None:
             clean = batch_of(events[:read], options)
             last = max(at for _, at, _ in events[:read])
             settled = min(last, watermark - revisable)
-            held = {one.id for one in driver.open_sessions()}
+            held = {one.session_id for one in driver.open_sessions()}
             final = [
                 row["session_end"] <= settled and row["session_id"] not in held for row in clean
             ]

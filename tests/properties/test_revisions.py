@@ -86,10 +86,11 @@ class Run:
 
     def _check_what_is_replaced(self, rows: Sequence[Any]) -> None:
         """Look that it begins within the rows of the micro-batch: a `MERGE` reads no more."""
-        replaced = {name for row in rows for name in (row.id, *row.supersedes)}
+        replaced = {name for row in rows for name in (row.session_id, *row.supersedes)}
         for name in replaced & self.table.rows.keys():
-            start = self.table.rows[name].start
-            assert min(row.start for row in rows) <= start < max(row.end for row in rows)
+            start = self.table.rows[name].session_start
+            assert min(row.session_start for row in rows) <= start
+            assert start < max(row.session_end for row in rows)
 
     def _seen(self, watermark: datetime | None, came: Sequence[Event] = ()) -> list[Event]:
         self.arrived += came
@@ -156,7 +157,7 @@ def follow(
     run.batch([Event(CLOCK, NOON + LONG, LAST, GAP)], GAP)
     run.batch([], GAP)
 
-    finals = {row.id: row_of(row) for row in run.table.rows.values() if row.key[0] != CLOCK}
+    finals = {row.session_id: row_of(row) for row in run.table.rows.values() if row.key[0] != CLOCK}
     assert finals == in_a_batch(run.spec, events)
 
 
@@ -173,7 +174,7 @@ def in_a_batch(spec: SessionSpec[Any, Any, Any], events: Sequence[Event]) -> dic
     assert {(1, True, ())} == {(row.revision, row.is_final, row.supersedes) for row in rows}
     at = {event.value: event.at for event in events}
     assert all(max(at[value] for value in r.result.values) == r.last_event_time for r in rows)
-    return {row.id: row_of(row) for row in rows}
+    return {row.session_id: row_of(row) for row in rows}
 
 
 def naive_sessions_of(run: Run) -> set[Any]:
@@ -183,6 +184,6 @@ def naive_sessions_of(run: Run) -> set[Any]:
 
 def sessions_in(table: Table) -> set[Any]:
     return {
-        (row.key[0], row.start, row.end, tuple(sorted(row.result.values)))
+        (row.key[0], row.session_start, row.session_end, tuple(sorted(row.result.values)))
         for row in table.rows.values()
     }

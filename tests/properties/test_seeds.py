@@ -109,7 +109,7 @@ def test_a_stream_that_reads_history_again_counts_it_once(
     found = [*closed, *finished(driver, [])]
 
     once = SessionDriver.backfill(spec, rows_of(events), until=END)
-    assert once.take_rows() == sorted(found, key=lambda row: (row.key, row.start))
+    assert once.take_rows() == sorted(found, key=lambda row: (row.key, row.session_start))
     assert len([event for event in events if event.at < until]) == len(late)
 
 
@@ -127,7 +127,9 @@ def test_another_way_to_store_does_not_show(
     closed = first.take_rows()
 
     driver = first.migrate(new)
-    rows = sorted([*closed, *finished(driver, events[place:])], key=lambda r: (r.key, r.start))
+    rows = sorted(
+        [*closed, *finished(driver, events[place:])], key=lambda r: (r.key, r.session_start)
+    )
 
     assert finished(whole, events) == rows
 
@@ -157,7 +159,7 @@ def test_each_event_keeps_the_gap_under_which_it_came(
 
 def without_last_event(row: Any) -> Any:
     """Leave out what isn't known of a session that was carried over under another gap."""
-    return attrs.evolve(row, last_event_time=row.start)
+    return attrs.evolve(row, last_event_time=row.session_start)
 
 
 @attrs.frozen

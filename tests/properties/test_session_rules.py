@@ -71,10 +71,11 @@ def run(
 ) -> list[tuple[object, ...]]:
     """Run a cut through the driver, then the end of all sessions; return what they say."""
     rows = closed(spec, cut, restart=restart)
-    assert len(rows) == len({row.id for row in rows})
+    assert len(rows) == len({row.session_id for row in rows})
     assert all(row.closed_by == getattr(row.result, "ended_by", row.closed_by) for row in rows)
     return [
-        (row.key.key, row.start, row.end, list(row.result.values), row.closed_by) for row in rows
+        (row.key.key, row.session_start, row.session_end, list(row.result.values), row.closed_by)
+        for row in rows
     ]
 
 
@@ -136,8 +137,10 @@ def test_whether_an_event_fails_may_depend_on_the_others(case: Case) -> None:
 
     rows, kinds = told(spec, case.cut, restart=case.restart)
 
-    found = [(r.key.key, r.start, r.end, r.result.values, r.closed_by) for r in rows]
-    assert len(rows) == len({row.id for row in rows})
+    found = [
+        (r.key.key, r.session_start, r.session_end, r.result.values, r.closed_by) for r in rows
+    ]
+    assert len(rows) == len({row.session_id for row in rows})
     assert [one.seen for one in cuts] == found
     assert kinds == ["failed"] * (len(case.events) - sum(len(one.values) for one in cuts))
 
@@ -160,7 +163,8 @@ def test_every_event_has_its_session_and_number(ordered: bool, data: st.DataObje
     rows = closed(spec, case.cut, restart=case.restart)
 
     found = [
-        (r.key.key, r.start, r.end, r.closed_by, r.result.number, r.result.value) for r in rows
+        (r.key.key, r.session_start, r.session_end, r.closed_by, r.result.number, r.result.value)
+        for r in rows
     ]
     assert found == [
         (one.key, one.start, one.end, one.closed_by, number, value)
@@ -169,7 +173,7 @@ def test_every_event_has_its_session_and_number(ordered: bool, data: st.DataObje
     ]
     at = {event.value: event.at for event in case.events}
     assert all(row.result.at == at[row.result.value] for row in rows)
-    assert len({row.id for row in rows}) == len(cuts)
+    assert len({row.session_id for row in rows}) == len(cuts)
 
 
 def _sorted_values(sessions: list[tuple[object, ...]]) -> list[tuple[object, ...]]:

@@ -43,8 +43,8 @@ def run(
     assert not driver.take_rejections()
     opened = driver.open_sessions()
     return (
-        [Found(s.key.key, s.start, s.end, tuple(s.result.values)) for s in closed],
-        [Found(s.key.key, s.start, s.end, tuple(s.state.values)) for s in opened],
+        [Found(s.key.key, s.session_start, s.session_end, tuple(s.result.values)) for s in closed],
+        [Found(s.key.key, s.session_start, s.session_end, tuple(s.state.values)) for s in opened],
     )
 
 
@@ -124,7 +124,7 @@ def ids_of(spec: SessionSpec[Any, Any, Any], cut: Sequence[Sequence[Event]]) -> 
     driver.advance_watermark_to(NOON + timedelta(days=1))
     driver.run_batch()
     assert driver.open_sessions() == []
-    return sorted(session.id for session in driver.take_rows())
+    return sorted(session.session_id for session in driver.take_rows())
 
 
 @given(data=st.data())
@@ -183,6 +183,6 @@ def test_a_row_comes_with_the_first_watermark_that_reaches_its_end(
         driver.run_batch()
         for row in driver.take_rows():
             assert now is not None
-            assert row.end <= now
-            assert before is None or before < row.end
+            assert row.session_end <= now
+            assert before is None or before < row.session_end
         before = now

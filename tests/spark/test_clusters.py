@@ -104,7 +104,7 @@ def _on_driver(module: str) -> list[tuple[str, str, int]]:
     for view in _views():
         driver.add_row(view)
     driver.run_until_idle()
-    return sorted((row.key[0], row.id, row.result.pages) for row in driver.take_rows())
+    return sorted((row.key[0], row.session_id, row.result.pages) for row in driver.take_rows())
 
 
 def _written(folder: Path) -> list[tuple[str, str, int]]:

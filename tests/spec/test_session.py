@@ -103,13 +103,13 @@ def test_the_key_is_a_named_tuple() -> None:
 def test_a_session_of_the_engine_is_the_same_value() -> None:
     """Its times are made when they are read, which nobody can see."""
     start = datetime(2024, 1, 1, tzinfo=UTC)
-    made = Session(("ann",), "id", start, start + HALF_HOUR, 2, last_event=start)
+    made = Session(("ann",), "id", start, start + HALF_HOUR, 2, last_event_time=start)
 
     def lazy() -> Session[Any]:
         start_us, end_us = micros_of(start), micros_of(start + HALF_HOUR)
         return session_of(("ann",), "id", start_us, end_us, start_us, 2, "gap")
 
-    assert (made.start, made.end) == (lazy().start, lazy().end)
+    assert (made.session_start, made.session_end) == (lazy().session_start, lazy().session_end)
     assert timedelta(0) == lazy().length
     assert made == lazy()
     assert hash(made) == hash(lazy())
@@ -119,7 +119,7 @@ def test_a_session_of_the_engine_is_the_same_value() -> None:
     assert made == copy.copy(lazy()) == copy.deepcopy(lazy())
     assert made == pickle.loads(pickle.dumps(lazy()))  # noqa: S301 (what was just written)
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
-        lazy().start = start  # type: ignore[misc]
+        lazy().session_start = start  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(

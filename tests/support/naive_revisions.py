@@ -24,7 +24,7 @@ class Upserted(Protocol):
     """What a row says of its place in a table."""
 
     @property
-    def id(self) -> str:
+    def session_id(self) -> str:
         """The session's id."""
 
     @property
@@ -46,16 +46,18 @@ class Table:
         """Take the rows of a micro-batch; one that has no place is refused, as sinks do."""
         there = {**self.rows}
         for row in rows:
-            for name in row.supersedes:
-                del self.rows[name]
-            assert row.id not in there or row.revision > there[row.id].revision
-            if row.id not in self.rows or row.revision > self.rows[row.id].revision:
-                self.rows[row.id] = row
+            for superseded in row.supersedes:
+                del self.rows[superseded]
+            name = row.session_id
+            assert name not in there or row.revision > there[name].revision
+            if name not in self.rows or row.revision > self.rows[name].revision:
+                self.rows[name] = row
 
 
 def row_of(row: Any) -> Row:
     """Return a row of the driver as the model has it."""
-    return Row(row.key[0], row.start, row.end, tuple(sorted(row.result.values)), row.is_final)
+    times = row.session_start, row.session_end
+    return Row(row.key[0], *times, tuple(sorted(row.result.values)), row.is_final)
 
 
 @attrs.frozen

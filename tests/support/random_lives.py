@@ -140,16 +140,16 @@ class Sightings:
                 self.faults.append(f"an event has the id of no session: {event}")
 
     def _row(self, spec: AnySpec, row: Any, numbers: frozenset[int]) -> None:
-        name, revision = (row.key[0], row.id), row.revision if spec.revises else 1
+        name, revision = (row.key[0], row.session_id), row.revision if spec.revises else 1
         if name in self.gone or name in self.last:
             self.faults.append(f"superseded or failed, and there again: {row}")
         if name in self.rows:
             before, last, start = self.rows[name]
             same = not numbers.isdisjoint(before)
             again = last == CARRIED or (spec.revises and revision > last)
-            if not again or not same or start != row.start:
+            if not again or not same or start != row.session_start:
                 self.faults.append(f"seen as {sorted(before)}, {last}, {start}: {row}")
-        self.rows[name] = (numbers, revision, row.start)
+        self.rows[name] = (numbers, revision, row.session_start)
 
 
 @attrs.frozen
@@ -157,15 +157,16 @@ class _Rows:
     """The rows of one session of a spec of events."""
 
     key: Any
-    id: str
-    start: datetime
+    session_id: str
+    session_start: datetime
     result: list[int]
 
 
 def _by_session(rows: Iterable[Any]) -> list[Any]:
     found: dict[Any, _Rows] = {}
     for row in rows:
-        one = found.setdefault((row.id, row.start), _Rows(row.key, row.id, row.start, []))
+        name = row.session_id, row.session_start
+        one = found.setdefault(name, _Rows(row.key, *name, []))
         one.result.append(row.result.value)
     return list(found.values())
 

@@ -109,7 +109,7 @@ def sessions_of(events: Sequence[Event], state: type[Right] = Right) -> list[Row
     driver.advance_watermark_to(NOON + 100_000 * MINUTE)
     driver.run_until_idle()
     return [
-        Row(row.key.key, row.id, row.start, row.end, row.result.values)
+        Row(row.key.key, row.session_id, row.session_start, row.session_end, row.result.values)
         for row in driver.take_rows()
     ]
 

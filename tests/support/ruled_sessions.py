@@ -54,7 +54,7 @@ class Values:
         self.values += other.values
 
     def finish(self, session: Session) -> "Values":
-        return Values(self.values, session.closed_by, session.last_event, session.length)
+        return Values(self.values, session.closed_by, session.last_event_time, session.length)
 
 
 @st.composite
@@ -132,7 +132,7 @@ class Fussy(Values):
         self.values.append(event.value)
 
     def finish(self, session: Session) -> "Fussy":
-        return Fussy(self.values, session.closed_by, session.last_event, session.length)
+        return Fussy(self.values, session.closed_by, session.last_event_time, session.length)
 
 
 def spec_of(
@@ -180,5 +180,5 @@ def told(
         if (values := getattr(row.result, "values", None)) is not None:
             assert max(at[value] for value in values) == row.last_event_time
         if (last := getattr(row.result, "last", None)) is not None:
-            assert (row.last_event_time, last - row.start) == (last, row.result.length)
-    return sorted(rows, key=lambda row: (row.key, row.start)), kinds
+            assert (row.last_event_time, last - row.session_start) == (last, row.result.length)
+    return sorted(rows, key=lambda row: (row.key, row.session_start)), kinds

@@ -68,7 +68,7 @@ def test_an_open_session_says_what_lets_it_close() -> None:
     """When it's over, by which rule, how far the watermark has to go, and which event moves it."""
     (session,) = explain_session(visits, "ann", pages("10:00", "10:20")).sessions
     assert session.is_open
-    assert (at("10:00"), at("10:50")) == (session.start, session.end)
+    assert (at("10:00"), at("10:50")) == (session.session_start, session.session_end)
     assert ((at("10:00"), PAGE), (at("10:20"), PAGE)) == session.events
     assert (at("10:50"), "gap") == (session.closes, session.closed_by)
     assert "no event for 30 minutes" == session.why
@@ -246,7 +246,7 @@ def run(
 
 def shown(session: ExplainedSession) -> tuple[Any, ...]:
     """Return what a driver says of a session too."""
-    return session.id, session.start, session.end, session.closed_by
+    return session.session_id, session.session_start, session.session_end, session.closed_by
 
 
 @pytest.mark.parametrize("name", SPECS)
@@ -265,9 +265,13 @@ def test_it_agrees_with_the_driver(name: str, data: st.DataObject) -> None:
 
     closed = [session for session in found.sessions if not session.is_open]
     still = [session for session in found.sessions if session.is_open]
-    assert [(row.id, row.start, row.end, row.closed_by) for row in rows] == [*map(shown, closed)]
+    assert [
+        (row.session_id, row.session_start, row.session_end, row.closed_by) for row in rows
+    ] == [*map(shown, closed)]
     assert [row.result.clicks for row in rows] == [len(session.events) for session in closed]
-    assert [(one.id, one.start, one.end, one.closed_by) for one in opened] == [*map(shown, still)]
+    assert [
+        (one.session_id, one.session_start, one.session_end, one.closed_by) for one in opened
+    ] == [*map(shown, still)]
     assert [one.events for one in opened] == [len(session.events) for session in still]
     assert [one.closes for one in opened] == [session.closes for session in still]
     assert driver.watermark == found.watermark
@@ -278,7 +282,9 @@ def test_it_agrees_with_the_driver(name: str, data: st.DataObject) -> None:
     taken = [time for session in found.sessions for time, _ in session.events]
     assert sorted(own) == sorted([*taken, *(one.event_time for one in rejected if one.event_time)])
     for session in found.sessions:
-        assert session.start == session.events[0][0]
-        assert all(session.start <= time <= session.end for time, _ in session.events)
+        assert session.session_start == session.events[0][0]
+        assert all(
+            session.session_start <= time <= session.session_end for time, _ in session.events
+        )
         if session.to_go is not None:
             assert session.to_go > timedelta(0)

@@ -107,7 +107,7 @@ def visits(driver: SessionDriver[Any, Any, Any], *minutes: float) -> list[tuple[
     driver.advance_watermark_to(START + timedelta(days=1))
     driver.run_until_idle()
     return [
-        (row.result.pages, (row.end - START).total_seconds() / 60, row.closed_by)
+        (row.result.pages, (row.session_end - START).total_seconds() / 60, row.closed_by)
         for row in driver.take_rows()
     ]
 

@@ -221,7 +221,7 @@ def _finished(
                 results += several
                 places += [place] * len(several)
         except Exception as error:
-            failure = call_failed("finish", finish, repr(session.key), error, session.start)
+            failure = call_failed("finish", finish, repr(session.key), error, session.session_start)
             if spec.on_error == "raise":
                 raise UserFunctionError(*failure) from error
             failed[place] = failure

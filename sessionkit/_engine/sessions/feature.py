@@ -136,10 +136,10 @@ class Feature:
     """
     The base of features: every method does nothing.
 
-    `session_attributes` maps the `row_columns` that `finish` gets too to attributes of `Session`.
+    `session_attributes` names the `row_columns` that `finish` gets too, as attributes of `Session`.
     """
 
-    session_attributes: ClassVar[Mapping[str, str]] = {}
+    session_attributes: ClassVar[Sequence[str]] = ()
 
     @property
     def fields(self) -> Sequence[pa.Field]:

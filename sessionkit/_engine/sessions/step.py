@@ -228,9 +228,9 @@ def _finished(program: Program, emission: Emission) -> tuple[Emission, Closed]:
     def tell() -> Sequence[Session[Any]]:
         sessions = session_views(program, given, ids)
         for feature in program.features:
-            for column, attribute in feature.session_attributes.items():
-                for session, value in zip(sessions, columns[column].to_pylist(), strict=True):
-                    vars(session)[attribute] = value
+            for name in feature.session_attributes:
+                for session, value in zip(sessions, columns[name].to_pylist(), strict=True):
+                    vars(session)[name] = value
         return sessions
 
     finished = program.finish(spec, given, tell)

@@ -30,10 +30,10 @@ class OpenSession(Generic[S]):
 
     Attributes:
         key: The key: a named tuple with the columns of `SessionSpec.keys`.
-        id: The id that it will have if its start stays.
-        start: The time of its first event so far.
-        end: The time of its last event so far plus the gap, exclusive.
-        last_event: The time of its last event so far.
+        session_id: The id that it will have if its start stays.
+        session_start: The time of its first event so far.
+        session_end: The time of its last event so far plus the gap, exclusive.
+        last_event_time: The time of its last event so far.
         closes: When it closes if no further event joins it: once the watermark reaches this. It is
             before `end` where one of `SessionRules` cuts the session.
         closed_by: The rule that closes it then, by its name: `"gap"`, or one of `SessionRules`.
@@ -42,10 +42,10 @@ class OpenSession(Generic[S]):
     """
 
     key: Any
-    id: str
-    start: datetime
-    end: datetime
-    last_event: datetime
+    session_id: str
+    session_start: datetime
+    session_end: datetime
+    last_event_time: datetime
     closes: datetime
     closed_by: ClosedBy
     events: int
@@ -66,10 +66,10 @@ def open_sessions_of(spec: SessionSpec[Any, S, Any], memory: GroupState) -> list
     return [
         OpenSession(
             key=session.key,
-            id=session.id,
-            start=session.start,
-            end=session.end,
-            last_event=session.last_event,
+            session_id=session.session_id,
+            session_start=session.session_start,
+            session_end=session.session_end,
+            last_event_time=session.last_event_time,
             closes=at,
             closed_by=session.closed_by,
             events=session.events,
@@ -86,10 +86,10 @@ def open_session_rows(spec: AnySessionSpec, memory: GroupState) -> pa.Table:
     state = codec_of(spec.result if isinstance(spec.logic, Aggregates) else spec.state).type.fields
     columns = {
         "key": key_struct(spec, table),
-        "id": pa.array(ids_of(table), pa.string()),
-        "start": table["start"],
-        "end": table["end"],
-        "last_event": table[LAST_EVENT.name],
+        "session_id": pa.array(ids_of(table), pa.string()),
+        "session_start": table["start"],
+        "session_end": table["end"],
+        "last_event_time": table[LAST_EVENT.name],
         "closes": table[program.cuts.column],
         "closed_by": program.cuts.reasons(table),
         "events": table["events"],

@@ -79,7 +79,7 @@ def state_changes(
             session is active, or the key doesn't fit the spec.
     """
     check_kind(spec, argument="spec")
-    to_rows, name = rows_of(spec), "id" if isinstance(spec, SessionSpec) else "key"
+    to_rows, name = rows_of(spec), "session_id" if isinstance(spec, SessionSpec) else "key"
     check_picklable(spec)
     check_one_operator(spec, "state_changes")
     path = os.fspath(path)

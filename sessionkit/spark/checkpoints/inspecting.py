@@ -143,9 +143,9 @@ def sessions_of_key(
     yield _line("watermark", _watermark_text(progress))
     if isinstance(spec, SessionSpec):
         sessions = read_state(path, spec, key=wanted, spark=spark)
-        for session in sorted(sessions, key=attrgetter("start")):
-            yield _line("session", session.id)
-            yield _line("  events", f"{session.events:,} from {_instant(session.start)}")
+        for session in sorted(sessions, key=attrgetter("session_start")):
+            yield _line("session", session.session_id)
+            yield _line("  events", f"{session.events:,} from {_instant(session.session_start)}")
             yield _line("  state", repr(session.state))
             yield _line("  open", _why_open(session, spec, progress))
         if not sessions:

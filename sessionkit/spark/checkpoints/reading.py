@@ -38,8 +38,8 @@ from sessionkit.state._codec import codec_of
 Group: TypeAlias = Mapping[str, Any]
 """A group as the values of its columns `key`, `state` and, with pages, `pages`."""
 OWN_COLUMNS: Final = (
-    "id string, start timestamp_ltz, end timestamp_ltz, last_event timestamp_ltz, "
-    "closes timestamp_ltz, closed_by string, events bigint"
+    "session_id string, session_start timestamp_ltz, session_end timestamp_ltz, "
+    "last_event_time timestamp_ltz, closes timestamp_ltz, closed_by string, events bigint"
 )
 TIMERS: Final = "timers map<string, struct<clock: string, at: timestamp_ltz>>"
 
@@ -245,7 +245,7 @@ def read_state(
         )
         query.awaitTermination()
         for visit in read_state("/checkpoints/visits", visits):
-            print(visit.key.user, visit.start, visit.events, visit.state)
+            print(visit.key.user, visit.session_start, visit.events, visit.state)
 
     Args:
         path: The checkpoint location of the query, which may run meanwhile.

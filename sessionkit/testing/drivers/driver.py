@@ -349,7 +349,7 @@ class Driver(Generic[Spec, Event, Row, Result]):
         watch.check_returned(self._unreturned)
         watch.check_quarantined(self.counts, self._rejections)
         rows, self._rows = self._rows, []
-        return sorted(rows, key=lambda row: (row.key, getattr(row, "start", None)))
+        return sorted(rows, key=lambda row: (row.key, getattr(row, "session_start", None)))
 
     def take_results(self) -> list[Result]:
         """Return what the functions returned since the last call, in the order of `take_rows`."""

@@ -290,7 +290,7 @@ class MicroBatch:
 def open_sessions_in(spec: Any, left: Snapshot) -> list[OpenSession[Any]]:
     """Return the sessions that aren't over, by key and start."""
     sessions = (one for memory in memories_of(spec, left) for one in open_sessions_of(spec, memory))
-    return sorted(sessions, key=lambda session: (session.key, session.start))
+    return sorted(sessions, key=lambda session: (session.key, session.session_start))
 
 
 def stored_keys_in(spec: Any, left: Snapshot) -> list[StoredKey[Any]]:

@@ -43,9 +43,9 @@ class SessionRow(Generic[R_co]):
 
     Attributes:
         key: The key: a named tuple with the columns of `SessionSpec.keys`.
-        id: The session's id.
-        start: The time of its first event, in UTC.
-        end: The time of its last event plus the gap, exclusive.
+        session_id: The session's id.
+        session_start: The time of its first event, in UTC.
+        session_end: The time of its last event plus the gap, exclusive.
         last_event_time: The time of its last event.
         result: The row that `finish` returned.
         closed_by: The rule that ended it, by its name: `"gap"`, or one of `SessionRules`; None
@@ -57,11 +57,11 @@ class SessionRow(Generic[R_co]):
     """
 
     key: Any
-    id: str
-    start: datetime
-    end: datetime
+    session_id: str
+    session_start: datetime
+    session_end: datetime
     last_event_time: datetime = attrs.field(
-        default=attrs.Factory(lambda own: own.end, takes_self=True), kw_only=True
+        default=attrs.Factory(lambda row: row.session_end, takes_self=True), kw_only=True
     )
     result: R_co
     closed_by: ClosedBy | None = "gap"
@@ -192,10 +192,7 @@ def frame_of(spec: AnySpec, rows: Iterable[Any]) -> pd.DataFrame:
     fields = [field.name for field in codec_of(spec.result).type.fields]
 
     def values(row: Any) -> list[Any]:
-        shown = [
-            row.memory[name] if name in remembered else getattr(row, name.removeprefix("session_"))
-            for name in own
-        ]
+        shown = [row.memory[name] if name in remembered else getattr(row, name) for name in own]
         return [*row.key, *shown, *(getattr(row.result, name) for name in fields)]
 
     return pd.DataFrame(map(values, rows), columns=[field.name for field in spec.result_fields])
@@ -244,9 +241,9 @@ def _session_row(spec: AnySpec, key: Any, row: Row) -> SessionRow[Any]:
     is_final = own.get("is_final", True)
     return SessionRow(
         key=key,
-        id=name,
-        start=start,
-        end=end,
+        session_id=name,
+        session_start=start,
+        session_end=end,
         last_event_time=last,
         result=_built(spec.result, row),
         closed_by=own.get("closed_by", "gap") if is_final else None,

@@ -49,7 +49,7 @@ def test_buckets_tell_how_many_sessions_are_open(
     assert len(there) == now.open_sessions
     assert 8 == now.totals.sessions + len(there)
     assert (9, 1, 0) == (now.totals.events, now.totals.quarantined, now.buffered)
-    oldest = min(one.start for one in there) if layout == "buckets" else None
+    oldest = min(one.session_start for one in there) if layout == "buckets" else None
     assert oldest == now.oldest_open
     assert NOON + 90 * MINUTE == now.watermark
     assert NOON + 100 * MINUTE == now.newest_event

@@ -151,7 +151,9 @@ def test_it_cuts_as_the_model_does(
 
     rows, kinds = told(spec, cut, restart=data.draw(st.booleans()))
 
-    found = [(r.key.key, r.start, r.end, r.result.values, r.closed_by) for r in rows]
+    found = [
+        (r.key.key, r.session_start, r.session_end, r.result.values, r.closed_by) for r in rows
+    ]
     assert [one.seen for one in cuts] == found
     assert kinds == ["failed"] * (len(events) - sum(len(one.values) for one in cuts))
 

@@ -72,7 +72,7 @@ def opened_at_10(spec: SessionSpec[Any, Any, Any]) -> SessionDriver[Any, Any, An
 
 def sessions(driver: SessionDriver[Any, Any, Any]) -> list[tuple[str, str, list[int]]]:
     return [
-        (f"{one.start:%H:%M}", f"{one.end:%H:%M}", sorted(one.state.numbers))
+        (f"{one.session_start:%H:%M}", f"{one.session_end:%H:%M}", sorted(one.state.numbers))
         for one in driver.open_sessions()
         if one.key == ("ann",)
     ]

@@ -181,7 +181,7 @@ def ids_of_ann(driver: SessionDriver[Any, Any, Any]) -> list[str]:
     driver.run_until_idle()
     driver.add(OTHER, at("2026-01-02 09:00"), Reading(9, SHORT))
     driver.run_until_idle()
-    return [row.id for row in driver.take_rows() if row.key == ("ann",)]
+    return [row.session_id for row in driver.take_rows() if row.key == ("ann",)]
 
 
 def again(driver: SessionDriver[Any, Any, Any], *times: str) -> list[str]:
@@ -216,7 +216,9 @@ def test_a_session_that_begins_where_a_closed_one_did_has_another_id(
 def test_a_start_that_moves_back_behind_the_watermark_gets_another_id() -> None:
     """It may be that of a session that's gone: the row under the old id is superseded."""
     driver = closed_once(dynamic(results=Results(emit="on_update")))
-    (first,) = (row.id for row in driver.take_rows() if row.is_final and row.key == ("ann",))
+    (first,) = (
+        row.session_id for row in driver.take_rows() if row.is_final and row.key == ("ann",)
+    )
 
     driver.add("ann", at("11:30"), Reading(2, LONG))
     driver.run_batch()
@@ -224,8 +226,8 @@ def test_a_start_that_moves_back_behind_the_watermark_gets_another_id() -> None:
     driver.run_batch()
 
     (back, moved) = (row for row in driver.take_rows() if row.key == ("ann",))
-    assert (moved.id,) == back.supersedes
-    assert first not in {moved.id, back.id}
+    assert (moved.session_id,) == back.supersedes
+    assert first not in {moved.session_id, back.session_id}
 
 
 def test_a_mark_stays_with_the_start() -> None:
@@ -244,7 +246,7 @@ def test_a_mark_stays_with_the_start() -> None:
     driver.add("ann", at("10:20"), Reading(4, LONG))
     driver.run_batch()
 
-    assert {opened.id} == {*ids_of_ann(driver)}
+    assert {opened.session_id} == {*ids_of_ann(driver)}
 
 
 def test_ids_behind_the_watermark_depend_on_nothing_but_key_and_start_under_a_fixed_gap() -> None:
@@ -261,7 +263,7 @@ def test_ids_behind_the_watermark_depend_on_nothing_but_key_and_start_under_a_fi
 def test_a_longer_gap_after_carry_over_gives_another_id() -> None:
     """What was closed by the shorter gap is gone; an event of its start isn't late any more."""
     driver = closed_once(collecting(EventTimeGap(SHORT)))
-    (first,) = (row.id for row in driver.take_rows() if row.key == ("ann",))
+    (first,) = (row.session_id for row in driver.take_rows() if row.key == ("ann",))
 
     moved = driver.migrate(FIXED)
 
@@ -290,7 +292,7 @@ def test_what_a_silent_source_has_closed_keeps_its_id_to_itself_after_carry_over
     for _ in range(3):
         driver.advance_processing_time(timedelta(minutes=50))
         driver.run_batch()
-    (first,) = (row.id for row in driver.take_rows())
+    (first,) = (row.session_id for row in driver.take_rows())
 
     moved = driver.migrate(collecting(SessionRules(LONG)))
 
@@ -330,7 +332,7 @@ def test_a_failing_event_does_not_take_the_salt_with_it() -> None:
     driver.add("ann", at("10:20"), Reading(3, LONG))
     driver.run_batch()
 
-    assert opened.id == ids_of_ann(driver)[-1]
+    assert opened.session_id == ids_of_ann(driver)[-1]
 
 
 def fussy(state: Any, event: Reading) -> Any:

@@ -64,10 +64,10 @@ def test_sessions_of_one_instant_have_ids_of_their_own() -> None:
     """The first has the id that it has without a sequence; cut and restart change none."""
     acts = ["in", "out"] * 3
     rows = rows_of(spec_of(), acts)
-    assert [at("10:00")] * 3 == [row.start for row in rows]
-    assert 3 == len({row.id for row in rows})
+    assert [at("10:00")] * 3 == [row.session_start for row in rows]
+    assert 3 == len({row.session_id for row in rows})
     (alone,) = rows_of(spec_of(sequence=None), ["in", "out"])
-    assert alone.id == rows[0].id
+    assert alone.session_id == rows[0].session_id
 
     driver, found = SessionDriver(spec_of()), []
     for offset, act in enumerate(acts):
@@ -75,7 +75,7 @@ def test_sessions_of_one_instant_have_ids_of_their_own() -> None:
         driver.run_batch()
         found += driver.take_rows()
         driver = SessionDriver.restore(spec_of(), driver.snapshot())
-    assert [row.id for row in rows] == [row.id for row in [*found, *ended(driver)]]
+    assert [row.session_id for row in rows] == [row.session_id for row in [*found, *ended(driver)]]
 
 
 def test_an_event_that_fails_leaves_the_others_of_its_instant() -> None:
@@ -84,7 +84,7 @@ def test_an_event_that_fails_leaves_the_others_of_its_instant() -> None:
     acts = ["in", "out", "in", "bad", "out", "in"]
     fed(driver, *(("10:00", Line(act, offset)) for offset, act in enumerate(acts)))
     rows = ended(driver)
-    assert 3 == len({row.id for row in rows})
+    assert 3 == len({row.session_id for row in rows})
     assert ["in out", "in out", "in"] == [" ".join(row.result.acts) for row in rows]
 
 

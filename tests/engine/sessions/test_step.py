@@ -236,7 +236,7 @@ def test_finish_may_return_several_rows() -> None:
     found = closing(twice, ("a", 0, 1), ("a", 1, 2)).take_rows()
 
     assert [[1], [2]] == sorted(session.result.values for session in found)
-    assert 1 == len({session.id for session in found})
+    assert 1 == len({session.session_id for session in found})
 
 
 def test_a_result_of_the_wrong_type_is_named_with_path_and_key() -> None:

@@ -113,7 +113,7 @@ def test_a_gap_by_the_state_needs_sessions_that_came_in_order() -> None:
     carried = with_session(keyed(str, in_order), "a").migrate(ruled)
     carried.advance_watermark_to(NOON + GAP / 2)
     carried.run_until_idle()
-    assert [NOON + GAP] == [session.end for session in carried.open_sessions()]
+    assert [NOON + GAP] == [session.session_end for session in carried.open_sessions()]
 
 
 @attrs.define

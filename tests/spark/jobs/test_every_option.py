@@ -380,8 +380,8 @@ def row_of_session(one: SessionRow[Any], spec: SessionSpec[Any, Any, Any]) -> tu
     closed_by = None if spec.rules is None else one.closed_by
     is_event, row = isinstance(spec.logic, Events), one.result
     values = ([row.n], row.number) if is_event else (row.numbers, None)
-    times = (one.start, one.end, one.last_event_time)
-    bounds = (one.id, *map(micros_of, times))
+    times = (one.session_start, one.session_end, one.last_event_time)
+    bounds = (one.session_id, *map(micros_of, times))
     remembered = map(one.memory.get, REMEMBERED)
     return ("session", one.key.user, *bounds, closed_by, *values, None, None, None, *remembered)
 

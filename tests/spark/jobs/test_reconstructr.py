@@ -57,7 +57,9 @@ def test_a_batch_and_a_stream_in_two_parts_give_the_known_sessions(
     counts = stream.run()
 
     emitted = {(r.uuid, r.session_start, r.session_end, r.n) for r in stream.rows()}
-    opened = {(s.key.uuid, local(s.start), local(s.end), s.state.n) for s in stream.open()}
+    opened = {
+        (s.key.uuid, local(s.session_start), local(s.session_end), s.state.n) for s in stream.open()
+    }
     known = spark.read.parquet(str(DATA / "sessions_30min.parquet"))
     batch = sessionize(spark.read.parquet(str(DATA / "events.parquet")), VIEWS).select(
         F.col("uuid").alias("key"),

@@ -70,7 +70,7 @@ def test_a_stream_shows_what_the_driver_does(
     assert sorted(map(seen_on_spark, found)) == sorted(map(seen, expected))
     table.upsert(expected)
     assert [(5, [5, 8, 10, 20, 30, 40], True), (30, [30], True), (70, [70], False)] == sorted(
-        (row.start.second + 60 * row.start.minute, row.result.values, row.is_final)
+        (row.session_start.second + 60 * row.session_start.minute, row.result.values, row.is_final)
         for row in table.rows.values()
     )
 
@@ -84,7 +84,7 @@ def test_a_batch_gives_each_session_once(spark: SparkSession, tmp_path: Path) ->
 
     found = sessionize(spark.read.parquet(str(tmp_path)), spec).collect()
 
-    assert {row["session_id"] for row in found} == {row.id for row in driver.take_rows()}
+    assert {row["session_id"] for row in found} == {row.session_id for row in driver.take_rows()}
     assert {("gap", 1, True, 0)} == {
         (row["closed_by"], row["revision"], row["is_final"], len(row["supersedes"]))
         for row in found
@@ -93,7 +93,7 @@ def test_a_batch_gives_each_session_once(spark: SparkSession, tmp_path: Path) ->
 
 def seen(row: Any) -> tuple[Any, ...]:
     """Return what a row of the driver says."""
-    replaced = (row.id, row.revision, row.is_final, [*row.supersedes])
+    replaced = (row.session_id, row.revision, row.is_final, [*row.supersedes])
     return (str(row.closed_by), *replaced, row.result.values)
 
 

@@ -111,7 +111,7 @@ def _sessions_on_spark(run: Run, spark: SparkSession, folder: Path) -> Outcome:
 class _Shown:
     """A row of a session, from the driver or from Spark."""
 
-    id: str
+    session_id: str
     window: Window
     revision: int
     is_final: bool
@@ -119,8 +119,8 @@ class _Shown:
 
 
 def _shown(row: SessionRow[Any]) -> _Shown:
-    window = _window(row.key[0], row.start, row.end, row.result.values)
-    return _Shown(row.id, window, row.revision, row.is_final, row.supersedes)
+    window = _window(row.key[0], row.session_start, row.session_end, row.result.values)
+    return _Shown(row.session_id, window, row.revision, row.is_final, row.supersedes)
 
 
 def _shown_on_spark(row: Row) -> _Shown:
@@ -155,7 +155,7 @@ def _still_open_on_spark(run: Run, stream: Batches) -> list[Window]:
         found = [session for session in stream.files.open() if session.key[0] != CLOCK]
     except UnsupportedError:
         return run.expected.still_open
-    return _still_open(sorted(found, key=lambda session: (session.key[0], session.start)))
+    return _still_open(sorted(found, key=lambda session: (session.key[0], session.session_start)))
 
 
 def _stretches(run: Run) -> list[list[list[Row]]]:
@@ -184,7 +184,10 @@ def _tick(at: datetime) -> Row:
 
 
 def _still_open(sessions: Iterable[OpenSession[Any]]) -> list[Window]:
-    return [_window(s.key[0], s.start, s.end, s.state.values if s.events else []) for s in sessions]
+    return [
+        _window(s.key[0], s.session_start, s.session_end, s.state.values if s.events else [])
+        for s in sessions
+    ]
 
 
 def _window(key: str, start: datetime, end: datetime, values: list[str]) -> Window:

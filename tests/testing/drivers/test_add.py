@@ -84,7 +84,7 @@ def test_a_session_driver_takes_the_time_of_the_event_too() -> None:
     driver.add("ann", Click(None, "ann"))
 
     assert 1 == driver.run_batch().counts.quarantined
-    assert [at("10:00")] == [session.start for session in driver.open_sessions()]
+    assert [at("10:00")] == [session.session_start for session in driver.open_sessions()]
 
 
 @pytest.mark.parametrize("args", [("ann", ANN), ("ann", None, ANN), ("ann", at("12:00"), ANN)])

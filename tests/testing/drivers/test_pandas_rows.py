@@ -217,7 +217,7 @@ def test_history_of_pandas_is_read_as_its_rows_are() -> None:
 
 @attrs.frozen
 class Item:
-    number: int | None
+    amount: int | None
 
 
 def test_whole_numbers_that_pandas_has_as_floats_are_refused_with_what_helps() -> None:
@@ -225,11 +225,11 @@ def test_whole_numbers_that_pandas_has_as_floats_are_refused_with_what_helps() -
     spec = SessionSpec.per_event(
         Item, keys={"user": str}, event_time="ts", gap="30m", watermark_delay="10m"
     )
-    rows = pd.DataFrame({"user": ["ann", "ann"], "ts": [NOON, NOON], "number": [1, np.nan]})
+    rows = pd.DataFrame({"user": ["ann", "ann"], "ts": [NOON, NOON], "amount": [1, np.nan]})
     given: list[Any] = rows.to_dict("records")
     driver = SessionDriver(spec)
     with pytest.raises(
-        DriverError, match=r"`number` must be an int.*\s+Hint: .*convert_dtypes"
+        DriverError, match=r"`amount` must be an int.*\s+Hint: .*convert_dtypes"
     ) as refused:
         driver.add_row(given[0])
     assert "1.0" in str(refused.value)
@@ -237,4 +237,4 @@ def test_whole_numbers_that_pandas_has_as_floats_are_refused_with_what_helps() -
     converted: list[Any] = rows.convert_dtypes().to_dict("records")
     for row in converted:
         driver.add_row(row)
-    assert [1, None] == [row["number"] for row in driver.snapshot().unread]
+    assert [1, None] == [row["amount"] for row in driver.snapshot().unread]

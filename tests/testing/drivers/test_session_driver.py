@@ -397,7 +397,7 @@ def test_output_is_handed_out_once_in_order_of_key_and_start() -> None:
     for key, minute in [("bob", "10:00"), ("ann", "11:00"), ("ann", "10:00"), ("eve", "13:00")]:
         driver.add(key, at(minute), PAGE)
     driver.run_until_idle()
-    taken = [(session.key.user_id, session.start) for session in driver.take_rows()]
+    taken = [(session.key.user_id, session.session_start) for session in driver.take_rows()]
     assert [("ann", at("10:00")), ("ann", at("11:00")), ("bob", at("10:00"))] == taken
     assert [] == driver.take_rows()
 
@@ -411,7 +411,7 @@ def test_a_frame_has_the_columns_that_spark_would_give() -> None:
     driver.advance_watermark_to(at("11:00"))
     (session,) = driver.run_batch().rows
     assert VisitRow(1, 1.0) == session.result
-    row = ["ann", session.id, at("10:00"), at("10:30"), at("10:00"), 1, 1.0]
+    row = ["ann", session.session_id, at("10:00"), at("10:30"), at("10:00"), 1, 1.0]
     pd.testing.assert_frame_equal(pd.DataFrame([row], columns=names), driver.take_frame())
     assert [] == driver.take_results()
 
@@ -444,8 +444,12 @@ def test_an_open_session_says_when_it_would_close_and_why() -> None:
     rules = SessionRules("30 minutes", max_events=1)
     driver = driver_of(attrs.evolve(visits, timeout=rules, order="event_time"))
     (by_rule,) = driver.open_sessions()
-    assert (at("10:30"), at("10:30"), "gap") == (by_gap.end, by_gap.closes, by_gap.closed_by)
-    assert (at("10:30"), at("10:00")) == (by_rule.end, by_rule.closes)
+    assert (at("10:30"), at("10:30"), "gap") == (
+        by_gap.session_end,
+        by_gap.closes,
+        by_gap.closed_by,
+    )
+    assert (at("10:30"), at("10:00")) == (by_rule.session_end, by_rule.closes)
     assert "max_events" == by_rule.closed_by
     driver.advance_watermark_to(by_rule.closes - MILLISECOND)
     assert [] == driver.run_batch().rows
@@ -456,8 +460,10 @@ def test_an_open_session_says_when_it_would_close_and_why() -> None:
 def test_a_row_shows_only_what_its_spec_uses() -> None:
     """Neither rules nor revisions are used, or they are."""
     noon = at("12:00")
-    plain: SessionRow[Any] = SessionRow(key=1, id="a", start=noon, end=noon, result=None)
-    times = f"start={noon!r}, end={noon!r}, last_event_time={noon!r}"
-    assert f"SessionRow(key=1, id='a', {times}, result=None)" == repr(plain)
+    plain: SessionRow[Any] = SessionRow(
+        key=1, session_id="a", session_start=noon, session_end=noon, result=None
+    )
+    times = f"session_start={noon!r}, session_end={noon!r}, last_event_time={noon!r}"
+    assert f"SessionRow(key=1, session_id='a', {times}, result=None)" == repr(plain)
     later = attrs.evolve(plain, closed_by="max_events", revision=2, supersedes=("b",))
     assert repr(later).endswith("closed_by='max_events', revision=2, supersedes=('b',))")

@@ -285,4 +285,4 @@ class Remembering:
 def _failed(
     role: str, function: Callable[..., Any], session: Session[Any], error: Exception
 ) -> Failure:
-    return call_failed(role, function, repr(session.key), error, session.start)
+    return call_failed(role, function, repr(session.key), error, session.session_start)

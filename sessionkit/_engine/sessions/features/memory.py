@@ -70,12 +70,8 @@ from sessionkit.state._collections import forms_of
 
 NUMBER: Final = "memory.number"
 NOTE: Final = "memory"
-SESSION_ATTRIBUTES: Final = {
-    "session_number": "number",
-    "previous_session_id": "previous_id",
-    "since_previous": "since_previous",
-}
-"""The columns of a result row, and the attributes of a `Session`, that say the same."""
+SESSION_ATTRIBUTES: Final = ("session_number", "previous_session_id", "since_previous")
+"""The columns of a result row that a `Session` has as attributes too."""
 FACTS: Final = (
     pa.field(NUMBER, pa.int64()),
     pa.field("memory.start", INSTANT),

@@ -78,7 +78,7 @@ class Revisions(Feature):
     early: Every | None
     waits_us: int | None
     fields: Sequence[pa.Field]
-    session_attributes: ClassVar = {"revision": "revision", "is_final": "is_final"}
+    session_attributes: ClassVar = ("revision", "is_final")
 
     @classmethod
     def of(cls, spec: AnySessionSpec) -> "Revisions | None":

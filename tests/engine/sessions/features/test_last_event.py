@@ -89,7 +89,7 @@ def test_extends_may_come_and_go(layout: Any) -> None:
     driver.run_batch()
     left = driver.snapshot()
     rows = {row.key.user: row for row in ended(driver)}
-    assert (at("10:35"), at("10:40")) == (rows["ann"].last_event_time, rows["ann"].end)
+    assert (at("10:35"), at("10:40")) == (rows["ann"].last_event_time, rows["ann"].session_end)
     assert at("10:15") == rows["bob"].last_event_time
     rows = {row.key.user: row for row in ended(SessionDriver.restore(plain, left))}
     assert at("10:10") == rows["ann"].last_event_time

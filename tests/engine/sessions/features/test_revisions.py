@@ -108,7 +108,11 @@ def test_where_no_row_is_a_failed_output_the_next_one_replaces_what_is_out() -> 
     assert not driver.take_rows()
     (failed,) = driver.take_rejections("failed_output")
     (last,) = fed(driver, (after(9), reading(4))).take_rows()
-    assert (failed.session_id, 3, (first.id,)) == (last.id, last.revision, last.supersedes)
+    assert (failed.session_id, 3, (first.session_id,)) == (
+        last.session_id,
+        last.revision,
+        last.supersedes,
+    )
 
 
 def test_a_failed_finish_is_tried_again_with_the_next_row() -> None:

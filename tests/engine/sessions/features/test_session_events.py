@@ -78,7 +78,12 @@ def test_each_event_comes_once_with_the_session_that_it_is_in(way: str, layout: 
 
     first, last = driver.take_rows()
     shown = [(one.session_id, one.number, one.event["number"]) for one in events]
-    assert [(first.id, 1, 1), (first.id, 2, 2), (first.id, 3, 3), (last.id, 1, 9)] == shown
+    assert [
+        (first.session_id, 1, 1),
+        (first.session_id, 2, 2),
+        (first.session_id, 3, 3),
+        (last.session_id, 1, 9),
+    ] == shown
     assert [sorted(row.result.numbers) for row in (first, last)] == [[1, 2, 3], [9]]
     assert [("10:09", ["x"], 2, "a")] == [
         (
@@ -89,7 +94,10 @@ def test_each_event_comes_once_with_the_session_that_it_is_in(way: str, layout: 
         )
         for one in events[1:2]
     ]
-    assert (first.start, first.end) == (events[0].session_start, events[0].session_end)
+    assert (first.session_start, first.session_end) == (
+        events[0].session_start,
+        events[0].session_end,
+    )
     assert 4 == len({one.event_id for one in events})
     assert [] == driver.take_rejections()
     assert (4, 4, 2) == (driver.counts.events, driver.counts.processed, driver.counts.rows)
@@ -118,7 +126,7 @@ def test_a_rule_cuts_them_as_it_cuts_sessions() -> None:
 
     events = closed(driver)
 
-    numbers = {one.id: one.result.numbers for one in driver.take_rows()}
+    numbers = {one.session_id: one.result.numbers for one in driver.take_rows()}
     found: dict[str, list[int]] = {}
     for one in events:
         found.setdefault(one.session_id, []).append(one.event["number"])

@@ -93,7 +93,7 @@ def shown(driver: SessionDriver[Any, Any, Any], *times: str, until: str | None =
     for time in times:
         driver.add("ann", at(time), View())
     driver.run_batch()
-    return [(f"{row.start:%H:%M}", row.result.known) for row in driver.take_rows()]
+    return [(f"{row.session_start:%H:%M}", row.result.known) for row in driver.take_rows()]
 
 
 def test_another_gap_goes_on_with_what_is_remembered() -> None:

@@ -35,8 +35,8 @@ class Visit:
         self.pages += other.pages
 
     def finish(self, session: Session[Any]) -> "Visit":
-        number = session.number or 0
-        return Visit(self.pages, number, session.previous_id, session.since_previous)
+        number = session.session_number or 0
+        return Visit(self.pages, number, session.previous_session_id, session.since_previous)
 
 
 def spec_of(memory: Any = MONTH, **options: Any) -> SessionSpec[Any, Any, Any]:
@@ -67,7 +67,12 @@ def shown(
         driver.add("ann", at(time), View(source))
     driver.run_batch()
     return [
-        (f"{row.start:%H:%M}", row.revision, row.memory["session_number"], row.memory["credited"])
+        (
+            f"{row.session_start:%H:%M}",
+            row.revision,
+            row.memory["session_number"],
+            row.memory["credited"],
+        )
         for row in driver.take_rows()
     ]
 
@@ -81,7 +86,7 @@ def test_finish_is_told_what_comes_before_its_session() -> None:
     driver = SessionDriver(spec)
     first, second = ended(fed(driver, ("10:00", View()), ("12:00", View())))
     assert first.result == Visit(1, 1)
-    assert second.result == Visit(1, 2, first.id, at("12:00") - at("10:30"))
+    assert second.result == Visit(1, 2, first.session_id, at("12:00") - at("10:30"))
 
 
 def test_each_event_of_a_session_has_its_number() -> None:
