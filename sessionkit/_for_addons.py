@@ -31,7 +31,6 @@ __all__ = [
     "explained",
     "explains",
     "finished",
-    "from_last",
     "has_run",
     "instant_in",
     "is_counted",
@@ -78,7 +77,6 @@ if TYPE_CHECKING:
         RepairableSink,
         Span,
         finished,
-        from_last,
     )
     from sessionkit.spec.base import AnySpec, Spec
 else:

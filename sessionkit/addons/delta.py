@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit import SpecError
-from sessionkit._for_addons import Difference, Span, explained, from_last, names_of, quoted
+from sessionkit._for_addons import Difference, Span, explained, names_of, quoted
 from sessionkit.addons.merging import Table, check_alone, check_fits, check_types, exchange, merge
 from sessionkit.addons.tables import Upsert
 from sessionkit.errors import UnsupportedError
@@ -211,7 +211,7 @@ class DeltaWriter(BatchWriter):
             raise SpecError(found, hint)
         return Ledger(
             self.sink.label,
-            from_last(last),
+            last,
             lambda number: (
                 f"write to a copy of what the table had then, {copy} TIMESTAMP AS OF .., or to a "
                 f"new table, with sink_since={number + 1}"

@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from sessionkit import SpecError
-from sessionkit._for_addons import Difference, Span, explained, from_last, names_of
+from sessionkit._for_addons import Difference, Span, explained, names_of
 from sessionkit.addons.merging import Table, check_alone, check_fits, check_types, exchange, merge
 from sessionkit.addons.tables import Upsert
 from sessionkit.errors import UnsupportedError
@@ -136,7 +136,7 @@ class IcebergWriter(BatchWriter):
         self.table.is_known = last is not None
         return Ledger(
             self.sink.label,
-            from_last(last),
+            last,
             lambda number: (
                 f"roll the table back to the snapshot of micro-batch {number}, or write to a new "
                 f"table with sink_since={number + 1}"

@@ -22,7 +22,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from sessionkit import SpecError
-from sessionkit._for_addons import from_last
 from sessionkit.addons.postgres import Postgres, fits, tables
 from sessionkit.addons.postgres.connections import Connections, connected
 from sessionkit.addons.postgres.tables import RANK, Target, is_json, listed, postgres_type
@@ -95,7 +94,7 @@ class PostgresWriter(BatchWriter):
             new = f"or write to a new table, with sink_since={number + 1}"
             return f"take the table back, and its number: {statement}; {new}"
 
-        return Ledger(f"the table {table.label}", from_last(last), rewind, identity=identity)
+        return Ledger(f"the table {table.label}", last, rewind, identity=identity)
 
     def is_written(self, batch: Batch) -> bool:
         self._taken(batch)

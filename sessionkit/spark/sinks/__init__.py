@@ -5,9 +5,10 @@ The names here are for who writes another one: a value with the methods of `Tabl
 `BatchWriter` that says whether a place has a micro-batch, and writes one, each exactly once.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from datetime import date, datetime
-from typing import Literal, Protocol, TypeAlias, runtime_checkable
+from typing import ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
 
 import attrs
 from pyspark.sql import DataFrame, SparkSession
@@ -28,6 +29,12 @@ Which rows of its result a query writes after a micro-batch.
 """
 
 
+def _from_last(value: Callable[[int], bool] | int | None) -> Callable[[int], bool]:
+    if callable(value):
+        return value
+    return lambda number: value is not None and value >= number
+
+
 @attrs.frozen
 class Ledger:
     """
@@ -35,22 +42,18 @@ class Ledger:
 
     Attributes:
         place: What messages call it.
-        has_from: Whether it has a micro-batch with this number or a higher one.
+        has_from: The number of the last micro-batch that it has, None if it has none; or a function
+            that returns whether it has a micro-batch with this number or a higher one.
         rewind: How a user takes it back to the micro-batch of a number.
         may_join: Whether a place that has none can join a query that has finished some.
         identity: What tells the place from others, however they are named; None if unknown.
     """
 
     place: str
-    has_from: Callable[[int], bool]
+    has_from: Callable[[int], bool] = attrs.field(converter=_from_last)
     rewind: Callable[[int], str]
     may_join: bool = True
     identity: object = None
-
-
-def from_last(last: int | None) -> Callable[[int], bool]:
-    """Return `has_from` of a target that records its last micro-batch."""
-    return lambda number: last is not None and last >= number
 
 
 @attrs.frozen
@@ -63,13 +66,17 @@ class Batch:
     run_id: str
 
 
-class BatchWriter(Protocol):
-    """What writes the micro-batches of one run to one place: a class to inherit, and override."""
+class BatchWriter(ABC):
+    """
+    Base class of what writes the micro-batches of one run to one place.
 
-    @property
-    def runs_all(self) -> bool:
-        """Whether `write` is one action over all rows. If not, they are computed before."""
-        return False
+    Override `write`; and `ledger` and `is_written`, so that each micro-batch is written once.
+
+    Attributes:
+        runs_all: Whether `write` is one action over all rows. If not, they are computed before.
+    """
+
+    runs_all: ClassVar[bool] = False
 
     def ledger(self, rows: DataFrame, query_id: str | None) -> Ledger | None:
         """Check that the place can take rows; return what it has of a query, if it knows that."""
@@ -85,9 +92,9 @@ class BatchWriter(Protocol):
         del batch
         return False
 
+    @abstractmethod
     def write(self, batch: Batch) -> None:
-        """Write it."""
-        ...
+        """Write the micro-batch."""
 
 
 @attrs.frozen

@@ -25,7 +25,6 @@ from sessionkit.spark.sinks import (
     OutputMode,
     RowsToWrite,
     TableSink,
-    from_last,
 )
 from sessionkit.spark.sinks.batches import (
     CallFunction,
@@ -235,7 +234,7 @@ class OnceWriter(BatchWriter):
             return None
         return Ledger(
             described(self.sink),
-            from_last(self.sink.last_batch(query_id)),
+            self.sink.last_batch(query_id),
             lambda number: (
                 f"take the store back to micro-batch {number}, or pass a new one with "
                 f"sink_since={number + 1}"
@@ -243,7 +242,8 @@ class OnceWriter(BatchWriter):
         )
 
     def is_written(self, batch: Batch) -> bool:
-        return from_last(self.sink.last_batch(batch.query_id))(batch.number)
+        last = self.sink.last_batch(batch.query_id)
+        return last is not None and last >= batch.number
 
     def write(self, batch: Batch) -> None:
         self.sink.write(batch.frame, batch.query_id, batch.number)

@@ -18,14 +18,14 @@ from sessionkit.spark import (
     Routes,
 )
 from sessionkit.spark._columns import OF_REJECTED, ROW_KIND
-from sessionkit.spark.sinks import Ledger, RowsToWrite, from_last
+from sessionkit.spark.sinks import Ledger, RowsToWrite
 from sessionkit.spark.sinks.batches import Part, Route, Start, check_places, routes_of
 from sessionkit.spark.sinks.writers import TopicWriter
 
 
 def ledger(last: int | None, *, may_join: bool = True) -> Ledger:
     """Return what a table says that has the micro-batches up to one."""
-    return Ledger("the table t", from_last(last), "rewind to {}".format, may_join)
+    return Ledger("the table t", last, "rewind to {}".format, may_join)
 
 
 @pytest.mark.parametrize(
