@@ -159,8 +159,11 @@ def field_type(annotation: Any, path: str) -> FieldType:
     """Read a single annotation, such as a key column's; a `SpecError` says why it can't be used."""
     place = _Place(path)
     kind = _read(annotation, place)
-    if place.problems:
+    if len(place.problems) > 1:
         raise SpecError("; ".join(place.problems), KNOWN)
+    for problem in place.problems:
+        found, _, hint = problem.partition("; ")
+        raise SpecError(found, hint)
     return kind
 
 
@@ -216,6 +219,8 @@ def _built(cls: type[Any], names: Sequence[str], *values: Any) -> Any:
 def _read(annotation: Any, place: _Place) -> FieldType:
     if not isinstance(annotation, Hashable):
         return place.refuse(repr(annotation), "annotate it with a type, not with a value")
+    if isinstance(annotation, str):
+        return place.refuse(f"the text {annotation!r}", "write the type itself, such as str")
     if annotation in SCALARS:
         return SCALARS[annotation]
     if hasattr(annotation, "__value__"):  # an alias: `type X = ...`

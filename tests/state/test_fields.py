@@ -374,3 +374,12 @@ def test_an_annotation_that_cannot_be_read_is_refused(text: str) -> None:
     cls.__module__, cls.__annotations__ = __name__, {"n": text}
     with pytest.raises(SpecError, match="`Visit`"):
         fields_of(cls)
+
+
+def test_a_single_problem_has_its_own_hint() -> None:
+    """Of a type written as text, and of one that has no encoding."""
+    assert (
+        "`keys.user`: the text 'string' can't be stored\n\nHint: write the type itself, such as str"
+        == (refused(field_type, "string", "keys.user"))
+    )
+    assert refused(field_type, set[int], "keys.user").count("list[...]") == 1
