@@ -1,4 +1,4 @@
-"""What is checked before a query starts: that the columns fit the spec."""
+"""Check that the columns fit the spec, before a query starts."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
@@ -27,7 +27,7 @@ WATERMARK_METADATA: Final = "spark.watermarkDelayMs"
 
 
 def check_not_chained(spec: AnySpec, name: str) -> None:
-    """Refuse what a query whose rows stateful operators may read doesn't take."""
+    """Refuse an argument that doesn't go with `carries_watermark`."""
     if spec.output_event_time is not None:
         found = (
             f"`{name}` doesn't go with `carries_watermark`, whose rows stateful operators may read"
@@ -62,7 +62,7 @@ def _refuse(problems: Sequence[tuple[str, str]]) -> None:
 def _problems(frame: DataFrame, spec: AnySpec) -> Iterator[tuple[str, str]]:
     schema, refuses_null = frame.schema, spec.inputs.nulls == "refuse"
     yield from _twice(frame, spec.input_schema.names)
-    # Under "pages" Spark asks for a watermark also where the spec has none.
+    # Under "pages", Spark requires a watermark even if the spec has none.
     if spec.watermark_delay is not None or (spec.clock is None and spec.storage.layout == "pages"):
         yield from _watermarks(frame, spec)
     if spec.event_time is not None:
@@ -106,17 +106,17 @@ def _time(schema: T.StructType, name: str, *, refuses_null: bool) -> Iterator[tu
 def _fields(
     struct: T.StructType, fields: Iterable[Field], path: str, *, refuses_null: bool = False
 ) -> Iterator[tuple[str, str]]:
-    """Yield which columns of a frame, or fields of a struct, aren't as declared."""
+    """Yield a problem for each column, or field of a struct, that isn't as declared."""
     for field in fields:
-        own_path = f"{path}.{field.name}"
+        field_path = f"{path}.{field.name}"
         if field.name not in struct.names:
-            found = f"the column `{field.name}` ({own_path}) is missing; the frame has"
+            found = f"the column `{field.name}` ({field_path}) is missing; the frame has"
             yield f"{found} {', '.join(struct.names)}", near(field.name, struct.names)
             continue
         column = struct[field.name]
-        yield from _mismatches(column.dataType, field.type, own_path)
+        yield from _mismatches(column.dataType, field.type, field_path)
         if refuses_null and column.nullable and not isinstance(field.type, OptionalType):
-            yield _nullable(field.name, own_path)
+            yield _nullable(field.name, field_path)
 
 
 def _nullable(name: str, path: str) -> tuple[str, str]:
@@ -129,40 +129,40 @@ def _nullable(name: str, path: str) -> tuple[str, str]:
     return found, f"declare the field `... | None`; or {hint}"
 
 
-def _mismatches(found: T.DataType, kind: FieldType, path: str) -> Iterator[tuple[str, str]]:
-    """Yield what of a column, and inside of it, isn't of the declared type."""
+def _mismatches(actual: T.DataType, kind: FieldType, path: str) -> Iterator[tuple[str, str]]:
+    """Yield a problem for each part of a column that isn't of the declared type."""
     kind = inner_type(kind)
     kind = kind.base if isinstance(kind, EnumType) else kind
-    match kind, found:
+    match kind, actual:
         case ListType(), T.ArrayType():
-            yield from _mismatches(found.elementType, kind.item, f"{path}[]")
+            yield from _mismatches(actual.elementType, kind.item, f"{path}[]")
         case DictType(), T.MapType():
-            yield from _mismatches(found.keyType, kind.key, f"{path} key")
-            yield from _mismatches(found.valueType, kind.value, f"{path}[]")
+            yield from _mismatches(actual.keyType, kind.key, f"{path} key")
+            yield from _mismatches(actual.valueType, kind.value, f"{path}[]")
         case AttrsType(), T.StructType():
-            yield from _fields(found, kind.fields, path)
-        case TupleType(), T.StructType() if found.names == [field.name for field in kind.arrow]:
-            for column, item in zip(found.fields, kind.items, strict=True):
+            yield from _fields(actual, kind.fields, path)
+        case TupleType(), T.StructType() if actual.names == [field.name for field in kind.arrow]:
+            for column, item in zip(actual.fields, kind.items, strict=True):
                 yield from _mismatches(column.dataType, item, f"{path}.{column.name}")
         case TupleType(), _:
-            text, _ = _mismatch(found, kind, path)
+            text, _ = _mismatch(actual, kind, path)
             yield text, "use a struct with the fields _0, _1 and so on, or an attrs class"
         case StrType(), T.StringType():
-            collation = getattr(found, "collation", "UTF8_BINARY")
+            collation = getattr(actual, "collation", "UTF8_BINARY")
             if path.startswith("key.") and collation != "UTF8_BINARY":
                 text = f"`{path}` has the collation {collation}: equal keys may have other bytes"
                 yield text, 'cast it: col(..).cast("string collate UTF8_BINARY")'
         case _:
-            column_type = type(found).__name__.removesuffix("Type")
+            column_type = type(actual).__name__.removesuffix("Type")
             if kind.facts is None or column_type not in kind.facts.columns:
-                yield _mismatch(found, kind, path)
+                yield _mismatch(actual, kind, path)
 
 
-def _mismatch(found: T.DataType, kind: FieldType, path: str) -> tuple[str, str]:
-    text = f"`{path}` is declared {type_name(kind)}, but the column is {found.simpleString()}"
-    if isinstance(found, T.TimestampNTZType):
+def _mismatch(actual: T.DataType, kind: FieldType, path: str) -> tuple[str, str]:
+    text = f"`{path}` is declared {type_name(kind)}, but the column is {actual.simpleString()}"
+    if isinstance(actual, T.TimestampNTZType):
         return text, 'cast it in the time zone it was written in: .cast("timestamp_ltz")'
-    if path.startswith("key.") and isinstance(found, T.FloatType | T.DoubleType):
+    if path.startswith("key.") and isinstance(actual, T.FloatType | T.DoubleType):
         return text, "a float can't be a key, equal values may differ: cast it to decimal or string"
     hint = kind.facts.hint if kind.facts is not None else ""
     return text, hint or "change the declaration, or cast the column"

@@ -1,4 +1,4 @@
-"""The user's rows, packed for the shuffle, and the rows that Python returns, as users see them."""
+"""Pack the user's rows for the shuffle, and unpack the rows that Python returns."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
@@ -60,7 +60,7 @@ def packed(
     others: Sequence[DataFrame] = (),
 ) -> DataFrame:
     """
-    Pack the columns that the spec reads into one row a bucket and map task.
+    Pack the columns that the spec reads: a row for each bucket and map task.
 
     The `others` are packed already, or only move the watermark.
     """
@@ -85,7 +85,7 @@ def packed(
     if not moves_watermark:
         return rows
     timed = rows.withWatermark(WATERMARK_COLUMN, f"{spec.delay_ms} milliseconds")
-    # The marker rows go no further; Spark doesn't move this filter to before the watermark.
+    # Drop the marker rows: Spark doesn't push this filter below the watermark.
     return timed.where(F.col(WATERMARK_COLUMN).isNull())
 
 
@@ -97,8 +97,8 @@ def _columns_read(spec: AnySpec, events: DataFrame) -> Iterator[Column]:
         skew = spec.inputs.max_future_skew
         if skew is not None:
             yield is_future(column(spec.event_time), skew).alias(FUTURE_COLUMN)
-    for one in spec.wire_columns:
-        yield to_wire(one.field.name, one.field.type).alias(one.name)
+    for wire in spec.wire_columns:
+        yield to_wire(wire.field.name, wire.field.type).alias(wire.name)
 
 
 def frame_columns(worker: Worker) -> str:
@@ -107,19 +107,19 @@ def frame_columns(worker: Worker) -> str:
     spec = worker.logic.spec
     fields = output_fields(spec, with_rejected=worker.with_rejected)
     # Spark would shift a timestamp of pandas by the time zone of the session.
-    kinds = {one.name: "bigint" if _in_micros(one, spec) else one.type.sql for one in fields}
+    kinds = {f.name: "bigint" if _in_micros(f, spec) else f.type.sql for f in fields}
     return ", ".join((COUNTS, *(f"{quoted(name)} {kind}" for name, kind in kinds.items())))
 
 
 def unpacked_rows(rows: DataFrame, worker: Worker) -> DataFrame:
-    """Return the output of the groups of a stream as rows; the counts go to the progress."""
+    """Return the output rows of a stream's groups; the counts go to the query's progress."""
     # Spark refuses a plan with two observations of one name.
     name, spec = f"{OBSERVATION}-{uuid4().hex[:8]}", worker.logic.spec
     rows = rows.observe(name, *_sums(), *_stats(spec))
-    found = rows.where(F.col(COUNTS_COLUMN).isNull())
+    output = rows.where(F.col(COUNTS_COLUMN).isNull())
     if worker.as_rows:
         fields = output_fields(spec, with_rejected=worker.with_rejected)
-        return found.select(*(_as_users_see_it(field, spec) for field in fields))
+        return output.select(*(_as_users_see_it(field, spec) for field in fields))
     schema = output_schema(spec, with_rejected=worker.with_rejected)
 
     @message_first
@@ -129,17 +129,17 @@ def unpacked_rows(rows: DataFrame, worker: Worker) -> DataFrame:
             packs = batch.column(0).drop_null().to_pylist()
             yield from joined_packs(schema, packs).to_batches()
 
-    return found.select(ROWS_COLUMN).mapInArrow(unpack, output_columns(worker))
+    return output.select(ROWS_COLUMN).mapInArrow(unpack, output_columns(worker))
 
 
 def _in_micros(field: Field, spec: AnySpec) -> bool:
-    """Return whether a column crosses as microseconds: each instant but what Spark reads first."""
+    """Return whether a column leaves Python as microseconds: an instant, but not the event time."""
     return bool(field.type.arrow == INSTANT) and field.name != spec.output_event_time
 
 
 def _as_users_see_it(field: Field, spec: AnySpec) -> Column:
-    one = column(field.name)
-    return F.timestamp_micros(one).alias(field.name) if _in_micros(field, spec) else one
+    value = column(field.name)
+    return F.timestamp_micros(value).alias(field.name) if _in_micros(field, spec) else value
 
 
 def counted_rows(rows: DataFrame, observation: Observation | None) -> DataFrame:
@@ -150,10 +150,10 @@ def counted_rows(rows: DataFrame, observation: Observation | None) -> DataFrame:
 
 def as_shown(rows: DataFrame, worker: Worker) -> DataFrame:
     """
-    Return rows under the names that users see, whose columns say which of them are never null.
+    Return rows under the column names that users see, with columns that are never null marked so.
 
-    Of rows of several kinds, `kind` is. A sink tells the columns of rejected rows by their names;
-    where one has another name, or a result row has such a name, the metadata says it.
+    With rows of several kinds, only `kind` is never null. A sink knows the columns of rejected rows
+    by their names; metadata overrides a name that would mislead it.
     """
     spec = worker.logic.spec
     fields = output_fields(spec, with_rejected=worker.with_rejected)
@@ -165,16 +165,16 @@ def as_shown(rows: DataFrame, worker: Worker) -> DataFrame:
     }
     columns = []
     for field in fields:
-        one = never_null(field) if field.name in required else column(field.name)
+        value = never_null(field) if field.name in required else column(field.name)
         name = shown(field.name)
         of_rejected = name != field.name
-        looks_so = name in {"kind", *REJECTED_COLUMNS}
+        has_rejected_name = name in {"kind", *REJECTED_COLUMNS}
         metadata: dict[str, Any] = {}
-        if of_rejected != looks_so:
+        if of_rejected != has_rejected_name:
             metadata = {OF_REJECTED: of_rejected}
         elif field.name == KIND:
             metadata = {ROW_KIND: spec.row_kind}
-        columns.append(one.alias(name, metadata=metadata) if of_rejected or metadata else one)
+        columns.append(value.alias(name, metadata=metadata) if of_rejected or metadata else value)
     return rows.select(*columns)
 
 
@@ -185,10 +185,10 @@ def output_columns(worker: Worker) -> str:
 
 def _stats(spec: AnySpec) -> list[Column]:
     """
-    Return the stats of buckets, as one text: `64|bucket:kept:buffered:..,bucket:..`; and the bins.
+    Return the bucket stats as one text, `64|bucket:kept:buffered:..,bucket:..`, and the bins.
 
-    Spark writes each value of a list into its log on a line of its own, so this isn't a list. A
-    label becomes the number of its bucket by Spark's hash.
+    They aren't a list, since Spark logs each item of a list on a line of its own. Spark's hash
+    turns a label into the number of its bucket.
     """
     counts, first = F.col(COUNTS_COLUMN), len(COUNTED)
     label, *numbers = (counts.getItem(first + place) for place in range(1 + len(NUMBERS)))
@@ -202,13 +202,13 @@ def _stats(spec: AnySpec) -> list[Column]:
         return [buckets.alias(BUCKETS)]
     bins = F.collect_list(F.slice(counts, F.lit(BINS_AT + 1), F.size(counts)))
     none = F.array().cast("array<bigint>")
-    # Merged here, the bins of 64 buckets are as long as those of one.
+    # Merge here, so that the bins of 64 buckets are as short as the bins of one bucket.
     merged = F.aggregate(bins, none, lambda some, more: F.zip_with(some, more, _added))
     return [buckets.alias(BUCKETS), F.array_join(merged, ",").alias(BINS)]
 
 
-def _added(one: Column, other: Column) -> Column:
-    return F.coalesce(one, F.lit(0)) + F.coalesce(other, F.lit(0))
+def _added(left: Column, right: Column) -> Column:
+    return F.coalesce(left, F.lit(0)) + F.coalesce(right, F.lit(0))
 
 
 def _sums() -> list[Column]:
@@ -221,7 +221,7 @@ def _sums() -> list[Column]:
 
 def packed_erasures(erase: DataFrame, spec: AnySpec) -> DataFrame:
     """
-    Pack the keys of a stream; the buckets are those of the events.
+    Pack a stream of keys to erase, in the buckets of the events.
 
     A packed row has no event time, so it neither moves Spark's watermark nor holds it back.
     """
@@ -232,8 +232,8 @@ def packed_erasures(erase: DataFrame, spec: AnySpec) -> DataFrame:
         freeze_imports("pack")
         return packer(batches)
 
-    keys = [one for one in spec.wire_columns if one.role == "key"]
-    columns = [to_wire(one.field.name, one.field.type).alias(one.name) for one in keys]
+    keys = [wire for wire in spec.wire_columns if wire.role == "key"]
+    columns = [to_wire(wire.field.name, wire.field.type).alias(wire.name) for wire in keys]
     bucket = bucket_number(spec, spec.storage.buckets).alias(BUCKET)
     schema = f"{BUCKET} int, {ERASED_COLUMN} binary, {REJECTED_COLUMN} binary"
     return erase.select(bucket, *columns).mapInArrow(pack, schema)

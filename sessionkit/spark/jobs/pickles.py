@@ -1,4 +1,4 @@
-"""Whether a spec can be sent to the executors, and loaded there."""
+"""Check that a spec can be sent to the executors, and loaded there."""
 
 import inspect
 import pickletools
@@ -18,12 +18,12 @@ from sessionkit.spec.session import SessionSpec
 MAIN: Final = ("__main__", "__mp_main__")
 TEXTS: Final = ("SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8")
 IMPORT: Final = (cloudpickle.subimport.__module__, cloudpickle.subimport.__qualname__)
-"""The function by which a pickle asks for a module; the worker calls it."""
+"""The function that a pickle calls to import a module."""
 
 
 @attrs.frozen
 class Problem:
-    """Why a value can't be sent, as a sentence goes on after its name, and what to do."""
+    """Why a value can't be sent, as a phrase that follows its name, and a hint."""
 
     found: str
     hint: str
@@ -31,15 +31,15 @@ class Problem:
 
 
 def check_picklable(spec: Any) -> None:
-    """Raise a NotPicklableError if an executor couldn't load a spec, or the driver send it."""
+    """Check that the driver can send a spec, and an executor can load it."""
     problem = _problem(spec)
     if problem is None:
         return
     for owner in [spec.logic, spec] if isinstance(spec, SessionSpec) else [spec]:
         for name, value in attrs.asdict(owner, recurse=False).items():
-            of_value = _problem(value)
-            if of_value is not None:
-                raise _error(name, value, of_value)
+            value_problem = _problem(value)
+            if value_problem is not None:
+                raise _error(name, value, value_problem)
     raise NotPicklableError(f"the spec {problem.found}", problem.hint)
 
 
@@ -50,7 +50,7 @@ def _problem(value: object) -> Problem | None:
         hint = "use only what can be pickled: numbers, text, and functions and classes of modules"
         return Problem(f"can't be sent to the executors: {error}", hint)
     if not any(name.encode() in dumped for name in filter(_is_only_here, [*sys.modules])):
-        return None  # without a walk through each value
+        return None  # the common case, without a walk through the pickle
     for module, name in _names(dumped):
         if _is_only_here(module):
             return _by_name(module, name)
@@ -58,19 +58,19 @@ def _problem(value: object) -> Problem | None:
 
 
 def _is_only_here(module: str) -> bool:
-    """Return whether no other process has a module, or it's another one there."""
+    """Return whether a module exists only in this process, or differs in others."""
     if module in MAIN:
         return True
-    found = sys.modules.get(module)
-    # One inside a package may be made as the package is imported.
-    is_made = found is not None and getattr(found, "__spec__", None) is None and "." not in module
+    loaded = sys.modules.get(module)
+    # A package may create a submodule when it's imported, in any process.
+    is_made = loaded is not None and getattr(loaded, "__spec__", None) is None and "." not in module
     return is_made and PathFinder.find_spec(module) is None
 
 
 def _names(dumped: bytes) -> Iterator[tuple[str, str | None]]:
-    """Yield what a pickle asks for by name: a module, and what of it; None for the module."""
+    """Yield each module that a pickle names, and the name in it; None for the whole module."""
     memo: list[Any] = []
-    last: deque[Any] = deque([None, None], maxlen=2)  # what was pushed, where that is known
+    last: deque[Any] = deque([None, None], maxlen=2)  # the last pushes; None if unknown
     for code, argument, _ in pickletools.genops(dumped):
         match code.name:
             case "FRAME":
@@ -119,13 +119,13 @@ def _error(role: str, value: Any, problem: Problem) -> NotPicklableError:
 
 
 def _culprits(function: object, seen: list[object]) -> Iterator[tuple[Any, str, object]]:
-    """Yield a function, its variable that can't be sent, and of that, if a function, the same."""
+    """Yield a function, and the name and value of what it uses that can't be sent; recursively."""
     seen.append(function)
     if not inspect.isfunction(function) or hasattr(function, "__wrapped__"):
         return
     variables = inspect.getclosurevars(function)
     for name, used in {**variables.nonlocals, **variables.globals}.items():
-        if not any(used is one for one in seen) and _problem(used) is not None:
+        if not any(used is visited for visited in seen) and _problem(used) is not None:
             yield function, name, used
             yield from _culprits(used, seen)
             return

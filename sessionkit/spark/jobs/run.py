@@ -51,7 +51,7 @@ from sessionkit.spec.session import AnySessionSpec, SessionSpec
 from sessionkit.spec.stateful import AnyStatefulSpec, StatefulSpec
 
 BUCKETS_OF_A_BATCH: Final = 4
-"""A batch runs each bucket as a whole, so it uses this many times more buckets."""
+"""The factor of more buckets in a batch, which runs each bucket as a whole."""
 
 TIMEOUTS: Final = {
     "event_time": GroupStateTimeout.EventTimeTimeout,
@@ -81,7 +81,7 @@ def run_spec(events: DataFrame, spec: AnySpec, options: RunOptions) -> DataFrame
         if frame is not None:
             check_frame(frame, name, A_STREAM)
     check_libraries(is_streaming=events.isStreaming)
-    if not is_connect(events.sparkSession):  # there nobody here knows which Python it is
+    if not is_connect(events.sparkSession):  # on Connect, the Python of the workers is unknown
         context = events.sparkSession.sparkContext
         check_workers(context.master, context.pythonExec)
     check_input(events, spec)
@@ -89,8 +89,8 @@ def run_spec(events: DataFrame, spec: AnySpec, options: RunOptions) -> DataFrame
     _check_options(events, spec, options)
     if not events.isStreaming:
         worker = worker_of(spec, with_rejected=options.with_rejected)
-        found = counted_rows(_batch(events, worker, options.until), options.observation)
-        return as_shown(found, worker)
+        counted = counted_rows(_batch(events, worker, options.until), options.observation)
+        return as_shown(counted, worker)
     if spec.clock == "processing_time" and in_pipeline():
         why = "a run of the pipeline would never end: with a timeout or timers in processing time"
         hint = "take event time; a stream passed as `clock=` closes what waits for a later event"
@@ -124,7 +124,7 @@ def _check_options(events: DataFrame, spec: AnySpec, options: RunOptions) -> Non
 
 
 def _check_chained(spec: AnySpec, options: RunOptions) -> None:
-    """Check that a stream returns nothing but final rows, as they are and all by its events."""
+    """Check that a stream returns only final rows, all made from its own events."""
     for name in ("with_rejected", "seed", "erase"):
         if getattr(options, name):
             check_not_chained(spec, name)
@@ -191,7 +191,7 @@ def state_at_end(
     rows_of: Callable[[GroupState], pa.Table],
     schema: str,
 ) -> DataFrame:
-    """Return rows made of the state of each group at the end of a batch."""
+    """Return rows made from the state of each group at the end of a batch."""
     check_input(events, spec)
     check_picklable(spec)
     worker, now_us, until_us = worker_of(spec), micros_of(datetime.now(UTC)), end_us(until)
@@ -206,7 +206,7 @@ def state_at_end(
 
 
 def _sorted(events: DataFrame, spec: AnySpec, until: datetime | None) -> DataFrame:
-    """Return the rows of a batch, packed, and sorted by bucket and time within each partition."""
+    """Pack the rows of a batch, sorted by bucket and time within each partition."""
     if until is not None:
         time = column(spec.event_time or "")
         # A row without a time is quarantined by the batch.
@@ -243,12 +243,11 @@ def sessionize(
 
     The columns are the key, `session_id`, `session_start`, `session_end` and `last_event_time`
     (event time), and the fields of the result class. `session_end` is the last event plus the gap:
-    from then on, an event begins another session. How long a session lasted is `last_event_time`
-    less `session_start`. Between the session and the result come `closed_by` under
-    `SessionRules`, and `revision`, `is_final` and `supersedes` where a session may give several
-    rows. A column is never null, and says so, unless it's of a field `... | None`, or rejected rows
-    come too. The counts of every micro-batch are in the query's progress; read them with
-    `batch_counts`.
+    from then on, an event begins another session. The length of a session is `last_event_time`
+    less `session_start`. Before the result's fields come `closed_by` under `SessionRules`, and
+    `revision`, `is_final` and `supersedes` if a session may give several rows. Columns are
+    non-nullable, except for fields `... | None`, or if rejected rows come too. The query's progress
+    has the counts of every micro-batch; read them with `batch_counts`.
 
     Example:
         from sessionkit.spark import sessionize
@@ -266,25 +265,24 @@ def sessionize(
         spec: The definition of a session.
         with_rejected: Whether to return rejected rows too. Then the first column, `kind`, is
             `session`, `late`, `duplicate`, `quarantined`, `failed`, `failed_output` or `erased`,
-            and the last columns are `reason`, `event_time`, `event_id` (by what an event is known,
-            the same in every run), `event` (its fields, in a struct) and the passthrough columns.
-            Under `with_events=True`, a row may also be of kind `event`: an event of a session that
-            is over, with the columns of the session and `number`, its position in the session, from
-            1. `Routes` gives each kind a sink of its own.
+            and the last columns are `reason`, `event_time`, `event_id` (the event's identity, the
+            same in every run), `event` (its fields, in a struct) and the passthrough columns. Under
+            `with_events=True`, a row may also be of kind `event`: an event of a closed session,
+            with the columns of the session and `number`, its position in the session, from 1.
+            `Routes` gives each kind a sink of its own.
         observation: For a batch: receives the counts once an action has run.
-        seed: For a stream: what it begins with, from `migrate` or `bootstrap`. Pass it at each
-            start of the query, with a checkpoint that was new at the first one.
+        seed: For a stream: its initial state, from `migrate` or `bootstrap`. Pass it at every start
+            of the query; the first start needs a new checkpoint.
         until: For a batch: take the events before this event time, with a time zone, and return
             the sessions that are over by then.
-        clock: For a stream: another stream, of one timestamp column, whose times move the watermark
-            as events of these times would, and do nothing else. Pass it at each start too.
-        erase: For a stream: another stream, with the key columns. In the micro-batch in which a key
-            comes, all that is remembered of it is dropped, before anything else. Pass it at each
-            start too.
+        clock: For a stream: another stream, with one timestamp column. Its times move the watermark
+            as events would, and do nothing else. Pass it at every start.
+        erase: For a stream: another stream, of keys to erase, with the key columns. The micro-batch
+            that reads a key first drops all that is stored for it. Pass it at every start.
 
     Raises:
-        SchemaError: The columns don't fit the spec, or those of `clock` or `erase` don't; or one
-            of them isn't a frame of Spark.
+        SchemaError: The columns of the events, `clock` or `erase` don't fit the spec; or one of
+            these isn't a DataFrame of Spark.
         NotPicklableError: A function uses something that can't be sent to the executors, or that
             only this script or notebook has, such as a function under `functools.cache`.
         SpecError: A batch is given a seed, a clock or `erase`, or a stream `until`; `until` has no
@@ -337,14 +335,14 @@ def apply_with_state(
         events: The input. Its columns are matched by name to the key, the event time, the fields
             of the event class and `passthrough`; other columns never reach Python.
         spec: The definition.
-        with_rejected: Whether to return rejected rows too. The columns are then those that
-            `sessionize` describes; the first one, `kind`, is `result` in place of `session`.
+        with_rejected: Whether to return rejected rows too, with the columns that `sessionize`
+            describes; the first one, `kind`, is `result` in place of `session`.
         observation: For a batch: as for `sessionize`.
         seed: For a stream: as for `sessionize`, like `clock` and `erase`.
         until: For a batch: take the events before this event time, with a time zone, and return
             what the functions return by then.
-        clock: Another stream, whose times move the watermark.
-        erase: Another stream, of keys of which everything is dropped.
+        clock: A stream whose times move the watermark.
+        erase: A stream of keys to erase.
 
     Raises:
         SchemaError: As for `sessionize`.

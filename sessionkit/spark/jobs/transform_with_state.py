@@ -1,11 +1,11 @@
 """
-A worker on Spark's `transformWithState`, in place of `applyInPandasWithState`.
+Run a worker on Spark's `transformWithState` instead of `applyInPandasWithState`.
 
-Buckets in pages need it, and so do sessions that stateful operators may follow. Spark keeps the row
-of a bucket in a value, its pages in a map, and a timer. The state below gives them to the engine
-as a `GroupStateLike` and a `PagedStateLike`.
+Buckets in pages need it, and so do sessions that other stateful operators may follow. Spark stores
+the row of a bucket in a value state, its pages in a map state, and a timer. `_BucketState` presents
+them to the engine as a `GroupStateLike` and a `PagedStateLike`.
 
-Nothing here imports what Spark 3.5 doesn't have, and Spark asks for no base class.
+This module imports nothing that Spark 3.5 lacks; Spark requires no base class.
 """
 
 # ruff: noqa: N802, N803 (Spark's names)
@@ -33,13 +33,13 @@ from sessionkit.timeouts._policies import Clock
 BUCKET_STATE: Final = "bucket"
 PAGES_STATE: Final = "pages"
 TIMER: Final = "timer_ms"
-"""The column that follows those of the engine: the timer that is registered."""
+"""The column with the registered timer, after the columns of the engine."""
 PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
 ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 TIME_MODES: Final[dict[Clock | None, str]] = {
     "event_time": "EventTime",
     "processing_time": "ProcessingTime",
-    # Under "None" Spark doesn't say what the time is.
+    # Under "None", Spark doesn't give the time.
     None: "EventTime",
 }
 TYPES: Final = {"INT": IntegerType(), "BIGINT": LongType(), "BINARY": BinaryType()}
@@ -50,10 +50,10 @@ def uses_transform_with_state(spec: AnySpec) -> bool:
 
 
 def transformed(rows: DataFrame, worker: Worker) -> DataFrame:
-    """Run a worker over buckets in pages, or for rows that stateful operators may read."""
+    """Run a worker on buckets in pages, or for rows that other stateful operators read."""
     spec, columns = worker.logic.spec, columns_of(worker.logic)
     if spec.clock is None:
-        # Spark asks for a watermark: this one never moves.
+        # Spark requires a watermark; this one never moves.
         never = F.lit(None).cast("timestamp_ltz").alias("_never")
         rows = rows.select("*", never).withWatermark("_never", "0 seconds")
     has_pages, event_time = spec.storage.layout == "pages", spec.output_event_time
@@ -77,7 +77,7 @@ def check_transform_with_state(spark: SparkSession, spec: AnySpec) -> None:
 
 
 def check_operator(spark: SparkSession, spec: AnySpec) -> None:
-    """Check that Spark has the operator, and that it does what the spec needs."""
+    """Check that this release of Spark has a sound `transformWithState`."""
     # Before 4.0.2, Spark loses bytes of large state (SPARK-53870). Connect has it since 4.1.
     first, where = ("4.1", " on Connect") if is_connect(spark) else ("4.0.2", "")
     instead = 'write storage=Storage(layout="buckets")'
@@ -95,12 +95,12 @@ def _asked_by(spec: AnySpec) -> str:
 
 @attrs.define
 class _Processor:
-    """What Spark calls for each bucket."""
+    """The processor that Spark calls for each bucket."""
 
     worker: Worker
     row: StructType
     columns: tuple[str, ...]
-    """Those of the input. Spark renames columns that start with an underscore."""
+    """The input columns, since Spark renames columns that start with an underscore."""
     has_pages: bool
     event_time: str | None
     _handle: Any = attrs.field(default=None, init=False)
@@ -117,8 +117,8 @@ class _Processor:
     def handleInputRows(
         self, key: tuple[Any, ...], rows: Iterable[pd.DataFrame], timerValues: Any
     ) -> Iterator[pd.DataFrame]:
-        named = (frame.set_axis(self.columns, axis="columns") for frame in rows)
-        yield from self._run(key, named, timerValues, None)
+        renamed = (frame.set_axis(self.columns, axis="columns") for frame in rows)
+        yield from self._run(key, renamed, timerValues, None)
 
     def handleExpiredTimer(
         self, key: tuple[Any, ...], timerValues: Any, expiredTimerInfo: Any
@@ -126,7 +126,7 @@ class _Processor:
         yield from self._run(key, [], timerValues, expiredTimerInfo.getExpiryTimeInMs())
 
     def close(self) -> None:
-        """Do nothing: Spark asks for this method."""
+        """Do nothing; Spark requires this method."""
 
     @message_first
     def _run(
@@ -136,7 +136,7 @@ class _Processor:
         state = _BucketState(self._handle, self._bucket, self._pages, times, fired_ms)
         for frame in self.worker(key, frames, state, run_of_task(), rows_of_task()):
             if self.event_time is not None:
-                # A time of a zone, since Spark would take others for times of its session.
+                # Spark would read a time without a zone in the time zone of its session.
                 instants = np.array(frame[self.event_time].to_list(), "datetime64[us]")
                 frame[self.event_time] = pd.Series(instants).dt.tz_localize("UTC")
             yield frame
@@ -179,7 +179,7 @@ class _BucketState:
         self._after = None
 
     def setTimeoutTimestamp(self, timestampMs: int) -> None:
-        # This one fires at the watermark, that of a group state once the watermark is past it.
+        # This timer fires at the watermark; a group state's timeout fires only past it.
         self._timer_ms = timestampMs + 1
 
     def setTimeoutDuration(self, durationMs: int) -> None:
@@ -193,7 +193,7 @@ class _BucketState:
 
     @property
     def has_pages(self) -> bool:
-        """Whether a page is stored: Spark looks for the first one."""
+        """Whether any page is stored; Spark looks up only the first."""
         return bool(self.pages.exists())
 
     def page(self, start: int) -> bytes | None:
@@ -220,5 +220,5 @@ class _BucketState:
 
 
 def _struct(columns: str) -> StructType:
-    named = (column.split() for column in columns.split(", "))
-    return StructType([StructField(name, TYPES[kind]) for name, kind in named])
+    parts = (column.split() for column in columns.split(", "))
+    return StructType([StructField(name, TYPES[kind]) for name, kind in parts])
