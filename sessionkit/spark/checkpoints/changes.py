@@ -1,4 +1,4 @@
-"""What micro-batches have changed, from Spark's change feed and the state before them."""
+"""Read the changes of micro-batches, from Spark's change feed and the state before them."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -54,27 +54,27 @@ def state_changes(
     spark: SparkSession | None = None,
 ) -> DataFrame:
     """
-    Return which open sessions, or stored keys, each of some micro-batches has changed.
+    Return the open sessions, or stored keys, that each micro-batch has changed.
 
-    The columns are `batch`, the number of the micro-batch; `change`; and those of `state_frame`. A
-    session is the one with its id, and a timer that is set to another instant is a change. The
-    change is `"new"`, `"changed"`, or `"gone"`, which has the row from before: the session has
-    closed, has become part of another one, has got an earlier start and so another id, or its key
-    was erased. A session that the same micro-batch opens and closes is left out. Needs Spark 4.0 or
+    The columns are `batch`, the number of the micro-batch; `change`; and the columns of
+    `state_frame`. Sessions are compared by id, and a timer that is set to another instant is a
+    change. The change is `"new"`, `"changed"`, or `"gone"`, with the row from before: the session
+    has closed, has become part of another one, has got an earlier start and so another id, or its
+    key was erased. A session that one micro-batch opens and closes is left out. Needs Spark 4.0 or
     later and, with RocksDB, its changelogs.
 
     Args:
-        path: The checkpoint location of the query, which may run meanwhile.
+        path: The checkpoint location of the query, which may be running.
         spec: The spec of the query.
         since: The number of the micro-batch after which the changes begin; -1 for all.
-        until: The last one whose changes are returned; by default the last one that has finished.
+        until: The last micro-batch whose changes are returned; by default the last finished one.
         key: Return only the changes of this key, as in `read_state`.
         spark: The session to read with; by default the active one.
 
     Raises:
         StateError: The state was written under other rules.
-        UnsupportedError: This Spark has no state reader, or the checkpoint doesn't say what one of
-            the micro-batches has changed.
+        UnsupportedError: This Spark has no state reader, or the checkpoint lacks the changes of a
+            micro-batch.
         SessionkitError: There is no checkpoint, or it doesn't have one of the two micro-batches; no
             session is active, or the key doesn't fit the spec.
     """
@@ -86,19 +86,20 @@ def state_changes(
     session, schema = active_session(spark), f"{COLUMNS}, {view_schema(spec)}"
     last = _last(path, since, until, session)
     spec = check_stored_rules(path, spec, session)
-    wanted, logic = None if key is None else key_row(spec, key), logic_of(spec)
+    key_table, logic = None if key is None else key_row(spec, key), logic_of(spec)
 
     def changed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         group, before = None, Stored()
         for row in groups_in(batches):
-            named = tuple(row["key"].values())
-            if named != group:
-                group, before = named, Stored()
+            group_key = tuple(row["key"].values())
+            if group_key != group:
+                group, before = group_key, Stored()
             after, written = _after(before, row, spec)
             if row["batch"] > since:
-                memories = changed_memory(logic, named, before, after, written)
+                memories = changed_memory(logic, group_key, before, after, written)
                 was, now = (
-                    to_rows(one if wanted is None else with_key(one, wanted)) for one in memories
+                    to_rows(memory if key_table is None else with_key(memory, key_table))
+                    for memory in memories
                 )
                 changes = changed_rows(was, now, name)
                 number = pa.repeat(pa.scalar(row["batch"]), changes.num_rows)
@@ -110,14 +111,14 @@ def state_changes(
     if spans:
         check_feed(logs, spans, session)
         with with_clear_errors(path, session):
-            rows = of_key(_written(path, spec, since, spans, session), spec, wanted)
+            rows = of_key(_written(path, spec, since, spans, session), spec, key_table)
             ordered = rows.repartition("key").sortWithinPartitions("key", "batch")
             return ordered.mapInArrow(changed, schema)
     return session.createDataFrame([], schema)
 
 
 def _after(before: Stored, row: Mapping[str, Any], spec: AnySpec) -> tuple[Stored, set[int]]:
-    """Return what is stored after a row of `_written`, and which pages the micro-batch wrote."""
+    """Return the state after a row of `_written`, and the pages that the micro-batch wrote."""
     state = row["state"] and tuple(row["state"].values())
     if spec.storage.layout != "pages":
         return Stored(state), set()
@@ -143,7 +144,7 @@ def check_feed(logs: Logs, spans: Sequence[tuple[int, int]], spark: SparkSession
     path, end = logs.path, spans[-1][-1]
     stored = stored_changes(path, spark)
     for number in chain.from_iterable(range(last, first - 1, -1) for first, last in spans[::-1]):
-        # Spark may have deleted what it had planned, and keeps the partitions of earlier numbers.
+        # Without an offset entry the number of partitions is unknown: folders of earlier ones stay.
         places = range(logs.partitions(number)) if number in logs.offsets else [0]
         for place in map(str, places):
             if number + 1 in stored.get(place, ()):
@@ -160,10 +161,10 @@ def _written(
     path: str, spec: AnySpec, since: int, spans: Sequence[tuple[int, int]], spark: SparkSession
 ) -> DataFrame:
     """
-    Return the groups as each micro-batch that wrote one left it, and as they were after `since`.
+    Return the groups that each micro-batch wrote, and the same groups as they were after `since`.
 
-    The columns are `key`, `batch` and `state`; under `layout="pages"` also `pages`, those that the
-    micro-batch has written, or those of `since` that were written later.
+    The columns are `key`, `batch` and `state`; under `layout="pages"` also `pages`: the pages that
+    the micro-batch wrote, or for `since`, the pages that were written later.
     """
     # In a span, Spark reads as many partitions as its last micro-batch has.
     changes = (changed_groups(path, first, spark, last) for first, last in spans)
@@ -175,13 +176,13 @@ def _written(
         rows = rows.union(old.select("key", number, "state"))
     if spec.storage.layout != "pages":
         return rows
-    of_pages = (changed_pages(path, first, spark, last) for first, last in spans)
-    pages = reduce(DataFrame.unionByName, of_pages).withColumnRenamed("batch_id", "batch")
+    page_feeds = (changed_pages(path, first, spark, last) for first, last in spans)
+    pages = reduce(DataFrame.unionByName, page_feeds).withColumnRenamed("batch_id", "batch")
     listed = pages.select("key", "batch", "start", "payload")
     if since != BEFORE_ALL:
-        found = stored_pages(path, spark, since)
-        found = found.join(pages.select("key", "start"), ["key", "start"], "left_semi")
-        listed = listed.union(found.select("key", number, "start", "payload"))
+        old_pages = stored_pages(path, spark, since)
+        old_pages = old_pages.join(pages.select("key", "start"), ["key", "start"], "left_semi")
+        listed = listed.union(old_pages.select("key", number, "start", "payload"))
     by_batch = listed.groupBy("key", "batch").agg(
         F.collect_list(F.struct("start", "payload")).alias("pages")
     )

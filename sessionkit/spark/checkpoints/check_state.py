@@ -1,4 +1,4 @@
-"""Whether a query with a spec can go on from a checkpoint, and whether what it stores is sound."""
+"""Check that a query can continue from a checkpoint, and that the stored state is sound."""
 
 import os
 from collections.abc import Iterator
@@ -43,7 +43,7 @@ from sessionkit.spec.logic import Aggregates
 from sessionkit.spec.session import SessionSpec
 
 RECENT: Final = 10
-"""How many of the last micro-batches are looked at."""
+"""The number of last micro-batches whose changes are checked."""
 
 
 @explains
@@ -53,9 +53,9 @@ def check_checkpoint(
     """
     Check that a query with this spec can continue from a checkpoint.
 
-    Spark's logs are checked too: that they are complete, and agree. A checkpoint without a finished
-    micro-batch, or without stored state, fits every spec; a path without a checkpoint is refused.
-    Needs Spark 4.0 or later; with 3.5, the first micro-batch makes the same check.
+    Spark's logs must be complete and agree too. A checkpoint without a finished micro-batch, or
+    without stored state, fits every spec; a path without a checkpoint is refused. Needs Spark 4.0
+    or later; with 3.5, the first micro-batch makes the same check.
 
     Args:
         path: The checkpoint location.
@@ -65,8 +65,8 @@ def check_checkpoint(
         spark: The session to read with; by default the active one.
 
     Raises:
-        StateError: A rule has changed, or a class in a way that nothing covers. The message
-            names each change.
+        StateError: A rule has changed, or a class in a way that the stored state doesn't fit. The
+            message names each change.
         StateCorruptedError: The state is damaged; the message names the file, where Spark does.
         UserFunctionError: A function of `upgrade` failed; only with `deep`.
         SessionkitError: There is no checkpoint; this Spark has no state reader, or no session is
@@ -86,7 +86,7 @@ def check_checkpoint(
 
 
 def check_deep(logs: Logs, spec: AnySpec, spark: SparkSession) -> None:
-    """Check the rules under which a checkpoint was stored, and all that is stored in it."""
+    """Check the stored rules of a checkpoint, and all of its stored state."""
     check_one_operator(spec, "a deep check")
     if not logs.commits:
         check_stored_rules(logs.path, spec, spark)
@@ -99,10 +99,10 @@ def check_deep(logs: Logs, spec: AnySpec, spark: SparkSession) -> None:
 
 
 def _damage(logs: Logs, spec: AnySpec, spark: SparkSession) -> Iterator[str]:
-    """Yield what is wrong with the state, after the rules were checked."""
+    """Yield the damage of the stored state, after a check of the rules."""
     path, last = logs.path, logs.finished
     partitions = range(logs.partitions(last))
-    # Before all else: the schema of the state lies in a partition.
+    # Check these first: one of the partitions has the schema of the state.
     versions = stored_changes(path, spark)
     for place in partitions:
         if str(place) not in versions:
@@ -128,7 +128,7 @@ def _damage(logs: Logs, spec: AnySpec, spark: SparkSession) -> Iterator[str]:
 
 
 def _checked(spec: AnySpec, memory: GroupState) -> pa.Table:
-    """Read the states of a group, which has passed its own checks; return how many there are."""
+    """Decode the states of a group; return a row with their number."""
     if not (isinstance(spec, SessionSpec) and isinstance(spec.logic, Aggregates)):
         decode_states(spec.state, split(memory.kept, has_state(memory.kept))[0])
     if isinstance(spec, SessionSpec) and (remembering := Remembering.of(spec)) is not None:
@@ -138,15 +138,15 @@ def _checked(spec: AnySpec, memory: GroupState) -> pa.Table:
 
 def _misplaced(spec: AnySpec, logs: Logs, spark: SparkSession) -> Iterator[str]:
     """
-    Yield a group that is in the wrong partition, or is older or newer than it may be.
+    Yield a group that is in the wrong partition, or is older or newer than it can be.
 
-    What is due at a watermark is done in the first micro-batch that has it.
+    The first micro-batch with a watermark handles all that is due at it.
     """
     path, last = logs.path, logs.finished
     groups = stored_groups(path, spark)
     key = [F.col(f"key.{quoted(name)}") for name in groups.select("key.*").columns]
-    own = F.pmod(F.hash(*key), F.lit(logs.partitions(last)))
-    wrong = {"belongs to another partition": own != F.col("partition_id")}
+    expected = F.pmod(F.hash(*key), F.lit(logs.partitions(last)))
+    wrong = {"belongs to another partition": expected != F.col("partition_id")}
     written = F.col("state.written_ms")
     wrong["was written after the last micro-batch"] = written > logs.started_ms(last)
     if spec.clock == "event_time":
@@ -158,7 +158,7 @@ def _misplaced(spec: AnySpec, logs: Logs, spark: SparkSession) -> Iterator[str]:
 
 
 def _foreign(path: str, changes: DataFrame) -> Iterator[str]:
-    """Yield a file of changes that isn't of its micro-batch."""
+    """Yield a file of changes that another micro-batch wrote."""
     payload = F.col("state.payload")
     is_bound = payload.substr(QUERY_AT + 1, QUERY_BYTES) != F.lit(bytearray(QUERY_BYTES))
     written = F.conv(F.hex(payload.substr(BATCH_AT + 1, BATCH_BYTES)), 16, 10).cast("bigint")

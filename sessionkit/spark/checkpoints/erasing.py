@@ -1,4 +1,4 @@
-"""Requests to erase a key, in a folder of the checkpoint that the query reads as a stream."""
+"""Write and read requests to erase a key: files that the query reads as a stream."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -33,9 +33,9 @@ def read_erasures(
     """
     Return the stream of keys that `erase_key`, or `python -m sessionkit erase`, asks to erase.
 
-    Pass it as `erase=` to `sessionize` or `apply_with_state`, at the first start of the query and
-    at each later one. The requests lie in a folder `erasures` of the checkpoint. Spark deletes each
-    after the micro-batch in which it was read, when a later one begins.
+    Pass it as `erase=` to `sessionize` or `apply_with_state` at every start of the query. The
+    requests are files in the folder `erasures` of the checkpoint. Spark deletes each of them once a
+    later micro-batch than the one that read it begins.
 
     Args:
         checkpoint: The checkpoint location of the query, which may be new.
@@ -63,9 +63,9 @@ def erase_key(
     checkpoint: Location, spec: AnySpec, key: Any, *, spark: SparkSession | None = None
 ) -> None:
     """
-    Ask a query, running or stopped, to erase a key: its next micro-batch does.
+    Ask a running or stopped query to erase a key in its next micro-batch.
 
-    See `read_erasures` for what the query needs for this.
+    The query needs the stream from `read_erasures`.
 
     Args:
         checkpoint: The checkpoint location of the query.
@@ -97,10 +97,10 @@ def unread_erasures(
     checkpoint: str, spec: AnySpec, files: Iterable[Iterable[str]], spark: SparkSession
 ) -> pa.Table:
     """
-    Return the keys that requests ask to erase, without requests that a query has read.
+    Return the keys of the erasure requests that a query hasn't read.
 
-    `files` are those that each source has read: Spark deletes a request later. Their names alone
-    are compared, since a checkpoint may be copied; each request has a name of its own.
+    `files` are the files that each source has read, since Spark deletes a request later. Only their
+    names are compared, since a checkpoint may be copied; each request has a unique name.
     """
     schema = pa.schema(spec.key_schema)
     requests = _requests(spark, _folder(checkpoint), spec)
@@ -121,7 +121,7 @@ def _schema(spec: AnySpec) -> str:
 
 
 def _requests(spark: SparkSession, folder: str, spec: AnySpec) -> DataFrame | None:
-    """Return the keys of all requests that are there; None where there is no folder."""
+    """Return the keys of all requests; None if there is no folder."""
     return if_there(lambda: spark.read.schema(_schema(spec)).parquet(literal(folder)))
 
 

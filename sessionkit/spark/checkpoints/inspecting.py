@@ -1,4 +1,4 @@
-"""What is in a checkpoint, as text for people."""
+"""Describe the contents of a checkpoint as text."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -34,7 +34,7 @@ from sessionkit.spec.session import AnySessionSpec, SessionSpec
 LARGEST: Final = 5
 KILO: Final = 1_000
 REMEMBERING: Final = frozenset({"drop_duplicates_for_us", "memory", "revisions"})
-"""The entries of an identity under which more than open sessions is remembered."""
+"""The entries of an identity under which closed sessions are remembered too."""
 
 
 def inspected(path: str, spec: AnySpec | None, *, spark: SparkSession) -> Iterator[str]:
@@ -92,7 +92,7 @@ def _state_lines(path: str, spark: SparkSession) -> Iterator[str]:
 def _number_text(
     groups: DataFrame, pages: DataFrame | None, identity: Mapping[str, Any], kept: int
 ) -> str:
-    """Return the number of sessions or keys as text; remembered closed sessions apart."""
+    """Return the number of keys, or of open and remembered closed sessions, as text."""
     if identity["kind"] == "stateful":
         return f"{kept:,} keys"
     if not REMEMBERING & identity.keys():
@@ -108,7 +108,7 @@ def _number_text(
 
 
 def _opened(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Return how many open sessions there are in each payload, or in its page."""
+    """Yield the number of open sessions in each payload, or in its page."""
     for batch in batches:
         numbers = [_open_in(*row.values()) for row in batch.to_pylist()]
         yield pa.RecordBatch.from_pydict({"open": pa.array(numbers, pa.int64())})
@@ -125,7 +125,7 @@ def _open_in(payload: bytes, start: int, page: bytes | None) -> int:
 
 
 def _buckets(groups: DataFrame, pages: DataFrame | None) -> list[Row]:
-    """Return the label and the size of each bucket, and what is in it; the largest first."""
+    """Return the label, size and counts of each bucket, the largest first."""
     size = F.length("state.payload").cast("bigint").alias("size")
     sized = groups.select("key", "state.bucket_count", "state.kept", "state.buffered", size)
     if pages is not None:
@@ -139,10 +139,10 @@ def sessions_of_key(
     path: str, spec: AnySpec, key: Sequence[str], *, spark: SparkSession
 ) -> Iterator[str]:
     progress = progress_of(path, spark)
-    wanted = key_of_texts(spec, key)
+    key_values = key_of_texts(spec, key)
     yield _line("watermark", _watermark_text(progress))
     if isinstance(spec, SessionSpec):
-        sessions = read_state(path, spec, key=wanted, spark=spark)
+        sessions = read_state(path, spec, key=key_values, spark=spark)
         for session in sorted(sessions, key=attrgetter("session_start")):
             yield _line("session", session.session_id)
             yield _line("  events", f"{session.events:,} from {_instant(session.session_start)}")
@@ -151,8 +151,8 @@ def sessions_of_key(
         if not sessions:
             yield "no session of this key is open"
         return
-    of_keys: Any = spec
-    keys = read_state(path, of_keys, key=wanted, spark=spark)
+    key_spec: Any = spec
+    keys = read_state(path, key_spec, key=key_values, spark=spark)
     for stored in keys:
         yield _line("state", repr(stored.state))
         for name, timer in stored.timers.items():

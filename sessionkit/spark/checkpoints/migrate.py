@@ -1,4 +1,4 @@
-"""What a stopped query or a batch remembers, written as a seed for a new query."""
+"""Write the state of a stopped query or a batch as a seed for a new query."""
 
 import os
 from collections.abc import Iterable
@@ -57,16 +57,16 @@ def migrate(
     spark: SparkSession | None = None,
 ) -> Seed:
     """
-    Write what a stopped query remembers as a seed for a query under other rules.
+    Write the state of a stopped query as a seed for a query under other rules.
 
     The gap, the delay, the order, the layout, the bucket count and, where no value is lost, the
-    types of the keys may differ; the state class may not. An open session keeps its end: each event
-    counts with the gap under which it came. Keys that `erase_key` was called for aren't in the
-    seed, even if the old query hasn't erased them yet. Needs Spark 4.0 or later.
+    types of the keys may differ; the state class may not. An open session keeps its end: old events
+    keep the old gap. Keys that `erase_key` was called for aren't in the seed, even if the old query
+    hasn't erased them yet. Needs Spark 4.0 or later.
 
     Args:
         checkpoint: The checkpoint location of the old query.
-        old: Its spec.
+        old: The spec of the old query.
         new: The spec of the new query.
         to: A folder for the seed, which must not have one yet.
         spark: The session to work with; by default the active one.
@@ -74,7 +74,7 @@ def migrate(
     Raises:
         SpecError: `to` has signs of a pattern, such as `[`, so that no stream can read the seed.
         StateError: The checkpoint was written under other rules than the old spec's, or the
-            new spec differs in what can't be migrated; the message names each difference.
+            new spec differs in something that can't be migrated; the message names each difference.
         StateValueError: A stored key doesn't fit its new type.
         SessionkitError: There is no checkpoint, no finished micro-batch, or already a seed there;
             this Spark has no state reader, or no session is active.
@@ -103,7 +103,7 @@ def migrate(
         watermark_us = watermark_in_force(progress.watermark_ms)
     until_us, idle_us = None, BEGINNING_US
     if old.close_idle_after is not None and old.watermark_delay is not None:
-        # A group's own watermark may be as far as that.
+        # The watermark of a group may be this far ahead of Spark's.
         started_ms = logs_of(checkpoint, session).started_ms(progress.batch)
         idle_us = started_ms * MILLISECOND_US - span_us(old.watermark_delay)
     before = _seed_before(progress.files, session)
@@ -129,7 +129,7 @@ def _nothing_finished(checkpoint: str, spec: AnySpec, spark: SparkSession) -> Se
 
 
 def _seed_before(files: Iterable[Iterable[str]], spark: SparkSession) -> Seed | None:
-    """Return the seed with which a query that has read these files began, if with one."""
+    """Return the seed among the files that a query has read; None if it began without one."""
     parted = (path.rpartition(f"/{ROWS}/") for paths in files for path in paths)
     for place in sorted({place for place, is_seed, _ in parted if is_seed}):
         if folder_texts(spark, f"{place}/{ABOUT}"):
@@ -140,17 +140,17 @@ def _seed_before(files: Iterable[Iterable[str]], spark: SparkSession) -> Seed | 
 @explains
 def bootstrap(history: DataFrame, spec: AnySpec, until: datetime, to: Location) -> Seed:
     """
-    Write what is still open at an instant, after a batch over history, as a seed for a stream.
+    Write the state at the end of a batch over history as a seed for a stream.
 
     `sessionize(history, spec, until=until)` returns the sessions that are over by then, and a
     stream with this seed returns the others: together the rows of one batch over everything. The
-    same holds for `apply_with_state` under `order="event_time"`, and under `order="arrival"` where
-    functions give the same for any split of the events into calls. In the stream, an event from
+    same holds for `apply_with_state` under `order="event_time"`, and under `order="arrival"` if
+    functions return the same for any split of the events into calls. In the stream, an event from
     before `until` is late.
 
     Args:
         history: The batch; its rows at `until` and after are left out.
-        spec: The spec, of the batch and of the stream.
+        spec: The spec of the batch and of the stream.
         until: The event time at which the stream goes on, with a time zone.
         to: A folder for the seed, which must not have one yet.
 

@@ -1,4 +1,4 @@
-"""What each group of a checkpoint remembers, decoded on the driver or on the executors."""
+"""Read the state of a checkpoint's groups, decoded on the driver or on the executors."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -56,10 +56,10 @@ def mapped_state(
     spark: SparkSession | None = None,
 ) -> DataFrame:
     """
-    Return rows made of the state of each group, or of one key, on the executors.
+    Return rows made from the state of each group, or of one key, on the executors.
 
-    `batch` is the micro-batch after which it is read, by default the last one that has finished.
-    `now` is the query and its last finished micro-batch; by default any query's rows are read.
+    `batch` is the micro-batch after which the state is read, by default the last finished one.
+    `now` is the query and its last finished micro-batch; by default, rows of any query are read.
     """
     path = os.fspath(path)
     check_picklable(spec)
@@ -77,7 +77,7 @@ def mapped_state(
 
 
 def groups_in(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
-    """Yield the rows one by one: the state of a group may be large."""
+    """Yield rows one by one, since the state of a group may be large."""
     for rows in batches:
         for place in range(rows.num_rows):
             yield from rows.slice(place, 1).to_pylist()
@@ -110,25 +110,25 @@ def _opened(
     now: Origin = NOBODY,
     batch: int | None = None,
 ) -> tuple[DataFrame | None, Callable[[Group], GroupState]]:
-    """Return the groups, None if no batch has finished, and the function that decodes one."""
+    """Return the groups, None if no batch has finished, and the function that decodes a group."""
     spec = check_stored_rules(path, spec, spark)
     if batch is not None or spec.storage.layout == "pages":
         # A query that runs may finish another micro-batch before the pages are read.
         batch = finished_batch(path, batch, spark)
-    wanted, logic = None if key is None else key_row(spec, key), logic_of(spec)
+    key_table, logic = None if key is None else key_row(spec, key), logic_of(spec)
 
     def read(group: Group) -> GroupState:
-        named, row = tuple(group["key"].values()), tuple(group["state"].values())
+        group_key, row = tuple(group["key"].values()), tuple(group["state"].values())
         if spec.storage.layout == "pages":
             pages = {page["start"]: bytes(page["payload"]) for page in group["pages"] or ()}
             row = (*row, pages)
-        memory = stored_memory(logic, named, row, now)
-        return memory if wanted is None else with_key(memory, wanted)
+        memory = stored_memory(logic, group_key, row, now)
+        return memory if key_table is None else with_key(memory, key_table)
 
     with with_clear_errors(path, spark):
-        groups = of_key(stored_groups(path, spark, batch), spec, wanted)
+        groups = of_key(stored_groups(path, spark, batch), spec, key_table)
         if spec.storage.layout == "pages":
-            pages = of_key(stored_pages(path, spark, batch), spec, wanted)
+            pages = of_key(stored_pages(path, spark, batch), spec, key_table)
             listed = F.collect_list(F.struct("start", "payload")).alias("pages")
             groups = groups.join(pages.groupBy("key").agg(listed), "key", "left")
         return groups, read
@@ -136,7 +136,7 @@ def _opened(
 
 
 def finished_batch(path: str, batch: int | None, spark: SparkSession) -> int | None:
-    """Return a micro-batch whose state is there, by default the last one; None if there is none."""
+    """Return a finished micro-batch with state, by default the last; None if none has finished."""
     finished = logs_of(path, spark).commits
     if batch is None:
         return max(finished, default=None)
@@ -155,7 +155,7 @@ def of_key(groups: DataFrame, spec: AnySpec, key: pa.Table | None) -> DataFrame:
 
 
 def key_row(spec: AnySpec, key: Any) -> pa.Table:
-    """Return a key, a value or a tuple of one for each key column, as a table of one row."""
+    """Return a key, which is a value or a tuple of values, as a table of one row."""
     values = tuple(key) if isinstance(key, tuple) else (key,)
     if len(values) != len(spec.key_fields):
         found = f"a key has the columns {', '.join(spec.keys)}; found {key!r}"
@@ -171,7 +171,7 @@ def key_row(spec: AnySpec, key: Any) -> pa.Table:
 
 
 def key_of_texts(spec: AnySpec, texts: Sequence[str]) -> tuple[Any, ...]:
-    """Return a key from a text for each of its columns, such as those of a command line."""
+    """Return a key from a text for each key column, such as from a command line."""
     values: list[Any] = [*texts]
     for place, (field, text) in enumerate(zip(spec.key_fields, texts, strict=False)):
         try:
@@ -225,12 +225,12 @@ def read_state(
     spark: SparkSession | None = None,
 ) -> list[Any]:
     """
-    Return what a query remembers: its open sessions, or the keys that have state.
+    Return the state of a query: its open sessions, or the keys that have state.
 
-    They are those at the end of the last micro-batch that has finished, as the test driver shows
-    them: `OpenSession` objects for a `SessionSpec`, `StoredKey` objects for a `StatefulSpec`. All
-    are collected on the driver; see `state_frame`. Under `order="event_time"`, sessions include
-    the buffered events. Needs Spark 4.0 or later.
+    The state is as of the end of the last finished micro-batch, as the test driver shows it:
+    `OpenSession` objects for a `SessionSpec`, `StoredKey` objects for a `StatefulSpec`. All are
+    collected on the driver; `state_frame` decodes them on the executors. Under
+    `order="event_time"`, sessions include the buffered events. Needs Spark 4.0 or later.
 
     Example:
         from sessionkit.spark import Files, read_state, sessionize, start_query
@@ -248,11 +248,11 @@ def read_state(
             print(visit.key.user, visit.session_start, visit.events, visit.state)
 
     Args:
-        path: The checkpoint location of the query, which may run meanwhile.
+        path: The checkpoint location of the query, which may be running.
         spec: The spec of the query.
-        key: Return only what is stored of this key: the value of the key column, or a tuple of
-            values if there are several columns. Only its bucket is decoded.
-        batch: Return what there was after this micro-batch, by its number; by default the last one.
+        key: Return only the state of this key: the value of the key column, or a tuple of values if
+            there are several columns. Only its bucket is decoded.
+        batch: The number of the micro-batch after which to read; by default the last one.
         spark: The session to read with; by default the active one.
 
     Raises:
@@ -276,15 +276,15 @@ def state_frame(
     spark: SparkSession | None = None,
 ) -> DataFrame:
     """
-    Return what a query remembers as a frame, decoded on the executors when an action runs.
+    Return the state of a query as a DataFrame, decoded on the executors when an action runs.
 
-    The columns are those of `OpenSession` for a `SessionSpec`, and those of `StoredKey` for a
+    The columns are the attributes of `OpenSession` for a `SessionSpec`, and of `StoredKey` for a
     `StatefulSpec`: `key` and `state` are structs with the key columns and the fields of the state
-    class. With aggregates, the state is the row that the session would be now. A state without
-    fields has no column; of a key that has only timers, it is null. `timers` maps the name of a
-    timer to its `clock` and instant `at`. A damaged state raises in the action.
+    class. With aggregates, the state is the row that the session would return now. A state without
+    fields has no column; for a key with only timers, it is null. `timers` maps the name of a timer
+    to its `clock` and instant `at`. A damaged state raises in the action.
 
-    Arguments and errors are those of `read_state`.
+    Arguments and errors are as for `read_state`.
     """
     check_kind(spec, argument="spec")
     return mapped_state(
@@ -299,7 +299,7 @@ def rows_of(spec: AnySpec) -> Callable[[GroupState], pa.Table]:
 
 
 def view_schema(spec: AnySpec) -> str:
-    """Return the columns of `state_frame`, as Spark's SQL."""
+    """Return the schema of `state_frame`, as Spark's SQL."""
     if not isinstance(spec, SessionSpec):
         return ", ".join([*_structs(spec, spec.state), TIMERS])
     state = spec.result if isinstance(spec.logic, Aggregates) else spec.state
@@ -308,9 +308,9 @@ def view_schema(spec: AnySpec) -> str:
 
 
 def _structs(spec: AnySpec, state: type[Record]) -> list[str]:
-    """Return the columns `key` and `state`; a state without fields has none."""
+    """Return the columns `key` and `state`; a state without fields has no column."""
     return [
-        f"{name} struct<{', '.join(f'{quoted(one.name)}: {one.type.sql}' for one in fields)}>"
+        f"{name} struct<{', '.join(f'{quoted(field.name)}: {field.type.sql}' for field in fields)}>"
         for name, fields in (("key", spec.key_fields), ("state", codec_of(state).type.fields))
         if fields
     ]

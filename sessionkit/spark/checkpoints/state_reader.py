@@ -1,4 +1,4 @@
-"""The groups of a checkpoint, as Spark's own state reader gives them, and damage that it finds."""
+"""Read the groups of a checkpoint with Spark's state reader, and name the damage that it finds."""
 
 import re
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ from sessionkit.spec.base import AnySpec
 OURS: Final = re.compile(
     r"sessionkit\.errors\.(State\w*Error|UserFunctionError): (.*?\n\nHint: [^\n]*)", re.DOTALL
 )
-"""An error that was raised in a Python worker, in the trace that Spark makes of it."""
+"""An error of ours from a Python worker, in Spark's stack trace."""
 FILE: Final = re.compile(r"[^\s\[\]()',]*/(?:state/\d+|sources/\d+|offsets|commits)/[^\s\[\]()',]+")
 REASON: Final = re.compile(r"(?:Exception|Error): (.+)")
 FORMAT: Final = "spark.sql.streaming.stateStore.checkpointFormatVersion"
@@ -50,38 +50,38 @@ FOUND_BY_SPARK: Final = (
     "No continuous partitions",
 )
 ESCAPED: Final = frozenset(' "%<>^`|#?\\{}[]')
-"""What Spark 4's reader escapes in a path that is escaped already, so that it finds nothing."""
+"""The characters that Spark 4's reader escapes twice in a path, so that it finds nothing."""
 MOUNT: Final = "sessionkit"
 MOUNTED: Final = re.compile(rf"{MOUNT}://\w+/checkpoint")
 EMPTY_LOG: Final = "Incomplete log file"
-"""What Spark says of an empty file of its logs, without its name."""
+"""Spark's message for an empty file of its logs, without the file's name."""
 NOTHING_YET: Final = "STDS_COMMITTED_BATCH_UNAVAILABLE"
 NO_SCHEMA: Final = "STDS_FAILED_TO_READ_STATE_SCHEMA"
 NO_STATE: Final = "STDS_INVALID_OPTION_VALUE"
 NAME_NEEDED: Final = "STDS_REQUIRED_OPTION_UNSPECIFIED"
 """Spark asks for the name of a state only where a group has several: with pages."""
 NO_METADATA: Final = "None.get"
-"""What Spark 4.2.0 says where the offset log is of format 2; 4.2.1 and later read it."""
+"""Spark 4.2.0's message for an offset log of format 2; 4.2.1 and later read it."""
 CHAINED: Final = "transformWithState"
 FIRST_WITH_READER: Final = (4,)
 WITHOUT_METADATA: Final = (4, 2, 0)
 HEAD_BYTES: Final = 65_536
-"""How much of a payload is read to find the rules under which it was stored."""
+"""The most bytes of a payload that are read to find its rules."""
 PAYLOAD: Final = "payload"
 ORIGIN_BYTES: Final = 6
 """Magic and version; the rest of the header differs from group to group."""
 LENGTH_BYTES: Final = 4
 CHANGES: Final = re.compile(r"(\d+)(?:_[^.]*)?\.(?:delta|changelog)$")
-"""A file of the state store with what one micro-batch has changed: the version it leads to."""
+"""The name of a state store's file with one micro-batch's changes: the version it leads to."""
 
 
 @contextmanager
 def with_clear_errors(path: str, spark: SparkSession) -> Iterator[None]:
     """
-    Turn errors of reading the state of a checkpoint into ones that name the damage.
+    Turn errors of Spark's state reader into errors that name the damage.
 
-    A checkpoint without a finished micro-batch counts as empty. State of others is refused, and so
-    is a path without a checkpoint.
+    A checkpoint without a finished micro-batch counts as empty. State that sessionkit didn't write,
+    and a path without a checkpoint, are refused.
     """
     try:
         yield
@@ -89,7 +89,7 @@ def with_clear_errors(path: str, spark: SparkSession) -> Iterator[None]:
         raise
     except Exception as error:
         text = str(error)
-        clear = _named(text, path)
+        clear = _clear_error(text, path)
         if isinstance(clear, StateCorruptedError):
             clear = _other_format(path, spark) or clear
         if clear is not None:
@@ -110,9 +110,9 @@ def with_clear_errors(path: str, spark: SparkSession) -> Iterator[None]:
 
 def _other_format(path: str, spark: SparkSession) -> UnsupportedError | None:
     """
-    Return an error where a query has written state files of another format than Spark looks for.
+    Return an error if the state files have another format than Spark looks for.
 
-    Under the second one, names have an id, and Spark reads them only where the setting says so.
+    In format 2, file names have an id, and Spark reads them only under the setting.
     """
     if spark.conf.get(FORMAT, None) == "2":
         return None
@@ -123,8 +123,8 @@ def _other_format(path: str, spark: SparkSession) -> UnsupportedError | None:
     return UnsupportedError(found, f'spark.conf.set("{FORMAT}", "2") before it is read')
 
 
-def _named(text: str, path: str) -> SessionkitError | None:
-    """Return the error of a worker that Spark passes on, or one for damage that Spark found."""
+def _clear_error(text: str, path: str) -> SessionkitError | None:
+    """Return the error that a worker raised, or an error for damage that Spark found."""
     ours = OURS.search(text)
     if ours:
         kind: type[SessionkitError] = getattr(errors, ours[1])
@@ -143,13 +143,13 @@ def _named(text: str, path: str) -> SessionkitError | None:
 
 
 def check_operators(path: str, spark: SparkSession) -> None:
-    """Check that a checkpoint says which stateful operators its state is of, where Spark can."""
+    """Check that a checkpoint names the stateful operators of its state, if Spark reads state."""
     if not reads_state(spark):
         return
     try:
         operators = _operators(path, spark)
     except Exception as error:
-        # Of a cut file Spark raises what its parser does, without the name of the file.
+        # For a cut file, Spark raises its parser's error, without the name of the file.
         if has_state_files(path, spark):
             found = f"{path}/state/0/_metadata can't be read"
             raise damaged_checkpoint(found) from error
@@ -160,7 +160,6 @@ def check_operators(path: str, spark: SparkSession) -> None:
 
 
 def _operators(path: str, spark: SparkSession) -> list[Row]:
-    """Return the number and the name of each stateful operator of a checkpoint."""
     stored = spark.read.format("state-metadata").load(_mounted(path, spark))
     return stored.select("operatorId", "operatorName").collect()
 
@@ -173,9 +172,9 @@ def stored_pages(path: str, spark: SparkSession, batch: int | None = None) -> Da
 
 def stored_groups(path: str, spark: SparkSession, batch: int | None = None) -> DataFrame:
     """
-    Return the groups: the columns `key`, `state` and `partition_id`.
+    Return the groups after a micro-batch, by default the last finished one.
 
-    That is after a micro-batch, by default the last one that has finished.
+    The columns are `key`, `state` and `partition_id`.
     """
     return _rows_of_groups(_reader(spark, batch), path, spark).select(
         "key", "state", "partition_id"
@@ -186,15 +185,15 @@ def changed_groups(
     path: str, first: int, spark: SparkSession, last: int | None = None
 ) -> DataFrame:
     """
-    Return the groups that micro-batches have written, from a number on; see `stored_groups`.
+    Return the groups that micro-batches have written, from `first` on; see `stored_groups`.
 
-    They have the columns `batch_id` and `change_type` too: a `delete` has no state.
+    There are also the columns `batch_id` and `change_type`: a `delete` has no state.
     """
     return _rows_of_groups(_feed(spark, first, last), path, spark)
 
 
 def changed_pages(path: str, first: int, spark: SparkSession, last: int) -> DataFrame:
-    """Return the pages that micro-batches have written; one that was removed has no payload."""
+    """Return the pages that micro-batches have written; a removed page has no payload."""
     pages = _feed(spark, first, last).option("stateVarName", PAGES_STATE)
     stored = pages.load(_mounted(path, spark))
     return stored.select("batch_id", "key", "user_map_key.start", "user_map_value.payload")
@@ -206,7 +205,7 @@ def _feed(spark: SparkSession, first: int, last: int | None) -> DataFrameReader:
 
 
 def check_one_operator(spec: AnySpec, what: str) -> None:
-    """Refuse what reads files of Spark's first state, where that may be of an operator above."""
+    """Refuse to read the files of Spark's first state if it may be another operator's state."""
     if spec.output_event_time is not None:
         found = (
             f"{what} reads the state of one operator, and `carries_watermark` lets others follow"
@@ -215,7 +214,7 @@ def check_one_operator(spec: AnySpec, what: str) -> None:
 
 
 def stored_changes(path: str, spark: SparkSession) -> dict[str, set[int]]:
-    """Return for each partition the versions to which it has files of changes."""
+    """Return the versions that each partition has files of changes for."""
     versions: dict[str, set[int]] = {}
     for (file,) in _state_files(path, spark).collect():
         *_, place, name = file.split("/")
@@ -235,7 +234,7 @@ def _rows_of_groups(reader: DataFrameReader, path: str, spark: SparkSession) -> 
         stored = reader.option("stateVarName", BUCKET_STATE).load(place)
         return stored.withColumn("state", F.col("value").dropFields(TIMER))
     if "groupState" not in values:
-        # Where operators of Spark read the rows of sessions, the first state is one of theirs.
+        # If operators of Spark read the rows of sessions, the first state is theirs.
         operators = _operators(path, spark)
         chained = [number for number, name in operators if name.startswith(CHAINED)]
         if not chained:
@@ -249,14 +248,14 @@ def reads_state(spark: SparkSession) -> bool:
 
 
 def _mounted(path: str, spark: SparkSession) -> str:
-    """Return where Spark's reader finds a checkpoint: under a plain name if its path has signs."""
+    """Return a path that Spark's reader finds: a plain alias for a path with special characters."""
     if not ESCAPED.intersection(path):
         return path
     files = spark.read.format("binaryFile")
-    found = if_there(lambda: files.load(f"{literal(path)}/metadata").inputFiles())
-    if not found:
+    metadata = if_there(lambda: files.load(f"{literal(path)}/metadata").inputFiles())
+    if not metadata:
         return path
-    place = found[0].rpartition("/")[0]
+    place = metadata[0].rpartition("/")[0]
     # Hadoop's view of another file system. Under its own scheme `viewfs`, Hadoop escapes twice too.
     name = f"c{sha256(place.encode()).hexdigest()[:16]}"
     spark.conf.set(f"fs.{MOUNT}.impl", "org.apache.hadoop.fs.viewfs.ViewFileSystemOverloadScheme")
@@ -290,22 +289,22 @@ def not_ours(path: str) -> StateError:
 
 def check_stored_rules(path: str, spec: AnySpec, spark: SparkSession) -> AnySpec:
     """
-    Check that what a checkpoint stores was written under the rules and classes of a spec.
+    Check that stored state was written under the rules and classes of a spec; return the spec.
 
-    Return the spec with the number of buckets that the checkpoint has, if it has none itself.
+    If the spec has no bucket count, it gets the count of the checkpoint.
     """
     heads = [(peek_identity(bytes(head)), *written_ms) for head, *written_ms in _heads(path, spark)]
     spec = with_buckets(spec, heads[0][0]["bucket_count"]) if heads else spec
     logic, what = logic_of(spec), f"the checkpoint {path}"
-    comparisons = [(compared(logic, one), first_ms, last_ms) for one, first_ms, last_ms in heads]
-    for one, _, _ in comparisons:
-        one.check(what)
+    comparisons = [(compared(logic, head), first_ms, last_ms) for head, first_ms, last_ms in heads]
+    for comparison, _, _ in comparisons:
+        comparison.check(what)
     check_events_order(comparisons, what)
     return spec
 
 
 def _heads(path: str, spark: SparkSession) -> list[Row]:
-    """Return the distinct beginnings of payloads, nearly always one, and when they were written."""
+    """Return the distinct heads of payloads, nearly always one, and when they were written."""
     with with_clear_errors(path, spark):
         stored = stored_groups(path, spark)
         if PAYLOAD not in stored.select("state.*").columns:
