@@ -1,8 +1,8 @@
 """
-Where the rows of a query go: Spark's own sinks, and those that write whole micro-batches.
+Write the rows of a query to Spark's own sinks, or to sinks that take whole micro-batches.
 
-The names here are for who writes another one: a value with the methods of `TableSink`, and a
-`BatchWriter` that says whether a place has a micro-batch, and writes one, each exactly once.
+To write a sink of your own, use the names here: a value with the methods of `TableSink`, and a
+`BatchWriter` that checks whether a place has a micro-batch, and writes each exactly once.
 """
 
 from abc import ABC, abstractmethod
@@ -22,10 +22,10 @@ __all__ = ["Batch", "BatchWriter", "Ledger", "RowsToWrite", "TableSink"]
 
 OutputMode: TypeAlias = Literal["append", "update", "complete"]
 """
-Which rows of its result a query writes after a micro-batch.
+The rows of its result that a query writes after a micro-batch.
 
-`"append"`: those that will never change. `"update"`: those that this micro-batch has changed.
-`"complete"`: all of them, which only an aggregation keeps.
+`"append"`: the rows that will never change. `"update"`: the rows that this micro-batch has changed.
+`"complete"`: all rows, which only an aggregation keeps.
 """
 
 
@@ -38,15 +38,15 @@ def _from_last(value: Callable[[int], bool] | int | None) -> Callable[[int], boo
 @attrs.frozen
 class Ledger:
     """
-    Which micro-batches of one query a target has: a table, a folder, a store.
+    The micro-batches of one query that a place (a table, a folder or a store) has.
 
     Attributes:
-        place: What messages call it.
+        place: Its name in messages.
         has_from: The number of the last micro-batch that it has, None if it has none; or a function
             that returns whether it has a micro-batch with this number or a higher one.
-        rewind: How a user takes it back to the micro-batch of a number.
-        may_join: Whether a place that has none can join a query that has finished some.
-        identity: What tells the place from others, however they are named; None if unknown.
+        rewind: Returns the hint on how to take it back to a micro-batch.
+        may_join: Whether an empty place can join a query that has finished micro-batches.
+        identity: Identifies the place, under any name; None if unknown.
     """
 
     place: str
@@ -58,7 +58,7 @@ class Ledger:
 
 @attrs.frozen
 class Batch:
-    """A micro-batch; one that runs again has the same number, and an id of a run of its own."""
+    """A micro-batch. If it runs again, it has the same number, and the `run_id` of that run."""
 
     frame: DataFrame
     number: int
@@ -79,16 +79,16 @@ class BatchWriter(ABC):
     runs_all: ClassVar[bool] = False
 
     def ledger(self, rows: DataFrame, query_id: str | None) -> Ledger | None:
-        """Check that the place can take rows; return what it has of a query, if it knows that."""
+        """Check that the place can take rows; return its ledger of a query, None if unknown."""
         del rows, query_id
         return None
 
     def start(self, spark: SparkSession, checkpoint: str) -> None:
-        """Check, as the query of a checkpoint starts, that it may write here."""
+        """Check, when the query of a checkpoint starts, that it may write here."""
         del spark, checkpoint
 
     def is_written(self, batch: Batch) -> bool:
-        """Return whether the place has this micro-batch; then it isn't written again."""
+        """Return whether the place has a micro-batch, which then isn't written again."""
         del batch
         return False
 
@@ -100,13 +100,12 @@ class BatchWriter(ABC):
 @attrs.frozen
 class RowsToWrite:
     """
-    The rows that a sink is to take.
+    The rows that a sink takes.
 
     Attributes:
         schema: Their columns.
         of_results: Whether they are result rows.
-        name: What tells them from the rows that the query writes elsewhere, in every run: their
-            kind; `all` where there are no others.
+        name: Their name within the query, the same in every run: the kind, or `all` for all rows.
         mode: The output mode.
     """
 
@@ -118,30 +117,30 @@ class RowsToWrite:
 
 @runtime_checkable
 class TableSink(Protocol):
-    """A sink that writes micro-batches whole: `start_query` and `Routes` take any value like it."""
+    """A sink that writes whole micro-batches: `start_query` and `Routes` take any such value."""
 
     @property
     def label(self) -> str:
-        """What messages call its place, such as `the table visits`."""
+        """The name of its place in messages, such as `the table visits`."""
         ...
 
     @property
     def place(self) -> object:
-        """What is equal for two sinks of one place; a `PurePath` for a folder."""
+        """The identity of its place, which sinks of one place share; a `PurePath` for a folder."""
         ...
 
     def writer(self, rows: RowsToWrite, spark: SparkSession) -> BatchWriter:
-        """Check that the sink can take rows, before a query starts; return what writes them."""
+        """Check, before a query starts, that the sink can take rows; return their writer."""
         ...
 
 
-# ------------------------------------------------------------------------------- tables put right
+# ---------------------------------------------------------------------------------------- repairs
 
 
 @attrs.frozen
 class FinishedBatch:
     """
-    The last micro-batch that a query has finished: each of its sinks has it.
+    The last micro-batch that a query has finished, which each of its sinks has.
 
     Attributes:
         query_id: The id of the query.
@@ -156,10 +155,10 @@ class FinishedBatch:
 
 def finished(checkpoint: str, spark: SparkSession) -> FinishedBatch:
     """
-    Return the last micro-batch that the query of a checkpoint has finished, and a sink has got.
+    Return the last micro-batch that the query of a checkpoint has finished and written to sinks.
 
     Raises:
-        SessionkitError: There is none.
+        SessionkitError: There is no such micro-batch.
     """
     query_id, logs = query_id_of(spark, checkpoint), logs_of(checkpoint, spark)
     if query_id is None or not logs.commits:
@@ -172,24 +171,23 @@ def finished(checkpoint: str, spark: SparkSession) -> FinishedBatch:
 @attrs.frozen
 class Span:
     """
-    Sessions that were computed anew, and which of a table they stand for.
+    Recomputed sessions, and the span of a table in which they replace the stored sessions.
 
-    Sessions of a key that overlap belong together, those of the table with the new ones: all of
-    them are exchanged, or none. They are in the span if the first of them begins in it.
+    Overlapping sessions of a key, stored or new, form a group: all are exchanged, or none. A group
+    is in the span if its first session begins there.
 
     Attributes:
         rows: The new sessions, with the columns of the table.
-        is_final: The name of one more column: whether the query will never write the session.
+        is_final: The name of an extra column: whether the query will never write the session.
         keys: The columns of the key.
-        compared: The columns by which a session differs from the one with its id in the table.
-        start: When the span begins, inclusive.
-        end: When it ends, exclusive.
-        settled: A session that ended by then is final: the query never changes its row, and history
-            goes on until then.
-        days: The days in UTC on which history has an event; of others, it says nothing.
-        delete_unseen: Whether to delete sessions of other days, and of keys that history lacks,
-            which are left otherwise.
-        finished: Where the query stands.
+        compared: The columns that are compared between a new and a stored session with one id.
+        start: The start of the span, inclusive.
+        end: The end of the span, exclusive.
+        settled: The end of history, in event time. A session that ended by then is final: the query
+            never changes its row.
+        days: The days in UTC on which history has an event; it says nothing about other days.
+        delete_unseen: Whether to delete the sessions of other days, and of keys that history lacks.
+        finished: The last micro-batch that the query has finished.
     """
 
     rows: DataFrame
@@ -207,13 +205,13 @@ class Span:
 @attrs.frozen
 class Difference:
     """
-    How the sessions of a span differ from those of the table.
+    The differences between the new sessions of a span and the stored ones.
 
     Attributes:
-        counts: How many sessions are `unchanged`, `changed`, `added`, `deleted`, and `left` as they
-            are, since they aren't final or history says nothing of them.
-        unseen: How many `days` in UTC and how many `keys` the table has final sessions of, and
-            history no event.
+        counts: The numbers of sessions that are `unchanged`, `changed`, `added`, `deleted`, and
+            `left` as they are, since they aren't final or history says nothing about them.
+        unseen: The numbers of `days` in UTC, and of `keys`, for which the table has final sessions,
+            but history has no event.
         sessions: The changed, added and deleted ones: the key, `session_id`, `session_start`,
             `session_end` and the `difference`.
     """
@@ -237,5 +235,5 @@ class RepairableSink(TableSink, Protocol):
     """A sink whose sessions can be exchanged for others, in one transaction."""
 
     def exchange(self, span: Span, *, dry_run: bool) -> Difference:
-        """Bring the sessions of a span into the table, unless it's a `dry_run`."""
+        """Replace the stored sessions of a span, unless it's a `dry_run`; return the difference."""
         ...

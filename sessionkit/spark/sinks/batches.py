@@ -1,4 +1,4 @@
-"""Which rows go to which sink, and micro-batches written whole, each exactly once."""
+"""Route rows to sinks, and write whole micro-batches, each exactly once."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -48,12 +48,12 @@ PAGE: Final = '"Back up and restore" in docs/how-to/operate.md says how'
 @attrs.frozen
 class Route:
     """
-    Where some of the rows go.
+    A sink, and the rows that go to it.
 
     Attributes:
         of_results: Whether they are result rows.
-        name: What tells them from the rows of the query's other routes, in every run: their kind.
-        others: With the name `rejected`, the kinds that have another route.
+        name: Their name within the query, the same in every run: the kind, `rejected` or `all`.
+        others: Under the name `rejected`, the kinds that have another route.
     """
 
     sink: RouteSink
@@ -71,22 +71,22 @@ class Route:
 
 
 def routes_of(schema: T.StructType, sink: Any) -> Sequence[Route]:
-    own = {one.name for one in schema.fields if one.metadata.get(OF_REJECTED, True)}
+    names = {field.name for field in schema.fields if field.metadata.get(OF_REJECTED, True)}
     marks = {KIND, REJECTED_COLUMNS[0]}
-    has_kinds = marks <= own
+    has_kinds = marks <= names
     if not isinstance(sink, Routes):
         return [Route(sink, schema, of_results=not has_kinds)]
     if not has_kinds:
         found = "Routes need rows of several kinds, and the frame has one kind"
         hint = "pass with_rejected=True to sessionize"
-        for name in marks & own:
+        for name in marks & names:
             found = f"Routes need the columns `kind` and `reason`, and the frame has `{name}` alone"
             hint = "keep both of them; each sink gets the columns of its rows"
         raise SpecError(found, hint)
     _check(schema, sink)
     routes = [
-        Route(own, _result_columns(schema) if kind in RESULTS else schema, kind in RESULTS, kind)
-        for kind, own in sink.named.items()
+        Route(target, _result_columns(schema) if kind in RESULTS else schema, kind in RESULTS, kind)
+        for kind, target in sink.named.items()
     ]
     if sink.rejected is not None:
         others = (*sink.named,)
@@ -95,40 +95,42 @@ def routes_of(schema: T.StructType, sink: Any) -> Sequence[Route]:
 
 
 def _result_columns(schema: T.StructType) -> T.StructType:
-    """Return the columns of a result, and those of the user's own, wherever they are."""
+    """Return the columns of a result, and the columns that the user added, wherever they are."""
     end = schema.names.index(REJECTED_COLUMNS[0])
     of_rejected = {
         field.name
         for field in schema.fields[end:]
         if field.metadata.get(OF_REJECTED, field.name in REJECTED_COLUMNS)
     }
-    return T.StructType([one for one in schema.fields if one.name not in {KIND, *of_rejected}])
+    return T.StructType(
+        [field for field in schema.fields if field.name not in {KIND, *of_rejected}]
+    )
 
 
 def _check(schema: T.StructType, sink: Routes) -> None:
     # A key of a StatefulSpec may be called `session_id` too.
-    wanted = schema[KIND].metadata.get(ROW_KIND, RESULTS[SESSION_ID not in schema.names])
-    (other,) = {*RESULTS} - {wanted}
-    if wanted not in sink.named or other in sink.named:
-        found = f"the frame has rows of kind `{wanted}`, and Routes have "
-        found += "no sink for them" if wanted not in sink.named else f"a sink for `{other}`"
-        raise SpecError(found, f"write Routes({wanted}=..., rejected=...)")
+    result_kind = schema[KIND].metadata.get(ROW_KIND, RESULTS[SESSION_ID not in schema.names])
+    (other,) = {*RESULTS} - {result_kind}
+    if result_kind not in sink.named or other in sink.named:
+        found = f"the frame has rows of kind `{result_kind}`, and Routes have "
+        found += "no sink for them" if result_kind not in sink.named else f"a sink for `{other}`"
+        raise SpecError(found, f"write Routes({result_kind}=..., rejected=...)")
     sinks = sink.named if sink.rejected is None else {**sink.named, REST: sink.rejected}
-    for kind, own in sinks.items():
-        if not isinstance(own, RouteSink):
-            kinds = ", ".join(one.__name__ for one in get_args(RouteSink))
+    for kind, target in sinks.items():
+        if not isinstance(target, RouteSink):
+            kinds = ", ".join(sink_type.__name__ for sink_type in get_args(RouteSink))
             found = f"`{kind}` of Routes must be a sink that takes micro-batches, "
-            found += f"found a {type(own).__name__}"
+            found += f"found a {type(target).__name__}"
             raise SpecError(found, f"pass one of {kinds}")
-    for one, another in combinations(sinks.items(), 2):
-        _check_apart(*one, *another)
+    for first, second in combinations(sinks.items(), 2):
+        _check_apart(*first, *second)
 
 
-def _check_apart(kind: str, own: RouteSink, other: str, theirs: RouteSink) -> None:
+def _check_apart(kind: str, sink: RouteSink, other: str, other_sink: RouteSink) -> None:
     """Refuse two sinks of one place: the ledger would count the micro-batch for both."""
-    if _meet(own, theirs):
-        raise same_place_error(kind, other, own)
-    for inner, outer in ((own, theirs), (theirs, own)):
+    if _meet(sink, other_sink):
+        raise same_place_error(kind, other, sink)
+    for inner, outer in ((sink, other_sink), (other_sink, sink)):
         folder, around = place_of(inner), place_of(outer)
         if isinstance(folder, PurePosixPath) and around in folder.parents:
             found = (
@@ -146,15 +148,15 @@ def same_place_error(kind: str, other: str, sink: RouteSink) -> SpecError:
     return SpecError(found, OWN_PLACE)
 
 
-def _meet(own: RouteSink, theirs: RouteSink) -> bool:
-    if isinstance(own, Kafka) and isinstance(theirs, Kafka):
-        brokers = {*own.servers.split(",")} & {*theirs.servers.split(",")}
-        return bool(brokers) and own.topic is not None and own.topic == theirs.topic
-    return place_of(own) is not None and place_of(own) == place_of(theirs)
+def _meet(sink: RouteSink, other: RouteSink) -> bool:
+    if isinstance(sink, Kafka) and isinstance(other, Kafka):
+        brokers = {*sink.servers.split(",")} & {*other.servers.split(",")}
+        return bool(brokers) and sink.topic is not None and sink.topic == other.topic
+    return place_of(sink) is not None and place_of(sink) == place_of(other)
 
 
 def place_of(sink: object) -> object:
-    """Return the identity of a place; None where it isn't known."""
+    """Return the identity of a sink's place; None if unknown."""
     match sink:
         case Files():
             return folder_of(sink.path)
@@ -174,15 +176,15 @@ def place_of(sink: object) -> object:
 @attrs.frozen
 class Start:
     """
-    From where a query continues.
+    The point from which a query continues.
 
     Attributes:
         checkpoint: The checkpoint location.
-        planned: The last micro-batch that it has planned, and -1 for none.
-        finished: The last one that it has finished and given to its sinks, and -1 for none.
-        since: The first micro-batch of a place that has none of this query.
-        repartitioned: The last one that it has finished, together with those by which Spark's
-            checkpoint manager has changed the partitions: no sink gets them.
+        planned: The last planned micro-batch; -1 for none.
+        finished: The last micro-batch that is finished and written to the sinks; -1 for none.
+        since: The first micro-batch of a place that joins the query later.
+        repartitioned: The last finished micro-batch, which may be a repartition by Spark's
+            checkpoint manager; no sink gets those.
     """
 
     checkpoint: str
@@ -195,8 +197,8 @@ class Start:
         """
         Check that a place and the checkpoint are of one moment.
 
-        The place may be one micro-batch ahead of what is finished if that one is planned: its run
-        was cut off between the sink and the checkpoint, and Spark repeats it with the same rows.
+        The place may have one planned micro-batch more: its run ended between the sink and the
+        checkpoint, and Spark repeats it with the same rows.
         """
         if ledger.has_from(self.planned + 1):
             last = "none" if self.planned == NONE else self.planned
@@ -231,7 +233,7 @@ class Start:
 
 @attrs.frozen
 class Part:
-    """Some rows of a micro-batch, and what writes them."""
+    """A route, and the writer of its rows."""
 
     route: Route
     writer: BatchWriter
@@ -258,14 +260,13 @@ def check_places(
 @attrs.define
 class WriteBatches:
     """
-    The function of `foreachBatch` for sinks that take micro-batches whole.
+    The `foreachBatch` function for sinks that take whole micro-batches.
 
-    Spark keeps the state of a micro-batch only where an action has run over all of its rows. So one
-    that every sink has already is run all the same, and one that goes to several sinks is persisted
-    before the first.
+    Spark keeps the state of a micro-batch only if an action has run over all of its rows. So a
+    micro-batch that every sink has already still runs, and one for several sinks is persisted.
 
     Attributes:
-        start: From where the query continues, if the first micro-batch has to check it.
+        start: The point from which the query continues, if the first micro-batch must check it.
         query_id: The id of the query; None before the first micro-batch.
     """
 
@@ -309,7 +310,7 @@ class WriteBatches:
 
 @attrs.define
 class CallFunction:
-    """The function of `foreachBatch` for a user's own, on Connect: there, it tells the tasks."""
+    """The `foreachBatch` function that calls a user's function on Connect, and tags its tasks."""
 
     checkpoint: str
     function: Callable[[DataFrame, int], None]
@@ -333,12 +334,12 @@ def drain(frame: DataFrame) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """Return the message of an error; for one of Spark's, that of the executor."""
+    """Return the message of an error; for an error of Spark, the message from the executor."""
     text = str(error)
     if isinstance(error, PySparkException):
-        own, frames = OWN_ERROR.search(text), [*FRAME.finditer(text)]
-        if own or frames:
-            lines = text[own.end() if own else frames[-1].end() :].splitlines()
+        raised, frames = OWN_ERROR.search(text), [*FRAME.finditer(text)]
+        if raised or frames:
+            lines = text[raised.end() if raised else frames[-1].end() :].splitlines()
             message = dropwhile(lambda line: not line or line.startswith(" "), lines)
             return "\n".join(
                 takewhile(lambda line: not line.startswith(AFTER_MESSAGE), message)

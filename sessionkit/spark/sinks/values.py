@@ -53,7 +53,7 @@ class Files:
         partition_by: The columns whose values name the subfolders of the files.
 
     Raises:
-        SpecError: The format isn't the name of one, or the path isn't one of this system.
+        SpecError: The format isn't the name of a format, or the path isn't a path of this system.
     """
 
     format: str = attrs.field(validator=_is_format)
@@ -67,8 +67,8 @@ class Kafka:
     """
     A Kafka topic. A micro-batch that runs again writes its rows again.
 
-    Rows that have a `session_id` or an `event_id` become JSON, with that id as the key: a consumer
-    knows by it what comes again. A frame with a column `value` is sent as it is; it may have `key`,
+    Rows that have a `session_id` or an `event_id` become JSON, with that id as the key, by which a
+    consumer can drop repeats. A frame with a column `value` is sent as it is; it may have `key`,
     `topic`, `partition` and `headers`.
 
     Attributes:
@@ -143,18 +143,18 @@ class MemoryTable:
 @attrs.frozen
 class ExactlyOnce:
     """
-    Your own function for each micro-batch, which isn't called for one that it has written.
+    Your own function that writes each micro-batch once.
 
     In one transaction, `write` stores the rows, and the number of the micro-batch under the id of
-    the query. `last_batch` reads that number. A micro-batch that runs again, after a crash at any
-    point, is then either there or not. Where id and number are a primary key, of two runs at once
-    only one writes. The rows are persisted, so `write` may run several actions.
+    the query. `last_batch` reads that number: after a crash at any point, a stored micro-batch
+    isn't written again. If id and number are a primary key, only one of two runs at once writes.
+    The rows are persisted, so `write` may run several actions.
 
     Attributes:
         write: Called on the driver as `write(frame, query_id, batch_id)`.
         last_batch: Called as `last_batch(query_id)` when the query starts, and before each
-            micro-batch. Returns the number of the last one that is stored for the query, and None
-            where there is none.
+            micro-batch. Returns the number of the last micro-batch that is stored for the query;
+            None if there is none.
     """
 
     write: Callable[[DataFrame, str, int], None]
@@ -171,9 +171,9 @@ class Routes:
     A sink for each kind of row, from one run of the stateful operator.
 
     The frame comes from `sessionize` or `apply_with_state`, with rejected rows. Every row has a
-    sink: `rejected` takes those of a kind that no other argument names. A result row has the
-    columns of a result and those that you add to the frame, and any other row all columns. No two
-    sinks share a table, a folder or a topic.
+    sink: `rejected` takes all kinds that no other argument names. A result row has the columns of a
+    result and the columns that you add to the frame; any other row has all columns. No two sinks
+    share a table, a folder or a topic.
 
     Example:
         from sessionkit.spark import Files, Routes, sessionize, start_query
@@ -193,14 +193,14 @@ class Routes:
     Attributes:
         session: Takes the sessions of a `SessionSpec`.
         result: Takes the result rows of a `StatefulSpec`.
-        rejected: Takes every other row. None leaves out the rows of kinds that have no sink: they
-            are counted all the same.
+        rejected: Takes every other row. None leaves out the rows of kinds without a sink; they are
+            still counted.
         event: Takes the events of closed sessions, of a spec with `with_events=True`, in place of
             `rejected`.
         late: Takes the events that were late, in place of `rejected`.
         duplicate: Takes the events that were processed already, in place of `rejected`.
         quarantined: Takes the rows that aren't valid events, in place of `rejected`.
-        failed: Takes the events over which a function raised, in place of `rejected`.
+        failed: Takes the events for which a function raised, in place of `rejected`.
         failed_output: Takes what a function failed to return, in place of `rejected`.
         erased: Takes the keys that were erased, in place of `rejected`.
     """
@@ -225,12 +225,12 @@ class Routes:
 
 NativeSink: TypeAlias = Files | Kafka | AtLeastOnce | AtLeastOncePerRow | Console | MemoryTable
 BatchSink: TypeAlias = Routes | TableSink | ExactlyOnce
-"""Those that take micro-batches whole, by a function of `foreachBatch`."""
+"""The sinks that take whole micro-batches, through `foreachBatch`."""
 StreamSink: TypeAlias = NativeSink | BatchSink
 
 
 def described(sink: StreamSink | None) -> str:
-    """Return what messages call the place of a sink."""
+    """Return the name of a sink's place in messages."""
     match sink:
         case Files():
             return f"the folder {os.fspath(sink.path)}"

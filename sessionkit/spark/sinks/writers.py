@@ -1,4 +1,4 @@
-"""Every sink that `start_query` takes: how Spark gets it, and what writes whole micro-batches."""
+"""Check the sink of a query, and hand it to Spark or to writers of whole micro-batches."""
 
 import os
 import re
@@ -49,9 +49,9 @@ from sessionkit.spark.sinks.values import (
 from sessionkit.spec.columns import SESSION_COLUMNS
 
 BATCH: Final = "batch_id"
-"""The column, and so the name of the subfolder, of a micro-batch."""
+"""The column that names the subfolder of a micro-batch."""
 MARKS: Final = "_batches"
-"""The folder with a mark for each micro-batch that is complete."""
+"""The folder with a mark for each complete micro-batch."""
 RUN: Final = "_run/id"
 """The folder with the id of the run that may write. Spark logs each read of `_run` as ignored."""
 LOG: Final = "_spark_metadata"
@@ -60,16 +60,16 @@ BUILT_IN: Final = ("parquet", "orc", "json", "csv", "text")
 NO_FORMAT: Final = re.compile(r"DATA_SOURCE_NOT_(FOUND|ENABLED)|Failed to find (the )?data source")
 NESTED: Final = (T.ArrayType, T.MapType, T.StructType, T.BinaryType)
 MESSAGE_IDS: Final = (SESSION_COLUMNS[0], "event_id")
-"""What names a row, so that the consumer of a topic knows one that comes again."""
+"""The columns that identify a row, so that the consumer of a topic can drop repeats."""
 
 
 @attrs.define
 class FolderWriter(BatchWriter):
     """
-    Writes each micro-batch to `query_id=.../batch_id=...`, which is its name.
+    A writer of each micro-batch to the subfolder `query_id=.../batch_id=...`.
 
-    An attempt writes elsewhere, and its files are moved when it is done: Spark calls it a dynamic
-    overwrite of partitions. So two attempts at one micro-batch never mix, also of two runs.
+    Each attempt writes elsewhere, and then moves its files: Spark's dynamic partition overwrite.
+    So two attempts at one micro-batch never mix, even from two runs.
     """
 
     sink: Files
@@ -100,7 +100,7 @@ class FolderWriter(BatchWriter):
         return exists(batch.frame.sparkSession, f"{marks}/{batch.number}")
 
     def write(self, batch: Batch) -> None:
-        """Write it in place of what an attempt may have left."""
+        """Write a micro-batch over what an earlier attempt may have left."""
         self._check_run(batch)
         rows = batch.frame.withColumn(BATCH, F.lit(batch.number))
         writer = rows.write.format(self.sink.format).mode("overwrite")
@@ -115,7 +115,7 @@ class FolderWriter(BatchWriter):
         try:
             runs = [row.value for row in spark.read.text(f"{folder}/{RUN}").collect()]
         except PySparkException:
-            runs = []  # a later run takes it at this moment
+            runs = []  # a later run is taking the folder right now
             if not exists(spark, folder):
                 found = f"{described(self.sink)} is gone, to which this query was writing"
                 raise SinkError(found, "restore it, and start the query again") from None
@@ -138,10 +138,10 @@ class FolderWriter(BatchWriter):
 
 def log_of(spark: SparkSession, sink: Files) -> Ledger:
     """
-    Return what the log of Spark's own file sink has, which knows micro-batches by number alone.
+    Return the ledger of Spark's own file sink, whose log knows micro-batches by number alone.
 
-    Spark takes one whose number is there for one that runs again, and drops its rows. It reads no
-    log that doesn't begin with number 0.
+    Spark takes a micro-batch whose number is in the log for a repeat, and drops its rows. It reads
+    no log that doesn't begin with number 0.
     """
     return Ledger(
         described(sink),
@@ -171,21 +171,21 @@ def check_no_gap(spark: SparkSession, sink: Files, start: Start) -> None:
 
 def check_layout(spark: SparkSession, sink: Files, *, alone: bool) -> None:
     """
-    Refuse a folder that Spark's own sink has written to, for `Routes`, and the other way round.
+    Refuse to write to one folder with both Spark's own sink and `Routes`.
 
-    Who reads a folder with a log of that sink sees only what the log names.
+    If a folder has a log of Spark's sink, readers see only the files that the log names.
     """
     other = f"query_id=*/{MARKS}" if alone else f"{LOG}/{numbers_from(0)}"
     if exists(spark, os.fspath(sink.path), other):
-        there, here = "alone", "as a sink of Routes"
+        before, now = "alone", "as a sink of Routes"
         if alone:
-            there, here = here, there
-        found = f"{described(sink)} has rows that `Files` has written {there}, and here it's {here}"
+            before, now = now, before
+        found = f"{described(sink)} has rows that `Files` has written {before}, and here it's {now}"
         raise SpecError(found, "pass a folder of its own: Spark reads only one of them")
 
 
 def numbers_from(least: int) -> str:
-    """Return a glob of the names that begin with a number of at least this."""
+    """Return a glob for names that begin with this number or a higher one."""
     digits = str(least)
     higher = [
         f"{digits[:place]}[{int(digit) + 1}-9]{'[0-9]' * (len(digits) - place - 1)}"
@@ -197,12 +197,12 @@ def numbers_from(least: int) -> str:
 
 
 def messages(frame: DataFrame) -> DataFrame:
-    """Return rows as messages, unless they are: JSON, with the id of the row as the key."""
-    named = [name for name in MESSAGE_IDS if name in frame.columns]
-    if not named:
+    """Return rows as JSON with their ids as keys; rows without ids are messages already."""
+    ids = [name for name in MESSAGE_IDS if name in frame.columns]
+    if not ids:
         return frame
     topic = [F.col("topic")] if "topic" in frame.columns else []
-    key = F.coalesce(*named).cast("string").alias("key")
+    key = F.coalesce(*ids).cast("string").alias("key")
     return frame.select(key, *topic, F.to_json(F.struct("*")).alias("value"))
 
 
@@ -213,7 +213,7 @@ def kafka_options(sink: Kafka) -> dict[str, str]:
 
 @attrs.frozen
 class TopicWriter(BatchWriter):
-    """Writes micro-batches to Kafka, also one that runs again: its rows have the same keys."""
+    """A writer to Kafka, also of a micro-batch that runs again: its rows have the same keys."""
 
     sink: Kafka
     runs_all = True
@@ -224,7 +224,7 @@ class TopicWriter(BatchWriter):
 
 @attrs.frozen
 class OnceWriter(BatchWriter):
-    """Writes the micro-batches that a user's store doesn't have yet."""
+    """A writer of the micro-batches that a user's store doesn't have yet."""
 
     sink: ExactlyOnce
 
@@ -251,7 +251,7 @@ class OnceWriter(BatchWriter):
 
 @attrs.frozen
 class FunctionWriter(BatchWriter):
-    """Calls a function with every micro-batch, also with one that runs again."""
+    """A writer that calls a function with every micro-batch, also if it runs again."""
 
     sink: AtLeastOnce
 
@@ -270,9 +270,9 @@ WRITERS: Final[Mapping[type[Any], Callable[[Any], BatchWriter]]] = {
 
 
 def checked_parts(frame: DataFrame, sink: StreamSink, mode: OutputMode) -> Sequence[Part]:
-    """Check that a sink fits a frame; return what writes which rows, nothing for Spark's sinks."""
+    """Check that a sink fits a frame; return its routes and writers, none for Spark's sinks."""
     if not isinstance(sink, StreamSink):
-        # Not the text: it may be an address with a password.
+        # Don't show the text: it may be an address with a password.
         found = f"`sink` must be a sink, found a {type(sink).__name__}"
         kinds = ", ".join(kind.__name__ for kind in get_args(StreamSink))
         raise SpecError(found, f"pass one of {kinds}")
@@ -297,8 +297,7 @@ def check_start(
     """
     Check that the places of a sink can take the rows, and have the micro-batches of the checkpoint.
 
-    With Spark Connect this process may not reach a table or a store: there, the first micro-batch
-    checks those.
+    On Connect, this process may not reach a table or a store: the first micro-batch checks them.
     """
     if isinstance(sink, Files):
         check_layout(frame.sparkSession, sink, alone=True)
@@ -338,7 +337,7 @@ def to_sink(
 
 
 def _check_files(frame: DataFrame, schema: T.StructType, sink: object) -> None:
-    """Check what Spark would find only in the first micro-batch, or only who reads the files."""
+    """Check what only the first micro-batch, or a reader of the files, would find otherwise."""
     if not isinstance(sink, Files):
         return
     for name in sink.partition_by:
@@ -353,12 +352,14 @@ def _check_files(frame: DataFrame, schema: T.StructType, sink: object) -> None:
     if kind not in BUILT_IN:
         _check_known(sink.format, frame.sparkSession)
     columns = [field for field in schema.fields if field.name not in sink.partition_by]
-    if kind == "text" and [one.dataType for one in columns] != [T.StringType()]:
+    if kind == "text" and [field.dataType for field in columns] != [T.StringType()]:
         found = f"the format text has one column, a string, and the frame has {len(columns)}"
         raise SpecError(found, "write another format, such as parquet")
-    for one in columns:
-        if kind == "csv" and isinstance(one.dataType, NESTED):
-            found = f"the format csv can't hold `{one.name}`, a {one.dataType.simpleString()[:99]}"
+    for field in columns:
+        if kind == "csv" and isinstance(field.dataType, NESTED):
+            found = (
+                f"the format csv can't hold `{field.name}`, a {field.dataType.simpleString()[:99]}"
+            )
             raise SpecError(found, "write parquet or json, or select its fields")
 
 
@@ -367,7 +368,7 @@ def _check_known(name: str, spark: SparkSession) -> None:
         spark.read.format(name).load(f"/no-folder-{uuid4()}").columns  # noqa: B018 (Connect looks now)
     except Exception as error:  # noqa: BLE001 (a class of Java's that Spark doesn't convert)
         if NO_FORMAT.search(str(error)) is None:
-            return  # there is one, which found no such folder
+            return  # the format exists, and found no such folder
         near = get_close_matches(name.lower(), BUILT_IN, n=1)
         hint = f"write {near[0]!r}" if near else "add its package to spark.jars.packages"
         raise SpecError(f"Spark has no format {name!r}", hint) from None
