@@ -19,10 +19,10 @@ from sessionkit.state._collections import Field, inner_type
 from sessionkit.state._types import FieldType
 
 OF_REJECTED: Final = "sessionkit.of_rejected"
-"""The metadata key that says whether only rejected rows have a column, whatever its name is."""
+"""The metadata key that says whether only rejected rows have a column, under any name."""
 
 ROW_KIND: Final = "sessionkit.row_kind"
-"""The metadata of the column `kind` that says of which kind result rows are."""
+"""The metadata key of the column `kind` with the kind of result rows."""
 ANY_FRAME: Final = "pass what spark.read, spark.readStream or spark.createDataFrame returns"
 DAY_US: Final = span_us(timedelta(days=1))
 LARGEST_OFFSET_US: Final = span_us(timedelta(hours=18))
@@ -36,11 +36,11 @@ FROM_IT: Final = "pass the frame that its .agg(...), .events() or .apply(frame) 
 
 
 class NotAFrameError(SpecError, AttributeError):
-    """Raised for a method of a frame, of what only makes one; for Python it is an attribute."""
+    """Raised when a method of a frame is called on an object that only makes a frame."""
 
 
 def no_attribute(what: str, name: str, hint: str) -> AttributeError:
-    """Return the error for an attribute that what makes a frame doesn't have."""
+    """Return the error for a missing attribute of an object that makes a frame."""
     if name.startswith("_"):
         return AttributeError(name)
     return NotAFrameError(f"{what} has no `{name}`: it's no frame yet", hint)
@@ -138,8 +138,8 @@ def check_key_and_time(frame: DataFrame, on: str | None, keys: Sequence[str]) ->
 
 
 def twice_problem(frame: DataFrame, name: str) -> tuple[str, str] | None:
-    """Return why a name doesn't say which column is meant, and a hint; None if it does."""
-    same = [one for one in frame.columns if one.lower() == name.lower()]
+    """Return why a name is ambiguous, and a hint; None if it isn't."""
+    same = [other for other in frame.columns if other.lower() == name.lower()]
     if len(same) < 2 or (len({*same}) == len(same) and is_case_sensitive(frame)):  # noqa: PLR2004
         return None
     found = f"{len(same)} columns of the frame are called `{'` or `'.join(dict.fromkeys(same))}`"

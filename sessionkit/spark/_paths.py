@@ -1,4 +1,4 @@
-"""Paths of folders in one form, so that two texts that name one folder are equal."""
+"""Check and normalize the paths of folders."""
 
 import os
 import re
@@ -15,11 +15,11 @@ LOCAL: Final = "file"
 PATTERN: Final = re.compile(r"[\[\]{}*?\\]")
 GLOB: Final = frozenset("*?[")
 HIDDEN: Final = ("_", ".")
-"""What the names of files and folders begin with that Spark leaves out as it reads a folder."""
+"""The prefixes of the files and folders that Spark skips as it reads a folder."""
 
 
 def check_path(path: object, what: str) -> None:
-    """Check the path of a folder; Spark takes each of these for another one, or says nothing."""
+    """Check the path of a folder, since Spark would silently use another folder."""
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):
         found = f"{what} must be the path of a folder, found {path!r}"
         raise SpecError(found, "write a text such as '/data/visits', or a Path")
@@ -33,7 +33,7 @@ def check_path(path: object, what: str) -> None:
 
 
 def literal(path: str) -> str:
-    """Return a path as Spark reads it, which would take some of its characters for a pattern."""
+    """Return a path with the characters escaped that Spark would take for a pattern."""
     return PATTERN.sub(r"\\\g<0>", path)
 
 
@@ -46,7 +46,7 @@ def check_stream(folder: str) -> None:
 
 
 def folder_of(path: str | os.PathLike[str]) -> PurePosixPath:
-    """Return a path as it's compared: without a scheme if it's local, and without links."""
+    """Return a path for comparison: without a scheme if it's local, and without links."""
     text = os.fspath(path)
     match = SCHEME.fullmatch(text)
     scheme = match["scheme"].lower() if match else LOCAL
@@ -58,17 +58,17 @@ def folder_of(path: str | os.PathLike[str]) -> PurePosixPath:
 
 
 def is_read_with(inner: PurePosixPath, outer: PurePosixPath) -> bool:
-    """Return whether who reads a folder, or all that a glob names, finds the files of another."""
-    for own in (inner, *inner.parents):
-        if _is_named(own, outer):
-            below = inner.relative_to(own).parts
+    """Return whether a reader of `outer`, a folder or a glob, finds the files in `inner`."""
+    for folder in (inner, *inner.parents):
+        if _is_named(folder, outer):
+            below = inner.relative_to(folder).parts
             return not any(part.startswith(HIDDEN) for part in below)
     return False
 
 
-def _is_named(own: PurePosixPath, named: PurePosixPath) -> bool:
-    if own == named:
+def _is_named(folder: PurePosixPath, pattern: PurePosixPath) -> bool:
+    if folder == pattern:
         return True
-    if not GLOB.intersection(str(named)) or len(own.parts) != len(named.parts):
+    if not GLOB.intersection(str(pattern)) or len(folder.parts) != len(pattern.parts):
         return False
-    return all(map(fnmatchcase, own.parts, named.parts))
+    return all(map(fnmatchcase, folder.parts, pattern.parts))

@@ -1,4 +1,4 @@
-"""Whether a module is read by `spark-pipelines`, which starts and ends the queries itself."""
+"""Detect `spark-pipelines`, which starts and ends queries itself."""
 
 import sys
 from typing import Final
@@ -6,11 +6,11 @@ from typing import Final
 from pyspark.errors import PySparkException
 
 REGISTRY: Final = "pyspark.pipelines.graph_element_registry"
-"""Spark's module with the pipeline whose modules are being read; loaded only in a pipeline."""
+"""Spark's module with the pipeline that is being read; loaded only in a pipeline."""
 
 
 def in_pipeline() -> bool:
-    """Return whether a declarative pipeline of Spark is being read, and what follows is its."""
+    """Return whether Spark is reading a declarative pipeline, which this call belongs to."""
     registry = sys.modules.get(REGISTRY)
     if registry is None:
         return False

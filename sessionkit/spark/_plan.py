@@ -1,4 +1,4 @@
-"""What only the analyzed plan of a streaming DataFrame says of it, read from its text."""
+"""Read the analyzed plan of a streaming DataFrame from its text."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ LINE: Final = re.compile(
 )
 BRANCH_WIDTH: Final = 3
 FIRST_LINE: Final = ("Project [", "~Project [")
-"""After a header comes the projection that EXPLAIN makes of `*`."""
+"""The start of the projection that EXPLAIN makes of `*`, after a header."""
 
 STREAMING_LEAF: Final = "Streaming"
 AGGREGATE: Final = "Aggregate"
@@ -28,7 +28,7 @@ WATERMARK: Final = "EventTimeWatermark"
 DEDUPLICATE: Final = "DeduplicateWithinWatermark"
 DROP_LATE_ROWS: Final = frozenset({AGGREGATE, DEDUPLICATE, "Join"})
 SETS_EVENT_TIME: Final = "UpdateEventTimeWatermarkColumn"
-"""By the event time that it sets, the rows of the operator below are in time for those above."""
+"""The operator that sets an event time by which the rows below aren't late for operators above."""
 STATE_OF_PYTHON: Final = re.compile(r"FlatMapGroupsInPandasWithState|TransformWithState\w*")
 FOLDER: Final = re.compile(r"\bFileSource\[(.*?)\], \[")
 SOURCE_NAME: Final = re.compile(r'\bname="(\w+)"$')
@@ -47,14 +47,14 @@ class PlanNode:
 
     @property
     def is_streaming(self) -> bool:
-        """Whether it or one of its inputs is a stream."""
+        """Whether it reads a stream."""
         if not self.inputs:
             return self.operator.startswith(STREAMING_LEAF)
         return any(node.is_streaming for node in self.inputs)
 
     @property
     def readings(self) -> tuple[int, ...]:
-        """The number of the source of each reading of a stream: one may be read twice."""
+        """The source number of each reading of a stream: a source may be read twice."""
         leaves = [(node.operator, node.text) for node in self.walk() if not node.inputs]
         streams = [leaf for leaf in leaves if leaf[0].startswith(STREAMING_LEAF)]
         numbers = {leaf: number for number, leaf in enumerate(dict.fromkeys(streams))}
@@ -63,14 +63,14 @@ class PlanNode:
     @property
     def source_names(self) -> set[str]:
         """The names of the streams that are read, where Spark asks for names."""
-        found = [SOURCE_NAME.search(node.text) for node in self.walk() if not node.inputs]
-        return {one[1] for one in found if one}
+        matches = [SOURCE_NAME.search(node.text) for node in self.walk() if not node.inputs]
+        return {match[1] for match in matches if match}
 
     @property
     def folders(self) -> set[str]:
         """The paths of the folders that are read as streams, as the user wrote them."""
-        found = [FOLDER.search(node.text) for node in self.walk() if not node.inputs]
-        return {one[1] for one in found if one}
+        matches = [FOLDER.search(node.text) for node in self.walk() if not node.inputs]
+        return {match[1] for match in matches if match}
 
     @property
     def is_python_state(self) -> bool:
@@ -90,7 +90,7 @@ class PlanNode:
 
     @property
     def aggregates_stream(self) -> bool:
-        """Whether it or a node below it aggregates a stream, rather than a table joined to it."""
+        """Whether this node or one below aggregates a stream, rather than a table joined to it."""
         return any(node.operator == AGGREGATE and node.is_streaming for node in self.walk())
 
     @property
@@ -100,11 +100,11 @@ class PlanNode:
     @property
     def watermarked_twice(self) -> Sequence["PlanNode"] | None:
         """
-        The operators from a watermark down to another one, which Spark doesn't let it follow.
+        The operators from a watermark down to a second one, which Spark doesn't support.
 
-        Such a query ends in its first micro-batch; if an aggregation or timers wait for the lower
-        one, it runs, and the upper one stays at 1970. Below a function with state and no timers in
-        event time there may be one: nothing of it goes on.
+        Such a query ends in its first micro-batch; if an aggregation or timers use the lower
+        watermark, it runs, and the upper one stays at 1970. A watermark below a stateful function
+        without event-time timers is allowed, since it ends there.
         """
         for node in self.walk():
             if node.operator == WATERMARK:
@@ -116,32 +116,32 @@ class PlanNode:
     @property
     def loses_rows_of_python_state(self) -> str | None:
         """
-        A stateful operator that would drop rows of one of Python below it as late.
+        The operator that would drop rows of a stateful operator of Python below it as late.
 
-        That one closes sessions as the watermark passes their ends, so its rows are behind, unless
-        their end is their event time. Without an event-time timeout, a watermark may be declared on
-        the rows it returns.
+        The lower operator closes sessions as the watermark passes their ends, so its rows are late,
+        unless their end is their event time. Without an event-time timeout, a watermark may be
+        declared on its rows.
         """
         for node in self.walk():
             if not node.is_python_state and node.operator not in DROP_LATE_ROWS:
                 continue
-            goes_on_in_time = node.operator in {AGGREGATE, DEDUPLICATE}
-            walked = node.walk(until=SETS_EVENT_TIME if goes_on_in_time else None)
-            below = [one for one in walked if one is not node and one.is_python_state]
-            of_streams = all(one.is_streaming for one in node.inputs)
-            if of_streams and any(EVENT_TIME.search(one.text) for one in below):
+            keeps_event_time = node.operator in {AGGREGATE, DEDUPLICATE}
+            walked = node.walk(until=SETS_EVENT_TIME if keeps_event_time else None)
+            below = [lower for lower in walked if lower is not node and lower.is_python_state]
+            of_streams = all(lower.is_streaming for lower in node.inputs)
+            if of_streams and any(EVENT_TIME.search(lower.text) for lower in below):
                 return node.operator
         return None
 
     def paths(self) -> Iterator[list["PlanNode"]]:
-        """Yield the operators down to each one below it, unless the event time ends on the way."""
+        """Yield the operators down to each node below, as far down as the event time lasts."""
         for node in self.inputs:
             yield [node]
             if not node.is_python_state or EVENT_TIME.search(node.text):
                 yield from ([node, *path] for path in node.paths())
 
     def walk(self, *, until: str | None = None) -> Iterator["PlanNode"]:
-        """Yield this node, then those below it; of an operator named `until`, none of these."""
+        """Yield this node, then the nodes below, except below an operator named `until`."""
         yield self
         for node in self.inputs if self.operator != until else ():
             yield from node.walk(until=until)
@@ -158,7 +158,7 @@ def plan_of(frame: DataFrame) -> PlanNode | None:
     try:
         rows = spark.sql(f"{EXPLAIN} {name}").collect()
     except PySparkException:
-        return None  # let Spark say whether it can run it
+        return None  # Spark refuses the frame itself when the query starts
     finally:
         spark.catalog.dropTempView(name)
     return plan_tree(str(rows[0][0]).partition(ANALYZED)[2].partition(AFTER_ANALYZED)[0])

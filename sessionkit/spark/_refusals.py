@@ -1,4 +1,4 @@
-"""What `start_query` refuses by the plan of a frame: Spark would find it late, or never."""
+"""Refuse queries by the plan of a frame, before Spark would find out late, or never."""
 
 import re
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ SHOWN_AS: Final[dict[str | None, str]] = {
     "DeduplicateWithinWatermark": "dropDuplicatesWithinWatermark",
     "Join": "a join of two streams",
 }
-"""Operators of a plan, as users write them."""
+"""The operators of a plan, as users write them."""
 AFTER_WINDOWS: Final = "call .with_window_time() on windows before it, which keeps the watermark"
 AT_START: Final = {
     "dropDuplicatesWithinWatermark is not supported on streaming": (
@@ -54,21 +54,23 @@ def check_mode(mode: OutputMode, plan: PlanNode | None) -> None:
 def check_folders(
     plan: PlanNode | None, parts: Sequence[Part], sink: StreamSink, location: str
 ) -> None:
-    """Refuse a sink or a checkpoint whose files the query would read, or readers of a sink."""
+    """Refuse a sink or a checkpoint whose files the query, or a sink's reader, takes for rows."""
     sources = {} if plan is None else {folder_of(path): path for path in plan.folders}
     sinks = [part.route.sink for part in parts] if parts else [sink]
     outside = "a folder outside of it"
-    for one in sinks:
-        place = place_of(one)
+    for target in sinks:
+        place = place_of(target)
         if not isinstance(place, PurePosixPath):
             continue
         for source, path in sources.items():
             if is_read_with(place, source):
                 found = f"the query reads the folder {path}, and would read its own rows in "
                 hint = f"write to {outside}"
-                raise SpecError(f"{found}{described(one)}", hint)
+                raise SpecError(f"{found}{described(target)}", hint)
         if is_read_with(folder_of(location), place):
-            found = f"the checkpoint {location} is in {described(one)}, to which the query writes: "
+            found = (
+                f"the checkpoint {location} is in {described(target)}, to which the query writes: "
+            )
             hint = f"pass checkpoint={outside}"
             raise SpecError(f"{found}readers would take its files for rows", hint)
     for source, path in sources.items():
@@ -79,7 +81,7 @@ def check_folders(
 
 
 def check_one_state(plan: PlanNode | None) -> None:
-    """Refuse what reads the rows of a spec in the same query, and would drop some as late."""
+    """Refuse an operator that reads a spec's rows in the same query, and would drop late ones."""
     if plan is None:
         return
     after = plan.loses_rows_of_python_state
@@ -95,7 +97,6 @@ def check_one_state(plan: PlanNode | None) -> None:
 
 
 def _second_watermark(path: Sequence[PlanNode]) -> SpecError:
-    """Return the error for a watermark above another one."""
     over = [node for node in path if node.operator == AGGREGATE or node.is_python_state]
     if not over:
         found = "a watermark is declared on a frame that has one, which Spark doesn't take: the "
@@ -116,7 +117,7 @@ def _second_watermark(path: Sequence[PlanNode]) -> SpecError:
 
 
 def said_at_start(error: Exception) -> SpecError | None:
-    """Return our error for what Spark refuses as a query starts; None for anything else."""
+    """Return our error for a refusal of Spark as a query starts; None for any other error."""
     text = str(error)
     return next(
         (SpecError(*ours) for sign, ours in AT_START.items() if re.search(sign, text)), None

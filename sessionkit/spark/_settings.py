@@ -144,7 +144,7 @@ def recommended_settings(cores: int, *, running: bool = False) -> dict[str, str]
 
 
 def _may_keep_others(spark: SparkSession) -> bool:
-    """Return whether nobody has said what becomes of the other query, and a session may say it."""
+    """Return whether the setting to stop other queries is unset, and the session may set it."""
     return spark.conf.get(STOPS_OTHERS, None) is None and spark.conf.isModifiable(STOPS_OTHERS)
 
 

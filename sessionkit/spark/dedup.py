@@ -26,10 +26,10 @@ __all__ = [
 
 Expiry: TypeAlias = Literal["never", "event_time", "first_event_and_delay"]
 """
-When a stream forgets a key: never, or once the watermark, in event time, is late enough.
+When a stream forgets a key: never, or at a watermark, in event time.
 
-`"event_time"`: once it reaches the event time of the key. `"first_event_and_delay"`: once it
-reaches that of the key's first row, plus the delay.
+`"event_time"`: at the event time of the key. `"first_event_and_delay"`: at the event time of the
+key's first row, plus the delay.
 """
 
 UNORDERED: Final = ("map<", "variant", "interval")
@@ -58,7 +58,7 @@ def drop_duplicates_by_key(
         assert {row.page for row in first.apply(views).collect()} == {"/shoes", "/hats"}
 
     Args:
-        keys: The key columns. Null is a value like any other: rows without a key are duplicates.
+        keys: The key columns. Null is a value like any other: rows with null keys are duplicates.
         event_time: For a batch: the event time; the earliest row is kept. Without it, the smallest
             row by content is kept.
         unbounded_state: Must be True: the state of a stream grows with the number of keys.
@@ -159,7 +159,7 @@ class Deduplication:
         if self.event_time is not None:
             check_column("event_time", self.event_time, "ts")
 
-    if not TYPE_CHECKING:  # a type checker says itself what there isn't
+    if not TYPE_CHECKING:  # a type checker reports a missing attribute itself
 
         def __getattr__(self, name: str) -> Any:
             raise no_attribute("`Deduplication`", name, "write .apply(frame) for the unique rows")
@@ -168,14 +168,14 @@ class Deduplication:
         """
         Return the unique rows of a stream or a batch, with the columns of the frame.
 
-        A stream keeps the row that arrives first, or any one of those that arrive in the same
-        micro-batch. If the frame has no watermark, one is declared; one that it has must have the
-        same column and delay. With a watermark, rows whose event time `<=` it are dropped as late.
+        A stream keeps the row that arrives first; of rows in one micro-batch, any. A frame without
+        a watermark gets one; an existing watermark must have the same column and delay. Rows whose
+        event time is `<=` the watermark are dropped as late.
 
-        Among equal rows, a batch keeps the one with the earliest event time, and of several the
-        smallest by content. Under `drop_duplicates_within`, it keeps the first row of each key, and
-        each row more than the delay after the last one kept. A stream may keep fewer rows of a key
-        that comes back after the delay. Rows without an event time form a group of their own.
+        Among equal rows, a batch keeps the row with the earliest event time, then the smallest by
+        content. Under `drop_duplicates_within`, it keeps the first row of each key, and each row
+        more than the delay after the last kept row. A stream may keep fewer rows of a key that
+        returns after the delay. Rows without an event time form a group of their own.
 
         Raises:
             SchemaError: A column is missing, a key is a float, the event time isn't a timestamp,
@@ -217,14 +217,13 @@ class Deduplication:
             return declare_watermark(frame, self.event_time, self.watermark_delay)
         if Watermark(self.event_time, self.watermark_delay) in declared:
             return frame
-        there = ", ".join(f"`{w.event_time}` with {duration_text(w.delay)}" for w in declared)
-        found = f"the frame has a watermark on {there}, but this is defined on `{self.event_time}`"
+        texts = ", ".join(f"`{w.event_time}` with {duration_text(w.delay)}" for w in declared)
+        found = f"the frame has a watermark on {texts}, but this is defined on `{self.event_time}`"
         hint = "remove declare_watermark, or use the frame's column and delay in the definition"
         raise SchemaError(f"{found} with {duration_text(self.watermark_delay)}", hint)
 
 
 def _has_float(kind: T.DataType) -> bool:
-    """Return whether a type is that of a float, or of values with one in them."""
     match kind:
         case T.ArrayType():
             return _has_float(kind.elementType)
@@ -242,7 +241,6 @@ def _names(keys: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _earliest(frame: DataFrame, rule: Deduplication) -> DataFrame:
-    """Keep the first row of each group."""
     place = F.row_number().over(_group(rule.equal_by).orderBy(*_order(frame, rule.event_time)))
     row = F.struct(*map(column, frame.columns)).alias("row")
     return frame.select(row, place.alias("place")).where("place = 1").select("row.*")
@@ -250,7 +248,7 @@ def _earliest(frame: DataFrame, rule: Deduplication) -> DataFrame:
 
 def _apart(frame: DataFrame, rule: Deduplication) -> DataFrame:
     """
-    Keep the first row of each key, and each row more than the delay after the last one kept.
+    Keep the first row of each key, and each row more than the delay after the last kept row.
 
     A row more than the delay after the previous row is kept in any case. So the rows from one such
     row to the next are a run of their own, and no array is longer than a run.
@@ -273,7 +271,7 @@ def _apart(frame: DataFrame, rule: Deduplication) -> DataFrame:
     # Compared by place alone: the rows may contain values without an order.
     sorted_rows = F.array_sort(
         F.collect_list(F.struct("place", "at", "row")),
-        lambda one, other: one["place"] - other["place"],
+        lambda left, right: left["place"] - right["place"],
     )
 
     def keep(kept: Column, row: Column) -> Column:
@@ -290,7 +288,7 @@ def _group(names: Sequence[str]) -> WindowSpec:
 
 
 def _order(frame: DataFrame, event_time: str | None) -> list[Column]:
-    """Return an order of rows: by event time, nulls last, then by content."""
+    """Return the order of rows: by event time, nulls last, then by content."""
     times = [] if event_time is None else [column(event_time).asc_nulls_last()]
     contents = [
         F.to_json(F.struct(column(field.name)))

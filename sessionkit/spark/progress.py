@@ -1,8 +1,8 @@
 """
-What the progress of a query contains: counts and their balance, bucket stats, and instants.
+Read the progress of a query: counts and their balance, bucket stats, and instants.
 
 A progress is an entry of `query.recentProgress`, or `event.progress` in a `StreamingQueryListener`:
-a dict or an object, by the release of Spark and on Connect.
+a dict or an object, depending on Spark's release, and on Connect.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,20 +23,20 @@ from sessionkit.errors import BalanceError, SessionkitError, SpecError, Unsuppor
 BUCKETS: Final = "buckets"
 """The name of the stats of buckets among the observed metrics."""
 BINS: Final = "behind_bins"
-"""The name of the bins of `Counts.behind` among them, as text: `120,0,3`."""
+"""The name of the bins of `Counts.behind` among the observed metrics, as text: `120,0,3`."""
 MOST_BUCKETS: Final = 1_024
-"""Of more buckets, the text would make the progress of each micro-batch too large."""
+"""The most buckets with reported stats: more would make each micro-batch's progress too large."""
 NOT_REPORTED: Final = "-"
-"""What is reported in place of the stats of too many buckets."""
+"""The text in place of the stats of too many buckets."""
 NUMBERS: Final = tuple(field.name for field in attrs.fields(BucketStats))
 OBSERVATION: Final = "sessionkit"
-"""How the names of the counts begin among a query's observed metrics; each frame has its own."""
+"""The prefix of the names of counts among the observed metrics; each frame has its own name."""
 LAST_INSTANT: Final = datetime.max.replace(microsecond=0, tzinfo=UTC)
-"""In whole seconds, so that it stays in its year as a float."""
+"""The last instant, in whole seconds, so that it stays in its year as a float."""
 
 DROPPED: Final = "numRowsDroppedByWatermark"
 OURS: Final = frozenset({"applyInPandasWithState", "transformWithStateInPandasExec"})
-"""The stateful operators in which a spec runs, by the names that Spark gives them."""
+"""Spark's names for the stateful operators in which a spec runs."""
 
 
 @attrs.frozen
@@ -46,26 +46,26 @@ class KnownBuckets:
     count: int | None = None
     known: Mapping[int, BucketStats] = attrs.field(factory=dict)
     from_beginning: bool = False
-    """Whether no micro-batch was missed: the other buckets remember nothing."""
+    """Whether no micro-batch was missed, so that buckets without stats are empty."""
 
     @property
     def is_whole(self) -> bool:
-        """Whether everything is known of every bucket."""
+        """Whether the stats of every bucket are known."""
         return self.count is not None and (self.from_beginning or len(self.known) == self.count)
 
     def total(self, name: str) -> int | None:
-        """Return a sum over all buckets; None where it isn't known."""
-        numbers = [getattr(one, name) for one in self.known.values()]
+        """Return a sum over all buckets; None if it isn't known."""
+        numbers = [getattr(stats, name) for stats in self.known.values()]
         return sum(numbers) if self.is_whole and None not in numbers else None
 
     @property
     def oldest(self) -> datetime | None:
-        """When the oldest open session began; None where none is open, or it isn't known."""
-        begun_us = [one.oldest_us for one in self.known.values() if one.oldest_us is not None]
+        """The start of the oldest open session; None if none is open, or it isn't known."""
+        begun_us = [stats.oldest_us for stats in self.known.values() if stats.oldest_us is not None]
         return instant_of(min(begun_us)) if begun_us and self.is_whole else None
 
     def after(self, text: str | None, batch: int) -> "KnownBuckets":
-        """Return what is known after a micro-batch that reported these stats, if any."""
+        """Return the known stats after a micro-batch that reported this text, if any."""
         if text is None or text == NOT_REPORTED:
             return KnownBuckets()
         count, stats = read_bucket_stats(text)
@@ -75,11 +75,11 @@ class KnownBuckets:
 
 
 def read_bucket_stats(text: str) -> tuple[int, dict[int, BucketStats]]:
-    """Return how many buckets a query has, and the stats of those that were called."""
+    """Return the number of a query's buckets, and the stats of the buckets that were called."""
     count, _, parts = text.partition("|")
     stats = {}
-    for one in filter(None, parts.split(",")):
-        bucket, *texts = one.split(":")
+    for part in filter(None, parts.split(",")):
+        bucket, *texts = part.split(":")
         numbers: list[Any] = [int(text) if text else None for text in texts]
         stats[int(bucket)] = BucketStats(**dict(zip(NUMBERS, numbers, strict=True)))
     return int(count), stats
@@ -91,8 +91,8 @@ def batch_counts(progress: Any) -> Counts:
     Read the counts of one micro-batch from the progress of its query.
 
     All counts are zero if no micro-batch ran: Spark also reports that a query is idle. Spark 3.5
-    reports no metrics of micro-batches without data, in which sessions close; then `unknown` names
-    the counts that nobody knows, and they are zero.
+    reports no metrics of micro-batches without data, in which sessions close; `unknown` then names
+    the missing counts, which are zero.
 
     Args:
         progress: An entry of `query.recentProgress`, `query.lastProgress`, or `event.progress` in a
@@ -126,7 +126,7 @@ def is_counted(progress: Any) -> bool:
 
 
 def bucket_stats_text(progress: Any) -> str | None:
-    """Return the stats of buckets in one micro-batch as text; None where Spark reported none."""
+    """Return the stats of buckets in one micro-batch as text; None if Spark reported none."""
     texts = [values.get(BUCKETS) for values in _observed(progress)]
     if len(texts) > 1:
         return NOT_REPORTED  # the buckets of two specs are different ones
@@ -134,7 +134,7 @@ def bucket_stats_text(progress: Any) -> str | None:
 
 
 def has_run(progress: Any) -> bool:
-    """Return whether a progress is of a micro-batch; Spark also reports that a query is idle."""
+    """Return whether a progress is of a micro-batch, rather than of an idle query."""
     return progress is not None and "addBatch" in (progress_value(progress, "durationMs") or {})
 
 
@@ -156,28 +156,28 @@ def total(parts: Iterable[Any], name: str) -> int:
 
 
 def _observed(progress: Any) -> Sequence[Mapping[str, Any]]:
-    """Return the observed metrics of each spec, by their names."""
-    observed, found = progress_value(progress, "observedMetrics") or {}, []
+    """Return the observed metrics of each spec, ordered by name."""
+    observed, of_specs = progress_value(progress, "observedMetrics") or {}, []
     for name in sorted(observed):
         metrics = observed[name]
         if name.startswith(OBSERVATION):
             metrics = metrics.asDict() if hasattr(metrics, "asDict") else metrics
             if "values" in metrics and "schema" in metrics:  # on Connect
                 metrics = dict(zip((*COUNTED, BUCKETS, BINS), metrics["values"], strict=False))
-            found.append(metrics)
-    return found
+            of_specs.append(metrics)
+    return of_specs
 
 
 def watermark_in(progress: Any) -> datetime | None:
     """
-    Return the watermark in force in a micro-batch; None while there is none: Spark's is 1970 then.
+    Return the watermark in force in a micro-batch; None while Spark's is at 1970.
 
-    It's that of Spark. Under `close_idle_after` a bucket may be ahead of it; then it's that of the
-    bucket that is furthest ahead, of those that were called.
+    Under `close_idle_after`, buckets may be ahead of Spark's watermark; then it's the furthest
+    watermark among the buckets that were called.
     """
     text = bucket_stats_text(progress)
     stats = {} if text in {None, NOT_REPORTED} else read_bucket_stats(str(text))[1]
-    furthest = [one.watermark_us for one in stats.values() if one.watermark_us is not None]
+    furthest = [bucket.watermark_us for bucket in stats.values() if bucket.watermark_us is not None]
     text = event_times_in(progress).get("watermark")
     watermark = max([EPOCH if text is None else instant_in(text), *map(instant_of, furthest)])
     return watermark if watermark > EPOCH else None
@@ -190,13 +190,13 @@ def newest_event_in(entries: Sequence[Any]) -> datetime | None:
 
 
 def event_times_in(progress: Any) -> Mapping[str, str]:
-    """Return the event times of a micro-batch, as text; none without a watermark."""
+    """Return the event times of a micro-batch as text; empty without a watermark."""
     times: Mapping[str, str] = progress_value(progress, "eventTime") or {}
     return times
 
 
 def instant_in(text: str) -> datetime:
-    """Return an instant that Spark wrote; the last one of the calendar for those beyond it."""
+    """Return an instant that Spark wrote; the last instant of the calendar for later ones."""
     try:
         return datetime.fromisoformat(text)
     except ValueError:  # the year has more than four digits
@@ -207,22 +207,22 @@ def instant_in(text: str) -> datetime:
 @attrs.frozen
 class Reconciliation:
     """
-    What became of the events of consecutive micro-batches, each of which balances.
+    The summed counts of consecutive micro-batches that balance.
 
-    So the sums balance: `events` is the sum of `counts.ends`, among them `buffered`, the events
-    that still wait. It's a value: `add` returns another one, and you may keep it over a restart.
+    So the sums balance: `events` is the sum of `counts.ends`, including `buffered`, the events that
+    still wait. It's a value: `add` returns another one, and you may keep it over a restart.
 
     Attributes:
         first: The number of the first micro-batch.
-        batches: How many micro-batches have been added.
-        counts: Their counts, added up. `counts.unknown` names those that aren't exact, since Spark
-            3.5 reports none of a micro-batch without data.
+        batches: The number of added micro-batches.
+        counts: The sums of their counts. `counts.unknown` names the counts that aren't exact, since
+            Spark 3.5 reports none for a micro-batch without data.
         dropped: Rows that Spark itself dropped as late, in any other stateful operator of the
             query, such as a `dropDuplicates` before the spec.
         query_id: The id of the query, which it keeps over restarts; None where nothing was added.
-        partitions: In how many partitions the state is; None where nothing was added. Spark 3.5
-            doesn't say: there, pass the `spark.sql.shuffle.partitions` of the first start, or a
-            query that counts every micro-batch twice can't be told from one with twice as many.
+        partitions: The number of state partitions; None where nothing was added. Spark 3.5 doesn't
+            report it: pass the `spark.sql.shuffle.partitions` of the first start, or a query that
+            counts every micro-batch twice looks like one with twice as many partitions.
     """
 
     first: int = 0
@@ -234,14 +234,14 @@ class Reconciliation:
 
     def add(self, progress: Any) -> "Reconciliation":
         """
-        Add the next micro-batch; one that has been added already changes nothing.
+        Return the sums with the next micro-batch; one that has been added changes nothing.
 
         Args:
             progress: As for `batch_counts`.
 
         Raises:
             BalanceError: The micro-batch doesn't balance, was counted more than once or in part,
-                isn't the next one, or is one of another query.
+                isn't the next one, or belongs to another query.
             SessionkitError: The progress is from a query that sessionkit didn't build.
         """
         if not has_run(progress):
@@ -260,10 +260,10 @@ class Reconciliation:
             hint += "spark.sql.streaming.numRecentProgressUpdates says), or begin with "
             raise BalanceError(found, f"{hint}Reconciliation(first={number})")
         where, operators = f"micro-batch {number}", progress_value(progress, "stateOperators") or []
-        own = [one for one in operators if progress_value(one, "operatorName") in OURS]
-        partitions = _partitions_read_once(where, own, self.partitions)
+        ours = [part for part in operators if progress_value(part, "operatorName") in OURS]
+        partitions = _partitions_read_once(where, ours, self.partitions)
         counts = batch_counts(progress)
-        _check_balance(where, counts, total(own, DROPPED))
+        _check_balance(where, counts, total(ours, DROPPED))
         return attrs.evolve(
             self,
             batches=self.batches + 1,
@@ -279,12 +279,11 @@ def reconcile(
     counted: StreamingQuery | Observation, so_far: Reconciliation | None = None
 ) -> Reconciliation:
     """
-    Add up what became of every event of a query, or of a batch, and check that none is missing.
+    Add up the counts of a query, or of a batch, and check that no event is missing.
 
-    Spark keeps the progress of the last 100 micro-batches of a run, or of as many as
-    `spark.sql.streaming.numRecentProgressUpdates` says. For the whole life of a query, call it
-    again in time, and pass what it returned before; or call `Reconciliation.add` in a
-    `StreamingQueryListener`.
+    Spark keeps the progress of the last 100 micro-batches of a run, or of the number in
+    `spark.sql.streaming.numRecentProgressUpdates`. For the whole life of a query, call it again in
+    time, and pass its last result; or call `Reconciliation.add` in a `StreamingQueryListener`.
 
     Example:
         from sessionkit.spark import Files, reconcile, sessionize, start_query
@@ -304,30 +303,30 @@ def reconcile(
     Args:
         counted: A query over the frame that `sessionize` or `apply_with_state` returned, running or
             stopped. Or the `observation` of a batch; this waits until an action has run.
-        so_far: What has been added up already; the next micro-batch must then be in the progress:
-            for `Reconciliation()`, micro-batch 0. Left out, it begins with the first one that is
-            there. A batch counts as one micro-batch.
+        so_far: The sums so far; the next micro-batch must then be in the progress: for
+            `Reconciliation()`, micro-batch 0. Left out, the sums begin with the first micro-batch
+            in the progress. A batch counts as one micro-batch.
 
     Raises:
         BalanceError: A micro-batch doesn't balance, was counted more than once or in part, isn't in
             the progress, or is one of another query. The message names the first.
-        SessionkitError: It is a query that sessionkit didn't build.
-        SpecError: It is neither a query nor an observation.
-        UnsupportedError: It is an observation on Connect of Spark 3.5, which can't read it.
+        SessionkitError: `counted` is a query that sessionkit didn't build.
+        SpecError: `counted` is neither a query nor an observation.
+        UnsupportedError: `counted` is an observation on Connect of Spark 3.5, which can't read it.
     """
     if isinstance(counted, Mapping | list):
         found = "`reconcile` takes a query, or the observation of a batch, found a progress"
         raise SpecError(found, "pass the query; Reconciliation.add takes a progress")
     progress = getattr(counted, "recentProgress", None)
     if so_far is None:
-        ran = (int(progress_value(one, "batchId")) for one in progress or () if has_run(one))
+        ran = (int(progress_value(entry, "batchId")) for entry in progress or () if has_run(entry))
         so_far = Reconciliation(first=next(ran, 0))
     if progress is None:
         counts = _observed_counts(counted)
         _check_balance("the batch", counts, 0)
         return attrs.evolve(so_far, batches=so_far.batches + 1, counts=so_far.counts + counts)
-    for one in progress:
-        so_far = so_far.add(one)
+    for entry in progress:
+        so_far = so_far.add(entry)
     return so_far
 
 
@@ -345,11 +344,11 @@ def _partitions_read_once(
     where: str, operators: Iterable[Any], partitions: int | None
 ) -> int | None:
     """
-    Return how many partitions the state has, each of which was read by one task.
+    Return the number of state partitions, after a check that one task read each of them.
 
-    A frame that isn't persisted runs again for each action in `foreachBatch`. Then Spark 4.3 shows
-    the counts of the last run, which may have been over some partitions only, and others add up
-    those of all runs. Either way they balance.
+    A frame that isn't persisted runs again for each action in `foreachBatch`. Spark 4.3 then shows
+    the counts of the last run, maybe over some partitions only; other releases add up all runs.
+    Either way the counts balance.
     """
     for operator in operators:
         partitions = partitions or int(progress_value(operator, "numShufflePartitions"))

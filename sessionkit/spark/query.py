@@ -66,7 +66,7 @@ NAMES: Final = ("their numbers", "their names")
 
 @attrs.frozen
 class Temporary:
-    """A checkpoint that lasts for one run: the next start begins again with the first row."""
+    """A checkpoint for one run: the next start begins again with the first row."""
 
 
 @explains
@@ -106,35 +106,35 @@ def start_query(
         frame: A streaming DataFrame.
         sink: Where the rows go.
         trigger: `"availableNow"` processes the available data and stops. A duration is the
-            processing time from the start of one micro-batch to that of the next.
+            processing time from the start of one micro-batch to the start of the next.
         mode: The output mode.
         checkpoint: The checkpoint location, which every sink but `Console` and `MemoryTable`
             needs. Left out, it's the subfolder `name` of the setting
-            `spark.sql.streaming.checkpointLocation`. With `Temporary()`, every start of a
-            `AtLeastOnce` or a `AtLeastOncePerRow` starts over.
+            `spark.sql.streaming.checkpointLocation`. With `Temporary()`, every start of a query to
+            `AtLeastOnce` or `AtLeastOncePerRow` begins with the first row.
         name: The name of the query, unique among the active ones.
         spec: The spec that produced the frame; the checkpoint is then checked against it too.
         check: `"rules"` checks Spark's logs in the checkpoint, and the rules of the spec.
             `"deep"` also reads all stored state, as `check_checkpoint` does with `deep=True`: it
             needs `spec`, and Spark 4.0 or later.
-        options: More options of the sink, under Spark's names; none for those that write
-            whole micro-batches, such as `Routes` and `ExactlyOnce`.
+        options: More options of the sink, under Spark's names; none for sinks that write whole
+            micro-batches, such as `Routes` and `ExactlyOnce`.
         sink_since: The number of the first micro-batch for a table, folder or store that joins the
-            query later. A place that has none of the query's micro-batches is refused where the
-            query has finished this one already. Leave the argument as it is from then on.
-        tune: Whether to set what a query reads at its start as recommended, for this query alone.
+            query later. A place without any micro-batch of the query is refused if the query has
+            finished this one already. Keep the argument from then on.
+        tune: Whether to apply, to this query alone, the recommended settings that it reads at its
+            start.
 
     Returns:
         The running query.
 
     Raises:
-        SchemaError: The frame is a batch, or no frame of Spark.
+        SchemaError: The frame is a batch, or isn't a DataFrame of Spark.
         SpecError: Sink, trigger, mode, checkpoint and frame don't fit together; a table or a folder
             belongs to another query, or is older or newer than the checkpoint; the sink or the
-            checkpoint lies in a folder that the query reads, or the checkpoint in that of the sink;
-            an aggregation, a join of streams or another spec reads the rows of a spec; a second
-            watermark is declared; a declarative pipeline, which starts queries itself, is being
-            read.
+            checkpoint lies in a folder that the query reads, or the checkpoint in the folder of the
+            sink; an aggregation, a join of streams or another spec reads the rows of a spec; a
+            second watermark is declared; the code runs in a declarative pipeline.
         StateError: The checkpoint was written under a spec with other rules. With Spark
             3.5, the running query fails instead.
         StateCorruptedError: The checkpoint is damaged, as far as `check` reads it.
@@ -270,7 +270,6 @@ def _checked_query_id(spark: SparkSession, location: str) -> str | None:
 def _check_logs(
     logs: Logs, plan: PlanNode | None, spec: AnySpec | None, check: Check, spark: SparkSession
 ) -> None:
-    """Refuse a checkpoint from which the query can't continue."""
     last = logs.planned
     if last > logs.finished and logs.is_repartition(last):
         # Some releases of Spark would lose state.
@@ -306,7 +305,7 @@ def _check_logs(
         hint = "leave it out, or let another query read it"
         raise StateError(found, hint)
     if not has_names and not len({*plan.readings}) <= before <= most:
-        # Spark itself says only how many, and in format 2 it takes some of them for others.
+        # Spark itself gives only the numbers, and in format 2 it takes some sources for others.
         found = f"the checkpoint {logs.path} is of a query with {before} sources"
         hint = "a seed, a clock and erasures are sources too: pass the same ones at each start; "
         hint += "a query with other sources needs a checkpoint of its own, or one with names, as "

@@ -1,4 +1,4 @@
-"""Sessions of a frame in one call: a spec whose classes and types come from the frame's schema."""
+"""Find the sessions of a frame in one call, with classes and types from the frame's schema."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
@@ -40,14 +40,14 @@ IMPORT: Final = "from sessionkit import aggregates as agg"
 @attrs.frozen
 class Sessions:
     """
-    The sessions of a frame, before you say what you want of each; `sessions` returns it.
+    The sessions of a frame, before you choose their columns; `sessions` returns it.
 
     Attributes:
         frame: The events: a stream or a batch.
         keys: The key columns and their types, as the frame has them.
         settings: The other arguments of the spec.
-        with_rejected: Whether rejected rows come too.
-        observation: What receives the counts of a batch.
+        with_rejected: Whether to return rejected rows too.
+        observation: The observation that receives the counts of a batch.
     """
 
     frame: DataFrame
@@ -56,7 +56,7 @@ class Sessions:
     with_rejected: bool = False
     observation: Observation | None = None
 
-    if not TYPE_CHECKING:  # a type checker says itself what there isn't
+    if not TYPE_CHECKING:  # a type checker reports a missing attribute itself
 
         def __getattr__(self, name: str) -> Any:
             hint = "write .agg(n=agg.count()) for a row of each session, or .events() for events"
@@ -71,7 +71,7 @@ class Sessions:
         all. No Python runs for an event.
 
         Args:
-            aggregates: Aggregates of `sessionkit.aggregates`, by the columns that they become.
+            aggregates: Aggregates of `sessionkit.aggregates`, by the names of their columns.
 
         Raises:
             SchemaError: An aggregate is of a column that the frame doesn't have, or whose type
@@ -82,17 +82,17 @@ class Sessions:
 
     def events(self) -> DataFrame:
         """
-        Return a row for each event: all its columns, its session's id, and its number in there.
+        Return a row for each event: its columns, its session's id, and its position in the session.
 
-        An event comes once its session is over.
+        An event is returned once its session is over.
 
         Raises:
             SchemaError: A column has a type that can't be read; select the others first.
             SpecError: A column has a name that no field can have.
         """
-        every = {*self.keys, self.settings["event_time"]}
-        own = [name for name in self.frame.columns if name not in every]
-        spec = SessionSpec.per_event(self._event_class(own), keys=self.keys, **self.settings)
+        of_spec = {*self.keys, self.settings["event_time"]}
+        event = self._event_class(name for name in self.frame.columns if name not in of_spec)
+        spec = SessionSpec.per_event(event, keys=self.keys, **self.settings)
         return self._rows(spec)
 
     def _rows(self, spec: AnySessionSpec) -> DataFrame:
@@ -118,20 +118,19 @@ class Sessions:
         if not aggregates:
             found = "`agg` takes the aggregates that a row has, found none"
             raise SpecError(found, "write .agg(events=agg.count())")
-        for name, one in aggregates.items():
-            if not isinstance(one, Aggregate):
-                found = f"`agg`: `{name}` must be an aggregate of sessionkit, found {one!r}"
+        for name, value in aggregates.items():
+            if not isinstance(value, Aggregate):
+                found = f"`agg`: `{name}` must be an aggregate of sessionkit, found {value!r}"
                 raise SpecError(found, f"write .agg({name}=agg.count()); {IMPORT}")
-        read = dict.fromkeys(name for one in aggregates.values() for name in self._columns_of(one))
-        event = self._event_class(read)
+        read = (name for value in aggregates.values() for name in self._columns_of(value))
+        event = self._event_class(dict.fromkeys(read))
         return SessionSpec.aggregate(event, aggregates, keys=self.keys, **self.settings)
 
     def _event_class(self, names: Iterable[str]) -> type[Any]:
         return _class("Event", [self.frame.schema[name] for name in names])
 
     def _columns_of(self, aggregate: Aggregate) -> Iterator[str]:
-        """Yield the columns that an aggregate reads."""
-        # The spec says what is wrong with anything else.
+        # The spec refuses anything else, and says why.
         for condition in aggregate.read_by() if isinstance(aggregate, Kind) else ():
             yield from fields_of_condition(condition, self._type_of)
 
@@ -164,8 +163,8 @@ def sessions(
     """
     Find the sessions of a frame, with aggregates and without a class.
 
-    The types are those of the frame's columns. What comes out is a DataFrame, for a stream and for
-    a batch; `start_query` starts a stream. Underneath is the spec that `.spec(...)` returns.
+    The types come from the frame's columns. The result's `agg` and `events` return a DataFrame, for
+    a stream and for a batch; `start_query` starts a stream. Its `spec` returns the spec underneath.
 
     Example:
         from sessionkit import aggregates as agg
@@ -179,28 +178,28 @@ def sessions(
         assert sorted(row.pages for row in found.collect()) == [1, 1, 3]
 
     Args:
-        frame: The events: a stream or a batch. Columns that nothing asks for never reach Python.
-        keys: The column, or columns, whose values have sessions of their own, such as the user.
+        frame: The events: a stream or a batch. Unused columns never reach Python.
+        keys: The key column or columns, such as the user: each key has sessions of its own.
         event_time: The timestamp column that says when an event happened.
         gap: How long a session stays open without events, in event time.
         watermark_delay: How late an event may come, in event time, and still be counted for
             certain. A stream needs it; a batch doesn't, as it has all events.
-        timeout: In place of `gap`, as for `SessionSpec`, like all that follows.
-        on_error: What becomes of a session whose sum doesn't fit its type.
-        lateness: When an event is late, and what becomes of it.
-        results: When sessions give rows, and which.
+        timeout: In place of `gap`. It and the arguments up to `memory` are as for `SessionSpec`.
+        on_error: What to do with a session whose sum doesn't fit its type.
+        lateness: When an event is late, and what to do with it.
+        results: When sessions return rows, and which.
         inputs: Which rows become events.
         storage: How state is stored.
-        memory: What is remembered of a key after its sessions.
-        with_rejected: Whether to return rows that are in no session too, such as those without a
-            key or a time, each with the reason; see `sessionize`. Otherwise they're left out, and
-            only a task that finds no event at all logs why, on its executor.
+        memory: What to remember of a key after its sessions.
+        with_rejected: Whether to return rows that are in no session too, each with the reason, such
+            as a missing key or time; see `sessionize`. Otherwise they're left out, and only a task
+            that finds no event at all logs why, on its executor.
         observation: For a batch: receives the counts once an action has run, for `reconcile`.
 
     Raises:
         SchemaError: `frame` isn't a DataFrame of Spark, or lacks one of these columns, or the event
             time isn't a timestamp.
-        SpecError: A stream has no `watermark_delay`; or something else cannot work.
+        SpecError: A stream has no `watermark_delay`; or other arguments can't work.
     """
     check_frame(frame, "frame", f"{ANY_FRAME}; a test passes the spec to SessionDriver")
     names = columns_named("keys", keys, "user")
@@ -226,7 +225,7 @@ def sessions(
 
 
 def annotation_of_column(kind: T.DataType, path: str) -> Any:
-    """Return what a field that is read from a column of this type is annotated with."""
+    """Return the annotation of a field that is read from a column of this type."""
     match kind:
         case T.DecimalType():
             return Annotated[Decimal, DecimalType(kind.precision, kind.scale)]
@@ -246,11 +245,11 @@ def annotation_of_column(kind: T.DataType, path: str) -> Any:
 
 
 def _class(name: str, columns: Iterable[T.StructField], path: str = "") -> type[Any]:
-    """Return a class with a field for each column; Spark says of few that they have no nulls."""
+    """Return a class with an Optional field for each column: few columns are non-nullable."""
     fields = {}
-    for one in columns:
+    for column in columns:
         hint = "rename it, with letters, digits and underscores, or select the columns without it"
-        check_field(one.name, f"the column `{path}{one.name}`: ", hint)
-        kind = annotation_of_column(one.dataType, path + one.name) | None
-        fields[one.name] = attrs.field(type=kind, alias=one.name)
+        check_field(column.name, f"the column `{path}{column.name}`: ", hint)
+        kind = annotation_of_column(column.dataType, path + column.name) | None
+        fields[column.name] = attrs.field(type=kind, alias=column.name)
     return attrs.make_class(name, fields, frozen=True)

@@ -31,7 +31,7 @@ __all__ = ["check_watermarks", "declare_watermark", "explain_watermark", "guard_
 
 Policy: TypeAlias = Literal["min", "max"]
 """
-Which of several sources moves the watermark of a query: the slowest (`min`), or the fastest.
+Which of several sources moves the watermark of a query: the slowest (`min`) or the fastest (`max`).
 
 It's Spark's setting `spark.sql.streaming.multipleWatermarkPolicy`; see `check_watermarks`.
 """
@@ -45,8 +45,8 @@ ZeroDelay: TypeAlias = Literal["refused", "drops_ties"]
 """
 Whether `declare_watermark` takes a delay of zero.
 
-`"refused"`: it raises a `SpecError`. `"drops_ties"`: it takes it. The watermark is then the newest
-event time itself, so Spark drops a row with that event time if it comes one micro-batch later.
+`"refused"`: no, it raises a `SpecError`. `"drops_ties"`: yes. The watermark is then the newest
+event time itself, so Spark drops a row with this event time if it comes one micro-batch later.
 """
 
 Progress: TypeAlias = Mapping[str, Any]
@@ -57,7 +57,7 @@ OPERATOR: Final = re.compile(r"EventTimeWatermark (?:[0-9a-f-]{36}, )?\S+#\d+: \
 
 @attrs.frozen
 class Watermark:
-    """A watermark that a frame declares: its event-time column, and how far it trails that."""
+    """A watermark that a frame declares: its event-time column, and its delay."""
 
     event_time: str
     delay: timedelta
@@ -68,7 +68,7 @@ def declared_watermarks(frame: DataFrame) -> tuple[Watermark, ...]:
     """
     Return the watermarks that the columns of a frame carry; a copy of a column carries its own.
 
-    If the column has been dropped, the frame no longer shows that there is one.
+    If the column has been dropped, the frame no longer shows its watermark.
     """
     check_frame(frame, "frame")
     return tuple(
@@ -87,11 +87,11 @@ def declare_watermark(
     zero_delay: ZeroDelay = "refused",
 ) -> DataFrame:
     """
-    Declare the watermark of a stream: `withWatermark`, checked before anything starts.
+    Declare the watermark of a stream with `withWatermark`, after checks.
 
     The watermark is the newest event time seen minus the delay. Spark advances it between
-    micro-batches, and never back. Stateful operators drop a row whose event time `<=` it. A batch
-    has none: its frame is checked in the same way and returned unchanged.
+    micro-batches, and never moves it back. Stateful operators drop a row whose event time is `<=`
+    the watermark. A batch has none: its frame is checked in the same way and returned unchanged.
 
     Example:
         from sessionkit.spark.watermarks import declare_watermark
@@ -125,9 +125,9 @@ def declare_watermark(
     check_event_time(frame.schema, event_time)
     if not frame.isStreaming:
         return frame
-    for there in declared_watermarks(frame):
-        found = f"a watermark is already declared, on `{there.event_time}` with a delay of "
-        found += f"{duration_text(there.delay)}; a stream has one at most"
+    for existing in declared_watermarks(frame):
+        found = f"a watermark is already declared, on `{existing.event_time}` with a delay of "
+        found += f"{duration_text(existing.delay)}; a stream has one at most"
         raise SchemaError(found, "declare it once, where the frame is read")
     return frame.withWatermark(quoted(event_time), f"{span // MILLISECOND} milliseconds")
 
@@ -138,7 +138,7 @@ def check_watermarks(*frames: DataFrame, policy: Policy = "min") -> None:
     Check the watermarks of streams that a union or a join combines in one query.
 
     The query has one watermark. The setting `spark.sql.streaming.multipleWatermarkPolicy`, which
-    the checkpoint keeps from the first start, says how those of its sources combine:
+    the checkpoint keeps from the first start, says how the watermarks of its sources combine:
 
     * `min`: the slowest source decides. No row is dropped because another source is ahead, but a
       silent source blocks everything: one that has sent no rows yet counts as 1970.
@@ -187,15 +187,15 @@ def guard_future(
     One event time from the year 2999 moves the watermark there for good, and every later row is
     dropped. So call this before `declare_watermark`: an event time further ahead of the clock than
     the skew moves to the new column `into`, and becomes null itself. Such a row doesn't move the
-    watermark, and stateful operators never drop it as late. A window does, so count them first:
-    `guarded.observe("future", F.count("quarantined_time"))`. For a deduplication, add `into` to the
-    keys. `sessionize` does all this by itself.
+    watermark, and stateful operators never drop it as late. A window drops it, so count such rows
+    first: `guarded.observe("future", F.count("quarantined_time"))`. For a deduplication, add `into`
+    to the keys. `sessionize` does all this itself.
 
     Args:
         frame: A stream or a batch.
         event_time: The event-time column: a timestamp, at the top level.
         max_future_skew: How far ahead of the clock an event time may be. The clock is processing
-            time: for a stream the start of the micro-batch, for a batch that of the query.
+            time: the start of the micro-batch or, for a batch, of the query.
         into: The name of the new column, which comes last.
 
     Raises:
@@ -221,7 +221,7 @@ def guard_future(
 @attrs.frozen
 class WatermarkReport:
     """
-    Where the watermark of a query stands, and why.
+    The watermark of a query, and why it moves or doesn't.
 
     Attributes:
         state: `no_batch`: no micro-batch has run. `undeclared`: the query has no watermark.
@@ -229,11 +229,11 @@ class WatermarkReport:
             `idle`: no rows arrive. `stalled`: rows arrive, but none is newer. `held_back`: under
             policy `min`, some sources send nothing while others do. `ahead_of_clock`: an event
             time from the future has moved it past the clock.
-        watermark: In force in the last micro-batch, in event time; None while there is none.
+        watermark: The watermark in force in the last micro-batch, in event time; None for none.
         since: The start of the first known micro-batch with this watermark, in processing time.
         silent: Under `held_back`: the descriptions of the sources without a row since then.
-        dropped: How many late rows stateful operators dropped, in the batches that the query
-            remembers. For a windowed aggregation, Spark counts groups of late rows.
+        dropped: The number of late rows that stateful operators dropped, in the batches that the
+            query remembers. For a windowed aggregation, Spark counts groups of late rows.
     """
 
     state: WatermarkState
@@ -246,17 +246,17 @@ class WatermarkReport:
 @explains
 def explain_watermark(query: StreamingQuery) -> WatermarkReport:
     """
-    Explain where the watermark of a query stands, since when, and what holds it back.
+    Explain where the watermark of a query is, since when, and what holds it back.
 
     This reads the last hundred batches or idle reports, the plan of the last batch, and the policy
-    of the active session; a restarted query keeps that of its checkpoint. Spark reports no
-    watermark for each source. So a source is named as holding it back if others have sent rows
-    since it last moved and this one hasn't; one that sends only old rows isn't found.
+    of the active session; a restarted query keeps the policy of its checkpoint. Spark doesn't
+    report the watermarks of sources. So a source counts as silent if it has sent no row since the
+    watermark last moved, and others have; a source that sends only old rows isn't found.
 
     Args:
         query: A query, running or stopped.
     """
-    return _report(list(filter(has_run, query.recentProgress)), by_slowest=_goes_by_slowest(query))
+    return _report(list(filter(has_run, query.recentProgress)), by_slowest=_follows_slowest(query))
 
 
 def _report(batches: Sequence[Progress], *, by_slowest: bool) -> WatermarkReport:
@@ -266,8 +266,8 @@ def _report(batches: Sequence[Progress], *, by_slowest: bool) -> WatermarkReport
     if "watermark" not in event_times_in(last):
         return WatermarkReport("undeclared")
     watermark, silent = watermark_in(last), tuple[str, ...]()
-    # The batches since it last moved, in order.
-    same = takewhile(lambda one: watermark_in(one) == watermark, reversed(batches))
+    # The batches since the watermark last moved, in order.
+    same = takewhile(lambda batch: watermark_in(batch) == watermark, reversed(batches))
     current = [*same][::-1]
     state: WatermarkState = "moving" if last["numInputRows"] else "idle"
     if (watermark or EPOCH) > instant_in(last["timestamp"]):
@@ -286,11 +286,11 @@ def _report(batches: Sequence[Progress], *, by_slowest: bool) -> WatermarkReport
     return WatermarkReport(state, watermark, instant_in(current[0]["timestamp"]), silent, dropped)
 
 
-def _goes_by_slowest(query: StreamingQuery) -> bool:
-    """Return whether a query has several watermarks, of which the slowest counts."""
+def _follows_slowest(query: StreamingQuery) -> bool:
+    """Return whether a query has several watermarks, and follows the slowest."""
     session = SparkSession.getActiveSession()
     policy = "min" if session is None else str(session.conf.get(POLICY_SETTING))
-    # How many watermarks there are is public in the plan only.
+    # Only the plan shows the number of watermarks publicly.
     with redirect_stdout(StringIO()) as plan:
         query.explain()
     # An operator of a frame that is used twice appears in the plan twice, with the same id.

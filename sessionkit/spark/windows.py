@@ -1,4 +1,4 @@
-"""Windowed aggregation with Spark's own operators, and its rules checked before Spark runs."""
+"""Windowed aggregation with Spark's own operators, checked before Spark runs."""
 
 import warnings
 from collections.abc import Sequence
@@ -30,10 +30,10 @@ WINDOW_COLUMNS: Final = ("window_start", "window_end", "window_time")
 RESERVED: Final = {"window", *WINDOW_COLUMNS}
 
 
-# No equality on what may hold a Column: comparing two Columns makes a third one.
+# No equality for a class that may hold a Column: comparing two Columns makes a third.
 @attrs.frozen(eq=False)
 class WindowShape:
-    """How rows fall into windows; `length` is the gap of a session that has no dynamic one."""
+    """The shape of windows; `length` is the gap of sessions without a dynamic gap."""
 
     kind: Literal["tumbling", "sliding", "session"]
     event_time: str
@@ -47,7 +47,7 @@ class WindowShape:
 
     def window(self) -> Column:
         time, spans = column(self.event_time), (self.length, self.every, self.start_time)
-        # The one spelling that all of Spark's parsers read alike.
+        # All of Spark's parsers read only this spelling alike.
         length, every, start_time = (f"{span_us(span)} microseconds" for span in spans)
         if self.kind != "session":
             return F.window(time, length, every, start_time)
@@ -95,8 +95,8 @@ def tumbling(
     Args:
         length: The length of a window. A day is 24 hours; months and years have no fixed length.
         event_time: The event-time column, a timestamp.
-        keys: The columns whose values have windows of their own; none for windows over all rows.
-            Add a computed key first, with `withColumn`.
+        keys: The key columns: each key has windows of its own; none for windows over all rows. Add
+            a computed key first, with `withColumn`.
         watermark_delay: How far a row may trail the latest event time, in whole milliseconds.
             Leave it out for a batch, and for a stream that already has a watermark.
         start_time: The offset of the windows, less than their length: with `"5 hours"`, one-day
@@ -104,7 +104,7 @@ def tumbling(
 
     Raises:
         SpecError: A duration can't be parsed, the offset is not less than the length, the delay is
-            zero, or a key isn't a name, appears twice, or is one of the window's own.
+            zero, or a key isn't a name, appears twice, or is a column of the window.
     """
     span = duration_of(length, "length")
     shift = _shift(start_time, span, "length")
@@ -139,8 +139,8 @@ def sliding(
         length: The length of a window.
         every: The time from the start of a window to the start of the next, at most its length.
         event_time: The event-time column, a timestamp.
-        keys: The columns whose values have windows of their own; none for windows over all rows.
-            Add a computed key first, with `withColumn`.
+        keys: The key columns: each key has windows of its own; none for windows over all rows. Add
+            a computed key first, with `withColumn`.
         watermark_delay: How far a row may trail the latest event time, in whole milliseconds.
             Leave it out for a batch, and for a stream that already has a watermark.
         start_time: The offset of the windows, less than `every`.
@@ -184,8 +184,8 @@ def session(
     Args:
         gap: One gap for all rows.
         event_time: The event-time column, a timestamp.
-        keys: The columns whose values have windows of their own; none for windows over all rows.
-            Add a computed key first, with `withColumn`.
+        keys: The key columns: each key has windows of its own; none for windows over all rows. Add
+            a computed key first, with `withColumn`.
         watermark_delay: How far a row may trail the latest event time, in whole milliseconds.
             Leave it out for a batch, and for a stream that already has a watermark.
         dynamic_gap: Instead of `gap`, a gap for each row: SQL text or a Column that gives an
@@ -222,7 +222,7 @@ def _windows(
     return Windows(shape, names, delay)
 
 
-# No equality on what may hold a Column: comparing two Columns makes a third one.
+# No equality for a class that may hold a Column: comparing two Columns makes a third.
 @attrs.frozen(eq=False)
 class Windows:
     """Windows, from `tumbling`, `sliding` or `session`. `agg` turns them into an aggregation."""
@@ -231,7 +231,7 @@ class Windows:
     keys: tuple[str, ...] = ()
     watermark_delay: timedelta | None = None
 
-    if not TYPE_CHECKING:  # a type checker says itself what there isn't
+    if not TYPE_CHECKING:  # a type checker reports a missing attribute itself
 
         def __getattr__(self, name: str) -> Any:
             raise no_attribute("`Windows`", name, 'write .agg(n="count(*)").apply(frame)')
@@ -242,8 +242,8 @@ class Windows:
         Return the aggregation over each window and key.
 
         Args:
-            aggregates: One for each output column: SQL text, such as `"count(*)"`, or a Column,
-                such as `F.count("*")`, which classic PySpark makes only in a session.
+            aggregates: The aggregate of each output column: SQL text, such as `"count(*)"`, or a
+                Column, such as `F.count("*")`, which classic PySpark makes only in a session.
 
         Raises:
             SpecError: No aggregate is given, one is neither text nor a Column, or a name is taken.
@@ -260,7 +260,7 @@ class WindowedAggregation:
     mode: OutputMode = "append"
     keeps_window_time: bool = False
 
-    if not TYPE_CHECKING:  # a type checker says itself what there isn't
+    if not TYPE_CHECKING:  # a type checker reports a missing attribute itself
 
         def __getattr__(self, name: str) -> Any:
             raise no_attribute("`WindowedAggregation`", name, "write .apply(frame) for its rows")
@@ -299,7 +299,7 @@ class WindowedAggregation:
         """
         Return the definition with the output column `window_time`, for windows over windows.
 
-        It is the last microsecond of a window, and carries the watermark.
+        It has the last microsecond of a window, and carries the watermark.
         """
         return attrs.evolve(self, keeps_window_time=True)
 
@@ -337,8 +337,8 @@ class WindowedAggregation:
         """
         Return the rows of a stream or a batch that fall into no window, with a column `reason`.
 
-        Spark drops these rows silently: those without an event time, and those whose dynamic gap is
-        null, unreadable, zero or negative. Late rows are not included.
+        Spark silently drops rows without an event time, and rows whose dynamic gap is null,
+        unreadable, zero or negative. Late rows are not included.
 
         Args:
             frame: The frame that you pass to `apply`.
@@ -351,28 +351,27 @@ class WindowedAggregation:
         return reasoned.where("reason IS NOT NULL")
 
     def _watermarked(self, frame: DataFrame) -> DataFrame:
-        """Check a stream, and return it with its watermark."""
         event_time, delay = self.windows.shape.event_time, self.windows.watermark_delay
         declared = declared_watermarks(frame)
-        there = next((one.delay for one in declared if one.event_time == event_time), None)
+        existing = next((w.delay for w in declared if w.event_time == event_time), None)
         root = plan_of(frame)
         # Spark starts a query with a watermark after an aggregation, and closes no window.
         is_second = root is not None and root.aggregates_stream
-        if root and is_second and (delay not in {None, there} or root.is_watermarked_late):
+        if root and is_second and (delay not in {None, existing} or root.is_watermarked_late):
             found = (
                 f"a watermark is declared after an aggregation, for the windows over `{event_time}`"
             )
             why = "its watermark stays at 1970 and no window ever closes"
             hint = "declare it only before the first aggregation; use `window_time` after it"
             raise SpecError(f"{found}: {why}", hint)
-        if self.mode == "complete" or (there is None and delay is None):
+        if self.mode == "complete" or (existing is None and delay is None):
             why = f"no watermark is declared on `{event_time}`"
             if self.mode == "complete":
                 why = "mode 'complete' drops no window, with or without a watermark"
             found = f"{why}: the state grows by one row for each key and window, forever"
             hint = "use mode 'append' or 'update' with a watermark, or bound the keys and times"
             warnings.warn(with_hint(found, hint), stacklevel=3)
-        if delay is None or delay == there:
+        if delay is None or delay == existing:
             return frame
         return declare_watermark(frame, event_time, delay)
 
@@ -387,7 +386,6 @@ def _shift(value: Duration, period: timedelta, name: str) -> timedelta:
 
 
 def _check_names(names: Sequence[str]) -> None:
-    """Check that the columns of the result have distinct names."""
     seen = set[str]()
     for name in names:
         if name.lower() in RESERVED:
