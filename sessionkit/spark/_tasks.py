@@ -28,7 +28,7 @@ TAG: Final = re.compile(r"sessionkit_([0-9a-f-]{36})_(\d+)")
 @contextmanager
 def known_to_tasks(spark: SparkSession, query_id: str | None, number: int) -> Iterator[None]:
     """
-    Give all tasks that this thread starts their query and micro-batch.
+    Pass the query and micro-batch to all tasks that this thread starts.
 
     On Connect, the server runs the operations of a `foreachBatch` function in another thread than
     the query's, so their tasks lack its local properties. Elsewhere this does nothing.
@@ -46,7 +46,7 @@ def known_to_tasks(spark: SparkSession, query_id: str | None, number: int) -> It
 
 def message_first(run: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T]]:
     """
-    Let an error of ours leave a worker without the lines of this library that raised it.
+    Raise errors of ours in a worker without the traceback of this library.
 
     Spark shows the traceback before the message, which has the lines of the user's function.
     """
@@ -63,7 +63,7 @@ def message_first(run: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T]]:
 
 
 def begin_with(message: Exception, error: Exception) -> None:
-    """Let the traceback of an error begin with a message: Python begins with the first cause."""
+    """Show a message before the traceback of an error, as its first cause."""
     first: BaseException = error
     while (earlier := _before(first)) is not None:
         first = earlier

@@ -133,7 +133,7 @@ def unpacked_rows(rows: DataFrame, worker: Worker) -> DataFrame:
 
 
 def _in_micros(field: Field, spec: AnySpec) -> bool:
-    """Return whether a column leaves Python as microseconds: an instant, but not the event time."""
+    """Return whether an instant crosses as microseconds: any but `output_event_time` does."""
     return bool(field.type.arrow == INSTANT) and field.name != spec.output_event_time
 
 
