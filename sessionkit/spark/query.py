@@ -186,7 +186,7 @@ def _check_options(options: Mapping[str, Option], sink: StreamSink) -> None:
     if options and isinstance(sink, BatchSink):
         first = next(iter(options))
         found = f"{type(sink).__name__} has no options of Spark's, and would ignore `{first}`"
-        hint = "in Routes, pass Kafka(options=...); write others in a AtLeastOnce"
+        hint = "in Routes, pass Kafka(options=...); write others in an AtLeastOnce"
         raise SpecError(found, hint)
     for option in options:
         argument = OPTIONS_WITH_AN_ARGUMENT.get(option.lower())

@@ -55,16 +55,16 @@ class TestRefused:
         ("make", "facts"),
         [
             (lambda: drop_duplicates_by_key("id"), ["forever", "220 bytes", "unbounded_state"]),
-            (lambda: drop_duplicates_by_key((), unbounded_state=True), ["`by`", "no column"]),
+            (lambda: drop_duplicates_by_key((), unbounded_state=True), ["`keys`", "no column"]),
             (
                 lambda: drop_duplicates_within("0 seconds", keys="id", event_time="ts"),
-                ["`delay`", "'0 seconds'"],
+                ["`watermark_delay`", "'0 seconds'"],
             ),
             (
                 lambda: drop_duplicates_by_key_and_time(
                     "id", event_time="ts", watermark_delay="1500us"
                 ),
-                ["`delay`", "whole milliseconds", "'1500us'"],
+                ["`watermark_delay`", "whole milliseconds", "'1500us'"],
             ),
         ],
     )

@@ -216,7 +216,7 @@ def test_a_frame_that_does_not_fit_is_refused(
 
 def test_a_stream_needs_a_delay(spark: SparkSession) -> None:
     frame = spark.readStream.format("rate").load()
-    with pytest.raises(SpecError, match="a stream needs `delay`"):
+    with pytest.raises(SpecError, match="a stream needs `watermark_delay`"):
         sessions(frame, keys="value", event_time="timestamp", gap="1 minute")
 
 

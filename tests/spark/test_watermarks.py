@@ -84,7 +84,7 @@ class TestDeclare:
         """A delay that Spark would misread, or that drops rows unexpectedly, is refused."""
         text = refusal(declare_watermark, source.stream(), "ts", delay)
 
-        assert says(text, "`delay`", f"'{delay}'", fact)
+        assert says(text, "`watermark_delay`", f"'{delay}'", fact)
 
     @pytest.mark.parametrize(
         ("delay", "options", "values"),

@@ -155,7 +155,7 @@ def check_operators(path: str, spark: SparkSession) -> None:
             raise damaged_checkpoint(found) from error
         raise
     if not operators and has_state_files(path, spark):
-        found = f"{path}/state/0/_metadata says of no operator"
+        found = f"{path}/state/0/_metadata names no operator"
         raise damaged_checkpoint(found)
 
 
@@ -210,7 +210,7 @@ def check_one_operator(spec: AnySpec, what: str) -> None:
         found = (
             f"{what} reads the state of one operator, and `carries_watermark` lets others follow"
         )
-        raise UnsupportedError(found, "call open_sessions, or check_checkpoint without `deep`")
+        raise UnsupportedError(found, "call read_state, or check_checkpoint without `deep`")
 
 
 def stored_changes(path: str, spark: SparkSession) -> dict[str, set[int]]:

@@ -217,7 +217,7 @@ OPTIONS: Final[dict[str, dict[str, Any]]] = {
     },
 }
 ELSEWHERE: Final = {
-    "chained": "spark/jobs/test_chained.py",  # It changes the columns that operators read.
+    "carries_watermark": "spark/jobs/test_chained.py",  # It changes what operators read.
     "close_idle_after": "spark/jobs/test_idle.py",  # A batch has no clock.
     "layout": "spark/jobs/test_pages.py",  # It needs another state store.
     "max_buffered_per_key": "spark/jobs/test_time_order.py",  # A batch holds no events.
