@@ -1,1 +1,1 @@
-"""The fold of sessions: which events belong together, and what their functions make of them."""
+"""The fold of sessions: how events are grouped, folded and closed."""

@@ -1,11 +1,10 @@
 """
-Sessions are folded by the functions of the user.
+The fold of sessions by the functions of the user.
 
-All are folded at once, in a loop that says only which sessions fail. Where some do, or leave states
-that don't fit their fields, what becomes of them is up to `on_error`: the reason is raised, or
-they're folded again without the events that fail. That is done one step after another
-(`careful_fold`), from new objects since the functions may have changed the old ones. A spec whose
-functions don't fail gets no further than the first.
+One loop folds all sessions, and tells only which of them fail. Where some do, or leave states that
+don't fit their fields, `on_error` decides: the reason is raised, or they're folded again without
+the events that fail. The second fold goes one step after another (`careful_fold`), with new
+objects, since the functions may have changed the old ones.
 """
 
 from collections import deque
@@ -43,13 +42,13 @@ def fold_by_functions(functions: SessionFold, plan: Plan) -> Folded:
     Fold every session of a plan that has events.
 
     Raises:
-        UserFunctionError: A function failed, and the spec says `on_error="raise"`.
-        StateValueError: A state doesn't fit its fields, and the spec says so too.
+        UserFunctionError: A function failed, under `on_error="raise"`.
+        StateValueError: A state doesn't fit its fields, under `on_error="raise"`.
     """
     spec, active = plan.spec, plan.active
     refused = dict[int, str]()
     keys: list[Any] = []
-    # Which open sessions joined those with events, by their places, and how many each of these.
+    # The places of the open sessions that joined sessions with events, and how many joined each.
     opened = plan.places[plan.order[plan.opened[active[plan.joined]]]]
     opened_counts = (plan.unions.sizes - plan.counts)[active]
     if functions.create is not None:
@@ -58,7 +57,7 @@ def fold_by_functions(functions: SessionFold, plan: Plan) -> Folded:
         # [False, False, True].
         new[active] = opened_counts == 0
         keys = decode_keys(spec, plan.keys_of(new))
-    # The quick way; a session that fails here is folded again with care, which says what failed.
+    # A session that fails here is folded again with care, which tells what failed.
     states, failed = fold_all(
         functions,
         iter(keys),
@@ -67,13 +66,13 @@ def fold_by_functions(functions: SessionFold, plan: Plan) -> Folded:
         zip(opened_counts.tolist(), plan.counts[active].tolist(), strict=True),
     )
     if refused:
-        # What belongs together depends on the other events alone.
+        # Quarantined events hold no sessions together, so the others are planned again.
         quarantined = Rejected.with_reasons("quarantined", refused, plan.events.table)
         return Folded([], refused, quarantined)
     if plan.failures and spec.on_error == "raise":
         raise UserFunctionError(*plan.failures[min(plan.failures)])
     if failed and spec.on_error == "raise":
-        # Sessions 0 and 2 have events: the second state, 1, is that of session 2.
+        # If sessions 0 and 2 have events, the second state, 1, is that of session 2.
         failing, unions = np.flatnonzero(active)[failed], plan.unions
         parts = careful_folds(plan, unions.first[failing], unions.sizes[failing])
         for place, part in zip(failed, parts, strict=True):
@@ -90,20 +89,20 @@ def fold_by_functions(functions: SessionFold, plan: Plan) -> Folded:
 
 
 def _rejecting(plan: Plan, states: list[Any], failed: Sequence[int]) -> Folded:
-    """Return the events that fail in sessions whose states failed, or else all states."""
+    """Return the failing events of sessions whose states failed, or else all states."""
     failing = np.flatnonzero(plan.active)[[*failed]]
-    found, failures = failing_events(plan, failing)
+    refolded, failures = failing_events(plan, failing)
     if failures:
         rejected = Rejected.with_failures("failed", failures, plan.events.table)
         return Folded([], failures, rejected)
     for place, first in zip(failed, plan.unions.first[failing].tolist(), strict=True):
-        states[place] = found[first]
+        states[place] = refolded[first]
     misfits = _misfits(plan, states)
     return _rejecting(plan, states, misfits) if misfits else Folded(plan.encoded(states))
 
 
 def _misfits(plan: Plan, states: Sequence[Any]) -> list[int]:
-    """Return the places of the states that don't fit: all are encoded at once, which tells none."""
+    """Return the places of the states that don't fit; encoding all at once tells none."""
     codec = codec_of(plan.spec.state)
     return [place for place, state in enumerate(states) if codec.misfit(state)]
 
@@ -112,15 +111,15 @@ def _objects(
     functions: SessionFold, plan: Plan, refused: dict[int, str]
 ) -> Iterator[Sequence[Any]]:
     """
-    Yield the events of a plan as they are folded, some at a time: an object is larger than a row.
+    Yield the events of a plan as objects, some at a time: an object is larger than a row.
 
-    Where their class refuses events, these are added with the reasons, and no more are yielded.
+    Events that their class refuses go into `refused` with the reasons, and no more are yielded.
     """
     for first in range(0, len(plan.event_places), OBJECTS_AT_ONCE):
         places = plan.event_places[first : first + OBJECTS_AT_ONCE]
         objects, reasons = build_events(plan.spec, plan.events.table, places)
         for place, why in reasons.items():
-            # `place` counts the objects: where they are the events 4 7 2, the place 1 is event 7.
+            # `place` counts the objects: of the events 4 7 2, the place 1 is event 7.
             refused[int(places[place])] = why
         if functions.takes_time:
             objects = functions.timed(objects, plan.events.starts[places])
@@ -136,10 +135,10 @@ def fold_all(
     counts: Iterable[tuple[int, int]],
 ) -> tuple[list[Any], list[int]]:
     """
-    Return the states of many sessions, and the places of those that fail.
+    Return the states of sessions, None for failed ones, and the places of the failed ones.
 
-    `new_keys` are of those without an open session, where there is a `create`; `counts` says how
-    many of the open sessions, whose states may be changed, and of the events are whose.
+    `new_keys` has the keys of sessions without an open one, where there is a `create`. `counts` has
+    the numbers of open sessions and of events of each session. The `opened` states may be changed.
     """
     cls, create = functions.spec.state, functions.create
     merge_may = "merge" in functions.may_return_nothing
@@ -148,7 +147,7 @@ def fold_all(
     failed: list[int] = []
     old = 0
     for opened_count, event_count in counts:
-        first_old, own = old, islice(events, event_count)
+        first_old, session_events = old, islice(events, event_count)
         old += opened_count
         try:
             if opened_count:
@@ -156,15 +155,15 @@ def fold_all(
             elif create is None:
                 state = cls()
             else:
-                state = create(next(new_keys), next(own))
+                state = create(next(new_keys), next(session_events))
                 if state.__class__ is not cls:
                     _fail()
-            for function, given, may_return_nothing in (
+            for function, arguments, may_return_nothing in (
                 (functions.merge, opened[first_old + 1 : old], merge_may),
-                (functions.update, own, update_may),
+                (functions.update, session_events, update_may),
             ):
-                for one in given:
-                    returned = function(state, one)
+                for argument in arguments:
+                    returned = function(state, argument)
                     if returned.__class__ is cls:
                         state = returned
                     elif returned is not None or not may_return_nothing:
@@ -172,7 +171,7 @@ def fold_all(
         except Exception:  # noqa: BLE001 (the functions of the user)
             failed.append(len(states))
             state = None
-            deque(own, 0)  # the next session has the events after these
+            deque(session_events, 0)  # the next session has the events after these
         states.append(state)
     return states, failed
 
@@ -185,28 +184,28 @@ def _fail() -> NoReturn:
 # -- finish -----------------------------------------------------------------------------------
 
 
-def finish_by_functions(spec: AnySessionSpec, given: pa.Table, tell: Tell) -> Finished:
+def finish_by_functions(spec: AnySessionSpec, sessions: pa.Table, tell: Tell) -> Finished:
     """Return the results of sessions: what `finish` returns, or their states without it."""
-    finish, results = spec.finish, decode_states(spec.state, given)
+    finish, results = spec.finish, decode_states(spec.state, sessions)
     places: ResultPlaces = range(len(results))
     failed: dict[int, Failure] = {}
     if finish is not None:
         results, places, failed = _finished(spec, finish, tell(), results)
     codec = codec_of(spec.result)
     if {spec.result}.issuperset(map(type, results)):
-        # All results at once: each is looked at only where one of them doesn't fit.
+        # All results are encoded at once, and looked at singly only where one doesn't fit.
         with suppress(StateValueError):
             return Finished(codec.encode(results), places, failed)
-    misfits = _misfit_results(spec, given, results, places)
-    good = [number for number, place in enumerate(places) if place not in misfits]
-    columns = codec.encode([results[number] for number in good])
-    return Finished(columns, [places[number] for number in good], failed | misfits)
+    misfits = _misfit_results(spec, sessions, results, places)
+    fitting = [number for number, place in enumerate(places) if place not in misfits]
+    columns = codec.encode([results[number] for number in fitting])
+    return Finished(columns, [places[number] for number in fitting], failed | misfits)
 
 
 def _finished(
     spec: AnySessionSpec, finish: Callable[..., Any], sessions: Sequence[Any], states: list[Any]
 ) -> tuple[list[Any], ResultPlaces, dict[int, Failure]]:
-    """Return what `finish` returns, for each result the place of its session, and the failures."""
+    """Return the results of `finish`, the place of each result's session, and the failures."""
     results: list[Any] = []
     places: list[int] = []
     failed: dict[int, Failure] = {}
@@ -230,11 +229,11 @@ def _finished(
 
 
 def _misfit_results(
-    spec: AnySessionSpec, given: pa.Table, results: list[Any], places: ResultPlaces
+    spec: AnySessionSpec, sessions: pa.Table, results: list[Any], places: ResultPlaces
 ) -> dict[int, Failure]:
-    """Return the sessions of which a result isn't one, or doesn't fit its fields."""
+    """Return the failures of sessions with a result of another class, or one that doesn't fit."""
     finish: Any = spec.finish
-    keys, misfits = decode_keys(spec, given), dict[int, Failure]()
+    keys, misfits = decode_keys(spec, sessions), dict[int, Failure]()
     for place, result in zip(places, results, strict=True):
         try:
             check_rows([result], spec, "finish", finish, keys[place])

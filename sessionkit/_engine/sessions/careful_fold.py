@@ -1,11 +1,10 @@
 """
-Sessions folded one step after another: to say why one fails, to try events, to ask for a gap.
+The fold of a session, one step after another: to find failures, or to ask `state_gap`.
 
 A session is folded in one order, here and in `fold`: first the open sessions that became part of it
 are merged, in the order of their starts; then its events are taken in the order of time, those at
 one instant in the order of their content, so that a micro-batch that runs again folds them alike.
-Where a `state_gap` is asked, the events come after them anyway: it needs sessions whose events came
-in order.
+Under `state_gap` they come later anyway, since it needs sessions whose events came in order.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,7 +30,7 @@ from sessionkit.timeouts._session_rules import SessionRules
 
 @attrs.frozen
 class SessionFold:
-    """The functions of a spec, over what is folded: an event, or an event and its time."""
+    """The functions of a spec, which take an event, or an event and its time."""
 
     spec: AnySessionSpec
     create: Callable[[Any, Any], Any] | None
@@ -61,33 +60,33 @@ class SessionFold:
         return cls(spec, create, update, merge, frozenset(changing), bool(timed))
 
     def timed(self, objects: list[Any], starts_us: Numbers) -> list[Any]:
-        """Return events as they are folded: with their times where a function takes these."""
+        """Return events as the functions take them: with their times where one needs these."""
         if not self.takes_time:
             return objects
         return list(zip(objects, map(instant_of, starts_us.tolist()), strict=True))
 
     def merged(self, key: Any, left: Any, right: Any) -> Any:
-        """Return the state of two open sessions that events bridge, or a UserFunctionError."""
+        """Merge the states of two open sessions that events bridge; a failure is raised."""
         return self._called("merge", self.merge, key, left, right)
 
     def added(self, key: Any, state: Any, event: Any) -> Any:
-        """Return a state, None at first, with one more event; the given one may be changed."""
+        """Add an event to a state, None at first, which may be changed in place."""
         if state is None:
             if self.create is not None:
                 return self._called("create", self.create, key, key, event)
             state = self._called("state", self.spec.state, key)
         return self._called("update", self.update, key, state, event)
 
-    def _called(self, role: str, function: Callable[..., Any], key: Any, *given: Any) -> Any:
-        """Return the state after a call: None says that the given one was changed in place."""
-        own = getattr(self.spec.functions, role, None) or function
+    def _called(self, role: str, function: Callable[..., Any], key: Any, *arguments: Any) -> Any:
+        """Return the state after a call; None means that the function changed its argument."""
+        user_function = getattr(self.spec.functions, role, None) or function
         try:
-            returned = function(*given)
+            returned = function(*arguments)
             if returned is None and role in self.may_return_nothing:
-                return given[0]
-            _check_state(role, own, self.spec.state, returned)
+                return arguments[0]
+            _check_state(role, user_function, self.spec.state, returned)
         except Exception as error:
-            raise UserFunctionError(*call_failed(role, own, repr(key), error)) from error
+            raise UserFunctionError(*call_failed(role, user_function, repr(key), error)) from error
         return returned
 
 
@@ -108,9 +107,9 @@ class CarefulFold:
     """
     The fold of open sessions and events of one key, at consecutive places.
 
-    `numbers` has the number of the event at each place, or one below 0 for an open session. After
-    the places in `strict`, the state must fit its fields. Where a function has failed, `at` says at
-    which place.
+    `numbers` has the number of the event at each place, below 0 for an open session. After the
+    places in `strict`, the state must fit its fields. `at` is the place where a function has
+    failed.
     """
 
     fold: SessionFold
@@ -138,12 +137,12 @@ class CarefulFold:
         """Fold the open sessions and events at some places, or raise a UserFunctionError."""
         opened, state = self.opened(places), None
         # Open sessions are merged before any event is added, as in the quick fold.
-        for place in [*opened, *(one for one in places if self.numbers[one - self.first] >= 0)]:
+        for place in [*opened, *(at for at in places if self.numbers[at - self.first] >= 0)]:
             state = self.after(state, place)
         return state
 
     def after(self, state: Any, place: int) -> Any:
-        """Return a state, None at first, with what is at a place; the given one may be changed."""
+        """Fold what is at a place into a state, None at first, which may be changed in place."""
         event, content = self.event_at(place), self.contents[place - self.first]
         spec, key, self.at = self.fold.spec, self.key, place
         if event is None:
@@ -198,17 +197,17 @@ def careful_folds(members: Members, first: Numbers, sizes: Numbers) -> Iterator[
     # to 0 1 2 and to 3 4: the places 2 3 4 and 7 8.
     numbers = members.order[np.repeat(first + sizes - after, sizes) + np.arange(after[-1])]
     stored = touched.take(pa.array(numbers[numbers < number]))
-    came = members.events.at(numbers[numbers >= number] - number)
+    arrived = members.events.at(numbers[numbers >= number] - number)
     opened = iter(decode_states(spec.state, stored))
-    events = iter(fold.timed(build_events(spec, came.table)[0], came.starts))
+    events = iter(fold.timed(build_events(spec, arrived.table)[0], arrived.starts))
     names = touched.column_names[: len(spec.keys)]
     # Open sessions and then events, as members are numbered: so the first of a part names its key.
-    every = pa.concat_tables([touched.select(names), members.events.table.select(names)])
-    keys = decode_keys(spec, every.take(pa.array(members.order[first])))
+    key_rows = pa.concat_tables([touched.select(names), members.events.table.select(names)])
+    keys = decode_keys(spec, key_rows.take(pa.array(members.order[first])))
     parts = zip(keys, first.tolist(), np.split(numbers - number, after[:-1]), strict=True)
     for key, place, part in parts:
         # A part with the numbers -2 -1 0 takes two open sessions, and then an event.
-        contents = [next(events if one >= 0 else opened) for one in part.tolist()]
+        contents = [next(events if event >= 0 else opened) for event in part.tolist()]
         yield CarefulFold(fold, key, place, part.tolist(), contents)
 
 
@@ -217,19 +216,19 @@ class StateGaps:
     """
     The gaps that states give, while sessions are cut; see `cutting.Gaps`.
 
-    The states are thrown away: from there on it's a plan like any other. From an event that fails
-    on, nothing keeps its session open.
+    The states are thrown away: the plan is then folded like any other. After an event that fails,
+    nothing keeps its session open.
     """
 
     rules: SessionRules
     members: Members
     failures: dict[int, Failure] = attrs.field(factory=dict)
-    """The first failure of each session in which there is one, by the event's number."""
+    """The first failure of each failing session, by the number of the event."""
     state: Any = None
     has_failed: bool = False
 
     def __call__(self, first: Numbers, sizes: Numbers) -> Iterator[Callable[..., int | None]]:
-        """Yield what gives the gap after each instant of a part."""
+        """Yield, for each part, the function that gives the gap after an instant."""
         for part in careful_folds(self.members, first, sizes):
             yield partial(self._after, part)
 

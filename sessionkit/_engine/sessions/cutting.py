@@ -1,19 +1,19 @@
 """
-What ends the sessions of a spec: the gap alone, or rules that cut them before.
+How sessions end: by the gap alone, or by rules that cut them before.
 
-The rule that fires first in event time ends a session; where several fire at one instant, their
-order in `SessionRules.in_use` decides. What each rule reads, keeps and says is its own.
+The rule that fires first in event time ends a session. Where several fire at one instant, the first
+in `SessionRules.in_use` counts.
 
-    by times     depends on each session's own times: all sessions at once
-    in order     depends on where the session was cut before: one instant of a key after the other,
-                 as partial sessions; `state_gap` on its state, too
+    by times     rules that read only a session's own times: all sessions at once
+    in order     rules that depend on earlier cuts: one instant of a key after the other, as partial
+                 sessions; `state_gap` on its state, too
 
-The second kind looks only at sessions in which such a rule may fire at all, and where the gap
-depends on the state, at those with events. Events of one instant have no order, so they stay
-together; but by a `sequence`, each is an instant of its own. Then several sessions of a key may
-begin at one instant. All of these are known at once: such events are cut only under
-`order="event_time"`, in one micro-batch. So the first of them has the id of its key and start, as
-ever; each other one has a salt, made of how many begin there before it.
+The second kind visits only the sessions in which such a rule may fire and, under `state_gap`, those
+with events. Events of one instant have no order, so they stay together; a `sequence` makes each an
+instant of its own. Then several sessions of a key may begin at one instant. All of these are known
+at once, since such events are cut only under `order="event_time"`, in one micro-batch. The first
+has the id of its key and start; each later one has a salt, made of the number of sessions that
+begin there before it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -36,14 +36,14 @@ from sessionkit.timeouts._rule import Readings, RuleInput
 from sessionkit.timeouts._session_rules import RULES, SessionRules
 
 Fired: TypeAlias = tuple[int, int]
-"""When a rule fires, in microseconds, and its place among those in use: the least one counts."""
+"""The time at which a rule fires, in microseconds, and its place in `in_use`: the least counts."""
 
 
 class Interval(NamedTuple):
     """
-    An open session or event, at its place by key and start, or all that start at one instant.
+    An open session or event, at its place by key and start; or all that start at one instant.
 
-    `readings` has for each rule in order what it has read of each of them.
+    `readings` holds, for each ordered rule, what the rule has read of each of them.
     """
 
     place: int
@@ -56,16 +56,16 @@ class Interval(NamedTuple):
 
 def combined(simultaneous: Sequence[Interval]) -> Interval:
     """Combine intervals of a key, at least one, that start at one instant."""
-    one = simultaneous[0]
+    first = simultaneous[0]
     if len(simultaneous) == 1:
-        return one
-    by_rule = zip(*(each.readings for each in simultaneous), strict=True)
+        return first
+    by_rule = zip(*(interval.readings for interval in simultaneous), strict=True)
     return Interval(
-        place=one.place,
-        moment=one.moment,
-        at=one.at,
-        end=max(each.end for each in simultaneous),
-        extends=any(each.extends for each in simultaneous),
+        place=first.place,
+        moment=first.moment,
+        at=first.at,
+        end=max(interval.end for interval in simultaneous),
+        extends=any(interval.extends for interval in simultaneous),
         readings=[list(chain.from_iterable(readings)) for readings in by_rule],
     )
 
@@ -80,14 +80,13 @@ class RuledIntervals:
     Open sessions and events, by key and start, and what the rules have read of them.
 
     Attributes:
-        keys: The number of the key of each.
-        moments: Where the next one has the same, the two are never parted: its start, unless
-            events have a `sequence`.
-        starts: Its start, in microseconds.
+        keys: The number of the key of each interval.
+        moments: Equal where two are never parted: the start, unless events have a `sequence`.
+        starts: The start of each interval, in microseconds.
         ends: The end of its gap, exclusive.
         least: The end that it would have if it kept no session open; of an open session, its end.
         extends: Whether it's an event that keeps its session open.
-        columns: What each rule in order has read.
+        columns: What each ordered rule has read.
     """
 
     keys: Numbers
@@ -103,7 +102,7 @@ class RuledIntervals:
         order, ends, events = members.order, members.ends, members.events
         starts, sequence, rows = members.starts[order], members.spec.sequence, input_of(members)
         least = ends.copy()
-        # Open sessions are numbered first: of one of these and two events, it's the end of the one
+        # Open sessions are numbered first: of one open session and two events, these are its end
         # and the starts of the two.
         least[len(members.places) :] = events.starts + (0 if rules.gap_inclusive else 1)
         return cls(
@@ -120,15 +119,15 @@ class RuledIntervals:
         """
         Return `size` intervals from the place `first` on.
 
-        Where the state says the gap, each ends where it starts: its own gap doesn't count.
+        Under `state_gap` each ends where it starts: its own gap doesn't count.
         """
         chosen = slice(first, first + size)
         ends = self.ends if rules.state_gap is None else self.least
-        of_all = self.moments, self.starts, ends, self.extends
-        numbers = (column[chosen].tolist() for column in of_all)
+        all_numbers = self.moments, self.starts, ends, self.extends
+        numbers = (column[chosen].tolist() for column in all_numbers)
         # A rule that has read `5 6` and `a b` of two intervals: the readings [(5, a)], [(6, b)].
         readings = [
-            [[one] for one in zip(*(column[chosen].tolist() for column in columns), strict=True)]
+            [[read] for read in zip(*(column[chosen].tolist() for column in columns), strict=True)]
             for columns in self.columns
         ]
         by_interval = zip(*readings, strict=True) if readings else [()] * size
@@ -139,7 +138,7 @@ class PartialSession(NamedTuple):
     """
     A session so far, from one cut on.
 
-    `known` has what each rule in order knows of it; `fired` which of them did, and when.
+    `known` holds what each ordered rule knows of it; `fired`, the rules that fired, and when.
     """
 
     rules: SessionRules
@@ -151,35 +150,35 @@ class PartialSession(NamedTuple):
 
     @classmethod
     def at(cls, rules: SessionRules, instant: Interval) -> "PartialSession":
-        """Return a session that begins at an instant, before the instant is added."""
+        """Begin a session at an instant, which isn't added yet."""
         return cls(rules, instant.place, instant.at, instant.at, [None] * len(rules.ordered))
 
     def after(self, instant: Interval, gap_us: int | None = None) -> "PartialSession":
         """Add an instant, and the gap that the state gives after it, if any."""
         known, fired, ordered = list[Any](), [*self.fired], self.rules.ordered
-        for (place, rule), one, read in zip(ordered, self.known, instant.readings, strict=True):
-            known.append(rule.after(one, read))
+        for (place, rule), before, read in zip(ordered, self.known, instant.readings, strict=True):
+            known.append(rule.after(before, read))
             if rule.is_last(known[-1]):
                 fired.append((instant.at, place))
         end = max(self.end, instant.end) if gap_us is None else instant.at + gap_us
         return PartialSession(self.rules, self.first, self.start, end, known, fired)
 
     def is_cut_at(self, instant: Interval) -> bool:
-        """Return whether an instant belongs to another session."""
+        """Return whether an instant begins the next session."""
         return self.is_over_at(instant) or bool(self.fired_by(instant))
 
     def is_over_at(self, instant: Interval) -> bool:
-        """Return whether it was over before an instant, by its own events and times."""
+        """Return whether the session is over before an instant, by its own events and times."""
         inclusive = self.rules.gap_inclusive
         is_apart = starts_new_session(instant.at, self.end, gap_inclusive=inclusive)
         return is_apart or bool(self.fired)
 
     def fired_by(self, instant: Interval) -> list[Fired]:
         """Return the rules by which an instant begins the next session."""
-        every = zip(self.rules.ordered, self.known, instant.readings, strict=True)
+        rules = zip(self.rules.ordered, self.known, instant.readings, strict=True)
         return [
             (instant.at, place)
-            for (place, rule), known, readings in every
+            for (place, rule), known, readings in rules
             if rule.begins_next(known, readings)
         ]
 
@@ -188,25 +187,25 @@ class PartialSession(NamedTuple):
         return self._replace(fired=[*self.fired, *fired]) if fired else self
 
     def closing(self, by_times: Fired) -> Fired:
-        """Return which rule closes it, and when, if its own times decide that."""
+        """Return the rule that closes the session, and when; its times alone say `by_times`."""
         at, place = by_times
         if self.rules.in_use[place].inclusive:
-            # An event at that very instant still belongs to the session.
-            return min((one for one in self.fired if one[0] <= at), default=by_times)
+            # An event at that instant still belongs to the session.
+            return min((fired for fired in self.fired if fired[0] <= at), default=by_times)
         return min([*self.fired, by_times])
 
 
 GapAfter: TypeAlias = Callable[..., int | None]
-"""Takes the places of an instant, `extends` and `begins`; returns the gap by the state after it."""
+"""A function of an instant's places, `extends` and `begins`: the gap by the state after it."""
 Gaps: TypeAlias = Callable[[Numbers, Numbers], Iterator[GapAfter]]
-"""Takes the first places and sizes of parts; yields what says the gaps within each."""
+"""A function of the first places and sizes of parts: a `GapAfter` for each part."""
 
 
 def cut(rules: SessionRules, intervals: RuledIntervals, gaps: Gaps | None = None) -> Unions:
     """
-    Join intervals, at least one, into sessions, and say when and why each of these closes.
+    Join intervals, at least one, into sessions, and find when and why each session closes.
 
-    With gaps by the state, each interval has the longest gap, and `gaps` says the others.
+    Under `state_gap` each interval has the longest gap, and `gaps` gives the gaps in force.
     """
     by_gap = by_times(rules, intervals)
     if not rules.in_order:
@@ -236,7 +235,7 @@ def cut(rules: SessionRules, intervals: RuledIntervals, gaps: Gaps | None = None
 
 
 def by_times(rules: SessionRules, intervals: RuledIntervals) -> Unions:
-    """Join intervals by the gap, within a key and a day: no other rule joins more."""
+    """Join intervals by the gap, within a key and a day; rules only cut further."""
     # Keys [0, 0, 0, 1] on days [3, 3, 4, 4]: `new` is [no, yes, yes], and the groups [0, 0, 1, 2].
     new = np.diff(intervals.keys) != 0
     for rule in rules.in_use:
@@ -252,21 +251,21 @@ def by_times(rules: SessionRules, intervals: RuledIntervals) -> Unions:
 def closings(
     rules: SessionRules, starts: Numbers, ends: Numbers, partials: Sequence[PartialSession] = ()
 ) -> tuple[Numbers, npt.NDArray[np.int8]]:
-    """Return when sessions close by their own times, or partial ones, and the rule, as its code."""
-    every = [rule.closes(starts, ends) for rule in rules.in_use]
-    by_times = [place for place, closes in enumerate(every) if closes is not None]
-    fired = np.stack([closes for closes in every if closes is not None])
-    # Of equal ones, `argmin` takes the first: the one that counts.
+    """Return when sessions close, and the codes of the rules; `partials` may have fired others."""
+    instants_by_rule = [rule.closes(starts, ends) for rule in rules.in_use]
+    by_times = [place for place, closes in enumerate(instants_by_rule) if closes is not None]
+    fired = np.stack([closes for closes in instants_by_rule if closes is not None])
+    # Of equal instants, `argmin` takes the first rule: the one that counts.
     closes, places = fired.min(axis=0), np.array(by_times)[fired.argmin(axis=0)]
     for nth, partial in enumerate(partials):
         if partial.fired:
-            # Rules of both kinds have fired: the first one counts.
+            # Rules of both kinds have fired: the earlier one counts.
             closes[nth], places[nth] = partial.closing((int(closes[nth]), int(places[nth])))
     return closes, np.array([rule.code for rule in rules.in_use], np.int8)[places]
 
 
 def reasons_of(rules: SessionRules, codes: pa.Array) -> pa.Array:
-    """Return the names of rules, also of those that aren't in use any more."""
+    """Return the names of rules by their codes, also of rules no longer in use."""
     names = {rule.code: rule.name for rule in RULES}
     names |= {rule.code: rule.name for rule in rules.in_use}
     return pa.array([names.get(code) for code in range(max(names) + 1)], pa.string()).take(codes)
@@ -281,12 +280,12 @@ def closings_of(
 
 
 def instants_of(intervals: Sequence[Interval]) -> list[list[Interval]]:
-    """Return the intervals of a key by the instants at which they start."""
+    """Group the intervals of a key by the instants at which they start."""
     return [list(same) for _, same in groupby(intervals, key=attrgetter("moment"))]
 
 
 def _marked(rules: SessionRules, intervals: RuledIntervals, by_gap: Unions) -> Mask:
-    """Mark the sessions in which a rule may fire that depends on the order of events."""
+    """Mark the sessions in which a rule that depends on the order of events may fire."""
     # Of a session at 10:00, 10:00 and 10:05, only the last one comes later than its first instant.
     later = intervals.moments > by_gap.spread(intervals.moments[by_gap.first])
     marked: Mask = np.zeros(len(by_gap), np.bool_)
@@ -300,7 +299,7 @@ def _marked(rules: SessionRules, intervals: RuledIntervals, by_gap: Unions) -> M
 def _partial_sessions(
     rules: SessionRules, intervals: RuledIntervals, first: int, size: int, gap: GapAfter | None
 ) -> Iterator[PartialSession]:
-    """Yield the sessions of intervals that the gap joins, one instant after another."""
+    """Yield the sessions within intervals that the gap joins, one instant after another."""
     partial: PartialSession | None = None
     for simultaneous in instants_of(intervals.part(rules, first, size)):
         instant, gap_us, begins = combined(simultaneous), None, partial is None
@@ -311,7 +310,7 @@ def _partial_sessions(
         if partial is None or begins:
             partial = PartialSession.at(rules, instant)
         if gap is not None:
-            places = [one.place for one in simultaneous]
+            places = [interval.place for interval in simultaneous]
             gap_us = gap(places, extends=instant.extends, begins=begins)
         partial = partial.after(instant, gap_us)
     if partial is not None:
@@ -320,7 +319,7 @@ def _partial_sessions(
 
 def moments_of(members: Members, sequence: str) -> Numbers:
     """
-    Return a number for each interval, in order: equal ones aren't parted.
+    Return a number for each interval, in order; intervals of one number stay together.
 
     An open session has no sequence. It comes before the events of its start.
     """
@@ -338,7 +337,7 @@ def moments_of(members: Members, sequence: str) -> Numbers:
 
 
 def numbered(members: Members, unions: Unions) -> Unions:
-    """Return sessions with how many of their key begin at their instant before each."""
+    """Count, from 0, the sessions of a key that begin at one instant."""
     keys, places = members.keys[members.order[unions.first]], np.arange(len(unions))
     # Of sessions of one key that begin at 10:00, 10:00, 10:00 and 10:05: `same` is [no, yes, yes,
     # no], and they're numbered [0, 1, 2, 0].
@@ -351,7 +350,7 @@ def numbered(members: Members, unions: Unions) -> Unions:
 
 @attrs.frozen
 class ByRules:
-    """Sessions that rules end where the gap doesn't; `features.rules` stores when and which."""
+    """The cuts of a spec with rules; `features.rules` stores when and why its sessions close."""
 
     rules: SessionRules
     column: str = "closes"

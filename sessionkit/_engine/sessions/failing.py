@@ -1,17 +1,17 @@
 """
-Which events fail under `on_error="reject"`: those without which their sessions can be folded.
+The search for events that fail under `on_error="reject"`: sessions can be folded without them.
 
-A failed event leaves no trace: it's left out, and the others are planned again (`joining`). Without
-it, its session may split in two; and under rules that need an order, every session after it may be
-another one. So each key is walked once, and its sessions are cut while they are folded. Where the
-walk can't tell what becomes of the rest, it ends: the next plan tells.
+A failed event leaves no trace: the others are planned again without it (`joining`). Its session may
+then split in two, and under rules that need an order, every later session may change. So the walk
+visits each key once, and cuts its sessions while it folds them. Where it can't tell how the rest
+goes on, it ends, and the next plan tells.
 
-The state is copied now and then: after one event, two more, four more and so on. Where a function
-fails, the walk goes back to the last copy, and copies the state again right before that event. So
-there are few copies where few events fail, and an event is folded about twice at most.
+The walk copies the state after one event, two more, four more and so on. Where a function fails, it
+goes back to the last copy, and copies the state again right before that event. So it makes few
+copies where few events fail, and folds an event about twice at most.
 
-A state must fit its fields where it's stored, after the last event. Where it doesn't, its session
-is folded once more, and each event must leave one that fits.
+A state must fit its fields where it's stored, after the last event. Where it doesn't, the walk
+folds the session once more, and each event must leave a state that fits.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -41,12 +41,12 @@ from sessionkit.timeouts._session_rules import SessionRules
 
 
 class UnclearError(Exception):
-    """What becomes of the rest of a key isn't known before the next plan."""
+    """The walk can't go on: only the next plan tells how the rest of a key is cut."""
 
 
 class Position(NamedTuple):
     """
-    How far a walk has come: the next instant, and the session before it.
+    The position of a walk: the next instant, and the session before it.
 
     Attributes:
         turn: The number of the instant.
@@ -74,11 +74,11 @@ class Walk:
     """
     A walk over open sessions and events of one key, at consecutive places.
 
-    `reach` has for each place the end of the session that was planned there: the open sessions up
-    to there are merged before any event is added.
+    `reach` holds, for each place, the end of the session planned there: the open sessions before
+    that end are merged before any event is added.
 
-    A walk goes back only where a function has failed over an event for the first or the second
-    time, or where a session must fit from now on. So it ends.
+    A walk goes back only where a function fails over an event for the first or the second time, or
+    where a session must fit from now on. So it ends.
 
     Attributes:
         failures: Why events have failed, by their numbers: a function failed twice over each.
@@ -96,7 +96,7 @@ class Walk:
     _opened: Sequence[int] = attrs.field(init=False)
     _at: Position = attrs.field(default=Position(), init=False)
     _before: Position = attrs.field(default=Position(), init=False)
-    """Where the session began, with the one before it; or the beginning of the walk."""
+    """The position before the session, with the previous one; or the beginning of the walk."""
     _saved: Position = attrs.field(default=Position(), init=False)
     _saved_place: int = attrs.field(default=0, init=False)
     _copy_after: int = attrs.field(default=1, init=False)
@@ -108,7 +108,7 @@ class Walk:
     def run(self) -> None:
         """Find the events that fail, or raise an UnclearError after some of them."""
         turns, end = self._turns, self.part.places.stop
-        # A session that must be folded once more leads back, so there is a turn again.
+        # `_ends` may go back to fold a session again, so there is a turn again.
         while self._at.turn < len(turns) or not self._ends(end):
             if left := self._left(turns[self._at.turn]):
                 self._take(left)
@@ -116,7 +116,7 @@ class Walk:
                 self._at = self._at._replace(turn=self._at.turn + 1, folded=0)
 
     def _take(self, left: Sequence[Interval]) -> None:
-        """Take the next instant, without the events that failed; or go back."""
+        """Fold the next instant without the events that failed, or go back."""
         at = self._at
         is_judged = at.folded or at.begun == at.turn
         try:
@@ -130,9 +130,10 @@ class Walk:
 
     def _left(self, intervals: Sequence[Interval]) -> Sequence[Interval]:
         """Return intervals without the events that failed."""
-        if not self.failures:
+        event_at, failed = self.part.event_at, self.failures
+        if not failed:
             return intervals
-        return [one for one in intervals if self.part.event_at(one.place) not in self.failures]
+        return [interval for interval in intervals if event_at(interval.place) not in failed]
 
     def _between(self, first: int, end: int) -> Sequence[Interval]:
         return self._left(self.intervals[first - self.part.first : end - self.part.first])
@@ -144,7 +145,7 @@ class Walk:
             return True
         if any(place >= end for place in at.merged):
             raise UnclearError
-        places = [one.place for one in self._between(at.partial.first, end)]
+        places = [interval.place for interval in self._between(at.partial.first, end)]
         is_checked = len(at.merged) == len(places) or strict.issuperset(places)
         if is_checked or codec_of(self.part.fold.spec.state).misfit(at.state) is None:
             self.states[at.partial.first] = at.state
@@ -164,9 +165,9 @@ class Walk:
         self._save(self._at, first)
 
     def _fold(self, left: Sequence[Interval]) -> None:
-        """Fold what is left of the next instant, or raise a UserFunctionError."""
+        """Fold the remaining events of the next instant, or raise a UserFunctionError."""
         at, part = self._at, self.part
-        for place in (one.place for one in left[at.folded :]):
+        for place in (interval.place for interval in left[at.folded :]):
             event, state = part.event_at(place), at.state
             if place - self._saved_place >= self._copy_after:
                 # Copies get rarer as long as nothing fails: 1, 2, 4 events apart.
@@ -192,7 +193,7 @@ class Walk:
         self._save(self._at, self._turns[self._at.turn][0].place)
 
     def _go_on_without(self, failure: Failure) -> None:
-        """Go back before the event over which a function has failed, which isn't there any more."""
+        """Go back before the event over which a function failed; reject it the second time."""
         at, place, begins = self._at, self.part.at, self._at.begun == self._at.turn
         event = self.part.event_at(place)
         if event is None:
@@ -202,14 +203,14 @@ class Walk:
         if not is_first:
             self.failures[event] = failure
             left = self._left(self._turns[at.turn])
-            # Without it, what is left of its instant may belong to the session before after all.
+            # Without it, the rest of its instant may belong to the session before after all.
             if begins and not (left and self._before.is_apart(left)):
                 self._go_back()
                 return
             if left and not begins and at.is_apart(left):
                 raise UnclearError
         if place < self._saved_place:
-            # The gap after an event has failed, and the copy is of the state with that event.
+            # `state_gap` has failed after an event, and the copy is of the state with that event.
             self._go_back()
             return
         self._at = self._saved
@@ -222,13 +223,13 @@ class Walk:
         """Reject the events that lead up to an open session that can't be merged."""
         first, inclusive = self._left(self._turns[self._at.turn])[0].place, self.rules.gap_inclusive
         at = self.intervals[place - self.part.first].at
-        # Without the events that reach up to it, the gap parts it from the session before.
+        # Without the events that reach up to it, the gap separates it from the session before.
         leading = self._events(
-            one
-            for one in self._between(first, place)
-            if not starts_new_session(at, one.end, gap_inclusive=inclusive)
+            interval
+            for interval in self._between(first, place)
+            if not starts_new_session(at, interval.end, gap_inclusive=inclusive)
         )
-        # Open sessions that reach up to each other are not merged without events of theirs.
+        # Open sessions that reach up to each other merge only with events of theirs.
         reach = int(self.reach[first - self.part.first])
         leading = leading or self._events(self._between(first, reach))
         self.failures |= dict.fromkeys(leading, failure)
@@ -236,16 +237,15 @@ class Walk:
 
     def _events(self, intervals: Iterable[Interval]) -> list[int]:
         """Return the numbers of the events among intervals."""
-        numbers = (self.part.event_at(one.place) for one in intervals)
+        numbers = (self.part.event_at(interval.place) for interval in intervals)
         return [number for number in numbers if number is not None]
 
 
 def failing_events(plan: Plan, failing: Numbers) -> tuple[dict[int, Any], Mapping[int, Failure]]:
     """
-    Return which events of failing sessions fail, and why, by their numbers.
+    Return the states of failing sessions, by their first places, and the failures of their events.
 
-    Where none does, the states of these sessions count, by the first places of the sessions: a
-    function has failed over an event only once.
+    The states count where no event fails: a function has failed over an event only once.
     """
     has_failed = np.zeros(len(plan.unions), np.bool_)
     has_failed[failing] = True
@@ -254,17 +254,17 @@ def failing_events(plan: Plan, failing: Numbers) -> tuple[dict[int, Any], Mappin
     intervals = RuledIntervals.of(rules, plan)
     by_gap, unions = by_times(rules, intervals), plan.unions
     # The gap makes two sessions, and a rule cuts the first of them in two. One of its parts fails,
-    # so all of it is walked: [True, False].
+    # so the walk takes all of it: [True, False].
     walked = by_gap.reduced(np.logical_or, unions.spread(has_failed))
     # Of sessions of two intervals and of one: the first two reach to place 2, the last one to 3.
     reach = unions.spread(unions.first + unions.sizes)
     states, failures = dict[int, Any](), dict[int, Failure]()
     for part in careful_folds(plan, by_gap.first[walked], by_gap.sizes[walked]):
-        own = intervals.part(rules, part.first, len(part.numbers))
-        walk = Walk(part, rules, own, reach[part.first :])
+        members = intervals.part(rules, part.first, len(part.numbers))
+        walk = Walk(part, rules, members, reach[part.first :])
         with suppress(UnclearError):
             walk.run()
         states |= walk.states
         failures |= walk.failures
-    # A gap by a state that can't be asked again has cut sessions: they must be planned anew.
+    # A failed `state_gap` has cut sessions: they must be planned again.
     return states, failures or plan.failures

@@ -1,5 +1,5 @@
 """
-What a feature is: one value that says what an option of a spec adds to each stage.
+The features of a spec: what each option adds to the stages of a micro-batch.
 
     compile    fields, identity                what is stored of a session, and under which rules
     events     read, distinct                  what is read of an event, and which don't count
@@ -7,20 +7,20 @@ What a feature is: one value that says what an option of a spec adds to each sta
     close      due, due_at                     which sessions give a row, and when
                context, row_columns            what `finish` gets, and a result row says
                finishing                       how `finish` is called
-               emitted                         what comes of the rows
-               remembered                      which rows remember sessions that are forgotten
+               emitted                         what is stored and reported after `finish`
+               remembered                      the memories of forgotten sessions
     restart    incompatibilities, migrated     how rows of another spec become rows of this one
 
-A spec has the features that its options ask for, in the order of `program.FEATURES`. Each stage
-asks all of them, one after the other, and names none. They share no code: what one needs of
-another it finds as a column, and says so. `exists`, `closed` and `last_event` are columns of the
-core (`rows.tables`): stages read them, whichever feature stores them.
+A spec has the features of its options, in the order of `program.FEATURES`. Each stage calls all of
+them in turn, and names none. Features share no code: what one needs of another it reads from a
+column. `exists`, `closed` and `last_event` are columns of the core (`rows.tables`): stages read
+them, whichever feature stores them.
 
-At a close they hand on three values:
+At a close the stages hand on three values:
 
     Emission   which sessions give a row, and these rows as `finish` gets them
     Finished   the columns of the results
-    Closed     the result rows, and everything else that comes of them
+    Closed     the result rows, and all other output
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -48,8 +48,8 @@ class Emission:
     """
     The sessions of a group at an instant, and which of them give a row.
 
-    The masks have an entry for each of the sessions. Of three, the watermark is at 10:30, and the
-    second has just taken an event under `emit="on_update"`:
+    The masks have an entry for each session. Here the watermark is at 10:30, and the second session
+    has just taken an event under `emit="on_update"`:
 
         ends at     10:20   10:50   10:55
         over        yes     no      no        the watermark has reached its end
@@ -64,9 +64,9 @@ class Emission:
         clocks: The clocks of the micro-batch.
         may_be_early: Whether sessions that are open may give a row.
         over, final, expired, gives_row: See above.
-        given: The rows of the sessions that give one, in order. Features add columns.
-        is_final: Which of these give a final row: their sessions are over.
-        notes: What a feature works out before `finish`, and needs again after it, by its name.
+        emitting: The rows of the sessions that give a row, in order. Features add columns.
+        is_final: Which of these are over, and give a final row.
+        notes: What a feature computes before `finish` and needs after it, by its name.
     """
 
     sessions: pa.Table
@@ -77,7 +77,7 @@ class Emission:
     final: Mask
     expired: Mask
     gives_row: Mask
-    given: pa.Table
+    emitting: pa.Table
     is_final: Mask
     notes: Mapping[str, Any] = attrs.field(factory=dict)
 
@@ -85,7 +85,7 @@ class Emission:
 @attrs.frozen
 class Finished:
     """
-    The columns of results, for each result the place of its session, and why `finish` failed.
+    The columns of results, the place of each result's session, and the failures of `finish`.
 
     `left` is what each session leaves to the next one of its key, as it's stored; None without
     `remember`.
@@ -98,27 +98,26 @@ class Finished:
 
 
 Tell: TypeAlias = Callable[[], Sequence[Session[Any]]]
-"""Makes the sessions that `finish` is given: a fold without functions needs none."""
+"""A function that makes the `Session` objects of `finish`; a fold without functions needs none."""
 Finisher: TypeAlias = Callable[[AnySessionSpec, pa.Table, Tell], Finished]
-"""Makes results of the rows of sessions, at least one."""
+"""A function that makes results of the rows of sessions, at least one."""
 
 
 @attrs.frozen
 class Closed:
     """
-    What became of the sessions that gave a row.
+    The output of the sessions that gave a row.
 
     Attributes:
         rows: The result rows: key columns, session columns, the fields of the result.
         rejected: The sessions whose `finish` failed, and the events that are handed out.
-        places: For each result row, the place of its session among those given.
-        failed: The places of those whose `finish` failed.
-        sessions: How many closed, without those.
-        stored: The columns of the sessions that are other ones from now on, an entry for each of
-            those given.
+        places: For each result row, the place of its session among the emitting ones.
+        failed: The places of the sessions whose `finish` failed.
+        sessions: How many sessions closed, without failed ones.
+        stored: The columns that replace stored ones, an entry for each emitting session.
         left: See `Finished`.
         revised: How many rows replace earlier ones.
-        out_of_order: How many sessions began before the one before them was over.
+        out_of_order: How many sessions began before the previous one was over.
     """
 
     rows: pa.Table
@@ -134,7 +133,7 @@ class Closed:
 
 class Feature:
     """
-    The base of features: every method does nothing.
+    The base class of features: every hook does nothing by default.
 
     `session_attributes` names the `row_columns` that `finish` gets too, as attributes of `Session`.
     """
@@ -143,64 +142,64 @@ class Feature:
 
     @property
     def fields(self) -> Sequence[pa.Field]:
-        """What is stored of a session."""
+        """The stored fields of a session."""
         return ()
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The rules under which that is stored, as JSON has them."""
+        """The rules under which the fields are stored, as JSON."""
         return {}
 
     def read(self, events: WindowedEvents) -> tuple[WindowedEvents, list[Rejected]]:
-        """Return events with what is read of each, and those that can't be processed."""
+        """Add what the feature reads of each event; return the rejected events too."""
         return events, []
 
     def distinct(
         self, sessions: pa.Table, events: WindowedEvents
     ) -> tuple[WindowedEvents, WindowedEvents | None]:
-        """Return the events that count, and those that repeat one of these or an earlier one."""
+        """Split events into those that count, and repeats of these or of earlier ones."""
         return events, None
 
     def columns(self, plan: Plan, chosen: Mask) -> list[pa.Array]:
-        """Return the columns of `fields` for chosen sessions of a plan that was folded."""
+        """Return the columns of `fields` for chosen sessions of a folded plan."""
         return []
 
     def passed(self, plan: Plan, sessions: pa.Table) -> pa.Table:
-        """Return those sessions of a plan that have no events, as they are from now on."""
+        """Return the sessions of a plan that have no events, as they're stored from now on."""
         return sessions
 
     def due(self, emission: Emission) -> Emission:
-        """Let more sessions give a row than those that close."""
+        """Choose more sessions that give a row than those that close."""
         return emission
 
     def due_at(self, sessions: pa.Table) -> dict[Clock, Numbers]:
-        """Return when each session gives a row before it's over, in microseconds."""
+        """Return when each session gives an early row, in microseconds."""
         return {}
 
     def context(self, emission: Emission) -> Emission:
-        """Add to the given rows what `finish` gets, and what a result row says."""
+        """Add the columns that `finish` and the result rows need."""
         return emission
 
-    def row_columns(self, given: pa.Table) -> Mapping[str, pa.Array]:
+    def row_columns(self, sessions: pa.Table) -> Mapping[str, pa.Array]:
         """Return the columns of a result row, an entry for each session that gives one."""
         return {}
 
     def finishing(self, finish: Finisher) -> Finisher:
-        """Return how sessions are finished."""
+        """Wrap the function that finishes sessions."""
         return finish
 
     def emitted(self, emission: Emission, closed: Closed) -> Closed:
-        """Return what became of the sessions, with what this adds to it."""
+        """Add what the feature stores, reports or hands out after `finish`."""
         return closed
 
     def remembered(
         self, memories: pa.Table, kept: pa.Table, forgotten: pa.Table, watermark_us: int
     ) -> list[pa.Table]:
-        """Return the rows that remember sessions from now on: earlier ones, and new ones."""
+        """Return the memories from now on: earlier ones, and new ones of forgotten sessions."""
         return []
 
     def incompatibilities(self, old: AnySessionSpec) -> list[str]:
-        """Return a line for each thing in which sessions of another spec don't fit."""
+        """Return a line for each way in which sessions of another spec don't fit."""
         return []
 
     def migrated(self, sessions: pa.Table, old: AnySessionSpec) -> pa.Table:

@@ -1,7 +1,8 @@
 """
-How events become states, and states results: by functions, by aggregates, or one row for each.
+The folds, which turn events into states, and states into results.
 
-A session with a row for each event holds its events until it's over.
+A spec folds by functions, by aggregates, or to a row for each event; then a session holds its
+events until it's over.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -35,10 +36,10 @@ from sessionkit.state._collections import Field
 @attrs.frozen(eq=False)
 class Fold:
     """
-    How events become states, and states results. Every fold groups events alike.
+    A fold, as a spec asks for it; every fold groups events alike.
 
     Attributes:
-        kind: What the identity of a spec calls it.
+        kind: Its name in the identity of a spec.
         fields: The fields of the state as they're stored.
         fold: Makes the states of a plan.
         finish: Makes the results of the rows of sessions.
@@ -71,7 +72,7 @@ def state_columns(spec: AnySessionSpec, sessions: pa.Table) -> list[pa.Array]:
 
 
 def states_of(spec: AnySessionSpec, sessions: pa.Table) -> list[Any]:
-    """Return these as objects."""
+    """Return the `state_columns` as objects."""
     if not isinstance(spec.logic, Aggregates):
         return decode_states(spec.state, sessions)
     if not sessions.num_rows:
@@ -80,7 +81,7 @@ def states_of(spec: AnySessionSpec, sessions: pa.Table) -> list[Any]:
 
 
 def refused_first(spec: AnySessionSpec, late: Rejected) -> list[Rejected]:
-    """Return late events; those that their class refuses are quarantined, where it builds any."""
+    """Quarantine late events that their class refuses, where the fold builds objects."""
     refused = build_events(spec, late.rows)[1] if isinstance(spec.logic, Functions) else {}
     if not refused:
         return [late]
@@ -100,28 +101,27 @@ def fold_per_event(plan: Plan) -> Folded:
 
 
 def _held(plan: Plan) -> pa.ListArray:
-    """Return the stored events of each session, in their order."""
-    events, owners = plan.gathered(whole(plan.touched[COLUMN]), _came(plan))
+    """Return the stored events of each session, in order."""
+    events, owners = plan.gathered(whole(plan.touched[COLUMN]), _arrived(plan))
     content = pa.table(events.flatten(), [f"event.{field.name}" for field in events.type])
     times = micros(events.field(plan.spec.event_time))
-    # Sessions 0 1 0 of events at 30, 20, 10 have the order 2 0 1: session by session, by time.
+    # Sessions 0 1 0 of events at 30, 20, 10: the order is 2 0 1, and the sizes are 2 1.
     order = in_total_order(owners, times, content, 0, plan.spec.sequence)
-    # Their sizes are 2 and 1.
     sizes = np.bincount(owners, minlength=len(plan.counts))
     return lists_of(events.take(pa.array(order)), sizes)
 
 
-def _came(plan: Plan) -> pa.StructArray:
-    """Return the events that arrived as they are stored."""
+def _arrived(plan: Plan) -> pa.StructArray:
+    """Return the events that arrived, as they're stored."""
     kind = plan.touched.schema.field(COLUMN).type.value_type
     table, names = plan.events.table, set(codec_of(plan.spec.event).schema.names)
-    parts = [table[f"event.{one.name}" if one.name in names else "time"] for one in kind]
+    parts = [table[f"event.{field.name}" if field.name in names else "time"] for field in kind]
     return pa.StructArray.from_arrays([whole(part) for part in parts], fields=list(kind))
 
 
-def finish_per_event(spec: AnySessionSpec, given: pa.Table, _: Tell) -> Finished:
+def finish_per_event(spec: AnySessionSpec, sessions: pa.Table, _: Tell) -> Finished:
     """Return a row for each event of the sessions."""
-    lists = whole(given[COLUMN])
+    lists = whole(sessions[COLUMN])
     sizes, events = pc.list_value_length(lists).to_numpy(), lists.flatten()
     owners = np.repeat(np.arange(len(sizes)), sizes)
     # Of two sessions with 2 and 1 events: [1, 2, 1].
@@ -148,11 +148,11 @@ def fold_by_aggregates(plan: Plan) -> Folded:
     """Fold the sessions of a plan that have events."""
     spec, events, unions, active = plan.spec, plan.events, plan.unions, plan.active
     if not active.any():
-        none = [pa.array([], field.type.arrow) for field in stored_fields(spec)]
-        return Folded(none)
+        no_rows = [pa.array([], field.type.arrow) for field in stored_fields(spec)]
+        return Folded(no_rows)
     met: Mapping[Condition, pa.Array] = {}
-    if asked := spec.conditions:
-        met = dict(zip(asked, conditions_met(spec, events.table, asked.values()), strict=True))
+    if needed := spec.conditions:
+        met = dict(zip(needed, conditions_met(spec, events.table, needed.values()), strict=True))
     rows = EventRows(
         plan.touched, events.table, events.starts, plan.order, unions.first, unions.sizes, met
     )
@@ -164,7 +164,7 @@ def fold_by_aggregates(plan: Plan) -> Folded:
         failed = plan.places_of(error.sessions).tolist()
         failures = dict.fromkeys(failed, _too_large(plan, error))
         rejected = Rejected.with_failures("failed", failures, events.table)
-        # A plan without these events is made again: they may have held sessions together.
+        # The other events are planned again: these may have held sessions together.
         return Folded([], failures, rejected)
     if not active.all():
         # An aggregate folds all sessions; those without events stay as they're stored.
@@ -173,7 +173,7 @@ def fold_by_aggregates(plan: Plan) -> Folded:
 
 
 def _too_large(plan: Plan, error: SumTooLargeError) -> Failure:
-    """Return why sessions whose sums do not fit have failed."""
+    """Return the failure of sessions whose sums don't fit, or raise it."""
     bound = error.bound
     key = decode_keys(plan.spec, plan.keys_of(error.sessions).slice(0, 1))[0]
     text = f"`{bound.name}`, `{bound.aggregate}`, does not fit {bound.type.arrow} for {key!r}"
@@ -184,5 +184,5 @@ def _too_large(plan: Plan, error: SumTooLargeError) -> Failure:
     return Failure(f"`{bound.name}`, `{bound.aggregate}`, would not fit its type")
 
 
-def finish_by_aggregates(spec: AnySessionSpec, given: pa.Table, _: Tell) -> Finished:
-    return Finished(results_by_aggregates(spec, given), range(given.num_rows))
+def finish_by_aggregates(spec: AnySessionSpec, sessions: pa.Table, _: Tell) -> Finished:
+    return Finished(results_by_aggregates(spec, sessions), range(sessions.num_rows))

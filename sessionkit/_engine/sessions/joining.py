@@ -1,9 +1,9 @@
 """
-How the events of a micro-batch join the open sessions of a group.
+The events of a micro-batch join the open sessions of a group.
 
     read      their windows, and what features read of them
-    accept    the events that are neither late nor repeat another, and the plan for these
-    fold      the states of the sessions that they make, and of these the rows
+    accept    the events that are neither late nor repeats, and their plan
+    fold      the states of their sessions, and the rows of these
 """
 
 from typing import Final
@@ -34,7 +34,7 @@ LATE_HEARTBEAT: Final = "no open session is there at its time, which is at or be
 
 @attrs.frozen
 class JoinedEvents:
-    """The rows of sessions after events have joined them, how many did, and those that didn't."""
+    """The rows of sessions after events joined, the number of these, and the rejected events."""
 
     sessions: pa.Table
     events: int
@@ -45,8 +45,8 @@ def join(program: Program, sessions: pa.Table, arrived: pa.Table, horizon: Horiz
     """
     Let events, in any order, join the open sessions of a group.
 
-    Without an event that can't be folded, other events may belong together, may be late, or may be
-    the first of their id. So the rest is planned again. Each round leaves out an event for good, so
+    Where an event can't be folded, the rest is planned again: without it, other events may belong
+    together, be late, or be the first of their id. Each round leaves out an event for good, so
     there are at most as many rounds as events; mostly there are two.
     """
     starts, rejected = micros(arrived["time"]), list[Rejected]()
@@ -63,13 +63,13 @@ def join(program: Program, sessions: pa.Table, arrived: pa.Table, horizon: Horiz
             folded = program.fold.fold(plan)
             rejected += folded.rejected
             if folded.left_out:
-                # What failed was not processed, so the next event with its id counts.
+                # A failed event isn't processed, so the next event with its id counts.
                 events = plan.events.without(folded.left_out).joined(repeats)
                 continue
             after, number = _sessions_after(program, plan, folded), len(plan.events.starts)
         if repeats is not None:
-            every = np.ones(len(repeats.starts), np.bool_)
-            rejected += Rejected.chosen("duplicate", REPEATS, repeats.table, every)
+            all_repeats = np.ones(len(repeats.starts), np.bool_)
+            rejected += Rejected.chosen("duplicate", REPEATS, repeats.table, all_repeats)
         return JoinedEvents(after, number, rejected)
 
 
@@ -77,7 +77,7 @@ def join(program: Program, sessions: pa.Table, arrived: pa.Table, horizon: Horiz
 
 
 def horizon_of(program: Program, clocks: BatchClocks) -> Horizon:
-    """Return what the watermark has passed, by the rules of a spec."""
+    """Return what the watermark of a micro-batch has passed, by the rules of a spec."""
     spec, watermark_us, since_us = program.spec, clocks.watermark_us, clocks.since_us
     late_us: int | None = watermark_us
     forgotten_us = watermark_us - program.stays_us
@@ -86,18 +86,18 @@ def horizon_of(program: Program, clocks: BatchClocks) -> Horizon:
     if watermark_us == BEGINNING_US:
         late_us = forgotten_us = BEGINNING_US
     if program.in_time_order:
-        # Events of an instant are folded in one micro-batch, and later ones are late.
+        # Events of an instant are folded in one micro-batch, and later arrivals are late.
         late_us, forgotten_us = None, BEGINNING_US
     # A restart may change functions, and rules that are code.
     is_fixed = isinstance(spec.timeout, EventTimeGap) and not callable(spec.timeout.gap)
     lasts_us, from_us = program.gap_us if is_fixed else 0, BEGINNING_US
     if since_us is not None:
-        # Sessions from before may have had other rules.
+        # Sessions of a seed may have had other rules.
         if not program.in_time_order:
             forgotten_us = max(forgotten_us, since_us)
         forgotten_us, lasts_us, from_us = max(forgotten_us, clocks.idle_us), 0, since_us
     by_event = spec.lateness.judged_by == "event"
-    # The windows of events that keep no session open are over as soon as they happen.
+    # The window of an event that keeps no session open is over as soon as it happens.
     by_session = not by_event or program.cuts.rules.extends is not None
     return Horizon(
         late_event_us=late_us if by_event else None,
@@ -121,12 +121,12 @@ def _accept(
     program: Program, sessions: pa.Table, events: WindowedEvents, horizon: Horizon
 ) -> tuple[Plan | None, list[Rejected], WindowedEvents | None]:
     """
-    Plan for the events that are neither late nor repeat another.
+    Plan for the events that are neither late nor repeats.
 
-    Where both are judged, an event is judged by its session if it doesn't keep one open. Returns
-    the plan, None without such an event; the late ones; and those that repeat one of the plan: they
-    count after all where that fails. Each round but the last finds late events, and these are left
-    out, so the rounds end.
+    Where both windows and sessions are judged, an event that keeps no session open is judged by its
+    session. Returns the plan, None without events; the late events; and the repeats of planned
+    events, which count where the first one fails. Each round but the last leaves out late events,
+    so the rounds end.
     """
     event_us, session_us, late = horizon.late_event_us, horizon.late_session_us, list[Rejected]()
     inclusive = program.cuts.rules.gap_inclusive
@@ -141,13 +141,13 @@ def _accept(
     while True:
         repeats: WindowedEvents | None = None
         for feature in program.features:
-            events, came_again = feature.distinct(sessions, events)
-            repeats = came_again or repeats
+            events, repeated = feature.distinct(sessions, events)
+            repeats = repeated or repeats
         plan = _united(program, sessions, events, horizon) if len(events.starts) else None
         if plan is None or session_us is None:
             break
-        # An event that repeats another joins no session, so it's found first. Where the other one
-        # is late, it isn't one.
+        # A repeat joins no session, so repeats are found first. Where the first event of an id is
+        # late, the next one isn't a repeat.
         is_over = _joins_late(plan, session_us)
         if not is_over.any():
             break
@@ -156,33 +156,32 @@ def _accept(
         events = plan.events.only(~is_over).joined(repeats)
     if repeats is None or event_us is None or session_us is None:
         return plan, late, repeats
-    # A repeat is late if it were so as the first of its id. Of an event that extends no session,
-    # that depends on which sessions the others make. It makes none of them another one, so it's
-    # judged after them.
+    # A repeat is late if it would be late as the first of its id. Where it extends no session, that
+    # depends on the sessions of the others. It doesn't change these, so it's judged after them.
     late_alone = is_late(repeats.ends, event_us) & ~repeats.keep_open(gap_inclusive=inclusive)
     if not late_alone.any():
         return plan, late, repeats
-    asked, came_again = repeats.only(late_alone), plan.events if plan else None
-    united = _united(program, sessions, asked.joined(came_again), horizon)
+    unjudged, planned = repeats.only(late_alone), plan.events if plan else None
+    united = _united(program, sessions, unjudged.joined(planned), horizon)
     are_late = np.zeros(len(repeats.starts), np.bool_)
-    are_late[late_alone] = _joins_late(united, session_us)[: len(asked.starts)]
+    are_late[late_alone] = _joins_late(united, session_us)[: len(unjudged.starts)]
     why = _why_late(program, by_session=True)
     rejected = Rejected.chosen("late", why, repeats.table, are_late)
     return plan, late + rejected, repeats.only(~are_late)
 
 
 def _joins_late(plan: Plan, late_us: int) -> Mask:
-    """Mark the events that would join a session which is over by an instant."""
+    """Mark the events whose planned session is over by an instant."""
     mask = np.zeros(len(plan.events.starts), np.bool_)
     mask[plan.places_of(is_late(plan.unions.closes, late_us))] = True
     return mask
 
 
 def _united(program: Program, sessions: pa.Table, events: WindowedEvents, horizon: Horizon) -> Plan:
-    """Return which sessions and events, at least one, belong together."""
+    """Plan which sessions and events, at least one, belong together."""
     spec = program.spec
-    own = range(len(spec.keys))
-    of_events, of_sessions = map(events.table.column, own), map(sessions.column, own)
+    key_places = range(len(spec.keys))
+    of_events, of_sessions = map(events.table.column, key_places), map(sessions.column, key_places)
     # The number of each event's key, and of each session's; -1 for a session without events:
     # events of b, a, b and sessions of a, c give [0, 1, 0] and [1, -1].
     numbers, of_stored = key_numbers(list(of_events), list(of_sessions))
@@ -206,9 +205,9 @@ def _united(program: Program, sessions: pa.Table, events: WindowedEvents, horizo
 
 
 def _sessions_after(program: Program, plan: Plan, folded: Folded) -> pa.Table:
-    """Return the rows of all sessions: those without events as they were, and the folded ones."""
+    """Return the rows of all sessions: as they were without events, and the folded ones."""
     active, unions = plan.active, plan.unions
-    # Sessions that took 2 and 1 new events, and whose open ones had 5 and none: 7 and 1.
+    # Sessions with 2 and 1 new events, and open ones with 5 and none before, have 7 and 1.
     counts = plan.counts + plan.of_opened(np.add, numbers_in(plan.sessions, "events")[plan.places])
     columns: dict[str, pa.Array] = {
         **dict(zip(program.schema.names, plan.keys_of(active).columns, strict=False)),

@@ -1,11 +1,11 @@
 """
-Which sessions and events of a group go together, for all keys at once.
+The plan of a micro-batch: which sessions and events belong together, for all keys at once.
 
 An event is an interval: from its time to its time + gap. An open session is an interval too: from
 its start to its end. Sort the intervals of a key by their start; one that begins no later than the
 furthest end so far belongs to the same session (`starts_new_session` holds the operator). So a
-session is a connected union of intervals, and can't depend on the order in which its parts came.
-One rule covers what a step per event would have to tell apart:
+session is a connected union of intervals, and can't depend on the order in which events arrive. One
+rule covers three cases:
 
     no open session in the union      a new session:        create, then update
     one                               it goes on, its start may move back:  update
@@ -49,7 +49,7 @@ class WindowedEvents:
     """
     The events of a micro-batch with their windows, all in microseconds.
 
-    They're rows here: what belongs together depends on times alone.
+    They're rows, not objects: the plan depends on times alone.
     """
 
     table: pa.Table
@@ -90,10 +90,9 @@ class Members:
     """
     The events of a micro-batch, at least one, and the open sessions of their keys, as intervals.
 
-    They're numbered: first the open sessions, then the events. `order` has these numbers by (key,
-    start, content); the number of its key, the start and the end of each interval are by these
-    numbers. Instants are in microseconds. The open sessions are at these `places` of the rows of
-    all `sessions`, in ascending order.
+    Members are numbered: first the open sessions, then the events. `order` has these numbers by
+    (key, start, content). `keys`, `starts` and `ends` have an entry for each number; instants are
+    in microseconds. `places` are the rows of the open sessions in `sessions`, in ascending order.
     """
 
     spec: AnySessionSpec
@@ -119,14 +118,14 @@ class Unions:
     Sessions as unions of intervals, in the order of their keys and starts.
 
     Attributes:
-        first: For each session, the place of its first interval in the sorted input.
-        sizes: For each session, how many intervals it has, at least one.
-        start: For each session, its start in microseconds.
-        end: For each session, its end in microseconds, exclusive.
-        closes: For each session, when it's over; its end, unless a rule cuts it before.
-        closed_by: For each session, the code of the rule that ends it.
-        nth: For each session, how many of its key begin at its instant before it; None where none
-            do, as without a `sequence`.
+        first: The place of the first interval of each session in the sorted input.
+        sizes: How many intervals each session has, at least one.
+        start: The start of each session in microseconds.
+        end: The end of each session in microseconds, exclusive.
+        closes: When each session is over; its end, unless a rule cuts it before.
+        closed_by: The code of the rule that ends each session.
+        nth: How many sessions of its key begin at the same instant before each session; None where
+            none do, as without a `sequence`.
     """
 
     first: npt.NDArray[np.intp]
@@ -141,7 +140,7 @@ class Unions:
         return len(self.first)
 
     def reduced(self, ufunc: np.ufunc, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Fold the values of the intervals of each session into one; they are given in order."""
+        """Reduce the values of intervals, in order, to a value for each session."""
         # The sum of [1, 2 | 4], with sessions that begin at [0, 2]: [3, 4].
         folded: npt.NDArray[Any] = ufunc.reduceat(values, self.first)
         return folded
@@ -182,35 +181,35 @@ def unite(keys: Numbers, starts: Numbers, ends: Numbers, *, gap_inclusive: bool)
 @attrs.frozen
 class GapAlone:
     """
-    What ends sessions: their gap alone; for others see `cutting.ByRules`.
+    The cuts of a spec without `SessionRules`: its gap alone. See also `cutting.ByRules`.
 
-    `rules` say it, in full: a gap is a rule too. `column` is the stored instant at which a session
-    is over.
+    `rules` holds the gap, which is a rule too. `column` is the stored instant at which a session is
+    over.
     """
 
     rules: SessionRules
     column: str = "end"
 
     def over_at(self, events: WindowedEvents) -> Numbers:
-        """Return when sessions of one event each would be over, in microseconds."""
+        """Return when a session of each event alone would be over, in microseconds."""
         return events.ends
 
     def united(self, members: Members) -> tuple[Unions, dict[int, Failure]]:
-        """Join open sessions and events into sessions; also return why events failed on the way."""
+        """Join open sessions and events into sessions; return the failures of events too."""
         order, inclusive = members.order, self.rules.gap_inclusive
         keys, starts, ends = members.keys[order], members.starts[order], members.ends[order]
         return unite(keys, starts, ends, gap_inclusive=inclusive), {}
 
     def reasons(self, sessions: pa.Table) -> pa.Array:
-        """Return by which rules sessions are over, by the names of the rules."""
+        """Return the name of the rule that ends each session."""
         return pa.repeat(pa.scalar("gap"), sessions.num_rows)
 
 
 def with_last_event(sessions: pa.Table, gap_us: int) -> pa.Table:
-    """Return sessions with when the last event of each was, where it isn't stored."""
+    """Add the time of each session's last event, where it isn't stored."""
     if LAST_EVENT.name in sessions.schema.names:
         return sessions
-    # A session that was stored under a longer gap began in any case before that.
+    # A session stored under a shorter gap than this one may end sooner than a gap after its start.
     starts, ends = micros(sessions["start"]), micros(sessions["end"])
     return sessions.append_column(LAST_EVENT, instants(np.maximum(starts, ends - gap_us)))
 
@@ -218,17 +217,15 @@ def with_last_event(sessions: pa.Table, gap_us: int) -> pa.Table:
 @attrs.frozen
 class Horizon:
     """
-    What the watermark has passed in a micro-batch. All in microseconds.
+    The bounds by which events are late and sessions forgotten. All in microseconds.
 
     Attributes:
-        late_event_us: By when the own window of an event must be over for it to be late; None
-            where events aren't judged alone.
-        late_session_us: By when the session that an event would join must be over; None where
-            events aren't judged by it.
-        forgotten_us: By when a session must be over for it to be forgotten, perhaps.
+        late_event_us: By when the window of a late event is over; None where windows aren't judged.
+        late_session_us: By when the session that a late event would join is over; None where
+            sessions aren't judged.
+        forgotten_us: A session that was over by then may have been forgotten.
         lasts_us: How long a session lasts at least.
-        salted: What the salt of a session is made of that gets its start where one may have been
-            forgotten.
+        salted: The parts of the salt of a session that starts where one may have been forgotten.
     """
 
     late_event_us: int | None = None
@@ -241,14 +238,14 @@ class Horizon:
 @attrs.frozen(slots=False)
 class Plan(Members):
     """
-    Which sessions and events go together.
+    Which sessions and events belong together.
 
     Attributes:
-        untouched: The rows of sessions without events, and those that remember forgotten ones.
+        untouched: The rows of sessions of keys without events, and memories.
         salts: The salts of all sessions.
         unions: The sessions that the members make.
         horizon: What the watermark has passed.
-        failures: Why events fail, by their places, where that showed while it was planned.
+        failures: Why events failed while sessions were planned, by their places.
         is_event: Which members, in order, are events.
         event_places: The places of all events, by session, time and content.
         opened: The places, in order, of the open sessions.
@@ -270,8 +267,8 @@ class Plan(Members):
     active: Mask = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        # Of intervals [open, event, event | event], two sessions: the first is at place 0, and of
-        # session 0, which has two events; session 1 has one.
+        # Of intervals [open, event, event | event], two sessions, the open one is at place 0 and
+        # joined session 0, which has two events; session 1 has one.
         is_event = self.order >= len(self.places)
         opened = np.flatnonzero(~is_event)
         joined = np.searchsorted(self.unions.first, opened, side="right") - 1
@@ -289,21 +286,22 @@ class Plan(Members):
         """
         Return the plan with sessions without events as they're stored, in the column `closes` too.
 
-        Under other rules than theirs they may reach up to each other, but only events join them.
+        Under rules that are new to them they may reach up to each other, but only events join
+        sessions.
         """
         unions, chosen = self.unions, ~self.active
         # Sessions of sizes [2, 3], of which the second is chosen, begin at [0, 2, 3, 4] then.
         first = np.union1d(unions.first, np.flatnonzero(unions.spread(chosen)))
         before = unions.numbers[first]
-        own = chosen[before]
-        opened = pa.array(self.order[first[own]])
+        kept = chosen[before]
+        opened = pa.array(self.order[first[kept]])
         stored, parts = self.touched.take(opened), attrs.asdict(unions, recurse=False)
-        parts = {name: None if one is None else one[before] for name, one in parts.items()}
+        parts = {name: None if array is None else array[before] for name, array in parts.items()}
         parts |= {"first": first, "sizes": np.diff(first, append=len(self.order))}
-        parts["start"][own], parts["end"][own] = micros(stored["start"]), micros(stored["end"])
-        parts["closes"][own] = micros(stored[closes])
+        parts["start"][kept], parts["end"][kept] = micros(stored["start"]), micros(stored["end"])
+        parts["closes"][kept] = micros(stored[closes])
         if "closed_by" in stored.column_names:
-            parts["closed_by"][own] = stored["closed_by"].to_numpy()
+            parts["closed_by"][kept] = stored["closed_by"].to_numpy()
         return attrs.evolve(self, unions=Unions(**parts))
 
     @cached_property
@@ -315,7 +313,7 @@ class Plan(Members):
         return owners
 
     def of_opened(self, ufunc: np.ufunc, values: Numbers, none: int = 0) -> Numbers:
-        """Fold the values of the open sessions that joined each session into one."""
+        """Reduce the values of the open sessions that joined each session to one."""
         # Of three open sessions, the first two of which joined session 0, and the last session 2:
         # the sum of [5, 6, 7] is [11, none, 7].
         folded = np.full(len(self.counts), none)
@@ -334,16 +332,16 @@ class Plan(Members):
         return self.touched.take(pa.array(members))
 
     def salts_of(self, chosen: Mask) -> Numbers:
-        """Return the salts of the chosen sessions: of the open one that begins each, or new."""
+        """Return the salts of chosen sessions: from the open session that begins each, or new."""
         first, starts, horizon = self.unions.first[chosen], self.unions.start[chosen], self.horizon
         salts = np.zeros(len(starts), np.int64)
         passed = is_over(starts + horizon.lasts_us, horizon.forgotten_us)
         if passed.any():
             salts[passed] = salt_of(*horizon.salted)
         if self.unions.nth is not None:
-            # Others for those that aren't the first of their instant.
-            both = zip(self.unions.nth[chosen].tolist(), salts.tolist(), strict=True)
-            salts = np.array([salt_of(nth, salt) if nth else salt for nth, salt in both], np.int64)
+            # A session that isn't the first of its instant has a salt of its own.
+            pairs = zip(self.unions.nth[chosen].tolist(), salts.tolist(), strict=True)
+            salts = np.array([salt_of(nth, salt) if nth else salt for nth, salt in pairs], np.int64)
         # At one start, an open session goes before the events.
         goes_on = ~self.is_event[first]
         salts[goes_on] = self.salts[self.places[self.order[first[goes_on]]]]
@@ -357,30 +355,30 @@ class Plan(Members):
         return self.events.table.select(range(len(self.spec.keys))).take(pa.array(places))
 
     def encoded(self, states: list[Any]) -> list[pa.Array]:
-        """Return the states of sessions with events; a `StateValueError` names one that misfits."""
+        """Encode the states of sessions with events; a `StateValueError` names one that misfits."""
 
         def key_at(place: int) -> Any:
             return decode_keys(self.spec, self.keys_of(self.active).slice(place, 1))[0]
 
         return encode_states(self.spec.state, states, key_at)
 
-    def gathered(self, kept: pa.ListArray, came: pa.Array) -> tuple[pa.Array, Numbers]:
-        """Return what open sessions keep in lists, then what came, and the session of each."""
+    def gathered(self, kept: pa.ListArray, arrived: pa.Array) -> tuple[pa.Array, Numbers]:
+        """Join the values in lists of open sessions and of events; return their sessions too."""
         of_kept, of_event = np.split(self.owners, [len(kept)])
         owners = np.concatenate([of_kept[pc.list_parent_indices(kept).to_numpy()], of_event])
-        return pa.concat_arrays([kept.flatten(), came]), owners
+        return pa.concat_arrays([kept.flatten(), arrived]), owners
 
     def lists_of(self, name: str, chosen: Mask) -> pa.Array:
         """
         Return what the chosen sessions store of their events, as unordered lists.
 
-            events     each.NAME    what is kept of one
+            events     each.NAME    what is kept of an event
             sessions   NAME         the list of these
         """
-        kept, came = whole(self.touched[name]), whole(self.events.table[f"each.{name}"])
-        values, owners = self.gathered(kept, came)
-        # The sessions of kept values and of those that came, [0, 1 | 1, 0], put them in the order
-        # [0, 3, 1, 2]: session by session, kept ones first.
+        kept, arrived = whole(self.touched[name]), whole(self.events.table[f"each.{name}"])
+        values, owners = self.gathered(kept, arrived)
+        # Values of the sessions [0, 1 | 1, 0], kept and then arrived, have the order [0, 3, 1, 2]:
+        # session by session, kept ones first.
         order = pa.array(np.argsort(owners, kind="stable"))
         sizes = np.bincount(owners, minlength=len(chosen))
         return lists_of(values.take(order), sizes).filter(pa.array(chosen))
@@ -389,12 +387,12 @@ class Plan(Members):
 @attrs.frozen
 class Folded:
     """
-    What comes of a plan: a state for each session with events, or events to leave out.
+    The fold of a plan: a state for each session with events, or events to leave out.
 
     Attributes:
         states: The columns of the states, in the order of their sessions.
-        left_out: The places of the events without which to plan again; no state counts then.
-        rejected: These events, and why.
+        left_out: The places of events that the next plan must leave out; then no state counts.
+        rejected: The events left out, and why.
     """
 
     states: Sequence[pa.Array]

@@ -1,8 +1,7 @@
 """
-What a session spec compiles to: how events are folded, and what its features add to that.
+The compiled form of a session spec: how events are folded, and what its features add to that.
 
-Everything that follows from a spec is worked out once. The stages of a micro-batch read the
-program, and of the spec only what needs no working out.
+What follows from a spec is computed once, and read here by the stages of a micro-batch.
 """
 
 import json
@@ -49,14 +48,14 @@ FEATURES: Final[Sequence[Callable[[AnySessionSpec], Feature | None]]] = (
     Revisions.of,
     KeyMemory.of,
 )
-"""In the order in which the stages ask them, and in which their columns are stored."""
+"""The features, in the order of the calls of a stage and of their stored columns."""
 OF_ALL: Final = (
     pa.field("start", INSTANT),
     pa.field("end", INSTANT),
     pa.field("events", pa.int64()),
     SALT,
 )
-"""What is stored of every session; `end` is exclusive."""
+"""The stored fields of every session; `end` is exclusive."""
 
 
 @attrs.frozen(eq=False, slots=False, kw_only=True)
@@ -87,7 +86,7 @@ class Program:
     @classmethod
     def of(cls, spec: AnySessionSpec) -> "Program":
         fold, cuts = fold_of(spec), cuts_of(spec)
-        features = [one for one in (make(spec) for make in FEATURES) if one is not None]
+        features = [feature for feature in (make(spec) for make in FEATURES) if feature is not None]
         finish = fold.finish
         for feature in features:
             finish = feature.finishing(finish)
@@ -104,14 +103,13 @@ class Program:
 
     @property
     def state_fields(self) -> Sequence[Field]:
-        """The fields of the state as they're stored."""
         return self.fold.fields
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """The rows of sessions: `key.*`, those of all, what features store, `state.*`."""
+        """The columns of sessions: `key.*`, `OF_ALL`, the fields of features, `state.*`."""
         stored = {field.name: field for feature in self.features for field in feature.fields}
-        state = (pa.field(f"state.{one.name}", one.type.arrow) for one in self.state_fields)
+        state = (pa.field(f"state.{field.name}", field.type.arrow) for field in self.state_fields)
         return pa.schema([*self.spec.key_schema, *OF_ALL, *stored.values(), *state])
 
     @cached_property
@@ -120,7 +118,7 @@ class Program:
 
     @cached_property
     def has_memories(self) -> bool:
-        """Whether rows stay that only remember sessions."""
+        """Whether there are rows that only remember sessions."""
         return EXISTS.name in self.schema.names
 
     @cached_property
@@ -130,7 +128,6 @@ class Program:
 
     @cached_property
     def identity(self) -> bytes:
-        """The rules and the types under which sessions are stored, as JSON."""
         spec, rules = self.spec, self.cuts.rules
         entries: dict[str, Any] = {
             **shared_identity(spec, self.state_fields),
@@ -146,25 +143,23 @@ class Program:
         if spec.results.carries_watermark:
             entries["carries_watermark"] = True
         if isinstance(spec.logic, Aggregates):
-            entries["aggregates"] = {one.name: one.text for one in spec.bound}
+            entries["aggregates"] = {bound.name: bound.text for bound in spec.bound}
         return json.dumps(entries, sort_keys=True).encode()
 
     def completed(self, kept: pa.Table) -> pa.Table:
-        """Return stored rows with what may be added to a spec without a migration."""
-        # Before `extends` was, the end of a session said when its last event was.
+        # A spec without `extends` stores no last event, since the end implies it.
         needs_last = LAST_EVENT.name in self.schema.names
         return with_last_event(kept, self.gap_us) if needs_last else kept
 
     def incompatibilities(self, old: Any) -> list[str]:
-        """Return a line for each thing in which sessions of another spec don't fit."""
         return [line for feature in self.features for line in feature.incompatibilities(old)]
 
     def migrated(self, old: Any, rows: pa.Table) -> pa.Table:
         """
-        Return the rows of another spec with what the features store.
+        Convert the rows of another spec to the rows of this one.
 
-        Sessions that are over, and only wait for late events, stay where this spec waits for them
-        too; otherwise what is remembered of them does.
+        Closed sessions that wait for late events stay where this spec waits for them too; otherwise
+        only their memories do.
         """
         sessions, memories = split(rows, has_state(rows))
         if EXISTS.name in self.schema.names and EXISTS.name not in sessions.column_names:
@@ -175,7 +170,7 @@ class Program:
         forgotten = sessions.slice(0, 0)
         if not self.stays_us:
             forgotten, sessions = split(sessions, flags_in(sessions, CLOSED.name))
-        forgotten, sessions = (one.select(self.schema.names) for one in (forgotten, sessions))
+        forgotten, sessions = (table.select(self.schema.names) for table in (forgotten, sessions))
         memories, parts = as_memories(memories, self.schema), [sessions]
         for feature in self.features:
             parts += feature.remembered(memories, sessions, forgotten, BEGINNING_US)

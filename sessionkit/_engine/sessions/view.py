@@ -1,4 +1,4 @@
-"""The sessions that are not over, read back from a stored bucket as typed objects."""
+"""The open sessions of a stored bucket, as typed objects or as rows."""
 
 from datetime import datetime
 from typing import Any, Generic
@@ -35,10 +35,10 @@ class OpenSession(Generic[S]):
         session_end: The time of its last event so far plus the gap, exclusive.
         last_event_time: The time of its last event so far.
         closes: When it closes if no further event joins it: once the watermark reaches this. It is
-            before `end` where one of `SessionRules` cuts the session.
+            before `session_end` where one of `SessionRules` cuts the session.
         closed_by: The rule that closes it then, by its name: `"gap"`, or one of `SessionRules`.
         events: How many events were folded.
-        state: Its state, an object of its own; with aggregates the row that it would be now.
+        state: A copy of its state; with aggregates, the row that it would give now.
     """
 
     key: Any
@@ -99,7 +99,7 @@ def open_session_rows(spec: AnySessionSpec, memory: GroupState) -> pa.Table:
 
 
 def _open(logic: SessionLogic, memory: GroupState) -> pa.Table:
-    """Return the table of the open sessions, with the events that wait and their last events."""
+    """Return the open sessions, with the events that wait and their last events."""
     sessions = memory.kept
     if memory.buffered.num_rows:
         # An empty horizon: for a view, no event is late.

@@ -1,1 +1,1 @@
-"""What a session spec may ask for besides the fold; each module contains one whole feature."""
+"""The features of a session spec, each in a module of its own."""

@@ -3,13 +3,12 @@ Events whose ids were processed already: `drop_duplicates_for`.
 
     events     each.ids   the id of an event: a hash of 16 bytes
     sessions   ids        the ids of its events
-               exists     whether it's a session
+               exists     whether the row is a session
 
-When a session is forgotten, a row may stay that remembers its ids for some more time; see
-`memories`.
+When a session is forgotten, a memory may keep its ids for some more time.
 
-Two different events of a key share a hash by chance with a probability of 1 in 2**128; n events of
-a key have a pair that does with one of less than n**2 in 2**129.
+Two different events of a key share a hash with a probability of 1 in 2**128. Among n events of a
+key, some pair does with a probability below n**2 in 2**129.
 """
 
 from collections.abc import Sequence
@@ -36,7 +35,7 @@ IDS: Final = pa.field("ids", pa.list_(ID))
 
 @attrs.frozen(eq=False)
 class Duplicates(Feature):
-    """How a spec drops duplicates; ids are remembered for so many microseconds after a session."""
+    """The removal of duplicates; ids are remembered for `remembered_us` after their session."""
 
     spec: AnySessionSpec
     remembered_us: int
@@ -73,9 +72,9 @@ class Duplicates(Feature):
         self, memories: pa.Table, kept: pa.Table, forgotten: pa.Table, watermark_us: int
     ) -> list[pa.Table]:
         """
-        Return the rows that remember the ids of sessions, as long as the spec says.
+        Return the rows that remember the ids of sessions.
 
-        That counts from the end of their gap, also where a rule has cut them before.
+        Their time counts from the end of the gap, also where a rule has cut the session.
         """
         until = micros(forgotten["end"]) + self.remembered_us
         before = memories.filter(pc.is_valid(memories["ids"]))
@@ -84,12 +83,12 @@ class Duplicates(Feature):
         return [before.filter(pa.array(waits)), new.filter(pa.array(~is_over(until, watermark_us)))]
 
     def incompatibilities(self, old: AnySessionSpec) -> list[str]:
-        """Report that the ids stored under another spec have another meaning."""
+        """Report that stored ids are made of other fields."""
         before, now = old.inputs.event_id, self.spec.inputs.event_id
         if old.inputs.drop_duplicates_for is None or before == now:
             return []
-        was, own = (None if ids is None else list(ids) for ids in (before, now))
-        return [f"`event_id` was {was}, and is {own}: stored ids mean something else"]
+        was, fields = (None if ids is None else list(ids) for ids in (before, now))
+        return [f"`event_id` was {was}, and is {fields}: stored ids mean something else"]
 
     def migrated(self, sessions: pa.Table, old: AnySessionSpec) -> pa.Table:
         if "ids" in sessions.column_names:
@@ -98,13 +97,13 @@ class Duplicates(Feature):
 
 
 def _repeated(sessions: pa.Table, events: WindowedEvents, sequence: str | None) -> Mask:
-    """Mark the events whose key and id come before them, in what is stored or among them."""
+    """Mark the events whose key and id are stored, or belong to an event before them."""
     numbers, of_stored = key_numbers(key_columns(events.table), key_columns(sessions))
     concerned = of_stored >= 0
     stored = whole(sessions["ids"]).filter(pa.array(concerned))
-    # Stored ids and those of events, one after the other, each with the number of its key. The
-    # stored ones go first (turn 0), then events in their order: an id that equals the one before
-    # it, in the order of keys, ids and turns, is a repeat.
+    # Stored ids and the ids of events, each with the number of its key. Stored ids have the turn 0,
+    # then events follow in order: an id that equals its predecessor, by keys, ids and turns, is a
+    # repeat.
     keys = np.concatenate([of_stored[concerned][pc.list_parent_indices(stored)], numbers])
     ids = _words(pa.concat_arrays([stored.flatten(), whole(events.table["each.ids"])]))
     first_event = len(keys) - len(numbers)
@@ -121,7 +120,7 @@ def _repeated(sessions: pa.Table, events: WindowedEvents, sequence: str | None) 
 
 
 def _words(ids: pa.Array) -> npt.NDArray[np.uint64]:
-    """Return the two halves of each id, as numbers: NumPy has none of 16 bytes."""
+    """Return the halves of each id as numbers, since NumPy has no integers of 16 bytes."""
     # Three ids are six words, as two rows of three.
     words = np.frombuffer(ids.buffers()[1], np.uint64)[2 * ids.offset :]
     return words[: 2 * len(ids)].reshape(-1, 2).T

@@ -3,8 +3,8 @@ What the user's functions return for an event: its gap, and which rules it fires
 
     events     rule.NAME     whether a predicate of the rules holds for an event
 
-Then an event that its own class refuses, or whose gap is not positive or longer than declared, is
-quarantined, and one for which a function raises has failed.
+An event is quarantined if its own class refuses it, or its gap isn't positive or is longer than
+declared. An event for which a function raises has failed.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -36,12 +36,12 @@ HINTS: Final[dict[type[Any], tuple[str, str]]] = {
     ),
     bool: ("fix the function, or return False for such an event", "return True or False"),
 }
-"""What to do where a function raises, and where it returns something else."""
+"""The hints where a function raises, and where it returns something else."""
 
 
 @attrs.frozen(eq=False)
 class EventFunctions(Feature):
-    """What a spec asks of each event, and whether that needs objects of its class."""
+    """The functions of events, and whether they need objects of the event's class."""
 
     spec: AnySessionSpec
     predicates: Mapping[str, Predicate]
@@ -51,7 +51,7 @@ class EventFunctions(Feature):
     def of(cls, spec: AnySessionSpec) -> "EventFunctions | None":
         rules = spec.rules
         predicates = {} if rules is None else rules.predicates
-        # `state_gap` is asked later, by objects of the same events.
+        # `state_gap` is called later, for states folded from the same objects.
         functions = [spec.timeout.gap, rules and rules.state_gap, *predicates.values()]
         needs_objects = any(map(callable, functions))
         return cls(spec, predicates, needs_objects) if predicates or needs_objects else None
@@ -65,7 +65,7 @@ class EventFunctions(Feature):
             ends = window_end(starts, _gaps(spec, spec.timeout.gap, answers))
         for name, met in _predicates(self, table, answers).items():
             if name == "extends":
-                # Others are windows of no length, as long as the event itself.
+                # Other events have windows of no length, as long as the event itself.
                 ends = np.where(met, ends, starts + (0 if spec.timeout.gap_inclusive else 1))
             else:
                 table = table.append_column(f"rule.{name}", pa.array(met))
@@ -73,8 +73,8 @@ class EventFunctions(Feature):
             *Rejected.with_reasons("quarantined", answers.refused, table),
             *Rejected.with_failures("failed", answers.failed, table),
         ]
-        asked = WindowedEvents(table, starts, ends)
-        return asked.without([*answers.refused, *answers.failed]), rejected
+        windowed = WindowedEvents(table, starts, ends)
+        return windowed.without([*answers.refused, *answers.failed]), rejected
 
 
 def _gaps(spec: AnySessionSpec, gap_of: Callable[[Any], timedelta], answers: "_Answers") -> Numbers:
@@ -93,34 +93,34 @@ def _gaps(spec: AnySessionSpec, gap_of: Callable[[Any], timedelta], answers: "_A
     return gaps
 
 
-def _predicates(asked: EventFunctions, table: pa.Table, answers: "_Answers") -> dict[str, Mask]:
-    """Return for which events each predicate of the rules holds."""
+def _predicates(functions: EventFunctions, table: pa.Table, answers: "_Answers") -> dict[str, Mask]:
+    """Return for each predicate of the rules the events for which it holds."""
     holds_for: dict[str, Mask] = {}
-    for name, predicate in asked.predicates.items():
+    for name, predicate in functions.predicates.items():
         if callable(predicate):
             holds_for[name] = np.zeros(table.num_rows, np.bool_)
             for place, holds in answers.of_function(name, predicate, bool):
                 holds_for[name][place] = holds
         else:
-            (met,) = conditions_met(asked.spec, table, [predicate])
+            (met,) = conditions_met(functions.spec, table, [predicate])
             holds_for[name] = met.fill_null(False).to_numpy(zero_copy_only=False)  # noqa: FBT003
     return holds_for
 
 
 @attrs.frozen
 class _Answers:
-    """What functions of an event return; by places, why events are quarantined, or have failed."""
+    """The answers of event functions; `refused` and `failed` are by the places of events."""
 
     spec: AnySessionSpec
     objects: list[Any]
-    """None for those that their class refuses."""
+    """The events; None for an event that its class refuses."""
     refused: dict[int, str]
     failed: dict[int, Failure] = attrs.field(factory=dict)
 
     def of_function(
         self, role: str, function: Callable[[Any], A], kind: type[A]
     ) -> Iterator[tuple[int, A]]:
-        """Yield what a function returns for each event that is good so far, with its place."""
+        """Yield the place of each event not rejected so far, and a function's answer for it."""
         for place, event in enumerate(self.objects):
             if place in self.refused or place in self.failed:
                 continue

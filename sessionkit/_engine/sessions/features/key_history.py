@@ -1,13 +1,13 @@
 """
-The sessions of keys in a line, each after what is remembered of its key: numbered, and finished.
+The history of keys: their sessions in a line, each after the memory of its key.
 
-The entries of a line are numbered: first what is known of keys, then sessions. A *run* is a part of
+The entries of a line are numbered: first the memories of keys, then sessions. A *run* is a part of
 a line in which each entry remembers those before it; it ends where a key was forgotten. A session
-that gives an early row comes after all of its key that are over, and before none.
+that gives an early row comes after all sessions of its key that are over, and before none.
 
-What `Memory(remember=...)` returns of a session is what the next one of its key finds. It's stored
-and read again before that sees it. So it makes no difference whether both close in one micro-batch,
-and no function can change what is stored. An early row leaves nothing.
+What `Memory(remember=...)` returns for a session is what the next session of its key finds. It's
+encoded and decoded in between. So it makes no difference whether both close in one micro-batch, and
+no function can change what is stored. An early row leaves nothing.
 """
 
 from collections.abc import Callable, Sequence
@@ -42,13 +42,13 @@ class KeyHistory:
     Entries by key and start. Instants are in microseconds.
 
     Attributes:
-        known: How many entries are what is known of a key.
+        known: How many entries are memories of keys.
         order: The entries in order.
         early: Which entries in order give an early row.
-        previous: The entry before each one, of its run, both by their places in order; -1 for none.
-        runs: The first entry of the run of each one, both by their places in order.
+        previous: The place in order of the entry before, in its run; -1 for none.
+        runs: The place in order of the first entry of its run.
         numbers: The number of the session of each entry in order.
-        starts: When the session of each entry began, by its own number.
+        starts: When the session of each entry began, by the entry's own number.
     """
 
     known: int
@@ -71,12 +71,12 @@ class KeyHistory:
         lives_us: int,
     ) -> "KeyHistory":
         """
-        Put entries in order. `counts` are the sessions that are known of keys; 0 for a session.
+        Put entries in order; `counts` has the number of sessions of each memory, 0 for a session.
 
-        A session is remembered for so many microseconds after it was over.
+        A session is remembered for `lives_us` after it was over.
         """
-        # Of key 0, it's known that 3 sessions were over; of its new ones, the first and the last
-        # close, and the second gives an early row; key 1 is new. In order:
+        # Key 0 has a memory of 3 sessions; of its new ones, the first and the last close, and the
+        # second gives an early row. Key 1 is new. In order:
         #     keys      0  0  0  0  1
         #     counts    3  0  0  0  0
         #     early     -  -  -  y  -
@@ -91,7 +91,7 @@ class KeyHistory:
         begins = (previous < 0) | (keys[previous] != keys)
         begins |= starts[order] >= closes[order][previous] + lives_us
         runs = np.maximum.accumulate(np.where(begins & ~early, at, 0))
-        # What is known counts as the last of its sessions; where nothing is, the first has 1.
+        # A memory counts as the last of its sessions; without a memory, the first session has 1.
         base = counts[order][runs]
         numbers = base + np.where(early, over + 1, at) - runs + (base == 0)
         runs, numbers = np.where(begins, at, runs), np.where(begins & early, 1, numbers)
@@ -100,7 +100,7 @@ class KeyHistory:
 
     @property
     def owners(self) -> Numbers:
-        """Return where in order each session is."""
+        """The place in order of each session."""
         turns = np.empty(len(self.order), np.int64)
         # The order 2 0 1 puts entry 0 at 1, entry 1 at 2, and entry 2 at 0: 1 2 0.
         turns[self.order] = np.arange(len(self.order))
@@ -108,30 +108,30 @@ class KeyHistory:
 
     @property
     def before(self) -> Numbers:
-        """The entry before each one in order, of its run; -1 for none."""
+        """The entry before each one in order, in its run; -1 for none."""
         entries: Numbers = np.where(self.previous < 0, -1, self.order[self.previous])
         return entries
 
     def first_with(self, has: Mask) -> Numbers:
-        """Return for each entry the first of its run, up to it, that has something; or -1."""
+        """Return the first entry with a value, of each entry's run up to it; -1 for none."""
         if not len(has):
             return np.zeros(0, np.int64)
         at = np.arange(len(has))
         begins = self.runs == at
-        own = np.where(has, at, NEVER)
-        # The first of each run, then for each entry that of its run. An early row counts for
-        # itself alone, since no other session may go by it.
-        first = np.minimum.reduceat(np.where(self.early, NEVER, own), np.flatnonzero(begins))
-        first = np.minimum(first[np.cumsum(begins) - 1], np.where(self.early, own, NEVER))
+        valued = np.where(has, at, NEVER)
+        # The first of each run, spread over its entries. An early row counts for itself alone,
+        # since no other session may depend on it.
+        first = np.minimum.reduceat(np.where(self.early, NEVER, valued), np.flatnonzero(begins))
+        first = np.minimum(first[np.cumsum(begins) - 1], np.where(self.early, valued, NEVER))
         entries: Numbers = np.where(first <= at, first, -1)
         return entries
 
     def last_with(self, has: Mask) -> Numbers:
-        """Return for each entry the last of its run, up to it, that has something; or -1."""
-        own = np.where(has, np.arange(len(has)), -1)
-        # The running maximum goes on over the edge of a run: what lies before it doesn't count.
-        at = np.maximum.accumulate(np.where(self.early, -1, own))
-        at = np.maximum(at, own)
+        """Return the last entry with a value, of each entry's run up to it; -1 for none."""
+        valued = np.where(has, np.arange(len(has)), -1)
+        # The running maximum crosses the edge of a run: what lies before it doesn't count.
+        at = np.maximum.accumulate(np.where(self.early, -1, valued))
+        at = np.maximum(at, valued)
         entries: Numbers = np.where(at >= self.runs, at, -1)
         return entries
 
@@ -148,22 +148,22 @@ class Values:
         cls, history: KeyHistory, known: pa.Array, rows: pa.Array, places: Numbers, *, first: bool
     ) -> "Values":
         """
-        Return what is known of keys, and of sessions the first or the last value in their rows.
+        Return the values of memories, and the first or the last value in the rows of each session.
 
         `places` has the session of each row.
         """
-        own = np.full(len(history.order) - history.known, -1)
+        session_rows = np.full(len(history.order) - history.known, -1)
         # Of several rows for one session, NumPy keeps the one that it sets last.
-        own_rows = np.flatnonzero(is_there(rows))[:: -1 if first else 1]
-        own[places[own_rows]] = own_rows
-        # Of two known values, the second null, and one session whose row 5 has one: [0, -1, 7].
-        stored = np.where(is_there(known), np.arange(len(known)), -1)
-        given = np.where(own < 0, -1, own + len(known))
-        places = np.concatenate([stored, given])[history.order]
+        valid_rows = np.flatnonzero(is_valid(rows))[:: -1 if first else 1]
+        session_rows[places[valid_rows]] = valid_rows
+        # Of two known values, the second null, and a session with a value in row 5: [0, -1, 7].
+        stored = np.where(is_valid(known), np.arange(len(known)), -1)
+        of_sessions = np.where(session_rows < 0, -1, session_rows + len(known))
+        places = np.concatenate([stored, of_sessions])[history.order]
         return cls(pa.chunked_array([known, rows]), places)
 
     @property
-    def there(self) -> Mask:
+    def has_value(self) -> Mask:
         return self.places >= 0
 
     def at(self, entries: Numbers) -> pa.Array:
@@ -171,7 +171,7 @@ class Values:
         return values_at(self.column, np.where(entries < 0, -1, self.places[entries]))
 
 
-def is_there(column: pa.Array) -> Mask:
+def is_valid(column: pa.Array) -> Mask:
     mask: Mask = column.is_valid().to_numpy(zero_copy_only=False)
     return mask
 
@@ -184,14 +184,14 @@ def values_at(column: pa.Array | pa.ChunkedArray, places: Numbers) -> pa.Array:
 TURN, BEFORE = "history.turn", "history.before"
 KNOWN, LEAVES = "history.remembered", "history.leaves"
 """
-Where in the line a session is; which session is before it, -1 for none; what is known of its key;
-and whether it leaves something itself: an early row doesn't.
+The columns of a session's place in the line, of the session before it (-1 for none), of the memory
+of its key, and of whether it leaves a memory: an early row doesn't.
 """
 
 
 @attrs.frozen(eq=False)
 class Remembering:
-    """What `remember` returns, and the one column in which that is stored."""
+    """The values that `remember` returns, and the column in which they're stored."""
 
     spec: AnySessionSpec
     function: Callable[[Session[Any], Any], Any]
@@ -208,16 +208,16 @@ class Remembering:
     def field(self) -> pa.Field:
         return pa.field("remembered", self.codec.type.arrow)
 
-    def finish(self, spec: AnySessionSpec, given: pa.Table, tell: Tell) -> Finished:
-        """Finisher sessions one after the other, each with what those before it left."""
-        states, of_rows, sessions = decode_states(spec.state, given), codec_of(spec.result), tell()
-        before, known = numbers_in(given, BEFORE).tolist(), whole(given[KNOWN])
-        leaves = given[LEAVES].to_pylist()
+    def finish(self, spec: AnySessionSpec, emitting: pa.Table, tell: Tell) -> Finished:
+        """Finish sessions one after the other, each with what the one before it left."""
+        states, codec, sessions = decode_states(spec.state, emitting), codec_of(spec.result), tell()
+        before, known = numbers_in(emitting, BEFORE).tolist(), whole(emitting[KNOWN])
+        leaves = emitting[LEAVES].to_pylist()
         rows: list[list[Any]] = [[] for _ in sessions]
         columns: list[Sequence[pa.Array]] = [()] * len(sessions)
         left: list[pa.Array] = [None] * len(sessions)
         failed: dict[int, Failure] = {}
-        for place in np.argsort(numbers_in(given, TURN)).tolist():
+        for place in np.argsort(numbers_in(emitting, TURN)).tolist():
             session, state, at = sessions[place], states[place], before[place]
             left[place] = known.slice(place, 1) if at < 0 else left[at]
             vars(session)["memory"] = next(iter(self.read(left[place])), None)
@@ -231,15 +231,15 @@ class Remembering:
                 failed[place] = Failure.of(error)
             else:
                 rows[place], columns[place] = results, encoded
-        none = of_rows.encode([])
-        parts = zip(none, *filter(None, columns), strict=True)
-        places = chain.from_iterable([n] * len(one) for n, one in enumerate(rows))
+        no_rows = codec.encode([])
+        parts = zip(no_rows, *filter(None, columns), strict=True)
+        places = chain.from_iterable([n] * len(results) for n, results in enumerate(rows))
         return Finished(
             list(map(pa.concat_arrays, parts)), list(places), failed, pa.concat_arrays(left)
         )
 
     def read(self, stored: pa.Array) -> list[Any]:
-        """Return new objects of what is stored, none for a null."""
+        """Decode stored values to new objects; a null gives none."""
         try:
             return self.codec.decode(stored.drop_null().flatten())
         except Exception as error:

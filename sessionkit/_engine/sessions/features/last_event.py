@@ -1,10 +1,10 @@
 """
-When the last event of a session was, where its end doesn't say that.
+The time of a session's last event, where its end doesn't imply it.
 
     sessions   last_event   its time
 
-Where a spec has one gap for all events, that is the end less the gap. It isn't where the gap
-depends on the event or the state, or where some events keep no session open.
+With one gap for all events, it's the end less the gap. It isn't where the gap depends on the event
+or the state, or where some events keep no session open.
 """
 
 from collections.abc import Sequence
@@ -24,16 +24,16 @@ from sessionkit.spec.session import AnySessionSpec
 
 @attrs.frozen(eq=False)
 class LastEvent(Feature):
-    """What a session stores of its last event."""
+    """The last event of a session, as it's stored."""
 
     fields: Sequence[pa.Field] = (LAST_EVENT,)
 
     @classmethod
     def of(cls, spec: AnySessionSpec) -> "LastEvent | None":
         rules = spec.rules
-        own = rules is not None and (rules.state_gap is not None or rules.extends is not None)
-        # Elsewhere the end of a session is that of its last event's gap.
-        return cls() if own or callable(spec.timeout.gap) else None
+        is_needed = rules is not None and (rules.state_gap is not None or rules.extends is not None)
+        # Elsewhere the end of a session is the end of its last event's gap.
+        return cls() if is_needed or callable(spec.timeout.gap) else None
 
     def columns(self, plan: Plan, chosen: Mask) -> list[pa.Array]:
         times = plan.starts.copy()
@@ -42,9 +42,9 @@ class LastEvent(Feature):
 
     def migrated(self, sessions: pa.Table, old: AnySessionSpec) -> pa.Table:
         """
-        Return sessions of another spec with the time of their last event.
+        Add the time of the last event to sessions of another spec.
 
-        Where neither it nor the end says it, it's the earliest that it can have been.
+        Where it isn't known, it's the earliest that it can have been.
         """
         names = [name for name in sessions.column_names if name != LAST_EVENT.name]
         counted = with_last_event(sessions.select(names), span_us(old.timeout.longest))

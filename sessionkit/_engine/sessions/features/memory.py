@@ -1,22 +1,22 @@
 """
-What is remembered of a key after its sessions: `memory`.
+The memory of a key after its sessions: `memory`.
 
     sessions   memory.number    its number among the sessions of its key; null until it's over
                memory.start     its start,
                memory.salt      its salt,
                memory.closes    and when it was over
-               first.NAME       the first value of a field of results, of it and those before
-               last.NAME        the last one
-               last_at.NAME     when the session with the last one began
+               first.NAME       the first value of a result field, up to this session
+               last.NAME        the last value
+               last_at.NAME     when the session with the last value began
                remembered       what `remember` left for the next session
-               exists           whether it's a session
+               exists           whether the row is a session
 
-Once a session is forgotten, a row that isn't a session keeps all that, in place of the one of a
-session before it. The `start`, `end` and `closes` of that row are when the key is forgotten too.
+Once a session is forgotten, a memory keeps these values, in place of the earlier memory of its key.
+The `start`, `end` and `closes` of a memory are when the key is forgotten too.
 
-Sessions of a key are numbered as they close, those of one micro-batch in the order of their starts.
-While a session is kept for late events, one that comes before it may be found; then it's numbered
-anew, and gives another row.
+Sessions of a key are numbered as they close, within a micro-batch in the order of their starts.
+While a session waits for late events, an earlier one may be found; then it's numbered anew, and
+gives another row.
 """
 
 from collections.abc import Mapping, Sequence
@@ -60,7 +60,7 @@ from sessionkit._engine.sessions.features.key_history import (
     KeyHistory,
     Remembering,
     Values,
-    is_there,
+    is_valid,
     values_at,
 )
 from sessionkit._engine.sessions.plan import Plan
@@ -83,15 +83,15 @@ FACTS: Final = (
 @attrs.frozen(eq=False, slots=False)
 class KeyMemory(Feature):
     """
-    What a spec remembers of a key.
+    The memory of keys, as a spec asks for it.
 
     Attributes:
         spec: The spec.
         closes: The column that says when a session is over.
-        lives_us: How long after its latest session it's remembered, in microseconds.
+        lives_us: How long a key is remembered after its latest session, in microseconds.
         stays_us: How long a closed session waits for late events.
-        lookback_us: How long before a session one may have begun whose `last` values it has.
-        first, last: The fields of results that are carried, by the names of their columns.
+        lookback_us: How long before a session the one with its `last` values may have begun.
+        first, last: The carried fields of results, by the names of their columns.
         remembering: What `remember` leaves; None without it.
     """
 
@@ -128,21 +128,21 @@ class KeyMemory(Feature):
 
     @property
     def identity(self) -> dict[str, Any]:
-        own = {"first": dict(self.first), "last": dict(self.last)}
+        carried = {"first": dict(self.first), "last": dict(self.last)}
         spans = {"time_to_live_us": self.lives_us, "lookback_us": self.lookback_us}
         if self.remembering is None:
-            return {"memory": {**spans, **own}}
+            return {"memory": {**spans, **carried}}
         forms = forms_of(self.remembering.codec.type.fields)
-        return {"memory": {**spans, **own, "remember": True}, "remembered": forms}
+        return {"memory": {**spans, **carried, "remember": True}, "remembered": forms}
 
     def columns(self, plan: Plan, chosen: Mask) -> list[pa.Array]:
-        """Return what is stored of sessions that have taken events: nothing until they're over."""
+        """Return nulls: a session stores nothing until it's over."""
         number = int(chosen.sum())
         stored = [pa.nulls(number, field.type) for field in self._own_fields]
         return [*stored, pa.repeat(pa.scalar(value=True), number)]
 
     def incompatibilities(self, old: AnySessionSpec) -> list[str]:
-        """Return a line where another spec remembers objects of a class that isn't this one's."""
+        """Report that `remember` of another spec returns other fields."""
         before = Remembering.of(old)
         if self.remembering is None or before is None:
             return []
@@ -159,30 +159,30 @@ class KeyMemory(Feature):
     # -- before `finish` ------------------------------------------------------------------------
 
     def due(self, emission: Emission) -> Emission:
-        """Let sessions give another final row that come after one that closes only now."""
+        """Choose closed sessions again that follow one that closes only now."""
         sessions, starts = emission.sessions, micros(emission.sessions["start"])
         closing = key_columns(sessions.filter(pa.array(emission.final)))
         numbers, of_stored = key_numbers(closing, key_columns(sessions))
-        # The first start that closes now, by key; its last entry is for keys of which none does.
+        # The first start that closes now, by key; the last entry is for keys without one.
         first = np.full(2 + numbers.max(initial=-1), NEVER)
         np.minimum.at(first, numbers, starts[emission.final])
         to_renumber = (numbers_in(sessions, NUMBER) > 0) & (starts > first[of_stored])
         return attrs.evolve(emission, gives_row=emission.gives_row | to_renumber)
 
     def context(self, emission: Emission) -> Emission:
-        """Put sessions that give rows in a line, after the latest that is known of their keys."""
-        given, sessions = emission.given, emission.sessions
+        """Put the emitting sessions in a line, after the latest memory of their keys."""
+        emitting, sessions = emission.emitting, emission.sessions
         numbered = numbers_in(sessions, NUMBER) > 0
         waiting = sessions.filter(pa.array(numbered & ~emission.gives_row))
         remembered = concat([_of_keys(emission.memories), waiting])
-        keys, of_known = key_numbers(key_columns(given), key_columns(remembered))
+        keys, of_known = key_numbers(key_columns(emitting), key_columns(remembered))
         latest = _latest(remembered, of_known, np.flatnonzero(of_known >= 0))
         before = remembered.take(pa.array(latest))
-        salts = np.concatenate([numbers_in(before, "memory.salt"), numbers_in(given, SALT.name)])
-        closes = np.concatenate([micros(before["memory.closes"]), micros(given[self.closes])])
+        salts = np.concatenate([numbers_in(before, "memory.salt"), numbers_in(emitting, SALT.name)])
+        closes = np.concatenate([micros(before["memory.closes"]), micros(emitting[self.closes])])
         history = KeyHistory.of(
             np.concatenate([of_known[latest], keys]),
-            np.concatenate([micros(before["memory.start"]), micros(given["start"])]),
+            np.concatenate([micros(before["memory.start"]), micros(emitting["start"])]),
             closes,
             np.concatenate([numbers_in(before, NUMBER), np.zeros(len(keys), np.int64)]),
             early=np.concatenate([np.zeros(len(latest), np.bool_), ~emission.is_final]),
@@ -196,65 +196,64 @@ class KeyMemory(Feature):
             ("closes", values_at(instants(closes), previous)),
         )
         for name, column in columns:
-            given = given.append_column(f"history.{name}", column)
+            emitting = emitting.append_column(f"history.{name}", column)
         if self.remembering is not None:
-            # An entry is what is known of a key, or a given session after these: of 2 known, entry
-            # 1 is known itself, and entry 3 is the session at place 1.
+            # Entries are memories, then emitting sessions: after 2 memories, entry 1 is a memory,
+            # and entry 3 is the session at place 1.
             sessions_before = np.maximum(previous - history.known, -1)
             known_before = np.where(previous < history.known, previous, -1)
-            given = given.append_column(TURN, pa.array(history.owners))
-            given = given.append_column(BEFORE, pa.array(sessions_before))
-            given = given.append_column(KNOWN, values_at(before["remembered"], known_before))
-            given = given.append_column(LEAVES, pa.array(emission.is_final))
-        # What is remembered of the keys of given sessions, and these in a line after it.
+            emitting = emitting.append_column(TURN, pa.array(history.owners))
+            emitting = emitting.append_column(BEFORE, pa.array(sessions_before))
+            emitting = emitting.append_column(KNOWN, values_at(before["remembered"], known_before))
+            emitting = emitting.append_column(LEAVES, pa.array(emission.is_final))
         notes = {**emission.notes, NOTE: (before, history)}
-        return attrs.evolve(emission, given=given, notes=notes)
+        return attrs.evolve(emission, emitting=emitting, notes=notes)
 
-    def row_columns(self, given: pa.Table) -> Mapping[str, pa.Array]:
-        """Return the columns that result rows have; values aren't known before `finish`."""
-        there = is_there(whole(given["history.start"]))
-        ids = np.full(given.num_rows, None, object)
-        if there.any():
-            before = given.filter(pa.array(there))
+    def row_columns(self, sessions: pa.Table) -> Mapping[str, pa.Array]:
+        """Return the columns of result rows; `emitted` fills in the carried values."""
+        has_previous = is_valid(whole(sessions["history.start"]))
+        ids = np.full(sessions.num_rows, None, object)
+        if has_previous.any():
+            before = sessions.filter(pa.array(has_previous))
             starts, salts = micros(before["history.start"]), numbers_in(before, "history.salt")
-            ids[there] = session_ids(key_columns(before), starts, salts)
-        since = micros(given["start"]) - _micros_or_0(given["history.closes"])
+            ids[has_previous] = session_ids(key_columns(before), starts, salts)
+        since = micros(sessions["start"]) - _micros_or_0(sessions["history.closes"])
         facts = (
-            whole(given["history.number"]),
+            whole(sessions["history.number"]),
             pa.array(ids, pa.string()),
-            pa.array(since, mask=~there).view(pa.duration("us")),
+            pa.array(since, mask=~has_previous).view(pa.duration("us")),
         )
-        values = {name: whole(given[f"first.{name}"]) for name in self.first}
-        values |= {name: whole(given[f"last.{name}"]) for name in self.last}
+        values = {name: whole(sessions[f"first.{name}"]) for name in self.first}
+        values |= {name: whole(sessions[f"last.{name}"]) for name in self.last}
         return {**dict(zip(SESSION_ATTRIBUTES, facts, strict=True)), **values}
 
     # -- after `finish` -------------------------------------------------------------------------
 
     def emitted(self, emission: Emission, closed: Closed) -> Closed:
-        """Give rows the values that their sessions carry, and store these of final ones."""
-        given, (before, history) = emission.given, emission.notes[NOTE]
+        """Fill in the carried values of rows, and store the values of final ones."""
+        emitting, (before, history) = emission.emitting, emission.notes[NOTE]
         rows, places, owners = closed.rows, np.asarray(closed.places, np.int64), history.owners
         after: dict[str, Any] = {
-            NUMBER: given["history.number"],
-            "memory.start": given["start"],
-            "memory.salt": pa.array(numbers_in(given, SALT.name)),
-            "memory.closes": given[self.closes],
+            NUMBER: emitting["history.number"],
+            "memory.start": emitting["start"],
+            "memory.salt": pa.array(numbers_in(emitting, SALT.name)),
+            "memory.closes": emitting[self.closes],
         }
         shown = dict[str, pa.Array]()
         for name, field in self.first.items():
             known, results = whole(before[f"first.{name}"]), whole(rows[field])
             values = Values.of(history, known, results, places, first=True)
-            shown[name] = values.at(history.first_with(values.there)[owners])
+            shown[name] = values.at(history.first_with(values.has_value)[owners])
             after[f"first.{name}"] = shown[name]
         for name, field in self.last.items():
             known, results = whole(before[f"last.{name}"]), whole(rows[field])
             values = Values.of(history, known, results, places, first=False)
-            at, begun = history.last_with(values.there), history.starts.copy()
+            at, begun = history.last_with(values.has_value), history.starts.copy()
             begun[: history.known] = _micros_or_0(before[f"last_at.{name}"])
             begun = begun[history.order][at]
             after[f"last.{name}"] = values.at(at[owners])
-            there = np.where(at < 0, -1, np.arange(len(at)))
-            after[f"last_at.{name}"] = values_at(instants(begun), there[owners])
+            valued = np.where(at < 0, -1, np.arange(len(at)))
+            after[f"last_at.{name}"] = values_at(instants(begun), valued[owners])
             if self.lookback_us is not None:
                 at = np.where(history.starts[history.order] - begun <= self.lookback_us, at, -1)
             shown[name] = values.at(at[owners])
@@ -264,9 +263,9 @@ class KeyMemory(Feature):
         rows = replaced(rows, {name: column.take(of_rows) for name, column in shown.items()})
         # An open session stores nothing yet.
         is_final = pa.array(emission.is_final)
-        stored = {name: pc.if_else(is_final, whole(one), None) for name, one in after.items()}
-        overlaps = is_there(whole(given["history.start"])) & emission.is_final
-        overlaps &= micros(given["start"]) < _micros_or_0(given["history.closes"])
+        stored = {name: pc.if_else(is_final, whole(column), None) for name, column in after.items()}
+        overlaps = is_valid(whole(emitting["history.start"])) & emission.is_final
+        overlaps &= micros(emitting["start"]) < _micros_or_0(emitting["history.closes"])
         return attrs.evolve(
             closed, rows=rows, stored={**closed.stored, **stored}, out_of_order=int(overlaps.sum())
         )
@@ -279,14 +278,14 @@ class KeyMemory(Feature):
         return [self._staying(known, kept, watermark_us)]
 
     def _with_forgotten(self, known: pa.Table, forgotten: pa.Table) -> pa.Table:
-        """Return what is known of keys of which sessions are forgotten: what the latest knew."""
+        """Replace memories of keys by what their latest forgotten sessions stored."""
         # Sessions that another spec had closed have no number.
         numbered, _ = split(forgotten, numbers_in(forgotten, NUMBER) > 0)
         if not numbered.num_rows:
             return known
         numbers, of_known = key_numbers(key_columns(numbered), key_columns(known))
         numbered = numbered.take(pa.array(_latest(numbered, numbers, np.arange(numbered.num_rows))))
-        # An event that is in time may still begin a session a gap behind the watermark.
+        # An event in time may still begin a session a gap before the watermark.
         waits_us = span_us(self.spec.timeout.longest) + self.stays_us
         until = micros(numbered["memory.closes"]) + self.lives_us + waits_us
         remembered = {field.name: numbered[field.name] for field in self._own_fields}
@@ -294,14 +293,14 @@ class KeyMemory(Feature):
         return concat([other_keys, memories_until(numbered, until, remembered)])
 
     def _staying(self, known: pa.Table, kept: pa.Table, watermark_us: int) -> pa.Table:
-        """Return what isn't forgotten yet: a session that began in time may still need it."""
+        """Return the memories that stay: a session that began in time may still need one."""
         over = is_over(micros(known["end"]), watermark_us)
         if not over.any():
             return known
         due, known = split(known, over)
         _, of_kept = key_numbers(key_columns(due), key_columns(kept))
         lives_until = micros(due["memory.closes"]) + self.lives_us
-        # Which sessions began while their key was remembered: it stays until they go.
+        # A memory stays until the sessions go that began while their key was remembered.
         needs = (of_kept >= 0) & (micros(kept["start"]) < lives_until[of_kept])
         leave = micros(kept[self.closes]) + flags_in(kept, CLOSED.name) * self.stays_us
         until = np.full(due.num_rows, watermark_us)
@@ -312,7 +311,7 @@ class KeyMemory(Feature):
 
 
 def _of_keys(memories: pa.Table) -> pa.Table:
-    """Return the rows that hold what is remembered of keys, not the ids of events."""
+    """Return the memories of keys, without the memories of event ids."""
     return split(memories, numbers_in(memories, NUMBER) > 0)[0]
 
 
@@ -322,10 +321,9 @@ def _micros_or_0(column: pa.ChunkedArray) -> Numbers:
 
 
 def _latest(remembered: pa.Table, keys: Numbers, places: Numbers) -> Numbers:
-    """Return, of some places, that of the latest session of each key."""
-    # The last of each key, in the order of keys and starts.
+    """Return the place of each key's latest session, among some places."""
     order = np.lexsort((micros(remembered["memory.start"])[places], keys[places]))
     ordered = places[order]
-    # Keys 0 0 1 in order: [False, True, True] are the last of theirs.
+    # Of keys 0 0 1 in order, [False, True, True] are the last of each.
     latest: Numbers = ordered[np.diff(keys[ordered], append=-1) != 0]
     return latest

@@ -1,21 +1,19 @@
 """
 Sessions that may give several rows: `emit`, `Lateness(allowed=...)` and `reopen_within`.
 
-A session is *over* once the watermark has reached its end; then it gives a final row. Before that,
-it gives a row whenever `emit` says so, at the end of a micro-batch. It's forgotten when it's over,
-or under `Lateness(...)` that much later. Until then events may join it: it's
-over still, and gives another final row, or is open again.
+A session is *over* once the watermark has reached its end: then it gives a final row. Before, it
+gives early rows at the end of micro-batches, by `emit`. It's forgotten when it's over, or later
+under `Lateness(...)`. Until then events may join it: it gives another final row, or is open again.
 
     sessions   revision    how many rows it has given
-               shown       the rows that are out: for each id, the start of its session, and then
-                           its salt where it has one
+               shown       the ids of the rows that are out: each as a start, and then the salt if
+                           there is one
                pending     how many events it has taken since its last row
                closed      whether it's over, and only waits for late events
-               next_row    under `every duration`, from when on it may give a row, in microseconds
+               next_row    under `every duration`, when it may give its next row, in microseconds
 
-The id of a session depends on its start and its salt. So one whose start moves back has another id
-from then on, and its next row supersedes the one that is out, as it does those of the sessions that
-it has swallowed.
+The id of a session depends on its start and its salt. So a session whose start moves back gets
+another id, and its next row supersedes the rows that are out, also of sessions merged into it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -71,7 +69,7 @@ class Revisions(Feature):
     Attributes:
         spec: The spec.
         early: How often a session gives a row before it closes; None for never.
-        waits_us: After what time it gives the next one; None for no time.
+        waits_us: The time between early rows, in microseconds; None where events alone count.
     """
 
     spec: AnySessionSpec
@@ -92,22 +90,21 @@ class Revisions(Feature):
     def identity(self) -> dict[str, Any]:
         results, lateness = self.spec.results, self.spec.lateness
         spans = {"allowed_lateness": lateness.allowed, "reopen_within": lateness.reopen_within}
-        own = {f"{name}_us": _span_us(span) for name, span in spans.items()}
-        return {"revisions": {"emit": str(results.emit), **own}}
+        spans_us = {f"{name}_us": _span_us(span) for name, span in spans.items()}
+        return {"revisions": {"emit": str(results.emit), **spans_us}}
 
     def columns(self, plan: Plan, chosen: Mask) -> list[pa.Array]:
-        """Return what is stored of the chosen sessions of a plan, which have taken events."""
-        before, came = plan.touched, plan.counts[chosen]
+        before, event_counts = plan.touched, plan.counts[chosen]
         revisions = numbers_in(before, "revision")
-        # Open sessions with 2, 0 and 1 rows out, the first two of which join: lists of 2 and 1.
+        # Of open sessions with 2, 0 and 1 rows out, the first two join: lists of 2 and 1.
         shown = whole(plan.opened_of(chosen)["shown"]).flatten()
         lengths = whole(before["shown"]).value_lengths().to_numpy()
         pending = plan.of_opened(np.add, numbers_in(before, "pending"))[chosen]
         columns = [
             pa.array(plan.of_opened(np.maximum, revisions)[chosen]),
             lists_of(shown, plan.of_opened(np.add, lengths.astype(np.int64))[chosen]),
-            pa.array(pending + came),
-            pa.repeat(pa.scalar(value=False), len(came)),
+            pa.array(pending + event_counts),
+            pa.repeat(pa.scalar(value=False), len(event_counts)),
         ]
         if self.waits_us is not None:
             next_row = numbers_in(before, "next_row")
@@ -116,18 +113,18 @@ class Revisions(Feature):
 
     def migrated(self, sessions: pa.Table, old: AnySessionSpec) -> pa.Table:
         """
-        Return sessions of another spec with what is stored here.
+        Add the fields of revisions to sessions of another spec.
 
-        Of those that have given no rows, all events are new. When a session may give its next row
-        is up to this spec.
+        All events of a session without rows are pending. The next row follows the `emit` of this
+        spec.
         """
         if "next_row" in sessions.column_names and old.results.emit != self.spec.results.emit:
             sessions = sessions.drop_columns("next_row")
         number = sessions.num_rows
-        none = np.zeros(number, np.int64)
+        zeros = np.zeros(number, np.int64)
         fresh = {
-            "revision": pa.array(none),
-            "shown": lists_of(pa.array([], INSTANT), none),
+            "revision": pa.array(zeros),
+            "shown": lists_of(pa.array([], INSTANT), zeros),
             "pending": pa.array(numbers_in(sessions, "events")),
             "closed": pa.repeat(pa.scalar(value=False), number),
             "next_row": pa.array(np.full(number, NEVER_US)),
@@ -174,13 +171,13 @@ class Revisions(Feature):
         return clocks.watermark_us if by_events else clocks.processing_us
 
     def context(self, emission: Emission) -> Emission:
-        """Add the number of each row, whether it's final, and which ids it replaces."""
-        given = emission.given
-        revisions, shown = numbers_in(given, "revision") + 1, whole(given["shown"])
-        starts, salts = micros(given["start"]), numbers_in(given, SALT.name)
-        # A salt follows the start that it belongs to. Of two sessions, the first with a row
-        # of a start and a salt, the second with two rows: out [s0, salt, s1, s2], owners [0, 0, 1,
-        # 1], and after [salt, 0, 0, 0].
+        """Add the number of each row, whether it's final, and which ids it supersedes."""
+        emitting = emission.emitting
+        revisions, shown = numbers_in(emitting, "revision") + 1, whole(emitting["shown"])
+        starts, salts = micros(emitting["start"]), numbers_in(emitting, SALT.name)
+        # A salt follows its start. Of two sessions, the first with a row of a start and a salt, the
+        # second with two rows: out [s0, salt, s1, s2], owners [0, 0, 1, 1], and after [salt, 0, 0,
+        # 0].
         out, owners = micros(shown.flatten()), shown.value_parent_indices().to_numpy()
         is_salt = out >= FIRST_SALT
         after = np.append(np.where(is_salt, out, 0)[1:], np.int64(0))
@@ -189,30 +186,29 @@ class Revisions(Feature):
         other = (out != starts[owners]) | (out_salts != salts[owners])
         ids: list[str] = []
         if other.any():
-            keys = [column.take(pa.array(owners[other])) for column in key_columns(given)]
+            keys = [column.take(pa.array(owners[other])) for column in key_columns(emitting)]
             ids = session_ids(keys, out[other], out_salts[other])
-        sizes = np.bincount(owners[other], minlength=given.num_rows)
-        given = given.drop_columns("revision").append_column("revision", pa.array(revisions))
-        given = given.append_column("is_final", pa.array(emission.is_final))
+        sizes = np.bincount(owners[other], minlength=emitting.num_rows)
+        emitting = emitting.drop_columns("revision").append_column("revision", pa.array(revisions))
+        emitting = emitting.append_column("is_final", pa.array(emission.is_final))
         supersedes = lists_of(pa.array(ids, pa.string()), sizes)
-        return attrs.evolve(emission, given=given.append_column("supersedes", supersedes))
+        return attrs.evolve(emission, emitting=emitting.append_column("supersedes", supersedes))
 
-    def row_columns(self, given: pa.Table) -> Mapping[str, pa.Array]:
-        return {name: given[name] for name in ("revision", "is_final", "supersedes")}
+    def row_columns(self, sessions: pa.Table) -> Mapping[str, pa.Array]:
+        return {name: sessions[name] for name in ("revision", "is_final", "supersedes")}
 
     def emitted(self, emission: Emission, closed: Closed) -> Closed:
-        """Note which rows are out; a session that has some can't take them back."""
-        given, number = emission.given, emission.given.num_rows
-        shown, starts = whole(given["shown"]), micros(given["start"])
-        salts, owners = numbers_in(given, SALT.name), shown.value_parent_indices().to_numpy()
-        replaces = numbers_in(given, "revision") > 1
-        replaces |= whole(given["supersedes"]).value_lengths().to_numpy(zero_copy_only=False) > 0
+        """Store which rows are out; a session can't take back its rows, only replace them."""
+        emitting, number = emission.emitting, emission.emitting.num_rows
+        shown, starts = whole(emitting["shown"]), micros(emitting["start"])
+        salts, owners = numbers_in(emitting, SALT.name), shown.value_parent_indices().to_numpy()
+        replaces = numbers_in(emitting, "revision") > 1
+        replaces |= whole(emitting["supersedes"]).value_lengths().to_numpy(zero_copy_only=False) > 0
         places = np.asarray(closed.places, np.int64)
         shows = np.zeros(number, np.bool_)
         shows[places] = True
-        # Of two sessions, the second gives a row now: what was out for the first stays, and the
-        # second has its own start, then its salt. The sort is stable, so a salt still follows
-        # its start.
+        # Of two sessions, only the second gives a row: the first keeps what was out, and the second
+        # has its own start, then its salt. The sort is stable, so a salt still follows its start.
         stays, has_salt = ~shows[owners], shows & (salts > 0)
         out = [micros(shown.flatten())[stays], starts[shows], salts[has_salt]]
         owned = np.concatenate([owners[stays], np.flatnonzero(shows), np.flatnonzero(has_salt)])
@@ -220,7 +216,7 @@ class Revisions(Feature):
         stored = {
             "closed": pa.array(emission.is_final),
             "shown": lists_of(instants(np.concatenate(out)[order]), sizes),
-            "revision": given["revision"],
+            "revision": emitting["revision"],
             "pending": pa.array(np.zeros(number, np.int64)),
         }
         if self.waits_us is not None:
@@ -233,20 +229,20 @@ class Revisions(Feature):
         vanished = had_rows & ~shows
         if not vanished.any() or self.spec.finish is None:
             return closed
-        failures = self._vanished(self.spec.finish, given, np.flatnonzero(vanished))
-        named = given.append_column("session_id", pa.array(ids_of(given)))
-        failed_output = Rejected.with_failures("failed_output", failures, named)
+        failures = self._vanished(self.spec.finish, emitting, np.flatnonzero(vanished))
+        with_ids = emitting.append_column("session_id", pa.array(ids_of(emitting)))
+        failed_output = Rejected.with_failures("failed_output", failures, with_ids)
         return attrs.evolve(
             closed, failed=[*closed.failed, *failures], rejected=[*closed.rejected, *failed_output]
         )
 
     def _vanished(
-        self, finish: Callable[..., Any], given: pa.Table, places: Numbers
+        self, finish: Callable[..., Any], emitting: pa.Table, places: Numbers
     ) -> dict[int, Failure]:
-        """Return why sessions fail that have emitted rows, but whose `finish` returned none now."""
+        """Return the failures of sessions with rows out whose `finish` returned no row now."""
         what = f"`finish` ({name_of(finish)}) returned no row for a session that has rows"
         hint = "return a row for it too, with a field that says so"
-        keys = decode_keys(self.spec, given.take(pa.array(places)))
+        keys = decode_keys(self.spec, emitting.take(pa.array(places)))
         failures = {
             int(place): Failure(f"{what} out, for {key!r}", None, hint)
             for place, key in zip(places, keys, strict=True)

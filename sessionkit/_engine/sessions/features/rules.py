@@ -1,5 +1,5 @@
 """
-What cuts a session before its gap: `SessionRules`.
+The rules that cut a session before its gap is over: `SessionRules`.
 
     sessions   closes, closed_by     when an open session is over, and by which rule
                last.*                its last value of a field, for the rules that need it
@@ -29,7 +29,7 @@ CLOSING: Final = (pa.field("closes", INSTANT), pa.field("closed_by", pa.int8()))
 
 @attrs.frozen(eq=False)
 class Rules(Feature):
-    """The rules of a spec."""
+    """What a spec with rules stores: when and why sessions close, and last values."""
 
     spec: AnySessionSpec
     rules: SessionRules
@@ -60,28 +60,28 @@ class Rules(Feature):
         return [instants(closes), pa.array(closed_by), *last]
 
     def passed(self, plan: Plan, sessions: pa.Table) -> pa.Table:
-        """Return the sessions of a plan that have no events: a rule may have cut them."""
+        """Update the sessions of a plan that have no events: a rule may have cut them."""
         for field, column in zip(CLOSING, self.columns(plan, ~plan.active), strict=False):
             sessions = with_column(sessions, field, column)
         return sessions
 
     def context(self, emission: Emission) -> Emission:
-        """Say of sessions that are over that `idle` closed them where no event has ended them."""
-        by_events_us, given = emission.clocks.by_events_us, emission.given
+        """Set `closed_by` to `idle` for sessions that only the idle clock has ended."""
+        by_events_us, emitting = emission.clocks.by_events_us, emission.emitting
         if by_events_us is None:
             return emission
-        # Without the clock, the watermark would stand at `by_events_us`: these would still be open.
-        # The watermark of events at 40, sessions that close at 30 and 50: [False, True].
-        idle = micros(given["closes"]) > by_events_us
-        codes = np.where(idle, Idle.code, given["closed_by"].to_numpy())
+        # By events alone, the watermark would be at `by_events_us`, and these would still be open:
+        # at 40, sessions that close at 30 and 50 give [False, True].
+        idle = micros(emitting["closes"]) > by_events_us
+        codes = np.where(idle, Idle.code, emitting["closed_by"].to_numpy())
         closed_by = pa.array(codes, pa.int8())
-        return attrs.evolve(emission, given=with_column(given, CLOSING[1], closed_by))
+        return attrs.evolve(emission, emitting=with_column(emitting, CLOSING[1], closed_by))
 
-    def row_columns(self, given: pa.Table) -> Mapping[str, pa.Array]:
-        reasons = reasons_of(self.rules, whole(given["closed_by"]))
+    def row_columns(self, sessions: pa.Table) -> Mapping[str, pa.Array]:
+        reasons = reasons_of(self.rules, whole(sessions["closed_by"]))
         if self.spec.early is not None:
             # A session that gives an early row isn't over.
-            reasons = pc.if_else(whole(given["is_final"]), reasons, None)
+            reasons = pc.if_else(whole(sessions["is_final"]), reasons, None)
         return {"closed_by": reasons}
 
     def incompatibilities(self, old: AnySessionSpec) -> list[str]:
@@ -91,11 +91,7 @@ class Rules(Feature):
         return ['`state_gap` needs sessions whose events came in order, and `order` was "arrival"']
 
     def migrated(self, sessions: pa.Table, old: AnySessionSpec) -> pa.Table:
-        """
-        Return sessions of another spec with what is stored here.
-
-        The last value of a field goes on if the other spec had it too.
-        """
+        """Add when and why sessions of another spec close; last values go on if it had them too."""
         starts, ends = micros(sessions["start"]), micros(sessions["end"])
         closes, closed_by = closings(self.rules, starts, ends)
         for field, column in zip(CLOSING, (instants(closes), pa.array(closed_by)), strict=True):
@@ -112,6 +108,6 @@ def event_that_closes(spec: AnySessionSpec, closes: datetime) -> datetime:
 
 
 def rule_text(spec: AnySessionSpec, name: str) -> str:
-    """Describe in words when a rule of a spec closes a session."""
+    """Describe when a rule of a spec closes a session."""
     texts = {rule.name: rule.text for rule in cuts_of(spec).rules.in_use}
     return texts.get(name, "a rule that the spec doesn't have any more")

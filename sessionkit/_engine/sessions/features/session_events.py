@@ -1,7 +1,7 @@
 """
 The events of closed sessions, each with its session: `with_events=True`.
 
-    events     each.held   the event as it came, without its key
+    events     each.held   the event as it arrived, without its key
     sessions   held        its events, in no order
 """
 
@@ -27,7 +27,7 @@ from sessionkit.state._collections import forms_of
 
 @attrs.frozen(eq=False)
 class SessionEvents(Feature):
-    """What a session keeps of its events."""
+    """The events that a session keeps."""
 
     spec: AnySessionSpec
     kind: pa.StructType
@@ -36,7 +36,8 @@ class SessionEvents(Feature):
     def of(cls, spec: AnySessionSpec) -> "SessionEvents | None":
         if not spec.results.with_events:
             return None
-        kind = pa.struct([one for one in spec.events_schema if not one.name.startswith("key.")])
+        schema = spec.events_schema
+        kind = pa.struct([field for field in schema if not field.name.startswith("key.")])
         return cls(spec, kind)
 
     @property
@@ -50,16 +51,16 @@ class SessionEvents(Feature):
 
     def read(self, events: WindowedEvents) -> tuple[WindowedEvents, list[Rejected]]:
         parts = [whole(events.table[part.name]) for part in self.kind]
-        own_events = pa.StructArray.from_arrays(parts, fields=list(self.kind))
-        return attrs.evolve(events, table=events.table.append_column("each.held", own_events)), []
+        held = pa.StructArray.from_arrays(parts, fields=list(self.kind))
+        return attrs.evolve(events, table=events.table.append_column("each.held", held)), []
 
     def columns(self, plan: Plan, chosen: Mask) -> list[pa.Array]:
         return [plan.lists_of("held", chosen)]
 
     def emitted(self, emission: Emission, closed: Closed) -> Closed:
-        """Hand out the events of sessions, each session in order, with facts of it."""
-        over = emission.given
-        lists = whole(over["held"])
+        """Hand out the events of sessions in order, each with facts of its session."""
+        sessions = emission.emitting
+        lists = whole(sessions["held"])
         owners = pc.list_parent_indices(lists).to_numpy()
         events_held = pa.Table.from_arrays(
             lists.flatten().flatten(), schema=pa.schema(list(self.kind))
@@ -70,16 +71,16 @@ class SessionEvents(Feature):
         )
         # For each event, its session: the places 0 0 1 repeat the id of the first.
         places = pa.array(owners[order])
-        own = {name: over[name] for name in over.column_names if name.startswith("key.")}
-        own["session_id"] = pa.array(ids_of(over))
+        facts = {name: sessions[name] for name in sessions.column_names if name.startswith("key.")}
+        facts["session_id"] = pa.array(ids_of(sessions))
         if self.spec.rules is not None:
-            own["ended_by"] = cuts_of(self.spec).reasons(over)
-        own |= {name: over[name] for name in ("start", "end", "last_event")}
+            facts["ended_by"] = cuts_of(self.spec).reasons(sessions)
+        facts |= {name: sessions[name] for name in ("start", "end", "last_event")}
         # Of two sessions with 2 and 1 events: [1, 2, 1].
-        sizes = np.bincount(owners, minlength=over.num_rows)
+        sizes = np.bincount(owners, minlength=sessions.num_rows)
         numbers = 1 + places_in(sizes, owners[order])
         rows = {
-            **{name: column.take(places) for name, column in own.items()},
+            **{name: column.take(places) for name, column in facts.items()},
             **{name: events_held[name].take(pa.array(order)) for name in events_held.column_names},
             "number": pa.array(numbers),
         }
