@@ -1,8 +1,8 @@
 """
-Columns of Arrow as arrays of NumPy, and back; and the order of rows.
+Arrow columns as NumPy arrays, and back; and the order of rows.
 
-A list column is worked on flat: its values one after another, and for each the row that it belongs
-to. For `[["a", "b"], [], ["c"]]` the values are `a b c`, the owners `0 0 2`, the sizes `2 0 1`.
+A list column is handled flat: its values one after another, and for each value its row, the owner.
+For `[["a", "b"], [], ["c"]]` the values are `a b c`, the owners `0 0 2`, the sizes `2 0 1`.
 """
 
 import math
@@ -22,7 +22,7 @@ Numbers: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 WORD: Final = 64
-"""The bits of a number that NumPy takes as it is."""
+"""The bits of a number that needs no conversion."""
 INSTANT: Final = pa.timestamp("us", tz="UTC")
 LARGEST: Final = 2**63 - 1
 
@@ -31,7 +31,7 @@ def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Return a column as one array."""
     if not isinstance(column, pa.ChunkedArray):
         return column
-    # Nearly every column is in one piece, which `combine_chunks` takes longer to find out.
+    # Nearly every column has one chunk, and `combine_chunks` is slower at finding that out.
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
@@ -49,12 +49,12 @@ def mask_of(flags: pa.Array) -> Mask:
 
 
 def is_number(kind: pa.DataType) -> bool:
-    """Return whether values of a type are compared as numbers of NumPy."""
+    """Return whether values of a type are compared as NumPy numbers."""
     return bool(pa.types.is_primitive(kind)) and not pa.types.is_boolean(kind)
 
 
 def numbers_of(column: pa.Array) -> Array:
-    """Return numbers and times as numbers of NumPy; a null is 0."""
+    """Return numbers and times as NumPy numbers; a null is 0."""
     width = column.type.bit_width
     if not pa.types.is_floating(column.type):
         column = column.view(pa.int64() if width == WORD else pa.int32())
@@ -63,7 +63,7 @@ def numbers_of(column: pa.Array) -> Array:
 
 
 def array_of(numbers: Array, kind: pa.DataType, missing: Mask | None = None) -> pa.Array:
-    """Return numbers of NumPy as a column of a type, null where marked."""
+    """Return NumPy numbers as a column of a type, null where marked."""
     if kind.bit_width != WORD:
         numbers = numbers.astype(np.int32)
     return pa.array(numbers, mask=missing).view(kind)
@@ -71,10 +71,10 @@ def array_of(numbers: Array, kind: pa.DataType, missing: Mask | None = None) -> 
 
 def one_form(values: pa.Array) -> pa.Array:
     """
-    Return values that are equal where their bits are.
+    Normalize zeros and NaN, so that equal values have equal bits.
 
-    Arrow tells -0.0 from 0.0, and each NaN from one of other bits, such as that of `inf - inf`. In
-    Spark, as here, both zeros are one value, and all NaN are one.
+    Arrow tells -0.0 from 0.0, and NaN from a NaN of other bits, such as `inf - inf`. In Spark, as
+    here, both zeros are equal, and all NaN are equal.
     """
     if not pa.types.is_floating(values.type):
         return values
@@ -83,7 +83,7 @@ def one_form(values: pa.Array) -> pa.Array:
 
 def coded(values: pa.Array) -> tuple[Numbers, pa.Array]:
     """
-    Return each value as its place among the different ones, and these.
+    Return the place of each value among the distinct values, and the distinct values.
 
     `b a b` is `0 1 0` of `b a`. NaN is equal to itself. A null has the place after the last.
     """
@@ -94,27 +94,27 @@ def coded(values: pa.Array) -> tuple[Numbers, pa.Array]:
 
 def ranked(values: pa.Array) -> tuple[Numbers, pa.Array]:
     """
-    Return each value as its rank among the different ones, and these in ascending order.
+    Return the rank of each value among the distinct values, and these in ascending order.
 
     `b a b` is `1 0 1` of `a b`. NaN comes last. A null has the rank 0.
     """
-    codes, different = coded(values)
-    order = pc.sort_indices(different)
+    codes, distinct = coded(values)
+    order = pc.sort_indices(distinct)
     ranks = np.zeros(1 + len(order), np.int64)
     ranks[order.to_numpy()] = np.arange(len(order))
-    return ranks[codes], different.take(order)
+    return ranks[codes], distinct.take(order)
 
 
 def running_maximum(groups: Numbers, values: Numbers, begins: Mask) -> Numbers:
     """
     Return the greatest value of each group so far.
 
-    Groups are numbers from 0 in ascending order; marks say, from the second on, which value begins
-    one. In the groups `0 0 1 1`, `5 3 1 4` becomes `5 5 1 4`.
+    Groups are numbers from 0 in ascending order; `begins` marks, from the second value on, the
+    first of each group. In the groups `0 0 1 1`, `5 3 1 4` becomes `5 5 1 4`.
     """
     if ((values[1:] >= values[:-1]) | begins).all():
         return values
-    # One running maximum serves all groups when each is lifted above the one before.
+    # One running maximum serves all groups when each is lifted above the group before.
     lowest = values.min()
     lift = int(values.max() - lowest) + 1
     if (int(groups[-1]) + 1) * lift <= LARGEST:
@@ -155,7 +155,7 @@ def tallied(
     """
     Return each pair of an owner and a code once, in order, and the sum of its counts.
 
-    Without counts, the sums say nothing. The owners `0 1 0`, codes `2 5 2` and counts `1 1 3`
+    Without counts, the sums mean nothing. The owners `0 1 0`, codes `2 5 2` and counts `1 1 3`
     become `0 1`, `2 5` and `4 1`.
     """
     width = int(codes.max(initial=0)) + 1
@@ -177,18 +177,18 @@ def key_columns(table: pa.Table) -> list[pa.Array]:
 
 
 def left_over(table: pa.Table, places: Numbers) -> pa.Table:
-    """Return the rows but for those at some places, in ascending order."""
+    """Drop the rows at some places, which are in ascending order."""
     left = np.ones(table.num_rows, np.bool_)
     left[places] = False
     places_left = np.flatnonzero(left)
     if len(places_left) and places_left[-1] - places_left[0] >= len(places_left):
         return table.filter(pa.array(left))
-    # A few rows are seldom apart, and Arrow takes long to begin with a filter.
+    # The rows left are contiguous, and a filter takes long to start in Arrow.
     return table.slice(places_left[0] if len(places_left) else 0, len(places_left))
 
 
 def split(table: pa.Table, chosen: Mask) -> tuple[pa.Table, pa.Table]:
-    """Return the rows that a mask chooses, and the others; a whole table as it is."""
+    """Split rows by a mask; a part with all rows is the table itself."""
     if not chosen.any():
         return table.slice(0, 0), table
     if chosen.all():
@@ -197,13 +197,13 @@ def split(table: pa.Table, chosen: Mask) -> tuple[pa.Table, pa.Table]:
 
 
 def concat(tables: Sequence[pa.Table]) -> pa.Table:
-    """Return the rows of all tables; where only one has rows, that as it is."""
+    """Concatenate tables; where only one has rows, return it as it is."""
     filled = list(filter(len, tables))
     return pa.concat_tables(filled) if len(filled) > 1 else (filled or tables)[0]
 
 
 def filled(schema: pa.Schema, columns: Mapping[str, pa.Array], number: int) -> pa.Table:
-    """Return a number of rows of a schema with these columns, and nulls in the others."""
+    """Return rows of a schema with these columns, and nulls in the others."""
     arrays = [
         columns[field.name] if field.name in columns else pa.nulls(number, field.type)
         for field in schema
@@ -212,14 +212,14 @@ def filled(schema: pa.Schema, columns: Mapping[str, pa.Array], number: int) -> p
 
 
 def with_column(table: pa.Table, field: pa.Field, column: pa.Array) -> pa.Table:
-    """Return a table with a column in place of the one of this name, or after the others."""
+    """Set the column of a field in a table, or append it."""
     if field.name not in table.column_names:
         return table.append_column(field, column)
     return table.set_column(table.schema.get_field_index(field.name), field, column)
 
 
 def with_fields(table: pa.Table, fields: Iterable[pa.Field]) -> pa.Table:
-    """Return a table with these fields too: nulls where it has none of the name and the type."""
+    """Add a column of nulls for each field that a table lacks, or has with another type."""
     for field in fields:
         if field.name not in table.column_names or table[field.name].type != field.type:
             table = with_column(table, field, pa.nulls(table.num_rows, field.type))
@@ -227,7 +227,7 @@ def with_fields(table: pa.Table, fields: Iterable[pa.Field]) -> pa.Table:
 
 
 def replaced(table: pa.Table, columns: Mapping[str, pa.Array]) -> pa.Table:
-    """Return a table with others in place of some of its columns."""
+    """Replace some columns of a table."""
     if not columns:
         return table
     arrays = dict(zip(table.column_names, table.columns, strict=True)) | {**columns}
@@ -242,7 +242,7 @@ def numbers_in(table: pa.Table, name: str) -> Numbers:
 
 
 def flags_in(table: pa.Table, name: str) -> Mask:
-    """Return a column of flags; a null is false, and so is each one where there's no column."""
+    """Return a column of flags; a null is false, and so are all rows without the column."""
     if name not in table.schema.names:
         return np.zeros(table.num_rows, np.bool_)
     return mask_of(whole(table[name]))
@@ -254,26 +254,26 @@ def instants(instants_us: Numbers) -> pa.Array:
 
 
 SORTABLE_BITS: Final = 63
-"""The bits of an integer that sorts as a number without a sign."""
+"""The bits of an integer that sorts as an unsigned number."""
 FEW: Final = 256
 """Up to this many rows, a plain sort is faster than packing their numbers."""
 AT_ONCE: Final = 2**18
-"""How many rows with ties are put in order at a time, which takes some 100 bytes each."""
+"""The number of rows with ties that are ordered at a time, at some 100 bytes each."""
 
 
 def total_order(
     groups: Numbers, starts: Numbers, content: Sequence[pa.ChunkedArray], first: int = 0
 ) -> Numbers:
     """
-    Return the numbers of rows by (group, start), and those that tie there by their content.
+    Return the numbers of rows by (group, start), and where these tie by content.
 
-    The `content` is that of the rows from the `first` on. Those before it have none, and go before
-    the others at one start. Rows of equal content keep the order in which they came.
+    The `content` belongs to the rows from `first` on. Rows before it have none, and go before the
+    others at one start. Rows of equal content keep their order.
     """
     if not len(groups):
         return np.zeros(0, np.int64)
     packed = None if len(groups) <= FEW else _packed(groups, starts, first)
-    # `same` are the places in order of rows whose content decides about the next.
+    # `same` marks the rows in order that tie with the next one, so that content decides.
     if packed is not None:
         order = _stable_order(packed)
         packed = packed[order]
@@ -289,7 +289,7 @@ def total_order(
 
 
 def _cuts(same: Mask) -> list[int]:
-    """Return where to cut an order into pieces of about `AT_ONCE`, none of which parts a tie."""
+    """Return where to cut an order into pieces of about `AT_ONCE` rows without splitting a tie."""
     cuts, rows = [0], len(same) + 1
     while cuts[-1] + AT_ONCE < rows:
         first = cuts[-1] + AT_ONCE
@@ -299,7 +299,7 @@ def _cuts(same: Mask) -> list[int]:
 
 
 def _order_ties(order: Numbers, same: Mask, columns: Sequence[pa.ChunkedArray], first: int) -> None:
-    """Put the rows that tie in the order of their content, one column after the other."""
+    """Order the rows that tie by their content, one column after the other."""
     for column in columns:
         if not same.any():
             return
@@ -316,7 +316,7 @@ def _order_ties(order: Numbers, same: Mask, columns: Sequence[pa.ChunkedArray], 
 
 
 def _packed(groups: Numbers, starts: Numbers, first: int) -> Numbers | None:
-    """Return one integer each that sorts by group, start, and content last; None if none can."""
+    """Pack group, start and whether there is content into integers; None if they don't fit."""
     spans = starts - starts.min()
     span_bits = int(spans.max()).bit_length()
     if int(groups.max()).bit_length() + span_bits + 1 > SORTABLE_BITS:
@@ -328,17 +328,17 @@ def _packed(groups: Numbers, starts: Numbers, first: int) -> Numbers | None:
 
 def _stable_order(values: Numbers) -> Numbers:
     """
-    Return the places of numbers that aren't negative in their order, equal ones as they came.
+    Return the stable order of numbers that aren't negative.
 
-    NumPy sorts numbers several times as fast as it finds such an order. So where the place of each
-    fits behind it, both are sorted as one.
+    NumPy sorts numbers several times as fast as it finds such an order. So where a number and its
+    place fit into one integer, these are sorted.
     """
     place_bits = (len(values) - 1).bit_length()
     if int(values.max()).bit_length() + place_bits <= SORTABLE_BITS:
-        both = (values << place_bits) | np.arange(len(values))
-        both.sort()
-        both &= (1 << place_bits) - 1
-        return both
+        packed = (values << place_bits) | np.arange(len(values))
+        packed.sort()
+        packed &= (1 << place_bits) - 1
+        return packed
     order: Numbers = np.argsort(values)
     ordered = values[order]
     same = ordered[1:] == ordered[:-1]
@@ -372,7 +372,7 @@ class LogBins:
     Bins that grow with the numbers in them: DDSketch, by Masson, Rim and Lee (VLDB 2019).
 
     The bins are between powers of `(1 + a) / (1 - a)`, where `a` is the relative error: the middle
-    of a bin is at most that far from each of its numbers. A bin is called by the power of its upper
+    of a bin is at most that far from each of its numbers. A bin is named by the power of its upper
     bound.
     """
 
@@ -389,14 +389,14 @@ class LogBins:
         return result
 
     def middles(self, powers: Numbers) -> Array:
-        """Return the number that a bin stands for."""
+        """Return the middle of each bin, which represents its numbers."""
         with np.errstate(over="ignore"):  # the middle of the last bin may be more than any float
             result: Array = np.exp(powers * self._log_base + math.log1p(-self.relative_error))
         return result
 
 
 def ranks(share: float, totals: Numbers) -> Numbers:
-    """Return which of so many values in ascending order are at a share of them, from 1."""
+    """Return the nearest ranks of a quantile in groups of these sizes, from 1."""
     # As floats, 0.07 of 100 would be more than 7.
     part = Fraction(str(share))
     exact: Any = totals.astype(object)

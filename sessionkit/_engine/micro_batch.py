@@ -1,5 +1,5 @@
 """
-One micro-batch of a group: its clocks, what the group remembers, the outcome, and who makes it.
+One micro-batch of a group: its clocks, the group's memory, the outcome, and the logic.
 
 `GroupLogic` is the seam between the shell and the two folds, of sessions and of keys.
 """
@@ -20,7 +20,7 @@ from sessionkit.timeouts._policies import Clock
 
 CLOCKS: Final[tuple[Clock, Clock]] = ("event_time", "processing_time")
 NEVER_US: Final = END_OF_TIME_US
-"""When something is due that never is."""
+"""The due time of what never happens."""
 
 
 @attrs.frozen
@@ -29,10 +29,10 @@ class BatchClocks:
     The clocks of a micro-batch, in microseconds, the same for every key and row of it.
 
     Attributes:
-        by_events_us: How far events have moved the watermark; None where that is all the way.
+        by_events_us: The watermark by events alone; None where nothing else has moved it.
         whole: Whether all events of a group come at once, as on a batch.
         since_us: The watermark at which the query began with a seed; None where it has none.
-        idle_us: How far a watermark of their own had led groups by then, where a source was idle.
+        idle_us: How far a watermark of their own had moved groups by then, where a source was idle.
     """
 
     watermark_us: int
@@ -52,7 +52,7 @@ class BatchClocks:
 @attrs.frozen
 class IdleClock:
     """
-    Since when nothing has moved the watermark of a group. All in microseconds.
+    The idle clock of a group, which times a watermark at rest. All in microseconds.
 
     Spark's watermark moves with events alone. Under `close_idle_after`, each group notes since when
     it has stood still, in processing time. After that span the group goes on by the *floor*: the
@@ -65,7 +65,7 @@ class IdleClock:
 
     Attributes:
         watermark: Spark's watermark, when the group was last called.
-        seen: The processing time of that.
+        seen: The processing time of that call.
         since: The processing time since which the watermark has been the same.
         floor: The watermark in force at least.
     """
@@ -89,7 +89,7 @@ class IdleClock:
 
 
 def idle_clock(spec: AnySpec, before: IdleClock | None, clocks: BatchClocks) -> IdleClock | None:
-    """Return the idle clock of a group in a micro-batch, from the last; None where none counts."""
+    """Advance the idle clock of a group in a micro-batch; None without `close_idle_after`."""
     if (after := spec.close_idle_after) is None or spec.watermark_delay is None:
         return None
     span, watermark_us, now = span_us(after), clocks.watermark_us, clocks.processing_us
@@ -106,11 +106,7 @@ def idle_clock(spec: AnySpec, before: IdleClock | None, clocks: BatchClocks) -> 
 
 @attrs.frozen
 class GroupState:
-    """
-    What a group remembers between micro-batches: its open sessions or keys, and events that wait.
-
-    Under `close_idle_after` it also remembers since when nothing has moved the watermark.
-    """
+    """The memory of a group: open sessions or keys, waiting events, and the idle clock, if any."""
 
     kept: pa.Table
     buffered: pa.Table
@@ -122,7 +118,7 @@ class Outcome:
     """
     The outcome of one micro-batch for a group; for its numbers see `Counts`.
 
-    The rows have the names that users see. The rejected ones are all others: those that became part
+    The rows have the names that users see. `rejected` has all other output: events that became part
     of no result, outputs that failed, and the events of closed sessions.
     """
 
@@ -137,7 +133,7 @@ class Outcome:
     out_of_order: int = 0
 
     def then(self, later: "Outcome") -> "Outcome":
-        """Return what this micro-batch and a later one give together."""
+        """Combine this outcome with the outcome of a later step."""
         return Outcome(
             memory=later.memory,
             rows=pa.concat_tables([self.rows, later.rows]),
@@ -154,10 +150,10 @@ class Outcome:
 @attrs.frozen
 class BucketStats:
     """
-    What a bucket holds after a micro-batch, in a few integers that follow its counts.
+    The statistics of a bucket after a micro-batch: a few integers that follow its counts.
 
-    A bucket that isn't called in a micro-batch says nothing, and hasn't changed. So whoever keeps
-    the last of each bucket knows the sum, the least and the most over all of them, exactly.
+    A bucket that isn't called in a micro-batch reports nothing, and hasn't changed. So the last
+    statistics of each bucket give the exact sum, minimum and maximum over all buckets.
 
     Attributes:
         open: The open sessions, or the keys. None under `layout="pages"` where the spec also
@@ -177,11 +173,11 @@ class BucketStats:
 
 
 class GroupProgram(Protocol):
-    """What a spec compiles to: what it stores of a group, and under which rules."""
+    """The compiled form of a spec: what it stores of a group, and under which rules."""
 
     @property
     def schema(self) -> pa.Schema:
-        """The rows that a group keeps."""
+        """The columns of the rows that a group keeps."""
 
     @property
     def state_fields(self) -> Sequence[Field]:
@@ -192,21 +188,21 @@ class GroupProgram(Protocol):
         """The rules and the types under which rows are stored, as JSON."""
 
     def completed(self, kept: pa.Table) -> pa.Table:
-        """Return stored rows with what may be added to a spec without a migration."""
+        """Add to stored rows what a spec may gain without a migration."""
 
     def incompatibilities(self, old: AnySpec) -> list[str]:
-        """Return a line for each thing in which rows of another spec don't fit."""
+        """Return a line for each way in which rows of another spec don't fit."""
 
     def migrated(self, old: AnySpec, kept: pa.Table) -> pa.Table:
-        """Return rows of another spec as this one stores them."""
+        """Convert rows of another spec to rows of this one."""
 
 
 class GroupLogic(Protocol):
     """
-    The rules of one spec, and the fold that keeps them: `SessionLogic` or `KeyLogic`.
+    The fold of one spec: `SessionLogic` or `KeyLogic`.
 
-    A step needs the rows of those keys only that have events, or for which something is due: what
-    it does to one key never depends on another. So a storage may read parts of a group.
+    A step needs only the rows of keys with events or with something due, since what it does to one
+    key never depends on another. So a storage may read parts of a group.
     """
 
     @property
@@ -217,11 +213,11 @@ class GroupLogic(Protocol):
 
     @property
     def readings(self) -> dict[bytes, Any]:
-        """How rows are read, by the identity under which they were written."""
+        """The readings of stored rows, by the identity under which they were written."""
 
     @property
     def empty_state(self) -> GroupState:
-        """What a group remembers before its first event."""
+        """The memory of a group before its first event."""
 
     @property
     def keeps_only_open(self) -> bool:
@@ -235,7 +231,7 @@ class GroupLogic(Protocol):
         """Return how many sessions or keys are open, and when the oldest began."""
 
     def due(self, kept: pa.Table) -> dict[Clock, Numbers]:
-        """Return the instant that each clock must reach for something to happen to each row."""
+        """Return, for each clock, the instant at which something is due for each row."""
 
     def step(self, memory: GroupState, arrived: pa.Table, clocks: BatchClocks) -> Outcome:
         """Run one micro-batch of a group."""

@@ -53,8 +53,7 @@ def fold_by_functions(functions: SessionFold, plan: Plan) -> Folded:
     opened_counts = (plan.unions.sizes - plan.counts)[active]
     if functions.create is not None:
         new = active.copy()
-        # Of three sessions the last two have events, with 1 and 0 open sessions: the last is new,
-        # [False, False, True].
+        # Of three sessions, two have events, with 1 and 0 open ones: [False, False, True].
         new[active] = opened_counts == 0
         keys = decode_keys(spec, plan.keys_of(new))
     # A session that fails here is folded again with care, which tells what failed.

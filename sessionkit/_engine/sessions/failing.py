@@ -193,7 +193,7 @@ class Walk:
         self._save(self._at, self._turns[self._at.turn][0].place)
 
     def _go_on_without(self, failure: Failure) -> None:
-        """Go back before the event over which a function failed; reject it the second time."""
+        """Go back before the event over which a function failed; the second time, reject it."""
         at, place, begins = self._at, self.part.at, self._at.begun == self._at.turn
         event = self.part.event_at(place)
         if event is None:

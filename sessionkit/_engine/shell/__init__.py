@@ -1,1 +1,1 @@
-"""The shell: everything between Spark and the two folds, of sessions and of keys."""
+"""The shell between Spark and the two folds, of sessions and of keys."""

@@ -1,9 +1,9 @@
 """
-Erasures: keys of which a group forgets everything that it remembers.
+Erasures, by which a group forgets all that it remembers of a key.
 
-They cross as rows of their own kind, packed as events are, which carry nothing but a key. In the
-micro-batch in which one comes, it goes before everything else: what the group remembers of the key,
-by then and from a seed, is gone, and events of the same micro-batch find a key that is new.
+An erasure crosses as a row of its own kind, packed like events, with nothing but a key. It goes
+before everything else in its micro-batch: it drops what the group remembers of the key, also from a
+seed, and events of the same micro-batch find a new key.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,7 +30,7 @@ from sessionkit._engine.wire.packing import (
 from sessionkit.spec.base import AnySpec
 
 ERASED_COLUMN: Final = "_erased"
-"""The column in which packs of keys cross."""
+"""The column of packs of keys."""
 KINDS: Final = {ERASED_COLUMN: pa.binary(), REJECTED_COLUMN: pa.binary()}
 NOT_A_KEY: Final = "an erasure: %s"
 DROPPED: Final = "dropped of this key: %d rows of state, %d events that waited"
@@ -38,36 +38,33 @@ DROPPED: Final = "dropped of this key: %d rows of state, %d events that waited"
 
 @attrs.frozen
 class ErasurePacker:
-    """Packs the keys of erasures, of one map task; the names of the groups are never null."""
+    """A packer of the keys of erasures, in one map task; the names of groups are never null."""
 
     spec: AnySpec
     group: Sequence[str]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """
-        Pack key columns, named as on the wire; what isn't a key is quarantined.
-
-        The columns are those of the group, `_erased` and `_rejected`.
-        """
+        """Pack key columns, named as on the wire; quarantine rows without a valid key."""
         for rows in batches:
-            good, keys, reasons = valid_keys(self.spec, rows)
-            groups, mask = pa.table(rows.select(self.group)), pa.array(good)
+            valid, keys, reasons = valid_keys(self.spec, rows)
+            groups, mask = pa.table(rows.select(self.group)), pa.array(valid)
             of_packs, packs, _ = packed_by_group(groups.filter(mask), keys.filter(mask))
             yield packed_rows(of_packs, KINDS, {ERASED_COLUMN: packs})
-            if not good.all():
-                bad = pa.array(~good)
-                # A good row has no text: it stays None, and isn't among the quarantined rows.
+            if not valid.all():
+                invalid = pa.array(~valid)
+                # A valid row has no text: it stays None, and is filtered out.
                 texts = pa.array([text and NOT_A_KEY % text for text in reasons], pa.string())
                 columns = {name: whole(keys[name]) for name in keys.column_names} | {REASON: texts}
                 schema = rejected_schema(self.spec.events_schema)
-                quarantined = filled(schema, columns, rows.num_rows).filter(bad)
-                of_packs, packs, _ = packed_by_group(groups.filter(bad), quarantined)
+                quarantined = filled(schema, columns, rows.num_rows).filter(invalid)
+                of_packs, packs, _ = packed_by_group(groups.filter(invalid), quarantined)
                 yield packed_rows(of_packs, KINDS, {REJECTED_COLUMN: packs})
 
 
 def erased_keys(logic: GroupLogic, frames: Sequence[pd.DataFrame]) -> pa.Table | None:
     """Return the keys that the rows of a group erase, each once; None if they erase nothing."""
-    (packs,) = packs_in([one for one in frames if ERASED_COLUMN in one.columns], ERASED_COLUMN)
+    erasures = [frame for frame in frames if ERASED_COLUMN in frame.columns]
+    (packs,) = packs_in(erasures, ERASED_COLUMN)
     if not packs:
         return None
     keys = joined_packs(pa.schema(logic.spec.key_schema), packs)
@@ -79,7 +76,7 @@ def erased_keys(logic: GroupLogic, frames: Sequence[pd.DataFrame]) -> pa.Table |
 
 @attrs.frozen(eq=False)
 class Erased:
-    """What a group still remembers once keys are erased, and how much was dropped of each."""
+    """The memory of a group without erased keys, and how much was dropped of each."""
 
     keys: pa.Table
     left: GroupState
@@ -99,7 +96,7 @@ class Erased:
         return Rejected("erased", reasons, self.keys)
 
     def counted(self, counts: Counts) -> Counts:
-        """Return the counts with what was erased: events that waited don't any more."""
+        """Add the erasures to the counts; erased events no longer wait."""
         events = int(self.events.sum())
         return attrs.evolve(
             counts,
@@ -111,9 +108,9 @@ class Erased:
 
 
 def _others(keys: pa.Table, rows: pa.Table) -> tuple[pa.Table, Numbers]:
-    """Return the rows of other keys, and how many there are of each of these."""
+    """Return the rows of other keys, and the number of rows of each of these keys."""
     _, numbers = key_numbers(key_columns(keys), key_columns(rows))
-    # Three rows, of the second key, of another one and of the second, have the numbers 1 -1 1.
-    # They are counted as 0 2: no row of the first key, two of the second.
+    # Rows of the second key, of another and of the second have the numbers 1 -1 1, and the counts 0
+    # 2: no row of the first key, two of the second.
     counts: Numbers = np.bincount(numbers[numbers >= 0], minlength=keys.num_rows)
     return rows.filter(pa.array(numbers < 0)) if counts.any() else rows, counts

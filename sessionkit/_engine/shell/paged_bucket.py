@@ -1,5 +1,5 @@
 """
-The memory of a bucket in pages, of which a micro-batch reads and writes only those concerned.
+The memory of a bucket in pages; a micro-batch reads and writes only the pages concerned.
 
 A page holds the keys whose hashes lie in a range. A page that has grown too large is split, and
 small neighbours become one, so a bucket always has about as many pages as its memory needs. The
@@ -50,16 +50,16 @@ DIRECTORY_COLUMNS: Final = (
     "format INT, bucket_count INT, written_ms BIGINT, pages INT, kept BIGINT, buffered BIGINT, "
     "event_due_us BIGINT, processing_due_us BIGINT, payload BINARY"
 )
-"""The row of a bucket: its directory as the payload, and what is worth seeing without it."""
+"""The row of a bucket: its directory as the payload, and columns to read without it."""
 DAMAGED: Final = "the stored state is damaged"
 
 
 @attrs.frozen(eq=False)
 class BucketHead:
     """
-    What is stored of a bucket besides its pages: their directory, and how they are read.
+    The row of a bucket: the directory of its pages, and how they're read.
 
-    Its pages share the schemas of the rows that they keep, and of the events that wait in them.
+    The pages share the schemas of the rows that they keep, and of the events that wait in them.
     """
 
     directory: Directory
@@ -91,12 +91,12 @@ class BucketHead:
         idle = IdleClock.of_table(more[0]) if more else None
         events = buffered.schema
         if not (reading.is_changed or directory.total("buffered")):
-            # Where none wait, the events may have got other fields since.
+            # Where no events wait, their fields may have changed since.
             events = logic.spec.events_schema
         return cls(directory, kept.schema, events, reading, idle)
 
     def memory(self, logic: GroupLogic, pages: Mapping[int, bytes]) -> GroupState:
-        """Return the memory that some pages contain; an error if one is damaged."""
+        """Decode the memory in some pages; a damaged page is an error."""
         kept, waiting, salts = list[pa.RecordBatch](), list[pa.RecordBatch](), list[Any]()
         for start, payload in pages.items():
             rows, *more = unpack_page(start, payload)
@@ -128,7 +128,7 @@ def memory_in_pages(
 
 
 def read_pages(directory: Directory, page: Callable[[int], bytes | None]) -> dict[int, bytes]:
-    """Return the pages of a directory, by their starts, each of which must be the one in it."""
+    """Return the pages of a directory by their starts, checked against their entries."""
     payloads: dict[int, bytes] = {}
     for start, length, checksum in directory.stored:
         payload = page(start)
@@ -148,10 +148,10 @@ def _corrupted(number: int, found: str) -> StateCorruptedError:
 
 class PagedStateLike(GroupStateLike, Protocol):
     """
-    The state of a bucket: the row that `get` and `update` mean is its directory.
+    The state of a bucket; `get` and `update` are of its row, the directory.
 
-    A page is found by the number at which its range of hashes starts. `has_pages` is asked where
-    the bucket has no row.
+    A page has the number at which its range of hashes starts. `has_pages` is read where the bucket
+    has no row.
     """
 
     @property
@@ -192,11 +192,11 @@ class PagedBucket:
             clocks = clocks.at_least(bucket.idle.floor)
         directory = bucket.directory
         self._bucket = bucket
-        # The places in the directory of pages of keys with events, or with something due.
+        # The places in the directory of pages with keys that have events, or with something due.
         self._places = directory.concerned(key_hashes(key_columns(arrived)), clocks)
-        wanted = {*logic.program.schema.names} - {SALT.name}
-        if bucket.reading.is_changed or {*bucket.kept.names} != wanted:
-            # Its pages share one schema, so those of an older class are all written anew.
+        names = {*logic.program.schema.names} - {SALT.name}
+        if bucket.reading.is_changed or {*bucket.kept.names} != names:
+            # Pages share one schema, so pages of an older class are all written anew.
             self._bucket = BucketHead.of(logic, directory, bucket.idle)
             self._places = np.arange(len(directory.entries))
         self._read = read_pages(Directory(directory.entries[self._places]), state.page)

@@ -1,16 +1,16 @@
 """
-The pages of a bucket: the keys in each, its bytes, and the directory of all of them.
+The pages of a bucket, their bytes, and their directory.
 
     directory  start, bytes, checksum, kept, buffered, event_time, processing_time    a row a page
 
 start        the lowest hash of a key of the page; the page ends where the next one starts
 bytes        the length of the page; 0 for the first one if nothing is stored there
-checksum     the checksum in the page: it says that the page is of this bucket and not an older one
+checksum     the checksum in the page, which tells it from other pages and from older versions
 kept         how many sessions or keys are in it
 buffered     how many events wait in it
 event_time, processing_time    the first instant at which something is due in it, in microseconds
 
-The bytes of a page; what its bucket has once, identity and schemas, isn't repeated in it:
+The bytes of a page, without identity and schemas, which its bucket stores once:
 
     4 bytes   magic `SKP1`
     4 bytes   CRC-32 of all that follows, begun with the number of the page
@@ -18,7 +18,7 @@ The bytes of a page; what its bucket has once, identity and schemas, isn't repea
 
 The first page starts at 0, so each hash has its page. The hash must be the same on every machine
 and in every release, because a stored page contains the keys of a range of hashes. It only chooses
-the page: keys themselves are compared as they are. The mixing step is the final one of MurmurHash3
+the page: keys themselves are compared as they are. The mixing step is the finalizer of MurmurHash3
 by Austin Appleby.
 """
 
@@ -52,7 +52,7 @@ PAGE_BYTES: Final = 3_072
 ENTRY_COUNTS: Final = ("start", "bytes", "checksum", "kept", "buffered")
 ENTRY: Final = np.dtype([(n, np.uint32) for n in ENTRY_COUNTS] + [(n, np.int64) for n in CLOCKS])
 SALTED: Final = np.dtype([("place", "<u4"), ("salt", "<i8")])
-"""The salt of a session of a page, by its place there: as bytes, which cost less than a table."""
+"""The place of a session in its page, and its salt: as bytes, which cost less than a table."""
 HASHES: Final = 2**32
 """Hashes lie below this."""
 SHIFT: Final = np.uint64(33)
@@ -70,7 +70,7 @@ def key_hashes(columns: Sequence[pa.Array | pa.ChunkedArray]) -> Numbers:
 
 
 def _words(column: pa.Array) -> Words:
-    """Return a number for each value, of its bytes as they are stored."""
+    """Return a number for each value, from its stored bytes."""
     kind = column.type
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         # CRC-32 is the same everywhere; Python's `hash` of a text differs from process to process.
@@ -78,8 +78,8 @@ def _words(column: pa.Array) -> Words:
         return np.fromiter(map(zlib.crc32, values), np.uint64, len(values))
     if pa.types.is_decimal128(kind):
         # A decimal has 128 bits: its lower half, then its upper one.
-        both = np.frombuffer(column.buffers()[1], np.uint64).reshape(-1, 2)
-        low, high = both[column.offset : column.offset + len(column)].T
+        halves = np.frombuffer(column.buffers()[1], np.uint64).reshape(-1, 2)
+        low, high = halves[column.offset : column.offset + len(column)].T
         words: Words = low ^ _mixed(high)
         return words
     numbers: Words = stored_numbers(column).to_numpy()
@@ -95,7 +95,7 @@ def _mixed(words: Words) -> Words:
 
 @attrs.frozen(eq=False)
 class Directory:
-    """The pages of a bucket: an entry each, of the type `ENTRY`, in the order of their hashes."""
+    """The directory of a bucket: an `ENTRY` for each page, in the order of hashes."""
 
     entries: npt.NDArray[Any]
 
@@ -132,7 +132,7 @@ class Directory:
 
     def concerned(self, hashes: Numbers, clocks: BatchClocks) -> Numbers:
         """
-        Return the places of the pages of these keys, and of those with something due.
+        Return the places of the pages of these hashes, and of pages with something due.
 
         A page comes with its right neighbour where the two fit into one.
         """
@@ -146,7 +146,7 @@ class Directory:
         return np.flatnonzero(chosen)
 
     def ranges(self, places: Numbers) -> list[tuple[int, int]]:
-        """Return the hashes of the pages at some places; those that fit into one, together."""
+        """Return the ranges of hashes of some pages, joined where neighbours fit into one."""
         if not len(places):
             return []
         starts = self.entries["start"].astype(np.int64)
@@ -159,13 +159,13 @@ class Directory:
         return list(zip(starts[places[first]].tolist(), ends[places[last]].tolist(), strict=True))
 
     def replaced(self, places: Numbers, entries: Sequence[tuple[int, ...]]) -> "Directory":
-        """Return the directory with these entries in place of those at some places."""
+        """Replace the entries at some places by these entries."""
         unchanged = np.delete(self.entries, places)
         # A page without bytes has no entry, but the first one always has: each hash needs a page.
         entries = [entry for entry in entries if entry[1] or not entry[0]]
         # The pages 0 50 80, with 50 and 60 in place of the one at 1, are 0 50 60 80.
-        both = np.concatenate([unchanged, np.array(entries, ENTRY)])
-        return Directory(both[np.argsort(both["start"])])
+        merged = np.concatenate([unchanged, np.array(entries, ENTRY)])
+        return Directory(merged[np.argsort(merged["start"])])
 
     def _fits_left(self) -> npt.NDArray[np.bool_]:
         """Mark, from the second on, the pages that fit into one with their left neighbour."""
@@ -180,8 +180,7 @@ class SortedRows:
     """
     Rows of a table, in the order of the hashes of their keys.
 
-    The hashes, the instants at which something is due on each clock, in microseconds, and the salts
-    (0 for none) are in that order too.
+    `hashes`, `due` (in microseconds, by clock) and `salts` (0 for none) are in that order too.
     """
 
     rows: pa.StructArray
@@ -191,7 +190,7 @@ class SortedRows:
 
     @classmethod
     def of(cls, table: pa.Table, due: Mapping[Clock, Numbers], schema: pa.Schema) -> "SortedRows":
-        """Sort rows that have these due times; their columns become those of a schema."""
+        """Sort rows and their due times by the hashes of keys; keep the columns of a schema."""
         hashes = key_hashes(key_columns(table))
         # The hashes 9 4 7 give the order 1 2 0: rows, due times and salts all follow it.
         order = np.argsort(hashes, kind="stable")
@@ -211,12 +210,12 @@ class SortedRows:
         return edges
 
     def serialized(self, first: int, last: int) -> pa.Buffer:
-        """Return rows as bytes, copied at once: a slice would bring its neighbours' bytes."""
-        own = pa.concat_arrays([self.rows[first:last]])
-        return pa.RecordBatch.from_struct_array(own).serialize()
+        """Serialize a copy of rows, since a slice would bring its neighbours' bytes."""
+        copied = pa.concat_arrays([self.rows[first:last]])
+        return pa.RecordBatch.from_struct_array(copied).serialize()
 
     def first_due(self, clock: Clock, edges: Numbers) -> Numbers:
-        """Return the first instant at which something is due, of the rows between edges."""
+        """Return the first instant at which something is due in the rows between edges."""
         first_us = np.full(len(edges), NEVER_US)
         at_us, has_rows = self.due.get(clock), edges[:, 0] < edges[:, 1]
         if at_us is not None and has_rows.any():
@@ -239,19 +238,19 @@ def pages_of(
     kept: SortedRows, buffered: SortedRows, ranges: Sequence[tuple[int, int]]
 ) -> list[Page]:
     """
-    Return the pages of ranges of hashes: of the rows that are kept, and of the events that wait.
+    Return the pages of ranges of hashes, with the kept rows and the waiting events.
 
-    What is too large for a page makes several.
+    A range that is too large for a page makes several.
     """
     pages: list[Page] = []
     for page, (low, high) in zip(_pages(kept, buffered, ranges), ranges, strict=True):
         parts = len(page.payload) // PAGE_BYTES
         if parts > 1:
-            both = [rows.hashes[slice(*rows.edges([(low, high)])[0])] for rows in (kept, buffered)]
-            hashes = np.sort(np.concatenate(both))
-            # About as many rows each: of four hashes, two parts begin at the places 0 and 2.
+            runs = [rows.hashes[slice(*rows.edges([(low, high)])[0])] for rows in (kept, buffered)]
+            hashes = np.sort(np.concatenate(runs))
+            # Parts of about the same size: of four hashes, two parts begin at the places 0 and 2.
             starts = np.unique(hashes[np.arange(parts) * len(hashes) // parts])[1:].tolist()
-            # All rows may have one hash: they can't be split.
+            # Rows that all have one hash can't be split.
             if starts:
                 pages += _pages(kept, buffered, list(pairwise([low, *starts, high])))
                 continue
@@ -283,7 +282,7 @@ def _pages(
         if number or salts:
             parts.append(buffered.serialized(*waiting) if number else b"")
         stored = [*parts, salts] if salts else parts
-        body = b"".join(part for one in stored for part in (LENGTH.pack(len(one)), one))
+        body = b"".join(piece for part in stored for piece in (LENGTH.pack(len(part)), part))
         payload = PAGE.pack(MAGIC, zlib.crc32(body, start)) + body
         sums = len(payload), page_checksum(payload)
         yield Page((start, *sums, last - first, number, *at_us), payload)
@@ -306,7 +305,7 @@ def unpack_page(number: int, payload: bytes) -> list[pa.Buffer]:
 
 
 def salts_as_bytes(salts: Numbers) -> bytes:
-    """Return what is stored of the salts of the rows of a page; nothing where none has one."""
+    """Encode the salts of the rows of a page; empty where no row has one."""
     # The salts 0 8 9 are stored as the pairs (1, 8) and (2, 9).
     places = np.flatnonzero(salts)
     salted = np.empty(len(places), SALTED)
@@ -315,7 +314,7 @@ def salts_as_bytes(salts: Numbers) -> bytes:
 
 
 def salts_in(pages: Sequence[tuple[Any, ...]]) -> Numbers:
-    """Return the salts in pages, from how many rows each has and what is stored of its salts."""
+    """Decode the salts of pages, from the number of rows of each page and its stored salts."""
     salts = np.zeros(sum(number for number, *_ in pages), np.int64)
     # Pages of two rows and of one, where the first has the salt 8 at its place 1, give 0 8 0.
     before = 0

@@ -10,9 +10,9 @@ A payload is a header that identifies it, then Arrow IPC streams:
     4 bytes   CRC-32 of all that follows, begun with the CRC-32 of the ten bytes before
     8 bytes   the query that wrote it: the first bytes of its id; zeros where it wasn't known
     8 bytes   the number of the micro-batch
-    8 bytes   Spark's watermark of that, in milliseconds
-    4 bytes   length of the identity, then the identity: JSON, the rules and the types, and spaces
-              after it, so that each table begins at a multiple of 8 bytes, as Arrow wants it
+    8 bytes   Spark's watermark in that micro-batch, in milliseconds
+    4 bytes   length of the identity, then the identity: JSON, the rules and the types, padded with
+              spaces, so that each table begins at a multiple of 8 bytes, as Arrow wants it
     per table 8 bytes of length, then the table as an Arrow IPC stream
 
 All numbers are big-endian. Nothing is pickled. Bytes that fail a check are an error, never a
@@ -20,7 +20,7 @@ guess.
 
 Rows of a partition also show damage in each other. In a micro-batch Spark calls every group whose
 timer is below the watermark, and each call writes the row anew. So where one row was written at a
-watermark, no other one of its partition still waits for a timer below that.
+watermark, no other row of its partition still waits for a timer below it.
 """
 
 import json
@@ -48,12 +48,12 @@ MAGIC: Final = b"SKB1"
 FORMAT_VERSION: Final = 1
 HEADER: Final = struct.Struct(">4sH8sI")
 CHECKED: Final = slice(4, 14)
-"""Of a header, what its checksum begins with: the version, and the binding."""
+"""The part of a header with which its checksum begins: the version, and the binding."""
 BINDING: Final = struct.Struct(">II")
 CRC_BYTES: Final = 4
 ORIGIN: Final = struct.Struct(">8sqq")
 HEADER_BYTES: Final = HEADER.size + ORIGIN.size
-"""How long a header is; the identity follows it."""
+"""The length of a header; the identity follows it."""
 IDENTITY: Final = struct.Struct(">I")
 LENGTH: Final = struct.Struct(">Q")
 END_OF_STREAM: Final = b"\xff\xff\xff\xff\0\0\0\0"
@@ -62,14 +62,14 @@ PADDING: Final = b" "
 
 QUERY_AT, QUERY_BYTES = HEADER.size, 8
 BATCH_AT, BATCH_BYTES = QUERY_AT + QUERY_BYTES, 8
-"""Where a header of this format has the query and the micro-batch."""
+"""The places of the query and the micro-batch in a header, and their lengths."""
 
 EVENT_DUE_AT: Final = -2
-"""Where the columns next to a payload have `event_due_us`, in each layout."""
+"""The place of `event_due_us` in the columns next to a payload, in each layout."""
 MOST_BYTES: Final = 2**28
 """
-Of a row, and of a page. They cross as one value of Arrow or protobuf, and lie in one array of Java:
-neither takes 2 GiB, and on the way there are several copies at once. A row of 500 MB took more
+The most bytes of a row, and of a page. Each crosses as one value of Arrow or protobuf, and lies in
+one array of Java: neither takes 2 GiB, and several copies exist at once. A row of 500 MB took more
 than the 6 GB of a JVM.
 """
 
@@ -97,11 +97,11 @@ class Origin:
         if NOBODY.query in {self.query, now.query}:
             return
         if self.query != now.query:
-            stored, own = (
+            stored, running = (
                 f"{text[:8]}-{text[8:12]}-{text[12:]}-..."
                 for text in (self.query.hex(), now.query.hex())
             )
-            found = f"{what} belongs to another query: {stored} stored it, this is {own}"
+            found = f"{what} belongs to another query: {stored} stored it, this is {running}"
             raise StateError(found, WHOLE)
         if self.batch > now.batch:
             found = f"micro-batch {self.batch} wrote it, and this is micro-batch {now.batch}"
@@ -120,9 +120,9 @@ NOBODY: Final = Origin()
 
 def binding_checksum(group: Sequence[Any], columns: Sequence[Any]) -> bytes:
     """
-    Return what binds a payload to the name of its group, and to the columns next to it.
+    Return the checksums that bind a payload to its group's name and to the columns next to it.
 
-    It's the same on every machine, in every release, and of the NumPy scalars that Spark may pass.
+    They're the same on every machine, in every release, and for the NumPy scalars of Spark.
     """
     # NumPy 2 shows its own 3 as `np.int64(3)`, NumPy 1 as `3`: Python shows both as `3`.
     of_group, of_columns = [
@@ -134,8 +134,8 @@ def binding_checksum(group: Sequence[Any], columns: Sequence[Any]) -> bytes:
 
 
 def pack(identity: bytes, tables: Sequence[pa.Table], binding: bytes, origin: Origin) -> bytes:
-    """Return the bytes of a group, which are bound to their place and to what writes them."""
-    # With spaces after it, an Arrow stream is aligned.
+    """Encode the tables of a group, bound to their place and to what writes them."""
+    # Spaces after the identity align the Arrow streams.
     begins = HEADER_BYTES + IDENTITY.size + len(identity) + LENGTH.size
     stored = identity + PADDING * (-begins % ALIGNMENT)
     written = ORIGIN.pack(origin.query, origin.batch, origin.watermark_ms)
@@ -145,7 +145,7 @@ def pack(identity: bytes, tables: Sequence[pa.Table], binding: bytes, origin: Or
         rows = map(pa.RecordBatch.serialize, table.combine_chunks().to_batches())
         stream = [table.schema.serialize(), *rows, END_OF_STREAM]
         parts += [LENGTH.pack(sum(map(len, stream))), *stream]
-    # It covers the version, the binding and the parts: all but the magic number and itself.
+    # The checksum covers the version, the binding and the parts: all but the magic and itself.
     checksum = zlib.crc32(HEADER.pack(MAGIC, FORMAT_VERSION, binding, 0)[CHECKED])
     for part in parts:
         checksum = zlib.crc32(part, checksum)
@@ -154,7 +154,7 @@ def pack(identity: bytes, tables: Sequence[pa.Table], binding: bytes, origin: Or
 
 @attrs.frozen
 class Unpacked:
-    """What a payload contains, what it is bound to, and what wrote it."""
+    """The contents of a payload, its binding, and its origin."""
 
     identity: bytes
     tables: list[pa.Table]
@@ -163,7 +163,7 @@ class Unpacked:
 
 
 def unpack(payload: bytes) -> Unpacked:
-    """Return what a payload contains; a StateError if it is damaged, or of another release."""
+    """Decode a payload; a StateError if it's damaged, or of another release."""
     binding, checksum = _header(payload)
     body = memoryview(payload)[HEADER.size :]
     if zlib.crc32(body, zlib.crc32(payload[CHECKED])) != checksum:
@@ -181,7 +181,7 @@ def unpack(payload: bytes) -> Unpacked:
 
 
 def parts_of(body: memoryview) -> Iterator[pa.Buffer]:
-    """Yield what follows each length, without a copy."""
+    """Yield the bytes after each length, without a copy."""
     position = 0
     while position < len(body):
         (length,) = LENGTH.unpack_from(body, position)
@@ -194,8 +194,7 @@ def peek_identity(head: bytes) -> dict[str, Any]:
     """
     Return the identity under which a payload was written, from its first bytes alone.
 
-    The checksum covers the whole payload, so it isn't checked here; what can't be an identity is a
-    StateError.
+    The checksum covers the whole payload, so it isn't checked here; damaged JSON is a StateError.
     """
     _header(head)
     begin = HEADER_BYTES + IDENTITY.size
@@ -209,7 +208,7 @@ def peek_identity(head: bytes) -> dict[str, Any]:
 
 
 def _header(payload: bytes) -> tuple[bytes, int]:
-    """Return what a payload is bound to, and its checksum; its format must be this one."""
+    """Return the binding and the checksum of a payload; check its format."""
     if len(payload) < HEADER.size:
         raise StateCorruptedError(f"the stored state is truncated: {len(payload)} bytes", RESTORE)
     magic, version, binding, checksum = HEADER.unpack_from(payload)
@@ -225,7 +224,7 @@ def _header(payload: bytes) -> tuple[bytes, int]:
 @attrs.define(eq=False)
 class TaskRows:
     """
-    The rows that one task has read so far: that with the first timer, and that of the last write.
+    The rows that one task has read: the row with the first timer, and the last written one.
 
     Rows of several tasks can't be compared: they may be of copies of a query, or of two operators.
     """
@@ -237,8 +236,8 @@ class TaskRows:
         """
         Add the row of a group that Spark wakes in event time; raise where one is an older row.
 
-        A row whose micro-batch isn't known says nothing, and neither does one of the micro-batch
-        that runs: it may still call the others.
+        A row of an unknown micro-batch tells nothing, and neither does a row of the running one,
+        which may still call the others.
         """
         if NOBODY.query in {origin.query, now.query} or origin.batch >= now.batch:
             return
@@ -268,7 +267,7 @@ def pack_row(
     *,
     due: Mapping[Clock, int],
 ) -> tuple[Any, ...]:
-    """Return the row of a group: when it was written, what it counts, what is due, the payload."""
+    """Return the row of a group: its format, its numbers, what is due, and the payload."""
     first_due_us = (due.get("event_time"), due.get("processing_time"))
     columns = (FORMAT_VERSION, logic.spec.storage.buckets, *numbers, *first_due_us)
     binding = binding_checksum(group, columns)
@@ -283,10 +282,10 @@ def unpack_row(
     task_rows: TaskRows | None,
 ) -> tuple[Reading, list[pa.Table]]:
     """
-    Return how the row of a group is read, and the tables in it.
+    Return the reading of a group's row, and the tables in it.
 
-    A row that is damaged, older than others say, or of another place, query, rules or format is a
-    StateError.
+    A StateError means damage, an older row than others allow, or another place, query, rules or
+    format.
     """
     *columns, payload = row
     stored = unpack(bytes(payload))
@@ -295,7 +294,7 @@ def unpack_row(
     reading = logic.readings.get(stored.identity) or reading_of(logic, stored.identity)
     binding = binding_checksum(group, columns)
     if stored.binding != binding:
-        # The first half of a binding is the checksum of the group, the second that of the columns.
+        # A binding is the checksum of the group, then the checksum of the columns.
         is_of_group = stored.binding[:CRC_BYTES] == binding[:CRC_BYTES]
         found = "wasn't written with the other columns of its row"
         found = found if is_of_group else "belongs to another bucket"
@@ -311,21 +310,21 @@ def check_size(
     """
     Check that what would be stored isn't too large: beyond that, Spark fails without a message.
 
-    The StateError names the key with the largest part of the memory, with its events that wait.
+    The StateError names the key with the largest part of the memory, with its waiting events.
     """
     if size <= most:
         return
     sizes: Counter[Any] = Counter()
     for table in (memory.kept, memory.buffered):
-        for place, one in enumerate(decode_keys(spec, table)):
-            sizes[one] += table.slice(place, 1).nbytes
-    ((key, own),) = sizes.most_common(1)
+        for place, row_key in enumerate(decode_keys(spec, table)):
+            sizes[row_key] += table.slice(place, 1).nbytes
+    ((key, largest),) = sizes.most_common(1)
     text = f"{what} would have {size:,} bytes, and at most {most:,} can be stored"
     hint = 'raise `bucket_count` for a new checkpoint, or use Storage(layout="pages")'
     # More buckets don't help where one key has more than half.
-    if 2 * own > size or spec.storage.layout != "buckets":
+    if 2 * largest > size or spec.storage.layout != "buckets":
         hint = "keep less in its state"
         if spec.row_kind == "session":
             sooner = "end its sessions sooner, with max_events or max_duration of SessionRules"
             hint = f"{sooner}, or {hint}"
-    raise StateError(f"{text}; the largest part, {own:,} bytes, is of {key}", hint)
+    raise StateError(f"{text}; the largest part, {largest:,} bytes, is of {key}", hint)

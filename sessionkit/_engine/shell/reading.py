@@ -1,9 +1,9 @@
 """
-How tables stored under one identity become tables of a spec, and what prevents that.
+The reading of stored tables as tables of a spec, and what prevents it.
 
-The identity of a payload says under which rules and with which classes it was written. The rules
-must be those of the spec. The classes may have changed: then the columns of the state, and those of
-events that wait, become those of the present classes here, and nothing above knows of older ones.
+The identity of a payload has the rules and the classes under which it was written. The rules must
+equal the spec's. The classes may have changed: then the columns of the state and of waiting events
+are converted here to the present classes, and nothing above knows of older ones.
 """
 
 import json
@@ -27,7 +27,7 @@ from sessionkit.spec.session import SessionSpec
 from sessionkit.state._codec import Differences, FieldChange, change_of, changes_of, codec_of
 
 UNITS: Final = {"_us": timedelta(microseconds=1), "_ms": timedelta(milliseconds=1)}
-"""Of the entries of an identity that are durations, by the end of their names."""
+"""The units of the durations in an identity, by the ends of their names."""
 DELAY: Final = "watermark_delay_ms"
 """The entry of an identity that may change, but not between a duration and none."""
 CLASSES: Final = frozenset(
@@ -54,7 +54,7 @@ MAY_BE_CARRIED: Final = frozenset(
         DELAY,
     }
 )
-"""The entries with which `migrate` can deal."""
+"""The entries that `migrate` can carry over."""
 CARRY: Final = (
     "carry the state over to a new checkpoint: seed = migrate(checkpoint, old_spec, new_spec, "
     "folder), then {job}(seed.unread(events), new_spec, seed=seed)"
@@ -78,10 +78,10 @@ ANOTHER_NAME: Final = (
 @attrs.frozen
 class Reading:
     """
-    How tables that were stored under one identity become tables of the spec.
+    The conversion of tables stored under one identity to tables of the spec.
 
-    The columns of the state become those of its class, or of an older one, of which the steps make
-    the present one; the columns of events that wait become those of the present class.
+    The columns of the state become those of its class, or of an older class that `steps` upgrade;
+    the columns of waiting events become those of the present class.
     """
 
     state: Sequence[FieldChange] = ()
@@ -93,12 +93,12 @@ class Reading:
     def memory(
         self, logic: GroupLogic, kept: pa.Table, buffered: pa.Table, salts: Numbers | None = None
     ) -> GroupState:
-        """Return stored tables as those of the spec, with salts where it has any."""
+        """Convert stored tables to those of the spec, with salts where it has any."""
         schema, waiting = logic.program.schema, logic.empty_state.buffered.schema
         place = schema.get_field_index(SALT.name)
         if place >= 0 and SALT.name not in kept.schema.names:
             salts = np.zeros(kept.num_rows, np.int64) if salts is None else salts
-            # At its place, so that what the rules in force have stored needn't be put in order.
+            # At its place, so that tables under unchanged rules need no `select`.
             kept = kept.add_column(min(place, kept.num_columns), SALT, pa.array(salts))
         if kept.schema != schema:
             kept = logic.program.completed(kept)
@@ -120,7 +120,7 @@ class Reading:
         if not self.steps and all(change.is_none for change in self.state):
             return stored
         with_state = has_state(stored)
-        # Rows of which the second has no state have the states 0, null, 1.
+        # Of three rows, the second without a state, the states are 0, null, 1.
         places = pa.array(np.cumsum(with_state) - 1, mask=~with_state)
         rows = stored.filter(pa.array(with_state))
         columns = _changed(rows, "state", self.state)
@@ -132,12 +132,12 @@ class Reading:
             names = [f"state.{field.name}" for field in codec_of(self.steps[-1].new).type.fields]
             encoded = encode_states(self.steps[-1].new, states, keys.__getitem__)
             columns = dict(zip(names, encoded, strict=True))
-        return _with_columns(stored, {name: own.take(places) for name, own in columns.items()})
+        return _with_columns(stored, {name: array.take(places) for name, array in columns.items()})
 
 
 def reading_of(logic: GroupLogic, identity: bytes) -> Reading:
     """
-    Return how what was stored under an identity is read, and remember it.
+    Return the reading of what was stored under an identity, and cache it.
 
     Where rules or classes forbid that, a StateError names each difference.
     """
@@ -153,10 +153,10 @@ def reading_of(logic: GroupLogic, identity: bytes) -> Reading:
 @attrs.frozen
 class Comparison:
     """
-    What has changed since something was stored: how it's read, and a line for each obstacle.
+    The comparison of a stored identity with a spec: the reading, and a line for each obstacle.
 
-    The hint says what to do about the first of them. `stored` says of each field of the state
-    whether it was stored, under that version of the state.
+    `hint` says what to do about the first obstacle. `stored` tells for each field of the state
+    whether it was stored, under that `version` of the state.
     """
 
     reading: Reading
@@ -173,7 +173,7 @@ class Comparison:
 
 
 def compared(logic: GroupLogic, then: Mapping[str, Any]) -> Comparison:
-    """Compare an identity under which something was stored with the rules of a spec."""
+    """Compare a stored identity with the rules of a spec."""
     now, version = json.loads(logic.program.identity), then["state_version"]
     changed = [name for name in then.keys() | now.keys() if then.get(name) != now.get(name)]
     names = {name for name in changed if name not in CLASSES}
@@ -182,9 +182,9 @@ def compared(logic: GroupLogic, then: Mapping[str, Any]) -> Comparison:
     rules, events, state = identity_differences(then, now, names), Differences(), Differences()
     remembered = Differences()
     fixed = [f"`{name}`" for name in sorted(names - MAY_BE_CARRIED)]
-    was, own = then.get("aggregates", {}), now.get("aggregates", {})
-    both = identity_differences(was, own, was.keys() & own.keys())
-    state.problems.extend(f"aggregate {line}" for line in both)
+    before, after = then.get("aggregates", {}), now.get("aggregates", {})
+    redefined = identity_differences(before, after, before.keys() & after.keys())
+    state.problems.extend(f"aggregate {line}" for line in redefined)
     reading = _reading(logic, then, now, events, state)
     if (memory := getattr(logic.spec, "memory", None)) and "remembered" in then.keys() & now.keys():
         kind = codec_of(memory.remembered).type
@@ -202,29 +202,29 @@ def compared(logic: GroupLogic, then: Mapping[str, Any]) -> Comparison:
         *((hint, [line]) for line, hint in [*events.renames, *state.renames, *remembered.renames]),
     )
     differences = (events, state, remembered)
-    lines = [*rules, *(line for one in differences for line in one.problems)]
-    lines += [line for one in differences for line, _ in one.renames]
+    lines = [*rules, *(line for part in differences for line in part.problems)]
+    lines += [line for part in differences for line, _ in part.renames]
     hint = next((hint for hint, reasons in hints if reasons), "")
     return Comparison(reading, lines, hint, {**state.stored, **remembered.stored}, version)
 
 
 def identity_differences(
-    stored: Mapping[str, Any], wanted: Mapping[str, Any], names: Iterable[str] | None = None
+    stored: Mapping[str, Any], current: Mapping[str, Any], names: Iterable[str] | None = None
 ) -> list[str]:
-    """Return one line for each entry, of these names if any are given, in which both differ."""
-    either = stored.keys() | wanted.keys() if names is None else names
-    differing = {name for name in either if stored.get(name) != wanted.get(name)}
-    if "gap_us" in differing and None not in (stored.get("gap_us"), wanted.get("gap_us")):
-        differing.discard("longest_gap_us")  # it's the gap, which no function says
+    """Return a line for each entry that differs, among `names` if they're passed."""
+    either = stored.keys() | current.keys() if names is None else names
+    differing = {name for name in either if stored.get(name) != current.get(name)}
+    if "gap_us" in differing and None not in (stored.get("gap_us"), current.get("gap_us")):
+        differing.discard("longest_gap_us")  # it equals the gap
     lines = []
     for name in sorted(differing):
         unit = UNITS.get(name[-3:])
-        there, here = (
+        before, now = (
             repr(value) if unit is None or value is None else duration_text(value * unit)
-            for value in (stored.get(name), wanted.get(name))
+            for value in (stored.get(name), current.get(name))
         )
         option = name if unit is None else name[:-3]
-        lines.append(f"`{option}` is {here} in the spec, {there} in the checkpoint")
+        lines.append(f"`{option}` is {now} in the spec, {before} in the checkpoint")
     return lines
 
 
@@ -235,7 +235,7 @@ def _reading(
     events: Differences,
     state: Differences,
 ) -> Reading:
-    """Return how to read stored tables; what prevents that is added to the differences."""
+    """Return the reading of stored tables; add what prevents it to the differences."""
     spec, version = logic.spec, then["state_version"]
     of_events = {
         "event": (codec_of(spec.event).type.fields, spec.event.__name__),
@@ -258,18 +258,17 @@ def _reading(
     return Reading(changes, steps, waiting, is_changed=True)
 
 
-def check_events_order(found: Iterable[tuple[Comparison, int, int]], what: str) -> None:
+def check_events_order(comparisons: Iterable[tuple[Comparison, int, int]], what: str) -> None:
     """
     Check that no field was removed and added again, while rows still have its old values.
 
-    A row that lacks a field is then newer than one that has it, a StateError. Where the
-    field had only been added, every row that has it is newer. Of each identity, `found` has the
-    first and the last instant at which a row was written under it, in milliseconds.
+    In that case a row without the field is newer than a row with it, a StateError. Each comparison
+    has the first and the last instant of rows under its identity, in milliseconds.
     """
     first, last = dict[tuple[int, str], int](), dict[tuple[int, str], int]()
-    for one, first_ms, last_ms in found:
-        for field, is_stored in one.stored.items():
-            place = (one.version, field)
+    for comparison, first_ms, last_ms in comparisons:
+        for field, is_stored in comparison.stored.items():
+            place = (comparison.version, field)
             if is_stored:
                 first[place] = min(first_ms, first.get(place, first_ms))
             else:
@@ -278,8 +277,8 @@ def check_events_order(found: Iterable[tuple[Comparison, int, int]], what: str) 
     again = [place for place in first if first[place] < last.get(place, first[place])]
     if again:
         lines = "\n  ".join(
-            f"`{it[1]}` is in a row of {instant_of(first[it] * 1_000)}, and not in a newer one"
-            for it in again
+            f"`{at[1]}` is in a row of {instant_of(first[at] * 1_000)}, and not in a newer one"
+            for at in again
         )
         text = f"{what} has old values of a field that was removed and added again:\n  {lines}"
         raise StateError(text, ANOTHER_NAME)
@@ -288,13 +287,13 @@ def check_events_order(found: Iterable[tuple[Comparison, int, int]], what: str) 
 def _changed(
     stored: pa.Table, prefix: str, changes: Sequence[FieldChange]
 ) -> dict[str, pa.ChunkedArray]:
-    named = {
+    parts = {
         name.removeprefix(f"{prefix}."): stored[name]
         for name in stored.column_names
         if name.startswith(f"{prefix}.")
     }
     return {
-        f"{prefix}.{change.field.name}": change.column(named, stored.num_rows) for change in changes
+        f"{prefix}.{change.field.name}": change.column(parts, stored.num_rows) for change in changes
     }
 
 

@@ -1,9 +1,9 @@
 """
-A seed: what a new query remembers before its first event, and the watermark at which it begins.
+Seeds: what a new query remembers before its first event, and the watermark at which it begins.
 
 Spark gives a stateful operator no initial state, so a seed crosses as rows of its own kind. They
-come with the first micro-batch of a query, before which no group remembers anything. What it holds
-may come from a query under another spec: a migration makes of it what this one stores.
+arrive with the first micro-batch of a query, before which no group remembers anything. A seed may
+come from a query under another spec: then a migration converts it.
 """
 
 import json
@@ -27,18 +27,18 @@ from sessionkit.state._types import FieldType, key_form, type_name
 
 KEPT_COLUMN: Final = "_kept"
 HELD_COLUMN: Final = "_held"
-"""The columns in which the packs of a seed cross: what is kept, and the events that wait."""
+"""The columns of the packs of a seed: kept rows, and waiting events."""
 READ_BY_BATCH: Final = "it is before %s, up to where the batch of the seed has read"
 
 
 @attrs.frozen
 class SeedFormat:
     """
-    How the rows of a seed are written, and when it was taken. All instants in microseconds.
+    The format of the rows of a seed, and when it was taken. All instants in microseconds.
 
-    The watermark of a query doesn't fall below that of its seed. A batch has read every event
-    before `until_us`. By then a watermark of their own, up to `idle_us`, may have led groups,
-    where a source was idle.
+    The watermark of a query doesn't fall below the watermark of its seed. A batch has read every
+    event before `until_us`. Where a source was idle, groups may have followed a watermark of their
+    own by then, up to `idle_us`.
     """
 
     identity: bytes
@@ -66,7 +66,7 @@ class SeedFormat:
         return int(json.loads(self.identity)["bucket_count"])
 
     def in_force(self, clocks: BatchClocks) -> BatchClocks:
-        """Return the clocks of a micro-batch with a watermark that isn't before the seed."""
+        """Return the clocks of a micro-batch with a watermark that isn't before the seed's."""
         return attrs.evolve(
             clocks,
             watermark_us=max(clocks.watermark_us, self.watermark_us),
@@ -75,7 +75,7 @@ class SeedFormat:
         )
 
     def unread(self, arrived: pa.Table) -> tuple[pa.Table, list[Rejected]]:
-        """Return the events that the batch of the seed can't have read, and those that it may."""
+        """Split events into unread ones, and ones that the batch of the seed may have read."""
         if self.until_us is None:
             return arrived, []
         read_before, unread = split(arrived, micros(arrived["time"]) < self.until_us)
@@ -88,11 +88,11 @@ class SeedFormat:
         self, logic: GroupLogic, frames: Sequence[pd.DataFrame], state: Any
     ) -> GroupState | None:
         """
-        Return what a seed gives to a group, from its packed rows; None if there are none.
+        Return the memory that a seed gives to a group, from its packed rows; None without rows.
 
         A seed for other rules, or for a query that is under way, is a StateError.
         """
-        # On a driver, the rows of a seed alone have these columns.
+        # On a driver, only the rows of a seed have these columns.
         seeded = [frame for frame in frames if KEPT_COLUMN in frame.columns]
         kept, waiting = packs_in(seeded, KEPT_COLUMN, HELD_COLUMN)
         if not kept and not waiting:
@@ -109,9 +109,9 @@ class SeedFormat:
 
 def started(spec: AnySpec, memory: GroupState, arrived: pa.Table) -> tuple[GroupState, pa.Table]:
     """
-    Return what a group remembers, and the events that it processes, once its seed is there.
+    Return the memory of a group after its seed, and the events that it processes.
 
-    Where events needn't wait any more, those that did are taken now.
+    Where events needn't wait any more, those that waited are processed now.
     """
     if spec.order == "event_time":
         return memory, arrived
@@ -120,7 +120,7 @@ def started(spec: AnySpec, memory: GroupState, arrived: pa.Table) -> tuple[Group
 
 
 def check_migration(old: AnySpec, new: AnySpec) -> None:
-    """Raise a StateError with each reason why one spec can't take over from another."""
+    """Check that one spec can take over from another; a StateError has each reason if not."""
     before, after = logic_of(old).program, logic_of(new).program
     was, now = json.loads(before.identity), json.loads(after.identity)
     lines = identity_differences(was, now, (was.keys() | now.keys()) - MAY_BE_CARRIED)
@@ -136,11 +136,11 @@ def check_migration(old: AnySpec, new: AnySpec) -> None:
             and type_name(field.type) not in key_form(keys[field.name]).becomes
         ]
     if old.order == "event_time":
-        there = {field.name: field.type for field in old.events_schema}
+        old_types = {field.name: field.type for field in old.events_schema}
         lines += [
             f"the column `{field.name}` of the events that wait isn't {field.type}"
             for field in new.events_schema
-            if not field.name.startswith("key.") and there.get(field.name) != field.type
+            if not field.name.startswith("key.") and old_types.get(field.name) != field.type
         ]
     # A program of another kind is a difference already, and knows no rules of this one.
     lines += after.incompatibilities(old) if type(before) is type(after) else []
@@ -150,7 +150,7 @@ def check_migration(old: AnySpec, new: AnySpec) -> None:
 
 
 def migrated(old: AnySpec, new: AnySpec, memory: GroupState) -> GroupState:
-    """Return what was stored under one spec as another stores it; each key in exactly one form."""
+    """Convert the memory of one spec to the memory of another; each key has exactly one form."""
     waiting = memory.buffered if memory.buffered.num_rows else new.events_schema.empty_table()
     logic = logic_of(new)
     kept = _fitted(old, logic.program.migrated(old, memory.kept), logic.program.schema)

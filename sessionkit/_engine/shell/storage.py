@@ -1,12 +1,11 @@
 """
-Where the memory of a group is between micro-batches: the seam to what Spark stores.
+The storage of a group's memory between micro-batches: the seam to Spark's state store.
 
 `GroupRow` stores a group, a bucket of many keys, as a whole in one row. `PagedBucket` stores it in
-pages, of which it reads those only that have keys with events or something due: a step needs no
-others.
+pages, and reads only the pages that have keys with events or with something due.
 
-Spark says which rows of its state store a micro-batch has written. Each holds many keys, most of
-which stay as they were. So to tell what has changed, what is stored before and after is compared.
+Spark tells which rows of its state store a micro-batch has written. Most keys in them stay as they
+were, so changes are found by comparing what is stored before and after.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -59,30 +58,29 @@ ROW_COLUMNS: Final = (
     "format INT, bucket_count INT, written_ms BIGINT, kept BIGINT, buffered BIGINT, "
     "event_due_us BIGINT, processing_due_us BIGINT, payload BINARY"
 )
-"""The row of a group: the payload, and what is worth seeing without it."""
+"""The row of a group: the payload, and columns to read without it."""
 SALTS: Final = pa.schema([pa.field("place", pa.int32()), SALT])
-"""The salts of sessions, of which few have one: by their places in the table of sessions."""
+"""The salts of the few sessions that have one, by their places in the table of sessions."""
 ONE_BY_ONE: Final = 8
 """At most this many rows are compared one by one."""
 
 
 class GroupStorage(Protocol):
-    """The memory of one group during one micro-batch; `now` says which one, and of which query."""
+    """The memory of one group during one micro-batch; `now` is the micro-batch and its query."""
 
     @property
     def now(self) -> Origin: ...
 
     def load(self, arrived: pa.Table, clocks: BatchClocks) -> GroupState:
         """
-        Return what is remembered, at least of the keys in `arrived` and of keys with something due.
+        Return the memory, at least of the keys in `arrived` and of keys with something due.
 
-        It has the idle clock of this micro-batch: by the watermark in force with it, something may
-        be due that isn't by that of Spark.
+        It has the idle clock of this micro-batch, whose watermark may be ahead of Spark's.
         """
 
     def store(self, memory: GroupState) -> tuple[BucketStats, Mapping[Clock, int]]:
         """
-        Remember this in place of what was loaded; `load` was called before.
+        Store a memory in place of the loaded one.
 
         Returns the stats of the group, but for the watermark, and the first instant that each clock
         must reach for a change, in microseconds.
@@ -105,7 +103,7 @@ class GroupRow:
     task_rows: TaskRows | None = None
 
     def load(self, arrived: pa.Table, clocks: BatchClocks) -> GroupState:
-        del arrived  # All that is remembered is read, whatever is asked for.
+        del arrived  # A row is read as a whole.
         memory = self.logic.empty_state
         if self.state.exists:
             row = self.state.get
@@ -128,7 +126,7 @@ class GroupRow:
         return BucketStats(open_rows, memory.buffered.num_rows, len(row[-1]), oldest_us), due
 
     def write(self, memory: GroupState, due: Mapping[Clock, int], now_ms: int) -> tuple[Any, ...]:
-        """Return the row; a table of events only where some wait, or optional tables follow."""
+        """Return the row; its table of events is left out where none wait and no table follows."""
         kept, salts = memory.kept, np.zeros(0, np.int64)
         if SALT.name in kept.schema.names:
             kept, salts = kept.drop_columns(SALT.name), numbers_in(kept, SALT.name)
@@ -187,7 +185,7 @@ def logic_of(spec: AnySpec) -> GroupLogic:
 
 
 def columns_of(logic: GroupLogic) -> str:
-    """Return the columns of the stored row of a group, as Spark's SQL has them."""
+    """Return the stored columns of a group's row, as a schema of Spark SQL."""
     return DIRECTORY_COLUMNS if logic.spec.storage.layout == "pages" else ROW_COLUMNS
 
 
@@ -195,10 +193,10 @@ def stored_memory(
     logic: GroupLogic, group: tuple[Any, ...], row: tuple[Any, ...], now: Origin = NOBODY
 ) -> GroupState:
     """
-    Return the memory of a group from its row in a checkpoint, as `Worker.__call__` names it.
+    Return the memory of a group, named as in `Worker.__call__`, from its row in a checkpoint.
 
-    One logic serves all groups, since it remembers how they are read. Under `layout="pages"` the
-    row ends in the pages, by their numbers. By default the row of any query is read.
+    One logic serves all groups, since it caches their readings. Under `layout="pages"` the last
+    value of the row has the pages, by their numbers. By default the row of any query is read.
     """
     if logic.spec.storage.layout == "pages":
         return memory_in_pages(logic, group, row[:-1], row[-1], now)
@@ -207,7 +205,7 @@ def stored_memory(
 
 @attrs.frozen(eq=False)
 class Stored:
-    """The row of a group, None where there is none; with pages, also those that were written."""
+    """The row of a group, None where there is none; with pages, also the written pages."""
 
     row: tuple[Any, ...] | None = None
     pages: Mapping[int, bytes] = attrs.field(factory=dict)
@@ -221,31 +219,31 @@ def changed_memory(
     written: Collection[int],
 ) -> tuple[GroupState, GroupState]:
     """
-    Return what a group remembered before a micro-batch, and after.
+    Return the memory of a group before and after a micro-batch.
 
-    Of a bucket in pages, it's what the pages hold that the micro-batch has written or removed. A
-    key that has moved is in both parts, since both of its pages are among them.
+    Of a bucket in pages, it's only the memory in pages that the micro-batch has written or removed.
+    A key that has moved is in both memories, since both of its pages were written.
     """
     if logic.spec.storage.layout != "pages":
         memories = [
-            logic.empty_state if one.row is None else stored_memory(logic, group, one.row)
-            for one in (before, after)
+            logic.empty_state if stored.row is None else stored_memory(logic, group, stored.row)
+            for stored in (before, after)
         ]
         return memories[0], memories[1]
     buckets = [
         BucketHead.of(logic, Directory.empty())
-        if one.row is None
-        else BucketHead.of_row(logic, group, one.row, NOBODY)
-        for one in (before, after)
+        if stored.row is None
+        else BucketHead.of_row(logic, group, stored.row, NOBODY)
+        for stored in (before, after)
     ]
-    both = {*buckets[0].directory.stored} & {*buckets[1].directory.stored}
-    same = [start for start, *_ in both if start not in written]
+    common = {*buckets[0].directory.stored} & {*buckets[1].directory.stored}
+    same = [start for start, *_ in common if start not in written]
     memories = list[GroupState]()
-    for bucket, one in zip(buckets, (before, after), strict=True):
+    for bucket, stored in zip(buckets, (before, after), strict=True):
         entries = bucket.directory.entries
         # The pages that start at 0 50 80, where the one at 50 is the same, leave those at 0 and 80.
         others = Directory(entries[~np.isin(entries["start"], same)])
-        memories.append(bucket.memory(logic, read_pages(others, one.pages.get)))
+        memories.append(bucket.memory(logic, read_pages(others, stored.pages.get)))
     return memories[0], memories[1]
 
 
@@ -253,24 +251,24 @@ def changed_rows(before: pa.Table, after: pa.Table, name: str) -> pa.Table:
     """
     Return the rows that are new, changed or gone, with a first column `change` that says which.
 
-    A row is the one that has the same value in the column of that name. What is gone has the row
-    from before, the others have that from after.
+    Rows match by their values in the column `name`. A row that is gone is as it was before, the
+    others are as they are after.
     """
     # Before a, b and after b, c: b may have changed, c is new, a is gone.
     was, now = _places(before[name]), _places(after[name])
-    kept = [one for one in now if one in was]
+    kept = [key for key in now if key in was]
     old, left = _taken(before, was, kept), _taken(after, now, kept)
     parts: dict[Change, pa.Table] = {
-        "new": _taken(after, now, [one for one in now if one not in was]),
+        "new": _taken(after, now, [key for key in now if key not in was]),
         "changed": left.take(pa.array(_unequal(old, left), pa.int64())),
-        "gone": _taken(before, was, [one for one in was if one not in now]),
+        "gone": _taken(before, was, [key for key in was if key not in now]),
     }
     kinds = [kind for kind, rows in parts.items() for _ in range(rows.num_rows)]
     return pa.concat_tables(parts.values()).add_column(0, "change", pa.array(kinds, pa.string()))
 
 
 def _places(names: pa.ChunkedArray) -> dict[str, int]:
-    # A key is a dict here, which can't be looked up in a dict: its text can.
+    # A key is a dict here, which isn't hashable: its text is.
     return {repr(name): place for place, name in enumerate(names.to_pylist())}
 
 
@@ -278,18 +276,18 @@ def _taken(rows: pa.Table, places: Mapping[str, int], names: list[str]) -> pa.Ta
     return rows.take(pa.array([places[name] for name in names], pa.int64())).combine_chunks()
 
 
-def _unequal(one: pa.Table, other: pa.Table, first: int = 0) -> Iterator[int]:
+def _unequal(left: pa.Table, right: pa.Table, first: int = 0) -> Iterator[int]:
     """
     Yield the places at which two tables of the same length and schema differ.
 
     Arrow compares nested columns only as a whole, and takes NaN for unequal to itself.
     """
-    if one.equals(other):
+    if left.equals(right):
         return
-    if one.num_rows > ONE_BY_ONE:
-        half = one.num_rows // 2
-        yield from _unequal(one.slice(0, half), other.slice(0, half), first)
-        yield from _unequal(one.slice(half), other.slice(half), first + half)
+    if left.num_rows > ONE_BY_ONE:
+        half = left.num_rows // 2
+        yield from _unequal(left.slice(0, half), right.slice(0, half), first)
+        yield from _unequal(left.slice(half), right.slice(half), first + half)
         return
-    rows = zip(one.to_pylist(), other.to_pylist(), strict=True)
+    rows = zip(left.to_pylist(), right.to_pylist(), strict=True)
     yield from (first + place for place, pair in enumerate(rows) if repr(pair[0]) != repr(pair[1]))

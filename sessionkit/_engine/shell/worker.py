@@ -1,9 +1,8 @@
 """
 The one worker that a stream, a batch and the tests' driver all call: packed rows in, rows out.
 
-It reads what is remembered of a group, runs one step of the fold, stores what the group remembers
-from now on, and returns result rows, rejected rows and counts. Only here do Spark's group state and
-the engine meet.
+It loads the memory of a group, runs one step of the fold, stores the memory, and returns result
+rows, rejected rows and counts. Only here do Spark's group state and the engine meet.
 """
 
 import gc
@@ -69,9 +68,9 @@ from sessionkit.timeouts._policies import Clock
 REJECTED: Final = tuple(count.name for count in DECLARED if count.is_rejected)
 STATS: Final = attrgetter(*(field.name for field in attrs.fields(BucketStats)))
 BINS_AT: Final = len(COUNTED) + 1 + len(attrs.fields(BucketStats))
-"""The place after counts, label and stats, from which on there are the bins of `Counts.behind`."""
+"""The place of the first bin of `Counts.behind`, after counts, label and stats."""
 EVENTS_AT_ONCE: Final = 2**20
-"""Of a group with more, a batch folds about so many at a time: that takes some 200 MB."""
+"""A batch folds about this many events of a group at a time, which takes some 200 MB."""
 
 LOG: Final = logging.getLogger("sessionkit")
 JUMPED: Final = (
@@ -85,8 +84,7 @@ def collector_paused() -> Iterator[None]:
     """
     Pause the collector of reference cycles.
 
-    A call makes an object an event and an object a session, none of them in a cycle. The collector
-    would look at them again and again, for a fifth of the call's time.
+    The objects of events and sessions are in no cycle, and collecting takes a fifth of a call.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -100,10 +98,9 @@ def collector_paused() -> Iterator[None]:
 @attrs.frozen
 class Worker:
     """
-    Runs one group of keys, on a stream or a batch; returns rejected rows if asked to.
+    The worker that runs the groups of a stream or a batch.
 
-    Where it `erases`, rows may ask it to forget a key. On a stream it returns rows packed, or
-    `as_rows`.
+    Where it `erases`, rows may erase keys. On a stream it returns rows packed, or `as_rows`.
     """
 
     logic: GroupLogic
@@ -189,7 +186,7 @@ class Worker:
         behind, watermark_ms = DurationSketch(), storage.now.watermark_ms
         has_watermark = clocks.watermark_us != BEGINNING_US
         if logic.spec.lateness.measured and has_watermark and arrived.num_rows:
-            # Before this micro-batch, the latest event time was the delay after the watermark, and
+            # Before this micro-batch, the latest event time was the watermark plus the delay, and
             # so was the moment at which an idle source moved it on.
             latest_us = clocks.watermark_us + (logic.spec.delay_ms or 0) * MILLISECOND_US
             behind = DurationSketch.of_times(arrived["time"], latest_us)
@@ -212,7 +209,7 @@ class Worker:
         The packed rows are sorted by group, which is their first column, and by time.
         """
         groups = rows_of_groups(batches)
-        outputs = (one for rows in groups for one in self.until(rows, processing_us, until_us))
+        outputs = (step for rows in groups for step in self.until(rows, processing_us, until_us))
         schema = output_schema(self.logic.spec, with_rejected=self.with_rejected)
         return output_batches((output for output, _ in outputs), schema)
 
@@ -222,8 +219,8 @@ class Worker:
         """
         Run all rows of a group, up to a watermark: no event is late.
 
-        The processing time stands still, so what waits for it never comes. Yields what comes out of
-        each portion of the rows, and what the group remembers then.
+        The processing time stands still, so nothing that waits for it happens. Yields the output of
+        each portion of the rows, and the memory after it.
         """
         memory = self.logic.empty_state
         clocks = BatchClocks(BEGINNING_US, processing_us, whole=True)
@@ -241,14 +238,14 @@ class Worker:
         self, memory: GroupState, portion: Portion, before: BatchClocks, after: BatchClocks
     ) -> tuple[BatchOutput, GroupState]:
         logic, arrived = self.logic, portion.events
-        none = logic.empty_state.buffered
+        no_events = logic.empty_state.buffered
         if logic.spec.order == "event_time":
-            # All events until then are there, so none need wait: the turn of each has come.
-            outcome = logic.step(GroupState(memory.kept, arrived), none, after)
+            # All events until then have arrived, so the turn of each has come.
+            outcome = logic.step(GroupState(memory.kept, arrived), no_events, after)
             outcome = attrs.evolve(outcome, buffered=0)
         else:
             outcome = logic.step(memory, arrived, before)
-            outcome = outcome.then(logic.step(outcome.memory, none, after))
+            outcome = outcome.then(logic.step(outcome.memory, no_events, after))
         return self._output(arrived.num_rows, portion.quarantined, outcome), outcome.memory
 
     def _output(
@@ -259,7 +256,7 @@ class Worker:
         waited: int = 0,
         erased: Erased | None = None,
     ) -> BatchOutput:
-        """Return the output, where some of the processed events had waited."""
+        """Return the output and its counts; `waited` of the processed events were buffered."""
         rejected = quarantined + outcome.rejected
         numbers: dict[str, Any] = dict.fromkeys(REJECTED, 0)
         for part in quarantined:
@@ -289,14 +286,14 @@ def _arm(
     clock: Clock | None, due: Mapping[Clock, int], state: GroupStateLike, watermark_ms: int
 ) -> None:
     """
-    Let Spark call again when a clock reaches what is due; after `update`, which clears the timer.
+    Set Spark's timer to what is due first; called after `update`, which clears the timer.
 
-    The clock is that by which Spark wakes the group; of each clock, `due` has the first instant.
+    `clock` is the clock of Spark's timer; `due` has the first instant of each clock.
     """
     if clock == "event_time" and clock in due:
         state.setTimeoutTimestamp(timer_ms(due[clock], watermark_ms))
     elif clock == "processing_time" and "event_time" in due:
-        # No timer of Spark's waits for the watermark under this clock: look in every micro-batch.
+        # Under this clock no timer of Spark waits for the watermark: look in every micro-batch.
         state.setTimeoutDuration(1)
     elif clock == "processing_time" and due:
         now_ms = state.getCurrentProcessingTimeMs()
@@ -304,7 +301,7 @@ def _arm(
 
 
 def _warn_of_a_jump(spec: AnySpec, arrived: pa.Table, clocks: BatchClocks) -> None:
-    """Log on this executor that these events move the watermark further than `max_jump`."""
+    """Log a warning on this executor if events move the watermark further than `max_jump`."""
     jump, delay = spec.inputs.max_jump, spec.watermark_delay
     if jump is None or delay is None or not arrived.num_rows:
         return
@@ -326,7 +323,7 @@ def worker_of(
 
 
 def check_until(spec: AnySpec, until: datetime) -> None:
-    """Raise a SpecError if a batch can't end there."""
+    """Check that a batch can end at `until`."""
     if spec.event_time is None:
         found = "`until` is an event time, and the spec has no `event_time`"
         raise SpecError(found, "leave it out")
@@ -340,7 +337,7 @@ def check_until(spec: AnySpec, until: datetime) -> None:
 
 def end_us(until: datetime | None) -> int:
     """
-    Return the watermark at the end of a batch, in microseconds: that before `until`.
+    Return the watermark at the end of a batch: a microsecond before `until`.
 
     An event at `until` may still join a session that ends just then.
     """

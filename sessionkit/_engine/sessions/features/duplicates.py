@@ -102,8 +102,7 @@ def _repeated(sessions: pa.Table, events: WindowedEvents, sequence: str | None) 
     concerned = of_stored >= 0
     stored = whole(sessions["ids"]).filter(pa.array(concerned))
     # Stored ids and the ids of events, each with the number of its key. Stored ids have the turn 0,
-    # then events follow in order: an id that equals its predecessor, by keys, ids and turns, is a
-    # repeat.
+    # then events follow: by key, id and turn, an id that equals its predecessor is a repeat.
     keys = np.concatenate([of_stored[concerned][pc.list_parent_indices(stored)], numbers])
     ids = _words(pa.concat_arrays([stored.flatten(), whole(events.table["each.ids"])]))
     first_event = len(keys) - len(numbers)

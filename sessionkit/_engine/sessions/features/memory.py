@@ -273,7 +273,7 @@ class KeyMemory(Feature):
     def remembered(
         self, memories: pa.Table, kept: pa.Table, forgotten: pa.Table, watermark_us: int
     ) -> list[pa.Table]:
-        """Return the rows that remember keys."""
+        """Return the memories of keys that stay, and new ones."""
         known = self._with_forgotten(_of_keys(memories), forgotten)
         return [self._staying(known, kept, watermark_us)]
 

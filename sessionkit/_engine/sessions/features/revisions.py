@@ -175,9 +175,8 @@ class Revisions(Feature):
         emitting = emission.emitting
         revisions, shown = numbers_in(emitting, "revision") + 1, whole(emitting["shown"])
         starts, salts = micros(emitting["start"]), numbers_in(emitting, SALT.name)
-        # A salt follows its start. Of two sessions, the first with a row of a start and a salt, the
-        # second with two rows: out [s0, salt, s1, s2], owners [0, 0, 1, 1], and after [salt, 0, 0,
-        # 0].
+        # A salt follows its start. Of two sessions, one row of a start and a salt, and then two
+        # rows: out [s0, salt, s1, s2], owners [0, 0, 1, 1], and after [salt, 0, 0, 0].
         out, owners = micros(shown.flatten()), shown.value_parent_indices().to_numpy()
         is_salt = out >= FIRST_SALT
         after = np.append(np.where(is_salt, out, 0)[1:], np.int64(0))
