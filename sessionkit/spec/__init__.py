@@ -1,8 +1,8 @@
 """
-Specs: what a user writes of a session, or of the state of a key. Valid once they exist.
+Specs: the definition of a session, or of the state of a key. A spec that exists is valid.
 
 Import specs and their options from `sessionkit`. The names here are for a `StatefulSpec` whose
-`process` takes a whole bucket, or whose order is that of processing time.
+`process` takes a whole bucket, or whose timers run in processing time.
 """
 
 from sessionkit.spec.stateful import BucketResult, by_bucket, by_processing_time

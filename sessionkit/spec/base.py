@@ -1,4 +1,4 @@
-"""The base of both kinds of spec: the arguments, what follows from them, and their checks."""
+"""The base of both kinds of spec: shared arguments, derived values and checks."""
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
@@ -56,7 +56,7 @@ else:
 MILLISECOND: Final = timedelta(milliseconds=1)
 
 
-EXAMPLES: Final = {  # what to write for the arguments that are missing
+EXAMPLES: Final = {  # the hints for missing arguments
     "keys": 'keys={"user_id": str}',
     "event_time": 'event_time="ts"',
     "watermark_delay": 'watermark_delay="10 minutes"',
@@ -66,7 +66,7 @@ EXAMPLES: Final = {  # what to write for the arguments that are missing
 
 
 def whole_milliseconds(value: Duration, name: str, *, zero_allowed: bool = False) -> timedelta:
-    """Parse a duration that Spark counts in whole milliseconds."""
+    """Read a duration that Spark counts in whole milliseconds."""
     span = duration_of(value, name, zero_allowed=zero_allowed)
     if span % MILLISECOND:
         found = f"`{name}` must be whole milliseconds, found {value!r}: Spark drops the rest"
@@ -85,7 +85,7 @@ def read_timeout(value: TimeoutPolicy | SessionRules | Duration | None) -> Any:
 
 @attrs.frozen
 class UpgradeStep:
-    """How a state of a version, of class `old`, becomes one of the next, of class `new`."""
+    """The conversion of a stored state of `version`, class `old`, to the next, class `new`."""
 
     version: int
     function: Callable[[Any], Any]
@@ -95,7 +95,7 @@ class UpgradeStep:
 
 @attrs.frozen(kw_only=True)
 class Spec(Generic[E, S, R]):
-    """What both kinds of spec share. Users make one of the kinds, and never inherit from this."""
+    """The base class of `SessionSpec` and `StatefulSpec`. Users never inherit from it."""
 
     keys: Mapping[str, Any] = attrs.field(converter=copied, validator=columns)
     event_time: str | None = attrs.field(
@@ -115,7 +115,7 @@ class Spec(Generic[E, S, R]):
     storage: Storage = attrs.field(default=Storage(), validator=group)
     upgrade_steps: tuple[UpgradeStep, ...] = attrs.field(init=False, eq=False, repr=False)
     must_return: frozenset[str] = attrs.field(init=False, eq=False, repr=False)
-    """The roles of the functions that are annotated to return an object, and never None."""
+    """The roles of the functions whose annotation promises an object, never None."""
     row_kind: ClassVar[str] = "result"
 
     @property
@@ -125,22 +125,22 @@ class Spec(Generic[E, S, R]):
 
     @cached_property
     def close_idle_after(self) -> timedelta | None:
-        """After what time without events sessions close by the processing time; None for never."""
+        """The processing time without input after which sessions close; None for never."""
         return self.timeout.close_idle_after if isinstance(self.timeout, SessionRules) else None
 
     @property
     def output_event_time(self) -> str | None:
-        """The column of result rows by which stateful operators may read them; None for none."""
+        """The result column that carries the watermark to later operators; None for none."""
         return None
 
     @property
     def own_fields(self) -> tuple[Field, ...]:
-        """The columns that sessionkit adds to a result row, after those of the key."""
+        """The columns that sessionkit adds to a result row, after the key columns."""
         return ()
 
     @property
     def rejected_columns(self) -> tuple[str, ...]:
-        """The columns that rejected rows add to those of result rows."""
+        """The columns that rejected rows have in addition to the result columns."""
         return REJECTED_COLUMNS
 
     @cached_property
@@ -149,7 +149,7 @@ class Spec(Generic[E, S, R]):
 
     @cached_property
     def passthrough_fields(self) -> tuple[Field, ...]:
-        """The columns passed through, typed; all may be null, as in events stored without them."""
+        """The passthrough columns, typed. All are nullable: stored events may lack them."""
         return tuple(
             attrs.evolve(field, type=OptionalType(field.type), default=NoneType)
             for field in typed_columns(self.inputs.passthrough, "passthrough")
@@ -164,9 +164,9 @@ class Spec(Generic[E, S, R]):
     def input_schema(self) -> pa.Schema:
         """The columns that are read, as Arrow types; nullable where an event may lack a value."""
         time = [] if self.event_time is None else [Field(self.event_time, DatetimeType(), "")]
-        of_event = codec_of(self.event).type.fields
-        fields = [*self.key_fields, *time, *of_event, *self.passthrough_fields]
-        # A key column or the time may be a field of the event too.
+        event_fields = codec_of(self.event).type.fields
+        fields = [*self.key_fields, *time, *event_fields, *self.passthrough_fields]
+        # The event may have a key column or the event time as a field.
         read = {field.name: field.type for field in reversed(fields)}
         return pa.schema(
             pa.field(name, kind.arrow, nullable=isinstance(kind, OptionalType))
@@ -175,7 +175,7 @@ class Spec(Generic[E, S, R]):
 
     @cached_property
     def wire_columns(self) -> tuple[WireColumn, ...]:
-        """The columns of the input as they cross to the workers, but for the event time."""
+        """The input columns as they cross to the workers, without the event time."""
         roles: list[tuple[Role, tuple[Field, ...]]] = [
             ("key", self.key_fields),
             ("event", codec_of(self.event).type.fields),
@@ -190,9 +190,9 @@ class Spec(Generic[E, S, R]):
     @cached_property
     def events_schema(self) -> pa.Schema:
         """
-        The table of events that every fold reads: `key.*`, `time`, `event.*`, `passthrough.*`.
+        The columns of the events that folds read: `key.*`, `time`, `event.*`, `passthrough.*`.
 
-        A spec without an event time has 1970-01-01 for all of them.
+        Without an event time, `time` is 1970-01-01.
         """
         event = [field.with_name(f"event.{field.name}") for field in codec_of(self.event).schema]
         passthrough = [
@@ -203,36 +203,34 @@ class Spec(Generic[E, S, R]):
 
     @cached_property
     def key_schema(self) -> tuple[pa.Field, ...]:
-        """The columns of the key, as every table in the engine has them."""
-        return tuple(pa.field(f"key.{one.name}", one.type.arrow) for one in self.key_fields)
+        return tuple(pa.field(f"key.{field.name}", field.type.arrow) for field in self.key_fields)
 
     @cached_property
     def result_schema(self) -> pa.Schema:
-        """The columns of a result row, under the names that users see."""
         return arrow_schema(self.result_fields)
 
     @cached_property
     def fields_with_rejected(self) -> tuple[Field, ...]:
         """
-        The columns of all rows: the kind, those of a result row, and those of a rejected one.
+        The columns of result and rejected rows, as workers return them.
 
-        `shown` returns the names that a frame has for them.
+        `shown` returns their names in a frame.
         """
         rejected = rejected_fields(self.rejected_columns, codec_of(self.event).type)
-        passed = (
+        passthrough = (
             attrs.evolve(field, name=f"{OF_PASSTHROUGH}{field.name}")
             for field in self.passthrough_fields
         )
-        return (Field(KIND, StrType(), "kind"), *self.result_fields, *rejected, *passed)
+        return (Field(KIND, StrType(), "kind"), *self.result_fields, *rejected, *passthrough)
 
     @property
     def time_of_rejected(self) -> str:
-        """The column that has the event time of a rejected row."""
+        """The column with the event time of a rejected row."""
         return f"{OF_ROWS}event_time"
 
     @property
     def named(self) -> tuple[Named, ...]:
-        """The columns of a result row, with what gives each its name."""
+        """The result columns, each with the owner of its name."""
         keys = (Named.of_frame(name, f"the key `{name}`", "in `keys`") for name in self.keys)
         return (*keys, *self.named_by_spec, *self.named_by_result)
 
@@ -253,15 +251,16 @@ class Spec(Generic[E, S, R]):
 
     @cached_property
     def latest_event_us(self) -> int:
-        """The last event time whose deadlines still lie within the years of a `datetime`."""
+        """The last event time whose deadlines still fit a `datetime`, in microseconds."""
         if isinstance(self.timeout, SessionRules):
             return LAST_INSTANT_US - span_us(self.timeout.longest)
-        ends = (one.span for one in deadlines_of(self.timeout) if one.clock == "event_time")
-        return LAST_INSTANT_US - span_us(max(ends, default=timedelta(0)))
+        deadlines = deadlines_of(self.timeout)
+        spans = (deadline.span for deadline in deadlines if deadline.clock == "event_time")
+        return LAST_INSTANT_US - span_us(max(spans, default=timedelta(0)))
 
     @cached_property
     def read_columns(self) -> Mapping[str, str]:
-        """The names of the columns of the table of events, by the names of the user's columns."""
+        """The columns of `events_schema` by the input columns that fill them."""
         read = {name: f"passthrough.{name}" for name in self.inputs.passthrough}
         read |= {field.name: f"event.{field.name}" for field in codec_of(self.event).type.fields}
         if self.event_time is not None:
@@ -279,7 +278,7 @@ AnySpec: TypeAlias = Spec[Any, Any, Any]
 
 
 def set_derived(made: object, **values: Any) -> None:
-    """Set what follows from the arguments, in a frozen value that is being made."""
+    """Set derived attributes of a frozen value under construction."""
     for name, value in values.items():
         object.__setattr__(made, name, value)
 
@@ -298,20 +297,20 @@ def check_shared(spec: AnySpec) -> None:
 
 
 def check_names_with_rejected(spec: AnySpec) -> None:
-    """Check that rejected rows can have their columns next to those of result rows."""
-    own = (Named(name, "one of rejected rows") for name in ("kind", *spec.rejected_columns))
-    passed = (
+    """Check that the columns of rejected rows don't clash with the result columns."""
+    rejected = (Named(name, "one of rejected rows") for name in ("kind", *spec.rejected_columns))
+    passthrough = (
         Named.of_frame(name, f"the passthrough column `{name}`", "in `passthrough`")
         for name in spec.inputs.passthrough
     )
-    _check_names("a frame with rejected rows", (*own, *spec.named, *passed))
+    _check_names("a frame with rejected rows", (*rejected, *spec.named, *passthrough))
 
 
 def _check_names(what: str, columns: Iterable[Named]) -> None:
-    """Check that no two columns have one name; of two that have, the later one can be renamed."""
+    """Check that all names differ; the hint renames the later of two equal ones."""
     known = dict[str, Named]()
     for column in columns:
-        # Spark's names ignore case unless it is told otherwise.
+        # Spark ignores case in names by default.
         other = known.setdefault(column.name.casefold(), column)
         if other is not column:
             found = f"{what} would have two columns named `{column.name}`: {other.owner} and "
@@ -359,7 +358,7 @@ def _check_inputs(spec: AnySpec) -> None:
 def check_kind(
     spec: object, cls: type[Any] = Spec, other: str = "", *, argument: str = "spec"
 ) -> None:
-    """Check that what runs a spec is given one of its kind; `other` runs the other kind."""
+    """Check that `spec` is a `cls`; the hint names `other`, which takes the other kind."""
     if isinstance(spec, cls):
         return
     wanted = "a SessionSpec or a StatefulSpec" if cls is Spec else f"a {cls.__name__}"
@@ -380,7 +379,7 @@ def check_kind(
 
 
 def _upgrade_steps(storage: Storage, state: type[Any]) -> tuple[UpgradeStep, ...]:
-    """Return the steps from the oldest version that can be read to the present one, of a class."""
+    """Return the upgrade steps from the oldest readable version to the current one."""
     upgrade, version = storage.upgrade, storage.version
     missing = sorted({*range(min(upgrade), version)} - upgrade.keys())
     if missing or max(upgrade) >= version:

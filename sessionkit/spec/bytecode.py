@@ -1,8 +1,8 @@
 """
-What the code of a function shows without a call: whether it returns, and what becomes of a state.
+Static checks of bytecode: whether a function returns a value, and whether it loses a state.
 
-Only what is certain is said. A call may do anything to what it is given, unless it is to a function
-that makes a new object.
+Only certain findings are reported. A call may change its arguments in any way, unless the called
+function is known to make a new object.
 """
 
 import copy
@@ -19,7 +19,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 
 Plain: TypeAlias = FunctionType | MethodType
-"""A function; type checkers take one that is an attribute for a method."""
+"""A function. Type checkers see a method where a class attribute holds it."""
 MAKERS: Final = (attrs.evolve, dataclasses.replace, copy.copy, copy.deepcopy)
 JUMPS: Final = {*dis.hasjrel, *dis.hasjabs}
 CHANGE: Final = re.compile("(STORE|DELETE)_(ATTR|SUBSCR|SLICE|GLOBAL|DEREF)")
@@ -28,7 +28,7 @@ LOCAL: Final = re.compile("(LOAD|STORE|DELETE)_FAST")
 
 
 def ends_in_none(plain: Plain) -> bool:
-    """Return whether a function returns, and never a value."""
+    """Return whether every return of a function returns None."""
     ends = [pair for pair in _pairs(plain.__code__) if pair[1].opname.startswith("RETURN_")]
     return bool(ends) and all(_is_none(before, end) for before, end in ends)
 
@@ -36,20 +36,20 @@ def ends_in_none(plain: Plain) -> bool:
 def _is_none(before: Instruction, end: Instruction) -> bool:
     if end.opname == "RETURN_CONST":
         return end.argval is None
-    # Where branches come together, the value may be that of another one.
+    # A jump target may be reached with the value of another branch.
     is_constant = before.opname == "LOAD_CONST" and before.argval is None
     return end.opname == "RETURN_VALUE" and is_constant and not end.is_jump_target
 
 
 def loses(plain: Plain, name: str, cls: type[Any]) -> bool:
-    """Return whether a function makes another object in place of a parameter, and drops it."""
+    """Return whether a function makes a new state in place of a parameter and drops it."""
     return _assigns_last(plain, name) or (ends_in_none(plain) and _only_makes(plain, cls))
 
 
 def _assigns_last(plain: Plain, name: str) -> bool:
-    """Return whether nothing reads what a function assigns to a parameter."""
+    """Return whether a function never reads the last value it assigns to a parameter."""
     steps = list(dis.get_instructions(plain))
-    # In a loop, a step that comes before may read it. Some comprehensions assign it back.
+    # In a loop, an earlier step may read it. Some comprehensions restore the parameter.
     for step in steps:
         if step.opname == "LOAD_FAST_AND_CLEAR" or (
             step.opcode in JUMPS and step.argval <= step.offset
@@ -59,27 +59,27 @@ def _assigns_last(plain: Plain, name: str) -> bool:
 
 
 def _only_makes(plain: Plain, cls: type[Any]) -> bool:
-    """Return whether a function changes nothing, and makes an object of a class, or a copy."""
-    makers, pairs = {id(one) for one in (*MAKERS, cls)}, list(_pairs(plain.__code__))
+    """Return whether a function only makes objects of a class, or copies, and changes nothing."""
+    makers, pairs = set(map(id, (*MAKERS, cls))), list(_pairs(plain.__code__))
     made = sum(_called(plain, *pair) in makers for pair in pairs)
-    # What a call returns may be dropped, if that is all that it does.
+    # If all calls make objects, dropped values change nothing.
     only = made == sum(_is_call(step) for step, _ in pairs)
     return made > 0 and not changes(plain) and (only or not _has_calls(plain, dropped=True))
 
 
 def _called(plain: Plain, step: Instruction, after: Instruction) -> int | None:
-    """Return the identity of what a name stands for, or one in a module."""
+    """Return the `id` of the object that a name, or an attribute of a module, refers to."""
     if step.opname not in {"LOAD_GLOBAL", "LOAD_DEREF"}:
         return None
     known = inspect.getclosurevars(plain)
-    found = {**known.builtins, **known.globals, **known.nonlocals}.get(step.argval)
+    value = {**known.builtins, **known.globals, **known.nonlocals}.get(step.argval)
     if after.opname in {"LOAD_ATTR", "LOAD_METHOD"}:
-        found = getattr(found, after.argval, None) if isinstance(found, ModuleType) else None
-    return id(found)
+        value = getattr(value, after.argval, None) if isinstance(value, ModuleType) else None
+    return id(value)
 
 
 def changes(plain: Plain) -> bool:
-    """Return whether a function sets an attribute, an item or a name outside, or adds in place."""
+    """Return whether a function sets an attribute, item or outer name, or assigns in place."""
     return any(
         CHANGE.fullmatch(step.opname) or (step.opname == "BINARY_OP" and step.argrepr.endswith("="))
         for step, _ in chain.from_iterable(map(_pairs, _codes(plain.__code__)))
@@ -91,7 +91,7 @@ def calls(plain: Plain) -> bool:
 
 
 def _has_calls(plain: Plain, *, dropped: bool) -> bool:
-    """Return whether a function calls anything, or anything whose value it drops."""
+    """Return whether a function makes a call; with `dropped`, one whose value it drops."""
     return any(
         _is_call(step) and (not dropped or after.opname == "POP_TOP")
         for step, after in chain.from_iterable(map(_pairs, _codes(plain.__code__)))
@@ -99,8 +99,8 @@ def _has_calls(plain: Plain, *, dropped: bool) -> bool:
 
 
 def attributes_alone(plain: Plain, name: str) -> set[str] | None:
-    """Return what a function asks a parameter for; None where it may do more with it."""
-    steps, asked = list(dis.get_instructions(plain)), set[str]()
+    """Return the attributes a function reads of a parameter; None if it may do more with it."""
+    steps, attributes = list(dis.get_instructions(plain)), set[str]()
     for number, how, of in _accesses(steps):
         if of != name:
             continue
@@ -108,8 +108,8 @@ def attributes_alone(plain: Plain, name: str) -> set[str] | None:
         is_last = not isinstance(step.argval, tuple) or step.argval[-1] == name
         if how != "LOAD" or not is_last or after.opname not in {"LOAD_ATTR", "LOAD_METHOD"}:
             return None
-        asked.add(after.argval)
-    return None if name in plain.__code__.co_cellvars else asked
+        attributes.add(after.argval)
+    return None if name in plain.__code__.co_cellvars else attributes
 
 
 def _is_call(step: Instruction) -> bool:
@@ -117,11 +117,11 @@ def _is_call(step: Instruction) -> bool:
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
-    """Yield code, and that of all that is defined in it."""
+    """Yield a code object and all code objects nested in it."""
     yield code
-    for one in code.co_consts:
-        if isinstance(one, CodeType):
-            yield from _codes(one)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
 
 
 def _pairs(code: CodeType) -> Iterator[tuple[Instruction, Instruction]]:
@@ -129,7 +129,7 @@ def _pairs(code: CodeType) -> Iterator[tuple[Instruction, Instruction]]:
 
 
 def _accesses(steps: list[Instruction]) -> Iterator[tuple[int, str, str]]:
-    """Yield what each step does to local variables; from Python 3.13 on, one may do two things."""
+    """Yield step, LOAD, STORE or DELETE, and name; from Python 3.13 on, a step may have two."""
     for number, step in enumerate(steps):
         names = step.argval if isinstance(step.argval, tuple) else (step.argval,)
         for how, name in zip(LOCAL.findall(step.opname), names, strict=False):

@@ -1,4 +1,4 @@
-"""The parts of a session spec: what goes together, and what doesn't."""
+"""Checks that the parts of a session spec fit together."""
 
 from collections.abc import Collection
 from typing import Any, TypeAlias, get_args
@@ -22,7 +22,7 @@ AnyLogic: TypeAlias = Logic[Any, Any, Any]
 
 
 def one_timeout(gap: Any, timeout: Any) -> EventTimeGap | SessionRules:
-    """Return when a session is over, from the one of the two arguments that is given."""
+    """Return the timeout policy from `gap` or `timeout`; exactly one must be given."""
     if (gap is None) == (timeout is None):
         found = "`gap` is missing" if gap is None else "`gap` and `timeout` are the same"
         hint = 'write gap="30 minutes"'
@@ -35,15 +35,15 @@ def one_timeout(gap: Any, timeout: Any) -> EventTimeGap | SessionRules:
     if callable(gap):
         found = f"`gap` is a function ({name_of(gap)}), so its longest result must be declared"
         raise SpecError(found, 'write timeout=EventTimeGap(function, max_gap="1 hour")')
-    rule = timeout if gap is None else EventTimeGap(gap)
-    if not isinstance(rule, EventTimeGap | SessionRules):
+    policy = timeout if gap is None else EventTimeGap(gap)
+    if not isinstance(policy, EventTimeGap | SessionRules):
         found = f"`timeout` of a session must be an EventTimeGap, found {timeout!r}"
         raise SpecError(found, 'write timeout=EventTimeGap("30 minutes")')
-    return rule
+    return policy
 
 
 def check_lateness(lateness: Lateness, order: Order, *, in_order: bool) -> None:
-    """Check what is for a `StatefulSpec` alone, and what has no effect on events in order."""
+    """Refuse options of a `StatefulSpec`, and options without effect in event-time order."""
     if lateness.late_events != "reject":
         found = "`late_events` is for a StatefulSpec: a session that is over takes no event"
         raise SpecError(found, 'write Lateness(allowed="1 hour") to keep sessions on')
@@ -60,16 +60,16 @@ def is_in_order(logic: AnyLogic, rules: SessionRules | None) -> bool:
 
 
 def _without(name: str, *, in_order: bool) -> str:
-    """Return the hint where `order="event_time"` rules out an option, and may be needed itself."""
+    """Return the hint for an option that `order="event_time"` rules out."""
     return f"leave `{name}` out" if in_order else f'leave `{name}` out, or write order="arrival"'
 
 
 def _only_by_arrival(lateness: Lateness) -> str | None:
-    """Return the option that `order="event_time"` rules out, if it's given."""
+    """Return the option in use that `order="event_time"` rules out, if any."""
     if lateness.judged_by == "session":
         return "judged_by"
-    given = (name for name in ("allowed", "reopen_within") if getattr(lateness, name) is not None)
-    return next(given, None)
+    spans = ("allowed", "reopen_within")
+    return next((name for name in spans if getattr(lateness, name) is not None), None)
 
 
 def check_sequence(event: type[Any], name: str) -> None:
@@ -96,20 +96,20 @@ def check_functions(
 def check_without_functions(
     logic: AnyLogic, results: Results, storage: Storage, *, is_held: bool
 ) -> None:
-    """Check what is for functions alone; `is_held` says that events wait, and nothing needs it."""
-    named = _named(logic)
+    """Refuse options that need functions; `is_held` tells that events wait without need."""
+    kind = _kind_of(logic)
     if storage.upgrade:
-        found = f"`upgrade` converts states of a state class, and {named} has no such class"
+        found = f"`upgrade` converts states of a state class, and {kind} has no such class"
         raise SpecError(found, "leave `upgrade` out")
     if results.with_events and isinstance(logic, Events):
-        found = f"{named} gives each event already, and `with_events` asks for them"
+        found = f"{kind} gives each event already, and `with_events` asks for them"
         raise SpecError(found, "leave `with_events` out")
     if is_held:
-        found = f'`order="event_time"` has no effect on {named} but to hold events back'
+        found = f'`order="event_time"` has no effect on {kind} but to hold events back'
         raise SpecError(found, "leave `order` out: any order has the same result")
 
 
-def _named(logic: AnyLogic) -> str:
+def _kind_of(logic: AnyLogic) -> str:
     return f"a spec of {'aggregates' if isinstance(logic, Aggregates) else 'events'}"
 
 
@@ -123,7 +123,7 @@ def check_session_rules(
             check_condition(logic.event, f"`{name}`", predicate)
     if rules.state_gap is not None:
         if not isinstance(logic, Functions):
-            found = f"`state_gap` takes a state, and {_named(logic)} has no state class"
+            found = f"`state_gap` takes a state, and {_kind_of(logic)} has no state class"
             raise SpecError(found, "write functions instead, or leave `state_gap` out")
         check_function(rules.state_gap, "state_gap", state=logic.state)
     for rule in rules.in_use:
@@ -141,9 +141,9 @@ def check_memory(memory: object, logic: AnyLogic, keys: Collection[str], result:
         raise SpecError(found, 'write memory=Memory(time_to_live="400 days")')
     if memory.remember is not None:
         _check_remember(memory, logic, keys)
-    both = [name for name in memory.first if name in memory.last]
-    if both:
-        found = f"`memory`: `first` and `last` both have a column `{both[0]}`"
+    shared = [name for name in memory.first if name in memory.last]
+    if shared:
+        found = f"`memory`: `first` and `last` both have a column `{shared[0]}`"
         raise SpecError(found, "give them two names")
     hint = "name a field that is a number, a text, a time or the like"
     for rule, columns in (("first", memory.first), ("last", memory.last)):
@@ -160,7 +160,7 @@ def check_memory(memory: object, logic: AnyLogic, keys: Collection[str], result:
 def _check_remember(memory: Memory[Any], logic: AnyLogic, keys: Collection[str]) -> None:
     remembered: Any = memory.remembered
     if not isinstance(logic, Functions):
-        found = f"`remember` is given the state of a session, and {_named(logic)} has none"
+        found = f"`remember` is given the state of a session, and {_kind_of(logic)} has none"
         hint = "leave it out: `first` and `last` of `Memory` carry values of the result"
         raise SpecError(found, hint)
     signature = check_function(memory.remember, "remember", session=Session, state=logic.state)
@@ -177,12 +177,12 @@ def _check_remember(memory: Memory[Any], logic: AnyLogic, keys: Collection[str])
 def check_revisions(
     logic: AnyLogic, lateness: Lateness, results: Results, order: Order, *, in_order: bool
 ) -> None:
-    """Check a spec under which a session may give several rows."""
+    """Check a spec whose sessions may give several rows."""
     keeps = "allowed" if lateness.allowed is not None else "reopen_within"
     option = keeps if results.emit == "on_close" else "emit"
     if results.with_events or isinstance(logic, Events):
-        once = "`with_events`" if results.with_events else "`Events`"
-        found = f"{once} gives each event once, and `{option}` a session several times"
+        source = "`with_events`" if results.with_events else "`Events`"
+        found = f"{source} gives each event once, and `{option}` a session several times"
         raise SpecError(found, f"leave `{option}` out, or use two specs")
     if order == "event_time" and (lateness.allowed or lateness.reopen_within) is not None:
         found = f'`{keeps}` has no effect with `order="event_time"`'
@@ -194,8 +194,8 @@ def check_revisions(
 def check_carries_watermark(
     results: Results, lateness: Lateness, storage: Storage, rules: SessionRules | None
 ) -> None:
-    """Check that each session gives one row, in the micro-batch whose watermark reaches its end."""
-    others = {
+    """Check that each session gives one row, when the watermark reaches its end."""
+    refused = {
         "`emit`": results.emit != "on_close",
         "`with_events`": results.with_events,
         "`Lateness(allowed=...)`": lateness.allowed is not None,
@@ -203,8 +203,8 @@ def check_carries_watermark(
         "`timeout=SessionRules(...)`": rules is not None,
         '`layout="pages"`': storage.layout == "pages",
     }
-    for name, is_given in others.items():
-        if is_given:
+    for name, is_used in refused.items():
+        if is_used:
             found = (
                 f"{name} doesn't go with `carries_watermark`: operators that follow read one row a "
             )

@@ -1,4 +1,4 @@
-"""The columns of rows: those that sessionkit adds, and those that users declare."""
+"""The columns of rows: sessionkit's own, and the declared ones."""
 
 from collections import namedtuple
 from collections.abc import Mapping, Sequence
@@ -23,13 +23,13 @@ from sessionkit.state._types import FieldType
 Role: TypeAlias = Literal["key", "event", "passthrough"]
 
 COUNTS_COLUMN: Final = "_counts"
-"""The column that travels with the results until Spark has summed it."""
+"""The column with the counts of a micro-batch, until Spark has summed them."""
 REJECTED_COLUMNS: Final = ("reason", "traceback", "event_time", "event_id", "event")
-"""The columns that rejected rows add, before the carried ones; `kind` comes before all."""
+"""The columns of rejected rows, after `kind` and before the passthrough columns."""
 NUMBER_COLUMN: Final = "number"
-"""The column that events of closed sessions add after these."""
+"""The column that events of closed sessions have after `REJECTED_COLUMNS`."""
 OF_ROWS: Final = "row."
-"""What is before the names of these columns, and of `kind`, until a frame shows them."""
+"""The prefix of these columns and of `kind` in the output of workers."""
 OF_PASSTHROUGH: Final = "passthrough."
 KIND: Final = f"{OF_ROWS}kind"
 
@@ -40,33 +40,33 @@ SESSION_FIELDS: Final = (
     Field("last_event_time", DatetimeType(), "last_event_time"),
 )
 SESSION_COLUMNS: Final = tuple(field.name for field in SESSION_FIELDS)
-"""The columns that sessionkit adds to every result row, after those of the key."""
+"""The columns that every result row of a session has after the key columns."""
 CLOSED_BY_FIELD: Final = Field("closed_by", StrType(), "closed_by")
-"""The one that it adds after these where there are `SessionRules`."""
+"""The column after these under `SessionRules`."""
 CLOSED_BY_OR_OPEN: Final = Field("closed_by", OptionalType(StrType()), "closed_by")
 MEMORY_FIELDS: Final = (
     Field("session_number", IntType(), "session_number"),
     Field("previous_session_id", OptionalType(StrType()), "previous_session_id"),
     Field("since_previous", OptionalType(TimedeltaType()), "since_previous"),
 )
-"""Those that it adds after these where a key is remembered, before the values that it carries."""
+"""The columns after these under `memory`, before the carried values."""
 REVISION_FIELDS: Final = (
     Field("revision", IntType(), "revision"),
     Field("is_final", BoolType(), "is_final"),
     Field("supersedes", ListType(StrType()), "supersedes"),
 )
-"""Those that it adds after these where a session may give several rows."""
+"""The columns after these where a session may give several rows."""
 REVISION_COLUMNS: Final = tuple(field.name for field in REVISION_FIELDS)
 
 
 def shown(name: str) -> str:
-    """Return the name under which a frame shows a column that a worker returns."""
+    """Return the name of a worker's column in a frame."""
     return name.removeprefix(OF_ROWS).removeprefix(OF_PASSTHROUGH)
 
 
 @lru_cache(maxsize=256)
 def key_class(names: tuple[str, ...]) -> Any:
-    """Return the named tuple in which the functions of the user get the key."""
+    """Return the named tuple class of the keys that user functions get."""
     return namedtuple("Key", names)  # noqa: PYI024 (the names come from the spec)
 
 
@@ -79,7 +79,7 @@ def typed_columns(columns: Mapping[str, Any], name: str) -> tuple[Field, ...]:
 
 @attrs.frozen
 class Named:
-    """A column of rows, what gives it its name, and how to rename it; sessionkit's own can't be."""
+    """A column, the owner of its name, and how to rename it; None for sessionkit's own."""
 
     name: str
     owner: str
@@ -99,10 +99,10 @@ class Named:
 @attrs.frozen
 class WireColumn:
     """
-    One column of the input as it crosses: its name on the wire, and the user's column.
+    An input column on the wire to the workers; `name` is its name there.
 
-    Its kind is the type of values that aren't null, and a null quarantines the row where it's
-    required. Where it's unchecked, each value of its Arrow type is one of this type.
+    `kind` is the type of values that aren't null. A null in a required column quarantines the row.
+    In an unchecked column, every value of the Arrow type fits `kind`.
     """
 
     name: str
@@ -121,7 +121,7 @@ class WireColumn:
 
 
 def rejected_fields(names: Sequence[str], event: AttrsType) -> list[Field]:
-    """Return the columns that rejected rows add; `event` is there where its class has fields."""
+    """Return the columns of rejected rows, without `event` if its class has no fields."""
     text, instant = OptionalType(StrType()), OptionalType(DatetimeType())
     kinds = (text, text, instant, text, OptionalType(event), OptionalType(IntType()))
     types = dict(zip((*REJECTED_COLUMNS, NUMBER_COLUMN), kinds, strict=True))

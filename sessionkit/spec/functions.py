@@ -1,4 +1,4 @@
-"""The functions that users hand over: their names, and why one failed."""
+"""User functions: their names, and the texts of their failures."""
 
 import traceback
 from collections.abc import Callable
@@ -10,12 +10,12 @@ import attrs
 from sessionkit.errors import SessionkitError, UserFunctionError, with_hint
 
 MOST_FRAMES: Final = 20
-"""How many frames of a traceback are shown, the last ones."""
+"""The number of last frames that a traceback shows."""
 
 
 @attrs.frozen
 class FinishMethod:
-    """A method `finish(self, session)` as the function `finish(session, state)`."""
+    """A method `finish(self, session)`, called as `finish(session, state)`."""
 
     method: Callable[[Any, Any], Any]
 
@@ -24,7 +24,7 @@ class FinishMethod:
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """Return the name of a function as its author would look for it."""
+    """Return the qualified name of a function, without the module `__main__`."""
     if isinstance(function, FinishMethod):
         function = function.method
     module = getattr(function, "__module__", None)
@@ -33,7 +33,7 @@ def name_of(function: Callable[..., Any]) -> str:
 
 
 class Failure(NamedTuple):
-    """Why a function failed, and for whose key; without a traceback where it didn't raise."""
+    """The reason of a failed call with its key; the traceback is None if nothing was raised."""
 
     reason: str
     traceback: str | None = None
@@ -53,7 +53,7 @@ def call_failed(
     *,
     hint: str = "fix the function, or count such events as failed with on_error='reject'",
 ) -> Failure:
-    """Return why a function failed: which one, for whose key, and its traceback."""
+    """Describe an error of a user function: its role and name, the key and the traceback."""
     trace = traceback_of(error)
     if isinstance(error, UserFunctionError):
         return Failure(f"{error}\n\nKey: {whose}", trace)
@@ -65,7 +65,7 @@ def call_failed(
 
 
 def traceback_of(error: Exception) -> str | None:
-    """Return the traceback of an error from the user's first frame on; None where there is none."""
+    """Return the traceback from the first frame of user code; None if there is none."""
     trace = error.__traceback__
     while trace is not None:
         module: str = trace.tb_frame.f_globals.get("__name__", "")
@@ -79,13 +79,12 @@ def traceback_of(error: Exception) -> str | None:
 
 
 def is_again(cls: type[Any], other: type[Any]) -> bool:
-    """Return whether two classes are one that was defined again, as a notebook's cell does."""
+    """Return whether `cls` is `other` defined again, as by a notebook's cell run twice."""
     names = (cls.__module__, cls.__qualname__)
     return cls is not other and names == (other.__module__, other.__qualname__)
 
 
 def wrong_class(what: str, cls: type[Any], found: object, hint: str = "build one") -> str:
-    """Return the text for a value that isn't of the class that it must be of."""
     kind = type(found)
     if is_again(kind, cls):
         again = f"found one of another {kind.__name__}: the class was defined again after the spec"
@@ -98,5 +97,5 @@ def wrong_class(what: str, cls: type[Any], found: object, hint: str = "build one
 
 
 def forgotten(cls: type[Any]) -> str:
-    """Return the hint for a function that returned None and is annotated with a class."""
+    """Return the hint for a function that returned None in place of a `cls`."""
     return f"end the function with `return ...`, or annotate it `-> {cls.__name__} | None`"

@@ -1,7 +1,7 @@
 """
-How a session is folded: by functions, by aggregates, or not at all but event by event.
+The logic of a session spec: `Functions`, `Aggregates` or `Events`.
 
-A `SessionSpec` has one of the three as its `logic`. Each reads and checks what concerns it alone.
+Each class checks its own arguments.
 """
 
 import inspect
@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import attrs
 
-from sessionkit._arguments import check_field, explained
+from sessionkit._arguments import REST, check_field, explained
 from sessionkit._typing import FinishResult, Record
 from sessionkit.aggregates._aggregate import (
     Aggregate,
@@ -57,10 +57,9 @@ PARAMETERS: Final[dict[str, tuple[str, ...]]] = {
     "finish": ("session", "state"),
 }
 METHODS: Final = {"update": ("self", "event"), "merge": ("self", "other")}
-"""The parameters of functions that were written as methods of the state."""
 MEANS: Final = dict.fromkeys(("left", "right", "self", "other"), "state")
 CHANGE: Final = ("update", "merge")
-"""The functions that change a state in place, or return another."""
+"""The functions that change a state in place or return a new one."""
 RETURNS: Final = {"create": "state", "update": "state", "merge": "state", "finish": "row"}
 
 
@@ -75,22 +74,23 @@ class Functions(Generic[E, S, R]):
 
     Attributes:
         create: `create(key, event) -> state`, for the first event of a session. Left out, the
-            session starts with `State()`, and `update` gets the first event too; a default that
-            can change must then be an attrs factory.
-        update: `update(state, event) -> state`, for each further event. It may change the state
-            that it is given, and return that or None. `create` and `update` may take a third
-            argument, named `time` or annotated `datetime`: the event's time, in UTC.
+            session starts with `State()`, and `update` gets the first event too; a mutable default
+            must then be an attrs factory.
+        update: `update(state, event) -> state`, for each further event. It may change its `state`
+            in place, and return it or None. `create` and `update` may take a third argument, named
+            `time` or annotated `datetime`: the event's time, in UTC.
         merge: `merge(left, right) -> state`, for two open sessions that an event between them
-            bridges; `left` starts first, and may be changed as by `update`. A spec without it must
-            say `order="event_time"`, where no event can come between.
-        finish: `finish(session, state)` for a session that is over: a result row, several, or
-            None. Called once a session, or for each of its rows. Left out, the state is the row.
+            bridges; `left` starts first, and may be changed in place. A spec without it needs
+            `order="event_time"`, under which no event can bridge two sessions.
+        finish: `finish(session, state)`, called when a session is over, and for each of its early
+            rows and revisions: a result row, a list of rows, or None. Left out, the state is the
+            row.
         event: The attrs class of an event. Its fields name the columns that are read, and their
             types; nothing else crosses to Python. A null in a field that isn't Optional
-            quarantines the row. Left out, the annotations of the functions say it.
-        state: The attrs class of the stored state. Left out, the annotations say it.
-        result: The attrs class of a result row. Its fields become columns, after those of the key.
-            Left out, the annotations say it.
+            quarantines the row. By default from the annotations of the functions.
+        state: The attrs class of the stored state. By default from the annotations.
+        result: The attrs class of a result row. Its fields become columns, after the key columns.
+            By default from the annotations.
 
     Raises:
         SpecError: Something cannot work; the message says what to change.
@@ -108,29 +108,27 @@ class Functions(Generic[E, S, R]):
     state: type[S] = attrs.field(init=False)
     result: type[R] = attrs.field(init=False)
     takes_time: frozenset[str] = attrs.field(init=False, eq=False, repr=False)
-    """The roles of the functions that take the time of the event too."""
     must_return: frozenset[str] = attrs.field(init=False, eq=False, repr=False)
-    """The roles of the functions that are annotated to return an object, and never None."""
 
     def __attrs_post_init__(self) -> None:
         read = self._signatures(*PARAMETERS)
-        for _, one in read:
-            # With a class for the rows, a `finish` without one says that there are none.
-            if one.role == "create" or (one.role == "finish" and self._result is None):
-                check_returns(one)
-        said = _places(read)
-        event = class_of("event", self._event, said["event"], "in `update`: `event: View`")
-        state = class_of("state", self._state, said["state"], "in `update`: `state: Visit`")
+        for _, signature in read:
+            # With a `result` class, a `finish` that returns None gives no rows.
+            if signature.role == "create" or (signature.role == "finish" and self._result is None):
+                check_returns(signature)
+        places = _places(read)
+        event = class_of("event", self._event, places["event"], "in `update`: `event: View`")
+        state = class_of("state", self._state, places["state"], "in `update`: `state: Visit`")
         result: Any = state
         if self.finish is not None or self._result is not None:
-            result = class_of("result", self._result, said["row"], "what `finish` returns")
+            result = class_of("result", self._result, places["row"], "what `finish` returns")
         classes = {"event": event, "session": Session, **dict.fromkeys(["state", *MEANS], state)}
         timed, promised = set(), set()
         for cls in (event, state, result):
             fields_of(cls)
         for names, signature in read:
             check_annotations(signature, dict(zip(names, map(classes.get, names), strict=True)))
-            # An executor may lack the names of an annotation, so these are found on the driver.
+            # Annotations are resolved on the driver: executors may lack their names.
             if "time" in names:
                 timed.add(signature.role)
             if signature.role != "create" and signature.always_returns:
@@ -144,18 +142,18 @@ class Functions(Generic[E, S, R]):
             must_return=frozenset(promised),
         )
         _check_left_out(self)
-        for _, one in read:
-            if one.role in CHANGE:
-                _check_kept(one, state)
+        for _, signature in read:
+            if signature.role in CHANGE:
+                _check_kept(signature, state)
 
     @property
     def keyed(self) -> list[Place]:
-        """The annotations of what has a key: that of `create`, and the session of `finish`."""
-        said = _places(self._signatures("create", "finish"))
-        return [*said["key"], *said["session"]]
+        """The annotations of the key of `create`, and of the session of `finish`."""
+        places = _places(self._signatures("create", "finish"))
+        return [*places["key"], *places["session"]]
 
     def _signatures(self, *roles: str) -> _Read:
-        """Return the functions that are given, each with the parameters that it should have."""
+        """Return the signatures of the functions in use, with their expected parameters."""
         read: _Read = []
         for role in roles:
             function, names = getattr(self, role), PARAMETERS[role]
@@ -179,12 +177,12 @@ class Functions(Generic[E, S, R]):
 @attrs.frozen
 class Aggregates(Generic[E, Row]):
     """
-    Sessions folded by aggregates, no Python function for an event: `logic=Aggregates(View, {...})`.
+    Sessions folded by aggregates: `logic=Aggregates(View, {...})`. No Python runs for an event.
 
     Attributes:
         event: The attrs class of an event, without validators and converters.
-        aggregates: The aggregates of `sessionkit.aggregates`, by the fields of the result row. The
-            row so far is what `read_state` shows as the state.
+        aggregates: The aggregates of `sessionkit.aggregates`, by the fields of the result row.
+            `read_state` shows the row so far as the state.
         result: An attrs class with these fields, for typed rows. Left out, one is made.
 
     Raises:
@@ -202,7 +200,7 @@ class Aggregates(Generic[E, Row]):
 
     def __attrs_post_init__(self) -> None:
         bound = bound_aggregates(self.event, self.aggregates)
-        row = self._result or class_of_results(*((one.name, one.annotation) for one in bound))
+        row = self._result or class_of_results(*((field.name, field.annotation) for field in bound))
         check_result(row, bound)
         set_derived(self, bound=bound, result=row)
 
@@ -211,10 +209,11 @@ class Aggregates(Generic[E, Row]):
 @attrs.frozen
 class Events(Generic[E]):
     """
-    A row for each event, with its session's id and its number within it: `logic=Events(View)`.
+    A row for each event of a closed session: `logic=Events(View)`.
 
-    A row comes once, when the session is over: its `number` in the session, from 1, its time under
-    the name of `event_time`, and its fields. The state holds the events.
+    The rows come once, when the session is over. Each has the `number` of the event in the session,
+    from 1, the event's time under the name of `event_time`, and the event's fields. The state holds
+    the events.
 
     Attributes:
         event: The attrs class of an event, without validators and converters.
@@ -253,18 +252,18 @@ def classes_of(
 
 
 def _places(read: _Read) -> Mapping[str, list[Place]]:
-    """Return the annotations by what they say: the event, state, row, key or session."""
-    said = defaultdict(list)
+    """Group annotations by what they describe: event, state, row, key or session."""
+    places = defaultdict(list)
     for names, signature in read:
-        named = [*zip(names, signature.parameters, strict=False)]
-        for name, place in (*named, (RETURNS[signature.role], signature.returned)):
+        parameters = zip(names, signature.parameters, strict=False)
+        for name, place in (*parameters, (RETURNS[signature.role], signature.returned)):
             if place.annotation not in (None, NoneType):
-                said[MEANS.get(name, name)].append(place)
-    return said
+                places[MEANS.get(name, name)].append(place)
+    return places
 
 
 def _check_left_out(logic: Functions[Any, Any, Any]) -> None:
-    """Check that `create` and `finish` can be done without, where they are left out."""
+    """Check that the state class can replace `create` and `finish`, if left out."""
     state = logic.state
     if logic.finish is None and logic.result is not state:
         found = f"`finish` is left out, so the state is the row, and {logic.result.__name__} is not"
@@ -272,9 +271,9 @@ def _check_left_out(logic: Functions[Any, Any, Any]) -> None:
     if logic.create is not None:
         return
     needed = [
-        one.name
-        for one in inspect.signature(state).parameters.values()
-        if one.default is one.empty and one.kind not in {one.VAR_POSITIONAL, one.VAR_KEYWORD}
+        name
+        for name, argument in inspect.signature(state).parameters.items()
+        if argument.default is argument.empty and argument.kind not in REST
     ]
     if needed:
         found = f"`create` is left out, and {state.__name__} cannot be made without"
@@ -288,23 +287,23 @@ def _check_left_out(logic: Functions[Any, Any, Any]) -> None:
 
 
 def _check_kept(signature: Signature, state: type[Any]) -> None:
-    """Check that what a function makes of a state is not lost."""
+    """Check that a function doesn't lose the state it makes."""
     if is_frozen(state) and signature.returns_nothing:
         found = f"{signature.returned} returns None: it changes the state in place"
         hint = f"return the new state, or make {state.__name__} with attrs.define"
         raise SpecError(f"{found}, and {state.__name__} is frozen", hint)
-    for one in signature.parameters[:1]:
-        if signature.plain and loses(signature.plain, one.name, state):
-            found = f"{one} makes a new {state.__name__} and does not return it: it would be lost"
-            raise SpecError(found, f"return it, or change `{one.name}` itself")
+    for place in signature.parameters[:1]:
+        if signature.plain and loses(signature.plain, place.name, state):
+            found = f"{place} makes a new {state.__name__} and does not return it: it would be lost"
+            raise SpecError(found, f"return it, or change `{place.name}` itself")
 
 
 def _shared_defaults(cls: type[Any]) -> Iterator[tuple[str, "attrs.Attribute[Any]"]]:
-    """Yield each field whose default can change and is one for all objects, with its class."""
+    """Yield the fields with a mutable default that all objects share, with their class names."""
     for field in attributes_of(cls):
-        made = field.default.factory if isinstance(field.default, FACTORY) else None
-        if made is not None and is_record(made):
-            yield from _shared_defaults(made)
+        factory = field.default.factory if isinstance(field.default, FACTORY) else None
+        if factory is not None and is_record(factory):
+            yield from _shared_defaults(factory)
         elif _can_change(field.default):
             yield cls.__name__, field
 
@@ -323,21 +322,20 @@ def _can_change(value: object) -> bool:
 
 
 HELD: Final = "events"
-"""The field of the state that holds the events of a session."""
 NUMBER: Final = "number"
-"""The field of a row that says which event of its session it is, from 1."""
+"""The field of a row with the position of its event in the session, from 1."""
 
 
 @lru_cache(maxsize=256)
 def held_class(event: Any, event_time: str) -> type[Any]:
     """Return the class of the state: the events of a session, each with its time."""
-    each: Any = attrs.make_class("Event", _fields(event, event_time), frozen=True)
-    return attrs.make_class("Events", {HELD: attrs.field(type=list[each])}, frozen=True)
+    item: Any = attrs.make_class("Event", _fields(event, event_time), frozen=True)
+    return attrs.make_class("Events", {HELD: attrs.field(type=list[item])}, frozen=True)
 
 
 @lru_cache(maxsize=256)
 def event_row_class(event: Any, event_time: str, keys: frozenset[str]) -> type[Any]:
-    """Return the class of a row: the event with its number, without what the key says already."""
+    """Return the class of a row: the number and the event, without its key columns."""
     fields = _fields(event, event_time)
     if NUMBER in {*fields, *keys}:
         found = f"each row has the number of its event in the session as `{NUMBER}`, and the events"
@@ -350,11 +348,13 @@ def event_row_class(event: Any, event_time: str, keys: frozenset[str]) -> type[A
 
 def _fields(event: type[Any], event_time: str) -> dict[str, Any]:
     codec_of(event)  # resolves the annotations
-    own = {
-        one.name: attrs.field(type=one.type, default=one.default, kw_only=True, alias=one.name)
-        for one in attributes_of(event)
+    fields = {
+        field.name: attrs.field(
+            type=field.type, default=field.default, kw_only=True, alias=field.name
+        )
+        for field in attributes_of(event)
     }
     rename = "rename the column, with letters, digits and underscores: each row has it as a field"
     check_field(event_time, "`event_time`: ", rename)
     at = attrs.field(type=datetime, kw_only=True, alias=event_time)
-    return own if event_time in own else {event_time: at, **own}
+    return fields if event_time in fields else {event_time: at, **fields}

@@ -1,4 +1,4 @@
-"""What is remembered of a key after its sessions."""
+"""The memory of a key: values kept after its sessions, for the next one."""
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
@@ -18,7 +18,7 @@ from sessionkit.state._fields import fields_of
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    # One that remembers nothing takes the state of any spec.
+    # A memory without `remember` fits a spec with any state.
     S_contra = TypeVar("S_contra", contravariant=True, default=object)
 else:
     from typing import TypeVar
@@ -45,31 +45,32 @@ class Memory(Generic[S_contra]):
     * `session_number`: the session's number among those of its key, from 1.
     * `previous_session_id`: the session before it; null for the first. OpenTelemetry calls it
       `session.previous_id`.
-    * `since_previous`: the event time from when that was over to the start of this one; null for
-      the first.
+    * `since_previous`: the event time from the end of that session to the start of this one; null
+      for the first.
     * the columns of `first` and `last`.
 
-    `finish` finds the first three in its `Session`, with what `remember` returned for the session
-    before. `create` and `update` don't: only when a session closes is it certain what came before.
-    Under `Lateness(allowed=...)`, a late event that begins or changes a session gives another
-    revision of the closed ones after it. An early row doesn't count the open sessions before it.
+    `finish` finds the first three in its `Session`, with what `remember` returned for the previous
+    session. `create` and `update` don't: the previous session is certain only when a session
+    closes. Under `Lateness(allowed=...)`, a late event that begins or changes a session gives
+    another revision of the closed sessions after it. An early row doesn't count the open sessions
+    before it.
 
     Attributes:
         time_to_live: How long after a session a key is remembered, in event time. A session that
             begins later is the first again.
-        first: New columns, and the fields of the result whose first value each holds: of the
-            earliest session that has one, up to this one. A null isn't a value.
-        last: New columns, and the fields whose last value each holds: this session's own if it has
-            one, otherwise that of the latest session that has. The last source that isn't direct,
-            say, where the field is null in a direct session.
-        lookback: How long before the start of this session the one with the value of `last` may
-            have begun, at most; None for as long as the key is remembered.
-        remember: `remember(session, state)`, for sessions folded by functions: what the next
-            session of the key finds in `session.memory`, an object of an attrs class or a
+        first: New columns by the fields of the result: each holds the field's first value that
+            isn't null, over the sessions of the key up to this one.
+        last: New columns by the fields of the result: each holds the field's last value that isn't
+            null, of this session or the latest one before it. With a source that is null in a
+            direct session, this is the last source that isn't direct.
+        lookback: How long before this session the session with the value of `last` may have begun;
+            None for as long as the key is remembered.
+        remember: `remember(session, state)`, for sessions folded by functions. It returns what the
+            next session of the key finds in `session.memory`: an object of an attrs class or a
             dataclass, or None. Called after `finish`, with the same arguments, for each session
-            that is over and has given a row. Where `finish` or `remember` fails, or gives no row,
-            the key keeps what was remembered before.
-        remembered: The class of what `remember` returns. Left out, its annotation says it.
+            that is over and has given a row. If `finish` or `remember` fails, or no row is given,
+            the key keeps its memory.
+        remembered: The class of what `remember` returns. By default from its annotation.
 
     Raises:
         SpecError: A value can't work.
@@ -86,7 +87,6 @@ class Memory(Generic[S_contra]):
     )
     remembered: type[Any] | None = attrs.field(init=False)
     must_return: frozenset[str] = attrs.field(init=False, eq=False, repr=False)
-    """`remember`, if it's annotated to return an object, and never None."""
 
     def __attrs_post_init__(self) -> None:
         if self.lookback is not None and not self.last:
@@ -100,8 +100,8 @@ class Memory(Generic[S_contra]):
             return
         signature = check_function(self.remember, "remember", session=Session, state=None)
         check_returns(signature)
-        said = [signature.returned]
-        cls = class_of("remembered", self._remembered, said, "what `remember` returns")
+        places = [signature.returned]
+        cls = class_of("remembered", self._remembered, places, "what `remember` returns")
         if not fields_of(cls).fields:
             found = f"{signature.returned} returns {cls.__name__}, which has no fields"
             raise SpecError(found, "give it what the next session should know")

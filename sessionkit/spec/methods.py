@@ -1,4 +1,4 @@
-"""A state class whose methods are the functions of a session: what `SessionSpec.of` takes."""
+"""State classes whose methods are the functions of a session, for `SessionSpec.of`."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -21,16 +21,16 @@ S_contra = TypeVar("S_contra", bound=Record, contravariant=True)
 R_co = TypeVar("R_co", bound=Record, covariant=True)
 
 Changed: TypeAlias = Record | None
-"""What `update` and `merge` return: not `S`, since mypy doesn't match `Self` with that."""
+"""The return type of `update` and `merge`; mypy doesn't match `Self` with `S`."""
 
 
-def functions_of(cls: type[Any], **given: Callable[..., Any] | None) -> dict[str, Any]:
-    """Return the functions of a session: those given, and the others from a state class."""
+def functions_of(cls: type[Any], **passed: Callable[..., Any] | None) -> dict[str, Any]:
+    """Return the functions of a session: passed functions, else methods of the state class."""
     if not isinstance(cls, type):
         found = f"`SessionSpec.of` takes the state class, found {cls!r} ({type(cls).__name__})"
         raise SpecError(found, "write SessionSpec.of(Visit, ...)")
-    functions: dict[str, Any] = given
-    for role, function in given.items():
+    functions: dict[str, Any] = passed
+    for role, function in passed.items():
         method = getattr(cls, role, None)
         if function is None and callable(method):
             makes = inspect.getattr_static(cls, role)
@@ -56,7 +56,7 @@ def functions_of(cls: type[Any], **given: Callable[..., Any] | None) -> dict[str
 
 
 def _is_slip(name: str, role: str) -> bool:
-    """Return whether a letter is wrong, missing or too many, or two neighbours are swapped."""
+    """Return whether two names differ by one letter, or by two swapped neighbours."""
     same = 0
     while name[same : same + 1] == role[same : same + 1] != "":
         same += 1
@@ -64,8 +64,8 @@ def _is_slip(name: str, role: str) -> bool:
     return rest[1:] in {due, due[1:]} or rest in {due[1:], due[1::-1] + due[2:]}
 
 
-# For type checkers: what a state class looks like. They see the class, not an object of it, so the
-# object that Python calls `self` is the first parameter of each method.
+# Protocols of state classes, for type checkers. They match the class, not an object of it, so
+# `self` is the first parameter of each method.
 
 
 class _Update(Protocol[S_contra, E_contra]):
@@ -108,7 +108,7 @@ Merging: TypeAlias = _Merging[S, E] | _MergingAt[S, E]
 Finishing: TypeAlias = _Finishing[S, E, R] | _FinishingAt[S, E, R]
 
 
-# For type checkers, in overloads alone: what the constructors of `SessionSpec` take by name.
+# Keyword arguments of the constructors of `SessionSpec`, for overloads.
 
 Timeout: TypeAlias = EventTimeGap | SessionRules | Duration
 
@@ -128,7 +128,7 @@ class _Shared(TypedDict, total=False):
 
 
 class AggregateSettings(_Shared, total=False):
-    """What `SessionSpec.aggregate` takes."""
+    """The keyword arguments of `SessionSpec.aggregate`."""
 
     order: Order
     memory: Memory | None
@@ -145,12 +145,12 @@ class _Functions(_Shared, Generic[E, S], total=False):
 
 
 class Settings(_Functions[E, S], total=False):
-    """What `SessionSpec.of` takes for a state class."""
+    """The keyword arguments of `SessionSpec.of`."""
 
     order: Order
 
 
 class SettingsInOrder(_Functions[E, S]):
-    """The same where the state class has no `merge`, so that events must come in order."""
+    """The same for a state class without `merge`, which needs event-time order."""
 
     order: Literal["event_time"]

@@ -1,4 +1,4 @@
-"""The options of a spec that few need: lateness, results and `Every`, inputs and storage."""
+"""The optional settings of a spec: lateness, results and `Every`, inputs and storage."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ from sessionkit.timeouts._policies import Clock
 Upgrade: TypeAlias = Mapping[int, Callable[[Any], Any]]
 LARGEST_BUCKET_COUNT: Final = 65_536
 BUCKETS: Final = 64
-"""How many buckets there are where neither a spec nor a stream says it."""
+"""The number of buckets where neither spec nor stream sets it."""
 BUCKETS_A_PARTITION: Final = 4
 TEXT: Final = re.compile(
     r"every\s+(?:(?P<events>\d+)\s+events?|(?P<span>.+?)(?:\s+of\s+(?P<clock>event|processing)"
@@ -31,8 +31,8 @@ CLOCKS: Final[dict[str, Clock]] = {"event": "event_time", "processing": "process
 
 
 def copied(value: Mapping[str, Any]) -> Mapping[str, Any]:
-    given: object = value  # as users pass it; anything but a dict is refused by `columns`
-    return dict(value) if isinstance(given, Mapping) else value
+    argument: object = value  # the validator `columns` refuses anything but a dict
+    return dict(value) if isinstance(argument, Mapping) else value
 
 
 def _read_id(value: str | Sequence[str] | None) -> tuple[str, ...] | None:
@@ -64,7 +64,6 @@ def _read_reopening(value: Duration | None) -> timedelta | None:
 
 
 def _last_version(storage: Any) -> int:
-    """Return the version to which the functions of `upgrade` lead."""
     return 1 + max(storage.upgrade, default=0)
 
 
@@ -82,7 +81,7 @@ def buckets_for(partitions: int) -> int:
     """
     Return the default number of buckets of a stream, by its shuffle partitions.
 
-    Four for each partition balance the tasks and keep rows small. Each costs time in every
+    Four buckets a partition balance the tasks and keep rows small. Every bucket costs time in every
     micro-batch, so beyond 64 there is one a partition.
     """
     most = min(BUCKETS_A_PARTITION * partitions, max(BUCKETS, partitions))
@@ -93,24 +92,23 @@ def buckets_for(partitions: int) -> int:
 @attrs.frozen(kw_only=True)
 class Lateness:
     """
-    When an event is late, and what becomes of it: `lateness=Lateness(allowed="1 hour")`.
+    When an event is late, and how late events are handled: `lateness=Lateness(allowed="1 hour")`.
 
     Attributes:
-        allowed: How long after its close a session can still take events: those that are late by
-            no more than this, in event time. Each gives another revision of its row. None for no
-            time. For a `SessionSpec`.
-        reopen_within: How long after its close a session goes on with an event that isn't late, as
-            in Kafka Streams. None for no time: then such an event begins a new session. For a
+        allowed: How long after its close a session still takes late events, in event time. Each
+            late event gives another revision of the row. None for no time. For a `SessionSpec`.
+        reopen_within: How long after its close a session continues with an event that isn't late,
+            as in Kafka Streams. None for no time: such an event begins a new session. For a
             `SessionSpec`.
-        judged_by: Which window must be over for an event to be late. `"event"`: its own, event
-            time + gap, as in Spark. `"session"`: that of the session it would join, as in Flink;
-            refused with `order="event_time"`, where it would have no effect. For a `SessionSpec`.
-        late_events: What becomes of an event at or past the watermark. `"reject"`: it is counted as
-            late and left out. `"process"`: it is handed to `process` like any other. For a
-            `StatefulSpec`.
-        measured: Whether a stream measures how far events come behind the latest one, as
-            `Counts.behind`: what a [watermark delay is chosen by](docs/how-to/choose-a-delay.md).
-            It may change while a checkpoint lives.
+        judged_by: Which window must be over for an event to be late. `"event"`: the event's own,
+            event time + gap, as in Spark. `"session"`: the window of the session that it would
+            join, as in Flink; refused with `order="event_time"`, where it would have no effect. For
+            a `SessionSpec`.
+        late_events: How a late event is handled. `"reject"`: it's counted as late and left out.
+            `"process"`: it's passed to `process` like any other. For a `StatefulSpec`.
+        measured: Whether a stream measures how late events are by the latest one, as
+            `Counts.behind`, to [choose a watermark delay](docs/how-to/choose-a-delay.md). It may
+            change while a checkpoint lives.
     """
 
     allowed: timedelta | None = attrs.field(default=None, converter=_read_allowed)
@@ -129,15 +127,16 @@ class Lateness:
 @attrs.frozen
 class Every:
     """
-    How often a session that is open gives a row: `Every("5 minutes")`, or `Every(events=100)`.
+    How often an open session gives a row: `Every("5 minutes")`, or `Every(events=100)`.
 
     A row comes at the end of a micro-batch, if the session has taken events since its last row.
 
     Attributes:
-        duration: Once its clock has advanced by this much since the session began or gave a row.
-        events: Once the session has taken this many events since then, including those of sessions
-            that became part of it.
-        clock: That of `duration`: `"event_time"`, so the watermark, or `"processing_time"`.
+        duration: How far the clock must advance since the session began or gave a row.
+        events: How many events the session must take since then, events of merged sessions
+            included.
+        clock: The clock of `duration`: `"event_time"`, which is the watermark, or
+            `"processing_time"`.
 
     Raises:
         SpecError: Not exactly one of `duration` and `events` is given, or one can't work.
@@ -164,10 +163,10 @@ class Every:
 
 Emit: TypeAlias = Every | str
 """
-When a session gives rows: what `Results(emit=...)` takes.
+When a session gives rows, in `Results(emit=...)`.
 
 `"on_close"`: once, when it is over. `"on_update"`: also after each micro-batch that gave it events.
-An `Every`, or text for one such as `"every 5 minutes"`: also at this interval.
+An `Every`, or text such as `"every 5 minutes"`: also at this interval.
 """
 
 
@@ -190,15 +189,15 @@ class Results:
     When sessions give rows, and which: `results=Results(emit="on_update")`.
 
     Attributes:
-        emit: When a session gives a row, at the end of a micro-batch: `"on_close"`; or before that
+        emit: When a session gives a row, at the end of a micro-batch: `"on_close"`; or earlier
             too, `"on_update"`, `"every 100 events"`, `"every 5 minutes"` or `"every 5 minutes of
             processing time"`; see `Every`. Result rows then have `revision`, `is_final` and
             `supersedes`. A batch gives only the last row of each session.
-        with_events: Whether each event of a session comes out too, as a row of kind `event` with
-            what a row of `Events` has. The state holds the events. Needs
+        with_events: Whether each event of a closed session is returned too, as a row of kind
+            `event` with the columns of `Events`. The state holds the events. Needs
             `sessionize(..., with_rejected=True)`.
         carries_watermark: Whether the rows carry a watermark on `session_end`, so that stateful
-            operators of Spark may read them in the same query, such as a window; see [what works
+            operators of Spark, such as a window, can read them in the same query; see [what works
             after sessions](docs/how-to/after-sessions.md#a-window-in-the-same-query). For streams
             on Spark 4.0.2 or later, 4.1 on Connect, with RocksDB. It's fixed for the life of a
             checkpoint.
@@ -215,27 +214,28 @@ class Results:
 @attrs.frozen(kw_only=True)
 class Inputs:
     """
-    Which rows become events, and what is known of them: `inputs=Inputs(event_id="offset")`.
+    Which rows become events, and how they're identified: `inputs=Inputs(event_id="offset")`.
 
     Attributes:
-        nulls: `"reject"` counts rows with a null where there must be none, and leaves them
+        nulls: `"reject"` counts rows with a null in a field that isn't Optional, and leaves them
             out; `"refuse"` makes nullable columns an error on the driver.
         max_future_skew: An event time further ahead of the processing time than this is
-            quarantined before it can move the watermark. None lets every time pass.
+            quarantined before it can move the watermark. None accepts every time.
         max_jump: A limit by the data itself, for replays and backfills, whose times the clock can't
-            judge. Of the events that a task reads together, those after a silence longer than this
-            are quarantined before they can move the watermark. Only silences after the median of
-            their times count, so up to half of the events may be wrong. None lets every time pass.
-        max_buffered_per_key: How many events of a key may wait under `order="event_time"`; those
-            beyond, in time order, are quarantined, though their times move the watermark. In the
+            judge. Among the events that a task reads together, all events after a silence longer
+            than this are quarantined before they can move the watermark. Only silences after the
+            median of their times count, so up to half of the events may be wrong. None accepts
+            every time.
+        max_buffered_per_key: How many events of a key may wait under `order="event_time"`. Further
+            events, in time order, are quarantined, though their times move the watermark. In the
             first micro-batch, before there is a watermark, all events wait.
-        event_id: The columns that identify an event of a key, of those that are read. Their hash is
-            the `event_id` of rejected rows and what `drop_duplicates_for` compares. Left out, it is
-            that of key, event time and event.
+        event_id: The input columns that identify an event of a key. Their hash is the `event_id` of
+            rejected rows, and `drop_duplicates_for` compares it. By default the hash of key, event
+            time and event.
         drop_duplicates_for: Drop an event whose id was processed: while its session is open, and
             until the watermark has reached `session_end` plus this span, even if a rule has ended
             the session before. `"0 seconds"` is enough where a copy has the event time of the
-            first, since it's late from then on. What is dropped counts as `duplicate`. An id takes
+            original, since it's late from then on. Dropped events count as `duplicate`. An id takes
             16 bytes of state. None: copies are events. For a `SessionSpec`.
         passthrough: Columns and their types that only rejected rows show, such as an offset or the
             raw payload.
@@ -259,15 +259,15 @@ class Storage:
     Attributes:
         layout: `"buckets"` packs the state of many keys into one row, which Spark reads and writes
             as a whole: microseconds a key. `"pages"` splits that row, and a micro-batch reads and
-            writes only the pages whose keys it concerns: for much state and little input, on Spark
-            4.0.2 or later (on Connect 4.1) with RocksDB.
-        bucket_count: Into how many groups the keys are hashed. Fixed for the life of a checkpoint.
-            By default a stream has four for each of `spark.sql.shuffle.partitions`, up to 64, and
-            one for each beyond 64 of those; everything else has 64.
-        upgrade: Functions that turn a stored state of an older class into one of the next, by the
-            version each starts from: `{1: from_v1}` with `def from_v1(old: VisitV1) -> Visit`.
-        version: The version of the state class, by default the one to which `upgrade` leads.
-            State of a version from which it leads nowhere is refused.
+            writes only the pages of its keys: for much state and little input, on Spark 4.0.2 or
+            later (on Connect 4.1) with RocksDB.
+        bucket_count: The number of buckets that keys are hashed into. Fixed for the life of a
+            checkpoint. By default, a stream has four for each of `spark.sql.shuffle.partitions`, up
+            to 64, and one for each partition where there are more than 64; everything else has 64.
+        upgrade: Functions that convert a stored state of an older class to the next class, by the
+            version they start from: `{1: from_v1}` with `def from_v1(old: VisitV1) -> Visit`.
+        version: The version of the state class, by default the last one that `upgrade` reaches.
+            Stored state of a version that `upgrade` can't convert is refused.
     """
 
     layout: Literal["buckets", "pages"] = attrs.field(default="buckets", validator=choice)
@@ -285,5 +285,5 @@ class Storage:
 
     @cached_property
     def buckets(self) -> int:
-        """The number of buckets; where a stream chooses it, its spec has that number."""
+        """The number of buckets, by default `BUCKETS`; a stream sets its own number in the spec."""
         return self.bucket_count or BUCKETS

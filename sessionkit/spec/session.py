@@ -1,4 +1,4 @@
-"""The spec of a session: a frozen value that is valid once it exists."""
+"""The spec of a session."""
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
@@ -64,7 +64,7 @@ from sessionkit.state._collections import Field, OptionalType, inner_type
 from sessionkit.timeouts._policies import Clock, EventTimeGap
 from sessionkit.timeouts._session_rules import SessionRules
 
-# Those of `SessionSpec.of`: type checkers bind those of the class before they look at a call.
+# For the constructors: type checkers bind the type variables of the class too early.
 E1 = TypeVar("E1", bound=Record)
 S1 = TypeVar("S1", bound=Record)
 R1 = TypeVar("R1", bound=Record)
@@ -76,10 +76,10 @@ class SessionSpec(Spec[E, S, R]):
     """
     The definition of a session: what is read, how it is folded, when it is over.
 
-    The same spec runs on a stream, on a batch and in a test. All times are event time. The `logic`
-    is made by `SessionSpec.of(Visit, ...)` from the methods of the state class, by
-    `SessionSpec.aggregate(View, {...}, ...)` from aggregates, and by `SessionSpec.per_event(View,
-    ...)`. `event`, `state` and `result` are the classes that it names.
+    The same spec runs on a stream, on a batch and in a test. All times are event time.
+    `SessionSpec.of(Visit, ...)` makes the `logic` from the methods of a state class,
+    `SessionSpec.aggregate(View, {...}, ...)` from aggregates, and `SessionSpec.per_event(View,
+    ...)` from an event class alone. `event`, `state` and `result` are the classes of the `logic`.
 
     Example:
         from sessionkit import Aggregates, Lateness, SessionSpec
@@ -101,22 +101,22 @@ class SessionSpec(Spec[E, S, R]):
         event_time: The timestamp column that says when an event happened.
         logic: How a session is folded: `Functions(...)`, `Aggregates(...)` or `Events(...)`.
         gap: How long a session stays open without events, such as `"30 minutes"`.
-        timeout: In place of `gap`, where there is more to say: an `EventTimeGap`; or
-            `SessionRules`, with what cuts a session before that. Result rows then have a column
-            `closed_by`, after `last_event_time`.
+        timeout: In place of `gap`: an `EventTimeGap`, or `SessionRules` that also cut sessions
+            before the gap is over. Under `SessionRules`, result rows have a column `closed_by`,
+            after `last_event_time`.
         watermark_delay: How far the watermark trails the latest event time seen: how late an event
             may come and still be counted for certain.
         order: `"arrival"` takes events as they come, in time order within a micro-batch.
             `"event_time"` holds them until the watermark passes them, and takes them in time order.
-        sequence: A field of the event class, an int, by which events of one instant are taken and
-            cut: an offset, a line number, the number of an event. Without it they have no order:
-            rules never part them, and they are taken in the order of their content. Aggregates
-            store it with what they store of an event.
-        on_error: `"raise"` stops the query where a function raises; `"reject"` counts the events
-            concerned as failed and goes on without them.
-        lateness: When an event is late, and what becomes of it.
+        sequence: An int field of the event class that puts events of one instant in order: an
+            offset, a line number, an event number. Without it, rules never part events of one
+            instant, and they are taken in the order of their content. Aggregates store it with what
+            they store of an event.
+        on_error: `"raise"` stops the query where a function raises; `"reject"` counts the events of
+            the failed call as failed and continues without them.
+        lateness: When an event is late, and how late events are handled.
         results: When sessions give rows, and which.
-        inputs: Which rows become events, and what is known of them.
+        inputs: Which rows become events, and how they're identified.
         storage: How state is stored, and which class wrote it.
         memory: What is remembered of a key after its sessions; None for nothing.
 
@@ -149,7 +149,6 @@ class SessionSpec(Spec[E, S, R]):
         check_shared(self)
 
     def _check(self) -> None:
-        """Check what the parts can't see alone."""
         logic, order, rules = self.logic, self.order, self.rules
         in_order = is_in_order(logic, rules)
         check_lateness(self.lateness, order, in_order=in_order)
@@ -158,7 +157,7 @@ class SessionSpec(Spec[E, S, R]):
         if isinstance(logic, Functions):
             check_functions(logic, self.keys, order, self.lateness)
         else:
-            # In order, it's the earliest copy of an event that counts.
+            # In event-time order, the earliest copy of a duplicate counts.
             is_needed = in_order or self.inputs.drop_duplicates_for is not None
             is_held = order == "event_time" and not is_needed
             check_without_functions(logic, self.results, self.storage, is_held=is_held)
@@ -175,7 +174,6 @@ class SessionSpec(Spec[E, S, R]):
 
     @cached_property
     def functions(self) -> Functions[E, S, R]:
-        """The functions; only where the `logic` has some."""
         if not isinstance(self.logic, Functions):
             msg = "a spec of aggregates or of events has no functions"
             raise TypeError(msg)
@@ -183,7 +181,7 @@ class SessionSpec(Spec[E, S, R]):
 
     @cached_property
     def finish(self) -> Finish[S, R] | None:
-        """The function that makes the row of a session; None where its state is the row."""
+        """The function that makes the row of a session; None where the state is the row."""
         return self.logic.finish if isinstance(self.logic, Functions) else None
 
     @cached_property
@@ -191,12 +189,12 @@ class SessionSpec(Spec[E, S, R]):
         """The aggregates; none where the `logic` has none."""
         bound = self.logic.bound if isinstance(self.logic, Aggregates) else ()
         name = self.sequence
-        return bound if name is None else tuple(one.in_sequence(name) for one in bound)
+        return bound if name is None else tuple(field.in_sequence(name) for field in bound)
 
     @cached_property
     def conditions(self) -> Mapping[str, Condition]:
-        """The conditions that the aggregates evaluate, by their text."""
-        return {repr(asked): asked for one in self.bound for asked in one.conditions}
+        conditions = (condition for field in self.bound for condition in field.conditions)
+        return {repr(condition): condition for condition in conditions}
 
     @cached_property
     def own_fields(self) -> tuple[Field, ...]:
@@ -207,23 +205,25 @@ class SessionSpec(Spec[E, S, R]):
 
     @cached_property
     def memory_fields(self) -> tuple[Field, ...]:
-        """The columns of a result row that come of what is remembered of its key."""
+        """The result columns with the memory of the key."""
         if self.memory is None:
             return ()
         types = {field.name: inner_type(field.type) for field in codec_of(self.result).type.fields}
         carried = {**self.memory.first, **self.memory.last}
-        values = (Field(name, OptionalType(types[of]), name) for name, of in carried.items())
+        values = (
+            Field(name, OptionalType(types[source]), name) for name, source in carried.items()
+        )
         return (*MEMORY_FIELDS, *values)
 
     @cached_property
     def early(self) -> Every | None:
-        """How often a session gives a row before it closes; None for never."""
+        """How often an open session gives a row; None for never."""
         emit = self.results.emit
         return emit if isinstance(emit, Every) else None if emit == "on_close" else Every(events=1)
 
     @cached_property
     def mergeable(self) -> timedelta | None:
-        """How long after its close a session can still become part of another; None for no time."""
+        """How long after its close a session can still be merged; None for no time."""
         return self.lateness.allowed or self.lateness.reopen_within
 
     @cached_property
@@ -255,26 +255,28 @@ class SessionSpec(Spec[E, S, R]):
             for name in (*self.memory.first, *self.memory.last):
                 owner = f"the column `{name}` of `memory`"
                 owners[name] = (owner, f"rename {owner}")
-        own = super().named_by_spec
-        return tuple(Named(one.name, *owners.get(one.name, (one.owner, None))) for one in own)
+        return tuple(
+            Named(column.name, *owners.get(column.name, (column.owner, None)))
+            for column in super().named_by_spec
+        )
 
     @property
     def named_by_result(self) -> tuple[Named, ...]:
         match self.logic:
             case Aggregates(bound=bound):
-                names = ((one.name, f"the aggregate `{one.name}`") for one in bound)
+                names = ((field.name, f"the aggregate `{field.name}`") for field in bound)
                 return tuple(Named(*name, f"rename {name[1]}") for name in names)
             case Events():
                 first, *fields = codec_of(self.result).type.fields
-                columns = ((one.name, f"the column `{one.name}`") for one in fields)
+                columns = ((field.name, f"the column `{field.name}`") for field in fields)
                 place = "wherever the spec has it"
-                named = (Named.of_frame(*column, place) for column in columns)
-                return (Named(first.name, "one of sessionkit's"), *named)
+                of_event = (Named.of_frame(*column, place) for column in columns)
+                return (Named(first.name, "one of sessionkit's"), *of_event)
         return super().named_by_result
 
     @cached_property
     def rules(self) -> SessionRules | None:
-        """What can end a session but for the gap; None where nothing can."""
+        """The rules that can cut a session; None for the gap alone."""
         return self.timeout if isinstance(self.timeout, SessionRules) else None
 
     @cached_property
@@ -321,9 +323,9 @@ class SessionSpec(Spec[E, S, R]):
         Make a spec whose functions are methods of the state class.
 
         They are `update(self, event)`, `merge(self, other)`, `finish(self, session)` and, as a
-        class method, `create(cls, key, event)`. All but `update` may be left out as in
-        `Functions`; `create` and `update` may take `time` too. The arguments that aren't
-        described here, and the errors, are those of `SessionSpec`.
+        class method, `create(cls, key, event)`. All but `update` may be left out as in `Functions`;
+        `create` and `update` may take `time` too. See `SessionSpec` for the other arguments and the
+        errors.
 
         Example:
             import attrs
@@ -346,11 +348,11 @@ class SessionSpec(Spec[E, S, R]):
             )
 
         Args:
-            state: The state class: an attrs class. It needs no base class and no decorator of
-                sessionkit's.
-            create, update, merge, finish: Functions that win over the methods.
-            event, result: The attrs classes of an event and of a row, where the annotations don't
-                say them.
+            state: The state class: an attrs class, without a base class or decorator of
+                sessionkit.
+            create, update, merge, finish: Functions in place of the methods.
+            event, result: The attrs classes of an event and of a row. By default from the
+                annotations.
         """
         functions = functions_of(state, create=create, update=update, merge=merge, finish=finish)
         logic = Functions(**functions, event=event, state=state, result=result)
@@ -389,9 +391,9 @@ class SessionSpec(Spec[E, S, R]):
         """
         Make a spec from aggregates instead of functions: no Python runs for an event.
 
-        Aggregates have the same result in any order, so `order` is for `SessionRules` that need it,
-        and for `drop_duplicates_for`. The arguments that aren't described here, and the errors, are
-        those of `SessionSpec`.
+        Aggregates have the same result in any order, so `order` matters only for `SessionRules`
+        that need it, and for `drop_duplicates_for`. See `SessionSpec` for the other arguments and
+        the errors.
 
         Example:
             import pyarrow.compute as pc
@@ -415,11 +417,10 @@ class SessionSpec(Spec[E, S, R]):
         cls, event: type[E1], /, **settings: Unpack[AggregateSettings]
     ) -> "SessionSpec[E1, Any, Any]":
         """
-        Make a spec with a row for each event: its session's id, and its number within the session.
+        Make a spec that returns each event with its session's id and its number in the session.
 
-        Rows come in time order, so `order` is for `SessionRules` that need it, and for
-        `drop_duplicates_for`. The arguments that aren't described here, and the errors, are those
-        of `SessionSpec`.
+        Rows come in time order, so `order` matters only for `SessionRules` that need it, and for
+        `drop_duplicates_for`. See `SessionSpec` for the other arguments and the errors.
 
         Args:
             event: As in `Events`.

@@ -1,8 +1,8 @@
 """
-The parameters and annotations of the users' functions, read once, and checked.
+The signatures of user functions: read once, and checked.
 
-Annotations that are text are resolved with the names that the function sees; one that can't be is
-left as text. Python can't tell the signature of some builtins: these pass every check.
+Annotations that are text are resolved in the scope of the function, or stay text. Builtins without
+a signature pass every check.
 """
 
 import functools
@@ -22,11 +22,10 @@ from sessionkit.spec.functions import is_again, name_of
 from sessionkit.state._fields import is_record, not_a_record
 
 AGAIN: Final = "define the function again too; in a notebook, run its cell again"
-"""The hint where an annotation names a class as it was before it was defined again."""
 MAY_TAKE_TIME: Final = ("create", "update")
 MAY_YIELD: Final = ("finish", "process", "on_timer")
 MAY_GIVE_NOTHING: Final = ("update", "merge", "process", "on_timer")
-"""What the others return is all that they're called for."""
+"""The functions that may return nothing; the others are called for their value."""
 MAY_BE_NONE: Final = ("finish", "remember")
 NOTHING_MEANT: Final = ", or annotate it `-> None`"
 GIVES: Final = {
@@ -34,34 +33,34 @@ GIVES: Final = {
     "finish": "a row is what it returns",
     "remember": "the next session is told what it returns",
 }
-"""The functions that are for nothing but what they return."""
+"""The purpose of the functions that are called only for their value."""
 NOT_SAID: Final = inspect.Parameter.empty
 POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 @attrs.frozen
 class Place:
-    """A parameter that a function takes by position, or what it returns."""
+    """A positional parameter of a function, or its return value."""
 
-    role: str  # what the function is to the spec, such as `update`
+    role: str  # the argument of the spec, such as `update`
     function: Callable[..., Any]
-    own: type[Any] | None  # the class whose method it is, if any: what `Self` is
+    owner: type[Any] | None  # the class of a method, to resolve `Self`
     name: str
-    annotation: Any  # None where nothing is said
+    annotation: Any  # None without an annotation
     is_needed: bool = True  # whether the parameter has no default
 
     @cached_property
     def cls(self) -> type[Any] | None:
-        """The class that it is said to be of; None where the annotation leaves that open."""
+        """The annotated class; None where the annotation allows several or any."""
         cls = get_origin(self.annotation) or self.annotation
         is_open = cls in {Any, object, Union, UnionType} or getattr(cls, "_is_protocol", False)
         return cls if isinstance(cls, type) and not is_open else None
 
     @property
     def declared(self) -> str:
-        """The parameter as its author wrote it, with the last parts of the names of classes."""
-        of = classes_in(self.annotation) if get_args(self.annotation) else []
-        inside = f"[{', '.join(cls.__name__ for cls in of)}]" if of else ""
+        """The parameter with its annotation, class names without their modules."""
+        inner = classes_in(self.annotation) if get_args(self.annotation) else []
+        inside = f"[{', '.join(cls.__name__ for cls in inner)}]" if inner else ""
         return self.name if self.cls is None else f"{self.name}: {self.cls.__name__}{inside}"
 
     def __str__(self) -> str:
@@ -70,62 +69,62 @@ class Place:
 
 @attrs.frozen
 class Signature:
-    """A function, and what it says of itself."""
+    """A user function with its parameters and annotations."""
 
     role: str
     function: Callable[..., Any]
     parameters: Sequence[Place]
     returned: Place
-    inspected: inspect.Signature | None  # None where Python can't tell
-    plain: FunctionType | None  # what a call runs alone; None of a builtin, and of one decorated
-    always_returns: bool  # whether it's annotated to return one object of a class, and never None
+    inspected: inspect.Signature | None  # None for some builtins
+    plain: FunctionType | None  # the only code that a call runs; None if builtin or decorated
+    always_returns: bool  # whether the annotation promises an object, never None
 
     @property
     def takes_time(self) -> bool:
-        """Whether the third parameter is `time`, or is needed and annotated `datetime`."""
-        for one in self.parameters[2:3]:
-            return one.name == "time" or (one.is_needed and one.annotation is datetime)
+        """Whether the third parameter is `time`, or required and annotated `datetime`."""
+        for third in self.parameters[2:3]:
+            return third.name == "time" or (third.is_needed and third.annotation is datetime)
         return False
 
     @property
     def returns_nothing(self) -> bool:
-        """Whether it is annotated so, or has no annotation and returns no value."""
-        said = self.returned.annotation
-        if said is not None or self.plain is None:
-            return said is NoneType
+        """Whether it's annotated `-> None`, or has no annotation and returns no value."""
+        annotation = self.returned.annotation
+        if annotation is not None or self.plain is None:
+            return annotation is NoneType
         return ends_in_none(self.plain)
 
 
-def signature_of(function: Any, role: str = "", own: type[Any] | None = None) -> Signature:
-    """Read a function; `role` is what it is to the spec, `own` the class whose method it is."""
+def signature_of(function: Any, role: str = "", owner: type[Any] | None = None) -> Signature:
+    """Read a function; `role` is its argument of the spec, `owner` the class of a method."""
     try:
         inspected = inspect.signature(function)
     except (TypeError, ValueError):
-        returned = Place(role, function, own, "return", None)
+        returned = Place(role, function, owner, "return", None)
         return Signature(role, function, (), returned, None, None, always_returns=False)
     called = function
     while isinstance(called, functools.partial):
         called = called.func
     plain = _plain(inspect.unwrap(called))
     raw, positional = {}, []
-    for one in inspected.parameters.values():
-        if one.kind in POSITIONAL:
-            raw[one.name] = one.annotation
-            positional.append(one)
-    said = _resolved({**raw, "return": inspected.return_annotation}, plain)
-    parameters = []
-    for one in positional:
-        is_needed = one.default is NOT_SAID
-        parameters.append(Place(role, function, own, one.name, said.get(one.name), is_needed))
-    returned = Place(role, function, own, "return", said.get("return"))
+    for parameter in inspected.parameters.values():
+        if parameter.kind in POSITIONAL:
+            raw[parameter.name] = parameter.annotation
+            positional.append(parameter)
+    hints = _resolved({**raw, "return": inspected.return_annotation}, plain)
+    parameters = [
+        Place(role, function, owner, name, hints.get(name), parameter.default is NOT_SAID)
+        for name, parameter in zip(raw, positional, strict=True)
+    ]
+    returned = Place(role, function, owner, "return", hints.get("return"))
     promised = returned.annotation not in (None, NoneType) and _is_object(returned.annotation)
-    # A decorator may return what the function doesn't.
+    # A decorator may return another value than the function.
     plain = None if hasattr(called, "__wrapped__") else plain
     return Signature(role, function, parameters, returned, inspected, plain, promised)
 
 
 def _plain(called: Any) -> FunctionType | None:
-    """Return the function that a call runs."""
+    """Return the function that a call runs; None for a builtin."""
     if not inspect.isroutine(called):
         called = getattr(type(called), "__call__", None)  # noqa: B004 (what a call would run)
     called = getattr(called, "__func__", called)
@@ -133,23 +132,22 @@ def _plain(called: Any) -> FunctionType | None:
 
 
 def _resolved(raw: Mapping[str, Any], plain: FunctionType | None) -> dict[str, Any]:
-    """Return what annotations say, with texts replaced by what they name, where that is known."""
+    """Resolve annotations that are text, where their names are known."""
 
     def carrier() -> None: ...
 
-    said: dict[str, Any] = {}
+    hints: dict[str, Any] = {}
     for name, annotation in raw.items():
         if annotation is NOT_SAID:
             continue
-        carrier.__annotations__ = said_here = {name: annotation}
+        carrier.__annotations__ = unresolved = {name: annotation}
         try:
-            # The names that the function sees: those of its module, and of functions around it.
             of_module = {} if plain is None else plain.__globals__
-            around = {} if plain is None else dict(inspect.getclosurevars(plain).nonlocals)
-            said |= typing.get_type_hints(carrier, of_module, around)
+            of_closure = {} if plain is None else dict(inspect.getclosurevars(plain).nonlocals)
+            hints |= typing.get_type_hints(carrier, of_module, of_closure)
         except (NameError, TypeError, ValueError, AttributeError, SyntaxError):
-            said |= said_here
-    return said
+            hints |= unresolved
+    return hints
 
 
 def _is_object(annotation: Any) -> bool:
@@ -162,60 +160,61 @@ def _is_object(annotation: Any) -> bool:
 # -- the classes that annotations name ----------------------------------------------------------
 
 
-def classes_in(annotation: Any, own: type[Any] | None = None) -> list[type[Any]]:
-    """Return the users' classes in an annotation, also inside of `list[...]` or `| None`."""
+def classes_in(annotation: Any, owner: type[Any] | None = None) -> list[type[Any]]:
+    """Return the user's classes in an annotation, also inside `list[...]` or `| None`."""
     if annotation is typing.Self:
-        annotation = own
+        annotation = owner
     arguments = get_args(annotation)
     if not arguments:
-        is_own = is_record(annotation) and not annotation.__module__.startswith("sessionkit.")
-        return [annotation] if is_own else []
+        is_users = is_record(annotation) and not annotation.__module__.startswith("sessionkit.")
+        return [annotation] if is_users else []
     if get_origin(annotation) is Generator:
         arguments = arguments[:1]
-    return [cls for argument in arguments for cls in classes_in(argument, own)]
+    return [cls for argument in arguments for cls in classes_in(argument, owner)]
 
 
-def class_of(name: str, given: type[Any] | None, places: Collection[Place], hint: str) -> type[Any]:
-    """Return a class of a spec: the one that was given, or else the one that annotations say."""
-    named: dict[type[Any], Place] = {}
+def class_of(
+    name: str, passed: type[Any] | None, places: Collection[Place], hint: str
+) -> type[Any]:
+    """Return a class of a spec: the passed class, else the most derived annotated class."""
+    annotated: dict[type[Any], Place] = {}
     for place in places:
-        for cls in classes_in(place.annotation, place.own):
-            named.setdefault(cls, place)
-    if given is None:
-        # Of those that they name, the one below all others.
-        for cls in named:
-            if all(issubclass(cls, other) for other in named):
+        for cls in classes_in(place.annotation, place.owner):
+            annotated.setdefault(cls, place)
+    if passed is None:
+        for cls in annotated:
+            if all(issubclass(cls, other) for other in annotated):
                 return cls
-        raise _not_inferred(name, places, hint, named)
-    if not named or given in named or not is_record(given):
-        return given
-    if not any(issubclass(given, one) or issubclass(one, given) for one in named):
-        shown, found = given.__name__, "the annotations name another class"
-        if any(one.__name__ == shown for one in named):
-            shown = f"{given.__module__}.{given.__qualname__}"
+        raise _not_inferred(name, places, hint, annotated)
+    if not annotated or passed in annotated or not is_record(passed):
+        return passed
+    if not any(issubclass(passed, cls) or issubclass(cls, passed) for cls in annotated):
+        shown, found = passed.__name__, "the annotations name another class"
+        if any(cls.__name__ == shown for cls in annotated):
+            shown = f"{passed.__module__}.{passed.__qualname__}"
         hint = f"leave {name} out, or change the annotations"
-        if any(is_again(given, one) for one in named):
+        if any(is_again(passed, cls) for cls in annotated):
             found = "an annotation names the class as it was before it was defined again"
             hint = AGAIN
-        raise SpecError(f"`{name}` is {shown}, and {found}: {_said(named)}", hint)
-    return given
+        raise SpecError(f"`{name}` is {shown}, and {found}: {_listed(annotated)}", hint)
+    return passed
 
 
-def _said(named: Mapping[type[Any], Place]) -> str:
-    return ", ".join(f"{place} says {cls.__name__}" for cls, place in named.items())
+def _listed(annotated: Mapping[type[Any], Place]) -> str:
+    return ", ".join(f"{place} says {cls.__name__}" for cls, place in annotated.items())
 
 
 def _not_inferred(
-    name: str, places: Collection[Place], hint: str, named: Mapping[type[Any], Place]
+    name: str, places: Collection[Place], hint: str, annotated: Mapping[type[Any], Place]
 ) -> SpecError:
     left_out = f"`{name}` is left out, and"
-    if any(is_again(cls, other) for cls in named for other in named):
+    if any(is_again(cls, other) for cls in annotated for other in annotated):
         found = "one of the functions names a class from before it was defined again"
         hint = "define the functions again too; in a notebook, run their cells again"
-        return SpecError(f"{left_out} {found}: {_said(named)}", hint)
-    if named:
+        return SpecError(f"{left_out} {found}: {_listed(annotated)}", hint)
+    if annotated:
         hint = f"make them agree, or pass {name}=..."
-        return SpecError(f"{left_out} the annotations disagree: {_said(named)}", hint)
+        return SpecError(f"{left_out} the annotations disagree: {_listed(annotated)}", hint)
     for place in places:
         for cls in _classes_without_fields(place.annotation):
             declared = f"declare an attrs class or a dataclass, and annotate {hint}"
@@ -231,17 +230,16 @@ def _not_inferred(
 
 
 def _classes_without_fields(annotation: Any) -> list[type[Any]]:
-    """Return the classes in an annotation that can't be those of an event, a state or a row."""
+    """Return the classes in an annotation that can't be an event, a state or a row."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if arguments and origin is not dict:
-        return [cls for one in arguments for cls in _classes_without_fields(one)]
+        return [cls for argument in arguments for cls in _classes_without_fields(argument)]
     cls = origin or annotation
     is_open = cls in {Any, object, NoneType} or getattr(cls, "_is_protocol", False)
     return [cls] if isinstance(cls, type) and not (is_open or is_record(cls)) else []
 
 
 def check_key_annotation(place: Place, keys: Collection[str]) -> None:
-    """Check a named tuple that the annotation of a key, or of a session with one, names."""
     for cls in (place.annotation, *get_args(place.annotation)):
         fields = getattr(cls, "_fields", None)
         if isinstance(cls, type) and fields is not None and fields != tuple(keys):
@@ -254,7 +252,7 @@ def check_key_annotation(place: Place, keys: Collection[str]) -> None:
 
 
 def check_function(function: object, role: str, **parameters: Any) -> Signature:
-    """Check that a function can be called with these arguments, by position, of these classes."""
+    """Check that a function takes these parameters by position, of these classes."""
     check_callable(function, role, parameters)
     signature = signature_of(function, role)
     check_call(signature, parameters)
@@ -263,12 +261,12 @@ def check_function(function: object, role: str, **parameters: Any) -> Signature:
 
 
 def check_callable(function: Any, role: str, parameters: Collection[str]) -> None:
-    wanted = f"{role}({', '.join(parameters)})"
+    call = f"{role}({', '.join(parameters)})"
     if not callable(function):
         found = f"`{role}` must be a function, found {function!r} ({type(function).__name__})"
-        raise SpecError(found, f"write `def {wanted}: ...` and pass its name")
-    for one in (function, function.__call__):
-        if inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one):
+        raise SpecError(found, f"write `def {call}: ...` and pass its name")
+    for called in (function, function.__call__):
+        if inspect.iscoroutinefunction(called) or inspect.isasyncgenfunction(called):
             found = f"`{role}` must be a plain function, found the async {name_of(function)}"
             raise SpecError(found, "write it with `def`")
     if inspect.isgeneratorfunction(function) and role not in MAY_YIELD:
@@ -277,18 +275,19 @@ def check_callable(function: Any, role: str, parameters: Collection[str]) -> Non
 
 
 def check_returned(signature: Signature) -> None:
-    """Check that a function returns what it says, and returns at all where that is its use."""
-    role, plain, said = signature.role, signature.plain, signature.returned.annotation
-    must_return = signature.always_returns or (said is None and role not in MAY_GIVE_NOTHING)
+    """Check that a function returns a value where its annotation or its role needs one."""
+    role, plain, annotation = signature.role, signature.plain, signature.returned.annotation
+    must_return = signature.always_returns or (annotation is None and role not in MAY_GIVE_NOTHING)
     if plain and must_return and not inspect.isgeneratorfunction(plain) and ends_in_none(plain):
-        shown = "" if said is None else f" is annotated `-> {getattr(said, '__name__', said)}`, and"
-        or_not = NOTHING_MEANT if said is None and role in MAY_BE_NONE else ""
+        name = getattr(annotation, "__name__", annotation)
+        shown = "" if annotation is None else f" is annotated `-> {name}`, and"
+        or_not = NOTHING_MEANT if annotation is None and role in MAY_BE_NONE else ""
         found = f"{signature.returned}{shown} returns nothing"
         raise SpecError(found, f"end it with `return ...`{or_not}")
 
 
 def check_call(signature: Signature, parameters: Collection[str]) -> None:
-    """Check that a function takes these arguments by position, and returns what it says."""
+    """Check that a function takes these arguments by position, and returns a value."""
     role, function = signature.role, signature.function
     check_returned(signature)
     if signature.inspected is None:
@@ -296,10 +295,10 @@ def check_call(signature: Signature, parameters: Collection[str]) -> None:
     try:
         signature.inspected.bind(*parameters)
     except TypeError as error:
-        wanted = f"{role}({', '.join(parameters)})"
+        call = f"{role}({', '.join(parameters)})"
         shown = f"{name_of(function)}{signature.inspected}"
-        found = f"`{role}` must take {wanted}, found {shown}: {error}"
-        hint = f"write `def {wanted}: ...`"
+        found = f"`{role}` must take {call}, found {shown}: {error}"
+        hint = f"write `def {call}: ...`"
         may_take_time = role in MAY_TAKE_TIME and "time" not in parameters
         if may_take_time and len(signature.parameters) > len(parameters):
             hint += "; a third parameter must be `time`, the event's time"
@@ -307,7 +306,7 @@ def check_call(signature: Signature, parameters: Collection[str]) -> None:
 
 
 def check_returns(signature: Signature) -> None:
-    """Check that a function that is for nothing but what it returns doesn't return None alone."""
+    """Check that a function that is called only for its value can return one."""
     if signature.returns_nothing and not inspect.isgeneratorfunction(signature.plain):
         found = f"{signature.returned} never returns anything, and {GIVES[signature.role]}"
         raise SpecError(
@@ -316,32 +315,33 @@ def check_returns(signature: Signature) -> None:
 
 
 def check_annotations(signature: Signature, parameters: Mapping[str, Any]) -> None:
-    """Check the order of the parameters, by their annotations or names, and their classes."""
-    wanted, role, function = [*parameters], signature.role, signature.function
-    places: list[int] = []
-    for one in signature.parameters[: len(wanted)]:
-        meant = [one.name] if one.name in parameters else []
-        if one.cls is not None:
+    """Check the order of the parameters, by annotation or name, and their classes."""
+    expected, role, function = [*parameters], signature.role, signature.function
+    positions: list[int] = []
+    for place in signature.parameters[: len(expected)]:
+        matches = [place.name] if place.name in parameters else []
+        if place.cls is not None:
             fits = [
                 name
-                for name, given in parameters.items()
-                if given is not None and issubclass(get_origin(given) or given, one.cls)
+                for name, passed in parameters.items()
+                if passed is not None and issubclass(get_origin(passed) or passed, place.cls)
             ]
-            meant = fits if len(fits) == 1 else meant
-        places += map(wanted.index, meant)
-    if places != sorted(places):
-        shown = ", ".join(one.declared for one in signature.parameters)
-        call = f"{role}({', '.join(wanted)})"
+            matches = fits if len(fits) == 1 else matches
+        positions += map(expected.index, matches)
+    if positions != sorted(positions):
+        shown = ", ".join(place.declared for place in signature.parameters)
+        call = f"{role}({', '.join(expected)})"
         found = f"`{role}` must take {call}, found another order: {name_of(function)}({shown})"
         raise SpecError(found, f"write `def {call}: ...`")
-    for one, (meaning, given) in zip(signature.parameters, parameters.items(), strict=False):
-        said, cls = one.cls, get_origin(given) or given
-        if given is None or said is None or issubclass(cls, said):
+    for place, (name, passed) in zip(signature.parameters, parameters.items(), strict=False):
+        declared, cls = place.cls, get_origin(passed) or passed
+        if passed is None or declared is None or issubclass(cls, declared):
             continue
-        found = f"`{role}` is given a {cls.__name__} as its {meaning}, but "
-        found += f"{name_of(function)} declares `{one.declared}`"
-        of = classes_in(one.annotation) if get_args(given) else []
-        hint = f"declare `{one.name}: {cls.__name__}{f'[{of[0].__name__}]' if of else ''}`"
-        if is_again(said, cls):
+        found = f"`{role}` is given a {cls.__name__} as its {name}, but "
+        found += f"{name_of(function)} declares `{place.declared}`"
+        inner = classes_in(place.annotation) if get_args(passed) else []
+        inside = f"[{inner[0].__name__}]" if inner else ""
+        hint = f"declare `{place.name}: {cls.__name__}{inside}`"
+        if is_again(declared, cls):
             found, hint = f"{found}, as the class was before it was defined again", AGAIN
         raise SpecError(found, hint)

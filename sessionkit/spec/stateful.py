@@ -217,7 +217,8 @@ AnyStatefulSpec: TypeAlias = StatefulSpec[Any, Any, Any]
 
 def _check_views(places: Sequence[Place], state: type[Any] | None) -> None:
     """Check that annotations such as `KeyState[Account]` name a class, not a collection."""
-    classes = [cls for place in places for cls in classes_in(place.annotation, place.own)] + [state]
+    named = [cls for place in places for cls in classes_in(place.annotation, place.owner)]
+    classes = [*named, state]
     bases = {base for cls in classes for base in getattr(cls, "__mro__", ())} | {Any, NoneType}
     for place in places:
         parts = get_args(place.annotation) if get_origin(place.annotation) is KeyState else ()
