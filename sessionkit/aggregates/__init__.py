@@ -1,5 +1,5 @@
 """
-Sessions without functions: a row of counts, sums and the like from the events of a session.
+Aggregates: sessions without functions, such as counts and sums of their events.
 
     from datetime import timedelta
 
@@ -19,24 +19,24 @@ Sessions without functions: a row of counts, sums and the like from the events o
         keys={"user": str}, event_time="ts", gap="30 minutes", watermark_delay="10 minutes",
     )
 
-Each function here names a field of the event class. It returns a frozen value, which the spec
-checks against that class. NumPy and Arrow compute it for all sessions of a bucket at once; Python
-runs neither for an event nor for a session.
+Most functions take the name of a field of the event class. They return a frozen value, which the
+spec checks against that class. NumPy and Arrow compute it for all sessions of a bucket at once; no
+Python runs for an event or a session.
 
 *Order never matters.* Any order of the events and any cut into micro-batches give the same result,
 sums and means of floats within rounding.
 
-*One instant* has no order. Where a spec names a `sequence`, events of one instant have one, and
-what is said here of one instant holds for one place in its sequence.
+*Events of one instant* have no order, unless the spec names a `sequence`. Then the rules for one
+instant hold for one place in the sequence.
 
-*Nulls are skipped*, as SQL does it. Where nothing is left, counts and sums are 0, `any` is False,
-`all` is True, lists are empty, and the others are None. So a field is Optional in the result only
-if it is in the event class, or if there is a `where`.
+*Nulls are skipped*, as in SQL. Without values, counts and sums are 0, `any` is False, `all` is
+True, lists are empty, and all else is None. So a field is Optional in the result only if it is in
+the event class, or if there is a `where`.
 
-*`where`* chooses events: a pyarrow expression over the fields, such as `pc.field("kind") == "buy"`,
-or the name of a bool field. Where it is null, the event isn't chosen.
+*`where`* selects events: a pyarrow expression over the fields, such as `pc.field("kind") == "buy"`,
+or the name of a bool field. Where it is null, the event isn't selected.
 
-*`holds`* asks a condition of a whole session, over other aggregates:
+*`holds`* evaluates a condition over other aggregates of a session:
 
     agg.holds(pc.field("views") >= 2, views=agg.count(where=pc.field("kind") == "view"))
 """

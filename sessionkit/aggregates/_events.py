@@ -1,17 +1,17 @@
 """
-The events that aggregates are computed from, and conditions on them.
+The input of aggregates: rows of open sessions and events, and conditions on events.
 
-*Conditions* are expressions of Arrow, checked against the event class and computed for all events.
+*Conditions* are Arrow expressions, checked against the event class and computed for all events.
 
 *Rows*: each open session and each event of a micro-batch is a row with a number: first the open
 sessions, then the events. `order` has these numbers session by session, so that NumPy's `reduceat`
-folds all of them at once. Take two open sessions (0, 1) and three events (2, 3, 4), of which the
-first joins session 0, and the others session 1:
+folds all of them at once. Take two open sessions (0, 1) and three events (2, 3, 4). The first event
+joins session 0, the others session 1:
 
-    order    0 2 1 3 4      the rows of each session follow each other
-    first    0   2          where in that order each session begins
-    sizes    2   3          how many rows it has
-    owners   0 1 0 1 1      the session of each row, by the row's own number
+    order    0 2 1 3 4      the row numbers, session by session
+    first    0   2          the position in `order` where each session begins
+    sizes    2   3          the number of rows of each session
+    owners   0 1 0 1 1      the session of each row, by row number
 """
 
 import re
@@ -49,11 +49,11 @@ Condition: TypeAlias = str | pc.Expression
 The name of a bool field of the event class, or a pyarrow expression over its fields.
 
 `"is_view"`, or `pc.field("kind") == "view"`. Arrow computes it for all events of a micro-batch at
-once. Where it is null, the event isn't chosen. A spec raises a `SpecError` for a field that the
+once. Where it is null, the event isn't selected. A spec raises a `SpecError` for a field that the
 event class doesn't have, and for an expression that isn't a bool.
 
-Combine expressions with `&`, `|` and `~`, and compare with several values by `.isin([...])`: with
-`and`, `or`, `not` and `in`, pyarrow raises an error.
+Combine expressions with `&`, `|` and `~`, and compare with several values by `.isin([...])`:
+pyarrow raises an error for `and`, `or`, `not` and `in`.
 """
 
 NOT_A_NAME: Final = (
@@ -65,10 +65,10 @@ UNKNOWN: Final = re.compile(r"No match for FieldRef\.Name\((.*?)\) in ")
 
 
 def evaluated(table: pa.Table, conditions: Collection[Condition]) -> list[pa.Array]:
-    """Return the values of conditions for the rows of a table."""
+    """Evaluate conditions for the rows of a table."""
     if not conditions:
         return []
-    expressions = [pc.field(one) if isinstance(one, str) else one for one in conditions]
+    expressions = [pc.field(asked) if isinstance(asked, str) else asked for asked in conditions]
     names = [str(place) for place in range(len(expressions))]
     steps = [
         acero.Declaration("table_source", acero.TableSourceNodeOptions(table)),
@@ -79,7 +79,7 @@ def evaluated(table: pa.Table, conditions: Collection[Condition]) -> list[pa.Arr
 
 
 def type_in(event: type[Any], name: str, found: str) -> FieldType:
-    """Return the type of a field of the event class; `found` is the error where it has none."""
+    """Return the type of a field of the event class; `found` is the error if there is none."""
     types = {field.name: field.type for field in codec_of(event).type.fields}
     if name not in types:
         near = nearest(name, types)
@@ -90,10 +90,10 @@ def type_in(event: type[Any], name: str, found: str) -> FieldType:
 
 
 def fields_of_condition(condition: Condition, type_of: Callable[[str], pa.DataType]) -> list[str]:
-    """Return the names of the fields that a condition reads; each is asked for its type."""
+    """Return the names of the fields that a condition reads; `type_of` gives their types."""
     read: dict[str, pa.DataType] = {}
     while True:
-        # Arrow doesn't list the fields of an expression; it names the first that a table lacks.
+        # Arrow doesn't list the fields of an expression, but names the first missing one.
         try:
             evaluated(pa.schema(read).empty_table(), [condition])
         except pa.ArrowException as error:
@@ -106,7 +106,7 @@ def fields_of_condition(condition: Condition, type_of: Callable[[str], pa.DataTy
 
 
 def check_condition(event: type[Any], what: str, condition: Condition) -> None:
-    """Check that a condition is over fields of the event, and is true or false."""
+    """Check that a condition reads fields of the event class and is a bool."""
     schema = codec_of(event).schema
     found = f"{what} is {repr(condition) if isinstance(condition, str) else condition}"
 
@@ -138,13 +138,13 @@ class EventRows:
     The open sessions and the events of a micro-batch, at least one event for each session.
 
     Attributes:
-        opened: The open sessions: `start`, and what is stored of each as `state.NAME`.
-        events: The events: their fields as `event.NAME`.
-        times: The times of the events, in microseconds.
-        order: The numbers of all rows, in order.
-        first: For each session, the place of its first row in that order.
-        sizes: For each session, how many rows it has.
-        conditions: For which events a condition holds, by its text.
+        opened: The open sessions: `start`, and their stored columns as `state.NAME`.
+        events: The events, their fields as `event.NAME`.
+        times: The event times, in microseconds.
+        order: The numbers of all rows, session by session.
+        first: The position in `order` of the first row of each session.
+        sizes: The number of rows of each session.
+        conditions: The values of each condition for the events, by its text.
     """
 
     opened: pa.Table
@@ -156,7 +156,7 @@ class EventRows:
     conditions: Mapping[str, pa.Array]
 
     def __len__(self) -> int:
-        """Return how many sessions there are."""
+        """Return the number of sessions."""
         return len(self.first)
 
     @cached_property
@@ -166,14 +166,13 @@ class EventRows:
 
     @cached_property
     def owners(self) -> Numbers:
-        """The session of each row, by the row's own number."""
+        """The session of each row, by row number."""
         owners = np.empty(len(self.order), np.int64)
         owners[self.order] = self.sessions
         return owners
 
     @property
     def instants(self) -> pa.Array:
-        """The times of the events, as a column."""
         return instants(self.times)
 
     def field(self, name: str | None) -> pa.Array:
@@ -182,30 +181,30 @@ class EventRows:
 
     @cached_property
     def _floats(self) -> Mapping[str, pa.Array]:
-        """The floats of the events, of which equal ones have the same bits."""
-        names = [one.name for one in self.events.schema if pa.types.is_floating(one.type)]
+        """The float columns of the events, with equal bits for equal floats."""
+        names = [part.name for part in self.events.schema if pa.types.is_floating(part.type)]
         return {name: one_form(whole(self.events[name])) for name in names}
 
     def met(self, condition: Condition | None) -> pa.Array:
         return self.conditions[repr(condition)]
 
     def joined(self, stored: Array, events: Array) -> Array:
-        """Return the values of open sessions and events, in order."""
-        both: Array = np.concatenate([stored, events])[self.order]
-        return both
+        """Return stored values and those of events, in `order`."""
+        values: Array = np.concatenate([stored, events])[self.order]
+        return values
 
     def all_valid(self, stored: pa.Array, chosen: Mask | None) -> Mask:
-        """Mark, in order, the open sessions that have a value, and the events that are chosen."""
+        """Mark, in `order`, open sessions with a stored value and chosen events."""
         events = np.ones(len(self.times), np.bool_) if chosen is None else chosen
         return self.joined(mask_of(stored.is_valid()), events)
 
     def reduced(self, ufunc: np.ufunc, values: Array) -> Array:
-        """Fold the values of the rows of each session into one; they are given in order."""
+        """Reduce values, given in `order`, to one for each session."""
         folded: Array = ufunc.reduceat(values, self.first)
         return folded
 
     def listed(self, lists: pa.Array, chosen: Mask | None) -> Numbers:
-        """Return the session of each value in the lists of open sessions and each chosen event."""
+        """Return the session of each value in the stored lists and of each chosen event."""
         of_opened, of_events = np.split(self.owners, [len(lists)])
         of_events = of_events if chosen is None else of_events[chosen]
         return np.concatenate([of_opened[owners_of(lists)], of_events])
@@ -213,14 +212,15 @@ class EventRows:
     def kept(
         self, owners: Numbers, columns: Iterable[pa.Array], at_most: int | None = None
     ) -> list[pa.Array]:
-        """Return the first values of each session as lists; the owners of the values ascend."""
+        """Return the first values of each session as lists; `owners` ascend."""
         sizes = np.bincount(owners, minlength=len(self))
         if at_most is not None and sizes.max() > at_most:
             stays = pa.array(places_in(sizes, owners) < at_most)
-            columns, sizes = [one.filter(stays) for one in columns], np.minimum(sizes, at_most)
-        return [lists_of(one, sizes) for one in columns]
+            columns = [column.filter(stays) for column in columns]
+            sizes = np.minimum(sizes, at_most)
+        return [lists_of(column, sizes) for column in columns]
 
     def flat(self, lists: pa.Array, events: pa.Array, chosen: Mask | None) -> pa.Array:
-        """Return the values in the lists of open sessions, then those of the chosen events."""
+        """Return the values in the stored lists, then those of the chosen events."""
         events = events if chosen is None else events.filter(pa.array(chosen))
         return pa.concat_arrays([lists.flatten(), events])

@@ -1,10 +1,10 @@
 """
-Funnels: how far sessions got through some steps, and when.
+Funnels: the number of steps that sessions reached, and their times.
 
-A session stores its instants that have an event of a step, with their times and, as bits, the steps
-there: 0b101 for the first and the third; where single events matter, it stores these. So neither
-the order in which events come nor their cut into micro-batches matters: one that comes late finds
-its place. The rules are those of ClickHouse's `windowFunnel`, mode by mode.
+A session stores the instants with an event of a step: their times, and their steps as bits, 0b101
+for the first and the third. Strict modes store single events instead. So neither the arrival order
+of events nor their cut into micro-batches matters. The rules follow ClickHouse's `windowFunnel`,
+mode by mode.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -35,15 +35,14 @@ from sessionkit.state._collections import Field, ListType
 from sessionkit.state._scalars import DatetimeType, IntType
 
 Strict: TypeAlias = Literal["order", "deduplication", "increase"]
-MOST_STEPS: Final = 32
-"""As in ClickHouse."""
+MOST_STEPS: Final = 32  # as in ClickHouse
 NONE: Final = -1
-"""The step of an event that has none."""
+"""The step of an event of no step."""
 
 
 @attrs.frozen(kw_only=True)
 class Funnel(Kind):
-    """How many steps a session has reached."""
+    """The number of steps that a session reached."""
 
     kind: ClassVar = "funnel"
     gives: ClassVar[Any] = int | None
@@ -83,7 +82,7 @@ class Funnel(Kind):
 
     @property
     def _keeps_events(self) -> bool:
-        """Whether single events are stored, not the steps of all events at an instant."""
+        """Whether single events are stored, instead of the steps of an instant together."""
         return not self.strict <= {"increase"}
 
     def identity(self, _: BoundAggregate) -> str:
@@ -97,15 +96,15 @@ class Funnel(Kind):
 
     def fold(self, bound: BoundAggregate, rows: EventRows) -> list[pa.Array]:
         """
-        Return the steps at each instant, and at each of its turns where there is a `sequence`.
+        Return the steps at each instant, or at each place in a `sequence`.
 
-        One instant or event more than the limit says that there were more.
+        One more than the limit is kept, to tell that there were more.
         """
         chosen = self.chosen(rows)
-        asked = [condition for _, condition in self.steps]
-        asked += [] if self.not_between is None else [self.not_between]
+        conditions = [condition for _, condition in self.steps]
+        conditions += [] if self.not_between is None else [self.not_between]
         bits = np.zeros(len(rows.times), np.int64)
-        for place, condition in enumerate(asked):
+        for place, condition in enumerate(conditions):
             bits |= mask_of(rows.met(condition)).astype(np.int64) << place
         kept = np.ones(len(bits), np.bool_) if "order" in self.strict else bits != 0
         kept = kept if chosen is None else kept & chosen
@@ -113,7 +112,7 @@ class Funnel(Kind):
         new = _begins(owners, *map(numbers_of, moments))
         if not (self._keeps_events or new.all()):
             steps = pa.array(np.bitwise_or.reduceat(numbers_of(steps), np.flatnonzero(new)))
-            owners, moments = owners[new], [one.filter(pa.array(new)) for one in moments]
+            owners, moments = owners[new], [moment.filter(pa.array(new)) for moment in moments]
         return rows.kept(owners, [steps, *moments], 1 + self.most)
 
     def result(self, bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
@@ -121,7 +120,7 @@ class Funnel(Kind):
         return pa.array(reached, mask=unknown)
 
     def reached(self, bound: BoundAggregate, sessions: pa.Table) -> tuple[Numbers, Mask, Numbers]:
-        """Return how many steps sessions reached, where that isn't known, and when."""
+        """Return the steps that sessions reached, a mask where they're unknown, and the times."""
         steps = bound.column(sessions)
         owners, sizes = owners_of(steps), steps.value_lengths().to_numpy().astype(np.int64)
         kept = places_in(sizes, owners) < self.most
@@ -138,16 +137,16 @@ class Funnel(Kind):
 @attrs.frozen
 class Hits:
     """
-    The steps that the events of sessions hit, in the order of sessions, instants and steps.
+    The hits of steps by events, sorted by session, instant and step.
 
-    An event or an instant with the steps 0b101 has two: of step 0, and of step 2.
+    An event or an instant with the steps 0b101 has two hits: of step 0, and of step 2.
 
     Attributes:
         owners: The number of the session.
-        instants: The number of the instant: equal ones have no order but that of the steps.
-        times: When it was, in microseconds.
-        steps: The step, from 0; `NONE` for an event that has none, and the number of steps for one
-            that ends chains.
+        instants: The number of the instant. Hits of one instant are ordered by step alone.
+        times: The event time, in microseconds.
+        steps: The step, from 0; `NONE` for an event of no step, and the number of steps for an
+            event of `not_between`.
     """
 
     owners: Numbers
@@ -159,7 +158,7 @@ class Hits:
 def _hits(number: int, owners: Numbers, bits: Numbers, *moments: Numbers) -> Hits:
     instants = np.cumsum(_begins(owners, *moments), dtype=np.int64)
     of_step = [bits == 0, *(bits >> step & 1 == 1 for step in range(number + 1))]
-    # Step by step first, in a stable order by instant then: the steps of an instant ascend.
+    # A stable sort by instant keeps the steps of an instant ascending.
     steps, events = np.nonzero(of_step)
     order = np.argsort(instants[events], kind="stable")
     events, steps = events[order], steps[order] + NONE
@@ -167,24 +166,24 @@ def _hits(number: int, owners: Numbers, bits: Numbers, *moments: Numbers) -> Hit
 
 
 def _begins(*columns: Numbers) -> Mask:
-    """Mark the rows that differ from the one before."""
+    """Mark the rows that differ from the previous row."""
     begins = np.ones(len(columns[0]), np.bool_)
-    begins[1:] = np.logical_or.reduce([np.diff(one) != 0 for one in columns])
+    begins[1:] = np.logical_or.reduce([np.diff(column) != 0 for column in columns])
     return begins
 
 
 def _walked(funnel: Funnel, hits: Hits, sessions: int) -> tuple[Numbers, Array]:
     """
-    Return how many steps sessions reached, and the times of these, a row for each session.
+    Return the number of steps that sessions reached, and their times, a row for each session.
 
-    Step by step, each hit goes on with the latest chain that has reached the step before: it began
-    last, so it has the most time left.
+    Step by step, each hit continues the latest chain that reached the previous step: that chain
+    began last, so it has the most time left.
     """
     number, is_order = len(funnel.steps), "order" in funnel.strict
     places, owners, steps = np.arange(len(hits.steps)), hits.owners, hits.steps
     sizes = np.bincount(owners, minlength=sessions)
     first = (np.cumsum(sizes) - sizes)[owners]
-    # Chains that have no hit since the last one that ends them aren't open.
+    # A chain isn't open if an event of `not_between` follows its last hit.
     ended = _latest(steps == number)
     since = np.where(ended >= first, hits.instants[ended], -1) if len(ended) else ended
 
@@ -195,7 +194,7 @@ def _walked(funnel: Funnel, hits: Hits, sessions: int) -> tuple[Numbers, Array]:
     fits, before, begun = steps == 0, places.copy(), places.copy()
     last = _latest(fits)
     has_begun = is_open(last, places)
-    # The hits at which counting ends, if they come before the chain does.
+    # The hits that end the counting, unless a chain is complete before.
     stops = (steps == NONE) & has_begun
     for step in range(1, number):
         at = np.flatnonzero(steps == step)
@@ -218,7 +217,7 @@ def _walked(funnel: Funnel, hits: Hits, sessions: int) -> tuple[Numbers, Array]:
     fits &= places < ends[owners]
     reached = np.zeros(sessions, np.int64)
     np.maximum.at(reached, owners[fits], steps[fits] + 1)
-    # Of the hits of the last step, the first one: written from the last to the first, it stays.
+    # Assigned in reverse, so that the first hit of the last step stays.
     of_last = np.flatnonzero(fits & (steps + 1 == reached[owners]))[::-1]
     ends[owners[of_last]] = of_last
     times = np.zeros((sessions, number), np.int64)
@@ -230,7 +229,7 @@ def _walked(funnel: Funnel, hits: Hits, sessions: int) -> tuple[Numbers, Array]:
 
 
 def _latest(marks: Mask) -> Numbers:
-    """Return the place of the last mark up to each one, -1 if there is none."""
+    """Return the position of the last mark up to each position, -1 if there is none."""
     latest: Numbers = np.maximum.accumulate(np.where(marks, np.arange(len(marks)), -1))
     return latest
 
@@ -247,34 +246,33 @@ def funnel(
     where: Condition | None = None,
 ) -> Aggregate:
     """
-    Return how many steps of a funnel a session has reached, in the order of time: an int.
+    Count the steps of a funnel that a session reached, in the order of time: an int.
 
         steps = {"viewed": "is_view", "carted": "is_cart", "bought": "is_sale"}  # bool fields
         agg.funnel(steps, within="1 hour")
 
-    It's the most steps of any chain: an event of the first step, one of the second at the same time
-    or later, and so on, the last at most `within` after the first. Events of other steps, or of
-    none, may come in between. Events at one instant have no order: together they may be several
-    steps, and so may one event. ClickHouse's `windowFunnel` gives the same, also
-    in its modes, but for `strict_once`.
+    A chain is an event of the first step, one of the second at the same time or later, and so on,
+    the last at most `within` after the first; the longest chain counts. Events of other steps, or
+    of none, may come in between. Events at one instant have no order: together they may be several
+    steps, and so may one event. ClickHouse's `windowFunnel` gives the same, also in its modes,
+    except `strict_once`.
 
     Args:
-        steps: The condition of each step, by its name. Without names, they are numbered.
+        steps: The condition of each step, by its name. Without names, steps are numbered.
         within: How much later the last step may be than the first, inclusive; None for any time.
             It may change while a checkpoint lives.
-        strict: What is strict, one or several. `"order"`, or True: counting ends at an event of no
-            step, and at one whose step before isn't reached yet; repeats and earlier steps may come
-            in between, so use `where` to leave out what doesn't matter. `"deduplication"`: counting
-            ends at a step, but for the first one, that is reached already. `"increase"`: each step
-            is later than the one before, of which the last event counts.
-        allow_reentry: Whether, where the order is strict, a step that is too early is passed over.
-        not_between: Events that must not come between two steps: none of the chains that have begun
-            before such an event goes on after it. What they have reached stays reached.
-        at_most: How many instants with an event of a step or of `not_between` are kept, or events,
-            if anything but "increase" is strict: the earliest. Under a strict order, these are
-            events of any kind. Where there are more, the result is None unless these alone reach
-            the last step.
-        where: Which events count.
+        strict: One or several modes. `"order"`, or True: counting ends at an event of no step, and
+            at an event whose previous step isn't reached yet; repeats and earlier steps may come in
+            between, so leave out other events by `where`. `"deduplication"`: counting ends at a
+            repeated step, except the first step. `"increase"`: each step is later than the step
+            before it, whose last event counts.
+        allow_reentry: Whether a strict order passes over a step that comes too early.
+        not_between: Events that must not come between two steps: chains that began before such an
+            event end there. Steps that they reached stay reached.
+        at_most: How many of the earliest instants with an event of a step or of `not_between` are
+            kept; how many events under "order" and "deduplication", of any kind under "order".
+            Where there are more, the result is None unless the kept ones reach the last step.
+        where: Selects the events to count.
 
     Raises:
         SpecError: There are no steps or more than 32, or another argument can't be used.
@@ -282,11 +280,11 @@ def funnel(
     if isinstance(steps, str) or not isinstance(steps, Mapping | Sequence):
         found = f"`funnel` takes steps, found {steps!r}"
         raise SpecError(found, 'write funnel(["is_view", "is_sale"])')
-    named = steps if isinstance(steps, Mapping) else {str(n): s for n, s in enumerate(steps, 1)}
+    by_name = steps if isinstance(steps, Mapping) else {str(n): s for n, s in enumerate(steps, 1)}
     return Funnel(
         where=where,
         at_most=at_most,
-        steps=tuple(named.items()),
+        steps=tuple(by_name.items()),
         within=None if within is None else duration_of(within, "within"),
         strict=_strict_of(strict),
         allow_reentry=allow_reentry,
@@ -295,26 +293,26 @@ def funnel(
 
 
 def _strict_of(value: Any) -> frozenset[Any]:
-    """Read what is strict; True is short for the order."""
+    """Read the strict modes; True is short for "order"."""
     if isinstance(value, bool):
         return frozenset({"order"} if value else ())
-    is_one = isinstance(value, str) or not isinstance(value, Collection)
-    named, choices = (value,) if is_one else tuple(value), get_args(Strict)
-    if not all(one in choices for one in named):
+    is_single = isinstance(value, str) or not isinstance(value, Collection)
+    modes, choices = (value,) if is_single else tuple(value), get_args(Strict)
+    if not all(mode in choices for mode in modes):
         found = f"`strict` must be True or False, or of {', '.join(map(repr, choices))}"
         raise SpecError(f"{found}, found {value!r}", "leave it out for events in between")
-    return frozenset(named)
+    return frozenset(modes)
 
 
 @attrs.frozen(kw_only=True)
 class FunnelTimes(Funnel):
-    """When a session reached the steps."""
+    """The times when a session reached the steps."""
 
     kind: ClassVar = "funnel_times"
     gives: ClassVar[Any] = list[datetime] | None
 
     def result(self, bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
-        """Return the times of the steps of the chain that came furthest first."""
+        """Return the step times of the first chain with the most steps."""
         reached, unknown, times = self.reached(bound, sessions)
         reached[unknown] = 0
         of_chains = times[np.arange(len(self.steps)) < reached[:, np.newaxis]]
@@ -329,11 +327,11 @@ def funnel_times(funnel: Aggregate) -> Aggregate:
         far = agg.funnel({"viewed": "is_view", "bought": "is_sale"})
         {"far": far, "reached_at": agg.funnel_times(far)}
 
-    Of several chains that come equally far, it's the one whose last step is earliest; each of its
-    other steps is the last one that leads to the next.
+    Among chains with equally many steps, the one whose last step is earliest counts; each of its
+    other steps is as late as possible.
 
     Args:
-        funnel: The funnel. What it stores is stored for its times too.
+        funnel: The funnel. Its times store another copy of its state.
 
     Raises:
         SpecError: It isn't a funnel.

@@ -1,4 +1,4 @@
-"""Aggregates that list values in the order of time: all of them, the path, the steps of it."""
+"""Aggregates over values in the order of time: lists, paths and steps of a path."""
 
 from types import GenericAlias
 from typing import Any, ClassVar
@@ -18,14 +18,14 @@ from sessionkit.state._collections import Field, ListType
 
 @attrs.frozen(kw_only=True)
 class Collect(Kind):
-    """The earliest values of a session; with each, its time, and its place in a `sequence`."""
+    """The earliest values of a session, stored with their times and places in a `sequence`."""
 
     kind: ClassVar = "collect"
     is_ordered: ClassVar = True
 
     @property
     def kept(self) -> int:
-        """How many values are stored of a session."""
+        """The number of values to store of a session."""
         return self.most
 
     def annotation(self, bound: BoundAggregate) -> Any:
@@ -44,20 +44,20 @@ def collect(field: str, *, at_most: int = 100, where: Condition | None = None) -
     """
     List the values of a field of a plain type in the order of event time, at one instant by value.
 
-    The earliest are kept, up to `at_most`; `count(field)` says how many there were. `where` says
-    whose values count.
+    The earliest `at_most` values are kept; `count(field)` counts all. `where` selects the events to
+    read.
     """
     return Collect(of=field, where=where, at_most=at_most)
 
 
 @attrs.frozen(kw_only=True)
 class Path(Collect):
-    """The values, repeats as one. A late value may part two, so repeats are stored."""
+    """The values without repeats. Repeats are stored, since a late value may part them."""
 
     kind: ClassVar = "path"
 
     def result(self, bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
-        """Return the stored values without those that are equal to the one before."""
+        """Return the stored values without repeats of the previous value."""
         lists = bound.column(sessions)
         owners, values = owners_of(lists), lists.flatten()
         codes, _ = coded(values)
@@ -69,16 +69,16 @@ class Path(Collect):
 @explains
 def path(field: str, *, at_most: int = 100, where: Condition | None = None) -> Aggregate:
     """
-    List the values of a field as `collect` does, those in a row that are equal as one.
+    List the values of a field as `collect` does, without repeats of the previous value.
 
-    The limit counts repeats, since a value that comes late may part them.
+    `at_most` counts repeats, since a late value may part them.
     """
     return Path(of=field, where=where, at_most=at_most)
 
 
 @attrs.frozen(kw_only=True)
 class Steps(Collect):
-    """How often one value came right after another."""
+    """The number of times that one value came right after another."""
 
     kind: ClassVar = "steps"
     gives: ClassVar = int | None
@@ -96,7 +96,7 @@ class Steps(Collect):
 
     @property
     def kept(self) -> int:
-        """One more than are allowed, which says that there were too many."""
+        """One more than the limit, to tell that there were more."""
         return 1 + self.most
 
     def bind(self, event: type[Any], name: str) -> BoundAggregate:
@@ -105,13 +105,13 @@ class Steps(Collect):
         return bound
 
     def result(self, bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
-        """Return how often the one value comes right after the other; null where too many."""
+        """Count the steps from one value to the other; null beyond the limit."""
         lists = bound.column(sessions)
-        wanted = encode_column(bound.type, list(self.between), bound.name)
-        codes, _ = coded(pa.concat_arrays([lists.flatten(), wanted]))
+        between = encode_column(bound.type, list(self.between), bound.name)
+        codes, _ = coded(pa.concat_arrays([lists.flatten(), between]))
         codes, (before, after) = codes[:-2], codes[-2:]
         owners = owners_of(lists)
-        # The two differ, so neither repeats between them.
+        # The two values differ, so repeats can't come between them.
         is_step = (codes[:-1] == before) & (codes[1:] == after) & (np.diff(owners) == 0)
         counts = np.bincount(owners[1:][is_step], minlength=len(lists))
         sizes = np.bincount(owners, minlength=len(lists))
@@ -127,15 +127,15 @@ def steps(
 
         agg.steps("page", before="/cart", after="/checkout")
 
-    It's a step of the `path`: equal values in a row are one, and those of events that aren't chosen
-    don't come in between. It may ask for other values while a checkpoint lives.
+    It's a step of the `path`: repeats count once, and events that `where` leaves out don't come in
+    between. `before` and `after` may change while a checkpoint lives.
 
     Args:
         field: The field, of a plain type. At one instant, values are in ascending order.
         before: The value that the step leaves.
-        after: The value that it leads to, another one.
+        after: The value that the step leads to, different from `before`.
         at_most: How many values are kept, repeats included; with more, the result is None.
-        where: Whose values count.
+        where: Selects the events to read.
 
     Raises:
         SpecError: Both values are the same, or another argument can't be used.

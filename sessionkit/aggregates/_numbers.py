@@ -23,7 +23,7 @@ WIDE: Final = Context(prec=76)
 
 
 class SumTooLargeError(Exception):
-    """Raised where the sums of some sessions, which are marked, don't fit their type."""
+    """Raised where the sums of the marked sessions don't fit their type."""
 
     def __init__(self, bound: BoundAggregate, sessions: Mask) -> None:
         super().__init__(bound.name)
@@ -32,7 +32,7 @@ class SumTooLargeError(Exception):
 
 
 def _chosen_numbers(aggregate: Kind, rows: EventRows) -> Array:
-    """Return the numbers of the events, 0 for those without a part."""
+    """Return the numbers of the events, 0 for events that aren't chosen."""
     numbers, chosen = numbers_of(aggregate.values(rows)), aggregate.chosen(rows)
     return numbers if chosen is None else np.where(chosen, numbers, numbers.dtype.type(0))
 
@@ -46,10 +46,10 @@ class Count(Kind):
     gives: ClassVar = int
 
     def check_type(self, kind: FieldType, found: str) -> None:
-        """Values of any type are counted."""
+        """Accept every type."""
 
     def stored(self, bound: BoundAggregate) -> list[Field]:
-        """Return no column for a count of all events: that is the session's own."""
+        """Return no field for a count of all events, which sessions store anyway."""
         return [bound.field(IntType())] if bound.may_be_missing else []
 
     def fold(self, bound: BoundAggregate, rows: EventRows) -> list[pa.Array]:
@@ -65,7 +65,7 @@ class Count(Kind):
 
 
 def counted(bound: BoundAggregate) -> BoundAggregate:
-    """Return the count that goes with an aggregate, of the same events."""
+    """Return the count of the events of an aggregate."""
     count = Count(of=bound.aggregate.of, where=bound.aggregate.where)
     return attrs.evolve(bound, name=f"{bound.name}.count", aggregate=count)
 
@@ -79,7 +79,7 @@ def count(field: str | None = None, *, where: Condition | None = None) -> Aggreg
         agg.count("query")  # the searches: events whose query isn't null
         agg.count(where=pc.field("kind") == "buy")
 
-    `where` says which events count.
+    `where` selects the events to count.
     """
     return Count(of=field, where=where)
 
@@ -109,7 +109,6 @@ class Mean(Kind):
         return [pa.array(sums), *counted(bound).fold(rows)]
 
     def result(self, bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
-        """Return the means: null where there was no value."""
         sums = numbers_of(bound.column(sessions, ".sum"))
         counts = numbers_of(counted(bound).result(sessions))
         return pa.array(sums / np.maximum(counts, 1), mask=counts == 0)
@@ -117,7 +116,7 @@ class Mean(Kind):
 
 @explains
 def mean(field: str, *, where: Condition | None = None) -> Aggregate:
-    """Return the mean of an int or a float, as a float; `where` says whose values count."""
+    """Return the mean of an int or a float, as a float; `where` selects the events to read."""
     return Mean(of=field, where=where)
 
 
@@ -144,9 +143,9 @@ class Sum(Kind):
     def fold(self, bound: BoundAggregate, rows: EventRows) -> list[pa.Array]:
         kind, before = _sum_type(bound), bound.column(rows.opened)
         if isinstance(kind, DecimalType):
-            both = pa.concat_arrays([before, self._decimals(rows, kind.arrow)])
-            values = both.take(pa.array(rows.order))
-            # A decimal is two words, of which the upper one only has the sign if it's small.
+            values = pa.concat_arrays([before, self._decimals(rows, kind.arrow)])
+            values = values.take(pa.array(rows.order))
+            # A decimal has two words; the upper one of a small decimal has the sign alone.
             low, high = np.frombuffer(values.buffers()[1], "<i8").reshape(-1, 2)[: len(values)].T
             if (high == low >> 63).all() and _fits(rows, low):
                 sums = rows.reduced(np.add, low)
@@ -160,7 +159,7 @@ class Sum(Kind):
         return [array_of(numbers_of(exact), kind.arrow)]
 
     def _decimals(self, rows: EventRows, kind: pa.DataType) -> pa.Array:
-        """Return the decimals of the events, 0 for those without a part."""
+        """Return the decimals of the events, 0 for events that aren't chosen."""
         events, chosen = self.values(rows).cast(kind), self.chosen(rows)
         if chosen is None:
             return events
@@ -173,7 +172,7 @@ def _sum_type(bound: BoundAggregate) -> FieldType:
 
 
 def _fits(rows: EventRows, values: Numbers) -> bool:
-    """Return whether no sum of integers can pass 64 bits."""
+    """Return whether all sums of integers are sure to fit 64 bits."""
     largest = max(int(values.max()), -int(values.min()))
     return largest * int(rows.sizes.max()) <= LARGEST
 
@@ -181,11 +180,11 @@ def _fits(rows: EventRows, values: Numbers) -> bool:
 def _exact_sums(
     bound: BoundAggregate, rows: EventRows, values: pa.Array, fits: tuple[int, int]
 ) -> pa.Array:
-    """Return the sums as wide decimals, up to the least and the most that fit, without a point."""
+    """Return the sums as wide decimals; `fits` is the allowed range, as unscaled integers."""
     scale = getattr(values.type, "scale", 0)
     wide = values.cast(pa.decimal256(76, scale))
     table = pa.table({"session": rows.sessions, "value": wide})
-    # Sessions follow each other here, and so do their sums.
+    # The rows are in order of sessions, and so are the sums.
     summed = table.group_by("session", use_threads=False).aggregate([("value", "sum")])
     sums = whole(summed["value_sum"])
     least, most = (pa.scalar(Decimal(end).scaleb(-scale, WIDE), wide.type) for end in fits)
@@ -201,9 +200,9 @@ def sum(field: str, *, where: Condition | None = None) -> Aggregate:  # noqa: A0
     Add up a field that is an int, a float, a timedelta or a Decimal.
 
     The sum has the type of the field, a Decimal with 38 digits. A sum of ints, timedeltas or
-    Decimals is exact. One that doesn't fit its type is never stored: it stops the query with the
-    key and the name of the aggregate, or with `on_error="reject"` the events of the micro-batch
-    that would have joined the session count as failed. That goes for the sum after each
-    micro-batch, also where later events would take it back. `where` says whose values count.
+    Decimals is exact. A sum that doesn't fit its type is never stored, even if later events would
+    bring it back: it stops the query with the key and the name of the aggregate. With
+    `on_error="reject"`, the events of the micro-batch that would have joined the session count as
+    failed. `where` selects the events to read.
     """
     return Sum(of=field, where=where)

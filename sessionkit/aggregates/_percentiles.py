@@ -1,8 +1,8 @@
 """
-Percentiles, from how many values are in each bin of a sketch.
+Percentiles, from a sketch of value counts by bin.
 
-Negative numbers have the same bins as positive ones. Zero, NaN and the infinities have a bin each.
-A bin is stored as an int, in the order of the numbers in it.
+Negative numbers have the same bins as positive ones. Zero, NaN and each infinity have their own
+bins. A bin is stored as an int; bins are in the order of their numbers.
 """
 
 from datetime import timedelta
@@ -33,15 +33,15 @@ from sessionkit.state._types import FieldType
 
 RELATIVE_ERRORS: Final = (0.0001, 0.5)
 ORIGIN: Final = 2**40
-"""The bin of 1.0: those of smaller numbers are below it, and above 0, which is that of zero."""
+"""The bin of 1.0. Zero has the bin 0, and numbers below 1.0 the bins in between."""
 INFINITE: Final = 2**62
 NAN: Final = INFINITE + 1
-"""The last bin: NaN is greater than all numbers."""
+"""The last bin, since NaN is greater than all numbers."""
 LARGEST: Final = float(np.finfo(np.float64).max)
 SMALLEST: Final = float(np.finfo(np.float64).tiny)
-"""Smaller numbers have fewer digits than a relative error needs, so they count as zero."""
+"""Smaller numbers are too imprecise for a relative error, and count as zero."""
 LONGEST: Final = 2.0**63 - 2**10
-"""The greatest float that is a timedelta, in microseconds."""
+"""The greatest float that fits a timedelta, in microseconds."""
 
 
 @attrs.frozen(kw_only=True)
@@ -82,9 +82,8 @@ class Percentile(Kind):
         """
         Return the bins of each session and their counts.
 
-        Of more than the limit, all that are lower count as one more, which says that there were
-        more. A bin that isn't among the highest never will be, so what counts there doesn't depend
-        on when.
+        Beyond the limit, all lower bins become one, which tells that there were more. A bin that
+        drops out of the highest never returns, so the counts don't depend on the order of events.
         """
         before, chosen = bound.column(rows.opened), self.chosen(rows)
         values = numbers_of(self.values(rows))
@@ -101,10 +100,10 @@ class Percentile(Kind):
             begins = (places == 0) | (places > spare[owners])
             counts = np.add.reduceat(counts, np.flatnonzero(begins))
             bins, sizes = bins[places >= spare[owners]], np.minimum(sizes, most)
-        return [lists_of(pa.array(each), sizes) for each in (bins, counts)]
+        return [lists_of(pa.array(values), sizes) for values in (bins, counts)]
 
     def result(self, bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
-        """Return the number of the bin that has the value at the rank; null if it isn't kept."""
+        """Return the middle of the bin at the rank of the share; null if the bin isn't kept."""
         lists = bound.column(sessions)
         counts = numbers_of(bound.column(sessions, ".counts").flatten())
         sizes = lists.value_lengths().to_numpy().astype(np.int64)
@@ -150,10 +149,9 @@ def percentile(
 
         agg.percentile("seconds", 0.95)
 
-    It's the least of the values for which at least this share of them are less or equal, as SQL's
-    `percentile_disc` has it. What is returned is within the relative error of that value: a float,
-    or a timedelta in whole microseconds. NaN is greater than all numbers; it, zero and the
-    infinities are exact.
+    It's SQL's `percentile_disc`: the least value such that at least this share of all values are
+    less or equal. The result is within the relative error of that value: a float, or a timedelta in
+    whole microseconds. NaN is greater than all numbers. NaN, zero and the infinities are exact.
 
     Values are counted in bins that are twice the relative error wide, after DDSketch by Masson, Rim
     and Lee (VLDB 2019). A float closer to zero than 2.3e-308 counts as zero.
@@ -163,9 +161,9 @@ def percentile(
         share: From 0, the least value, to 1, the greatest; 0.5 is the median. It may change while a
             checkpoint lives.
         relative_error: How far the result may be from the value, as a part of the value.
-        at_most: How many bins are kept: the highest. If the percentile is in a lower one, the
-            result is None. With an error of 0.01, 1,000 bins in a row are from 1 to 480 million.
-        where: Whose values count.
+        at_most: How many of the highest bins are kept. If the percentile is in a lower bin, the
+            result is None. With an error of 0.01, 1,000 bins in a row cover 1 to 480 million.
+        where: Selects the events to read.
 
     Raises:
         SpecError: `share` isn't a number from 0 to 1, or `relative_error` one from 0.0001 to 0.5.

@@ -1,4 +1,4 @@
-"""One value of a session: the least, the greatest, the first, the last; whether any or all are."""
+"""Aggregates that pick one value, the least, greatest, first or last, and `any` and `all`."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -33,12 +33,12 @@ def _value_field(bound: BoundAggregate) -> Field:
 
 
 class _Extreme(Kind):
-    """NaN is greater than all numbers."""
+    """The least or the greatest value; NaN is greater than all numbers."""
 
     __slots__ = ()
     picks: ClassVar[np.ufunc]
     neutral: ClassVar[tuple[int, float]]
-    """The int and the float that change no result."""
+    """The int and the float that replace values of events that aren't chosen."""
 
     def stored(self, bound: BoundAggregate) -> list[Field]:
         return [_value_field(bound)]
@@ -81,7 +81,8 @@ def min(field: str, *, where: Condition | None = None) -> Aggregate:  # noqa: A0
     """
     Return the least value of a field of a plain type; NaN is greater than all numbers.
 
-    Text is compared by code point, members of an Enum by their values. `where` says whose count.
+    Text is compared by code point, members of an Enum by their values. `where` selects the
+    events to read.
     """
     return Least(of=field, where=where)
 
@@ -91,7 +92,8 @@ def max(field: str, *, where: Condition | None = None) -> Aggregate:  # noqa: A0
     """
     Return the greatest value of a field of a plain type; NaN is greater than all numbers.
 
-    Text is compared by code point, members of an Enum by their values. `where` says whose count.
+    Text is compared by code point, members of an Enum by their values. `where` selects the
+    events to read.
     """
     return Greatest(of=field, where=where)
 
@@ -100,19 +102,19 @@ def max(field: str, *, where: Condition | None = None) -> Aggregate:  # noqa: A0
 
 
 class _Edge(Kind):
-    """The value at the earliest or at the latest time; of several there, by value."""
+    """The value at the earliest or the latest time; the least or greatest of several there."""
 
     __slots__ = ()
     is_ordered: ClassVar = True
     picks: ClassVar[np.ufunc]
 
     def _moment_fields(self, bound: BoundAggregate) -> list[Field]:
-        """Return the fields for when the value was: its time, and its turn in a `sequence`."""
+        """Return the fields with the time of the value, and its place in the `sequence`."""
         at = bound.field(OptionalType(DatetimeType()), ".at")
         if bound.sequence is not None:
             return [at, bound.field(OptionalType(IntType()), ".sequence")]
-        # The start of a session says when its first event was. Its end doesn't say when the last
-        # one was: events may have had other gaps, and the rules may have been others.
+        # A session's start is the time of its first event. Its end doesn't tell the time of its
+        # last event: gaps may vary by event, and rules may cut.
         return [at] if bound.may_be_missing or self.picks is np.maximum else []
 
     def stored(self, bound: BoundAggregate) -> list[Field]:
@@ -125,7 +127,7 @@ class _Edge(Kind):
         if bound.sequence is not None:
             turns = numbers_of(bound.column(rows.opened, ".sequence"))
             moments.append(rows.joined(turns, numbers_of(rows.field(bound.sequence))))
-        # The rows that are left of each session, by their places in order.
+        # The positions in `order` of the candidates.
         left = np.flatnonzero(rows.all_valid(before, self.chosen(rows)))
         for moment in moments:
             left = self._picked(rows, left, moment[left])
@@ -138,10 +140,10 @@ class _Edge(Kind):
         missing = places < 0
         value = whole(values.take(pa.array(rows.order[places], mask=missing)))
         kept = zip(moments, fields, strict=False)
-        return [value, *(array_of(one[places], field.type.arrow, missing) for one, field in kept)]
+        return [value, *(array_of(at[places], field.type.arrow, missing) for at, field in kept)]
 
     def _picked(self, rows: EventRows, places: Numbers, keys: Array) -> Numbers:
-        """Return those of the places, in order, whose key is the first or last of its session."""
+        """Return the positions whose key is the first or last of its session."""
         if not len(places):
             return places
         begins = np.flatnonzero(np.diff(rows.sessions[places], prepend=-1))
@@ -195,8 +197,8 @@ class _OfCondition(Kind):
 
     @property
     def conditions(self) -> Mapping[str, Condition]:
-        own = {} if self.of is None else {f"`{self.kind}`": self.of}
-        return {**super().conditions, **own}
+        condition = {} if self.of is None else {f"`{self.kind}`": self.of}
+        return {**super().conditions, **condition}
 
     def value_type(self, _: type[Any], __: str) -> FieldType:
         return BoolType()
@@ -210,7 +212,6 @@ class _OfCondition(Kind):
     def fold(self, bound: BoundAggregate, rows: EventRows) -> list[pa.Array]:
         flags, chosen = mask_of(self.values(rows)), self.chosen(rows)
         if chosen is not None:
-            # What isn't chosen changes nothing: it's false for `any`, true for `all`.
             flags = np.where(chosen, flags, self.reduced_by.identity)
         values = rows.joined(mask_of(bound.column(rows.opened)), flags)
         return [pa.array(rows.reduced(self.reduced_by, values))]
@@ -242,12 +243,12 @@ def any(condition: Condition, *, where: Condition | None = None) -> Aggregate:  
         agg.any(pc.field("kind") == "buy")
         agg.any("is_member")  # a bool field
 
-    `where` says which events count.
+    `where` selects the events to test.
     """
     return AnyEvent(of=condition, where=where)
 
 
 @explains
 def all(condition: Condition, *, where: Condition | None = None) -> Aggregate:  # noqa: A001
-    """Return whether a condition is false for no event; `where` says which events count."""
+    """Return whether a condition is false for no event; `where` selects the events to test."""
     return AllEvents(of=condition, where=where)

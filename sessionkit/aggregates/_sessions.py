@@ -1,4 +1,4 @@
-"""Of a session as a whole: its length, rate and engaged time, and whether a condition holds."""
+"""Aggregates of whole sessions: length, rate, engaged time, and conditions on a session."""
 
 from datetime import timedelta
 from typing import Any, ClassVar, Final, Self
@@ -25,7 +25,7 @@ MOST_CAPS: Final = 100_000
 
 
 class _OfWholeSession(Kind):
-    """One that later events alone can't give."""
+    """An aggregate that later events alone can't give."""
 
     __slots__ = ()
 
@@ -37,13 +37,13 @@ class _OfWholeSession(Kind):
         return [bound.field(DatetimeType())]
 
     def fold(self, bound: BoundAggregate, rows: EventRows) -> list[pa.Array]:
-        """Return when the last event was: with gaps that vary, the end doesn't say."""
+        """Return the time of the last event; the end doesn't tell it where gaps vary."""
         times = rows.joined(numbers_of(bound.column(rows.opened)), rows.times)
         return [array_of(rows.reduced(np.maximum, times), DatetimeType.arrow)]
 
     @staticmethod
     def lengths(bound: BoundAggregate, sessions: pa.Table) -> Numbers:
-        """Return the microseconds from the first to the last event."""
+        """Return the time from the first to the last event, in microseconds."""
         return micros(bound.column(sessions)) - micros(sessions["start"])
 
 
@@ -79,7 +79,6 @@ class Rate(_OfWholeSession):
         return [*super().fold(bound, rows), *counted(bound).fold(rows)]
 
     def result(self, bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
-        """Return the numbers of events by the lengths of sessions: null where that is zero."""
         lengths = self.lengths(bound, sessions)
         counts = numbers_of(counted(bound).result(sessions)).astype(np.float64)
         return pa.array(counts * span_us(self.per) / np.maximum(lengths, 1), mask=lengths == 0)
@@ -88,13 +87,12 @@ class Rate(_OfWholeSession):
 @explains
 def rate(per: Duration, *, where: Condition | None = None) -> Aggregate:
     """
-    Return how many events there are per some time of the session, as a float.
+    Return the number of events per unit of time of the session, as a float.
 
         agg.rate("1 minute", where=pc.field("kind") == "view")
 
-    It's the number of events that `where` chooses, divided by the time from the first to the last
-    event of the session, whichever it is; None where that is zero. `per` may change while a
-    checkpoint lives.
+    It's the number of events that `where` selects, divided by the time from the first to the last
+    event of any kind; None where that is zero. `per` may change while a checkpoint lives.
 
     Raises:
         SpecError: `per` isn't a duration.
@@ -108,10 +106,10 @@ def rate(per: Duration, *, where: Condition | None = None) -> Aggregate:
 @attrs.frozen(kw_only=True)
 class EngagedTime(Kind):
     """
-    The times between events, each up to a cap.
+    The sum of the times between events, each up to a cap.
 
-    A session stores its stretches: the times from and to which no event is more than the cap after
-    the one before.
+    A session stores the start and end of its stretches. In a stretch, each event is at most the cap
+    after the previous event.
     """
 
     kind: ClassVar = "engaged_time"
@@ -138,14 +136,14 @@ class EngagedTime(Kind):
         """
         Return the stretches of each session.
 
-        Events within a stretch need not be known: a late one there changes nothing. All that is
-        later than `within` after the first event becomes one event at that time, which says that
-        there was more; an earlier first event moves it back.
+        A late event inside a stretch changes nothing. All later than `within` after the first event
+        becomes one event at that time, which tells that there was more; an earlier first event
+        moves it back.
         """
         chosen = self.chosen(rows)
         stored = [bound.column(rows.opened, part) for part in ("", ".to")]
         owners = rows.listed(stored[0], chosen)
-        starts, ends = (numbers_of(rows.flat(one, rows.instants, chosen)) for one in stored)
+        starts, ends = (numbers_of(rows.flat(times, rows.instants, chosen)) for times in stored)
         if len(owners):
             order = np.lexsort((starts, owners))
             owners, starts, ends = owners[order], starts[order], ends[order]
@@ -153,10 +151,10 @@ class EngagedTime(Kind):
             until = starts[(np.cumsum(sizes) - sizes)[owners]] + span_us(self.within)
             starts, ends = np.minimum(starts, until), np.minimum(ends, until)
             owners, starts, ends = _united(owners, starts, ends, span_us(self.cap))
-        return rows.kept(owners, [array_of(one, DatetimeType.arrow) for one in (starts, ends)])
+        return rows.kept(owners, [array_of(at, DatetimeType.arrow) for at in (starts, ends)])
 
     def result(self, bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
-        """Return how long the stretches are, and the cap for each time between two of them."""
+        """Return the length of all stretches, plus the cap for each time between two of them."""
         cap = span_us(self.cap)
         starts, ends = (bound.column(sessions, part) for part in ("", ".to"))
         owners = owners_of(starts)
@@ -170,7 +168,7 @@ class EngagedTime(Kind):
 def _united(
     owners: Numbers, starts: Numbers, ends: Numbers, cap: int
 ) -> tuple[Numbers, Numbers, Numbers]:
-    """Join the stretches of each owner that are at most the cap apart; they come by their start."""
+    """Join the stretches of each owner that are at most the cap apart, sorted by start."""
     begins = np.ones(len(owners), np.bool_)
     begins[1:] = owners[1:] != owners[:-1]
     furthest = running_maximum(owners, ends, begins[1:])
@@ -189,14 +187,14 @@ def engaged_time(
         agg.engaged_time(cap="30 seconds", where=pc.field("kind") == "ping")
 
     With heartbeats or page pings, it's how long somebody was there, rather than how long the
-    session was open. It's zero for one event: nobody knows how long that was looked at.
+    session was open. For a single event it's zero, since its own time is unknown.
 
     Args:
         cap: How much of the time from one event to the next counts: somewhat more than the time
             between two heartbeats.
-        within: How much of a session counts: an event later than this after the first one counts
-            as one at that time. It's at most 100,000 times the cap, and bounds what is stored.
-        where: Which events count, the first one among them.
+        within: How much of a session counts: an event later than this after the first event counts
+            as one at that time. It's at most 100,000 times the cap, and bounds the state.
+        where: Selects the events to count, also as the first event.
 
     Raises:
         SpecError: A duration can't be used.
@@ -211,7 +209,7 @@ def engaged_time(
 
 @attrs.frozen(kw_only=True)
 class Holds(Kind):
-    """Whether a condition over other aggregates is true; these alone are stored."""
+    """Whether a condition over other aggregates is true; only the aggregates are stored."""
 
     kind: ClassVar = "holds"
     gives: ClassVar = bool
@@ -241,19 +239,19 @@ class Holds(Kind):
         return [condition for _, part in self.parts for condition in part.read_by()]
 
     def bind(self, event: type[Any], name: str) -> BoundAggregate:
-        bound = [(part, one.bind(event, f"{name}.{part}")) for part, one in self.parts]
-        shown = class_of_results(*((part, one.annotation) for part, one in bound))
+        parts = tuple(part.bind(event, f"{name}.{label}") for label, part in self.parts)
+        labels = (label for label, _ in self.parts)
+        shown = class_of_results(*zip(labels, (part.annotation for part in parts), strict=True))
         check_condition(shown, f"`{name}`: `holds`", self.of)
-        parts = tuple(one for _, one in bound)
         return BoundAggregate(name, self, BoolType(), may_be_missing=False, parts=parts)
 
     def identity(self, bound: BoundAggregate) -> str:
-        # A count of events and a duration have a column whose type tells which it is.
+        # The stored column of a count of events or a duration tells which it is by its type.
         return ", ".join(
-            one.name
-            if isinstance(one.aggregate, Count | DurationOfSession) and one.aggregate.of is None
-            else f"{one.name}: {one.text}"
-            for one in bound.parts
+            part.name
+            if isinstance(part.aggregate, Count | DurationOfSession) and part.aggregate.of is None
+            else f"{part.name}: {part.text}"
+            for part in bound.parts
         )
 
     def stored(self, bound: BoundAggregate) -> list[Field]:
@@ -263,7 +261,7 @@ class Holds(Kind):
         return [column for part in bound.parts for column in part.fold(rows)]
 
     def result(self, bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
-        """Return for which sessions the condition is true; a null isn't."""
+        """Return whether the condition is true; false for null."""
         columns = [part.result(sessions) for part in bound.parts]
         table = pa.table(columns, [name for name, _ in self.parts])
         condition: Any = self.of
@@ -281,16 +279,16 @@ def holds(condition: Condition, **parts: Aggregate) -> Aggregate:
         long, views = pc.field("lasted") > timedelta(seconds=10), pc.field("views") >= 2
         agg.holds(long | views, lasted=agg.duration(), views=agg.count(where="is_view"))
 
-    It's worked out when a row is made: an open session stores the parts alone. So the condition may
+    It's evaluated when a row is made; an open session stores only the parts. So the condition may
     change while a checkpoint lives, and the parts may not. Where it is null, it doesn't hold.
 
     Args:
-        condition: An expression over the names of the parts, or the name of one that is a bool.
-        parts: The aggregates that the condition uses, each with its name there. They aren't fields
-            of the result, and none of them is a `holds` itself.
+        condition: An expression over the names of the parts, or the name of a bool part.
+        parts: The aggregates that the condition uses, by the names there. They aren't fields of the
+            result, and none of them can be a `holds`.
     """
-    named: Any = tuple(parts.items())
-    return Holds(of=condition, parts=named)
+    items: Any = tuple(parts.items())
+    return Holds(of=condition, parts=items)
 
 
 @explains
@@ -298,7 +296,7 @@ def is_bounce(
     *, fewer_than: int = 2, shorter_than: Duration | None = None, where: Condition | None = None
 ) -> Aggregate:
     """
-    Return whether a session is a bounce: it has too few events, and is too short if that counts.
+    Return whether a session is a bounce: it has too few events and, with a limit, is too short.
 
         agg.is_bounce(where=pc.field("kind") == "view", shorter_than="10 seconds")
 
@@ -308,7 +306,7 @@ def is_bounce(
         fewer_than: A bounce has fewer events than this.
         shorter_than: A bounce takes less than this from its first to its last event, of any kind;
             None if its length doesn't matter.
-        where: Which events count.
+        where: Selects the events to count.
 
     Raises:
         SpecError: `fewer_than` isn't a whole number from 1, or `shorter_than` isn't a duration.

@@ -1,4 +1,4 @@
-"""How often a session has each value: the counts, how many different ones, the top ones."""
+"""Aggregates that count values: distinct counts, the top values, counts by value."""
 
 from types import GenericAlias
 from typing import Any, ClassVar
@@ -31,7 +31,7 @@ from sessionkit.state._types import FieldType
 
 
 class _Tally(Kind):
-    """One that stores the different values of a session; null once there are too many."""
+    """An aggregate that stores the different values of a session, null beyond the limit."""
 
     __slots__ = ()
 
@@ -42,9 +42,9 @@ class _Tally(Kind):
         self, bound: BoundAggregate, rows: EventRows, counts: Numbers | None = None
     ) -> tuple[pa.Array, Numbers]:
         """
-        Return the different values of each session, a null if too many, and their counts.
+        Return the different values of each session, null beyond the limit, and their counts.
 
-        `counts` are those of the stored values; without them, none are returned.
+        `counts` are the counts of the stored values; without them, no counts are returned.
         """
         before, chosen = bound.column(rows.opened), self.chosen(rows)
         codes, different = coded(rows.flat(before, self.values(rows), chosen))
@@ -68,7 +68,7 @@ class CountDistinct(_Tally):
         return [self.tallied(bound, rows)[0]]
 
     def result(self, bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
-        """Return how many different values there are: null where there are too many."""
+        """Return the number of different values, null beyond the limit."""
         return pc.list_value_length(bound.column(sessions)).cast(pa.int64())
 
 
@@ -80,7 +80,7 @@ def count_distinct(
     Count the different values of a field exactly, up to a limit; beyond it the count is None.
 
     The values, of a plain type, are part of the state until there are more than `at_most`; then
-    none is. `where` says whose values count.
+    none is. `where` selects the events to read.
     """
     return CountDistinct(of=field, where=where, at_most=at_most)
 
@@ -106,8 +106,8 @@ class Top(_Tally):
             _check_key(kind, found, "leave `counts` out, or use")
 
     def annotation(self, bound: BoundAggregate) -> Any:
-        one = bound.python_type
-        return (GenericAlias(dict, (one, int)) if self.counts else GenericAlias(list, one)) | None
+        cls = bound.python_type
+        return (GenericAlias(dict, (cls, int)) if self.counts else GenericAlias(list, cls)) | None
 
     def stored(self, bound: BoundAggregate) -> list[Field]:
         return [*super().stored(bound), bound.field(ListType(IntType()), ".counts")]
@@ -119,7 +119,7 @@ class Top(_Tally):
         return [values, lists_of(pa.array(counts), sizes)]
 
     def result(self, bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
-        """Return the first values, of those that are equally frequent the least."""
+        """Return the most frequent values, equally frequent ones in ascending order."""
         lists = bound.column(sessions)
         counts = numbers_of(bound.column(sessions, ".counts").flatten())
         owners, values = owners_of(lists), lists.flatten()
@@ -146,7 +146,7 @@ def _check_key(kind: FieldType, found: str, or_: str) -> None:
 def _maps_of(
     keys: pa.Array, counts: Numbers, sizes: Numbers, missing: Mask | None = None
 ) -> pa.Array:
-    """Return keys and counts as maps of these sizes, null where marked."""
+    """Return keys and counts as maps of these sizes, null where missing."""
     ends = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
     mask = None if missing is None else np.append(missing, False)
     return pa.MapArray.from_arrays(pa.array(ends, mask=mask), keys, pa.array(counts))
@@ -167,16 +167,16 @@ def top(
         agg.top("page", 3)  # ["/", "/shoes", "/cart"]
         agg.top("page", 3, counts=True)  # {"/": 9, "/shoes": 4, "/cart": 4}
 
-    Of values that are equally frequent, the lesser one comes first. The values and their counts are
-    part of the state until there are more than the limit; then none is.
+    Equally frequent values are in ascending order. The values and their counts are part of the
+    state until there are more than the limit; then none is.
 
     Args:
-        field: The field, of a plain type; with `counts`, but float.
+        field: The field, of a plain type; with `counts`, not a float.
         n: How many values are listed. It may change while a checkpoint lives.
         counts: Whether the result is a dict of the values and their counts, in the same order: a
             map column.
         at_most: With more different values, the result is None.
-        where: Whose values count.
+        where: Selects the events to read.
 
     Raises:
         SpecError: `n` isn't a whole number from 1 to `at_most`.
@@ -186,7 +186,7 @@ def top(
 
 @attrs.frozen(kw_only=True)
 class CountBy(Kind):
-    """How often each value is there. The least are kept: one that isn't among them never is."""
+    """The counts by value. The least values are kept: a value that drops out never returns."""
 
     kind: ClassVar = "count_by"
     rest: Any = None
@@ -208,7 +208,7 @@ class CountBy(Kind):
         return [*lists, bound.field(IntType(), ".rest")]
 
     def fold(self, bound: BoundAggregate, rows: EventRows) -> list[pa.Array]:
-        """Return the least values in order, how often each is there, and how often the others."""
+        """Return the least values in order, their counts, and the count of all other values."""
         before, chosen = bound.column(rows.opened), self.chosen(rows)
         ranks, different = ranked(rows.flat(before, self.values(rows), chosen))
         counts = numbers_of(bound.column(rows.opened, ".counts").flatten())
@@ -247,16 +247,16 @@ def count_by(
 
         agg.count_by("page", at_most=20, rest="(other)")  # {"(other)": 7, "/": 9, "/cart": 2}
 
-    All counts are exact. Where there are more values than the limit, the first ones in ascending
-    order are kept, so that neither the order of events nor their cut into micro-batches matters: of
-    the earliest or the most frequent values, a late event could make another one.
+    All counts are exact. Beyond the limit, the first values in ascending order are kept, so that
+    neither the order of events nor their cut into micro-batches matters: a late event could change
+    the earliest or the most frequent values.
 
     Args:
         field: The field, of a plain type but float.
         at_most: How many values are kept.
-        rest: A value of the field's type, under which all that aren't kept are counted, together
-            with events that have this very value. It may change while a checkpoint lives. None
-            leaves them out: `count(field)` less the sum of the counts says how many there were.
-        where: Which events count.
+        rest: A value of the field's type. It counts all values that aren't kept, with events that
+            have this very value. It may change while a checkpoint lives. None leaves them out:
+            their number is `count(field)` less the sum of the counts.
+        where: Selects the events to count.
     """
     return CountBy(of=field, where=where, at_most=at_most, rest=rest)
