@@ -1,5 +1,5 @@
 """
-Look into a checkpoint, or erase a key; add-ons bring commands of their own.
+Inspect a checkpoint, or erase a key; add-ons have their own commands.
 
     python -m sessionkit inspect CHECKPOINT [--spec module:name]
     python -m sessionkit sessions CHECKPOINT --spec module:name --key VALUE [VALUE ...]
@@ -17,9 +17,9 @@ from sessionkit.errors import SessionkitError, printable
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    asked = _parser().parse_args(arguments)
+    options = _parser().parse_args(arguments)
     try:
-        for line in asked.lines(asked):
+        for line in options.lines(options):
             print(printable(line, keep="\n"))  # noqa: T201 (a program prints)
     except SessionkitError as error:
         print(printable(str(error), keep="\n"), file=sys.stderr)  # noqa: T201 (a program prints)
@@ -52,24 +52,24 @@ def _parser() -> ArgumentParser:
     return parser
 
 
-# Each command loads what it needs only when it runs: `--help` and wrong arguments need no Spark.
+# Commands import Spark when they run, so that `--help` and wrong arguments don't need it.
 
 
-def _checkpoint_lines(asked: Namespace) -> Iterator[str]:
-    spec = None if asked.spec is None else _spec(asked.spec)
+def _checkpoint_lines(options: Namespace) -> Iterator[str]:
+    spec = None if options.spec is None else _spec(options.spec)
     reports = import_module("sessionkit.spark.checkpoints.inspecting")
     session = _session()
-    if asked.key is None:
-        yield from reports.inspected(asked.checkpoint, spec, spark=session)
+    if options.key is None:
+        yield from reports.inspected(options.checkpoint, spec, spark=session)
     else:
-        yield from reports.sessions_of_key(asked.checkpoint, spec, asked.key, spark=session)
+        yield from reports.sessions_of_key(options.checkpoint, spec, options.key, spark=session)
 
 
-def _erase_lines(asked: Namespace) -> Iterator[str]:
-    spec, checkpoints = _spec(asked.spec), "sessionkit.spark.checkpoints"
-    key = import_module(f"{checkpoints}.reading").key_of_texts(spec, asked.key)
+def _erase_lines(options: Namespace) -> Iterator[str]:
+    spec, checkpoints = _spec(options.spec), "sessionkit.spark.checkpoints"
+    key = import_module(f"{checkpoints}.reading").key_of_texts(spec, options.key)
     erasing = import_module(f"{checkpoints}.erasing")
-    erasing.erase_key(asked.checkpoint, spec, key, spark=_session())
+    erasing.erase_key(options.checkpoint, spec, key, spark=_session())
     yield "asked: the query erases the key in its next micro-batch"
 
 

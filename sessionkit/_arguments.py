@@ -1,4 +1,4 @@
-"""The arguments of functions and classes: checks, conversions, and errors for a misspelt name."""
+"""Arguments of functions and classes: checks, conversions, errors for misspelt names."""
 
 import functools
 import inspect
@@ -18,11 +18,12 @@ T = TypeVar("T")
 P = ParamSpec("P")
 NONE: Final[Mapping[str, str]] = MappingProxyType({})
 WORD: Final = re.compile(r"[A-Z]?[a-z]+")
+POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 REST: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def quoted(name: str) -> str:
-    """Return a column name quoted, so that Spark reads none of its characters as syntax."""
+    """Quote a column name for Spark's SQL."""
     return f"`{name.replace('`', '``')}`"
 
 
@@ -39,7 +40,7 @@ SQL: Final = {
 
 
 def sql_type(kind: pa.DataType) -> str:
-    """Return the type in Spark's SQL of a column that a spec reads, as in `spec.input_schema`."""
+    """Return the Spark SQL type of a column of `spec.input_schema`."""
     if pa.types.is_decimal(kind):
         return f"decimal({kind.precision},{kind.scale})"
     if pa.types.is_list(kind):
@@ -52,16 +53,16 @@ def sql_type(kind: pa.DataType) -> str:
 
 
 def names_of(names: Iterable[str] | str) -> tuple[str, ...]:
-    """Return names, or one, as a tuple: what attrs takes as a converter."""
+    """Convert one name or several to a tuple, as an attrs converter."""
     return (names,) if isinstance(names, str) else tuple(names)
 
 
 def explained(examples: Mapping[str, str] = NONE) -> Callable[[type[T]], type[T]]:
     """
-    Let a class say which arguments are meant, and which are missing.
+    Decorate a class to raise a `SpecError` with a hint for wrong or missing arguments.
 
     Args:
-        examples: What to write for arguments that are missing, by their names.
+        examples: What to write for missing arguments, by name.
     """
 
     def explain(cls: Any) -> Any:
@@ -72,7 +73,7 @@ def explained(examples: Mapping[str, str] = NONE) -> Callable[[type[T]], type[T]
 
 
 def explains(function: Callable[P, T]) -> Callable[P, T]:
-    """Let a function say which arguments are meant, and which are missing."""
+    """Decorate a function to raise a `SpecError` with a hint for wrong or missing arguments."""
     call: Callable[P, T]
     call = _explaining(function, function.__name__, NONE)
     return call
@@ -82,12 +83,12 @@ def _explaining(function: Any, name: str, examples: Mapping[str, str]) -> Any:
     signature = inspect.signature(function)
 
     @functools.wraps(function)
-    def call(*values: Any, **named: Any) -> Any:
+    def call(*positional: Any, **keywords: Any) -> Any:
         try:
-            signature.bind(*values, **named)
+            signature.bind(*positional, **keywords)
         except TypeError:
-            raise _misfit(name, signature, values, named, examples) from None
-        return function(*values, **named)
+            raise _misfit(name, signature, positional, keywords, examples) from None
+        return function(*positional, **keywords)
 
     return call
 
@@ -95,35 +96,35 @@ def _explaining(function: Any, name: str, examples: Mapping[str, str]) -> Any:
 def _misfit(
     called: str,
     signature: inspect.Signature,
-    values: Sized,
-    named: Mapping[str, object],
+    positional: Sized,
+    keywords: Mapping[str, object],
     examples: Mapping[str, str],
 ) -> SpecError:
-    """Return the error for arguments that a class or a function doesn't take."""
-    parameters = {name: one for name, one in signature.parameters.items() if one.kind not in REST}
-    places = [name for name, one in parameters.items() if one.kind is not one.KEYWORD_ONLY]
-    kinds = {one.kind for one in signature.parameters.values()}
+    """Return the error for arguments that don't fit a signature."""
+    all_parameters = signature.parameters.items()
+    parameters = {name: argument for name, argument in all_parameters if argument.kind not in REST}
+    places = [name for name, argument in parameters.items() if argument.kind in POSITIONAL]
+    kinds = {argument.kind for _, argument in all_parameters}
     if inspect.Parameter.VAR_KEYWORD not in kinds:
-        for name in [name for name in named if name not in parameters]:
+        for name in [name for name in keywords if name not in parameters]:
             return SpecError(f"{called} has no argument `{name}`", _meant(name, parameters))
-    if len(values) > len(places) and inspect.Parameter.VAR_POSITIONAL not in kinds:
-        own = [f"`{name}`" for name in places if name != "self"]
-        unnamed = [name for name in parameters if name not in {*places, *named}]
-        unnamed = unnamed[: len(values) - len(places)] or ["name"]
-        count = len(values) - len(places) + len(own)
+    if len(positional) > len(places) and inspect.Parameter.VAR_POSITIONAL not in kinds:
+        shown = [f"`{name}`" for name in places if name != "self"]
+        unnamed = [name for name in parameters if name not in {*places, *keywords}]
+        unnamed = unnamed[: len(positional) - len(places)] or ["name"]
+        count = len(positional) - len(places) + len(shown)
         if not signature.parameters:
             return SpecError(f"{called} takes no argument, found {count}", f"write {called}()")
-        found = f"{called} takes {'only ' if own else 'nothing'}{', '.join(own)} without a name"
+        found = f"{called} takes {'only ' if shown else 'nothing'}{', '.join(shown)} without a name"
         hint = f"name the others, such as {', '.join(f'{name}=...' for name in unnamed)}"
         if inspect.Parameter.VAR_KEYWORD in kinds and not parameters.keys() - {"self"}:
             hint = f"name each, such as .{called}(n=...)"
         return SpecError(f"{found}, found {count} values", hint)
-    given = {*named, *places[: len(values)]}
-    missing = [
-        name for name, one in parameters.items() if one.default is one.empty and name not in given
-    ]
+    passed = {*keywords, *places[: len(positional)]}
+    required = [name for name, argument in parameters.items() if argument.default is argument.empty]
+    missing = [name for name in required if name not in passed]
     if not missing:
-        twice = next(name for name in places if name in named)
+        twice = next(name for name in places if name in keywords)
         return SpecError(f"{called} is given `{twice}` twice", "leave one of them out")
     found = f"{called} needs {', '.join(f'`{name}`' for name in missing)}"
     added = ", ".join(examples.get(name, f"{name}=...") for name in missing)
@@ -131,56 +132,56 @@ def _misfit(
 
 
 def _meant(name: str, known: Mapping[str, inspect.Parameter]) -> str:
-    """Return the hint for an argument that isn't known: it may be one of a group."""
+    """Return the hint for an unknown argument, which may be in a group such as `Inputs`."""
     places = {
-        field: f"{one.name}={group.__name__}({field}=...)"
-        for one in known.values()
-        for group in reversed(_groups(one))
+        field: f"{argument.name}={group.__name__}({field}=...)"
+        for argument in known.values()
+        for group in reversed(_groups(argument))
         for field in inspect.signature(group).parameters
     } | {argument: f"{argument}=..." for argument in known}
     if name in places:
         return f"write {places[name]}"
     words = (word.lower() for word in WORD.findall(name))  # such as `outputMode`
     near = nearest(name, places) or next((word for word in words if word in places), None)
-    own = ", ".join(one for one in known if one != "self")
-    otherwise = f"it has {own}" if own else "leave it out: it has no arguments"
+    names = ", ".join(argument for argument in known if argument != "self")
+    otherwise = f"it has {names}" if names else "leave it out: it has no arguments"
     return otherwise if near is None else f"did you mean `{places[near]}`?"
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
     """
-    Return the name that is meant; None where none is near.
+    Return the known name closest to a misspelt one; None if there is none.
 
-    One that has a word of it and lacks another, as `max_gap` for `max_step`, means something else.
+    Every word must match: `max_gap` isn't a misspelt `max_step`.
     """
     words = name.lower().split("_")
     likely = [
-        one
-        for one in names
-        if all(get_close_matches(word, one.lower().split("_"), n=1) for word in words)
+        known
+        for known in names
+        if all(get_close_matches(word, known.lower().split("_"), n=1) for word in words)
     ]
     return next(iter(get_close_matches(name, likely, n=1)), None)
 
 
 def _groups(argument: inspect.Parameter) -> list[type[Any]]:
-    """Return the classes of values that an argument takes: that of its default, or those named."""
+    """Return the attrs classes of an argument: of its default, or in its annotation."""
     if argument.default is not argument.empty:
         return [type(argument.default)] if attrs.has(type(argument.default)) else []
-    named = [get_origin(one) or one for one in get_args(argument.annotation)]
-    return [one for one in named if isinstance(one, type) and attrs.has(one)]
+    parts = [get_origin(part) or part for part in get_args(argument.annotation)]
+    return [cls for cls in parts if isinstance(cls, type) and attrs.has(cls)]
 
 
 def spelled_out(function: Any, cls: type[Any], *, but: str) -> None:
-    """Let `help()` show the arguments of a class, but for one, in place of `**settings`."""
-    own, settings = inspect.signature(function), inspect.signature(cls).parameters.values()
-    shown = [one for one in own.parameters.values() if one.kind is not one.VAR_KEYWORD]
-    added = [one for one in settings if one.name != but]
-    shown += sorted(added, key=lambda one: one.default is not one.empty)
-    function.__signature__ = own.replace(parameters=shown)
+    """Show the arguments of a class, except `but`, in place of `**settings` in `help()`."""
+    signature = inspect.signature(function)
+    shown = [part for part in signature.parameters.values() if part.kind is not part.VAR_KEYWORD]
+    settings = [part for part in inspect.signature(cls).parameters.values() if part.name != but]
+    shown += sorted(settings, key=lambda part: part.default is not part.empty)
+    function.__signature__ = signature.replace(parameters=shown)
 
 
 def choice(_: Any, attribute: "attrs.Attribute[Any]", value: object) -> None:
-    """Check an attribute that takes one of several texts: those of its `Literal`."""
+    """Check an attribute annotated with a `Literal` of texts."""
     one_of(get_args(attribute.type), attribute.name, value, f"the default is {attribute.default!r}")
 
 
@@ -192,7 +193,7 @@ def one_of(options: Collection[str], name: str, value: object, hint: str) -> Non
 
 
 def group(_: Any, attribute: "attrs.Attribute[Any]", value: object) -> None:
-    """Check an attribute that takes a frozen value of others, such as its default."""
+    """Check an attribute that takes a group of settings, of the class of its default."""
     cls = type(attribute.default)
     if not isinstance(value, cls):
         found = f"`{attribute.name}` must be a {cls.__name__}, found {value!r}"
@@ -200,7 +201,7 @@ def group(_: Any, attribute: "attrs.Attribute[Any]", value: object) -> None:
 
 
 def at_least_one(_: Any, attribute: "attrs.Attribute[Any]", value: object) -> None:
-    """Check, as a validator of attrs, a whole number from 1; None only where it's the default."""
+    """Check an attribute that takes a whole number from 1, or None as the default."""
     if value is None and attribute.default is None:
         return
     if type(value) is not int or value < 1:
@@ -215,7 +216,7 @@ def column_name(_: Any, attribute: "attrs.Attribute[str]", value: object) -> Non
 
 
 def check_column(name: str, value: object, example: str) -> None:
-    """Check an argument that takes the name of a column, and no expression of Spark's."""
+    """Check an argument that takes the name of a column, not an expression."""
     if not isinstance(value, str) or not value:
         found = f"`{name}` must be the name of a column, found {value!r}"
         computed = "" if isinstance(value, str) else ", and add a computed column before"
@@ -223,17 +224,17 @@ def check_column(name: str, value: object, example: str) -> None:
 
 
 def columns_named(name: str, value: object, example: str) -> tuple[str, ...]:
-    """Return the names of columns, or of one, that an argument takes."""
+    """Return the column names of an argument that takes one name or several."""
     names: Any = (value,)
     if isinstance(value, Collection) and not isinstance(value, str | bytes | Mapping):
         names = tuple(value)
-    for one in names:
-        check_column(name, one, example)
+    for column in names:
+        check_column(name, column, example)
     return tuple(names)
 
 
 def columns(_: Any, attribute: "attrs.Attribute[Any]", value: object) -> None:
-    """Check an attribute that takes a dict by the names of columns."""
+    """Check an attribute that takes a dict by column names."""
     if not isinstance(value, dict) or not all(isinstance(column, str) for column in value):
         name = attribute.name
         found = f"`{name}` must be a dict of column names and types, found {value!r}"
@@ -241,7 +242,7 @@ def columns(_: Any, attribute: "attrs.Attribute[Any]", value: object) -> None:
 
 
 def check_field(name: object, what: str, hint: str) -> None:
-    """Check a name that becomes a field: classes are made by code that is written with it."""
+    """Check a name of a field, which goes into generated code of a class."""
     is_name = isinstance(name, str) and name.isidentifier() and not iskeyword(name)
     if not is_name or name == "self":
         raise SpecError(f"{what}{name!r} can't be the name of a field", hint)

@@ -13,11 +13,11 @@ where, what was found, and a `Hint:` with the one thing to change.
         StateValueError (ValueError)      a value doesn't fit its declared field
       BalanceError                      the counts of a query don't account for every event
       SinkError                         a sink can't take a micro-batch
-      UnsupportedError                  this release of Spark or of a library can't do that
+      UnsupportedError                  this version of Spark or of a library can't do that
       TimerError (ValueError)           a user function set an impossible timer
-      UserFunctionError                 a user function raised, or returned the wrong thing
-      DriverError (ValueError)          testing: what a driver can't do
-      ExpectationError (AssertionError) testing: an expectation was not met
+      UserFunctionError                 a user function raised, or returned a wrong value
+      DriverError (ValueError)          testing: a driver can't do that
+      ExpectationError (AssertionError) testing: an expectation isn't met
 
 Import `SessionkitError`, `SpecError`, `SchemaError` and `UserFunctionError` from `sessionkit`.
 """
@@ -37,10 +37,9 @@ __all__ = [
 
 
 class SessionkitError(Exception):
-    """The base class of every error that sessionkit raises: what is wrong, and what to change."""
+    """The base class of every error that sessionkit raises."""
 
     def __init__(self, message: str, hint: str | None = None) -> None:
-        """Make one text of both."""
         super().__init__(message if hint is None else with_hint(message, hint))
 
 
@@ -57,7 +56,7 @@ class NotPicklableError(SpecError):
 
 
 class StateError(SessionkitError):
-    """Raised when stored state and the spec disagree, such as on the rules of a session."""
+    """Raised when stored state doesn't fit the spec, such as its session rules."""
 
 
 class StateCorruptedError(StateError):
@@ -73,11 +72,11 @@ class BalanceError(SessionkitError):
 
 
 class SinkError(SessionkitError):
-    """Raised when a sink can't take a micro-batch: the query stops, and no row of it is written."""
+    """Raised when a sink can't take a micro-batch: the query stops and writes none of its rows."""
 
 
 class UnsupportedError(SessionkitError):
-    """Raised on the driver when this release of Spark, or of a library, can't do what is asked."""
+    """Raised on the driver when this version of Spark or of a library lacks a feature."""
 
 
 class TimerError(SessionkitError, ValueError):
@@ -86,41 +85,40 @@ class TimerError(SessionkitError, ValueError):
 
 class UserFunctionError(SessionkitError):
     """
-    Raised when a user function raised, or returned something that it must not.
+    Raised when a user function raises, or returns a wrong value.
 
     Attributes:
-        reason: What failed, without the traceback.
+        reason: The message without the traceback.
         traceback: The traceback of the function; None where it didn't raise.
     """
 
     def __init__(self, reason: str, traceback: str | None = None, hint: str | None = None) -> None:
-        """Put everything into the message."""
         message = f"{reason}\n\n{traceback}" if traceback else reason
         super().__init__(message, hint)
         self.reason, self.traceback = reason, traceback
 
 
 class DriverError(SessionkitError, ValueError):
-    """Raised by the testing tools for what can't be, such as a clock that goes back."""
+    """Raised by the testing tools for an impossible step, such as a clock that goes back."""
 
 
 class ExpectationError(SessionkitError, AssertionError):
-    """Raised by the testing tools when an expectation was not met."""
+    """Raised by the testing tools when an expectation isn't met."""
 
 
 def with_hint(message: str, hint: str) -> str:
-    """Return the message, a blank line and the hint: the format of every message."""
+    """Join a message and a hint, in the format of every error."""
     return f"{message}\n\nHint: {hint}"
 
 
 def printable(text: str, *, keep: str = "") -> str:
     r"""
-    Return text from outside as a terminal or a log may show it: `\x1b` is written out.
+    Escape unprintable characters of text from outside: `\x1b` is written out.
 
     Otherwise a name could move the cursor, change the title of the window or turn a line around.
-    What is in `keep` stays as it is, such as a line feed.
+    Characters in `keep`, such as a line feed, stay.
     """
     return "".join(
-        one if one.isprintable() or one in keep else one.encode("unicode_escape").decode()
-        for one in text
+        char if char.isprintable() or char in keep else char.encode("unicode_escape").decode()
+        for char in text
     )

@@ -16,6 +16,7 @@ from typing import Any, Final, Union, get_args, get_origin
 
 import attrs
 
+from sessionkit._arguments import POSITIONAL
 from sessionkit.errors import SpecError
 from sessionkit.spec.bytecode import ends_in_none
 from sessionkit.spec.functions import is_again, name_of
@@ -35,7 +36,6 @@ GIVES: Final = {
 }
 """The purpose of the functions that are called only for their value."""
 NOT_SAID: Final = inspect.Parameter.empty
-POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 @attrs.frozen

@@ -1,4 +1,4 @@
-"""Instants, durations and keys as a test writes them: read from text, and named in pictures."""
+"""Instants, durations and keys as text: read in tests, and shown in pictures."""
 
 import re
 from datetime import UTC, date, datetime, timedelta
@@ -16,12 +16,12 @@ DAY: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 
 def at(text: str | date) -> datetime:
     """
-    Return an instant in UTC: a time on 1 January 2026, or on the day written before it.
+    Return an instant in UTC, from a time on 1 January 2026 or on a given day.
 
     `at("10:03")`, `at("10:03:20.5")`, `at("2026-03-01 10:03")`; `at("2026-03-01")` is midnight.
 
     Raises:
-        DriverError: It has another format, or there is no such time.
+        DriverError: The text has another format, or there is no such time.
     """
     written = "" if isinstance(text, datetime) else str(text)
     match = INSTANT.fullmatch(f"{written} 00:00" if DAY.fullmatch(written) else written)
@@ -68,7 +68,7 @@ def plain_key(key: Any) -> Any:
 
 
 def literal(key: Any) -> str:
-    """Return a key as a test would write it."""
+    """Return a key as Python code."""
     if isinstance(key, datetime):
         return f'at("{clock_text(key)}")'
     if type(key) is tuple:

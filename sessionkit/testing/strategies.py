@@ -1,5 +1,5 @@
 """
-Hypothesis strategies for tests of specs, and checks of what makes a spec wrong on a stream.
+Hypothesis strategies for tests of specs, and checks that find specs that go wrong on a stream.
 
 Needs hypothesis: `pip install "sessionkit-spark[hypothesis]"`.
 """
@@ -39,7 +39,7 @@ from sessionkit.state._codec import codec_of, encode_column
 from sessionkit.state._fields import attributes_of, is_record
 from sessionkit.state._scalars import DatetimeType
 from sessionkit.testing.drivers.kinds import SessionDriver, StatefulDriver
-from sessionkit.testing.drivers.watch import Unreturned, counting
+from sessionkit.testing.drivers.watch import counting
 from sessionkit.testing.generators import (
     START,
     AnySessionSpec,
@@ -67,14 +67,14 @@ def check_spec(
     spec: AnySpec, events: SearchStrategy[Any] | None = None, *, max_examples: int = 50
 ) -> None:
     """
-    Look for what makes a spec wrong on a stream: the first test to write for one.
+    Check that a spec works on a stream: the first test to write for a spec.
 
     It runs generated events on the driver of the spec, and looks for
 
-    * a function that fails for an event that its class allows, where that stops the query; or a
-      state that is changed without `set`, or that is made anew and not returned;
-    * functions that give another result when the same events run again, since they look at a
-      clock, at random numbers, or at what other calls left behind;
+    * a function that fails for an event that its class allows, and so stops the query; a state that
+      is changed without `set`, or that is made anew and not returned;
+    * functions that give another result when the same events run again, because they read a clock,
+      random numbers, or data left by other calls;
     * a `SessionSpec` whose session depends on the order of events, see `check_merge_law`;
     * a `StatefulSpec` whose state depends on how events are cut into micro-batches, under
       `order="arrival"`.
@@ -92,12 +92,12 @@ def check_spec(
         spec: The definition, a `SessionSpec` or a `StatefulSpec`.
         events: The events to choose from; by default objects of the event class with modest values,
             as for `check_merge_law`.
-        max_examples: How many timelines are run in each search; the functions of a session alone
-            are tried with four times as many.
+        max_examples: The number of timelines in each search; `check_merge_law` tries four times as
+            many.
 
     Raises:
-        ExpectationError: Something was found; the text shows all of it, each with the fewest events
-            that were found for it.
+        ExpectationError: The spec goes wrong; the text shows all problems, each with the fewest
+            events that show it.
         SpecError: A field of the event class cannot be generated; pass `events`.
     """
     check_kind(spec)
@@ -112,7 +112,7 @@ def check_spec(
         others.append(str(error))
     except UserFunctionError as error:
         failing = failing or FAILS.format(error)
-    others += [with_hint(*one) for one in map(Unreturned.finding, unreturned) if one is not None]
+    others += [with_hint(*found) for function in unreturned if (found := function.finding())]
     problems = [text for text in (failing, *others) if text is not None]
     if problems:
         count = "something" if len(problems) == 1 else f"{len(problems)} things"
@@ -126,25 +126,25 @@ def check_merge_law(
     spec: AnySessionSpec, events: SearchStrategy[Any] | None = None, *, max_examples: int = 200
 ) -> None:
     """
-    Check that `create`, `update` and `merge` give one session in whatever order events arrive.
+    Check that `create`, `update` and `merge` give the same session for any order of arrival.
 
-    Events of one key are folded twice, all in one micro-batch and in another order over several: an
-    event arrives after a later one, or between two open sessions that are then merged. The states
-    are compared by `==`, floats in them within rounding. Under `order="event_time"` events are
+    Events of one key are folded twice: in one micro-batch, and in another order over several, where
+    an event arrives after a later one, or between two open sessions that are then merged. The
+    states are compared by `==`, floats within rounding. Under `order="event_time"`, events are
     folded in time order and never merged, so there is nothing to check.
 
     Each run of the same program tries the same examples. Takes a few seconds; no Spark is started.
 
     Args:
         spec: The spec with the functions. Neither its watermark nor `finish` matters.
-        events: The events to choose from; by default objects of the event class, whose fields
-            have modest values, so that sums of floats do not depend on their order. A field that
-            is the event time column, or one of the key, has the value of that column.
-        max_examples: How many timelines are tried.
+        events: The events to choose from; by default objects of the event class with modest values,
+            so that sums of floats don't depend on their order. A field with the name of the event
+            time or a key column has the value of that column.
+        max_examples: The number of timelines to try.
 
     Raises:
         ExpectationError: The functions give two different states; the text shows the fewest
-            events and micro-batches that were found for it.
+            events and micro-batches that show it.
         UserFunctionError: A function failed for one of the events.
         SpecError: A field of the event class cannot be generated; pass `events`.
     """
@@ -178,7 +178,7 @@ LONG: Final = timedelta(days=2000)
 
 
 def _runs(spec: AnySpec, events: SearchStrategy[Any] | None) -> SearchStrategy[Batches]:
-    """Make events of up to two keys in time order, no two at one instant, in micro-batches."""
+    """Generate micro-batches of up to two keys, in time order, no two events at one instant."""
     made = objects_of(spec.event, modest=True) if events is None else events
     some_keys = st.lists(keys_of(spec), min_size=1, max_size=2)
 
@@ -193,18 +193,18 @@ def _runs(spec: AnySpec, events: SearchStrategy[Any] | None) -> SearchStrategy[B
 
 
 def _driver(spec: Any, batches: Batches) -> Any:
-    """Return a driver that has run these micro-batches; no event is too far in its future."""
+    """Return a driver that has run these micro-batches, at a time after all events."""
     driver: Any = StatefulDriver if isinstance(spec, StatefulSpec) else SessionDriver
     driver = driver(spec, processing_time=LAST)
     for batch in batches:
-        for one in batch:
-            driver.add(*one)
+        for event in batch:
+            driver.add(*event)
         driver.run_batch()
     return driver
 
 
 def _outcome(spec: AnySpec, batches: Batches) -> tuple[Any, ...] | UserFunctionError:
-    """Return what comes out once all is over, or why the query stops."""
+    """Return the output after all sessions and timers, or the error that stops the query."""
     try:
         driver = _driver(spec, batches)
         if spec.watermark_delay is not None:
@@ -231,19 +231,19 @@ def _unstable(spec: AnySpec, runs: SearchStrategy[Batches], max_examples: int) -
     seen: list[tuple[Batches, Any, Any]] = []
 
     def differ(batches: Batches) -> bool:
-        one, other = _outcome(spec, batches), _outcome(spec, batches)
-        errors = isinstance(one, UserFunctionError) or isinstance(other, UserFunctionError)
-        if not errors and not alike(one, other):
-            seen.append((batches, one, other))
+        first, second = _outcome(spec, batches), _outcome(spec, batches)
+        errors = isinstance(first, UserFunctionError) or isinstance(second, UserFunctionError)
+        if not errors and not alike(first, second):
+            seen.append((batches, first, second))
         return bool(seen) and seen[-1][0] is batches
 
-    # What isn't the same twice may not be found twice either.
+    # Hypothesis may fail to reproduce an unstable result.
     with suppress(Flaky):
         first_example(runs, differ, max_examples)
     if not seen:
         return None
-    batches, one, other = min(seen, key=lambda found: sum(map(len, found[0])))
-    pairs = zip_longest(chain(*one), chain(*other))
+    batches, first, second = min(seen, key=lambda example: sum(map(len, example[0])))
+    pairs = zip_longest(chain(*first), chain(*second))
     left, right = next(pair for pair in pairs if not alike(*pair))
     text = f"the same events give two results:\n{_listed(batches)}\n  {left!r}\n  {right!r}"
     hint = "let the functions depend on what they are given alone: on no clock, no random number"
@@ -251,7 +251,7 @@ def _unstable(spec: AnySpec, runs: SearchStrategy[Batches], max_examples: int) -
 
 
 def _by_cut(spec: AnySpec, runs: SearchStrategy[Batches], max_examples: int) -> str | None:
-    """Say if a key's state isn't what it would be after one micro-batch; no timer fires."""
+    """Compare the state of keys with their state after one micro-batch; no timer fires."""
     if not isinstance(spec, StatefulSpec) or spec.order == "event_time":
         return None
     if spec.watermark_delay is not None:
@@ -259,7 +259,7 @@ def _by_cut(spec: AnySpec, runs: SearchStrategy[Batches], max_examples: int) -> 
 
     def states(batches: Batches) -> list[Any] | None:
         try:
-            return [(one.key, one.state) for one in _driver(spec, batches).stored_keys()]
+            return [(stored.key, stored.state) for stored in _driver(spec, batches).stored_keys()]
         except UserFunctionError:
             return None
 
@@ -280,16 +280,16 @@ def _by_cut(spec: AnySpec, runs: SearchStrategy[Batches], max_examples: int) -> 
 
 
 def _two_states(title: str, batches: Batches, apart: Any, together: Any, hint: str) -> str:
-    """Return the text for events whose micro-batches change what is stored of them."""
+    """Return the error text for two cuts of the same events with different states."""
     states = f"  in these {len(batches)}: {apart!r}\n  in one: {together!r}"
     return with_hint(f"{title}\n{_listed(batches)}\n{states}", hint)
 
 
 def _listed(batches: Batches) -> str:
     return "\n".join(
-        f"  micro-batch {number}  {plain_key(one.key)!r}  {one.event_time:{TIME}}  {one.event!r}"
+        f"  micro-batch {number}  {plain_key(row.key)!r}  {row.event_time:{TIME}}  {row.event!r}"
         for number, batch in enumerate(batches, start=1)
-        for one in batch
+        for row in batch
     )
 
 
@@ -297,7 +297,7 @@ def _listed(batches: Batches) -> str:
 
 
 def _dealt(spec: AnySessionSpec, events: SearchStrategy[Any] | None) -> SearchStrategy[Batches]:
-    """Make events of one key, in micro-batches regardless of their times."""
+    """Generate events of one key, in micro-batches regardless of their times."""
     made = objects_of(spec.event, modest=True) if events is None else events
     parts = st.tuples(instants_near(spec, gaps=3), made, st.integers(0, MOST_EVENTS - 1))
 
@@ -307,7 +307,7 @@ def _dealt(spec: AnySessionSpec, events: SearchStrategy[Any] | None) -> SearchSt
             batches[batch].append(arrival(spec, key, time, event))
         return [batch for batch in batches if batch]
 
-    # One key is enough: no function ever sees the states of two.
+    # One key is enough: no function sees the states of two keys.
     several = st.lists(parts, min_size=2, max_size=MOST_EVENTS)
     return st.builds(in_batches, keys_of(spec), several)
 
@@ -317,9 +317,9 @@ def _differ(spec: AnySessionSpec, batches: Batches) -> bool:
 
 
 def _smallest(spec: AnySessionSpec, batches: Batches) -> Batches:
-    """Leave out every event that changes nothing: hypothesis can't, where they have many fields."""
-    for place in chain(*batches):
-        fewer = [[one for one in batch if one is not place] for batch in batches]
+    """Leave out events that don't matter; hypothesis can't shrink events of many fields."""
+    for left_out in chain(*batches):
+        fewer = [[row for row in batch if row is not left_out] for batch in batches]
         fewer = [batch for batch in fewer if batch]
         if fewer and _differ(spec, fewer):
             return _smallest(spec, fewer)
@@ -345,7 +345,7 @@ def _events(spec: AnySessionSpec, arrivals: Sequence[Arrival]) -> pa.Table:
 
 
 def _folded(spec: AnySessionSpec, batches: Batches) -> list[tuple[int, Any]]:
-    """Return of each open session how many events it has, and its state."""
+    """Return the event count and the state of each open session."""
     program = Program.of(spec)
     sessions = program.schema.empty_table()
     for batch in batches:

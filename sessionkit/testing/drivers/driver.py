@@ -1,4 +1,4 @@
-"""A spec on a stream, in a unit test: no JVM, no Spark, time moved by hand."""
+"""A streaming query in a unit test: no JVM, no Spark, clocks moved by hand."""
 
 import html
 from collections import deque
@@ -50,7 +50,7 @@ class Driver(Generic[Spec, Event, Row, Result]):
     """
     Runs a spec as a streaming query does, micro-batch by micro-batch.
 
-    Use `SessionDriver` or `StatefulDriver`: what they add says which spec, and what is stored.
+    The base class of `SessionDriver` and `StatefulDriver`.
     """
 
     _spec_class: ClassVar[type[Any]]
@@ -58,12 +58,12 @@ class Driver(Generic[Spec, Event, Row, Result]):
 
     spec: Spec
     counts: Counts
-    # What the query would leave if it stopped now, but for the rows that wait and the counts.
+    # What the query would leave if it stopped now, without waiting rows and counts.
     _left: Snapshot
     _worker: Worker
-    # The calls of its functions that changed a state without `set`.
+    # The calls of user functions that changed a state without `set`.
     _lost: list[str]
-    # Its functions that may have forgotten to return their state.
+    # The user functions that may lack a `return` of the state.
     _unreturned: list[watch.Unreturned]
     _waiting: list[dict[str, Any]]
     _can_run_without_data: bool
@@ -72,7 +72,7 @@ class Driver(Generic[Spec, Event, Row, Result]):
     _events: list[SessionEvent]
     # The processing time of the last micro-batch since the start.
     _ran_at: datetime | None
-    # The latest batches, for pictures, each after what the query would have left before it.
+    # The latest batches, for pictures, each with the snapshot before it.
     _batches: deque[tuple[Snapshot, BatchResult[Any]]] = attrs.field(eq=False)
 
     def __init__(self, spec: Spec, *, processing_time: datetime | None = None) -> None:
@@ -86,7 +86,7 @@ class Driver(Generic[Spec, Event, Row, Result]):
         self._start(Snapshot(Clocks(processing=on_clock(processing_time, "processing_time"))))
 
     def _start(self, left: Snapshot) -> None:
-        """Start a query after what one has left, or a seed for it."""
+        """Start a query from what another one left, or from a seed."""
         spec, self._unreturned = watch.counting(self.spec)
         self._worker = worker_of(spec, with_rejected=True, seed=left.seed)
         self._lost = watch.watched(self._worker)
@@ -98,10 +98,10 @@ class Driver(Generic[Spec, Event, Row, Result]):
     @classmethod
     def restore(cls, spec: Spec, snapshot: Snapshot) -> Self:
         """
-        Restart a query from what a stopped one left; its counts continue.
+        Restart a stopped query from its snapshot; its counts continue.
 
-        As in Spark, nothing that is due happens until new data arrives: a query runs no batch
-        without data until it has run one with data.
+        As in Spark, due sessions and timers wait until new data arrives: a query runs no batch
+        without data before its first batch with data.
         """
         driver = cls(spec, processing_time=snapshot.clocks.processing)
         driver._start(snapshot)
@@ -120,12 +120,11 @@ class Driver(Generic[Spec, Event, Row, Result]):
         Start a query where a batch over history ended, as with `bootstrap` on Spark.
 
         `take_rows` returns the sessions that the batch closed; the first micro-batch takes over the
-        open ones. A row before `until` is late on the stream: the batch may have read it.
+        open sessions. A row before `until` is late on the stream: the batch may have read it.
 
         Args:
             spec: The definition, of the batch and of the stream.
-            history: The rows of the batch, as for `add_row`. Those at `until` or after are left
-                out.
+            history: The rows of the batch, as for `add_row`. Rows at `until` or after are left out.
             until: The event time at which the batch ends and the stream starts.
             processing_time: The processing time of the first micro-batch.
 
@@ -140,9 +139,9 @@ class Driver(Generic[Spec, Event, Row, Result]):
 
     def migrate(self, spec: Spec) -> Self:
         """
-        Start a query with another spec from this one's state, as `migrate` on Spark does.
+        Start a query with another spec from the state of this one, as `migrate` does on Spark.
 
-        The new query has the rows that this one has not read and its clocks; its counts start at 0.
+        The new query takes over the unread rows and the clocks; its counts start at 0.
 
         Raises:
             StateError: The state can't be migrated; the message names each difference.
@@ -152,7 +151,7 @@ class Driver(Generic[Spec, Event, Row, Result]):
         return self.restore(spec, after_migration(self.spec, spec, self.snapshot()))
 
     def snapshot(self) -> Snapshot:
-        """Return what the query would leave if it stopped now; a test can keep and reuse it."""
+        """Return what the query would leave if it stopped now, for any number of restarts."""
         return attrs.evolve(self._left, waiting=tuple(self._waiting), counts=self.counts)
 
     @overload
@@ -167,20 +166,20 @@ class Driver(Generic[Spec, Event, Row, Result]):
         """
         Add an event to the source; the next batch reads it.
 
-        `add(key, event_time, event)`, or `add(key, event)` where the event class has the event
-        time, as a field with the name of that column, and where the spec has no event time.
+        Call `add(key, event_time, event)`; or `add(key, event)` if the spec has no event time, or
+        if the event class has a field with the name of the event time column.
 
         Args:
             key: The value of the key column; a tuple of values if there are several columns.
-            time_or_event: When it happened, with a time zone; None for a null. It isn't looked at
-                where the spec has no event time.
+            time_or_event: When it happened, with a time zone; None for a null. Ignored if the spec
+                has no event time.
             event: The event.
             passthrough: The values of the passthrough columns.
 
         Raises:
             DriverError: The key has the wrong number of values, the event another class, or a
-                value another type; the event has no time; or it has a key column or the event time
-                as a field, with another value.
+                value another type; the event has no time; or a field of the event with the key or
+                the event time has another value.
         """
         if event is attrs.NOTHING:
             time_or_event, event = attrs.NOTHING, time_or_event
@@ -191,13 +190,12 @@ class Driver(Generic[Spec, Event, Row, Result]):
         """
         Add a row to the source, by column name, such as one of `frame.to_dict("records")`.
 
-        A column that is missing is null. A column that isn't read is ignored, as on Spark. NaN, NaT
-        and NA are nulls, as in a frame that Spark makes of one of pandas; `add` takes NaN as a
-        value.
+        A missing column is null. A column that isn't read is ignored, as on Spark. NaN, NaT and NA
+        are nulls, as where Spark converts a frame of pandas; `add` takes NaN as a value.
 
         Raises:
-            DriverError: One that isn't read is there while another is missing, as where a name is
-                misspelled; or a value doesn't have the type of its column.
+            DriverError: One column is missing and another isn't read, as with a misspelled name; or
+                a value doesn't have the type of its column.
         """
         self._waiting.append(read_row(self.spec, nulls_of_pandas(row)))
 
@@ -205,9 +203,9 @@ class Driver(Generic[Spec, Event, Row, Result]):
         """
         Erase a key in the next batch, as a row of `erase` does on Spark.
 
-        The erasure runs first: the query drops what it has stored of the key, without results, and
-        events of the same batch start from nothing. `take_rejections("erased")` then has a row that
-        says how much was dropped.
+        The erasure runs first: the query drops all state of the key, without results, and events of
+        the same batch start from nothing. `take_rejections("erased")` then has a row with the
+        number of dropped items.
 
         Args:
             key: The value of the key column; a tuple of values if there are several columns.
@@ -218,12 +216,12 @@ class Driver(Generic[Spec, Event, Row, Result]):
         self._waiting.append(Erasure.of(self.spec, key))
 
     def __repr__(self) -> str:
-        """Show the watermark and the counts; its spec and its rows would fill pages."""
+        """Show the watermark and the counts; the spec and the rows would fill pages."""
         at = self.watermark and clock_text(self.watermark)
         return f"{type(self).__name__}(watermark={at}, counts={self.counts!r})"
 
     def __str__(self) -> str:
-        """Draw its latest batches: events, clocks, and sessions or timers."""
+        """Draw the latest batches: events, clocks, and sessions or timers."""
         counts = attrs.asdict(self.counts, filter=lambda field, number: field.repr and bool(number))
         shown = ", ".join(f"{name}={number}" for name, number in counts.items()) or "no event"
         picture = timeline_of(self.spec, [*self._batches], self.snapshot()).as_text()
@@ -235,7 +233,7 @@ class Driver(Generic[Spec, Event, Row, Result]):
 
     @property
     def watermark(self) -> datetime | None:
-        """The watermark that the next batch will have, in UTC; None while there is none."""
+        """The watermark of the next batch, in UTC; None while there is none."""
         return self._left.clocks.watermark
 
     @property
@@ -248,14 +246,14 @@ class Driver(Generic[Spec, Event, Row, Result]):
 
     def advance_watermark_to(self, instant: datetime) -> None:
         """
-        Move the watermark of the next batch, as an event one delay later would have done.
+        Move the watermark of the next batch, as an event one delay later would.
 
-        As in Spark, it never goes back: an earlier instant leaves it where it is, and warns. Before
-        the first micro-batch it can make events late there, which Spark can't: `run_batch` warns.
+        As in Spark, it never goes back: an earlier instant changes nothing, and warns. A watermark
+        before the first micro-batch can make events late, unlike on Spark: `run_batch` warns.
 
         Raises:
-            DriverError: The spec has no watermark, or this one isn't a whole millisecond, or isn't
-                after 1970-01-01.
+            DriverError: The spec has no watermark, or the instant isn't a whole millisecond after
+                1970-01-01.
         """
         self._move("the watermark", self._left.clocks.with_watermark(self.spec, instant))
         self._can_run_without_data = True
@@ -266,11 +264,11 @@ class Driver(Generic[Spec, Event, Row, Result]):
         Move the processing time of the next batch.
 
         Args:
-            span: By how much: a `timedelta`, or text such as `"5 minutes"`.
+            span: A `timedelta`, or text such as `"5 minutes"`.
 
         Raises:
             SpecError: A text isn't a duration.
-            DriverError: It would go back, or the driver was built without a processing time.
+            DriverError: The span is negative, or the driver has no processing time.
         """
         self._move("the processing time", self._left.clocks.after(span))
 
@@ -282,7 +280,7 @@ class Driver(Generic[Spec, Event, Row, Result]):
 
     def run_batch(self, *, sink_fails: bool = False) -> BatchResult[Row]:
         """
-        Run one micro-batch over the rows that wait; if none wait, one without data.
+        Run one micro-batch over the waiting rows, or one without data.
 
         A batch without data runs only where Spark would run one: after a batch with data since the
         start, and only if the watermark has moved since the last batch. A spec with a clock in
@@ -290,13 +288,13 @@ class Driver(Generic[Spec, Event, Row, Result]):
         result has no `batch_id`.
 
         Args:
-            sink_fails: Let the sink fail after the batch. Its result is returned but not kept, and
+            sink_fails: Let the sink fail after the batch. The result is returned but not kept, and
                 the next `run_batch` runs the same rows again under the same clocks.
 
         Raises:
-            UserFunctionError: A function failed, and the spec says `on_error="raise"`. Nothing
-                has changed then, as in Spark, whose query would stop here. Or, whatever it says,
-                `process` or `on_timer` changed a state without `set`, which Spark would lose.
+            UserFunctionError: A function failed under `on_error="raise"`. Nothing has changed, as
+                on Spark, where the query stops. Or `process` or `on_timer` changed a state without
+                `set`, which Spark would lose.
         """
         left, watermark = self._left, self.watermark
         by_trigger = self._can_run_without_data and self.spec.clock == "processing_time"
@@ -332,10 +330,10 @@ class Driver(Generic[Spec, Event, Row, Result]):
 
     def run_until_idle(self) -> list[BatchResult[Row]]:
         """
-        Run batches as long as Spark would: one over the rows that wait, then without data.
+        Run batches as long as Spark would: one over the waiting rows, then batches without data.
 
-        With a clock in processing time Spark always runs one more. This stops after the first one
-        that leaves no row waiting and the watermark where it was.
+        With a clock in processing time, Spark never stops. This stops after the first batch that
+        leaves no row waiting and doesn't move the watermark.
         """
         results = [self.run_batch()]
         while not self.is_idle:
@@ -352,16 +350,16 @@ class Driver(Generic[Spec, Event, Row, Result]):
         return sorted(rows, key=lambda row: (row.key, getattr(row, "session_start", None)))
 
     def take_results(self) -> list[Result]:
-        """Return what the functions returned since the last call, in the order of `take_rows`."""
+        """Return the `result` of each row of `take_rows`."""
         return [row.result for row in self.take_rows()]
 
     def take_frame(self) -> pd.DataFrame:
-        """Return the result rows since the last call as a frame with the columns that Spark has."""
+        """Return the result rows since the last call as a frame with the columns of Spark."""
         return frame_of(self.spec, self.take_rows())
 
     def take_rejections(self, kind: str | None = None) -> list[Rejection]:
         """
-        Return what was rejected since the last call: all, or one kind of it.
+        Return the rejections since the last call: all, or all of one kind.
 
         Raises:
             SpecError: There is no such kind.

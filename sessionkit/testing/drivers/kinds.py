@@ -1,4 +1,4 @@
-"""The drivers of sessions and of keys: what each adds to what both share."""
+"""The drivers of sessions and of keys."""
 
 from operator import attrgetter
 from typing import ClassVar, Generic
@@ -23,16 +23,15 @@ class SessionDriver(Driver[SessionSpec[E, S, R], E, SessionRow[R], R], Generic[E
     """
     Runs a `SessionSpec` as a streaming query does, micro-batch by micro-batch, in microseconds.
 
-    It calls the same worker that Spark calls; only the group state and the source of the rows
-    differ. `add` adds events to the source, and `run_batch` runs one micro-batch over all that
-    wait. A batch sees the watermark as it was when the batch started; its own events move the
-    watermark of the next one. Nothing happens in the background, and no clock goes back.
+    It calls the same worker as Spark; only the group state and the source of the rows differ. `add`
+    adds events to the source, and `run_batch` runs one micro-batch over all waiting events. A batch
+    sees the watermark of its start; its events move the watermark of the next batch. Nothing
+    happens in the background, and no clock goes back.
 
     Not simulated, because it can't change a result: triggers, partitions and the order of rows,
     output modes (a session stream has `append` only), chunks of frames, the retries of a task.
     Not simulated, so test it on Spark: the check of the input's columns, several watermarks in one
-    query, sinks. The rule for event times in the future needs a processing time: without one
-    nothing is too far ahead.
+    query, sinks. `max_future_skew` needs a processing time: without it, no event is too far ahead.
 
     Example:
         from sessionkit.testing import SessionDriver, at
@@ -61,17 +60,16 @@ class SessionDriver(Driver[SessionSpec[E, S, R], E, SessionRow[R], R], Generic[E
         """
         Return the events of the sessions that have closed since the last call, by session.
 
-        There are some only under `with_events=True`; `sessionize` returns them as rows of kind
-        `event`.
+        Only under `with_events=True`; `sessionize` returns them as rows of kind `event`.
         """
         events, self._events = self._events, []
         return sorted(events, key=attrgetter("key", "session_start", "number"))
 
     def open_sessions(self) -> list[OpenSession[S]]:
         """
-        Return the sessions that are not over, sorted by key and start.
+        Return the open sessions, sorted by key and start.
 
-        Under `order="event_time"` the buffered events are folded in for this view.
+        Under `order="event_time"`, the buffered events are folded in for this view.
         """
         watch.check_returned(self._unreturned)
         return open_sessions_in(self.spec, self._left)
@@ -101,8 +99,8 @@ class StatefulDriver(Driver[StatefulSpec[E, S, R], E, KeyRow[R], R], Generic[E, 
     Args:
         spec: The definition.
         processing_time: The processing time of the first batch, with a time zone. A spec with a
-            clock in processing time needs it. Without it the functions of other specs see
-            1970-01-01, and no event time is too far in the future.
+            clock in processing time needs it. Without it, functions see 1970-01-01, and no event
+            time is too far in the future.
 
     Raises:
         DriverError: The processing time has no time zone, or the spec needs one.

@@ -1,7 +1,8 @@
-"""A streaming query without Spark: its clocks, what it leaves, and its micro-batches."""
+"""A streaming query without Spark: its clocks, snapshots and micro-batches."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from typing import Any, Final
 
 import attrs
@@ -51,8 +52,7 @@ from sessionkit.testing.drivers.rows import (
 from sessionkit.testing.group_state import FakeGroupState, StoredGroup, TimeoutConf
 from sessionkit.timeouts._policies import Clock
 
-QUERY: Final = Origin.of("73657373-696f-4e6b-8974-2d6472697665", 0)
-"""That of each driver, so that the same rows leave the same bytes."""
+QUERY: Final = Origin.of("73657373-696f-4e6b-8974-2d6472697665", 0)  # equal rows, equal bytes
 TIMEOUTS: Mapping[Clock | None, TimeoutConf] = {
     "event_time": "EventTimeTimeout",
     "processing_time": "ProcessingTimeTimeout",
@@ -63,7 +63,7 @@ MILLISECOND_US: Final = 1_000
 
 @attrs.frozen
 class Clocks:
-    """The clocks at a batch border: the watermarks of the next batch and the last; 0 for none."""
+    """The clocks between two batches: processing time, next and last watermark, 0 for none."""
 
     watermark_ms: int = 0
     before_ms: int = 0
@@ -72,7 +72,7 @@ class Clocks:
 
     @property
     def processing_ms(self) -> int:
-        """The processing time in milliseconds; 0, the epoch, where the test has none."""
+        """The processing time in milliseconds; 0 without one."""
         if self.processing is None:
             return 0
         return micros_of(self.processing) // MILLISECOND_US
@@ -85,11 +85,10 @@ class Clocks:
 
     @property
     def in_force_us(self) -> int:
-        """The watermark that is in force, in microseconds."""
         return max(watermark_in_force(self.watermark_ms), self.since_us)
 
     def with_watermark(self, spec: AnySpec, instant: datetime) -> "Clocks":
-        """Move the watermark of the next batch; an earlier one is ignored, as in Spark."""
+        """Move the watermark of the next batch, never back, as in Spark."""
         if spec.delay_ms is None:
             raise DriverError("the spec has no watermark", "add watermark_delay=... to the spec")
         on_clock(instant, "the watermark")
@@ -100,7 +99,7 @@ class Clocks:
         return attrs.evolve(self, watermark_ms=max(self.watermark_ms, watermark_ms))
 
     def after_events(self, spec: AnySpec, latest_us: int | None) -> "Clocks":
-        """Return the clocks after a batch whose latest event time was this; None for no event."""
+        """Return the clocks after a batch with this latest event time; None for no event."""
         if spec.delay_ms is None:
             return self
         moved_ms = 0 if latest_us is None else latest_us // MILLISECOND_US - spec.delay_ms
@@ -121,7 +120,7 @@ class Clocks:
         return attrs.evolve(self, processing=self.processing.astimezone(UTC) + span)
 
     def future_us(self, spec: AnySpec) -> int | None:
-        """Return after which event time one is too far ahead; None where none is."""
+        """Return the latest event time that isn't too far ahead; None for no limit."""
         skew = spec.inputs.max_future_skew
         if self.processing is None or skew is None:
             return None
@@ -129,7 +128,7 @@ class Clocks:
 
 
 def on_clock(instant: datetime | None, name: str) -> datetime | None:
-    """Return a time that a clock of Spark can show, or None."""
+    """Check that a clock of Spark can show a time; None passes."""
     in_utc = aware(instant, name)
     if in_utc is not None and not 0 <= micros_of(in_utc) <= LAST_INSTANT_US:
         text = f"`{name}` must be from 1970 to 9999 in UTC, found {instant!r}"
@@ -139,7 +138,7 @@ def on_clock(instant: datetime | None, name: str) -> datetime | None:
 
 @attrs.frozen(eq=False)
 class PagedGroupState:
-    """The group state of a driver, whose row ends in the pages of its bucket, by their numbers."""
+    """The group state of a bucket with pages; the stored row ends in the pages, by number."""
 
     row: FakeGroupState
     pages: dict[int, bytes]
@@ -157,7 +156,7 @@ class PagedGroupState:
         return self.row.get[:-1]
 
     def update(self, newValue: tuple[Any, ...]) -> None:  # noqa: N803 (Spark's name)
-        """Replace the row; the pages are those of this moment."""
+        """Replace the row, with the current pages."""
         self.row.update((*newValue, self.pages))
 
     @property
@@ -177,14 +176,14 @@ class PagedGroupState:
 @attrs.frozen
 class Snapshot:
     """
-    What a stopped query leaves: the stored groups, the clocks, the rows not yet read, the counts.
+    What a stopped query leaves: the stored groups, the clocks, the unread rows, the counts.
 
-    It holds only bytes and numbers, so a test can keep it and start several drivers from it.
+    A test can start several drivers from it.
     """
 
     clocks: Clocks
     seed: SeedFormat | None = None
-    # The rows with which the query begins, by group, until the first micro-batch has run.
+    # The rows of the seed, by group, until the first micro-batch has run.
     seeded: Mapping[int, pd.DataFrame] = attrs.field(factory=dict, repr=False)
     groups: Mapping[int, StoredGroup] = attrs.field(factory=dict)
     batch_id: int = 0
@@ -194,7 +193,7 @@ class Snapshot:
 
     @property
     def next_rows(self) -> tuple[Row, ...]:
-        """The rows that the next batch reads: those of a batch that runs again, or all."""
+        """The rows of the next batch: the rows of a failed batch, else all waiting rows."""
         return self.waiting if self.planned is None else self.planned
 
     @property
@@ -205,7 +204,7 @@ class Snapshot:
 
 @attrs.frozen
 class MicroBatch:
-    """A micro-batch as Spark's operator runs it, after what the query has left."""
+    """A micro-batch as Spark's operator runs it, from a snapshot."""
 
     spec: AnySpec
     worker: Worker
@@ -213,10 +212,10 @@ class MicroBatch:
 
     def run(self, read: Sequence[Row]) -> tuple[Snapshot, list[pd.DataFrame]]:
         """
-        Call the worker for every group with rows, then for those whose timer fired.
+        Call the worker for every group with rows, then for every group whose timer fires.
 
         Returns:
-            What the query leaves after it, and the frames of the worker.
+            The snapshot after it, and the frames of the worker.
         """
         before, groups, clocks = self.before, dict(self.before.groups), self.before.clocks
         rows = [row for row in read if not isinstance(row, Erasure)]
@@ -245,10 +244,10 @@ class MicroBatch:
 
     def _is_woken(self, timer_ms: int | None) -> bool:
         """
-        Return whether Spark calls a group because of its timer.
+        Return whether the timer of a group fires.
 
         Spark never runs two batches within a millisecond, so a timer set for the next millisecond
-        fires in the next batch, even if the test doesn't move its clock.
+        fires in the next batch, even if the test doesn't move the clock.
         """
         if timer_ms is None:
             return False
@@ -266,7 +265,7 @@ class MicroBatch:
         *,
         erases: bool,
     ) -> Iterator[pd.DataFrame]:
-        """Call the worker for a group, without parts because of its timer; store what it leaves."""
+        """Call the worker for a group, without parts for its timer, and store its state."""
         stored, clocks = groups.get(group) or StoredGroup(None, None), self.before.clocks
         state = FakeGroupState(
             value=stored.value,
@@ -288,20 +287,21 @@ class MicroBatch:
 
 
 def open_sessions_in(spec: Any, left: Snapshot) -> list[OpenSession[Any]]:
-    """Return the sessions that aren't over, by key and start."""
-    sessions = (one for memory in memories_of(spec, left) for one in open_sessions_of(spec, memory))
+    """Return the open sessions, sorted by key and start."""
+    sessions = chain(*(open_sessions_of(spec, memory) for memory in memories_of(spec, left)))
     return sorted(sessions, key=lambda session: (session.key, session.session_start))
 
 
 def stored_keys_in(spec: Any, left: Snapshot) -> list[StoredKey[Any]]:
-    """Return the keys with a state or a timer, in order."""
-    keys = (one for memory in memories_of(spec, left) for one in stored_keys_of(spec, memory))
+    """Return the keys with a state or a timer, sorted."""
+    keys = chain(*(stored_keys_of(spec, memory) for memory in memories_of(spec, left)))
     return sorted(keys, key=lambda stored: tuple(stored.key))
 
 
 def stored_rows(left: Snapshot) -> list[tuple[tuple[Any, ...], tuple[Any, ...]]]:
     """Return the groups that have a row, by their keys."""
-    return [((group,), one.value) for group, one in left.groups.items() if one.value is not None]
+    values = ((group, stored.value) for group, stored in left.groups.items())
+    return [((group,), value) for group, value in values if value is not None]
 
 
 def memories_of(spec: AnySpec, left: Snapshot) -> list[GroupState]:
@@ -309,13 +309,13 @@ def memories_of(spec: AnySpec, left: Snapshot) -> list[GroupState]:
     return [stored_memory(logic, group, row) for group, row in stored_rows(left)]
 
 
-# -- what a query begins with ---------------------------------------------------------------------
+# -- seeds ----------------------------------------------------------------------------------------
 
 
 def after_batch(
     spec: AnySpec, history: Iterable[Mapping[str, Any]], until: datetime, clocks: Clocks
 ) -> tuple[Snapshot, list[pd.DataFrame]]:
-    """Return what a query begins with after a batch over history, and the output of the batch."""
+    """Return the snapshot that starts a query after a batch, and the output of the batch."""
     check_until(spec, until)
     name = spec.event_time or ""
     rows_of_all = [read_row(spec, nulls_of_pandas(row)) for row in history]
@@ -329,7 +329,7 @@ def after_batch(
 
 
 def after_migration(old: AnySpec, new: AnySpec, left: Snapshot) -> Snapshot:
-    """Return what a query begins with under other rules than those of the query that left this."""
+    """Return the snapshot that starts a query under another spec."""
     check_migration(old, new)
     memories = memories_of(old, left)
     until_us, floors = None, [BEGINNING_US]
@@ -346,16 +346,16 @@ def after_migration(old: AnySpec, new: AnySpec, left: Snapshot) -> Snapshot:
 def _seeded(
     spec: AnySpec, memories: Iterable[GroupState], form: SeedFormat, clocks: Clocks
 ) -> Snapshot:
-    """Return a seed of what groups remember, under the watermark of its format."""
+    """Return a snapshot with the state of groups as a seed, under the watermark of its format."""
     rows: dict[int, list[dict[str, Any]]] = {}
     for memory in memories:
         for name, table in ((KEPT_COLUMN, memory.kept), (HELD_COLUMN, memory.buffered)):
             places: dict[int, list[int]] = {}
             for place, key in enumerate(decode_keys(spec, table)):
                 places.setdefault(bucket_of(spec, key._asdict()), []).append(place)
-            for group, found in places.items():
-                packs = packing.packs_of(packing.whole_batch(table.take(pa.array(found))))
+            for group, in_group in places.items():
+                packs = packing.packs_of(packing.whole_batch(table.take(pa.array(in_group))))
                 rows.setdefault(group, []).extend({name: pack} for _, pack in packs)
     columns = [packing.EVENTS_COLUMN, packing.REJECTED_COLUMN, KEPT_COLUMN, HELD_COLUMN]
-    made = {g: pd.DataFrame(found, columns=columns, dtype=object) for g, found in rows.items()}
-    return Snapshot(attrs.evolve(clocks, since_us=form.watermark_us), form, made)
+    frames = {g: pd.DataFrame(packs, columns=columns, dtype=object) for g, packs in rows.items()}
+    return Snapshot(attrs.evolve(clocks, since_us=form.watermark_us), form, frames)

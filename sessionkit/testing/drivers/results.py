@@ -1,4 +1,4 @@
-"""What comes out of a driver: result rows, rejections and events of a micro-batch, typed."""
+"""The typed output of a driver: result rows, rejections and events."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -39,7 +39,7 @@ AnyRow = TypeVar("AnyRow")
 @attrs.frozen(repr=False)
 class SessionRow(Generic[R_co]):
     """
-    One result row of a session that is over; with `emit`, of one that is open too.
+    One result row of a session: a closed one, or with `emit` an open one too.
 
     Attributes:
         key: The key: a named tuple with the columns of `SessionSpec.keys`.
@@ -48,12 +48,12 @@ class SessionRow(Generic[R_co]):
         session_end: The time of its last event plus the gap, exclusive.
         last_event_time: The time of its last event.
         result: The row that `finish` returned.
-        closed_by: The rule that ended it, by its name: `"gap"`, or one of `SessionRules`; None
+        closed_by: The name of the rule that ended it: `"gap"`, or a rule of `SessionRules`; None
             while it's open.
-        revision: The number of the row among those that the session has given.
+        revision: The number of the row among the rows of the session.
         is_final: Whether the session was over.
-        supersedes: The ids under which earlier rows of it were emitted.
-        memory: With `SessionSpec(memory=...)` the columns that come of it, by their names.
+        supersedes: The ids of the rows that it replaces.
+        memory: The columns of `SessionSpec(memory=...)`, by name.
     """
 
     key: Any
@@ -71,7 +71,7 @@ class SessionRow(Generic[R_co]):
     memory: Mapping[str, Any] = attrs.field(default=NOTHING, hash=False)
 
     def __repr__(self) -> str:
-        """Leave out what each row has where neither rules nor revisions are used."""
+        """Leave out fields with default values."""
         shown = [
             f"{field.name}={getattr(self, field.name)!r}"
             for field in attrs.fields(type(self))
@@ -95,7 +95,6 @@ class KeyRow(Generic[R_co]):
 
 
 REJECTIONS: Final = ("late", "duplicate", "quarantined", "failed", "failed_output", "erased")
-"""The kinds of them."""
 
 
 @attrs.frozen
@@ -105,18 +104,18 @@ class Rejection:
 
     Attributes:
         kind: `late`, `duplicate`, `quarantined`, `failed`, `failed_output` or `erased`.
-        reason: Why, in words.
-        traceback: The traceback of your function that failed; None if none did.
+        reason: The reason as text.
+        traceback: The traceback of your function that failed; None if none failed.
         key: The key; a null in it is None.
         event_time: The event's time; None where it had none, and for `failed_output` and `erased`,
             which aren't events.
         passthrough: The values of the passthrough columns.
         event: The values of the event's fields; empty where it isn't an event.
         event_id: The id of the event, the same in every run; None where it isn't an event.
-        session_id: The id of the session that failed; None unless it's a `failed_output` of one.
-        session_start: Its start.
-        session_end: Its end.
-        last_event_time: The time of its last event.
+        session_id: The id of the session, for a `failed_output` of a session; otherwise None.
+        session_start: The start of that session.
+        session_end: The end of that session.
+        last_event_time: The time of that session's last event.
     """
 
     kind: str
@@ -144,10 +143,10 @@ class SessionEvent:
         session_start: The start of its session.
         session_end: The end of its session.
         last_event_time: The time of the last event of its session.
-        number: Which of its events it is, from 1.
-        event_time: Its time.
-        event: The values of its fields.
-        event_id: Its id, the same in every run.
+        number: The position in the session, from 1.
+        event_time: The event's time.
+        event: The values of the event's fields.
+        event_id: The id of the event, the same in every run.
         passthrough: The values of the passthrough columns.
     """
 
@@ -166,16 +165,16 @@ class SessionEvent:
 @attrs.frozen
 class BatchResult(Generic[AnyRow]):
     """
-    What one micro-batch did.
+    The output of one micro-batch.
 
     Attributes:
-        batch_id: Its number, from 0; None if Spark would have had no reason to run one.
+        batch_id: The number of the batch, from 0; None if Spark would not have run one.
         watermark: The watermark in force, in UTC; None while there is none.
         rows: The result rows: `SessionRow` from a `SessionDriver`, `KeyRow` from a
-            `StatefulDriver`. Those of one session or key keep the order in which the function
-            returned them.
-        rejections: The events that were set aside, and what failed.
-        counts: What became of its events.
+            `StatefulDriver`. Rows of one session or key are in the order that the function
+            returned.
+        rejections: Rejected events, and failures.
+        counts: The counts of the events by outcome.
     """
 
     batch_id: int | None
@@ -186,20 +185,20 @@ class BatchResult(Generic[AnyRow]):
 
 
 def frame_of(spec: AnySpec, rows: Iterable[Any]) -> pd.DataFrame:
-    """Return result rows as a frame with the columns that Spark has."""
-    remembered = {*_memory_columns(spec)}
-    own = [field.name for field in spec.own_fields]
+    """Return result rows as a frame with the columns of Spark."""
+    memory = {*_memory_columns(spec)}
+    added = [field.name for field in spec.own_fields]
     fields = [field.name for field in codec_of(spec.result).type.fields]
 
     def values(row: Any) -> list[Any]:
-        shown = [row.memory[name] if name in remembered else getattr(row, name) for name in own]
+        shown = [row.memory[name] if name in memory else getattr(row, name) for name in added]
         return [*row.key, *shown, *(getattr(row.result, name) for name in fields)]
 
     return pd.DataFrame(map(values, rows), columns=[field.name for field in spec.result_fields])
 
 
 class Output(NamedTuple):
-    """What a worker returned for the groups of a micro-batch."""
+    """The output of a worker for the groups of a micro-batch."""
 
     rows: list[Any]
     rejections: list[Rejection]
@@ -208,10 +207,10 @@ class Output(NamedTuple):
 
 
 def read_output(spec: AnySpec, frames: Iterable[pd.DataFrame]) -> Output:
-    """Return the frames of a worker as typed objects, and the sum of their counts."""
+    """Read the frames of a worker as typed objects, and sum their counts."""
     frames = list(frames)
     of_groups = [numbers for frame in frames for numbers in frame[COUNTS_COLUMN].dropna()]
-    # Of two groups with [1, 5, ..] and [2, 0, ..]: [3, 5, ..]; the stats after them don't count.
+    # Two groups with [1, 5, ..] and [2, 0, ..] give [3, 5, ..], without the stats after them.
     sums: dict[str, Any] = dict(zip(COUNTED, map(sum, zip(*of_groups, strict=False)), strict=False))
     bins = zip_longest(*(numbers[BINS_AT:] for numbers in of_groups), fillvalue=0)
     counts = Counts(**sums, behind=DurationSketch(tuple(map(sum, bins))))
@@ -237,8 +236,8 @@ def read_output(spec: AnySpec, frames: Iterable[pd.DataFrame]) -> Output:
 def _session_row(spec: AnySpec, key: Any, row: Row) -> SessionRow[Any]:
     name, start, end, last = (row[column] for column in SESSION_COLUMNS)
     # A field of the result may have one of these names where sessionkit adds no such column.
-    own = {field.name: row[field.name] for field in spec.own_fields}
-    is_final = own.get("is_final", True)
+    added = {field.name: row[field.name] for field in spec.own_fields}
+    is_final = added.get("is_final", True)
     return SessionRow(
         key=key,
         session_id=name,
@@ -246,10 +245,10 @@ def _session_row(spec: AnySpec, key: Any, row: Row) -> SessionRow[Any]:
         session_end=end,
         last_event_time=last,
         result=_built(spec.result, row),
-        closed_by=own.get("closed_by", "gap") if is_final else None,
-        revision=own.get("revision", 1),
+        closed_by=added.get("closed_by", "gap") if is_final else None,
+        revision=added.get("revision", 1),
         is_final=is_final,
-        supersedes=tuple(own.get("supersedes", ())),
+        supersedes=tuple(added.get("supersedes", ())),
         memory={name: row[name] for name in _memory_columns(spec)},
     )
 
@@ -260,13 +259,12 @@ def _memory_columns(spec: AnySpec) -> list[str]:
 
 
 def _built(cls: type[Any], row: Row) -> Any:
-    """Return the result in a row as an object of its class."""
     kind = codec_of(cls).type
     return kind.build(*(row[field.name] for field in kind.fields))
 
 
 def _about(spec: AnySpec, row: Row) -> dict[str, Any]:
-    """Return which event a row is about, and which session, as far as it is about one."""
+    """Return the event and session of a row, None where there is none."""
     of_session = {field.name for field in spec.own_fields}
     return {
         **{name: row[name] if name in of_session else None for name in SESSION_COLUMNS},
@@ -278,7 +276,7 @@ def _about(spec: AnySpec, row: Row) -> dict[str, Any]:
 
 
 def _output_rows(spec: AnySpec, frames: Iterable[pd.DataFrame]) -> list[Row]:
-    """Return the rows in the worker's output as Python values."""
+    """Decode the rows in the worker's output to Python values."""
     (packs,) = packs_in(frames, ROWS_COLUMN)
     table = joined_packs(spec.schema_with_rejected, packs)
     if not table.num_rows:
@@ -293,7 +291,7 @@ def _output_rows(spec: AnySpec, frames: Iterable[pd.DataFrame]) -> list[Row]:
 
 
 def _rows(fields: Sequence[Field], columns: Iterable[pa.Array]) -> list[Row]:
-    """Return rows of Python values: null where the class of an event would refuse one."""
+    """Decode columns to rows; values may be null where the event class allows none."""
     values: list[list[Any]] = []
     for field, column in zip(fields, columns, strict=True):
         if column.null_count == len(column):

@@ -1,4 +1,4 @@
-"""The input of a driver, as Spark passes it to the worker: events, rows and erasures."""
+"""The input of a driver as Spark passes it to the worker: events, rows and erasures."""
 
 import math
 import zlib
@@ -30,7 +30,7 @@ GROUP: Final = "_group"
 
 
 class Erasure(Row):
-    """A key that the next micro-batch erases, as a row of nothing but key columns."""
+    """A key to erase in the next micro-batch: a row of key columns."""
 
     @classmethod
     def of(cls, spec: AnySpec, key: Any) -> "Erasure":
@@ -45,7 +45,7 @@ class Erasure(Row):
 def event_row(
     spec: AnySpec, key: Any, event_time: Any, event: Any, passthrough: Mapping[str, Any]
 ) -> Row:
-    """Return an event as a row; no time is `attrs.NOTHING`, where the event has it as a field."""
+    """Return an event as a row; the time is `attrs.NOTHING` if it's a field of the event."""
     if not isinstance(event, spec.event):
         hint = "use add_row for a row with nulls"
         raise DriverError(wrong_class("the event must be a", spec.event, event, hint))
@@ -76,9 +76,9 @@ def _key_columns(spec: AnySpec, key: Any) -> Row:
 
 
 def _add(row: Row, columns: Mapping[str, Any], event: Any, where: str) -> None:
-    """Add columns to a row; one that is there already must have the same value."""
-    for name, given in columns.items():
-        value = _none_for_na(given)
+    """Add columns to a row; a value that is there already must be equal."""
+    for name, raw in columns.items():
+        value = _none_for_na(raw)
         if row.setdefault(name, value) != value:
             found = f"`{name}` is {row[name]} in the {type(event).__name__}, and {value} {where}"
             raise DriverError(found, "give both the same value")
@@ -90,9 +90,9 @@ def _none_for_na(value: Any) -> Any:
 
 def nulls_of_pandas(value: Any) -> Any:
     """
-    Return a value, with None for what pandas has where it has none: NaN, NaT and NA.
+    Replace NaN, NaT and NA of pandas by None, also inside lists and dicts.
 
-    So does Spark as it makes a frame of one of pandas, with Arrow, also within lists and dicts.
+    Spark does the same where it converts a frame of pandas, with Arrow.
     """
     match value:
         case Mapping():
@@ -105,7 +105,7 @@ def nulls_of_pandas(value: Any) -> Any:
 
 
 def read_row(spec: AnySpec, row: Mapping[str, Any]) -> Row:
-    """Return the columns of a row that the spec reads, with values that fit them."""
+    """Return the columns of a row that the spec reads, with checked values."""
     read = spec.read_columns.keys()
     unknown, missing = sorted(row.keys() - read), sorted(read - row.keys())
     if unknown and missing:
@@ -120,7 +120,7 @@ def read_row(spec: AnySpec, row: Mapping[str, Any]) -> Row:
 
 
 def aware(instant: object, name: str) -> datetime | None:
-    """Return a time that has a zone, or None."""
+    """Check that a time has a zone; None passes."""
     if instant is None:
         return None
     if not isinstance(instant, datetime) or instant.utcoffset() is None:
@@ -133,9 +133,9 @@ def packed_frames(
     spec: AnySpec, rows: Sequence[Row], *, future_us: int | None
 ) -> tuple[dict[int, pd.DataFrame], int | None]:
     """
-    Return rows as Spark passes them to the worker: packed, a frame for each of their groups.
+    Return rows as Spark passes them to the worker: packed, a frame for each group.
 
-    And the latest event time that moves the watermark, in microseconds; an event time after
+    Also return the latest event time that moves the watermark, in microseconds. An event time after
     `future_us` is too far ahead.
     """
     packed = _packed(spec, rows, [bucket_of(spec, row) for row in rows], future_us)
@@ -144,9 +144,9 @@ def packed_frames(
 
 
 def erasing_frames(spec: AnySpec, erasures: Sequence[Erasure]) -> dict[int, pd.DataFrame]:
-    """Return erasures as Spark passes them to the worker, a frame for each of their groups."""
+    """Return erasures as Spark passes them to the worker, a frame for each group."""
     keys = [column for column in spec.wire_columns if column.role == "key"]
-    columns = _columns(keys, erasures, [bucket_of(spec, one) for one in erasures])
+    columns = _columns(keys, erasures, [bucket_of(spec, row) for row in erasures])
     packed = ErasurePacker(spec, (GROUP,))(pa.table(columns).to_batches())
     return _frames([{EVENTS_COLUMN: None, **row} for batch in packed for row in batch.to_pylist()])
 
@@ -157,7 +157,7 @@ def input_frame(spec: AnySpec, rows: Sequence[Row]) -> pd.DataFrame:
 
 
 def _frames(packed: Sequence[Row]) -> dict[int, pd.DataFrame]:
-    """Return packed rows as a frame for each group; a marker row has none."""
+    """Return packed rows as a frame for each group, without marker rows."""
     groups = dict.fromkeys(row[GROUP] for row in packed if row[GROUP] is not None)
     return {
         group: pd.DataFrame([row for row in packed if row[GROUP] == group], dtype=object)
@@ -168,7 +168,7 @@ def _frames(packed: Sequence[Row]) -> dict[int, pd.DataFrame]:
 def _packed(
     spec: AnySpec, rows: Sequence[Row], groups: Sequence[int], future_us: int | None = None
 ) -> list[Row]:
-    """Return rows as Spark's projection and the packer make them of the input."""
+    """Project and pack rows as Spark does."""
     columns = _columns(spec.wire_columns, rows, groups)
     if spec.event_time is not None:
         times = [row.get(spec.event_time) for row in rows]
@@ -192,13 +192,13 @@ def _columns(
 
 
 def bucket_of(spec: AnySpec, row: Mapping[str, Any]) -> int:
-    """Choose the bucket of a row; no result depends on the bucket, so it needn't be Spark's."""
+    """Choose the bucket of a row. It needn't be Spark's, as no result depends on it."""
     key = repr([row.get(name) for name in spec.keys])
     return zlib.crc32(key.encode()) % spec.storage.buckets
 
 
 def _nullable(kind: FieldType) -> FieldType:
-    """Return a type each part of which may be null: it's the worker that judges nulls."""
+    """Make all parts of a type Optional, since the worker checks nulls."""
     match kind:
         case OptionalType(inner):
             return _nullable(inner)

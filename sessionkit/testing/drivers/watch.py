@@ -1,4 +1,4 @@
-"""What a driver says that Spark doesn't: a state that is lost, a clock that can't go back."""
+"""Warnings and errors that Spark doesn't give: lost states, clocks that can't go back."""
 
 import inspect
 import warnings
@@ -34,7 +34,7 @@ PACKAGE: Final = str(Path(sessionkit.__file__).parent)
 
 
 def warn(found: str, hint: str) -> None:
-    """Warn at the line of the test: the last one outside of sessionkit."""
+    """Warn at the line of the test: the innermost frame outside sessionkit."""
     level, frame = 1, inspect.currentframe()
     while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
         level, frame = level + 1, frame.f_back
@@ -57,41 +57,41 @@ def check_late(before: Snapshot, counts: Counts) -> None:
         warn(f"{found}, as `advance_watermark_to` was called before it", hint)
 
 
-# -- the functions of a spec for sessions --------------------------------------------------------
+# -- functions of sessions -----------------------------------------------------------------------
 
 
 @attrs.define(eq=False)
 class Unreturned:
-    """A function that returns nothing, and whether any of its calls has changed its state."""
+    """A function without `return` that counts its calls until one changes the state."""
 
     role: str
     function: Callable[..., Any]
     calls: int = 0
     is_settled: bool = False
 
-    def __call__(self, state: Any, *given: Any) -> Any:
+    def __call__(self, state: Any, *arguments: Any) -> Any:
         before = None if self.is_settled else _stored(state)
-        returned = self.function(state, *given)
+        returned = self.function(state, *arguments)
         self.calls += 1
         self.is_settled = self.is_settled or returned is not None or _stored(state) != before
         return returned
 
     def finding(self) -> tuple[str, str] | None:
-        """Return what is wrong and what to do, once; None where nothing is wrong."""
+        """Return the problem and its hint, once; None where nothing is wrong."""
         if self.is_settled or not self.calls:
             return None
         self.is_settled = True
-        often = "its call" if self.calls == 1 else f"all of its {self.calls} calls"
+        calls = "its call" if self.calls == 1 else f"all of its {self.calls} calls"
         found = f"`{self.role}` ({name_of(self.function)}) returns nothing, and has left its state"
         hint = "end it with `return ...`; or, if it's meant to do that, annotate it `-> None`"
-        return f"{found} as it was in {often}", hint
+        return f"{found} as it was in {calls}", hint
 
 
 def counting(spec: AnySpec) -> tuple[AnySpec, list[Unreturned]]:
     """
-    Return a spec whose functions are watched where they may have forgotten to return their state.
+    Return a spec that counts the calls of functions that may lack a `return` of the state.
 
-    They have no annotation and return nothing, and what they call is all that may change it.
+    They have no annotation, return nothing, and can change the state only by calls.
     """
     counted, logic = list[Unreturned](), getattr(spec, "logic", None)
     if not isinstance(logic, Functions):
@@ -105,29 +105,32 @@ def counting(spec: AnySpec) -> tuple[AnySpec, list[Unreturned]]:
     if not counted:
         return spec, counted
     watched, logic = copy(spec), copy(logic)
-    set_derived(logic, **{one.role: _named_like(one, one.function) for one in counted})
+    set_derived(
+        logic,
+        **{unreturned.role: _named_like(unreturned, unreturned.function) for unreturned in counted},
+    )
     set_derived(watched, logic=logic)
     return watched, counted
 
 
 def check_returned(counted: list[Unreturned]) -> None:
-    """Warn if a function has changed no state, and returned none."""
-    for one in counted:
-        if (finding := one.finding()) is not None:
+    """Warn if a function neither changes nor returns a state."""
+    for function in counted:
+        if (finding := function.finding()) is not None:
             warn(*finding)
 
 
 def check_quarantined(counts: Counts, rejections: Sequence[Rejection]) -> None:
-    """Warn if no event was one, and nobody has asked why."""
+    """Warn if all events were quarantined, and the test didn't take the rejections."""
     if counts.quarantined and counts.quarantined == counts.events and rejections:
-        why = Counter(one.reason for one in rejections)
+        why = Counter(rejection.reason for rejection in rejections)
         warn(
             why_none("no rows", why), hint_for(why, "look at take_rejections(), which returns them")
         )
 
 
 def check_leap(spec: AnySpec, last: datetime | None, now: datetime | None, *, waits: bool) -> None:
-    """Warn if the processing time leapt over the time after which idle sessions close."""
+    """Warn if the processing time leapt by more than `close_idle_after`."""
     span = spec.close_idle_after
     if waits and span is not None and last is not None and now is not None and now - last > span:
         found = f"the processing time leapt by {duration_text(now - last)} from one micro-batch to "
@@ -136,32 +139,32 @@ def check_leap(spec: AnySpec, last: datetime | None, now: datetime | None, *, wa
         warn(f"{found}the query, which doesn't count", hint)
 
 
-# -- the functions of a spec for keys ------------------------------------------------------------
+# -- functions of keys ---------------------------------------------------------------------------
 
 
 @attrs.define(eq=False)
 class WatchedState(KeyState[Any]):
-    """The state of a key that remembers what it has handed out, as it would have been stored."""
+    """The state of a key that notes each object it returns, as it would be stored."""
 
-    _handed: list[tuple[Any, str | None]] = attrs.field(factory=list)
+    _returned: list[tuple[Any, str | None]] = attrs.field(factory=list)
 
     def get(self, default: Any = MISSING) -> Any:
         value = super().get(default)
         if value.__class__ is self._kind.cls:
-            self._handed.append((value, _stored(value)))
+            self._returned.append((value, _stored(value)))
         return value
 
     @property
     def is_lost(self) -> bool:
-        """Whether an object was changed, and what the call leaves isn't what it was given."""
+        """Whether a returned object was changed, and the state was neither set nor removed."""
         snapshot = self._snapshot
         if snapshot.is_set or snapshot.was_removed or snapshot.is_last:
             return False
-        return any(_stored(value) != before for value, before in self._handed)
+        return any(_stored(value) != before for value, before in self._returned)
 
 
 def _stored(value: Any) -> str | None:
-    """Return what would be stored of a state as text, where NaN equals NaN; None if it can't be."""
+    """Return the stored form of a state as text, so that NaN equals NaN; None without one."""
     try:
         return repr([column.to_pylist() for column in codec_of(type(value)).encode([value])])
     except StateValueError:
@@ -169,7 +172,7 @@ def _stored(value: Any) -> str | None:
 
 
 def watched(worker: Worker) -> list[str]:
-    """Watch the functions that a worker calls for a key; return where those are noted."""
+    """Watch the functions of keys for lost states; return the list that notes them."""
     lost: list[str] = []
     logic = worker.logic
     if isinstance(logic, KeyLogic) and not logic.spec.takes_buckets:
@@ -184,9 +187,9 @@ def watched(worker: Worker) -> list[str]:
 
 
 def _watched(role: str, function: Callable[..., Any], lost: list[str]) -> Callable[..., Any]:
-    def watched(key: Any, given: Any, state: KeyState[Any], times: KeyTimes) -> Any:
-        returned = function(key, given, state, times)
-        # What a generator does is part of the call.
+    def watched(key: Any, argument: Any, state: KeyState[Any], times: KeyTimes) -> Any:
+        returned = function(key, argument, state, times)
+        # The body of a generator is part of the call.
         if isinstance(returned, Generator):
             returned = yielded(returned, role)
         elif isinstance(returned, Iterator):
@@ -199,10 +202,10 @@ def _watched(role: str, function: Callable[..., Any], lost: list[str]) -> Callab
 
 
 def _named_like(watched: Any, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what is called in place of a function, with its name: errors name the function."""
+    """Give a wrapper the name of its function, for errors."""
 
-    def call(*given: Any) -> Any:
-        return watched(*given)
+    def call(*arguments: Any) -> Any:
+        return watched(*arguments)
 
     call.__module__ = function.__module__
     call.__qualname__ = getattr(function, "__qualname__", None) or repr(function)
@@ -210,7 +213,7 @@ def _named_like(watched: Any, function: Callable[..., Any]) -> Callable[..., Any
 
 
 def check_lost(lost: list[str]) -> None:
-    """Raise a `UserFunctionError` if a function changed the state it was given, without `set`."""
+    """Raise a `UserFunctionError` if a function changed its state without `set`."""
     if lost:
         found = f"{lost[0]}, changed the state that `get` gave it without `set`: Spark loses it"
         lost.clear()
