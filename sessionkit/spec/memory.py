@@ -42,7 +42,7 @@ class Memory(Generic[S_contra]):
 
     Result rows then have, after `last_event_time` and `closed_by`:
 
-    * `session_number`: the session's number among those of its key, from 1.
+    * `session_number`: the number of the session among the sessions of its key, from 1.
     * `previous_session_id`: the session before it; null for the first. OpenTelemetry calls it
       `session.previous_id`.
     * `since_previous`: the event time from the end of that session to the start of this one; null
