@@ -283,7 +283,7 @@ class BoundAggregate:
         self, rows: EventRows, values: pa.Array, chosen: Mask | None
     ) -> tuple[Numbers, pa.Array, list[pa.Array]]:
         """
-        Sort stored values and those of chosen events by session, time, sequence and value.
+        Sort stored values and values of chosen events by session, time, sequence and value.
 
         Returns:
             The session of each value, the values, and the columns of `moment_fields`.

@@ -156,7 +156,6 @@ class EventRows:
     conditions: Mapping[str, pa.Array]
 
     def __len__(self) -> int:
-        """Return the number of sessions."""
         return len(self.first)
 
     @cached_property
@@ -189,7 +188,7 @@ class EventRows:
         return self.conditions[repr(condition)]
 
     def joined(self, stored: Array, events: Array) -> Array:
-        """Return stored values and those of events, in `order`."""
+        """Return stored values and event values, in `order`."""
         values: Array = np.concatenate([stored, events])[self.order]
         return values
 
@@ -221,6 +220,6 @@ class EventRows:
         return [lists_of(column, sizes) for column in columns]
 
     def flat(self, lists: pa.Array, events: pa.Array, chosen: Mask | None) -> pa.Array:
-        """Return the values in the stored lists, then those of the chosen events."""
+        """Return the values in the stored lists, then the values of chosen events."""
         events = events if chosen is None else events.filter(pa.array(chosen))
         return pa.concat_arrays([lists.flatten(), events])

@@ -347,9 +347,9 @@ def _check_inputs(spec: AnySpec) -> None:
             raise SpecError(found, hint)
     unknown = [f"`{name}`" for name in inputs.event_id or () if name not in spec.read_columns]
     if unknown or inputs.event_id == ():
-        named = f"{unknown[0]}, which the spec doesn't read" if unknown else "no column"
+        found = f"{unknown[0]}, which the spec doesn't read" if unknown else "no column"
         hint = f"name some of {', '.join(sorted(spec.read_columns))}, or add it to `passthrough`"
-        raise SpecError(f"`event_id` names {named}", hint)
+        raise SpecError(f"`event_id` names {found}", hint)
     if inputs.max_jump is not None and spec.event_time is None:
         found = "`max_jump` compares event times, and the spec has none"
         raise SpecError(found, "add event_time=..., or leave it out")
@@ -361,18 +361,18 @@ def check_kind(
     """Check that `spec` is a `cls`; the hint names `other`, which takes the other kind."""
     if isinstance(spec, cls):
         return
-    wanted = "a SessionSpec or a StatefulSpec" if cls is Spec else f"a {cls.__name__}"
+    expected = "a SessionSpec or a StatefulSpec" if cls is Spec else f"a {cls.__name__}"
     shown, name = type(spec).__name__, "Visit"
     if isinstance(spec, type):
         shown, name = f"the class {spec.__name__}", spec.__name__
-    made = "StatefulSpec(process=..." if "Stateful" in wanted[:14] else f"SessionSpec.of({name}"
+    made = "StatefulSpec(process=..." if "Stateful" in expected[:14] else f"SessionSpec.of({name}"
     hint = f'{made}, keys={{"user_id": str}}, ...)'
     hint = f"make a spec with it: write {hint}" if isinstance(spec, type) else f"write {hint}"
     if isinstance(spec, Spec):
         hint = f"call {other}, which takes a {shown}"
     elif hasattr(type(spec), "isStreaming"):
         hint = "pass the frame first, and the spec after it"
-    raise SpecError(f"`{argument}` must be {wanted}, found {shown}", hint)
+    raise SpecError(f"`{argument}` must be {expected}, found {shown}", hint)
 
 
 # -- the steps of an upgrade ---------------------------------------------------------------------

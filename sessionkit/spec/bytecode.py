@@ -19,7 +19,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 
 Plain: TypeAlias = FunctionType | MethodType
-"""A function. Type checkers see a method where a class attribute holds it."""
+"""A function, which type checkers take for a method where a class attribute holds it."""
 MAKERS: Final = (attrs.evolve, dataclasses.replace, copy.copy, copy.deepcopy)
 JUMPS: Final = {*dis.hasjrel, *dis.hasjabs}
 CHANGE: Final = re.compile("(STORE|DELETE)_(ATTR|SUBSCR|SLICE|GLOBAL|DEREF)")

@@ -177,7 +177,6 @@ def _check_remember(memory: Memory[Any], logic: AnyLogic, keys: Collection[str])
 def check_revisions(
     logic: AnyLogic, lateness: Lateness, results: Results, order: Order, *, in_order: bool
 ) -> None:
-    """Check a spec whose sessions may give several rows."""
     keeps = "allowed" if lateness.allowed is not None else "reopen_within"
     option = keeps if results.emit == "on_close" else "emit"
     if results.with_events or isinstance(logic, Events):

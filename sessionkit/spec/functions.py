@@ -97,5 +97,5 @@ def wrong_class(what: str, cls: type[Any], found: object, hint: str = "build one
 
 
 def forgotten(cls: type[Any]) -> str:
-    """Return the hint for a function that returned None in place of a `cls`."""
+    """Return the hint for a function that lacks a `return`."""
     return f"end the function with `return ...`, or annotate it `-> {cls.__name__} | None`"

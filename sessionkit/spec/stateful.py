@@ -217,9 +217,8 @@ AnyStatefulSpec: TypeAlias = StatefulSpec[Any, Any, Any]
 
 def _check_views(places: Sequence[Place], state: type[Any] | None) -> None:
     """Check that annotations such as `KeyState[Account]` name a class, not a collection."""
-    named = [cls for place in places for cls in classes_in(place.annotation, place.owner)]
-    classes = [*named, state]
-    bases = {base for cls in classes for base in getattr(cls, "__mro__", ())} | {Any, NoneType}
+    annotated = [cls for place in places for cls in classes_in(place.annotation, place.owner)]
+    bases = {Any, NoneType}.union(*(getattr(cls, "__mro__", ()) for cls in (*annotated, state)))
     for place in places:
         parts = get_args(place.annotation) if get_origin(place.annotation) is KeyState else ()
         if parts and get_origin(parts[0]) in {Union, UnionType}:
@@ -250,9 +249,10 @@ def _check_meaning(spec: AnyStatefulSpec) -> None:
 def _check_set(signatures: Sequence[Signature]) -> None:
     """Check that a function sets the state that `process` asks for."""
     asked = list[set[str]]()
-    for one in signatures:
-        views = [place.name for place in one.parameters[2:3]]
-        attributes = attributes_alone(one.plain, views[0]) if one.plain and views else None
+    for signature in signatures:
+        views = [place.name for place in signature.parameters[2:3]]
+        plain = signature.plain
+        attributes = attributes_alone(plain, views[0]) if plain and views else None
         if attributes is None:
             return
         asked.append(attributes)

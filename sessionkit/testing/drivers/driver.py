@@ -228,7 +228,6 @@ class Driver(Generic[Spec, Event, Row, Result]):
         return "\n".join([f"{type(self).__name__}: {shown}", *picture])
 
     def _repr_html_(self) -> str:
-        """Draw the same in a notebook."""
         return f"<pre>{html.escape(str(self))}</pre>"
 
     @property
