@@ -348,7 +348,7 @@ def test_the_command_prints_the_table_and_the_advice(
     kind = pa.timestamp("us", "UTC")
     rows = pa.table({"ts": pa.array(at, kind), "came": pa.array(came, kind)})
     pq.write_table(rows, tmp_path / "events.parquet")
-    given = ["delay", str(tmp_path / "events.parquet"), "--time", "ts", "--gap", "10 minutes"]
+    given = ["delay", str(tmp_path / "events.parquet"), "--event-time", "ts", "--gap", "10 minutes"]
     given += ["--share", "0.5", "--delays", "0s", "3m", "20m"]
 
     assert 0 == main([*given, "--arrived", "came"])

@@ -23,7 +23,7 @@ def add_to(commands: Any) -> None:
     command.set_defaults(lines=_lines)
     command.add_argument("rows", help="a file or folder with events of the past")
     command.add_argument("--format", default="parquet", help="its format, such as csv or json")
-    command.add_argument("--time", required=True, help="the column with the event time")
+    command.add_argument("--event-time", required=True, help="the column with the event time")
     command.add_argument(
         "--arrived",
         help="the column with the time at which an event arrived; without it, the rows are taken "
@@ -51,7 +51,7 @@ def _lines(asked: Namespace) -> Iterator[str]:
     quiet = SparkSession.builder.config("spark.log.level", "ERROR")
     spark = quiet.config("spark.ui.showConsoleProgress", "false").getOrCreate()
     rows = spark.read.format(asked.format).options(header=True, inferSchema=True).load(asked.rows)
-    at = F.col(quoted(asked.time)).cast("timestamp").alias("at")
+    at = F.col(quoted(asked.event_time)).cast("timestamp").alias("at")
     if asked.arrived is not None:
         history = rows.select(at, F.col(quoted(asked.arrived)).cast("timestamp").alias("came"))
     else:
