@@ -1,4 +1,4 @@
-"""Which watermark delay to choose: how many events of the past would have been late under each."""
+"""Choose a watermark delay: count the events that would have been late under each delay."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -25,15 +25,15 @@ BAR: Final = 20
 @attrs.frozen
 class LateEvents:
     """
-    How many events would have been late under each of some watermark delays.
+    The number of events that would have been late under each watermark delay.
 
     Attributes:
-        events: How many events were looked at: those with an event time and a time of arrival.
-        late: How many of them would have been late, by the delay.
-        behind: By how much events were too old for a delay of zero: the median, the 99th and the
-            99.9th percentile by 0.5, 0.99 and 0.999, and the maximum by 1. Percentiles are
-            approximate. Zero for an event that wasn't late.
-        gap: How long after its last event a session is over; the delay comes on top.
+        events: The number of compared events, which have an event time and a time of arrival.
+        late: The number of late events, by delay.
+        behind: How much older than a delay of zero allows events were: the median, the 99th and
+            the 99.9th percentile under 0.5, 0.99 and 0.999, and the maximum under 1. Percentiles
+            are approximate. An event that wasn't late counts as zero.
+        gap: The gap after which a session is over; results come after the gap and the delay.
     """
 
     events: int
@@ -43,10 +43,10 @@ class LateEvents:
 
     def smallest(self, share: float = 0.001) -> timedelta:
         """
-        Return the smallest of the delays under which at most this share of events is late.
+        Return the smallest delay under which at most this share of events is late.
 
         Raises:
-            SpecError: There is none.
+            SpecError: Under each delay, more events are late.
         """
         for delay, count in sorted(self.late.items()):
             if count <= share * self.events:
@@ -56,7 +56,7 @@ class LateEvents:
 
     def advice(self, share: float = 0.001) -> str:
         """
-        Return a sentence: what the smallest delay for this share costs and gains.
+        Return a sentence on the cost and the benefit of the smallest delay for this share.
 
         Raises:
             SpecError: As from `smallest`.
@@ -73,7 +73,7 @@ class LateEvents:
         return self.late[delay] / max(self.events, 1)
 
     def __str__(self) -> str:
-        """Return a table: the share of late events, and when results come, by the delay."""
+        """Return a table with the share of late events and the time of results, by delay."""
         lines = [f"{'delay':>16}  {'late':>12}  {'share':>8}  {'':{BAR}}  a session's row comes"]
         for delay, count in sorted(self.late.items()):
             share = self._share(delay)
@@ -92,60 +92,55 @@ def late_events(
     delays: Sequence[Duration] = DELAYS,
 ) -> LateEvents:
     """
-    Return how many events would have been late, under each of some delays.
+    Count the events that would have been late under each watermark delay.
 
-    They are the events of the past, or those of a running query, by its counts:
-    `late_events(status(query).totals, visits)`. A query measures how far its events come behind,
-    see `Counts.behind`. Its numbers are upper limits: a delay may be up to 10 % shorter for the
-    same number of late events, and they're less exact under `midnight` and `extends`, where each
-    event counts as one whose session is over at once.
+    Pass past events, or the counts of a running query, which measures how late its events are (see
+    `Counts.behind`): `late_events(status(query).totals, visits)`. The numbers from counts are upper
+    limits: a delay may be up to 10 % shorter for the same number. They're less exact under
+    `midnight` and `extends`, which count each event as if its session were over at once.
 
-    For the past, a watermark is the latest event time of earlier micro-batches less the delay. So
-    history is cut into micro-batches by the time at which each event arrived, and each event is
-    compared with the latest event time before its own micro-batch, as the spec would: a session
-    takes an event until the watermark has passed the end of its window, and under
-    `order="event_time"` the event itself.
-    Events so far ahead of their arrival that `max_future_skew` quarantines them count for nothing.
-    The number is never too low, if rows without an event time or a time of arrival don't count.
+    Past events are cut into micro-batches by their time of arrival. The watermark is the latest
+    event time of earlier micro-batches less the delay, and the spec's rules decide: an event is
+    late once the watermark has passed the end of its window or, under `order="event_time"`, the
+    event itself. Events that `max_future_skew` would quarantine, and rows without an event time or
+    a time of arrival, don't count. The numbers are never too low.
 
-    That is what a query sees which keeps up. After a stop, it reads a backlog, where more events
-    may be late: docs/how-to/catch-up.md.
+    They hold for a query that keeps up. After a stop, it reads a backlog, where more events may be
+    late: docs/how-to/catch-up.md.
 
     Args:
-        history: A batch with the events; or the counts of micro-batches of a query.
-        spec: The spec whose events they are. The numbers are upper limits where its gap is a
-            function, which counts as zero; under `extends`, where each event counts as one that
-            meets no session; and under `close_idle_after`. `Lateness(allowed=...)` counts as a part
-            of the delay.
-        arrived: For a batch: the column with the time at which an event arrived, such as
-            `kafka_timestamp`.
+        history: A batch of past events, or the counts of a query's micro-batches.
+        spec: The spec that reads the events. The numbers are upper limits if its gap is a function,
+            which counts as zero; under `extends`, where each event counts as if it met no session;
+            and under `close_idle_after`. `Lateness(allowed=...)` counts as a part of the delay.
+        arrived: For a batch: the column with the time of arrival, such as `kafka_timestamp`.
         trigger: The interval of the query's trigger.
         delays: The delays to compare.
 
     Raises:
-        SpecError: The spec has no event time, a duration isn't one, a batch comes without
-            `arrived`, or no row or count has what is compared.
+        SpecError: The spec has no event time, a duration is invalid, a batch comes without
+            `arrived`, or nothing can be compared.
     """
     if isinstance(history, Counts):
         return _measured(history, spec, delays)
     if arrived is None:
         found = "`arrived` says when each event of a batch arrived, found None"
         raise SpecError(found, 'name its column: arrived="kafka_timestamp"')
-    # The command loads what it needs only when it runs.
+    # PySpark is imported when it's needed: `python -m sessionkit` lists the command without it.
     from pyspark.sql import functions as F  # noqa: PLC0415
 
     from sessionkit.addons.delay.batches import lasts_us, seen_by_batch  # noqa: PLC0415
 
     time, gap, spans = _rules(spec, delays)
     every = duration_of(trigger, "trigger") // MICROSECOND
-    at, came = (F.unix_micros(F.col(quoted(name))) for name in (time, arrived))
+    at, arrival = (F.unix_micros(F.col(quoted(name))) for name in (time, arrived))
     events = history.select(
         at.alias("at"),
-        F.floor(came / every).alias("batch"),
+        F.floor(arrival / every).alias("batch"),
         lasts_us(spec, time, _window(spec)).alias("lasts"),
     ).dropna()
     if (skew := spec.inputs.max_future_skew) is not None:
-        # At the end of its micro-batch, when it's processed.
+        # The processing time of an event is the end of its micro-batch.
         ends = (F.col("batch") + 1) * every
         events = events.where(F.col("at") <= ends + skew // MICROSECOND)
     behind = F.col("seen") - F.col("at") - F.col("lasts")
@@ -159,7 +154,7 @@ def late_events(
     ).collect()[0]
     if not total:
         raise _nothing_to_compare(history, time, arrived)
-    values = [max(one or 0, 0) * MICROSECOND for one in (*(quantiles or [0, 0, 0]), most)]
+    values = [max(us or 0, 0) * MICROSECOND for us in (*(quantiles or [0, 0, 0]), most)]
     return LateEvents(
         total,
         dict(zip(spans, late, strict=True)),
@@ -181,7 +176,7 @@ def _nothing_to_compare(history: "DataFrame", *names: str) -> SpecError:
 
 
 def _measured(counts: Counts, spec: Spec, delays: Sequence[Duration]) -> LateEvents:
-    """Return the late events of a running query, which measures how far its events come behind."""
+    """Return the late events by the counts of a running query."""
     _, gap, spans = _rules(spec, delays)
     rules = spec.timeout
     is_cut = isinstance(rules, SessionRules) and rules.midnight is not None
@@ -190,13 +185,13 @@ def _measured(counts: Counts, spec: Spec, delays: Sequence[Duration]) -> LateEve
         hint = "pass counts of later micro-batches: there is no watermark in the first"
         raise SpecError("the counts have no event whose delay was measured", hint)
     late = {span: counts.behind.at_least(span + window) for span in spans}
-    too_old = (max(one - window, timedelta(0)) for one in attrs.astuple(behind))
+    too_old = (max(delay - window, timedelta(0)) for delay in attrs.astuple(behind))
     by_share = dict(zip((*SHARES, 1.0), too_old, strict=True))
     return LateEvents(counts.behind.count, late, by_share, gap)
 
 
 def _rules(spec: Spec, delays: Sequence[Duration]) -> tuple[str, timedelta, list[timedelta]]:
-    """Return the event time of a spec, after which gap a session is over, and the delays."""
+    """Return the event time column of a spec, its gap, and the sorted delays."""
     if spec.event_time is None:
         raise SpecError("the spec has no event time, so no event is late", "pass event_time=...")
     spans = sorted(duration_of(delay, "delays", zero_allowed=True) for delay in delays)
@@ -209,8 +204,8 @@ def _gap(spec: Spec) -> timedelta:
 
 
 def _window(spec: Spec) -> timedelta:
-    """Return how long after its time an event is in time at least, unless midnight comes first."""
+    """Return how far the watermark may pass an event before it's late, midnight aside."""
     extends = spec.timeout.extends if isinstance(spec.timeout, SessionRules) else None
-    # In time order an event is late as soon as the watermark has reached it.
+    # In order of event time, an event is late as soon as the watermark reaches it.
     at_once = spec.order == "event_time" or extends is not None
     return timedelta(0) if at_once else _gap(spec)

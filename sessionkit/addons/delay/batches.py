@@ -1,4 +1,4 @@
-"""History in micro-batches, in Spark: what each has seen before, and when its events are late."""
+"""Cut past events into micro-batches in Spark, and find the watermark of each."""
 
 from datetime import timedelta
 from typing import Any, Final
@@ -14,12 +14,12 @@ DAY_US: Final = 86_400_000_000
 
 
 def lasts_us(spec: Any, time: str, window: timedelta) -> Column:
-    """Return how long the window of an event lasts, in microseconds: at most until midnight."""
+    """Return the length of an event's window in microseconds: at most until midnight."""
     lasts, rules = F.lit(window // MICROSECOND), spec.timeout
     if not isinstance(rules, SessionRules) or rules.midnight is None:
         return lasts
     at, zone = F.col(quoted(time)), rules.midnight
-    # The clock of the zone as a number: 1 hour at 00:00 UTC in Berlin.
+    # Local wall-clock microseconds: 1 hour at 00:00 UTC in Berlin.
     local = F.unix_micros(F.from_utc_timestamp(at, zone))
     midnight = local - F.pmod(local, F.lit(DAY_US)) + DAY_US
     ends = F.unix_micros(F.to_utc_timestamp(F.timestamp_micros(midnight), zone))
@@ -28,10 +28,10 @@ def lasts_us(spec: Any, time: str, window: timedelta) -> Column:
 
 def seen_by_batch(spec: Any, events: DataFrame, every: int) -> DataFrame:
     """
-    Return, for each micro-batch, the event time less the delay of which is its watermark.
+    Return for each micro-batch its watermark plus the delay.
 
-    That is the latest of those before. Under `close_idle_after` it may be the clock: where nothing
-    has moved the watermark for so long, at the end of the micro-batch.
+    That is the latest event time of earlier micro-batches. Under `close_idle_after` it may be the
+    processing time: the end of a micro-batch if the watermark hasn't moved for that duration.
     """
     latest = events.groupBy("batch").agg(F.max("at").alias("latest"))
     by_batch = Window.orderBy("batch")
@@ -43,5 +43,5 @@ def seen_by_batch(spec: Any, events: DataFrame, every: int) -> DataFrame:
         ends = (F.col("batch") + 1) * every
         by_clock = F.when(ends - F.col("moved") * every >= idle // MICROSECOND, ends)
         latest = latest.withColumn("seen", F.greatest("seen", F.max(by_clock).over(by_batch)))
-    # Spark's watermark is in milliseconds.
+    # Spark's watermark has milliseconds.
     return latest.select("batch", (F.floor(F.col("seen") / 1000) * 1000).alias("seen"))

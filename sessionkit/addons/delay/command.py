@@ -14,11 +14,11 @@ from sessionkit.addons.delay import DELAYS, late_events
 
 @attrs.frozen
 class Event:
-    """No column is read but the times."""
+    """An event without fields: the command only reads times."""
 
 
 def add_to(commands: Any) -> None:
-    """Add the command to those of an `ArgumentParser`."""
+    """Add the command to the subparsers of an `ArgumentParser`."""
     command = commands.add_parser("delay", help="which watermark delay the events of the past need")
     command.set_defaults(lines=_lines)
     command.add_argument("rows", help="a file or folder with events of the past")
@@ -36,7 +36,7 @@ def add_to(commands: Any) -> None:
 
 
 def _lines(asked: Namespace) -> Iterator[str]:
-    # It loads what it needs only when it runs.
+    # PySpark is imported when the command runs.
     from pyspark.sql import SparkSession, Window  # noqa: PLC0415
     from pyspark.sql import functions as F  # noqa: PLC0415
 
@@ -59,5 +59,5 @@ def _lines(asked: Namespace) -> Iterator[str]:
         history = rows.select(at, file, F.monotonically_increasing_id().alias("row"))
         so_far = Window.orderBy("file", "row")
         history = history.select("at", F.max("at").over(so_far).alias("came"))
-    found = late_events(history, spec, arrived="came", trigger=asked.trigger, delays=asked.delays)
-    yield from (str(found), "", found.advice(asked.share))
+    table = late_events(history, spec, arrived="came", trigger=asked.trigger, delays=asked.delays)
+    yield from (str(table), "", table.advice(asked.share))
