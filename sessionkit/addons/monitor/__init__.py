@@ -1,5 +1,5 @@
 """
-Watch a query: its status, its metrics for Prometheus, a live view.
+Watch a query: its status, its Prometheus metrics, and a live view in the terminal.
 
 `PrometheusEndpoint` needs prometheus-client, and `watch` needs rich (the extra
 `sessionkit-spark[monitor]`); the other names need neither.
@@ -24,7 +24,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load the live view when it's used: it needs another library."""
+    """Import the live view on first use: it needs rich."""
     if name != "watch":
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg, name=name)

@@ -1,4 +1,4 @@
-"""The metrics of a query: one table, and its way to Prometheus."""
+"""The metrics of a query, and their endpoint for Prometheus."""
 
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
@@ -21,16 +21,14 @@ PREFIX: Final = "sessionkit_"
 @attrs.frozen
 class Metric:
     """
-    A number about a query.
+    A metric of a query.
 
     Attributes:
-        name: Its name, without `sessionkit_`, and without the `_total` that Prometheus adds to
-            counters.
-        kind: A counter only grows while the process that exports it lives; a gauge goes up and
-            down.
+        name: Its name without the prefix `sessionkit_` and the suffix `_total` of counters.
+        kind: A counter only grows while the exporting process lives; a gauge goes up and down.
         meaning: What it counts or measures.
-        read: Its value in a status: None where it isn't known, so that it isn't exported; a
-            mapping with a value for each `part` of a micro-batch.
+        read: Returns its value in a status. An unknown value, None, isn't exported; a mapping has
+            a value for each `part` of a micro-batch.
     """
 
     name: str
@@ -40,12 +38,12 @@ class Metric:
 
     @property
     def full_name(self) -> str:
-        """The name under which Prometheus shows it."""
+        """The name in Prometheus."""
         return f"{PREFIX}{self.name}{'_total' if self.kind == 'counter' else ''}"
 
 
 def number_in(status: QueryStatus, path: str) -> float | None:
-    """Return an attribute of a status as a number: a time in seconds; None where it's unknown."""
+    """Return an attribute of a status as a number, times in seconds; None if it's unknown."""
     value: Any = status
     for name in path.split("."):
         value = None if value is None else getattr(value, name)
@@ -107,15 +105,15 @@ METRICS: Final[tuple[Metric, ...]] = (
     ),
 )
 """
-What `PrometheusEndpoint` reports of a query, in this order.
+The metrics that `PrometheusEndpoint` reports of a query, in this order.
 
-Each `Metric` says what it counts or measures. Durations are in seconds, points in time in seconds
-since 1970 (UTC), and sizes in bytes; their names end in the unit.
+Durations are in seconds, points in time in seconds since 1970 (UTC), and sizes in bytes; the names
+end in the unit.
 """
 
 
 def _samples(metric: Metric, status: QueryStatus) -> Iterator[tuple[str | None, float]]:
-    """Yield each known value of a metric, with the part of a micro-batch that it is of, if any."""
+    """Yield each known value of a metric, with its part of the micro-batch or None."""
     value = metric.read(status)
     if isinstance(value, Mapping):
         yield from value.items()
@@ -128,7 +126,7 @@ class PrometheusEndpoint:
     """
     A receiver that serves the metrics of queries to Prometheus.
 
-    Pass it to `monitor`, or call it with a `QueryStatus`. Metrics that aren't known are left out.
+    Pass it to `monitor`, or call it with a `QueryStatus`. Unknown metrics are left out.
     """
 
     def __init__(
@@ -142,10 +140,10 @@ class PrometheusEndpoint:
         Serve the metrics, or register them for a server that already exists.
 
         Args:
-            port: The port; 0 for any free one. None starts no server: then another one must serve
+            port: The port; 0 for any free port. None starts no server: another server must serve
                 the registry.
-            address: The address to listen on; `"0.0.0.0"` for all of this machine's.
-            registry: Where to register; by default a new one.
+            address: The address to listen on; `"0.0.0.0"` for all addresses of this machine.
+            registry: The registry for the metrics; by default a new one.
         """
         check_extra("monitor", "prometheus_client", "`PrometheusEndpoint`", "where it runs")
         import prometheus_client  # noqa: PLC0415 (an extra)
@@ -160,18 +158,18 @@ class PrometheusEndpoint:
             self._server, _ = serve(port, address, self._registry)
 
     def __call__(self, status: QueryStatus) -> None:
-        """Serve this status of its query from now on."""
+        """Serve this status as the latest one of its query."""
         self._statuses[status.name] = status
 
     @property
     def url(self) -> str:
-        """The URL of the metrics; empty without a server."""
+        """The URL of the metrics; an empty text without a server."""
         if self._server is None:
             return ""
         return url_of(*self._server.server_address[:2])
 
     def close(self) -> None:
-        """Stop serving, and leave the registry."""
+        """Stop the server, and leave the registry."""
         self._registry.unregister(self._collector)
         if self._server is not None:
             self._server.shutdown()
@@ -179,7 +177,7 @@ class PrometheusEndpoint:
 
 
 def url_of(host: str, port: int) -> str:
-    """Return the URL of the metrics; an address of IPv6 has colons, and `%` before an interface."""
+    """Return the URL of the metrics; an IPv6 address has colons, and `%` before an interface."""
     host = f"[{host.replace('%', '%25')}]" if ":" in host else host
     return f"http://{host}:{port}/metrics"
 
@@ -189,7 +187,7 @@ class _Collector:
     statuses: dict[str, QueryStatus]
 
     def collect(self) -> Iterator[Any]:
-        """Yield the metrics of queries as prometheus_client collects them."""
+        """Yield a metric family of prometheus_client for each metric."""
         from prometheus_client import core  # noqa: PLC0415 (an extra)
 
         families = {"counter": core.CounterMetricFamily, "gauge": core.GaugeMetricFamily}

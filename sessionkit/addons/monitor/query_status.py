@@ -1,4 +1,4 @@
-"""The status of a query, added up from what Spark reports: on request, or by a listener."""
+"""The status of a query from Spark's progress reports, on request or by a listener."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -32,19 +32,19 @@ from sessionkit.spark import batch_counts
 
 LOG: Final = logging.getLogger("sessionkit.monitor")
 RECENT: Final = 10
-"""Over how many micro-batches a rate is taken."""
+"""The number of micro-batches in a rate."""
 WHOLE: Final = "triggerExecution"
-"""Spark's name for the time from a trigger to the end of its micro-batch."""
+"""Spark's name for the duration from a trigger to the end of its micro-batch."""
 
 
 @attrs.frozen
 class Bucket:
     """
-    A bucket, and how many bytes are stored of it.
+    The stored size of a bucket.
 
     Attributes:
-        number: Its number, as the inspector of checkpoints shows it.
-        stored_bytes: Its row and its pages.
+        number: The number that the inspector of checkpoints shows.
+        stored_bytes: The bytes of its row and its pages.
     """
 
     number: int
@@ -53,7 +53,7 @@ class Bucket:
 
 @attrs.frozen
 class _Step:
-    """What rates are made of: one micro-batch."""
+    """The numbers of a micro-batch that rates use."""
 
     began: datetime
     seconds: float
@@ -69,38 +69,38 @@ class QueryStatus:
     """
     The status of a query over a spec, as of its last micro-batch.
 
-    It's a value: `add` returns another one. `None` is a number that isn't known; each attribute
+    It's a value: `add` returns a new status. None means that a number isn't known; the attribute
     says when. Nothing is estimated.
 
     Attributes:
-        name: The name of the query; its id where it has none.
-        query_id: The id of the query, which it keeps over restarts.
+        name: The name of the query; its id if it has none.
+        query_id: The id of the query, which restarts keep.
         batch: The number of the last micro-batch; None before the first.
         began: When that micro-batch began, in processing time.
         reported: When Spark last reported on the query, in processing time: the start of a
             micro-batch or, while there is nothing to do, of the check for new data.
-        batches: How many micro-batches have been added up.
-        counts: What became of the events of the last micro-batch.
-        totals: The counts of all micro-batches that have been added up. `totals.unknown` names
-            those that are too low, since Spark 3.5 reports none of a micro-batch without data.
-        uncounted: How many micro-batches Spark reported no counts of.
+        batches: The number of micro-batches so far.
+        counts: The counts of the last micro-batch.
+        totals: The counts of all micro-batches so far. `totals.unknown` names the counts that are
+            too low, since Spark 3.5 reports none for a micro-batch without data.
+        uncounted: The number of micro-batches without counts from Spark.
         dropped: Rows that Spark itself dropped as late, in any stateful operator of the query. The
             operator of a spec drops none.
-        unbalanced: How many micro-batches didn't balance, or were counted more than once or in
-            part; see `reconcile`.
-        buckets: What is known of the buckets.
-        open_sessions: The open sessions or, of a `StatefulSpec`, the keys. Exact. None until each
-            bucket has been called once since the first report on a query that already ran or has
-            restarted; after a micro-batch of which Spark reported nothing; with more than 1,024
-            buckets; and under `layout="pages"` for a spec that remembers closed sessions.
+        unbalanced: The number of micro-batches that didn't balance, or were counted more than once
+            or in part; see `reconcile`.
+        buckets: The known buckets.
+        open_sessions: The exact number of open sessions or, for a `StatefulSpec`, of keys. None
+            until Spark has called each bucket once, if the query ran before the first report or
+            restarted; after a micro-batch without a report; with more than 1,024 buckets; and under
+            `layout="pages"` for a spec that remembers closed sessions.
         watermark: The watermark in force in the last micro-batch, in event time; None before the
-            first. Under `close_idle_after`, that of the bucket that is furthest ahead.
-        newest_event: The latest event time so far; None before the first.
-        seconds: How long the last micro-batch took, from its trigger to its end.
-        parts: The seconds of each part of it, by Spark's names for them.
+            first one. Under `close_idle_after`, the watermark of the bucket furthest ahead.
+        newest_event: The latest event time so far; None before the first event.
+        seconds: The duration of the last micro-batch, from its trigger to its end.
+        parts: The seconds of each part of that duration, by Spark's names.
         state_bytes: The memory of Spark's state stores, as Spark reports it.
         is_active: Whether the query runs.
-        failure: Why it ended, if it failed.
+        failure: The error with which the query failed, or None.
     """
 
     name: str = ""
@@ -129,7 +129,7 @@ class QueryStatus:
 
     @property
     def buffered(self) -> int | None:
-        """The events that wait for the watermark. None as for `open_sessions`, and for keys."""
+        """The events that wait for the watermark; None as for `open_sessions`, and for keys."""
         return self.buckets.total("buffered")
 
     @property
@@ -140,23 +140,25 @@ class QueryStatus:
     @property
     def oldest_open(self) -> datetime | None:
         """
-        When the oldest open session began, in event time; None where none is open.
+        The start of the oldest open session, in event time; None if none is open.
 
-        None also where `buffered` is, for a `StatefulSpec`, and under `layout="pages"`.
+        None also where `buffered` is None, for a `StatefulSpec`, and under `layout="pages"`.
         """
         return self.buckets.oldest
 
     @property
     def largest_bucket(self) -> Bucket | None:
-        """The bucket with the most bytes; None where `stored_bytes` isn't known."""
+        """The bucket with the most bytes; None if `stored_bytes` isn't known."""
         if not (self.buckets.is_whole and self.buckets.known):
             return None
-        buckets = [Bucket(number, one.stored_bytes) for number, one in self.buckets.known.items()]
+        buckets = [
+            Bucket(number, stats.stored_bytes) for number, stats in self.buckets.known.items()
+        ]
         return max(buckets, key=lambda bucket: (bucket.stored_bytes, -bucket.number))
 
     @property
     def skew(self) -> float | None:
-        """The largest bucket, divided by the mean; None where that isn't known."""
+        """The size of the largest bucket divided by the mean size; None if it isn't known."""
         largest, total, count = self.largest_bucket, self.stored_bytes, self.buckets.count
         if largest is None or not total or not count:
             return None
@@ -166,37 +168,37 @@ class QueryStatus:
 
     @property
     def watermark_lag(self) -> timedelta | None:
-        """By how much the watermark was less than the processing time, as the last batch began."""
+        """How far the watermark trailed the processing time when the last micro-batch began."""
         if self.watermark is None or self.began is None:
             return None
         return self.began - self.watermark
 
     @property
     def rows_in_per_second(self) -> float | None:
-        """Events, by the time that the last ten micro-batches span; None before the second."""
+        """Events a second over the last ten micro-batches; None before the second one."""
         return self._per_second("events")
 
     @property
     def rows_out_per_second(self) -> float | None:
-        """Result rows, by that time; None where Spark didn't count them, see `totals`."""
+        """Result rows a second, likewise; None if Spark didn't count them, see `totals`."""
         return self._per_second("rows")
 
     @property
     def closed_per_second(self) -> float | None:
-        """Sessions that closed, by that time; None where Spark didn't count them."""
+        """Closed sessions a second, likewise; None if Spark didn't count them."""
         return self._per_second("closed")
 
     @property
     def opened_per_second(self) -> float | None:
-        """Sessions that opened, less those that merged; None where `open_sessions` isn't known."""
+        """Opened sessions less merged ones, a second; None if `open_sessions` isn't known."""
         return self._per_second("opened")
 
     @property
     def behind(self) -> Percentiles | None:
         """
-        How far the events of the last ten micro-batches were behind the latest one before theirs.
+        How much older events were than the latest event of earlier micro-batches, in event time.
 
-        In event time; `totals.behind` has it of all micro-batches. None where none has a watermark.
+        Of the last ten micro-batches; `totals.behind` covers all. None if none has a watermark.
         """
         return sum((step.behind for step in self._recent), DurationSketch()).percentiles
 
@@ -212,13 +214,13 @@ class QueryStatus:
 
     def add(self, progress: Any) -> "QueryStatus":
         """
-        Add what Spark reported next; a micro-batch that has been added already changes nothing.
+        Return the status after Spark's next report; a repeated micro-batch changes nothing.
 
         Args:
             progress: As for `batch_counts`.
 
         Raises:
-            SessionkitError: The progress is from a query that sessionkit didn't build.
+            SessionkitError: sessionkit didn't build the query of the progress.
         """
         query_id = str(progress_value(progress, "id"))
         reported = progress_value(progress, "timestamp")
@@ -268,19 +270,18 @@ NOTHING_YET: Final = QueryStatus()
 @explains
 def status(query: StreamingQuery, so_far: QueryStatus = NOTHING_YET) -> QueryStatus:
     """
-    Return the status of a query without a listener, from the reports that Spark keeps.
+    Return the status of a query from the progress reports that Spark keeps.
 
-    Spark keeps the last 100 reports of a run, or as many as
-    `spark.sql.streaming.numRecentProgressUpdates` says. Totals are of those; to add up more, pass
-    the status that was returned before.
+    Spark keeps the last 100 reports of a run, or `spark.sql.streaming.numRecentProgressUpdates`.
+    Totals cover these reports; to cover more, pass the status of an earlier call.
 
     Args:
         query: A query over the frame that `sessionize` or `apply_with_state` returned, running or
             stopped.
-        so_far: The status to add to; by default an empty one.
+        so_far: The status of an earlier call; by default an empty status.
 
     Raises:
-        SessionkitError: sessionkit didn't build the query, or `so_far` is of another one.
+        SessionkitError: sessionkit didn't build the query, or `so_far` is of another query.
     """
     if so_far.query_id not in {None, str(query.id)}:
         found = f"the query is {query.id}, and what has been added up is of {so_far.query_id}"
@@ -299,10 +300,10 @@ def status(query: StreamingQuery, so_far: QueryStatus = NOTHING_YET) -> QuerySta
 
 
 def _step(now: QueryStatus, before: QueryStatus, began: datetime) -> _Step:
-    was = 0 if now.batch == 0 else before.open_sessions
+    open_before = 0 if now.batch == 0 else before.open_sessions
     opened = None
-    if was is not None and now.open_sessions is not None:
-        opened = now.open_sessions - was + now.counts.sessions
+    if open_before is not None and now.open_sessions is not None:
+        opened = now.open_sessions - open_before + now.counts.sessions
     counts = now.counts
     rows = None if "rows" in counts.unknown else counts.rows
     closed = None if "sessions" in counts.unknown else counts.sessions
@@ -326,19 +327,19 @@ A function that `monitor` calls on the driver with the status of a query.
 @explains
 def monitor(spark: SparkSession, *receivers: Receiver) -> StreamingQueryListener:
     """
-    Call receivers with the status of each query over a spec, whenever Spark reports on it.
+    Call receivers with the status of each query over a spec, at each report of Spark.
 
-    Spark reports after every micro-batch, every few seconds while there is nothing to do, and when
-    the query ends. All queries of the session are covered, those that run and those started later;
-    totals start with the first report. Spark calls from a thread of its own, so no query waits for
-    a receiver. What a receiver raises is logged.
+    Spark reports after each micro-batch, every few seconds while there is no data, and when the
+    query ends. The listener covers all queries of the Spark session, running and future ones; their
+    totals start with the first report. Spark calls it from a separate thread, so no query waits for
+    a receiver. Errors of receivers are logged.
 
     Args:
         spark: The session of the queries.
-        receivers: Functions of a `QueryStatus`, such as a `PrometheusEndpoint`, or yours.
+        receivers: Functions that take a `QueryStatus`, such as a `PrometheusEndpoint`.
 
     Returns:
-        The listener; to end it, `spark.streams.removeListener(listener)`.
+        The listener; `spark.streams.removeListener(listener)` ends it.
 
     Raises:
         UnsupportedError: On Spark Connect before Spark 4.0, where a listener runs in the server.

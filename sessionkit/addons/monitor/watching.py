@@ -1,4 +1,4 @@
-"""The live view of a query in the terminal: its picture, and what keeps it up to date."""
+"""The live view of a query in the terminal."""
 
 import signal
 import threading
@@ -78,7 +78,7 @@ SHOWN: Final[dict[str, list[tuple[str, str, Callable[[float], str]]]]] = {
     ],
     "last batch": [("took", "seconds", "{:.2f} s".format)],
 }
-"""What each section shows: a label, an attribute of a status, and how its value is written."""
+"""The rows of each section: a label, an attribute of the status, and a format."""
 
 
 def picture(status: QueryStatus) -> RenderableType:
@@ -124,10 +124,10 @@ def watch(
     Args:
         query: A query over the frame that `sessionize` or `apply_with_state` returned.
         every: The interval between two updates, in processing time.
-        console: Where to draw; by default the terminal.
+        console: The console to draw on; by default the terminal.
 
     Returns:
-        Its last status.
+        The last status.
 
     Raises:
         SessionkitError: sessionkit didn't build the query.
@@ -146,7 +146,7 @@ def watch(
 
 @contextmanager
 def _interrupts_end_it() -> Iterator[None]:
-    """Let Ctrl-C end only this block: Spark's own handler would cancel all jobs."""
+    """Let Ctrl-C end only this block: Spark's handler would cancel all jobs."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
