@@ -1,4 +1,4 @@
-"""A table of PostgreSQL as a sink: each row exactly once. Needs the extra `postgres`."""
+"""Write rows to a PostgreSQL table, each exactly once. Needs the extra `postgres`."""
 
 import re
 from collections.abc import Callable
@@ -17,11 +17,11 @@ from sessionkit.spark.sinks import BatchWriter, RowsToWrite
 __all__ = ["Postgres"]
 
 LEDGER: Final = "sessionkit_batches"
-"""The table with the last micro-batch of each table of its schema."""
+"""The table that records the last micro-batch of each table of its schema."""
 STAGING: Final = "sessionkit_staging_"
-"""What the name of a staging table begins with."""
+"""The prefix of staging tables."""
 PUBLIC: Final = "public"
-"""Where PostgreSQL looks for a table without a schema, by default."""
+"""The default schema of PostgreSQL."""
 LONGEST_NAME: Final = 63
 PART: Final = r'"(?:[^"]|"")+"|[^".]+'
 NAME: Final = re.compile(rf"(?:({PART})\.)?({PART})")
@@ -38,11 +38,11 @@ class Postgres:
     """
     A table of PostgreSQL, to which each row is written exactly once. Needs the extra `postgres`.
 
-    The table is made if there is none. The executors copy the rows of a micro-batch into a staging
-    table of this query; then one transaction moves them, and notes the number of the micro-batch
-    in the table `sessionkit_batches`. So a micro-batch that runs again changes nothing. One query
-    owns the table: another one is refused, and so is an earlier run of the same query that is still
-    alive.
+    The sink creates the table if there is none. The executors copy the rows of a micro-batch into a
+    staging table of the query; then one transaction moves them, and records the number of the
+    micro-batch in the table `sessionkit_batches`. So a repeated micro-batch changes nothing. One
+    query owns the table: other queries are refused, and so is an earlier run of the same query that
+    is still alive.
 
     Example:
         import os
@@ -52,21 +52,21 @@ class Postgres:
         with_password = Postgres(lambda: os.environ["SHOP_DSN"], "web.visits")
 
     Attributes:
-        dsn: How to connect, as `postgresql://user@host/database` or `host=... dbname=...`; or a
-            function that returns it, called where the connection is made, on the driver and on
-            the executors. No message and no plan shows it.
+        dsn: The connection, as `postgresql://user@host/database` or `host=... dbname=...`; or a
+            function that returns it, called on the driver and on the executors when they connect.
+            No message and no plan shows it.
         table: The name of the table, with or without its schema: `visits`, `web.visits`. Case
-            counts. A part with a dot is written in double quotes: `web."visits.v2"`.
-        key: The columns by which a row replaces an earlier one. By default it is `session_id` for
-            sessions; other rows are added. Of a session that gives several revisions, the rows of
-            the highest one stay, and none that another row `supersedes`. A second session with the
-            `session_id` of another one is refused.
-        retry_for: How long a running query tries to reach the server again, in processing time
-            since it was lost; zero gives up at once. When a query starts, nothing is repeated.
+            counts. Put a part that has a dot in double quotes: `web."visits.v2"`.
+        key: The columns by which a row replaces an earlier one: by default `session_id` for
+            sessions, and none for other rows, which are added. Of a session with several revisions,
+            the table keeps the highest; it drops the sessions that another row `supersedes`. A
+            second session with the same `session_id` is refused.
+        retry_for: How long a running query tries to reconnect after it lost the server, in
+            processing time; zero gives up at once. The start of a query never retries.
 
     Raises:
-        SpecError: The table's name is too long, isn't one, or is that of a table which sessionkit
-            keeps for itself; `dsn` can be misread; or `retry_for` isn't a duration.
+        SpecError: The table's name is invalid, too long, or reserved by sessionkit; `dsn` can be
+            misread; or `retry_for` isn't a duration.
     """
 
     dsn: str | Callable[[], str] = attrs.field(repr=False)
@@ -97,22 +97,22 @@ class Postgres:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The schema, where there is one, and the name."""
+        """The schema, if the name has one, and the name."""
         match = NAME.fullmatch(self.table)
         return tuple(_unquoted(part) for part in match.groups() if part) if match else ()
 
     @property
     def label(self) -> str:
-        """What messages call it."""
+        """The name of the table in messages."""
         return f"the table {self.table}"
 
     @property
     def place(self) -> object:
-        """What two sinks of one table share, as far as it shows without a connection."""
+        """What is equal for two sinks of one table, as far as the arguments show."""
         return (self.dsn, (PUBLIC, *self.names)[-2:])
 
     def writer(self, rows: RowsToWrite, spark: SparkSession) -> BatchWriter:
-        """Check that psycopg is there and the rows fit; return what writes them."""
+        """Check that psycopg is installed and that the rows fit, and return their writer."""
         del spark
         upsert = Upsert.of(self, rows)
         check_extra("postgres", "psycopg", "the sink Postgres")
@@ -122,7 +122,7 @@ class Postgres:
         return writer.PostgresWriter(self, upsert, rows.name)
 
     def exchange(self, span: Span, *, dry_run: bool) -> Difference:
-        """Bring the sessions of a span into the table, also while its query runs."""
+        """Replace the sessions of a span in the table, also while its query runs."""
         check_extra("postgres", "psycopg", "the sink Postgres")
         from sessionkit.addons.postgres import exchange  # noqa: PLC0415 (an extra)
 
@@ -134,19 +134,19 @@ def _unquoted(part: str) -> str:
 
 
 def fits(name: str) -> bool:
-    """Return whether PostgreSQL keeps a name whole."""
+    """Return whether a name is short enough that PostgreSQL doesn't cut it."""
     return len(name.encode()) <= LONGEST_NAME
 
 
 def check_readable(dsn: str) -> None:
-    """Check that PostgreSQL doesn't take a part of the password for something else, and show it."""
+    """Check that PostgreSQL can't mistake a part of the password for another part, and show it."""
     uri = URI.match(dsn)
     if uri and (uri[1].count("@") > 1 or "@" in uri[1].partition("/")[2]):
         raise dsn_error()
 
 
 def dsn_error() -> SpecError:
-    """Return the error for a text by which nobody can connect, without the text."""
+    """Return the error for an unreadable `dsn`, without its text."""
     found = "PostgreSQL can't read `dsn`, which isn't shown here: it may have a password"
     hint = (
         "write it as postgresql://user@host/database, with %40 for an @ in the password and %2F "

@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL, retried for a while if they are lost."""
+"""Connect to PostgreSQL, and retry transactions after a lost connection."""
 
 import logging
 import time
@@ -20,24 +20,24 @@ LOG: Final = logging.getLogger("sessionkit.postgres")
 SETTINGS: Final = {
     "application_name": "sessionkit",
     "connect_timeout": 10,
-    # A server that vanishes without a word is noticed within a minute, not within hours.
+    # These notice a server that vanishes within a minute instead of hours.
     "keepalives_idle": 30,
     "keepalives_interval": 10,
     "keepalives_count": 3,
     "tcp_user_timeout": 60_000,
-    # Of several hosts, the one that is the primary now; a standby is as good as none.
+    # Of several hosts, connect to the current primary.
     "target_session_attrs": "read-write",
 }
-"""Where `dsn` says nothing else."""
+"""Defaults for settings that `dsn` leaves out."""
 PASSING: Final = ("08", "40", "57", "55P03", "25P", "25006")
 """
-Prefixes of the codes of passing errors.
+Prefixes of the codes of transient errors.
 
-Lost, rolled back, shut down or canceled, not unlocked in time, idle for too long, and no longer the
-primary. A statement or a lock that took too long once may be quick when the server has less to do.
+Connection lost, rolled back, shut down or canceled, lock timeout, idle timeout, and no longer the
+primary. A statement or a lock that timed out may be quick when the server is less busy.
 """
 LASTING: Final = ("authentication failed", "no password", "no pg_hba.conf entry", "does not exist")
-"""Parts of the messages of refusals without a code, for which a retry doesn't help."""
+"""Parts of messages, without a code, of refusals for which a retry doesn't help."""
 WAITS: Final = "PostgreSQL didn't write to the table %s (%s): again in %.3g s, for %.0f s more"
 FIRST_WAIT_S: Final = 0.25
 LONGEST_WAIT_S: Final = 5.0
@@ -58,13 +58,13 @@ def connected(dsn: str | Callable[[], str]) -> Connection[Any]:
 
 @attrs.define
 class Connections:
-    """One connection after the other, for transactions that may run again."""
+    """The connection of a sink, reopened after each loss, for repeatable transactions."""
 
     sink: Postgres
     current: Connection[Any] | None = attrs.field(default=None, init=False)
 
     def run(self, transaction: Callable[[Connection[Any]], Result]) -> Result:
-        """Run a transaction; if the connection is lost, run it again, even if it was committed."""
+        """Run a transaction; after a lost connection, run it again, even if it was committed."""
         end, wait_s = None, FIRST_WAIT_S
         while True:
             try:
@@ -104,7 +104,7 @@ class Connections:
 
 
 def _passes(error: psycopg.Error) -> bool:
-    """Return whether the same transaction may succeed if it's retried."""
+    """Return whether a retry of the transaction may succeed."""
     if error.sqlstate is not None:
         return error.sqlstate.startswith(PASSING)
     lost = isinstance(error, psycopg.OperationalError)

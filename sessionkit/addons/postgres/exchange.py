@@ -1,4 +1,4 @@
-"""Sessions of a table of PostgreSQL exchanged for others, in one transaction."""
+"""Replace sessions of a PostgreSQL table in one transaction."""
 
 from typing import Any, Final
 
@@ -28,7 +28,7 @@ from sessionkit.errors import SinkError
 
 ADD_FLAG: Final = "ALTER TABLE {staging} ADD COLUMN {flag} boolean"
 HOLD: Final = "SELECT query_id FROM {ledger} WHERE table_name = {name} FOR UPDATE"
-"""Holds the row of the ledger: the query writes before this transaction, or after it."""
+"""Locks the row of the ledger, so that the query writes before or after this transaction."""
 FIND: Final = "CREATE TEMP TABLE sessionkit_found ON COMMIT DROP AS " + DIFFERENCES
 COUNT: Final = "SELECT difference, count(*) FROM sessionkit_found GROUP BY difference"
 UNSEEN: Final = """\
@@ -54,19 +54,19 @@ DROP: Final = "DROP TABLE {staging}"
 
 def exchanged(sink: Postgres, span: Span, upsert: Upsert, *, dry_run: bool) -> Difference:
     """
-    Exchange the sessions of a span, by way of a staging table of its own.
+    Replace the sessions of a span, by way of a separate staging table.
 
-    No row that this deletes or adds is one that the query will write, so it may run meanwhile.
+    The query never writes a row that this deletes or adds, so it may run meanwhile.
     """
     with connected(sink.dsn) as connection:
         repair = f"repair of {span.finished.query_id}"
         table = tables.target(connection, sink, upsert, repair)
-        there = tables.relation(connection, table.identifier)
-        if there is not None:
-            there.check_whole()
+        present = tables.relation(connection, table.identifier)
+        if present is not None:
+            present.check_whole()
         connection.execute(table.sql(tables.CREATE_STAGING))
         connection.execute(table.sql(ADD_FLAG, flag=Identifier(span.is_final)))
-    types = {} if there is None else there.types
+    types = {} if present is None else present.types
     flagged = attrs.evolve(table.upsert, columns=(*upsert.columns, span.is_final))
     copying = attrs.evolve(table, upsert=flagged)
     parts = copied_parts(sink, copying, {**types, span.is_final: "boolean"}, span.rows)
@@ -83,7 +83,7 @@ def exchanged(sink: Postgres, span: Span, upsert: Upsert, *, dry_run: bool) -> D
         if not dry_run:
             exchange(connection, table, copied, counts)
         connection.execute(table.sql(DROP))
-    # A row that someone else has written may lack what a session has.
+    # All fields are nullable: a row that someone else wrote may lack values of a session.
     fields = [
         T.StructField(name, span.rows.schema[name].dataType)
         for name in (*span.keys, *SESSION_COLUMNS)
@@ -95,7 +95,7 @@ def exchanged(sink: Postgres, span: Span, upsert: Upsert, *, dry_run: bool) -> D
 
 
 def _keys_as_read(span: Span) -> Composed:
-    """Return the columns of the key with the types of the rows, where the table has wider ones."""
+    """Return the key columns, cast to the types of the rows: the table may have wider types."""
     return SQL(", ").join(
         SQL(f"{{}}::{postgres_type(span.rows.schema[name].dataType, name)}").format(
             Identifier(name)
@@ -107,7 +107,7 @@ def _keys_as_read(span: Span) -> Composed:
 def find(
     connection: Connection[Any], table: Target, span: Span, copied: Composed, types: dict[str, str]
 ) -> tuple[dict[str, int], int, int]:
-    """Note how sessions differ; return the counts, and how many days and keys history lacks."""
+    """Store how the sessions differ; return the counts, and the unseen days and keys."""
     connection.execute(_find(table, span, copied, types))
     counts = dict(connection.execute(COUNT).fetchall())
     ((days, keys),) = connection.execute(table.sql(UNSEEN, keys=listed(span.keys))).fetchall()
@@ -115,7 +115,6 @@ def find(
 
 
 def _find(table: Target, span: Span, copied: Composed, types: dict[str, str]) -> Composed:
-    """Return the statement that notes how the sessions differ."""
     equal = [
         SQL("old.{0}::text IS NOT DISTINCT FROM new.{0}::text").format(Identifier(name))
         if types[name] == "json"
@@ -125,7 +124,7 @@ def _find(table: Target, span: Span, copied: Composed, types: dict[str, str]) ->
     return table.sql(
         FIND,
         old=table.identifier,
-        # COPIED is a table with the name `copied`; here it has another one.
+        # COPIED has the alias `copied`, and the statement another one.
         new=SQL("(SELECT * FROM {})").format(copied),
         keys=listed(span.keys),
         revision=SQL(REVISION if table.upsert.revises else "CAST(1 AS bigint)"),
@@ -144,8 +143,8 @@ def _find(table: Target, span: Span, copied: Composed, types: dict[str, str]) ->
 def exchange(
     connection: Connection[Any], table: Target, copied: Composed, counts: dict[str, int]
 ) -> None:
-    """Delete, change and add the rows of sessions; a changed one keeps its further columns."""
-    wanted = tuple(counts.get(name, 0) for name in CHANGES)
+    """Delete, change and add the rows of sessions; a changed row keeps its further columns."""
+    expected = tuple(counts.get(name, 0) for name in CHANGES)
     new = {
         name: SQL("coalesce(found._revision, 0) + 1")
         if table.upsert.revises and name == REVISION
@@ -161,8 +160,8 @@ def exchange(
     deleted = connection.execute(table.sql(DELETE)).rowcount
     changed = connection.execute(table.sql(UPDATE, changes=changes, copied=copied)).rowcount
     added = connection.execute(table.sql(INSERT, values=values, copied=copied)).rowcount
-    if (done := (changed, added, deleted)) != wanted:
-        each = (f"{a} of {b} {c}" for a, b, c in zip(done, wanted, CHANGES, strict=True))
-        found = f"the table {table.label} has taken {', '.join(each)} rows: a trigger or a rule "
+    if (done := (changed, added, deleted)) != expected:
+        parts = (f"{a} of {b} {c}" for a, b, c in zip(done, expected, CHANGES, strict=True))
+        found = f"the table {table.label} has taken {', '.join(parts)} rows: a trigger or a rule "
         hint = "let a trigger return OLD before DELETE, and NEW before INSERT and UPDATE"
         raise SinkError(f"{found}keeps the others", hint)

@@ -1,4 +1,4 @@
-"""A table of PostgreSQL: its names, types and SQL, and whether rows fit it."""
+"""The names, types and SQL of a PostgreSQL table, and checks that rows fit it."""
 
 import re
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from sessionkit.addons.postgres import LEDGER, STAGING, Postgres
 from sessionkit.addons.tables import SUPERSEDES, Upsert
 
 ATTEMPT: Final = "sessionkit_attempt"
-"""The column of a staging table that says which attempt of which task has copied a row."""
+"""The column of a staging table with the task attempt that copied the row."""
 RANK: Final = "sessionkit_rank"
 
 SCALARS: Final[dict[type[T.DataType], str]] = {
@@ -52,16 +52,15 @@ HOLD_ALL: Final[dict[str, frozenset[str]]] = {
     "date": frozenset({"date", NO_TZ}),
     "interval": frozenset({"interval", "interval day to second"}),
 }
-"""Which columns hold each value of a type as it is, next to those of text; a text, all do."""
+"""The column types that hold each value of a type exactly. Text columns hold all values."""
 KNOWN: Final = frozenset().union(*HOLD_ALL.values())
-"""Of other types, such as uuid or those of users, PostgreSQL says what it takes."""
+"""For other types, such as uuid or user-defined types, PostgreSQL itself decides."""
 MODIFIER: Final = re.compile(r"\((\d+)(?:,(-?\d+))?\)")
-"""What follows the name of a type: the digits of a second or of a number, and those after its
-point."""
+"""The modifier of a type: the digits of a second, or the precision and scale of a number."""
 MICROSECONDS: Final = 6
 
 LOCK: Final = SQL("SELECT pg_advisory_xact_lock(hashtext('sessionkit'))")
-"""Two queries that make the same tables at once do it one after the other."""
+"""Makes queries create the same tables one after the other."""
 CREATE_LEDGER: Final = """\
 CREATE TABLE IF NOT EXISTS {ledger} (
     table_name text PRIMARY KEY, query_id text NOT NULL, run_id text NOT NULL,
@@ -71,13 +70,13 @@ CREATE_STAGING: Final = """\
 DROP TABLE IF EXISTS {staging};
 CREATE TABLE {staging} AS SELECT NULL::uuid AS {attempt}, {columns} FROM {table} WITH NO DATA;
 COMMENT ON TABLE {staging} IS {staging_mark}"""
-"""Without rows that an earlier run has copied."""
+"""Drops the rows of earlier runs too."""
 EMPTY_STAGING: Final = "TRUNCATE {staging}"
 COPY: Final = "COPY {staging} ({attempt}, {columns}) FROM STDIN"
 COPIED: Final = (
     "(SELECT {columns} FROM {staging} WHERE {attempt} = ANY({attempts}::uuid[])) AS copied"
 )
-"""The rows that some attempts have copied, as the table `copied`."""
+"""The rows that these attempts copied, as the table `copied`."""
 OWNER: Final = "SELECT query_id, batch_id FROM {ledger} WHERE table_name = {name}"
 CLAIM: Final = """\
 INSERT INTO {ledger} AS owned (table_name, query_id, run_id, batch_id)
@@ -85,23 +84,23 @@ VALUES ({name}, {query}, {writer}, -1) ON CONFLICT (table_name) DO UPDATE
 SET run_id = excluded.run_id WHERE owned.query_id = excluded.query_id
 AND (owned.run_id = excluded.run_id OR split_part(owned.run_id, '/', 1) <> {run})
 RETURNING batch_id"""
-"""Lets a route of a run own the table."""
+"""Makes a route of a run the owner of the table."""
 HOLD: Final = """\
 SELECT batch_id FROM {ledger}
 WHERE table_name = {name} AND query_id = {query} AND run_id = {writer} FOR UPDATE"""
-"""Holds the row of the ledger, if it is still that of this run."""
+"""Locks the row of the ledger, if this run still owns it."""
 NOTE: Final = """\
 UPDATE {ledger} SET batch_id = {number}, written_at = now() WHERE table_name = {name}"""
 REWIND: Final = "UPDATE {ledger} SET batch_id = {number} WHERE table_name = {name}"
-"""What a user runs to take the table back to a micro-batch."""
+"""For users: takes the table back to a micro-batch."""
 RELEASE: Final = "DELETE FROM {ledger} WHERE table_name = {name}"
-"""What a user runs to give the table to another query."""
+"""For users: releases the table to another query."""
 
 PLACE: Final = """\
 SELECT coalesce((SELECT nspname FROM pg_class JOIN pg_namespace AS own
                  ON relnamespace = own.oid WHERE pg_class.oid = to_regclass(%s)),
                 current_schema())::text"""
-"""The schema of a table without one in its name: where it is, or would be made."""
+"""The schema of a table whose name has none: where it is, or would be created."""
 RELATION: Final = """\
 SELECT %(name)s AS name,
        (SELECT coalesce(json_object_agg(attname, CASE
@@ -120,10 +119,10 @@ SELECT %(name)s AS name,
              AND indpred IS NULL AND indexprs IS NULL) AS unique_by,
        row_security_active(oid) AS is_filtered
 FROM pg_class WHERE oid = to_regclass(%(name)s)"""
-"""`types` has what is below a domain; `unique_by` has what ON CONFLICT takes, where columns of
-INCLUDE follow the `indnkeyatts` of a key."""
+"""`types` has base types for domains; `unique_by` has the key columns, without INCLUDE columns, of
+the unique indexes that ON CONFLICT takes."""
 SERVER: Final = "SELECT pg_postmaster_start_time(), current_database()"
-"""What identifies a server, whatever the name of its host."""
+"""Identifies a server, whatever its host name."""
 
 
 def postgres_type(kind: T.DataType, name: str) -> str:
@@ -150,8 +149,8 @@ class Target:
 
     Attributes:
         upsert: How rows enter it.
-        query_id: The id of the query; None for a new one.
-        route: The kind of its rows, of those that the query writes to several tables.
+        query_id: The id of the query; None for a new query.
+        route: The kind of its rows, if the query writes to several tables.
     """
 
     schema: str
@@ -175,12 +174,12 @@ class Target:
 
     @property
     def staging(self) -> Identifier:
-        """No other query and no other table has this name."""
-        named = sha256(f"{self.query_id}/{self.name}".encode()).hexdigest()
-        return Identifier(self.schema, f"{STAGING}{named[:32]}")
+        """The staging table, with a name that's unique to the query and the table."""
+        digest = sha256(f"{self.query_id}/{self.name}".encode()).hexdigest()
+        return Identifier(self.schema, f"{STAGING}{digest[:32]}")
 
     def sql(self, text: LiteralString, **more: object) -> Composed:
-        """Fill in names and values: psycopg would take a `%` in a name for a place to fill in."""
+        """Fill names and values into SQL; as parameters, psycopg would misread a `%` in a name."""
         return SQL(text).format(
             table=self.identifier,
             ledger=self.ledger,
@@ -213,13 +212,13 @@ def listed(names: Sequence[str]) -> Composed:
 @attrs.frozen
 class Relation:
     """
-    What the server knows of a table, or of another relation of its name.
+    A table, or another relation of its name, as the catalog of the server describes it.
 
     Attributes:
-        types: The types of its columns, by their names.
-        needed: The columns of which each row must have a value, as they have no default.
+        types: The types of its columns, by name.
+        needed: The columns that are NOT NULL and have no default.
         unique_by: The columns of each unique index by which a row can replace another.
-        is_filtered: Whether row-level security applies to the role that asks.
+        is_filtered: Whether row-level security applies to the current role.
     """
 
     name: str
@@ -229,7 +228,7 @@ class Relation:
     is_filtered: bool
 
     def check_whole(self) -> None:
-        """Check that the role sees all rows: one that it doesn't see would never be replaced."""
+        """Check that the role sees all rows: it couldn't replace a hidden row."""
         if self.is_filtered:
             found = f"row-level security may hide rows of the table {self.name} from this role"
             hint = "let the role own the table, without FORCE ROW LEVEL SECURITY, or give it "
@@ -241,8 +240,8 @@ def in_sql(*names: str) -> str:
 
 
 def relation(connection: Connection[Any], name: Identifier) -> Relation | None:
-    asked = {"name": name.as_string(connection)}
-    return connection.cursor(row_factory=class_row(Relation)).execute(RELATION, asked).fetchone()
+    values = {"name": name.as_string(connection)}
+    return connection.cursor(row_factory=class_row(Relation)).execute(RELATION, values).fetchone()
 
 
 def target(
@@ -254,7 +253,7 @@ def target(
     run_id: str = "",
     route: str = "",
 ) -> Target:
-    """Return the table of a sink, in the schema where it is or would be made."""
+    """Return the table of a sink, in the schema where it is or would be created."""
     *schemas, name = sink.names
     if not schemas:
         schemas = [*connection.execute(PLACE, (in_sql(name),)).fetchall()[0]]
@@ -272,18 +271,18 @@ def check(
     """
     Check that no other query owns a table, and that rows fit.
 
-    Returns the ledger and the table, each None if it has to be made, and the table's last
-    micro-batch, None for none.
+    Return the ledger and the table, None for each that doesn't exist yet, and the table's last
+    micro-batch or None.
     """
-    ledger, there = (relation(connection, one) for one in (table.ledger, table.identifier))
-    last = None if ledger is None else _last_batch(connection, table, there)
-    if there is not None:
-        _check_fits(there, table, schema)
-    return ledger, there, last
+    ledger, present = (relation(connection, name) for name in (table.ledger, table.identifier))
+    last = None if ledger is None else _last_batch(connection, table, present)
+    if present is not None:
+        _check_fits(present, table, schema)
+    return ledger, present, last
 
 
-def _last_batch(connection: Connection[Any], table: Target, there: Relation | None) -> int | None:
-    """Return the last micro-batch of a table, None for none; no other query may own it."""
+def _last_batch(connection: Connection[Any], table: Target, present: Relation | None) -> int | None:
+    """Return the last micro-batch of a table or None, and check that no other query owns it."""
     owner = connection.execute(table.sql(OWNER)).fetchone()
     if owner is None:
         return None
@@ -300,56 +299,56 @@ def _last_batch(connection: Connection[Any], table: Target, there: Relation | No
         raise SpecError(f"{found}, and {here}", hint)
     if last < 0:
         return None
-    if there is None:
+    if present is None:
         found = f"the table {table.label} is gone, which had the micro-batches to {last}"
         raise SpecError(found, f"restore it, or continue with an empty one: {release}")
     return int(last)
 
 
-def _check_fits(found: Relation, table: Target, schema: T.StructType) -> None:
+def _check_fits(present: Relation, table: Target, schema: T.StructType) -> None:
     columns, key = table.upsert.columns, table.upsert.key
     if key:
-        found.check_whole()
-    table.upsert.check_columns_of(found.types)
-    for name in [name for name in found.needed if name not in columns]:
+        present.check_whole()
+    table.upsert.check_columns_of(present.types)
+    for name in [name for name in present.needed if name not in columns]:
         lacks = f"the rows have no column `{name}`, of which the table {table.label} needs a value"
-        optional = f"ALTER TABLE {found.name} ALTER COLUMN {in_sql(name)} DROP NOT NULL"
+        optional = f"ALTER TABLE {present.name} ALTER COLUMN {in_sql(name)} DROP NOT NULL"
         hint = f"add it to the frame, or let the table do without: {optional}"
         raise SpecError(f"{lacks}; they have {', '.join(columns)}", hint)
     for field in schema.fields:
-        made, there = postgres_type(field.dataType, field.name), found.types[field.name]
-        if not (_takes_parts(field.name, made, there) and _holds_all(made, there)):
-            raise table.upsert.unfit(field, there, made)
-    if key and {*key} not in map(set, found.unique_by):
+        expected, actual = postgres_type(field.dataType, field.name), present.types[field.name]
+        if not (_takes_parts(field.name, expected, actual) and _holds_all(expected, actual)):
+            raise table.upsert.unfit(field, actual, expected)
+    if key and {*key} not in map(set, present.unique_by):
         lacks = f"the table {table.label} has no unique index of exactly ({', '.join(key)})"
         lacks += "; one that is partial, deferrable, unfinished or has an expression doesn't count"
-        named = listed(key).as_string(None)
-        raise SpecError(lacks, f"add one: ALTER TABLE {found.name} ADD PRIMARY KEY ({named})")
+        names = listed(key).as_string(None)
+        raise SpecError(lacks, f"add one: ALTER TABLE {present.name} ADD PRIMARY KEY ({names})")
 
 
-def _takes_parts(name: str, made: str, kind: str) -> bool:
-    """Return whether a column can take values with parts, for which the sink makes another."""
-    if is_json(made):
-        return is_json(kind)
-    if made.endswith("[]"):
-        return kind.endswith("[]") or (is_json(kind) and name != SUPERSEDES)
+def _takes_parts(name: str, expected: str, actual: str) -> bool:
+    """Return whether a column takes arrays or JSON, if the sink would create such a column."""
+    if is_json(expected):
+        return is_json(actual)
+    if expected.endswith("[]"):
+        return actual.endswith("[]") or (is_json(actual) and name != SUPERSEDES)
     return True
 
 
-def _holds_all(made: str, kind: str) -> bool:
-    """Return whether a column holds each value of another type as it is, or refuses it."""
-    if made.endswith("[]") and kind.endswith("[]"):
-        made, kind = made.removesuffix("[]"), kind.removesuffix("[]")
-    name, modifier = MODIFIER.sub("", kind), MODIFIER.search(kind)
-    made_name, made_modifier = MODIFIER.sub("", made), MODIFIER.search(made)
+def _holds_all(expected: str, actual: str) -> bool:
+    """Return whether a column holds each value of another type exactly, or refuses it."""
+    if expected.endswith("[]") and actual.endswith("[]"):
+        expected, actual = expected.removesuffix("[]"), actual.removesuffix("[]")
+    name, modifier = MODIFIER.sub("", actual), MODIFIER.search(actual)
+    expected_name, expected_modifier = MODIFIER.sub("", expected), MODIFIER.search(expected)
     is_known = name in KNOWN or name.startswith(("interval", "time "))
-    if not is_known or made_name not in HOLD_ALL:
+    if not is_known or expected_name not in HOLD_ALL:
         return True
-    if name not in HOLD_ALL[made_name]:
+    if name not in HOLD_ALL[expected_name]:
         return False
     if modifier is None:
         return True
     if name == "numeric":
-        scale = int(made_modifier[2] or 0) if made_modifier else 0
-        return made_name not in {"real", "double precision"} and int(modifier[2] or 0) >= scale
+        scale = int(expected_modifier[2] or 0) if expected_modifier else 0
+        return expected_name not in {"real", "double precision"} and int(modifier[2] or 0) >= scale
     return int(modifier[1]) >= MICROSECONDS

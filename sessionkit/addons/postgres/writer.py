@@ -1,4 +1,4 @@
-"""Rows on their way into a table of PostgreSQL, each exactly once: copied, and moved from there."""
+"""Write rows to PostgreSQL exactly once: copy them into a staging table, then move them."""
 
 import base64
 import json
@@ -34,12 +34,12 @@ Result = TypeVar("Result")
 DUMPS: Final = partial(json.dumps, ensure_ascii=False)
 REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
 COUNTS: Final = "attempt string, rows bigint"
-"""What a task returns to the driver: its attempts, and how many rows each copied."""
+"""The schema of a task's result: its copies, and the number of rows in each."""
 IS_SUPERSEDED: Final = "session_id IN {superseded}"
 IS_EARLIER: Final = """\
 EXISTS (SELECT FROM {copied}
         WHERE present.session_id = copied.session_id AND present.revision < copied.revision)"""
-"""Which rows of the table, as `present`, go."""
+"""Selects the rows of the table, as `present`, to delete."""
 SUPERSEDED: Final = "(SELECT unnest(supersedes) FROM {copied})"
 LATEST: Final = """\
 (SELECT *, rank() OVER (PARTITION BY session_id ORDER BY revision DESC) AS {rank} FROM {copied})
@@ -62,7 +62,7 @@ WHERE sessionkit_same > 1 ORDER BY {key} LIMIT 2"""
 
 
 def check_storable(sink: Postgres, schema: T.StructType) -> None:
-    """Check that PostgreSQL has a type for each column, and that no name is the sink's own."""
+    """Check that PostgreSQL has a type for each column, and that each name is free to use."""
     for field in schema.fields:
         postgres_type(field.dataType, field.name)
         if field.name in {tables.ATTEMPT, tables.RANK} or not fits(field.name):
@@ -72,7 +72,7 @@ def check_storable(sink: Postgres, schema: T.StructType) -> None:
 
 @attrs.define
 class PostgresWriter(BatchWriter):
-    """Writes micro-batches to a table, which this run owns from the first one on."""
+    """Writes micro-batches to a table, which this run owns from its first micro-batch on."""
 
     sink: Postgres
     upsert: Upsert
@@ -82,7 +82,7 @@ class PostgresWriter(BatchWriter):
     runs_all = True
 
     def ledger(self, rows: DataFrame, query_id: str | None) -> Ledger:
-        """Return what the table has of a query; nothing is created or retried."""
+        """Return the last micro-batch of a query in the table, without creating or retrying."""
         with connected(self.sink.dsn) as connection:
             table = tables.target(connection, self.sink, self.upsert, query_id)
             *_, last = tables.check(connection, table, rows.schema)
@@ -118,15 +118,15 @@ class PostgresWriter(BatchWriter):
         return self.table
 
     def _take(self, connection: Connection[Any], batch: Batch) -> tuple[Target, int]:
-        """Create what is missing, let this run own the table, and return its last micro-batch."""
+        """Create missing tables, claim the table for this run, and return its last micro-batch."""
         schema = batch.frame.schema
         connection.execute(tables.LOCK)
         of_run = {"run_id": batch.run_id, "route": self.route}
         table = tables.target(connection, self.sink, self.upsert, batch.query_id, **of_run)
-        ledger, there, _ = tables.check(connection, table, schema)
+        ledger, present, _ = tables.check(connection, table, schema)
         if ledger is None:
             connection.execute(table.sql(tables.CREATE_LEDGER))
-        if there is None:
+        if present is None:
             connection.execute(table.create(schema))
         last = connection.execute(table.sql(tables.CLAIM)).fetchone()
         if last is None:
@@ -138,7 +138,7 @@ class PostgresWriter(BatchWriter):
     def _finish(
         self, connection: Connection[Any], table: Target, number: int, parts: Sequence[Any]
     ) -> None:
-        """Move the rows and note the micro-batch, unless a lost connection has done so."""
+        """Move the rows and record the micro-batch, unless an earlier attempt has committed it."""
         if _hold(connection, table, self.last) >= number:
             return
         if parts:
@@ -149,22 +149,22 @@ class PostgresWriter(BatchWriter):
 
 
 def _prepare(connection: Connection[Any], table: Target, last: int) -> dict[str, str]:
-    """Empty the staging table, and return the types of the columns, which are all still there."""
+    """Empty the staging table, check that the table still fits, and return its column types."""
     _hold(connection, table, last)
     connection.execute(table.sql(tables.EMPTY_STAGING))
-    there = tables.relation(connection, table.identifier)
-    if there is None:
+    present = tables.relation(connection, table.identifier)
+    if present is None:
         found = f"the table {table.label} is gone, to which this query was writing"
         raise SinkError(found, "restore it, and start the query again")
-    table.upsert.check_columns_of(there.types)
-    return there.types
+    table.upsert.check_columns_of(present.types)
+    return present.types
 
 
 def _hold(connection: Connection[Any], table: Target, last: int) -> int:
     """
-    Hold the row of the ledger to the end of the transaction; return its micro-batch.
+    Lock the row of the ledger until the end of the transaction, and return its micro-batch.
 
-    It's the last one that this run has written, or the next.
+    That's the last micro-batch that this run knows it has written, or the next one.
     """
     row = connection.execute(table.sql(tables.HOLD)).fetchone()
     if row is None:
@@ -188,7 +188,7 @@ def _hold(connection: Connection[Any], table: Target, last: int) -> int:
 def copied_parts(
     sink: Postgres, table: Target, types: Mapping[str, str], rows: DataFrame
 ) -> list[Any]:
-    """Copy rows into the staging table; return by which attempts how many were copied."""
+    """Copy rows into the staging table; return the copies with their numbers of rows."""
     as_json = tuple(is_json(types[name]) for name in table.upsert.columns)
     copying = Copying(sink, table.sql(tables.COPY).as_string(None), as_json)
     return rows.mapInArrow(copying.copy, COUNTS).collect()
@@ -197,13 +197,13 @@ def copied_parts(
 def checked_copies(
     connection: Connection[Any], table: Target, parts: Sequence[Any], hint: str
 ) -> Composed:
-    """Return the rows of these parts in the staging table, which still has all of them."""
+    """Return SQL for the copied rows, and check that the staging table still has all of them."""
     copied = table.sql(tables.COPIED, attempts=[part.attempt for part in parts])
     rows = sum(part["rows"] for part in parts)
-    ((there,),) = connection.execute(table.sql("SELECT count(*) FROM {copied}", copied=copied))
-    if there != rows:
+    ((kept,),) = connection.execute(table.sql("SELECT count(*) FROM {copied}", copied=copied))
+    if kept != rows:
         found = (
-            f"{rows} rows were copied for the table {table.label}, of which {there} are there: the "
+            f"{rows} rows were copied for the table {table.label}, of which {kept} are there: the "
             "server has lost them, one that is behind has taken its place, or they were deleted"
         )
         raise SinkError(found, hint)
@@ -215,9 +215,9 @@ class Copying:
     """
     Copies the rows of a task.
 
-    Each Arrow batch is copied in a transaction of its own, which is repeated if the connection is
-    lost. Rows of an attempt that failed, or of a task that Spark ran twice, are never moved: the
-    driver knows only the attempts of the tasks that Spark accepted.
+    Each Arrow batch is copied in a separate transaction, which is repeated after a lost connection.
+    Rows of a failed attempt, or of a task that Spark ran twice, are never moved: the driver only
+    moves the copies of the task attempts that Spark accepted.
     """
 
     sink: Postgres
@@ -225,7 +225,7 @@ class Copying:
     json: tuple[bool, ...]
 
     def copy(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Copy the rows, and yield the attempts of batches that have some."""
+        """Copy the rows, and yield the id and the size of each copy."""
         with closing(Connections(self.sink)) as connections:
             for batch in batches:
                 if batch.num_rows:
@@ -249,14 +249,14 @@ def _values(column: pa.Array, as_json: bool) -> Iterator[Any]:  # noqa: FBT001 (
     )
     if not as_json:
         return iter(values)
-    return (None if one is None else Jsonb(_plain(one), dumps=DUMPS) for one in values)
+    return (None if value is None else Jsonb(_plain(value), dumps=DUMPS) for value in values)
 
 
 def nullable_in_utc(kind: pa.DataType) -> pa.DataType:
     """
-    Return a type with its instants in UTC, and in which each part may be null.
+    Return a type with instants in UTC and nullable parts.
 
-    A datetime of another zone may not exist. And Arrow refuses to cast a null struct whose fields
+    A datetime in another zone may not exist, and Arrow refuses to cast a null struct whose fields
     aren't nullable.
     """
     if pa.types.is_timestamp(kind):
@@ -271,7 +271,7 @@ def nullable_in_utc(kind: pa.DataType) -> pa.DataType:
 
 
 def _storable(text: str) -> str:
-    """Return a text that PostgreSQL can store: without NUL characters."""
+    """Return a text with its NUL characters replaced, which PostgreSQL can't store."""
     return text.replace("\0", REPLACEMENT)
 
 
@@ -281,12 +281,12 @@ class _TextDumper(StrDumper):
 
 
 def _plain(value: Any) -> Any:
-    """Return a value of JSON's types; others become text."""
+    """Return a value in JSON types; other types become text."""
     match value:
         case str():
             return _storable(value)
         case dict():
-            names = [one if isinstance(one, str) else json.dumps(one) for one in map(_plain, value)]
+            names = [key if isinstance(key, str) else json.dumps(key) for key in map(_plain, value)]
             return dict(zip(names, map(_plain, value.values()), strict=True))
         case list() | tuple():
             return [*map(_plain, value)]
@@ -308,19 +308,19 @@ def _plain(value: Any) -> Any:
 
 @attrs.frozen
 class Moving:
-    """Moves rows from the staging table."""
+    """Moves rows from the staging table into the table."""
 
     table: Target
     copied: Composed
 
     def move(self, connection: Connection[Any], rows: int) -> None:
-        """Move so many rows into the table, in the transaction that is open."""
+        """Move the rows in the open transaction, and check that the table takes this many."""
         upsert = self.table.upsert
         if upsert.supersedes:
             self._delete(connection, IS_SUPERSEDED)
         if upsert.revises:
             self._delete(connection, IS_EARLIER)
-        # Where the id alone is the key, the index finds a second row as it is written.
+        # If the id alone is the key, the unique index refuses a second row.
         if upsert.refuses_duplicates and len(upsert.key) > 1:
             self._check_new(connection)
         try:
@@ -337,10 +337,10 @@ class Moving:
             self._check_taken(connection, rows, moved)
 
     def _delete(self, connection: Connection[Any], which: LiteralString) -> None:
-        """Delete rows of the table, and check that none is left."""
-        of_them: LiteralString = " FROM {table} AS present WHERE " + which
-        connection.execute(self._sql("DELETE" + of_them))
-        kept = self._count(connection, "SELECT count(*)" + of_them)
+        """Delete rows of the table, and check that no trigger keeps them."""
+        selected: LiteralString = " FROM {table} AS present WHERE " + which
+        connection.execute(self._sql("DELETE" + selected))
+        kept = self._count(connection, "SELECT count(*)" + selected)
         if kept:
             found = f"{kept} rows of the table {self.table.label} are replaced by a micro-batch, "
             found += "and stay there: a trigger or a rule of the table keeps them"
@@ -348,7 +348,7 @@ class Moving:
 
     def _check_taken(self, connection: Connection[Any], rows: int, taken: int) -> None:
         if self._replaces and not self._others:
-            # A row may be there already, and nulls in a key never meet.
+            # DO NOTHING skips rows that the table already has; nulls in a key never conflict.
             rows = taken + self._count(connection, MISSING)
         elif self.table.upsert.revises:
             rows = self._count(connection, "SELECT count(*) FROM {moved}")
@@ -376,7 +376,7 @@ class Moving:
         return self.table.sql(text, **filled, moved=self._moved(filled), **more)
 
     def _moved(self, filled: Mapping[str, Any]) -> Composed:
-        """Return the rows that go into the table: those of the highest revision, not superseded."""
+        """Return the rows to insert: of the highest revision, and not superseded."""
         upsert = self.table.upsert
         if not upsert.revises:
             return self.copied
@@ -385,7 +385,7 @@ class Moving:
         return self.table.sql(text, **filled)
 
     def _insert(self) -> Composed:
-        """Return what adds the rows, in place of those with their keys."""
+        """Return the statement that inserts the rows, or updates rows with the same keys."""
         if not self._replaces:
             return self._sql(INSERT)
         if not self._others:
@@ -397,7 +397,7 @@ class Moving:
     # -------------------------------------------------------------------- two sessions with one id
 
     def _check_new(self, connection: Connection[Any]) -> None:
-        """Check that the table has no session of the rows: earlier revisions are deleted."""
+        """Check that no session is in the table already, once earlier revisions are deleted."""
         shown = self.table.upsert.shown
         present, new = (
             SQL(", ").join(Identifier(table, name) for name in shown)
