@@ -8,14 +8,13 @@ The sessions of well-known analytics products, as `SessionRules`.
     timeout = presets.posthog()
     longer = attrs.evolve(timeout, gap="1 hour")
 
-A preset is a value like any other rules: each field may be changed. The sources say what a product
-does by itself; a project may have other settings. What happens exactly one gap after an event is
-`gap_inclusive`: each docstring says it where the product's code or documentation does. Where no
-source says it, as for Google, that event still belongs to the session, as in Spark. A value that
-can't work raises a `SpecError`.
+A preset is a value like any other rules: you may change each field. The sources describe the
+defaults of a product; a project may have other settings. `gap_inclusive` places an event exactly
+one gap after the last one as the product's code or documentation does. If no source says, as for
+Google, that event still belongs to the session, as in Spark. An invalid value raises a `SpecError`.
 
-The rules go by the spec's `event_time`. Docstrings say which clock a product goes by where a source
-does: the device's, on which an event happened, or the server's, which received it.
+The rules use the spec's `event_time`. Where a source names the product's clock, so does the
+docstring: the device's, on which an event happens, or the server's, which receives it.
 """
 
 from datetime import timedelta
@@ -37,9 +36,9 @@ TWO_VIEWS: Final = 2
 
 def ga4(gap: Duration = HALF_HOUR) -> SessionRules:
     """
-    Return the sessions of Google Analytics 4: over after 30 minutes of inactivity, and only then.
+    Return the rules of Google Analytics 4: a session ends after 30 minutes of inactivity.
 
-    Neither midnight nor a campaign ends one. See `ga4_engaged`.
+    Neither midnight nor a campaign ends it. See `ga4_engaged`.
 
     Source: https://support.google.com/analytics/answer/12798876
 
@@ -53,17 +52,17 @@ def ga4_engaged(
     *, page_view: Condition, key_event: Condition | None = None, longer_than: Duration = TEN_SECONDS
 ) -> Aggregate:
     """
-    Return whether a session is engaged, as an aggregate: a bool.
+    Return a bool aggregate: whether Google Analytics 4 calls a session engaged.
 
-    It is if it lasts longer than 10 seconds, has a key event, or has at least two page or screen
-    views. How long it lasts is the time from its first to its last event; GA4 itself measures on
-    the device, where it also knows how long the last page was looked at.
+    An engaged session lasts longer than 10 seconds, has a key event, or has at least two page or
+    screen views. Its length is the time from its first to its last event; GA4 itself measures on
+    the device, which also knows how long the user looked at the last page.
 
     Source: https://support.google.com/analytics/answer/12798876
 
     Args:
-        page_view: Which events are page views or screen views.
-        key_event: Which events are key events; None where there are none.
+        page_view: Selects page views and screen views.
+        key_event: Selects key events; None if there are none.
         longer_than: GA4 lets you set from 10 to 60 seconds.
     """
     parts = {"lasted": agg.duration(), "page_views": agg.count(where=page_view)}
@@ -77,17 +76,17 @@ def ga4_engaged(
 
 def posthog(gap: Duration = HALF_HOUR) -> SessionRules:
     """
-    Return the sessions of PostHog: over after 30 minutes of inactivity, and after 24 hours.
+    Return the rules of PostHog: a session ends after 30 minutes of inactivity, or after 24 hours.
 
     An event exactly at either limit belongs to the session: posthog-js compares with `>`. The spec
-    needs `order="event_time"`. posthog-js goes by the device's clock.
+    needs `order="event_time"`. posthog-js uses the device's clock.
 
-    PostHog doesn't extend a session by a read-only event, one that no user caused. With
-    `attrs.evolve(posthog(), extends=...)`, neither do these rules, with one difference: a read-only
-    event outside any session starts one in PostHog, which a user's event then continues, and is a
-    session of its own here. In a spec of functions, a `state_gap` has PostHog's rule; the how-to
-    "Cut sessions" shows it. Not covered: PostHog ends an idle session with a user's next event, or,
-    on an open page, after 1.1 times the gap. Until then it adds read-only events to it.
+    In PostHog, a read-only event, which no user caused, doesn't extend a session. Under
+    `attrs.evolve(posthog(), extends=...)` it doesn't here either, with one difference: outside any
+    session, it starts one that a user's event continues in PostHog, and is a separate session here.
+    In a spec of functions, `state_gap` can express PostHog's rule; see the how-to "Cut sessions".
+    Not covered: PostHog ends an idle session at the user's next event or, on an open page, after
+    1.1 times the gap. Until then it adds read-only events to it.
 
     Sources: https://posthog.com/manual/sessions, and `packages/browser/src/sessionid.ts` in
     https://github.com/PostHog/posthog-js
@@ -101,11 +100,11 @@ def posthog(gap: Duration = HALF_HOUR) -> SessionRules:
 
 def segment(gap: Duration = HALF_HOUR) -> SessionRules:
     """
-    Return the sessions of page views in the dbt package for Segment: over after 30 minutes.
+    Return the rules of Segment's dbt package: a session ends 30 minutes after its last page view.
 
     A page view exactly 30 minutes after the last one belongs to the session: the package compares
     with `<=`, though its `docs.md` says "30 minutes or more". It compares whole seconds, sessionkit
-    microseconds. It goes by Segment's `timestamp`, not by `received_at`.
+    microseconds. It uses Segment's `timestamp`, not `received_at`.
 
     Source: `models/sessionization/segment_web_page_views__sessionized.sql` in
     https://github.com/dbt-labs/segment
@@ -118,12 +117,12 @@ def segment(gap: Duration = HALF_HOUR) -> SessionRules:
 
 def snowplow(gap: Duration = HALF_HOUR) -> SessionRules:
     """
-    Return the sessions of Snowplow's web trackers: over after 30 minutes of inactivity.
+    Return the rules of Snowplow's web trackers: a session ends after 30 minutes of inactivity.
 
     An event exactly 30 minutes after the last one starts a new session: the stored session has
-    expired by then, in local storage (`expires > now` keeps it) as in a cookie. Only where a page
-    allows neither, the tracker compares with `>`. It goes by the device's clock. The sessions that
-    Snowplow's dbt package makes of the tracker's are `snowplow_unified`.
+    expired by then, in local storage (`expires > now` keeps it) and in a cookie. Only on a page
+    that allows neither, the tracker compares with `>`. It uses the device's clock. For the sessions
+    of Snowplow's dbt package, see `snowplow_unified`.
 
     Sources: https://docs.snowplow.io/docs/sources/web-trackers/tracking-events/session/, and
     `libraries/browser-tracker-core/src/helpers/storage.ts` in
@@ -137,20 +136,20 @@ def snowplow(gap: Duration = HALF_HOUR) -> SessionRules:
 
 def snowplow_unified(longest: Duration = "3 days") -> SessionRules:
     """
-    Return the sessions of Snowplow's dbt package "Unified Digital": those that the tracker named.
+    Return the rules of Snowplow's dbt package "Unified Digital": sessions by the tracker's id.
 
-    The package groups events by `domain_sessionid`, those of a mobile by their client session's id,
-    however far apart they are. So make this field the spec's key. An event more than three days
-    after the first one of its id isn't part of the session: the package compares with `<=`. It goes
-    by the server's clock, `collector_tstamp`. The spec needs `order="event_time"`.
+    The package groups events by `domain_sessionid`, and mobile events by the id of their client
+    session, however far apart they are. So make this field the spec's key. An event more than three
+    days after the first one of its id isn't part of the session: the package compares with `<=`. It
+    uses the server's clock, `collector_tstamp`. The spec needs `order="event_time"`.
 
-    The gap is as long as the session may be, so it never ends one before that. `session_end` is
-    thus three days after the last event; `last_event_time` is that of the last event. Their
-    `absolute_time_in_s` is the last event's second less the first one's: of 2.3 seconds, 2 or 3.
+    The gap is as long as a session may be, so it never ends a session earlier. `session_end` is
+    thus three days after `last_event_time`. The package's `absolute_time_in_s` is the last event's
+    second less the first one's: for 2.3 seconds, 2 or 3.
 
-    Not covered: the package drops what comes after the three days. Here it's another session of the
-    key: keep the one with the smallest `session_start`. The package also leaves out events without
-    an id, repeats of an `event_id`, and what a device sent more than three days after it happened.
+    Not covered: the package drops events after the three days. Here they are another session of the
+    key: keep the session with the smallest `session_start`. The package also drops events without
+    an id, repeats of an `event_id`, and events that a device sent more than three days late.
 
     Sources: `macros/base/base_create_snowplow_events_this_run.sql` in
     https://github.com/snowplow/dbt-snowplow-utils, and `dbt_project.yml` and
@@ -166,14 +165,14 @@ def amplitude(
     platform: Literal["web", "mobile"] = "web", *, gap: Duration | None = None
 ) -> SessionRules:
     """
-    Return the sessions of Amplitude: over after 30 minutes of inactivity, on a mobile after 5.
+    Return the rules of Amplitude: a session ends after 30 idle minutes, on a mobile after 5.
 
     On a mobile, Amplitude ends a session only while the app is in the background. Events don't show
-    that, so here the time between them decides. The SDKs go by the device's clock.
+    that, so here the time between them decides. The SDKs use the device's clock.
 
-    An event exactly one gap after the last one belongs to the session on the web, where the SDK
-    starts a new one if the time between them `> sessionTimeout`; on a mobile it starts a new one,
-    since there the SDKs continue a session if that time `< minTimeBetweenSessionsMillis`.
+    On the web, an event exactly one gap after the last one belongs to the session: the SDK starts a
+    new one if the time between them `> sessionTimeout`. On a mobile it starts a new session: the
+    SDKs continue a session if that time `< minTimeBetweenSessionsMillis`.
 
     Sources: https://amplitude.com/docs/data/sources/instrument-track-sessions,
     `packages/analytics-core/src/session.ts` and, for React Native,
@@ -183,15 +182,15 @@ def amplitude(
     https://github.com/amplitude/Amplitude-Kotlin
 
     Args:
-        platform: Where the events come from.
+        platform: The source of the events.
         gap: Amplitude lets you set it (`sessionTimeout` on the web,
             `minTimeBetweenSessionsMillis` on a mobile).
 
     Raises:
-        SpecError: The platform is another one.
+        SpecError: The platform is unknown.
     """
-    usual = {"web": HALF_HOUR, "mobile": timedelta(minutes=5)}
-    if platform not in usual:
-        found = f"`platform` must be one of {', '.join(map(repr, usual))}, found {platform!r}"
+    gaps = {"web": HALF_HOUR, "mobile": timedelta(minutes=5)}
+    if platform not in gaps:
+        found = f"`platform` must be one of {', '.join(map(repr, gaps))}, found {platform!r}"
         raise SpecError(found, 'write amplitude("mobile") for events of an app')
-    return SessionRules(usual[platform] if gap is None else gap, gap_inclusive=platform == "web")
+    return SessionRules(gaps[platform] if gap is None else gap, gap_inclusive=platform == "web")
