@@ -1,4 +1,4 @@
-"""Sessions of a table that were wrong, computed anew from history and put in their place."""
+"""Repair a table of sessions: recompute them from history, and replace the wrong ones."""
 
 import os
 from collections.abc import Callable
@@ -24,7 +24,7 @@ from sessionkit.spark.sinks import RowsToWrite
 __all__ = ["repair", "replay_rejected"]
 
 Between: TypeAlias = tuple[datetime | None, datetime | None]
-"""When sessions begin: from the first instant on, before the second; None for no limit."""
+"""The span of session starts: first instant inclusive, second exclusive; None for no limit."""
 IS_FINAL, OPEN_ID = "_is_final", "_open_id"
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 END: Final = datetime.max.replace(tzinfo=UTC)
@@ -32,7 +32,7 @@ DAY: Final = timedelta(days=1)
 MICROSECOND: Final = timedelta(microseconds=1)
 OF_REVISIONS: Final = ("revision", "is_final", "supersedes")
 KINDS: Final = ("all", "session")
-"""How a query calls the rows of its sessions: alone, and in `Routes`."""
+"""The kind of a query's session rows: without `Routes`, and in `Routes`."""
 
 
 @explains
@@ -48,43 +48,43 @@ def repair(
     dry_run: bool = False,
 ) -> Difference:
     """
-    Compute the sessions of a span of time anew, and bring them into the table of a query.
+    Recompute the sessions of a span of event time, and replace them in the table of a query.
 
-    Sessions have the same ids on a batch. So those that haven't changed stay as they are, changed
-    ones get the next revision, if the table has revisions, new ones are added, and those that
-    history doesn't have are deleted, all in one transaction. What isn't final is left: a session
-    that the query may still write, or that history may not have whole, and whatever overlaps it.
-    Sessions of a key or of a day that history has no event of are left too, and counted. To run it
-    again changes nothing more.
+    Sessions have the same ids on a batch. So unchanged sessions stay as they are, changed ones get
+    the next revision, if the table has revisions, new ones are added, and sessions that aren't in
+    history are deleted, all in one transaction. Sessions that aren't final stay, and all that
+    overlap them: the query may still write them, or history may lack a part of them. Sessions of
+    keys and days without an event in history stay too, and are counted. A second run changes
+    nothing.
 
-    Needs the state reader of Spark 4.0. A query that writes to `Postgres` may run meanwhile; one
-    that writes to `Delta` or `Iceberg` must stand still.
+    Needs the state reader of Spark 4.0. A query that writes to `Postgres` may run meanwhile; a
+    query that writes to `Delta` or `Iceberg` must be stopped.
 
     Args:
-        sink: The table, as the query has it: `Postgres`, `Delta` or `Iceberg`, by `session_id`.
-        spec: What the query runs, with its functions put right. Its rules must be the same.
-        history: A batch with each event that is to count: from before the span by the longest
-            session and a gap, up to the last event of the sessions that begin in it.
+        sink: The sink of the query: `Postgres`, `Delta` or `Iceberg`, by `session_id`.
+        spec: The spec of the query, with corrected functions. Its rules must be the same.
+        history: A batch of all events that count: from the longest session and a gap before the
+            span, up to the last event of the sessions that start in the span.
         checkpoint: The checkpoint location of the query.
-        between: In which span of event time the sessions begin: inclusive, exclusive. None for the
-            start says that `history` begins where the query did.
-        shape: What the query does with the result of `sessionize` before it writes it. Columns
-            that it adds don't count as a change.
-        delete_unseen: Whether days in UTC and keys that `history` has no event of had none, so that
-            the table loses their sessions; see `Difference.unseen`.
-        dry_run: Whether to return the difference, and change nothing.
+        between: The span of event time in which the sessions start: inclusive, exclusive. None as
+            the first instant means that `history` begins where the query did.
+        shape: The changes that the query makes to the result of `sessionize` before it writes it.
+            Columns that they add aren't compared.
+        delete_unseen: Whether to delete the sessions of keys, and of days in UTC, that have no
+            event in `history`; see `Difference.unseen`.
+        dry_run: Whether to return the difference without changing the table.
 
     Returns:
-        How the sessions differed from those of the table, as counts and as a frame.
+        The difference between the sessions and the table, as counts and as a frame.
 
     Raises:
-        SpecError: The table isn't that of the query, or has several rows for a session; history
-            is a stream, or begins too late; the query runs, and the sink can't take both; the span
-            is empty, or an instant has no time zone; or the spec has `memory`, which depends on all
-            earlier sessions of a key.
-        StateError: The spec has other rules than the query.
-        SessionkitError: There is no query, or this Spark has no state reader.
-        SinkError: Another repair came in between; nothing has changed.
+        SpecError: The query doesn't write to the table, or the table has several rows per session;
+            history is a stream, or begins too late; the query runs, and the sink forbids that; the
+            span is empty, or an instant has no time zone; or the spec has `memory`, which depends
+            on all earlier sessions of a key.
+        StateError: The rules of the spec differ from the query's.
+        SessionkitError: The checkpoint has no query, or this Spark has no state reader.
+        SinkError: Another repair committed first; this one changed nothing.
     """
     checkpoint = os.fspath(checkpoint)
     _check(sink, spec, history, between)
@@ -95,7 +95,7 @@ def repair(
         rows = sessions if shape is None else shape(sessions)
         _check_table(sink, rows, at)
         first, last = _reach(sessions)
-        # For so long after its end, a session may still give a row.
+        # A session may give a row until this long after its end.
         revisable = filter(None, (spec.lateness.allowed, spec.lateness.reopen_within))
         settled = min(last, at.watermark - max(revisable, default=timedelta(0)))
         final_to = F.timestamp_micros(F.lit((settled - EPOCH) // MICROSECOND))
@@ -139,12 +139,12 @@ def replay_rejected(
         sink: As for `repair`.
         spec: As for `repair`.
         history: The events that the query has processed, without the rejected ones.
-        rejected: Rows of the rejected table, such as `spark.table("rejected").where(...)`: late
-            ones, and those over which a function failed. Others aren't taken.
-        arguments: Those of `repair`.
+        rejected: Rows of the rejected table, such as `spark.table("rejected").where(...)`. Only
+            late and failed events are used.
+        arguments: Further arguments of `repair`.
 
     Returns:
-        As `repair` does.
+        As `repair`.
     """
     columns = spec.input_schema.names
     _check_batch(rejected, "rejected")
@@ -155,12 +155,12 @@ def replay_rejected(
 
 
 def events_of(rows: DataFrame, spec: SessionSpec[Any, Any, Any]) -> DataFrame:
-    """Return the events of rows that have one, such as rejected rows, as the spec reads them."""
+    """Return the events in rejected rows, in the columns that the spec reads."""
     fields = rows.select("event.*").columns if "event" in rows.columns else []
-    own = {name: F.col("event").getField(name) for name in fields}
-    own[spec.event_time] = F.col("event_time")
+    columns = {name: F.col("event").getField(name) for name in fields}
+    columns[spec.event_time] = F.col("event_time")
     names = spec.input_schema.names
-    return rows.select(*(own.get(name, F.col(quoted(name))).alias(name) for name in names))
+    return rows.select(*(columns.get(name, F.col(quoted(name))).alias(name) for name in names))
 
 
 def _check(
@@ -205,7 +205,7 @@ def _check_between(between: object) -> None:
 
 
 def _check_table(sink: RepairableSink, rows: DataFrame, at: FinishedBatch) -> None:
-    """Check that the table fits, and has all that the query has finished."""
+    """Check that the table fits the rows, and has the last finished micro-batch of the query."""
     for kind in KINDS:
         writer = sink.writer(RowsToWrite(rows.schema, name=kind), rows.sparkSession)
         ledger = writer.ledger(rows, at.query_id)
@@ -216,18 +216,18 @@ def _check_table(sink: RepairableSink, rows: DataFrame, at: FinishedBatch) -> No
 
 
 def _reach(sessions: DataFrame) -> tuple[datetime, datetime]:
-    """Return the first and the last event time of sessions."""
+    """Return the first and the last event time of the sessions."""
     times = F.min("session_start"), F.max("last_event_time")
     micros = sessions.agg(*map(F.unix_micros, times)).collect()[0]
     if micros[0] is None:
         found = "`history` has no session, so all of the span would be deleted"
         raise SpecError(found, "pass the events of the span, and those around it")
-    first, last = (EPOCH + one * MICROSECOND for one in micros)
+    first, last = (EPOCH + us * MICROSECOND for us in micros)
     return first, last
 
 
 def _days(sessions: DataFrame, settled: datetime) -> tuple[date, ...]:
-    """Return the days on which sessions have events, up to an instant."""
+    """Return the days in UTC from the first to the last event of each session, up to an instant."""
     begins, ends = (
         F.floor(F.unix_micros(name) / F.lit(DAY // MICROSECOND)).cast("bigint")
         for name in ("session_start", "last_event_time")
@@ -241,7 +241,7 @@ def _days(sessions: DataFrame, settled: datetime) -> tuple[date, ...]:
 def _has_beginning(
     spec: SessionSpec[Any, Any, Any], first: datetime, days: tuple[date, ...]
 ) -> Any:
-    """Return whether a session has its first events: none lie on a day that history lacks."""
+    """Return a condition: no earlier event of a session may lie on a day that history lacks."""
     longest = spec.timeout.longest // MICROSECOND
     before = F.unix_micros("session_start") - F.lit(longest)
     numbers = [(day - EPOCH.date()).days for day in days]
@@ -250,7 +250,7 @@ def _has_beginning(
 
 
 def _start(spec: SessionSpec[Any, Any, Any], between: Between, first: datetime) -> datetime:
-    """Return when the span begins; no session that begins in it may lack earlier events."""
+    """Return the start of the span, and check that history covers the sessions that start in it."""
     start, end = between
     if start is None:
         if end is not None and end <= first:
