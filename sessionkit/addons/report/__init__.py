@@ -1,13 +1,13 @@
 """
-A report on sessions: one HTML page with charts, from the rows that a query writes.
+Make a report on sessions: one HTML page with charts, from the rows that a query writes.
 
     from sessionkit.addons.report import Columns, report
 
     report("/data/visits", out="/data/visits.html", columns=Columns(dimension="channel"))
 
-It takes a folder or a file of Parquet, a Delta table, a table of PostgreSQL, a DataFrame of Spark
-or of pandas, or an Arrow table. DuckDB aggregates the rows, so the page stays small. It needs the
-extra `report`.
+The rows may be a folder or a file of Parquet, a Delta table, a PostgreSQL table, a Spark or pandas
+DataFrame, or an Arrow table. DuckDB aggregates them, so the page stays small. Needs the extra
+`report`.
 """
 
 import json
@@ -43,29 +43,27 @@ def report(
     columns: Columns = Columns(),
 ) -> str:
     """
-    Make a page that shows sessions: how many, how long, by whom, by which paths, and what was late.
+    Make a page on sessions: their number and length, their users and paths, and rejected rows.
 
-    Times are event time, in UTC. Where a session has several revisions, its last one counts. Rows
-    of other kinds than `session` are counted by kind and reason.
+    Times are event time, in UTC. The last revision of a session counts. Rows of other kinds than
+    `session` are counted by kind and reason.
 
     Args:
-        rows: The rows that `sessionize` gives, as a query has written them: a
-            folder or file of Parquet, the folder of a Delta table, the address of a PostgreSQL
-            database, a DataFrame of pandas, an Arrow table, or a DataFrame of Spark, whose rows
-            come to the driver.
-        out: Where to write the page.
-        title: Its title.
-        table: Which table of the database has the rows.
-        columns: Which columns say what. Those that aren't named are found by usual names.
+        rows: The rows of `sessionize`, as a query has written them: a folder or file of Parquet,
+            the folder of a Delta table, the address of a PostgreSQL database, a pandas DataFrame,
+            an Arrow table, or a Spark DataFrame, whose rows come to the driver.
+        out: The file to write the page to, if any.
+        title: The title of the page.
+        table: The table of the PostgreSQL database with the rows.
+        columns: The columns with each figure. Columns that you don't name are found by usual names.
 
     Returns:
         The page, in HTML.
 
     Raises:
-        SchemaError: The rows lack a column, or there is no session.
-        SpecError: The arguments are swapped, or nobody can connect to the address: no message shows
-            it.
-        UnsupportedError: A library is missing, or a DataFrame is one of Spark 3.5.
+        SchemaError: The rows lack a column, or have no session.
+        SpecError: The arguments are swapped, or the address is invalid; no message shows it.
+        UnsupportedError: A library is missing, or a DataFrame comes from Spark 3.5.
     """
     check_no_secret("out", out, "pass the address as `rows`, and as `out` where to write the page")
     page = page_of(summarized(engine_of(rows, table), columns), title)
@@ -75,12 +73,12 @@ def report(
 
 
 class Page(str):
-    """A page as its HTML, which a notebook shows in a frame of its own."""
+    """The HTML of a page, which a notebook shows in an iframe."""
 
     __slots__ = ()
 
     def _repr_html_(self) -> str:
-        # A sandbox: the scripts of the page can't reach the notebook.
+        # The sandbox keeps the scripts of the page away from the notebook.
         return (
             f'<iframe title="A report on sessions" srcdoc="{escape(self)}" '
             'sandbox="allow-scripts allow-downloads allow-modals" '
@@ -89,15 +87,15 @@ class Page(str):
 
 
 def page_of(summary: Mapping[str, Any], title: str) -> Page:
-    """Return the page: it asks no network for anything, and runs no script but its own."""
+    """Return the page, which loads nothing and runs only the script with this digest."""
     script = SCRIPT.read_text(encoding="utf-8")
     digest = b64encode(sha256(script.encode()).digest()).decode()
     parts = {"TITLE": escape(title), "DIGEST": digest, "GIVEN": _json(summary), "SCRIPT": script}
-    # One pass, so that no value is looked through for the names of parts.
+    # One pass, so that a value with the name of a part stays as it is.
     return Page(re.sub("%([A-Z]+)%", lambda part: parts[part[1]], TEMPLATE.read_text("utf-8")))
 
 
 def _json(value: Any) -> str:
-    """Return JSON that no parser of HTML takes for the end of a script, or a comment in it."""
+    """Return JSON that HTML parsers can't mistake for the end of a script or a comment."""
     text = json.dumps(value, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

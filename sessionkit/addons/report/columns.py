@@ -1,4 +1,4 @@
-"""What the columns of result rows say: found by their names and types, or named by the user."""
+"""Find the columns of result rows that a report shows, by name and type."""
 
 from collections.abc import Collection, Mapping
 from difflib import get_close_matches
@@ -9,7 +9,7 @@ import attrs
 from sessionkit import SchemaError
 from sessionkit._for_addons import explained, names_of
 
-OWN: Final = (
+RESERVED: Final = (
     "kind",
     "session_id",
     "session_start",
@@ -24,7 +24,7 @@ OWN: Final = (
 """The columns that sessionkit adds."""
 Kind: TypeAlias = Literal["number", "text", "bool", "time", "interval", "list", "other"]
 OF_REJECTED: Final[Mapping[str, Kind]] = {"kind": "text", "event_time": "time"}
-"""Those that say what became of rows that aren't sessions; any but the first may be missing."""
+"""The columns of rows that aren't sessions; all but the first may be missing."""
 
 DURATION: Final = "number or interval"
 ROLES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
@@ -40,33 +40,32 @@ ROLES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "dimension": ("text", ()),
     "second_dimension": ("text", ()),
 }
-"""The kind of column of each role, and the names by which it is found if the user names none."""
+"""The kind of column of each role, and its usual names."""
 
 
 @explained()
 @attrs.frozen(kw_only=True)
 class Columns:
     """
-    Which columns of result rows say what; None where no column does, and its figures are left out.
+    The columns of result rows for the figures of a report; None leaves a figure out.
 
     Attributes:
-        keys: Those that tell users apart: all before `session_id`, if not said. Users are counted;
-            their keys don't get into the page.
-        events: How many events a session has: a number.
-        path: What a user saw, in order: a list of text.
-        entry: The first of it: text. Left out, the first of `path`.
-        exit: The last of it: text. Left out, the last of `path`.
-        engaged: Whether the user did more than look: a bool.
-        engaged_time: How long a user was active: an interval, or a number of seconds.
-        bounce: Whether the user left at once: a bool. Left out, sessions of one event.
-        converted: Whether the session led to what it should: a bool. Left out, the last step of
+        keys: The columns that identify a user: by default all before `session_id`. Users are
+            counted; the page doesn't contain their keys.
+        events: The number of events in a session.
+        path: The pages that a user saw, in order: a list of text.
+        entry: The first page: text. By default the first of `path`.
+        exit: The last page: text. By default the last of `path`.
+        engaged: Whether the user engaged: a bool.
+        engaged_time: How long the user was active: an interval, or a number of seconds.
+        bounce: Whether the user left at once: a bool. By default, sessions of one event.
+        converted: Whether the session reached its goal: a bool. By default the last step of
             `funnel`.
-        number: Which session of its user it is, from 1: a number. Left out, the first one in the
-            rows is that of a new user.
-        dimension: What sessions are compared by, such as a channel: text. The page shows it.
-        second_dimension: Another one; readers can filter by both.
-        funnel: The steps of a funnel, in order: bools, each of which says whether a session got
-            there.
+        number: The number of the session among its user's, from 1. By default, a user's first
+            session in the rows counts as a new user's.
+        dimension: The text by which to compare sessions, such as a channel. The page shows it.
+        second_dimension: A second dimension; readers can filter by both.
+        funnel: The steps of a funnel, in order: bools, true if a session reached the step.
     """
 
     keys: tuple[str, ...] = attrs.field(default=(), converter=names_of)
@@ -85,11 +84,10 @@ class Columns:
 
     def found_in(self, kinds: Mapping[str, Kind]) -> "Columns":
         """
-        Return them with what the names of the columns say too.
+        Return the columns, with those that have usual names added.
 
         Raises:
-            SchemaError: The rows have no sessions, or lack a column that is named, or it is of
-                another kind.
+            SchemaError: The rows have no sessions, or a named column is missing or of another kind.
         """
         names = list(kinds)
         for name in ("session_id", *self.keys):
@@ -100,8 +98,8 @@ class Columns:
         if "revision" in kinds:
             _check("supersedes", kinds, "list")
         before = names[: names.index("session_id")]
-        # A row has a key; so alone, `kind` is a column of the user's.
-        keys = self.keys or tuple(name for name in before if name not in OWN) or tuple(before)
+        # A row has a key, so a lone `kind` is the user's column.
+        keys = self.keys or tuple(name for name in before if name not in RESERVED) or tuple(before)
         if has_kinds(kinds, keys):
             for name in OF_REJECTED.keys() & kinds:
                 _check(name, kinds, OF_REJECTED[name])
@@ -109,11 +107,11 @@ class Columns:
             _check(name, kinds, "bool")
         roles: dict[str, Any] = {}
         for role, (kind, usual) in ROLES.items():
-            given = getattr(self, role)
-            if given is not None:
-                _check(given, kinds, kind)
+            column = getattr(self, role)
+            if column is not None:
+                _check(column, kinds, kind)
             likely = (name for name in usual if kinds.get(name, "none") in kind)
-            roles[role] = given or next(likely, None)
+            roles[role] = column or next(likely, None)
         if self.funnel and not self.converted:
             roles["converted"] = None  # the last step of the funnel, with all before it
         roles["keys"] = keys
@@ -121,19 +119,19 @@ class Columns:
 
 
 def has_kinds(kinds: Mapping[str, Kind], keys: Collection[str]) -> bool:
-    """Return whether rows are of several kinds; a key, or a result, may have a `kind` too."""
+    """Return whether rows are of several kinds: a key or a result may be called `kind` too."""
     names = list(kinds)
     if "kind" not in kinds or "kind" in keys:
         return False
     return "reason" in kinds or names.index("kind") < names.index("session_id")
 
 
-def _check(name: str, kinds: Mapping[str, Kind], wanted: str | None = None) -> None:
+def _check(name: str, kinds: Mapping[str, Kind], expected: str | None = None) -> None:
     if name not in kinds:
         found = f"the rows have no column `{name}`; they have {', '.join(kinds)}"
         near = get_close_matches(name, kinds, n=1)
         hint = f"write `{near[0]}`" if near else "pass the rows that `sessionize` returns"
         raise SchemaError(found, hint)
-    if wanted is not None and kinds[name] not in wanted:
-        found = f"`{name}` must be a {wanted} column, found {kinds[name]}"
+    if expected is not None and kinds[name] not in expected:
+        found = f"`{name}` must be a {expected} column, found {kinds[name]}"
         raise SchemaError(found, "name another column, or cast this one")

@@ -9,7 +9,7 @@ from sessionkit.addons.report.columns import ROLES
 
 
 def add_to(commands: Any) -> None:
-    """Add the command to those of an `ArgumentParser`."""
+    """Add the command to the subparsers of an `ArgumentParser`."""
     command = commands.add_parser("report", help="a page of charts on the sessions of a table")
     command.set_defaults(lines=_lines)
     command.add_argument(

@@ -1,4 +1,4 @@
-"""Where result rows lie, and DuckDB, which aggregates them."""
+"""Read result rows from where they are stored into DuckDB."""
 
 import json
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from sessionkit.addons.report.postgres import check_no_secret, copy_table, is_ad
 from sessionkit.errors import UnsupportedError
 
 ROWS: Final = "sessionkit_rows"
-"""The view of the rows that came in."""
+"""The view of the result rows."""
 NUMBERS: Final = ("INT", "BIG", "SMALL", "TINY", "HUGE", "U", "FLOAT", "DOUBLE", "DECIMAL", "LONG")
 
 
@@ -32,15 +32,13 @@ class Engine:
         return {name: _kind(str(kind)) for name, kind in zip(rows.columns, rows.types, strict=True)}
 
     def view(self, name: str, query: str) -> None:
-        """Name a query, so that others can be asked of it."""
         self.connection.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS {query}")
 
     def keep(self, name: str, query: str) -> None:
-        """Name the rows of a query, and keep them: others are asked of them several times."""
+        """Create a table with the rows of a query, for several further queries."""
         self.connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {query}")
 
     def ask(self, query: str) -> list[dict[str, Any]]:
-        """Return the rows of a query, which are few."""
         relation = self.connection.sql(query)
         return [dict(zip(relation.columns, row, strict=True)) for row in relation.fetchall()]
 
@@ -64,12 +62,12 @@ def _kind(sql: str) -> Kind:
 
 def engine_of(rows: Any, table: str | None) -> Engine:
     """
-    Return the engine for a DataFrame, an Arrow table, a folder, a file or an address.
+    Return DuckDB with the rows of a DataFrame, an Arrow table, a folder, a file or an address.
 
     Raises:
         UnsupportedError: A library is missing.
-        SpecError: An argument can't be meant; no message shows an address.
-        SchemaError: There are no rows there.
+        SpecError: The arguments are swapped; no message shows an address.
+        SchemaError: The place has no rows.
     """
     _check(rows, table)
     if hasattr(rows, "sparkSession"):
@@ -85,7 +83,7 @@ def engine_of(rows: Any, table: str | None) -> Engine:
 
 
 def _check(rows: Any, table: str | None) -> None:
-    """Check which argument is which: an address with a password is nowhere else, and not shown."""
+    """Check that the arguments aren't swapped; no message shows an address with a password."""
     is_table = isinstance(rows, str) and is_address(rows)
     check_no_secret("table", table, "pass the address as `rows`, and the table's name as `table`")
     if isinstance(rows, str | Path) and not is_table:
@@ -133,7 +131,7 @@ def _read(connection: Any, place: str, table: str | None) -> None:
 
 
 def _intervals(connection: Any, file: str) -> Iterator[str]:
-    """Yield what makes intervals of numbers: Parquet has none, and Spark notes what it meant."""
+    """Yield SQL that casts numbers to intervals, by Spark's schema: Parquet has no intervals."""
     schema = connection.execute(
         "SELECT decode(value) FROM parquet_kv_metadata(?) WHERE decode(key) = ?",
         [file, "org.apache.spark.sql.parquet.row.metadata"],
@@ -145,7 +143,7 @@ def _intervals(connection: Any, file: str) -> Iterator[str]:
 
 
 def _files(folder: Path) -> list[Path]:
-    """Return the files of a folder that belong to it: Spark's file sink lists those in its log."""
+    """Return the files of a folder; of Spark's file sink, only the files in its log."""
     if folder.is_file():
         return [folder]
     if not (folder / "_spark_metadata").is_dir():
@@ -159,7 +157,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _logged(log: Path) -> Iterator[str]:
-    """Yield the files that finished micro-batches wrote, relative to the folder of the log."""
+    """Yield the files of finished micro-batches, relative to the folder of the log."""
     batches = {int(entry.stem): entry for entry in log.iterdir() if entry.stem.isdecimal()}
     compacted = [number for number, entry in batches.items() if entry.suffix == ".compact"]
     first = max(compacted, default=0)

@@ -1,4 +1,4 @@
-"""A table of PostgreSQL, copied into DuckDB: no name in it is SQL, no message has a password."""
+"""Copy a PostgreSQL table into DuckDB, without SQL injection or passwords in messages."""
 
 import re
 from importlib import import_module
@@ -14,17 +14,17 @@ KNOWN: Final = frozenset(
     {"bool", "int2", "int4", "int8", "float4", "float8", "numeric", "text", "varchar", "date"}
     | {"timestamp", "timestamptz", "interval"}
 )
-"""The types that DuckDB has by the same names."""
+"""The types with the same names in DuckDB."""
 SCHEMES: Final = ("postgresql://", "postgres://")
 SECRET: Final = re.compile(r"\w\w:/.*@|passw(?:or)?d\s*=", re.IGNORECASE | re.DOTALL)
-"""What a text has that may have a password: an address of a database, in whatever form."""
+"""Matches a text that may have a password: any form of a database address."""
 URI: Final = re.compile(r"postgres(?:ql)?://([^?]*)")
 NAME: Final = re.compile(r'(?:("(?:[^"]|"")+"|[^".]+)\.)?("(?:[^"]|"")+"|[^".]+)')
 HINT: Final = "write it as postgresql://user@host/database, with %40 for an @ in the password"
 
 
 def quoted(column: str) -> str:
-    """Return the name of a column as SQL has it, whatever it is."""
+    """Return a name as a quoted SQL identifier."""
     return '"' + column.replace('"', '""') + '"'
 
 
@@ -33,7 +33,7 @@ def is_address(place: str) -> bool:
 
 
 def check_no_secret(name: str, value: object, hint: str) -> None:
-    """Refuse a text that may have a password where none belongs; no message shows it."""
+    """Refuse a text that may be a database address with a password, without showing it."""
     if SECRET.search(str(value)):
         found = (
             f"`{name}` is like the address of a database, and isn't shown: it may have a password"
@@ -42,7 +42,7 @@ def check_no_secret(name: str, value: object, hint: str) -> None:
 
 
 def copy_table(connection: Any, view: str, address: str, table: str | None) -> None:
-    """Copy a table of PostgreSQL into DuckDB, some rows at a time."""
+    """Copy a PostgreSQL table into DuckDB in chunks."""
     names = _names(table)
     check_extra("postgres", "psycopg", "a table of PostgreSQL", "where the report is made")
     psycopg = import_module("psycopg")
@@ -55,7 +55,7 @@ def copy_table(connection: Any, view: str, address: str, table: str | None) -> N
             found = f"the database has no table {table}"
             raise SchemaError(found, "write its name as it's stored: case counts") from None
         columns = [column.name for column in cursor.description]
-        kinds = [_type_of(server.adapters.types, one.type_code) for one in cursor.description]
+        kinds = [_type_of(server.adapters.types, column.type_code) for column in cursor.description]
         typed = ", ".join(map(" ".join, zip(map(quoted, columns), kinds, strict=True)))
         connection.execute(f"CREATE TABLE {view} ({typed})")
         while part := cursor.fetchmany(CHUNK):
@@ -65,7 +65,7 @@ def copy_table(connection: Any, view: str, address: str, table: str | None) -> N
 
 
 def _names(table: str | None) -> list[str]:
-    """Return the schema, where there is one, and the name of a table."""
+    """Return the schema, if the name has one, and the name of a table."""
     if table is None:
         found = "`rows` is the address of a database, and which table has the rows isn't said"
         raise SchemaError(found, 'pass table="visits"')
@@ -78,7 +78,7 @@ def _names(table: str | None) -> list[str]:
 
 
 def _check_readable(psycopg: Any, address: str) -> None:
-    """Check that PostgreSQL takes no part of a password for something else, and shows it."""
+    """Check that PostgreSQL can't mistake a part of a password for another part, and show it."""
     uri, port = URI.match(address), ""
     is_clear = uri and uri[1].count("@") <= 1 and "@" not in uri[1].partition("/")[2]
     try:
@@ -91,7 +91,7 @@ def _check_readable(psycopg: Any, address: str) -> None:
 
 
 def _type_of(types: Any, oid: int) -> str:
-    """Return the type of a column by a name that DuckDB has too; text for all others."""
+    """Return the DuckDB type of a column; text for types that DuckDB lacks."""
     kind = types.get(oid)
     is_known = kind is not None and kind.name in KNOWN
     name = kind.name if is_known else "text"

@@ -1,4 +1,4 @@
-"""The sessions of result rows as numbers that are counted again and again, in SQL."""
+"""SQL that turns result rows into sessions of small numbers, for many counts."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -13,31 +13,31 @@ LAST_ROWS: Final = "sessionkit_last_rows"
 SESSIONS: Final = "sessionkit_sessions"
 HOUR, DAY = 3_600_000, 86_400_000
 STEPS: Final = 4
-"""How many pages of a path are shown."""
+"""The number of pages of a path in the report."""
 OTHER, NONE, MORE, END = -1, -2, -3, -4
-"""Places of what has no label: all rare values, no value, that a path goes on, and that it ends."""
+"""Places without a label: rare values, no value, the path continues, the path ends."""
 
 
 @attrs.frozen
 class Units:
-    """The units of time: how long one is, when the first begins, and how many there are."""
+    """The units of time: the length and the first start in ms, and their number."""
 
     unit: int
     first: int
     units: int
 
     def of(self, instant: str) -> str:
-        """Return the unit in which an instant is, from 0, in SQL."""
+        """Return SQL for the unit of an instant, from 0."""
         return f"CAST((epoch_ms({instant}) - {self.first}) // {self.unit} AS INT)"
 
     def week(self, units: str) -> str:
-        """Return the week of a unit, from 0: weeks begin on Mondays."""
-        monday = (self.first // DAY + 3) % 7  # days since then; the epoch was a Thursday
+        """Return SQL for the week of a unit, from 0; weeks start on Mondays."""
+        monday = (self.first // DAY + 3) % 7  # days since Monday; the epoch was a Thursday
         return f"({units} // {DAY // self.unit} + {monday}) // 7"
 
 
 def last_rows(columns: Columns, kinds: Mapping[str, Kind]) -> str:
-    """Return the query of all sessions, the last row of each, in columns of known names."""
+    """Return the query of the last row of each session, in columns of fixed names."""
     end = "last_event_time" if "last_event_time" in kinds else "session_end"
     keys = ", ".join(
         f"len({text}), ':', {text}"
@@ -47,7 +47,7 @@ def last_rows(columns: Columns, kinds: Mapping[str, Kind]) -> str:
         "id": "CAST(session_id AS VARCHAR)",
         "began": "CAST(session_start AS TIMESTAMPTZ)",
         "ended": f"CAST({end} AS TIMESTAMPTZ)",
-        # With their lengths: `a b`, `c` and `a`, `b c` are two users. No value has no length.
+        # The lengths tell `a b`, `c` from `a`, `b c`; a null has none.
         "who": f"md5_number(concat('', {keys or 'NULL'}))",
         "closed_by": "CAST(closed_by AS VARCHAR)" if "closed_by" in kinds else "NULL::VARCHAR",
         "d0": _or_null(columns.dimension, "VARCHAR"),
@@ -59,8 +59,8 @@ def last_rows(columns: Columns, kinds: Mapping[str, Kind]) -> str:
     }
     chosen |= {f"step_{n}": quoted(name) for n, name in enumerate(columns.funnel)}
     for role, place in (("entry", 1), ("exit", -1)):
-        given = getattr(columns, role)
-        chosen[role] = _or_null(given, "VARCHAR") if given else f"{chosen['path']}[{place}]"
+        column = getattr(columns, role)
+        chosen[role] = _or_null(column, "VARCHAR") if column else f"{chosen['path']}[{place}]"
     chosen["bounced"] = _or_null(columns.bounce, "BOOLEAN")
     if columns.events and not columns.bounce:
         chosen["bounced"] = f"{quoted(columns.events)} = 1"
@@ -79,7 +79,7 @@ def _or_null(column: str | None, kind: str) -> str:
 
 
 def _latest(columns: Columns, kinds: Mapping[str, Kind]) -> str:
-    """Return what has one row of each session, where there are several revisions too."""
+    """Return SQL for one row per session: of its last revision, and not superseded."""
     only = "kind = 'session'" if has_kinds(kinds, columns.keys) else "TRUE"
     if "revision" not in kinds:
         return f"(SELECT * FROM {ROWS} WHERE {only}) AS chosen"
@@ -102,7 +102,7 @@ def all_pages(columns: Columns) -> str:
 
 
 def top_of(engine: Engine, name: str, query: str, most: int) -> tuple[list[str], int]:
-    """Keep the most frequent values of a query by their places; return them, and how many more."""
+    """Store the most frequent values of a query by place; return them and the number of others."""
     place = "CAST(row_number() OVER (ORDER BY count(*) DESC, value) - 1 AS INT)"
     engine.keep(
         f"{name}_all",
@@ -117,23 +117,23 @@ def top_of(engine: Engine, name: str, query: str, most: int) -> tuple[list[str],
 
 def place_of(top: str, value: str, name: str) -> tuple[str, str]:
     """
-    Return the place of a value among the most frequent ones, in SQL, and the join that finds it.
+    Return SQL for the place of a value among the most frequent values, and the named join for it.
 
-    The join has a name. A subquery instead of it costs DuckDB many times as much.
+    A subquery instead of the join costs DuckDB many times as much.
     """
     place = f"CASE WHEN {value} IS NULL THEN {NONE} ELSE coalesce({name}.place, {OTHER}) END"
     return place, f"LEFT JOIN {top} AS {name} ON {name}.value = {value}"
 
 
 def sessions_of(columns: Columns, time: Units, dimensions: int) -> str:
-    """Return the query of sessions as numbers, which are counted again and again."""
+    """Return the query of sessions as small numbers."""
     first = "began = min(began) OVER (PARTITION BY who)"
     joins: list[str] = []
 
     def place(top: str, value: str) -> str:
-        found, join = place_of(top, value, f"top{len(joins)}")
+        column, join = place_of(top, value, f"top{len(joins)}")
         joins.append(join)
-        return found
+        return column
 
     chosen = {
         "t": time.of("began"),

@@ -1,11 +1,11 @@
 """
-What a report counts, small enough for a page, whatever the number of rows.
+Count what a report shows, small enough for a page, whatever the number of rows.
 
-The page shows days and values that a reader chooses, so the counts are made for each smallest part
-that can be chosen: a *cell* is a unit of time (a day, or an hour where there are few days) and a
-value of each dimension. Sums over cells answer to any choice. What doesn't add up is counted for
-each choice of values: users by the time since they were there before, and those who came back.
-Where exact counts would make the page large, they get coarser, and the summary says how.
+A reader filters the page by days and by values of dimensions. So sessions are counted by *cell*: a
+unit of time (a day, or an hour if there are few days) and a value of each dimension. Sums over
+cells answer any filter. Counts that don't add up are made for each set of dimensions: users by the
+time since their last visit, and returning users. Counts that would make the page large get coarser,
+and the summary says how.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -35,30 +35,30 @@ from sessionkit.addons.report.sessions import (
 )
 
 Counted: TypeAlias = dict[str, list[Any]]
-"""Counts, by the names of their columns."""
+"""Columns of counts, by name."""
 
 DAYS_OF_HOURS: Final = 4
-"""Up to so many days, sessions are counted by the hour."""
+"""The most days for which sessions are counted by the hour."""
 MOST_CELLS: Final = 60_000
 MOST_COUNTS: Final = 100_000
-"""How many counts of one kind a page has at most: some 0.6 MB."""
+"""The most counts of one kind in a page: about 0.6 MB."""
 MOST_LONGEST: Final = 5_000
 MOST_REASONS: Final = 20
 WEEKS: Final = 12
 VALUES: Final = (20, 12, 8, 5, 3)
 PAGES: Final = (2_000, 500, 100, 50, 20, 10, 5)
-"""How many values of a dimension, and how many pages, are named: so many as there is room for."""
+"""The numbers of named values of a dimension, and of named pages, tried in this order."""
 LONGEST: Final = (10, 5, 3, 1)
 DIGITS: Final = (None, 3, 2, 1)
-"""To how many digits a distribution is counted: to all of them, if there is room."""
+"""The significant digits of a distribution, tried in this order; None for all."""
 
 
 def summarized(engine: Engine, columns: Columns) -> dict[str, Any]:
     """
-    Return what a page shows of result rows. Times and lengths are milliseconds, from 1970 in UTC.
+    Return the data of a page. Times are milliseconds since 1970 in UTC, lengths milliseconds.
 
     Raises:
-        SchemaError: The rows lack a column, or there is no session.
+        SchemaError: The rows lack a column, or have no session.
     """
     kinds = engine.kinds()
     columns = columns.found_in(kinds)
@@ -73,7 +73,7 @@ def summarized(engine: Engine, columns: Columns) -> dict[str, Any]:
     days = span["last"] - span["first"] + 1
     unit = HOUR if days <= DAYS_OF_HOURS else DAY
     time = Units(unit, span["first"] * DAY, days * DAY // unit)
-    dimensions = [one for one in (columns.dimension, columns.second_dimension) if one]
+    dimensions = [name for name in (columns.dimension, columns.second_dimension) if name]
     tops = [
         top_of(engine, f"top_{n}", f"SELECT d{n} FROM {LAST_ROWS}", _most_values(time, dimensions))
         for n in range(len(dimensions))
@@ -96,29 +96,29 @@ def summarized(engine: Engine, columns: Columns) -> dict[str, Any]:
     reasons, rejected = _rejected(engine, columns, kinds, time)
     return {
         "columns": attrs.asdict(columns),
-        # The length of a unit of time, when the first begins, and how many there are.
+        # The length of a unit of time, the start of the first unit, and the number of units.
         "unit": unit,
         "first": time.first,
         "units": time.units,
         "ends_with": "last_event_time" if "last_event_time" in kinds else "session_end",
-        # To how many digits lengths are exact; None for all.
+        # The exact digits of lengths; None for all.
         "digits": digits,
-        # Of each dimension, the most frequent values first, and how many others there are.
+        # The most frequent values of each dimension, and the number of others.
         "values": [labels for labels, _ in tops],
         "rest": [rest for _, rest in tops],
-        # Those that are named, and how many of them for an entry, for an exit, and in a path.
+        # The named pages, and how many of them are told apart as entry, as exit and in a path.
         "pages": pages,
         "pages_shown": shown,
-        # The first pages of paths, by their places in `pages`.
+        # The first pages of paths, as places in `pages`.
         "ways": ways,
         "closings": closings,
-        # What adds up, by unit of time and value of each dimension.
+        # Counts that add up, by unit of time and value of each dimension.
         "cells": cells,
-        # The longest sessions of each cell, and how many of each.
+        # The longest sessions of each cell, and their number per cell.
         "longest": longest,
         "longest_shown": longest_shown,
-        # By unit, and the units since the same users were there before: 0 for never. Under each
-        # choice of dimensions, the most units that are told apart; None for all.
+        # Users by unit and by the units since their last visit, 0 for none; and for each set of
+        # dimensions, the most units that are told apart, None for all.
         "users": users,
         "gaps": gaps,
         # Users by the week of their first session, and the weeks since.
@@ -130,21 +130,21 @@ def summarized(engine: Engine, columns: Columns) -> dict[str, Any]:
 
 
 def _most_values(time: Units, dimensions: Sequence[str]) -> int:
-    """Return how many values of a dimension there may be, so that there aren't too many cells."""
+    """Return the number of named values of a dimension that keeps the number of cells small."""
     fits = (n for n in VALUES if time.units * (n + 2) ** len(dimensions) <= MOST_CELLS)
     return next(fits, VALUES[-1])
 
 
 @attrs.frozen
 class _Counts:
-    """What is counted of the sessions, by the columns of the dimensions."""
+    """Counts of sessions by the columns of the dimensions."""
 
     engine: Engine
     dimensions: tuple[str, ...]
 
     @property
     def by(self) -> str:
-        """Return the columns of a cell."""
+        """The columns of a cell, in SQL."""
         return ", ".join(("t", *self.dimensions))
 
     def cells(self, steps: int) -> Counted:
@@ -164,7 +164,7 @@ class _Counts:
         return {name: values for name, values in found.items() if name in cell or any(values)}
 
     def histogram(self, value: str, where: str = "TRUE") -> list[list[int]]:
-        """Return the values of each cell, each with its count behind it."""
+        """Return a list for each cell: each value followed by its count."""
         counted = (
             f"SELECT {self.by}, CASE WHEN {where} THEN {value} END AS v, count(*) AS n "
             f"FROM {SESSIONS} GROUP BY ALL"
@@ -176,7 +176,7 @@ class _Counts:
         )["counts"]
 
     def distribution(self, of: str) -> tuple[int | None, list[list[int]]]:
-        """Return to how many digits there is room for a distribution, and the distribution."""
+        """Return a distribution, rounded to the most digits that fit, and these digits."""
         known = f"CAST({of} AS BIGINT)"
         ways = {digits: _rounded(known, digits) for digits in DIGITS}
         digits = self._fitting({digits: (value,) for digits, value in ways.items()})
@@ -188,7 +188,7 @@ class _Counts:
         return most, self.histogram(*ways[most], f"{role} <> {NONE}")
 
     def ways(self) -> tuple[int, list[tuple[int, ...]], list[list[int]]]:
-        """Return how many pages are told apart, the first pages of paths, and their counts."""
+        """Return the number of distinct pages, the first pages of paths, and their counts."""
         steps = [f"p{n}" for n in range(1, STEPS + 1)]
         places = {n: tuple(_upto(n, step) for step in steps) for n in PAGES}
         most = self._fitting(places)
@@ -204,7 +204,7 @@ class _Counts:
         return most, ways, self.histogram(place, f"p1 <> {END}")
 
     def _fitting(self, ways: Mapping[Any, tuple[str, ...]]) -> Any:
-        """Return the first way to tell values apart of which there are few enough in all cells."""
+        """Return the first way of grouping that gives few enough counts."""
         for name, values in ways.items():
             distinct = f"SELECT DISTINCT {self.by}, {', '.join(values)} FROM {SESSIONS}"
             (row,) = self.engine.ask(f"SELECT count(*) AS n FROM ({distinct}) AS one")
@@ -229,18 +229,18 @@ class _Counts:
         return most, found
 
     def choices(self) -> Iterator[tuple[str, ...]]:
-        """Yield the sets of dimensions of which a reader may choose values."""
+        """Yield the sets of dimensions by which a reader may filter."""
         for count in range(len(self.dimensions) + 1):
             yield from combinations(self.dimensions, count)
 
     def users(self) -> tuple[dict[str, int | None], Counted]:
         """
-        Return users by unit and the units since they were there before.
+        Return the numbers of users by unit and by the units since their last visit.
 
-        Those of any days are then the ones whose last time before is before these days: three
-        users on Monday, two of whom come back on Tuesday, are (t=0, gap=0, 3), (t=1, gap=1, 2).
-        Gaps beyond a number are not told apart, if there are too many counts: days up to that
-        number can still be chosen.
+        The users of a range of days are those whose visit before is earlier than the range: three
+        users on Monday, two of whom return on Tuesday, are (t=0, gap=0, 3), (t=1, gap=1, 2). If
+        there are too many counts, gaps beyond a number are merged: a reader can filter by up to
+        that number of days.
         """
         gaps: dict[str, int | None] = {}
         found: list[dict[str, Any]] = []
@@ -277,9 +277,9 @@ class _Counts:
 
     def _grouped(self, rows: str, chosen: Sequence[str], unit: str) -> list[dict[str, Any]]:
         """
-        Return the groups of rows, by the chosen dimensions and a unit of time.
+        Return the groups of rows by the chosen dimensions and a unit of time.
 
-        `counts` has the values of `g`, each with its count behind it.
+        `counts` has each value of `g` followed by its count.
         """
         by = ", ".join((*chosen, unit))
         return self.engine.ask(
@@ -294,7 +294,7 @@ def _upto(most: int, place: str) -> str:
 
 
 def _rounded(value: str, digits: int | None) -> str:
-    """Return a number down to its first digits, in SQL: 1,234 to two digits is 1,200."""
+    """Return SQL that rounds a number down to its first digits: 1,234 to two digits is 1,200."""
     if digits is None:
         return value
     power = f"pow(10, floor(log10(greatest({value}, 1))) - {digits - 1})"
@@ -309,11 +309,11 @@ def _columns(groups: Iterable[Mapping[str, Any]], by: Sequence[str]) -> Counted:
 def _rejected(
     engine: Engine, columns: Columns, kinds: Mapping[str, Kind], time: Units
 ) -> tuple[list[str], Counted]:
-    """Return the reasons of rows that aren't sessions, and counts; those without a day too."""
+    """Return the reasons of rows that aren't sessions, and counts, also of rows without a day."""
     if not has_kinds(kinds, columns.keys):
         return [], {}
     at = "coalesce(event_time, session_start)" if "event_time" in kinds else "session_start"
-    # Text: where no row has a reason, the column may have any type.
+    # If no row has a reason, the column may have any type.
     reason = "coalesce(CAST(reason AS VARCHAR), kind)" if "reason" in kinds else "kind"
     only = "WHERE kind NOT IN ('session', 'event')"
     query = f"SELECT {reason} FROM {ROWS} {only}"
