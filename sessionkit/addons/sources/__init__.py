@@ -1,8 +1,7 @@
 """
-Where events come from: Kafka and files, decoded into what a spec reads.
+Read events from Kafka and files, decoded into the columns of a spec.
 
-`read_stream` and `read_batch` return the columns of the spec. A payload that can't be read becomes
-a quarantined row, with its bytes, where it came from, and the reason.
+A payload that can't be read becomes a quarantined row, with its bytes, its origin and the reason.
 """
 
 from sessionkit.addons.sources.reading import read_batch, read_stream

@@ -1,16 +1,16 @@
 """
-Payloads of Avro as columns, by fastavro, and why one can't be read.
+Decode Avro payloads into columns by fastavro, with the reason if a payload can't be read.
 
-Not by Spark's own `from_avro`: its package isn't published for each release of Spark, and it turns
-a payload that it can't read into nulls, without a reason.
+Spark's `from_avro` won't do: its package isn't published for each Spark release, and it turns an
+unreadable payload into nulls without a reason.
 
-A payload is checked before fastavro decodes it. fastavro is recursive, so a deep payload ends the
-process by a segmentation fault; it makes as many items of no bytes as a payload says; and its time
-for a decimal grows with the square of the bytes. The check builds nothing, and isn't recursive.
+A payload is checked before fastavro decodes it. fastavro is recursive, so a deep payload crashes
+the process; it creates as many zero-byte items as a payload claims; and its time for a decimal
+grows with the square of the bytes. The check builds no values, and isn't recursive.
 
-A short payload can do none of this, so it's decoded first. But fastavro takes -1 for the last type
-of a union or symbol of an enum, any byte for a boolean, and cuts numbers to 64 bits. So what it has
-decoded is written again: where that gives other bytes, the check looks at the payload after all.
+A short payload is harmless, so it's decoded first. But fastavro takes -1 for the last type of a
+union or symbol of an enum, any byte for a boolean, and cuts numbers to 64 bits. So the record is
+encoded again: if the bytes differ, the payload is checked after all.
 """
 
 import io
@@ -43,31 +43,31 @@ TAKEN: Final[dict[pa.DataType, set[type]]] = {
     pa.date32(): {date},
     pa.duration("us"): {int},
 }
-"""The classes of which fastavro may return a value for a type."""
+"""The Python classes of fastavro's values for a type."""
 SIZES: Final = {"null": 0, "float": 4, "double": 8}
 TIMES: Final = {"time-millis": 86_400_000, "time-micros": 86_400_000_000}
-"""How many of their units a day has."""
+"""The number of units in a day."""
 MOST_DIGITS: Final = 10
 BITS: Final = 64
 MOST_DECIMAL_BYTES: Final = 10_000
-"""A decimal of as many bytes takes fastavro 20 ms, and one of ten times as many a hundred times."""
+"""The most bytes of a decimal: fastavro takes 20 ms, and 2 s for ten times as many."""
 FRAME_BYTES: Final = 5
 UNFIT: Final = (pa.ArrowException, OverflowError, TypeError, ValueError)
 NOT_OF_SCHEMA: Final = "its payload isn't Avro of this schema"
 
 
 class LimitError(ValueError):
-    """A payload is beyond a limit, or isn't of the schema; the message is the whole reason."""
+    """A payload exceeds a limit, or doesn't match the schema; the message is the whole reason."""
 
 
 @attrs.define(eq=False)
 class Node:
-    """A type of the schema; one that contains itself is among its own parts."""
+    """A type of the schema; a recursive type is among its own parts."""
 
     kind: Kind
     size: int = 0
     is_decimal: bool = False
-    # Of an enum or a time of day: what it is, and the number from which on there is none.
+    # For an enum or a time of day: its name in messages, and the first invalid number.
     name: str = ""
     end: int | None = None
     parts: list["Node"] = attrs.field(factory=list, repr=False)
@@ -77,9 +77,9 @@ class Node:
 @attrs.frozen
 class Checker:
     """
-    Raises a LimitError for a payload that is beyond a limit or isn't of the schema.
+    Raises a LimitError for a payload that exceeds a limit or doesn't match the schema.
 
-    A payload of at most as many bytes as are `harmless` is within all limits, whatever they are.
+    A payload of at most `harmless` bytes can't exceed a limit.
     """
 
     limits: Avro
@@ -93,48 +93,48 @@ class Checker:
         return cls(limits, root, _harmless_bytes(limits, nodes))
 
     def __call__(self, data: bytes, start: int) -> None:
-        """Check a payload, read from a place on."""
+        """Check a payload from a position on."""
         _Walk(data, self.limits, start).over(self.root)
 
 
 def _harmless_bytes(payload: Avro, nodes: list[Node]) -> int:
-    """Return the most bytes that are within all limits, whatever they are."""
+    """Return the most bytes that can't exceed a limit, -1 for none."""
     if any(node.kind == "array" and _takes_none(node.parts[0]) for node in nodes):
         return -1
-    # An item takes a byte, and a record of a union may be one of them.
+    # An item takes at least a byte, and may be a record of a union, which counts again.
     most = payload.max_items // 2
     if any(node.is_decimal for node in nodes):
         most = min(most, MOST_DECIMAL_BYTES)
     if any(node.is_recursive for node in nodes):
-        # From a record into itself it's a byte at least, with every other record between.
+        # A recursion takes at least a byte, and passes each other record at most once.
         records = sum(node.kind == "record" for node in nodes)
         most = min(most, payload.max_depth // (records + 1))
     return most
 
 
 def _takes_none(node: Node) -> bool:
-    """Return whether a value may take no byte; recursion passes a union or an array."""
+    """Return whether a value may take no byte; recursive types pass a union or an array."""
     if node.kind == "record":
         return all(map(_takes_none, node.parts))
     return node.kind == "fixed" and not node.size
 
 
-def _node(schema: Any, named: dict[str, Node], nodes: list[Node]) -> Node:
-    """Return the node of a parsed schema, in which a name refers to an earlier type."""
+def _node(schema: Any, by_name: dict[str, Node], nodes: list[Node]) -> Node:
+    """Return the node of a parsed schema, where a name refers to an earlier type."""
     while isinstance(schema, Mapping) and not isinstance(schema["type"], str):
         schema = schema["type"]
     if isinstance(schema, str):
         schema = {"type": schema}
-    if isinstance(schema, Mapping) and schema["type"] in named:
-        earlier = named[schema["type"]]
-        # It has no parts until all of them are known.
+    if isinstance(schema, Mapping) and schema["type"] in by_name:
+        earlier = by_name[schema["type"]]
+        # A type gets its parts last: without parts, it contains itself.
         earlier.is_recursive |= not earlier.parts
         return earlier
     node, parts = (Node("union"), schema) if isinstance(schema, list) else _typed(schema)
     nodes.append(node)
     if isinstance(schema, Mapping) and "name" in schema:
-        named[schema["name"]] = node
-    node.parts = [_node(part, named, nodes) for part in parts]
+        by_name[schema["name"]] = node
+    node.parts = [_node(part, by_name, nodes) for part in parts]
     if node.kind == "map":
         node.parts = [Node("pair", parts=[Node("bytes"), *node.parts])]
     return node
@@ -173,7 +173,7 @@ class _Walk:
     items: int = 0
 
     def over(self, root: Node) -> None:
-        """Pass all values: a stack has those to come, each with its depth and how often."""
+        """Pass all values, by a stack of pending types with their depths and repetitions."""
         todo: list[tuple[Node, int, int]] = [(root, 1, 1)]
         while todo:
             node, depth, times = todo.pop()
@@ -201,7 +201,6 @@ class _Walk:
                     todo += self.block(node, depth)
 
     def number(self) -> int:
-        """Pass a number, and return it."""
         bits = 0
         for place in range(MOST_DIGITS):
             self.skip(1)
@@ -237,7 +236,7 @@ class _Walk:
             )
 
     def chosen(self, union: Node) -> Node:
-        """Return which of its types the value of a union has."""
+        """Pass the index of a union's type, and return the type."""
         place = self.number()
         if not 0 <= place < len(union.parts):
             raise LimitError(f"{NOT_OF_SCHEMA}: a union has no type {place}")
@@ -245,10 +244,10 @@ class _Walk:
         return union.parts[place]
 
     def block(self, node: Node, depth: int) -> list[tuple[Node, int, int]]:
-        """Return what follows in an array or a map: nothing, or items and another block."""
+        """Pass the head of a block, and return its items and the next block; nothing at the end."""
         count = self.number()
         if count < 0:
-            # The bytes of its items follow, for readers that skip them.
+            # The size in bytes follows, for readers that skip the items.
             size = self.number()
             self.skip(size)
             self.at -= size
@@ -268,10 +267,10 @@ class _Walk:
 
 
 def with_avro(raw: DataFrame, payload: Avro, fields: Collection[pa.Field]) -> DataFrame:
-    """Return rows with the fields of their payload, and the reason why it can't be read."""
+    """Add the fields of the payloads as columns, and the reasons for unreadable payloads."""
     _check(payload, fields)
-    own = [f"{quoted(one.name)} {one.dataType.simpleString()}" for one in raw.schema.fields]
-    columns = [*filter(None, [ddl(fields)]), *own]
+    present = [f"{quoted(field.name)} {field.dataType.simpleString()}" for field in raw.schema]
+    columns = [*filter(None, [ddl(fields)]), *present]
     return raw.mapInArrow(AvroDecoder(payload, tuple(fields)).decode, ", ".join(columns))
 
 
@@ -295,13 +294,13 @@ class AvroDecoder:
     fields: tuple[pa.Field, ...]
 
     def decode(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Return the columns of the payloads before the others, and add to the reasons."""
+        """Yield the batches with the columns of the payloads first, and the reasons."""
         read = self._reader()
         for batch in batches:
             results = [_called(read, value) for value in batch.column(PAYLOAD).to_pylist()]
             records = [record for record, _ in results]
             earlier = batch.column(UNREADABLE).to_pylist()
-            reasons = [own or reason for own, (_, reason) in zip(earlier, results, strict=True)]
+            reasons = [first or reason for first, (_, reason) in zip(earlier, results, strict=True)]
             columns = {field.name: _column(field, records, reasons) for field in self.fields}
             columns |= dict(zip(batch.schema.names, batch.columns, strict=True))
             columns[UNREADABLE] = pa.array(reasons, pa.string())
@@ -331,24 +330,24 @@ class AvroDecoder:
 
 
 def _is_as_written(record: Any, schema: Any, data: bytes) -> bool:
-    """Return whether fastavro writes a record as these bytes; others may be right too."""
+    """Return whether fastavro writes a record as these bytes; other bytes may be valid too."""
     out = io.BytesIO()
     try:
         fastavro.schemaless_writer(out, schema, record)
-    except Exception:  # noqa: BLE001 (it raises what the value leads to)
+    except Exception:  # noqa: BLE001 (any class of error)
         return False
     return out.getvalue() == data
 
 
 def _called(read: Callable[[bytes], Any], value: bytes | None) -> tuple[Any, str | None]:
-    """Return the record of a payload, or an empty one and the reason."""
+    """Return the record of a payload, or an empty record and the reason."""
     if value is None:
         return {}, "its payload is null"
     try:
         return read(value), None
     except LimitError as error:
         return {}, str(error)
-    except Exception as error:  # noqa: BLE001 (fastavro raises what the bytes lead to)
+    except Exception as error:  # noqa: BLE001 (any class of error)
         return {}, f"{NOT_OF_SCHEMA}: {type(error).__name__}: {error}"
 
 
@@ -358,7 +357,9 @@ def _column(field: pa.Field, records: list[Any], reasons: list[str | None]) -> p
     try:
         return pa.array(_all_shaped(kind, values), kind)
     except UNFIT:
-        return pa.array([_fitting(field, *one, reasons) for one in enumerate(values)], kind)
+        return pa.array(
+            [_fitting(field, *numbered, reasons) for numbered in enumerate(values)], kind
+        )
 
 
 def _fitting(field: pa.Field, place: int, value: Any, reasons: list[str | None]) -> Any:
@@ -366,7 +367,7 @@ def _fitting(field: pa.Field, place: int, value: Any, reasons: list[str | None])
         (shaped,) = _all_shaped(field.type, [value])
         pa.array([shaped], field.type)
     except UNFIT:
-        # The whole text of a value with parts may exceed the memory or the depth.
+        # `str` of a nested value may exceed the memory or the recursion limit.
         text = reprlib.repr(value) if isinstance(value, dict | list) else str(value)
         why = f"`{field.name}` isn't a {shown(field.type)}: {text[:SHOWN]}"
         reasons[place] = reasons[place] or why
@@ -375,20 +376,19 @@ def _fitting(field: pa.Field, place: int, value: Any, reasons: list[str | None])
 
 
 def _all_shaped(kind: pa.DataType, values: list[Any]) -> list[Any]:
-    """Return values as Arrow takes them: a dict as pairs, wherever it is."""
+    """Return values as Arrow takes them: a map as pairs, at any depth."""
     if pa.types.is_nested(kind):
         return [None if value is None else _shaped(kind, value) for value in values]
     classes = {int, Decimal} if pa.types.is_decimal(kind) else TAKEN[kind]
-    there = {*map(type, values)}
-    if not there <= classes | {type(None)}:
+    found = {*map(type, values)}
+    if not found <= classes | {type(None)}:
         raise TypeError
-    if time in there:
+    if time in found:
         return [_micros(value) if isinstance(value, time) else value for value in values]
     return values
 
 
 def _micros(value: time) -> int:
-    """Return the microseconds since midnight, as which a time of day is read."""
     seconds = (value.hour * 60 + value.minute) * 60 + value.second
     return seconds * 1_000_000 + value.microsecond
 

@@ -1,4 +1,4 @@
-"""Payloads of JSON as columns, by Spark's own parser, and why one can't be read."""
+"""Decode JSON payloads into columns by Spark's parser, with the reason if one can't be read."""
 
 import secrets
 from collections.abc import Callable, Collection, Mapping
@@ -17,16 +17,16 @@ from sessionkit.addons.sources.values import PAYLOAD, SHOWN, UNREADABLE, Json, d
 Judge: TypeAlias = Callable[[pa.DataType, Column], Column | None]
 NAMED: Final = "map<string,string>"
 TOO_MANY_SECONDS: Final = r"^-?(9\d{12}|\d{14,})$"
-"""Spark multiplies them by a million, and keeps the last 64 bits."""
+"""Spark multiplies the seconds by a million, and keeps the last 64 bits."""
 TIME_OF_DAY: Final = r"^T?\d{1,2}:"
-"""Spark takes it for a time of the day on which the query runs."""
+"""Spark reads it as a time on the day on which the query runs."""
 LONG_FRACTION: Final = r"\.\d{10}"
-"""A number with it may be the same double as one with fewer digits after the point."""
+"""Such a number may be the same double as a number with fewer decimals."""
 ODD_KEY: Final = r"^(\[|\{|true$|false$)"
 NO_TEXT: Final = {"[": "array<string>", "{": NAMED, "t": "boolean", "f": "boolean"}
-"""A value that begins so may have this type, and Spark makes a text of it."""
+"""The types, by first letter, of values that Spark turns into text."""
 WIDEST: Final = 37
-"""One less than Spark has, so that it compares a decimal and a rounded one digit by digit."""
+"""One digit less than Spark's maximum, so that a decimal compares exactly with its rounding."""
 MORE_DIGITS: Final = 9
 CORRUPT: Final = "_corrupt"
 PARSED: Final = "_parsed"
@@ -44,17 +44,17 @@ BEYOND: Final = {
     r"[0-9]{1001}": "a number of more than 1000 digits",
     r'"[^"]{50001}': "a name of more than 50000 letters",
 }
-"""What Spark's parser refuses, though it's JSON, in addition to more than so many levels."""
+"""Valid JSON that Spark's parser refuses, besides more than `LEVELS` levels."""
 
 
 def with_json(
     raw: DataFrame, payload: Json, fields: Collection[pa.Field], keys: Collection[str] = ()
 ) -> DataFrame:
     """
-    Return rows with the fields of their payload, and the reason why it can't be read.
+    Add the fields of the payloads as columns, and the reasons for unreadable payloads.
 
-    Spark's parser reads some payloads as another value without an error. Finding them takes several
-    more parses, so a quick check decides first which payloads need them: few do.
+    Spark's parser silently reads some payloads as another value. Finding them takes several more
+    parses, so a quick check first selects the few payloads that need them.
     """
     options = {"maxStringLen": str(payload.max_bytes), **payload.options, "mode": "PERMISSIVE"}
     schema = ", ".join(filter(None, [ddl(fields), f"{CORRUPT} string"]))
@@ -63,8 +63,8 @@ def with_json(
     def read(text: Column) -> Column:
         return F.from_json(text, schema, with_corrupt)
 
-    # Spark reads the first value of a text and ignores what follows it. So the text is also parsed
-    # as an array, before a value that no payload can guess.
+    # Spark ignores everything after the first value of a text. So the text is also parsed as the
+    # first item of an array, followed by a value that no payload can guess.
     followed = F.concat(F.lit("["), _text(), F.lit(f',{{"{END}":"{NONCE}"}}]'))
     parsed = raw.withColumn(PARSED, read(_text())).withColumn(
         RAW, F.from_json(followed, OBJECTS, options)
@@ -88,7 +88,7 @@ def _text() -> Column:
 
 
 def _object() -> Column:
-    """Return the values of the payload as text; a name that comes twice is there twice."""
+    """Return the values of the payload as text by name; a repeated name occurs twice."""
     return F.get(F.col(RAW), F.lit(0))
 
 
@@ -98,27 +98,27 @@ def _is_one_object() -> Column:
 
 
 def _is_clean(may_have_fault: Collection[Column]) -> Column:
-    """Return whether a payload is one object that surely has no fault."""
+    """Return whether a payload is certainly one object without a fault."""
     certain = [
         F.col(PARSED)[CORRUPT].isNull(),
         ~_text().contains("\\u") | ~_text().rlike(SURROGATE),
         ~has_twice(F.map_keys(_object())),
-        *(~one for one in may_have_fault),
+        *(~fault for fault in may_have_fault),
     ]
     return _is_one_object() & _is(reduce(and_, certain))
 
 
 def _not_text() -> Column:
-    """Return why a payload isn't text; null where it is."""
+    """Return why a payload isn't text; null if it is."""
     return (
         F.when(F.col(PAYLOAD).isNull(), "its payload is null")
-        # Spark replaces what isn't UTF-8 by a question mark.
+        # Spark replaces bytes that aren't UTF-8 by a question mark.
         .when(F.encode(_text(), "UTF-8") != F.col(PAYLOAD), "its payload isn't UTF-8")
     )
 
 
 def _not_one_object() -> Column:
-    """Return why a payload isn't one object; null where it is."""
+    """Return why a payload isn't one object; null if it is."""
     brackets = F.length(F.regexp_replace(_text(), r"[^\[{]", ""))
     beyond = F.when(brackets >= LEVELS, f"{ONE_OBJECT} of at most {LEVELS} levels")
     for pattern, what in BEYOND.items():
@@ -128,11 +128,11 @@ def _not_one_object() -> Column:
 
 def _half_surrogates(fields: Collection[pa.Field], read: Callable[[Column], Column]) -> Column:
     """
-    Return the reason for the first field with half a surrogate pair; null where there is none.
+    Return the reason for the first field with half a surrogate pair; null if there is none.
 
-    UTF-8 has no such half, and Spark replaces it by a question mark.
+    UTF-8 can't encode such a half, and Spark replaces it by a question mark.
     """
-    # From here on, a backslash before a `u` doesn't itself follow one.
+    # Escaped backslashes first, so that each `\u` left is an escape.
     plain = F.regexp_replace(_text(), r"\\\\", r"\\u005c")
     without = read(F.regexp_replace(plain, PAIR_OR_HALF, "$1"))
     faults = [
@@ -147,17 +147,17 @@ def _half_surrogates(fields: Collection[pa.Field], read: Callable[[Column], Colu
 
 @attrs.frozen
 class Faults:
-    """What is wrong with the values of an object, which is read with these options."""
+    """The faults of an object's values, read with these options."""
 
     options: Mapping[str, str]
 
     def may_be_in(self, field: pa.Field, *, is_key: bool) -> Column:
-        """Return whether a field that Spark can parse may have a fault: the quick check."""
+        """Return whether a field that Spark has parsed may have a fault: the quick check."""
         kind, text = field.type, _object()[field.name]
         if pa.types.is_string(kind):
             return _is(text.rlike(ODD_KEY)) if is_key else F.lit(False)  # noqa: FBT003
         if pa.types.is_decimal(kind):
-            # Spark makes text of a number by way of a double, so the text may have fewer digits.
+            # Spark turns a number into text by way of a double, which may lose digits.
             more = text.rlike(rf"[^\d.-]|\.\d{{{kind.scale + 1}}}")
             return _is(more | (text.isNotNull() & _text().rlike(LONG_FRACTION)))
         if pa.types.is_map(kind) and not self._shape(kind.item_type):
@@ -165,7 +165,7 @@ class Faults:
         return _is(self._anywhere(self._is_misread, kind, self._read(text, kind)))
 
     def of(self, field: pa.Field, *, is_key: bool) -> Column:
-        """Return the reason why a field can't be read; null where it can."""
+        """Return the reason why a field can't be read; null if it can."""
         kind, text = field.type, _object()[field.name]
         value = self._read(text, kind)
         faults = [
@@ -186,7 +186,7 @@ class Faults:
         )
 
     def _shape(self, kind: pa.DataType) -> str | None:
-        """Return the type by which the text of a value is seen; None where it needn't be."""
+        """Return the type with which to parse a value as text; None if it needs no check."""
         if pa.types.is_struct(kind):
             return NAMED
         if pa.types.is_list(kind):
@@ -198,15 +198,15 @@ class Faults:
         return "string" if is_time or pa.types.is_decimal(kind) else None
 
     def _read(self, text: Column, kind: pa.DataType) -> Column:
-        """Return the value of a text in its shape."""
+        """Return a text, parsed with its shape."""
         shape = self._shape(kind)
         return text if shape in {None, "string"} else F.from_json(text, shape, self.options)
 
     def _anywhere(self, judge: Judge, kind: pa.DataType, value: Column) -> Column | None:
-        """Return whether something holds of a value or a part of it; None where it never does."""
+        """Return whether a condition holds for a value or a part of it; None if it can't."""
         judged = [judge(kind, value)]
         if pa.types.is_struct(kind):
-            parts = [(one.type, self._read(value[one.name], one.type)) for one in kind]
+            parts = [(part.type, self._read(value[part.name], part.type)) for part in kind]
             judged += [self._anywhere(judge, *part) for part in parts]
         if pa.types.is_list(kind):
             judged.append(self._any(judge, kind.value_type, value))
@@ -217,22 +217,22 @@ class Faults:
     def _any(self, judge: Judge, kind: pa.DataType, values: Column) -> Column | None:
         if self._anywhere(judge, kind, F.lit("")) is None:
             return None
-        return F.exists(values, lambda one: cast("Column", self._anywhere(judge, kind, one)))
+        return F.exists(values, lambda value: cast("Column", self._anywhere(judge, kind, value)))
 
     def _is_misread(self, kind: pa.DataType, value: Column) -> Column | None:
         return _either(self._is_another(kind, value), self._repeats(kind, value))
 
     def _is_another(self, kind: pa.DataType, value: Column) -> Column | None:
-        """Return whether Spark reads another time or number from a text."""
+        """Return whether Spark misreads the time or number in a text."""
         if pa.types.is_timestamp(kind) and "timestampFormat" not in self.options:
             return value.rlike(TOO_MANY_SECONDS) | value.rlike(TIME_OF_DAY)
         if pa.types.is_decimal(kind) and "locale" not in self.options:
-            # Spark leaves commas out, wherever they are: "1,50" is 150.
+            # Spark ignores commas anywhere: "1,50" is 150.
             return value.contains(",")
         return None
 
     def _repeats(self, kind: pa.DataType, value: Column) -> Column | None:
-        """Return whether an object has a name twice that is read."""
+        """Return whether an object has a name twice, among the names that are read."""
         if pa.types.is_map(kind):
             return has_twice(F.map_keys(value))
         if pa.types.is_struct(kind):
@@ -241,7 +241,7 @@ class Faults:
         return None
 
     def _is_rounded(self, name: str, kind: pa.DataType) -> Column | None:
-        """Return whether a decimal has digits that its type hasn't."""
+        """Return whether a decimal has more decimals than its type."""
         if not pa.types.is_decimal(kind) or kind.scale >= WIDEST:
             return None
         exact = self._as(name, f"decimal({WIDEST},{min(WIDEST, kind.scale + MORE_DIGITS)})")
@@ -255,7 +255,7 @@ class Faults:
         return F.coalesce(*judged, F.lit(False))  # noqa: FBT003 (a value)
 
     def _as(self, name: str, kind: str) -> Column:
-        """Return a value as one of another type; null where it isn't."""
+        """Return a field, parsed as another type; null if it isn't of the type."""
         return F.from_json(_text(), f"{quoted(name)} {kind}", self.options)[name]
 
 
@@ -264,11 +264,11 @@ def has_twice(names: Column) -> Column:
 
 
 def _either(*conditions: Column | None) -> Column | None:
-    """Return whether one of the conditions holds; None where there is none."""
-    there = [condition for condition in conditions if condition is not None]
-    return reduce(or_, there) if there else None
+    """Return whether a condition holds; None if there are no conditions."""
+    possible = [condition for condition in conditions if condition is not None]
+    return reduce(or_, possible) if possible else None
 
 
 def _is(condition: Column | None) -> Column:
-    """Return a condition that's false where it would be null."""
+    """Return a condition with null replaced by false."""
     return F.lit(False) if condition is None else F.coalesce(condition, F.lit(False))  # noqa: FBT003

@@ -1,4 +1,4 @@
-"""Read a source as the columns of a spec."""
+"""Read a source into the columns of a spec."""
 
 import os
 from collections.abc import Collection
@@ -37,11 +37,11 @@ def read_stream(
     name: str | None = None,
 ) -> DataFrame:
     """
-    Return a stream of the events of a source, in the columns that a spec reads.
+    Read a source as a stream with the columns that a spec reads.
 
-    A payload that can't be read becomes a quarantined row, never one of nulls: with the reason, its
-    bytes, and where it came from. Between this and `sessionize`, keep the column `_unreadable`,
-    which has the reason; `withColumn` and a left join do.
+    A payload that can't be read becomes a quarantined row with the reason, its bytes and its
+    origin, never a row of nulls. Keep the column `_unreadable`, which has the reason, until
+    `sessionize`; `withColumn` and a left join keep it.
 
     Example:
         import attrs
@@ -52,22 +52,21 @@ def read_stream(
         # visits: the spec in the example of SessionSpec.of
         visits = attrs.evolve(visits, inputs=Inputs(passthrough=JsonLines.origin_columns))
         events = read_stream(spark, JsonLines("/data/events"), visits)
-        # Sessions, and what can't be read with the reason.
+        # Sessions, and unreadable payloads with the reason.
         rows = sessionize(events, visits, with_rejected=True)
 
     Args:
-        spark: The session.
-        source: Where events come from.
-        spec: The spec, whose key, event time and event class give the columns and their types.
-        with_position: Whether rejected rows say where they came from. By default the spec must pass
-            it through: `passthrough=KafkaTopics.origin_columns`, that of `JsonLines`, or some of
-            these columns.
-        name: The name of the source in checkpoints, where Spark takes names: from 4.2 on, with
+        spark: The Spark session.
+        source: The source of the events.
+        spec: The spec, whose key, event time and event class define the columns and their types.
+        with_position: Whether rejected rows have their origin. Then the spec must pass columns of
+            it through: `passthrough=KafkaTopics.origin_columns`, or `JsonLines.origin_columns`.
+        name: The name of the source in checkpoints, from Spark 4.2 on, with
             `spark.sql.streaming.queryEvolution.enableSourceEvolution`.
 
     Raises:
-        SpecError: The spec passes nothing through that says where a row came from, or the source
-            can't have the columns that it reads.
+        SpecError: The spec passes no origin column through, or the source can't have the columns
+            that the spec reads.
         UnsupportedError: A library is missing.
     """
     reader = spark.readStream if name is None else spark.readStream.name(name)
@@ -79,11 +78,11 @@ def read_batch(
     spark: SparkSession, source: Source, spec: AnySpec, *, with_position: bool = True
 ) -> DataFrame:
     """
-    Return all that a source has now, as `read_stream` returns a stream.
+    Read all that a source has now as a batch; see `read_stream`.
 
     Args:
-        spark: The session.
-        source: Where events come from.
+        spark: The Spark session.
+        source: The source of the events.
         spec: As for `read_stream`.
         with_position: As for `read_stream`.
 
@@ -125,18 +124,18 @@ def _events(
     of_payload = [field for field in fields if field.name not in headers]
     decoded = _decoded(reader, source, of_payload, spec.keys)
     columns = [F.col(quoted(field.name)) for field in fields]
-    own = [_place(fields, field, decoded.columns) for field in places]
+    origin = [_place(fields, field, decoded.columns) for field in places]
     unreadable = [UNREADABLE] if UNREADABLE in decoded.columns else []
-    return decoded.select(*columns, *own, *unreadable)
+    return decoded.select(*columns, *origin, *unreadable)
 
 
-def _place(fields: Collection[pa.Field], place: pa.Field, there: Collection[str]) -> Column:
-    """Return a column that says where a row came from; null where the source has none."""
-    if place.name not in there:
+def _place(fields: Collection[pa.Field], place: pa.Field, present: Collection[str]) -> Column:
+    """Return a column of a row's origin; null if the source doesn't have it."""
+    if place.name not in present:
         return F.lit(None).cast(sql_type(place.type)).alias(place.name)
     if place.name != PAYLOAD:
         return F.col(place.name)
-    # Only rows that can't be events carry their payload along.
+    # Only rows that can't be events keep their payload.
     nulls = [F.col(quoted(field.name)).isNull() for field in fields if not field.nullable]
     unfit = reduce(or_, nulls, F.col(UNREADABLE).isNotNull())
     return F.when(unfit, F.col(PAYLOAD)).alias(PAYLOAD)
@@ -188,20 +187,20 @@ def _messages(reader: DataStreamReader | DataFrameReader, source: KafkaTopics) -
 
 
 def _header(name: str) -> tuple[Column, Column]:
-    """Return the text of a header, and why it can't be read."""
-    named = F.filter("headers", lambda header: header["key"] == name)
-    value = F.try_element_at(named, F.lit(-1))["value"]
+    """Return the text of a header, and the reason if it isn't UTF-8."""
+    same_name = F.filter("headers", lambda header: header["key"] == name)
+    value = F.try_element_at(same_name, F.lit(-1))["value"]
     text = value.cast("string")
-    # Spark replaces what isn't UTF-8 by a question mark.
+    # Spark replaces bytes that aren't UTF-8 by a question mark.
     is_text = F.encode(text, "UTF-8") == value
     return F.when(is_text, text), F.when(~is_text, f"its header `{name}` isn't UTF-8")
 
 
 def without_long(raw: DataFrame, most: int) -> DataFrame:
     """
-    Return rows with null for each payload that is too long, and the reason.
+    Replace each payload that's too long by null, and add the reason.
 
-    What reads the payload next keeps this reason: it's why the payload is null.
+    The decoders keep this reason.
     """
     size = F.length(PAYLOAD)
     words = F.lit("its payload has "), size, F.lit(f" bytes, more than the {most} of `max_bytes`")

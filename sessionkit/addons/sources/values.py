@@ -1,4 +1,4 @@
-"""The sources and the formats of payloads, as values."""
+"""The sources and the payload formats."""
 
 import json
 import os
@@ -13,12 +13,12 @@ from sessionkit import SpecError
 from sessionkit._for_addons import at_least_one, explained, names_of, quoted, sql_type
 
 SHOWN: Final = 100
-"""How many letters of a value a reason shows."""
+"""The most letters of a value in a reason."""
 MOST_BYTES: Final = 20_000_000
 MOST_LEVELS: Final = 1_000
 PAYLOAD: Final = "payload"
 UNREADABLE: Final = "_unreadable"
-"""The column with the reason why a payload can't be read: then its row is a quarantined one."""
+"""The column with the reason why a payload can't be read, which quarantines the row."""
 _OF_MESSAGES: Final[Mapping[str, type]] = {
     "kafka_topic": str,
     "kafka_partition": int,
@@ -30,12 +30,12 @@ _OF_LINES: Final[Mapping[str, type]] = {"file_path": str, PAYLOAD: bytes}
 
 
 def shown(kind: pa.DataType) -> str:
-    """Return the name of a type in a reason: what Spark itself shows."""
+    """Return the name of a type as Spark shows it."""
     return sql_type(kind).replace("timestamp_ltz", "timestamp")
 
 
 def ddl(fields: Iterable[pa.Field]) -> str:
-    """Return the columns as Spark's SQL has them."""
+    """Return the columns as a DDL string of Spark."""
     return ", ".join(f"{quoted(field.name)} {sql_type(field.type)}" for field in fields)
 
 
@@ -43,14 +43,14 @@ def ddl(fields: Iterable[pa.Field]) -> str:
 @attrs.frozen
 class Json:
     """
-    A JSON object, whose fields are the columns of the spec; others are left alone.
+    A JSON object, whose fields are the columns of the spec; other fields are ignored.
 
-    Times are ISO 8601, or whole seconds since 1970. One without a zone is of the time zone of the
-    Spark session.
+    Times are ISO 8601, or whole seconds since 1970. A time without a zone is in the time zone of
+    the Spark session.
 
     Attributes:
-        options: More options of Spark's `from_json`, such as `timestampFormat`.
-        max_bytes: The most bytes of a payload. A longer one never leaves the JVM.
+        options: Further options of Spark's `from_json`, such as `timestampFormat`.
+        max_bytes: The most bytes of a payload. A longer payload never leaves the JVM.
 
     Raises:
         SpecError: A limit isn't positive.
@@ -68,15 +68,15 @@ class Avro:
 
     Attributes:
         schema: The schema with which the records were written, as JSON.
-        is_framed: Whether each record follows a zero byte and the four bytes of a schema id, as
+        is_framed: Whether a zero byte and the four bytes of a schema id precede each record, as
             serializers with a schema registry write them. The id is skipped.
-        max_bytes: The most bytes of a payload. A longer one never leaves the JVM.
-        max_depth: The most levels of records, arrays and maps in one another, where the schema
-            contains itself. At most 1,000: at a few times as many, fastavro crashes the process.
-        max_items: The most items of a payload: those of arrays and maps, and records of a union.
+        max_bytes: The most bytes of a payload. A longer payload never leaves the JVM.
+        max_depth: The most levels of nested records, arrays and maps, for recursive schemas. At
+            most 1,000: at a few times as many, fastavro crashes the process.
+        max_items: The most items of a payload: items of arrays and maps, and records in unions.
 
     Raises:
-        SpecError: The schema isn't JSON, or not that of a record, or a limit is out of range.
+        SpecError: The schema isn't JSON, or not of a record, or a limit is out of range.
     """
 
     schema: str = attrs.field(repr=False)
@@ -115,7 +115,7 @@ PayloadFormat: TypeAlias = Json | Avro
 @attrs.frozen
 class KafkaTopics:
     """
-    The messages of Kafka topics; those of transactions that were aborted are left out.
+    The messages of Kafka topics, without those of aborted transactions.
 
     Example:
         from sessionkit.addons.sources import Json, KafkaTopics
@@ -124,20 +124,20 @@ class KafkaTopics:
 
     Attributes:
         servers: The brokers, as `host:port,host:port`.
-        topics: The topics, or one.
-        payload: How the value of a message is read: `Json()` or `Avro(schema)`.
-        starting: Where a query with a new checkpoint begins, and a batch: `"earliest"`, `"latest"`
-            (for a stream), or offsets as JSON, such as `Seed.starting_offsets` returns.
-        options: More options, under Spark's names, such as `kafka.security.protocol`. With
+        topics: The name of a topic, or several names.
+        payload: The format of message values: `Json()` or `Avro(schema)`.
+        starting: The start of a batch, or of a query with a new checkpoint: `"earliest"`,
+            `"latest"` (for a stream), or offsets as JSON, such as `Seed.starting_offsets` returns.
+        options: Further options by Spark's names, such as `kafka.security.protocol`. Under
             `{"kafka.isolation.level": "read_uncommitted"}`, Kafka's default, messages of aborted
             transactions count too.
-        headers: Columns of the spec that messages have as headers, and the name of each one's
-            header, such as `{"tenant": "X-Tenant"}`. A column is a text: of several headers of a
-            name the last one, null where there is none. The payload isn't looked at for it.
-        origin_columns: The columns that say where a message came from, for
-            `Inputs(passthrough=KafkaTopics.origin_columns)`: topic, partition, offset, the time
-            that Kafka gave the message (UTC), and the `payload`, the bytes of a message that can't
-            be an event. A rejected row has them.
+        headers: The text columns of the spec to read from headers, with the names of the headers,
+            such as `{"tenant": "X-Tenant"}`. Of several headers of a name, the last one counts; a
+            missing header is null. These columns aren't read from the payload.
+        origin_columns: The columns of a message's origin, for
+            `Inputs(passthrough=KafkaTopics.origin_columns)`: topic, partition, offset, Kafka's
+            timestamp (UTC), and `payload`, the bytes of a message that can't be an event. Rejected
+            rows have them.
     """
 
     origin_columns: ClassVar[Mapping[str, type]] = _OF_MESSAGES
@@ -162,11 +162,11 @@ class JsonLines:
 
     Attributes:
         path: The folder, or a glob.
-        payload: How a line is read.
-        options: More options, under Spark's names, such as `maxFilesPerTrigger`.
-        origin_columns: The columns that say where a line came from, for
-            `Inputs(passthrough=JsonLines.origin_columns)`: the path of the file, and the `payload`,
-            the bytes of a line that can't be an event. A rejected row has them.
+        payload: The format of a line.
+        options: Further options by Spark's names, such as `maxFilesPerTrigger`.
+        origin_columns: The columns of a line's origin, for
+            `Inputs(passthrough=JsonLines.origin_columns)`: the path of the file, and `payload`, the
+            bytes of a line that can't be an event. Rejected rows have them.
     """
 
     origin_columns: ClassVar[Mapping[str, type]] = _OF_LINES
