@@ -1,4 +1,4 @@
-"""Rows written to a Delta Lake table, each exactly once."""
+"""Write rows to a Delta Lake table, each exactly once."""
 
 import logging
 import os
@@ -23,19 +23,19 @@ from sessionkit.spark.sinks import Batch, BatchWriter, Ledger, RowsToWrite
 __all__ = ["Delta"]
 
 DEFAULTS: Final = ("spark_catalog", "default")
-"""Where Spark looks for a table without a catalog and a schema, by default."""
+"""The default catalog and schema."""
 DIGITS: Final = 20
-"""With how many digits the name of a file of the log begins: the version of the table."""
+"""The number of digits of the table version at the start of a log file's name."""
 ACTIONS: Final = "txn struct<appId: string, version: bigint>, commitInfo struct<operation: string>"
 RESTORE: Final = "RESTORE"
 LOGGER: Final = logging.getLogger("sessionkit")
 PROBE: Final = "DESCRIBE HISTORY '/' LIMIT 1"
-"""A statement that Spark can parse only with Delta's extension."""
+"""A statement that Spark parses only with Delta's extension."""
 CONFLICTS: Final = re.compile(
     "DELTA_(CONCURRENT|METADATA_CHANGED|PROTOCOL_CHANGED)"
     r"|Concurrent(Append|Delete\w+|Transaction|Write)Exception|(Metadata|Protocol)ChangedException"
 )
-"""What Delta raises where another commit came in between."""
+"""The errors of Delta for conflicting commits."""
 TRANSACTION: Final = "spark.databricks.delta.write.txnAppId"
 VERSION: Final = "spark.databricks.delta.write.txnVersion"
 
@@ -46,9 +46,8 @@ class Delta:
     """
     A table of Delta Lake, to which each row is written exactly once. Needs the extra `delta`.
 
-    The table is made if there is none. Each micro-batch is one transaction, which carries the id of
-    the query, the kind of the rows and the number of the micro-batch: Delta leaves out one that the
-    table has already.
+    The sink creates the table if there is none. Each micro-batch is one transaction with the id of
+    the query, the kind of the rows and its own number: Delta skips one that the table already has.
 
     Example:
         from sessionkit.addons.delta import Delta
@@ -58,13 +57,13 @@ class Delta:
         latest_by_user = Delta("shop.latest_visits", key="user")
 
     Attributes:
-        table: The name of a table, or the path of one: a path has a `/`, or is a `Path`.
-        key: The columns by which a row replaces an earlier one. By default it is `session_id` for
-            sessions; other rows are added. Of a session that gives several revisions, the rows of
-            the highest one stay, and none that another row `supersedes`.
+        table: The name or the path of the table: a path has a `/`, or is a `Path`.
+        key: The columns by which a row replaces an earlier one: by default `session_id` for
+            sessions, and none for other rows, which are added. Of a session with several revisions,
+            the table keeps the highest; it drops the sessions that another row `supersedes`.
 
     Raises:
-        SpecError: There is no name.
+        SpecError: `table` is an empty text.
     """
 
     table: str | os.PathLike[str] = attrs.field()
@@ -83,32 +82,32 @@ class Delta:
 
     @property
     def identifier(self) -> str:
-        """What SQL calls the table."""
+        """The table in SQL."""
         place = os.fspath(self.table)
         return f"delta.{quoted(place)}" if self.is_path else place
 
     @property
     def label(self) -> str:
-        """What messages call it."""
+        """The name of the table in messages."""
         return f"the table {self.table}"
 
     @property
     def place(self) -> object:
-        """What two sinks of one table share: its path, or its name with catalog and schema."""
+        """What is equal for two sinks of one table: its path, or its full name."""
         if self.is_path:
             return PurePosixPath(os.fspath(self.table))
         names = os.fspath(self.table).replace("`", "").lower().split(".")
         return tuple([*DEFAULTS, *names][-len(DEFAULTS) - 1 :])
 
     def writer(self, rows: RowsToWrite, spark: SparkSession) -> BatchWriter:
-        """Check that Delta is there and the rows fit; return what writes them."""
+        """Check that Delta is installed and that the rows fit, and return their writer."""
         upsert = Upsert.of(self, rows)
         check_types(rows.schema, "Delta")
         check_delta(spark)
         return DeltaWriter(self, upsert, rows.name)
 
     def exchange(self, span: Span, *, dry_run: bool) -> Difference:
-        """Bring the sessions of a span into the table, while its query stands still."""
+        """Replace the sessions of a span in the table, while its query is stopped."""
         return exchange(span, Upsert.of_span(self, span), table_of(self), dry_run=dry_run)
 
 
@@ -118,28 +117,30 @@ def table_of(sink: Delta) -> Table:
 
 def _last_written(spark: SparkSession, table: str, transaction: str) -> tuple[int | None, bool]:
     """
-    Return the last version of a transaction that a table has, and whether it was restored since.
+    Return the last version of a transaction in a table, and whether the table was restored since.
 
-    No statement of Delta's says it, so it's read from the log: the last checkpoint of the log, and
-    what came after it. Up to that version Delta leaves out what comes again, also where the table
-    was restored to a version that is without it.
+    Delta has no SQL for it, so this reads the last checkpoint of the log and the later commits.
+    Delta skips repeats up to that version even in a table restored to a version without them.
     """
     try:
         (place,) = spark.sql(f"DESCRIBE DETAIL {table}").select("location").collect()[0]
     except PySparkException:
-        return None, False  # there is no table yet
+        return None, False  # the table doesn't exist yet
     log = f"{place}/_delta_log"
     names = map(os.path.basename, _read(spark, "parquet", f"{log}/*.checkpoint*").inputFiles())
     newest = max((int(name[:DIGITS]) for name in names), default=0)
     kept = _read(spark, "parquet", f"{log}/{newest:0{DIGITS}}.checkpoint*.parquet")
-    later = F.col("file_name") >= f"{newest:0{DIGITS}}"  # by which Spark chooses the files to read
+    later = F.col("file_name") >= f"{newest:0{DIGITS}}"  # Spark prunes the files by it
     recent = _read(spark, "json", f"{log}/*.json").where(later)
-    own, is_restore = F.col("txn.appId") == transaction, F.col("commitInfo.operation") == RESTORE
+    is_ours, is_restore = (
+        F.col("txn.appId") == transaction,
+        F.col("commitInfo.operation") == RESTORE,
+    )
     last, written_at, restored_at = (
         kept.union(recent)
         .agg(
-            F.max(F.when(own, F.col("txn.version"))),
-            F.max(F.when(own, F.col("file_name"))),
+            F.max(F.when(is_ours, F.col("txn.version"))),
+            F.max(F.when(is_ours, F.col("file_name"))),
             F.max(F.when(is_restore, F.col("file_name"))),
         )
         .collect()[0]
@@ -148,7 +149,7 @@ def _last_written(spark: SparkSession, table: str, transaction: str) -> tuple[in
 
 
 def _read(spark: SparkSession, kind: str, path: str) -> DataFrame:
-    """Return the actions in files, with the names of these; nothing where there are none."""
+    """Return the actions of log files with the file names; no rows if there is no file."""
     reader: Any = spark.read.schema(ACTIONS).format(kind)
     try:
         return cast("DataFrame", reader.load(path).select("*", "_metadata.file_name"))
@@ -173,7 +174,7 @@ def check_delta(spark: SparkSession) -> None:
 
 @attrs.frozen
 class DeltaWriter(BatchWriter):
-    """Writes micro-batches, of which Delta leaves out those that the table has."""
+    """Writes micro-batches; Delta skips one that the table already has."""
 
     sink: Delta
     upsert: Upsert
@@ -196,7 +197,7 @@ class DeltaWriter(BatchWriter):
         try:
             last, is_restored = _last_written(rows.sparkSession, table, transaction)
         except PySparkException as error:
-            # A catalog may let nobody read the files of its tables.
+            # A catalog may forbid direct reads of a table's files.
             reason = str(error).partition("\n")[0]
             LOGGER.warning("the log of %s can't be compared: %s", self.sink.table, reason)
             return None

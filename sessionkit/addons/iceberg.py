@@ -1,4 +1,4 @@
-"""Rows written to a table of Apache Iceberg, each exactly once."""
+"""Write rows to an Apache Iceberg table, each exactly once."""
 
 import re
 from functools import partial
@@ -19,13 +19,13 @@ from sessionkit.spark.sinks import Batch, BatchWriter, Ledger, RowsToWrite
 __all__ = ["Iceberg"]
 
 CATALOG: Final = "spark.sql.catalog."
-OWN: Final = "org.apache.iceberg.spark."
-"""How the classes of Iceberg's catalogs begin."""
+PACKAGE: Final = "org.apache.iceberg.spark."
+"""The package of Iceberg's catalog classes."""
 PROPERTY: Final = "snapshot-property."
-"""What Iceberg writes into the summary of a snapshot: an option of a write, or a setting."""
+"""The prefix of a write option that Iceberg copies into the summary of the snapshot."""
 SETTING: Final = f"spark.sql.iceberg.{PROPERTY}"
 CONFLICTS: Final = re.compile(r"(Validation|CommitFailed|CommitStateUnknown)Exception")
-"""What Iceberg raises where another commit came in between, or nobody knows what became of one."""
+"""The errors of Iceberg for conflicting commits, and for commits of unknown outcome."""
 ABSENT: Final = "TABLE_OR_VIEW_NOT_FOUND"
 
 
@@ -35,10 +35,10 @@ class Iceberg:
     """
     A table of Apache Iceberg, to which each row is written exactly once.
 
-    The session needs a catalog of Iceberg, and its runtime for this release of Spark. The table is
-    made if there is none. Each micro-batch is one snapshot, whose summary has the id of the query,
-    the kind of the rows and the number of the micro-batch: one that the table has isn't written
-    again. Keep snapshots for longer than a query may stand still.
+    The Spark session needs an Iceberg catalog, and the Iceberg runtime for its Spark release. The
+    sink creates the table if there is none. Each micro-batch is one snapshot, whose summary has the
+    id of the query, the kind of the rows and the number of the micro-batch; the sink skips one that
+    the table already has. Keep snapshots for longer than a query may be stopped.
 
     Example:
         from sessionkit.addons.iceberg import Iceberg
@@ -47,13 +47,13 @@ class Iceberg:
         latest_by_user = Iceberg("lake.shop.latest_visits", key="user")
 
     Attributes:
-        table: The name of a table, with its catalog unless that is the current one.
-        key: The columns by which a row replaces an earlier one. By default it is `session_id` for
-            sessions; other rows are added. Of a session that gives several revisions, the rows of
-            the highest one stay, and none that another row `supersedes`.
+        table: The name of the table, with its catalog unless that is the current catalog.
+        key: The columns by which a row replaces an earlier one: by default `session_id` for
+            sessions, and none for other rows, which are added. Of a session with several revisions,
+            the table keeps the highest; it drops the sessions that another row `supersedes`.
 
     Raises:
-        SpecError: There is no name.
+        SpecError: The name is empty, or a path.
     """
 
     table: str = attrs.field()
@@ -67,23 +67,23 @@ class Iceberg:
 
     @property
     def label(self) -> str:
-        """What messages call it."""
+        """The name of the table in messages."""
         return f"the table {self.table}"
 
     @property
     def place(self) -> object:
-        """What two sinks of one table share: its name."""
+        """What is equal for two sinks of one table: its name."""
         return tuple(self.table.replace("`", "").split("."))
 
     def writer(self, rows: RowsToWrite, spark: SparkSession) -> BatchWriter:
-        """Check that Iceberg is there and the rows fit; return what writes them."""
+        """Check that Iceberg is installed and that the rows fit, and return their writer."""
         upsert = Upsert.of(self, rows)
         check_types(rows.schema, "Iceberg")
         check_catalog(spark, self.table)
         return IcebergWriter(self, upsert, rows.name)
 
     def exchange(self, span: Span, *, dry_run: bool) -> Difference:
-        """Bring the sessions of a span into the table, while its query stands still."""
+        """Replace the sessions of a span in the table, while its query is stopped."""
         span.rows.sparkSession.catalog.refreshTable(self.table)
         return exchange(span, Upsert.of_span(self, span), table_of(self), dry_run=dry_run)
 
@@ -93,19 +93,19 @@ def table_of(sink: Iceberg) -> Table:
 
 
 def check_catalog(spark: SparkSession, table: str) -> None:
-    """Check that the catalog of a table is one of Iceberg's."""
+    """Check that the catalog of a table is an Iceberg catalog."""
     name = table.replace("`", "").split(".")[0]
     kind = spark.conf.get(f"{CATALOG}{name}", None)
     if kind is None:
         name = spark.catalog.currentCatalog()
         kind = spark.conf.get(f"{CATALOG}{name}", None)
-    if kind is not None and kind.startswith(OWN):
+    if kind is not None and kind.startswith(PACKAGE):
         return
     found = f"the sink Iceberg writes {table}, and the catalog `{name}` isn't one of Iceberg's"
     release = ".".join(spark.version.split(".")[:2])
     hint = (
         f"add the package iceberg-spark-runtime-{release}, if there is one, to Spark's jars, set "
-        f"{CATALOG}lake={OWN}SparkCatalog with its type and warehouse, and name the table "
+        f"{CATALOG}lake={PACKAGE}SparkCatalog with its type and warehouse, and name the table "
         "lake.<schema>.<table>"
     )
     raise UnsupportedError(found, hint)
@@ -113,7 +113,7 @@ def check_catalog(spark: SparkSession, table: str) -> None:
 
 @attrs.frozen
 class IcebergWriter(BatchWriter):
-    """Writes micro-batches, each as one snapshot that says which one it is."""
+    """Writes micro-batches, each as one snapshot whose summary has its number."""
 
     sink: Iceberg
     upsert: Upsert
@@ -162,10 +162,10 @@ class IcebergWriter(BatchWriter):
         return f"sessionkit.{query_id}.{self.route}"
 
     def _last_written(self, spark: SparkSession, query_id: str) -> int | None:
-        """Return the last micro-batch of a query that the table, as it is now, has."""
+        """Return the last micro-batch of a query in the current snapshot and its ancestors."""
         table, mark = self.sink.table, self._mark(query_id)
         try:
-            # Each query has a catalog of its own, which remembers tables for a while.
+            # Each query has its own catalog, which caches tables for a while.
             spark.catalog.refreshTable(table)
             last: int | None = spark.sql(
                 f"SELECT max(CAST(try_element_at(summary, '{mark}') AS BIGINT)) "  # noqa: S608
@@ -175,5 +175,5 @@ class IcebergWriter(BatchWriter):
         except PySparkException as error:
             if ABSENT not in str(error):
                 raise
-            return None  # there is no table yet
+            return None  # the table doesn't exist yet
         return last

@@ -1,4 +1,4 @@
-"""The rows of a micro-batch merged into a table by SQL, in one statement, for Delta and Iceberg."""
+"""Merge the rows of a micro-batch into a table of Delta or Iceberg by one SQL statement."""
 
 import json
 import logging
@@ -31,7 +31,7 @@ from sessionkit.addons.tables import (
 from sessionkit.errors import SinkError, UnsupportedError
 
 PREFIX: Final = "_sessionkit_"
-"""How the names of columns begin that the sink adds to rows for a moment."""
+"""The prefix of columns that a merge adds for its own use."""
 DELETES: Final = f"{PREFIX}deletes"
 NEW_REVISION: Final = f"{PREFIX}revision"
 RANK, ROWS, WRITTEN = f"{PREFIX}rank", f"{PREFIX}rows", f"{PREFIX}written"
@@ -39,17 +39,17 @@ START, END = SESSION_COLUMNS[1:]
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND: Final = timedelta(microseconds=1)
 SECOND: Final = "sessionkit: a second session"
-"""What Spark says where a row of the table stands in the way of a new one."""
+"""The error that the merge raises where the table already has a session of the same id."""
 INTERVAL: Final = re.compile(r"\binterval (year|month|day|hour|minute|second)( to \w+)?(?![^,>])")
-"""A type with an interval, also inside; not the name of a field, which a colon follows."""
+"""A type that is or contains an interval, but not a field name, which a colon follows."""
 MERGES: Final = "spark.sessionkit.merges"
-"""A setting of our own: the checkpoint of the query of this session that runs `MERGE`."""
+"""Spark setting with the checkpoint of the query that merges in this session."""
 ATTEMPTS: Final = 5
 LOGGER: Final = logging.getLogger("sessionkit")
 TIMES: Final = "'timestampFormat', 'yyyy-MM-dd HH:mm:ss.SSSSSSXXX', 'ignoreNullFields', 'false'"
-"""Options by which JSON says all of a value."""
+"""Options of `to_json` that keep microseconds, zones and nulls."""
 SESSION_OF_ITS_OWN: Final = (4, 3)
-"""From this release of Spark on, `foreachBatch` has a session of its own on Connect too."""
+"""The first Spark release whose `foreachBatch` has its own session on Connect."""
 
 
 @attrs.define
@@ -57,15 +57,15 @@ class Table:
     """
     A table that one run of a query writes to.
 
-    A run makes it once, and only if it had no micro-batch of the query when the run began. Made
-    again after someone has dropped it, it would lack the earlier rows without a word.
+    The run creates it at most once, and only if it had no micro-batch of the query at the start.
+    Creating it again after someone dropped it would silently lose the earlier rows.
 
     Attributes:
-        name: What SQL calls it.
-        label: What messages call it.
+        name: Its name in SQL.
+        label: Its name in messages.
         kind: The name of its data source.
-        conflicts: What an error says where another commit has come in between.
-        is_known: Whether it has been there in this run, with all that the query has written.
+        conflicts: Matches the error of a commit that conflicts with another one.
+        is_known: Whether the table has existed in this run, with all rows of the query.
     """
 
     name: str
@@ -80,7 +80,7 @@ class Table:
         commit: Callable[[], None],
         is_written: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Commit rows; where another commit came in between, look again and try again."""
+        """Create the table if needed, and commit rows; retry after a conflicting commit."""
         spark = rows.sparkSession
         if not self.is_known:
             empty = spark.createDataFrame([], rows.schema)
@@ -106,7 +106,7 @@ class Table:
                 return
 
     def is_conflict(self, error: Exception) -> bool:
-        """Tell whether an error says that another commit has come in between."""
+        """Return whether an error reports a conflicting commit."""
         return self.conflicts.search(f"{type(error).__name__}: {error}") is not None
 
     def _is_gone(self, spark: SparkSession) -> bool:
@@ -118,64 +118,64 @@ class Table:
 
 def merge(rows: DataFrame, upsert: Upsert, table: str, mark: Mapping[str, str]) -> None:
     """
-    Delete what the rows of a micro-batch replace and add the rows, at least one, in one statement.
+    Add the rows of a micro-batch, and delete the rows that they replace, in one statement.
 
-    The statement has no options, so the session has those that mark it as the micro-batch
-    meanwhile; see `check_alone`.
+    There must be at least one row. `MERGE` takes no options, so `mark` sets them on the session
+    while it runs; see `check_alone`.
     """
     spark, within = rows.sparkSession, _within(rows, upsert)
-    same, revision, gone = upsert.key, [], None
+    matched_by, revision, superseded = upsert.key, [], None
     if upsert.revises:
-        same, revision = (SESSION_ID,), [F.col(REVISION).alias(NEW_REVISION)]
+        matched_by, revision = (SESSION_ID,), [F.col(REVISION).alias(NEW_REVISION)]
         if upsert.supersedes:
-            gone = rows.select(F.explode(SUPERSEDES).alias(SESSION_ID)).distinct()
+            superseded = rows.select(F.explode(SUPERSEDES).alias(SESSION_ID)).distinct()
         present = None if upsert.refuses_duplicates else spark.table(table).alias("old")
-        rows = _latest(rows, gone, None if present is None else present.where(within))
+        rows = _latest(rows, superseded, None if present is None else present.where(within))
     counted = rows.groupBy(*map(quoted, upsert.key)).agg(F.count("*").alias(ROWS))
     if counted.where(f"{ROWS} > 1").limit(1).collect():
         raise upsert.same_key()
-    replaced = rows.select(*map(quoted, same), *revision).distinct()
-    if gone is not None:
-        replaced = replaced.unionByName(gone, allowMissingColumns=True)
+    replaced = rows.select(*map(quoted, matched_by), *revision).distinct()
+    if superseded is not None:
+        replaced = replaced.unionByName(superseded, allowMissingColumns=True)
     added = rows.withColumn(DELETES, F.lit(False))  # noqa: FBT003
     deleted = replaced.withColumn(DELETES, F.lit(True))  # noqa: FBT003
     columns = [*map(quoted, rows.columns)]
-    matches = " AND ".join(f"old.{name} <=> new.{name}" for name in map(quoted, same))
+    matches = " AND ".join(f"old.{name} <=> new.{name}" for name in map(quoted, matched_by))
     into = f"{_escaped(table)} AS old"
     statement = (
         f"MERGE INTO {into} USING {{new}} AS new"  # noqa: S608
         f" ON new.{DELETES} AND {matches} AND {within}"
         f" {_when_matched(upsert)} WHEN NOT MATCHED AND NOT new.{DELETES} THEN"
-        f" INSERT ({', '.join(columns)}) VALUES ({', '.join(f'new.{one}' for one in columns)})"
+        f" INSERT ({', '.join(columns)}) VALUES ({', '.join(f'new.{name}' for name in columns)})"
     )
     try:
         for name, value in mark.items():
             spark.conf.set(name, value)
         spark.sql(statement, new=added.unionByName(deleted, allowMissingColumns=True))
     except Exception as error:
-        # PySpark has no class of its own for every error of a task.
+        # PySpark has no exception class for each error of a task.
         if SECOND not in str(error):
             raise
         sides = [
             F.struct(*(F.col(f"{side}.{quoted(name)}") for name in upsert.shown))
             for side in ("present", "new")
         ]
-        both = spark.table(table).alias("present").join(rows.alias("new"), [*upsert.key])
-        raise upsert.second_session(*both.select(*sides).limit(1).collect()[0]) from None
+        pairs = spark.table(table).alias("present").join(rows.alias("new"), [*upsert.key])
+        raise upsert.second_session(*pairs.select(*sides).limit(1).collect()[0]) from None
     finally:
         for name in mark:
             spark.conf.unset(name)
 
 
-def exchange(span: Span, upsert: Upsert, there: Table, *, dry_run: bool) -> Difference:
-    """Exchange the sessions of a span in one statement; no micro-batch may be written meanwhile."""
-    spark, table = span.rows.sparkSession, there.name
+def exchange(span: Span, upsert: Upsert, target: Table, *, dry_run: bool) -> Difference:
+    """Replace the sessions of a span in one statement, while the query is stopped."""
+    spark, table = span.rows.sparkSession, target.name
     if span.finished.query_id in {query.id for query in spark.streams.active}:
         found = f"the query that writes to {upsert.table} is running, and of two that change a "
         raise SpecError(
             f"{found}table at once one fails", "stop the query, and start it afterwards"
         )
-    start, end, settled = (_literal(one) for one in (span.start, span.end, span.settled))
+    start, end, settled = (_literal(instant) for instant in (span.start, span.end, span.settled))
     statement = DIFFERENCES.format(
         old=_escaped(table),
         new="{new}",
@@ -191,7 +191,7 @@ def exchange(span: Span, upsert: Upsert, there: Table, *, dry_run: bool) -> Diff
         days=numbers_of(span.days),
         delete_unseen=span.delete_unseen,
     )
-    # As a plan of the table, it couldn't be merged with it.
+    # Spark can't merge a plan that reads the table into the same table.
     compared = spark.sql(statement, new=span.rows).localCheckpoint()
     counts = {row[0]: row[1] for row in compared.groupBy(DIFFERENCE).count().collect()}
     days = compared.where("_unseen_day IS NOT NULL").select("_unseen_day").distinct().count()
@@ -220,9 +220,9 @@ def exchange(span: Span, upsert: Upsert, there: Table, *, dry_run: bool) -> Diff
         try:
             spark.sql(statement, new=changes.join(span.rows, SESSION_ID, "left"))
         except Exception as error:
-            if not there.is_conflict(error):
+            if not target.is_conflict(error):
                 raise
-            found = f"another commit to {there.label} came in between, and nothing has changed"
+            found = f"another commit to {target.label} came in between, and nothing has changed"
             raise SinkError(found, "repair it again") from error
     sessions = differing.drop("_revision", "_unseen_day", "_is_unseen_key")
     return Difference.of(counts, sessions, days=days, keys=keys)
@@ -237,7 +237,7 @@ def _day_of(column: str) -> str:
 def _equal(field: T.StructField) -> str:
     old, new = (f"{side}.{quoted(field.name)}" for side in ("old", "new"))
     if "map<" in field.dataType.simpleString():  # Spark can't compare maps
-        old, new = (f"to_json(struct({one}), map({TIMES}))" for one in (old, new))
+        old, new = (f"to_json(struct({side}), map({TIMES}))" for side in (old, new))
     return f"{old} IS NOT DISTINCT FROM {new}"
 
 
@@ -247,62 +247,60 @@ def _escaped(text: str) -> str:
 
 def _within(rows: DataFrame, upsert: Upsert) -> str:
     """
-    Return a condition that holds for each row of the table that these rows may replace.
+    Return a SQL condition that each row which these rows may replace satisfies.
 
-    A session's start only moves back, and those that it supersedes lie within it. So whatever is
-    replaced begins within the rows of the micro-batch, and the table can leave out the files of
-    other times.
+    A session's start only moves back, and the sessions that it supersedes lie within it. So each
+    replaced row starts within the rows of the micro-batch, and the table skips other files.
     """
     times = {field.name for field in rows.schema if isinstance(field.dataType, T.TimestampType)}
     if SESSION_ID not in upsert.key or not {START, END} <= times:
         return "true"
     micros = rows.agg(F.unix_micros(F.min(START)), F.unix_micros(F.max(END))).collect()[0]
-    first, last = (EPOCH + timedelta(microseconds=one) for one in micros)
+    first, last = (EPOCH + timedelta(microseconds=us) for us in micros)
     return f"old.{START} >= {_literal(first)} AND old.{START} <= {_literal(last)}"
 
 
 def _literal(instant: datetime) -> str:
-    """Return an instant as SQL writes it, whatever the zone and the timestamps of the session."""
+    """Return an instant as a SQL literal that no setting of the session changes."""
     return f"TIMESTAMP_LTZ '{instant}'"
 
 
-def _latest(rows: DataFrame, gone: DataFrame | None, table: DataFrame | None) -> DataFrame:
-    """Return the rows of each session's highest revision, unless a table has a higher one."""
+def _latest(rows: DataFrame, superseded: DataFrame | None, table: DataFrame | None) -> DataFrame:
+    """Keep the rows of each session's highest revision, unless the table has a higher one."""
     newest_first = Window.partitionBy(SESSION_ID).orderBy(F.desc(REVISION))
     latest = rows.withColumn(RANK, F.rank().over(newest_first)).where(f"{RANK} = 1").drop(RANK)
-    if gone is not None:
-        latest = latest.join(gone, SESSION_ID, "left_anti")
+    if superseded is not None:
+        latest = latest.join(superseded, SESSION_ID, "left_anti")
     if table is None:
         return latest
-    # The table may be large: only its side isn't shuffled.
+    # The broadcast spares a shuffle of the table, which may be large.
     written = latest.select(SESSION_ID, F.col(REVISION).alias(WRITTEN)).distinct()
     present = table.select(SESSION_ID, REVISION).join(F.broadcast(written), SESSION_ID)
     higher = present.where(F.col(REVISION) > F.col(WRITTEN)).select(SESSION_ID).distinct()
-    # Only a run that should be over has any. Spark 4.1 can't merge rows of a plan with the table.
+    # Only a run that a later one has replaced finds any. Spark 4.1 can't merge a plan of the table.
     ids = [row[SESSION_ID] for row in higher.collect()]
     return latest.where(~F.col(SESSION_ID).isin(ids)) if ids else latest
 
 
 def _when_matched(upsert: Upsert) -> str:
-    """Return what to do with a row of the table that a new one replaces."""
+    """Return the `WHEN MATCHED` clauses for a row of the table that a new row replaces."""
     if not upsert.refuses_duplicates:
         return "WHEN MATCHED THEN DELETE"
     stop = f"WHEN MATCHED THEN UPDATE SET {quoted(SESSION_ID)} = raise_error('{SECOND}')"
     if not upsert.revises:
         return stop
-    # What is superseded has no new revision.
+    # A superseded session has no new revision.
     earlier = f"new.{NEW_REVISION} IS NULL OR old.{REVISION} < new.{NEW_REVISION}"
     return f"WHEN MATCHED AND ({earlier}) THEN DELETE {stop}"
 
 
 def check_alone(spark: SparkSession, checkpoint: str, what: str, scope: str) -> None:
     """
-    Check that no other query of a session merges rows into a scope, and note that this one does.
+    Check that no other query of this Spark session merges into a scope, and claim it.
 
-    On Connect before Spark 4.3, `foreachBatch` has the session that all queries and the user share,
-    and with it the settings that mark a `MERGE` as the micro-batch of a query. So a second one at
-    the same moment would be marked as that of the first query: its rows would be lost, or those of
-    the first one be written again.
+    On Connect before Spark 4.3, `foreachBatch` shares one session with all queries and the user,
+    and so the settings that mark a `MERGE` as the micro-batch of a query. Of two merges at one
+    moment, the second would carry the mark of the first: rows would be lost or written twice.
     """
     release = tuple(map(int, spark.version.split(".")[:2]))
     if (
@@ -328,11 +326,11 @@ def _query_id_of(spark: SparkSession, checkpoint: str) -> str | None:
         ((text,),) = spark.read.text(f"{checkpoint}/metadata", wholetext=True).collect()
         return str(json.loads(text)["id"])
     except (PySparkException, ValueError):
-        return None  # its query hasn't begun
+        return None  # the query hasn't started
 
 
 def check_types(schema: T.StructType, sink: str) -> None:
-    """Check that a table can have each column, and that no name is one of the sink's own."""
+    """Check that a table can have each column, and that no column has a reserved name."""
     for field in schema.fields:
         if field.name.lower().startswith(PREFIX):
             found = f"the column `{field.name}` has a name as the sink {sink} gives to its own"
@@ -344,13 +342,13 @@ def check_types(schema: T.StructType, sink: str) -> None:
 
 
 def check_fits(rows: DataFrame, upsert: Upsert, table: str) -> None:
-    """Check that a table has a column for each of the rows, if there is one."""
+    """Check that the table, if it exists, has a fitting column for each column of the rows."""
     try:
         schema = rows.sparkSession.table(table).schema
     except PySparkException:
-        return  # there is none: the first micro-batch makes it
+        return  # the first micro-batch creates it
     upsert.check_columns_of(schema.names)
     for field in rows.schema.fields:
-        own, new = schema[field.name].dataType, field.dataType
-        if type(own) is not type(new) and isinstance(own, NESTED) | isinstance(new, NESTED):
-            raise upsert.unfit(field, own.simpleString(), new.simpleString())
+        present, new = schema[field.name].dataType, field.dataType
+        if type(present) is not type(new) and isinstance(present, NESTED) | isinstance(new, NESTED):
+            raise upsert.unfit(field, present.simpleString(), new.simpleString())

@@ -1,4 +1,4 @@
-"""What the sinks of tables share: by which columns a row replaces another, and their errors."""
+"""Shared parts of the table sinks: which rows replace others, and the errors."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
@@ -18,7 +18,7 @@ REVISION, SUPERSEDES = "revision", "supersedes"
 DIFFERENCE: Final = "difference"
 CHANGES: Final = ("changed", "added", "deleted")
 REJECTED: Final = frozenset({"kind", "reason", "event_time", "event_id"})
-"""The columns by which a table with rejected rows is known."""
+"""The columns that identify a table of rejected rows."""
 OF_SESSIONS: Final = "pass the table of the sessions, `session` of Routes"
 DIFFERENCES: Final = """\
 WITH all_sessions AS (
@@ -73,15 +73,15 @@ SELECT {keys}, session_id, session_start, session_end, _revision,
             WHEN _same_id IS NULL THEN 'changed' ELSE 'unchanged' END AS difference
 FROM spanned LEFT JOIN same ON session_id = _same_id"""
 """
-How sessions of a table differ from new ones: SQL that Spark, PostgreSQL and others read alike.
+SQL, for Spark and PostgreSQL, that compares the sessions of a table with new ones.
 
-Sessions of a key that overlap, old and new ones, are an island. An island is in the span if it
-begins in it. So spans that follow one another have each island once. Days are numbered from
-`DAY_ZERO` on; history may lack the rest of a session that ends on a day without an event.
+Overlapping sessions of a key, old or new, form an island. An island belongs to the span in which it
+starts, so adjacent spans never share an island. Days count from `DAY_ZERO`; history may lack the
+rest of a session that ends on a day without an event.
 """
 DAY_ZERO: Final = datetime(1, 1, 1, tzinfo=UTC)
 DAY_OF: Final = "CAST(extract(DAY FROM {} - {}) AS BIGINT)"
-"""The number of a column's day; Spark would subtract the instants by the zone of the session."""
+"""PostgreSQL for the day number of a column; Spark would use the time zone of the session."""
 NESTED: Final = (T.StructType, T.ArrayType, T.MapType)
 
 
@@ -91,12 +91,11 @@ class Upsert:
     How rows enter a table.
 
     Attributes:
-        table: What messages call the table.
+        table: The name of the table in messages.
         columns: The columns of the rows.
-        key: The columns by which a row replaces an earlier one; none where rows are added.
-        refuses_duplicates: Whether a second session with the id of another one is an error. So it
-            is for sessions, by their `session_id`. A key that a user names for rows that may be
-            something else, and other modes, say that a row replaces an earlier one.
+        key: The columns by which a row replaces an earlier one; empty if rows are only added.
+        refuses_duplicates: Whether a second session with the same id is an error: true for
+            sessions by `session_id` in append mode. Otherwise a row replaces an earlier one.
     """
 
     table: object
@@ -106,7 +105,7 @@ class Upsert:
 
     @classmethod
     def of(cls, sink: Any, rows: RowsToWrite) -> "Upsert":
-        """Return how rows enter the `table` of a sink with this `key`, if they can."""
+        """Return how rows enter the `table` of a sink, and check that its `key` fits them."""
         names, key = tuple(rows.schema.names), sink.key
         are_sessions = rows.of_results and SESSION_ID in names
         if key is None:
@@ -126,13 +125,13 @@ class Upsert:
         if rows.mode != "append" and not key:
             found = f"mode {rows.mode!r} writes a row again to change it, and {sink.table} has "
             raise SpecError(f"{found}no key", "pass key=(...) with the columns of the groups")
-        are_sure = sink.key is None or {*SESSION_COLUMNS} <= {*names}
-        refuses = are_sessions and SESSION_ID in key and rows.mode == "append" and are_sure
+        are_certain = sink.key is None or {*SESSION_COLUMNS} <= {*names}
+        refuses = are_sessions and SESSION_ID in key and rows.mode == "append" and are_certain
         return cls(sink.table, names, key, refuses)
 
     @classmethod
     def of_span(cls, sink: Any, span: Span) -> "Upsert":
-        """Return how rows of a span enter a table, where a session is one row, known by its id."""
+        """Return how rows of a span enter a table, which must have one row per session id."""
         upsert = cls.of(sink, RowsToWrite(span.rows.drop(span.is_final).schema))
         if upsert.key != (SESSION_ID,) or not upsert.refuses_duplicates:
             found = f"the table {sink.table} has rows by the key ({', '.join(upsert.key)}), so "
@@ -142,22 +141,22 @@ class Upsert:
 
     @property
     def revises(self) -> bool:
-        """Whether a session may have several rows, of which the highest revision stays."""
+        """Whether sessions may have several revisions; the table keeps the highest."""
         return SESSION_ID in self.key and REVISION in self.columns
 
     @property
     def supersedes(self) -> bool:
-        """Whether a row may name other sessions whose rows go."""
+        """Whether a row may name other sessions that it replaces."""
         return self.revises and SUPERSEDES in self.columns
 
     @property
     def shown(self) -> list[str]:
-        """The columns by which a user knows a session: its key, up to its id, and its times."""
-        own = {*self.columns[: self.columns.index(SESSION_ID)], *SESSION_COLUMNS, REVISION}
-        return [name for name in self.columns if name in own]
+        """The columns that identify a session in messages: its key, id, times and revision."""
+        key = self.columns[: self.columns.index(SESSION_ID)]
+        return [name for name in self.columns if name in {*key, *SESSION_COLUMNS, REVISION}]
 
     def check_columns_of(self, present: Collection[str]) -> None:
-        """Check that a table with these columns has one for each of the rows."""
+        """Check that a table with these columns has each column of the rows."""
         if SESSION_ID in self.key and not REJECTED & {*self.columns} and {*present} >= REJECTED:
             found = f"the table {self.table} has rejected rows, with `kind` and `reason`, and takes"
             raise SpecError(f"{found} no sessions alone", OF_SESSIONS)
@@ -167,20 +166,20 @@ class Upsert:
             hint = "add the column, or leave the table to the sink to make"
             raise SpecError(f"{found}{', '.join(present)}", hint)
 
-    def unfit(self, field: T.StructField, there: str, made: str) -> SpecError:
-        """Return the error for a column that can't take values of a field."""
+    def unfit(self, field: T.StructField, present: str, expected: str) -> SpecError:
+        """Return the error for a column whose type can't take the values of a field."""
         kind = field.dataType.simpleString()
-        found = f"the column `{field.name}` of the table {self.table} is {there}, and the rows "
-        hint = f"make it {made}, or leave the table to the sink to make"
+        found = f"the column `{field.name}` of the table {self.table} is {present}, and the rows "
+        hint = f"make it {expected}, or leave the table to the sink to make"
         return SpecError(f"{found}have {kind} for it", hint)
 
     def second_session(self, present: Sequence[object], new: Sequence[object]) -> SinkError:
-        """Return the error for a session whose id a row has already: of both, what is `shown`."""
-        there, added = (dict(zip(self.shown, row, strict=True)) for row in (present, new))
+        """Return the error for two sessions with one id, from the `shown` columns of both."""
+        before, added = (dict(zip(self.shown, row, strict=True)) for row in (present, new))
         found = (
-            f"the table {self.table} has a row of a session ({_named(there)}), and another "
+            f"the table {self.table} has a row of a session ({_described(before)}), and another "
             f"micro-batch has a row of the same session_id that doesn't supersede it "
-            f"({_named(added)})"
+            f"({_described(added)})"
         )
         hint = (
             "if another query wrote the first one, empty the table, or write to another one; if "
@@ -189,20 +188,21 @@ class Upsert:
         return SinkError(found, hint)
 
     def same_key(self, rows: Iterable[Sequence[object]] = ()) -> SinkError:
-        """Return the error for two rows of a micro-batch of which neither comes first."""
-        both = " and ".join(f"({_named(dict(zip(self.shown, row, strict=True)))})" for row in rows)
+        """Return the error for two rows of a micro-batch with the same key."""
+        sessions = (dict(zip(self.shown, row, strict=True)) for row in rows)
+        pair = " and ".join(f"({_described(row)})" for row in sessions)
         found = (
             f"two rows of a micro-batch have the same ({', '.join(self.key)}), by which a row of "
-            f"the table {self.table} replaces another" + (f": {both}" if both else "")
+            f"the table {self.table} replaces another" + (f": {pair}" if pair else "")
         )
         hint = "pass key=(...) with columns that tell them apart, or key=() to add every row"
         return SinkError(found, hint)
 
 
 def numbers_of(days: Iterable[date]) -> str:
-    """Return the numbers of days, for `DIFFERENCES`; one that no day has, where there are none."""
+    """Return the numbers of days for `DIFFERENCES`; -1, the number of no day, for none."""
     return ", ".join(str(day.toordinal() - DAY_ZERO.toordinal()) for day in days) or "-1"
 
 
-def _named(row: Mapping[str, object]) -> str:
+def _described(row: Mapping[str, object]) -> str:
     return ", ".join(f"{name}: {value}" for name, value in row.items())
