@@ -115,7 +115,7 @@ PayloadFormat: TypeAlias = Json | Avro
 @attrs.frozen
 class KafkaTopics:
     """
-    The messages of Kafka topics, without those of aborted transactions.
+    The messages of Kafka topics, without the messages of aborted transactions.
 
     Example:
         from sessionkit.addons.sources import Json, KafkaTopics

@@ -43,7 +43,7 @@ def test_changes_lead_from_one_micro_batch_to_another(
 
     def at(number: int) -> dict[str, Any]:
         frame = state_frame(stream.checkpoint, spec, batch=number, spark=spark)
-        return {row["id"]: tuple(row) for row in frame.collect()}
+        return {row["session_id"]: tuple(row) for row in frame.collect()}
 
     with changed(spark, settings):
         last = len(stream.run()) - 1
@@ -51,8 +51,8 @@ def test_changes_lead_from_one_micro_batch_to_another(
         before, after = at(0), at(last)
 
     for row in sorted(changes):
-        before.pop(row["id"], None)
-        before |= {row["id"]: row[2:]} if row["change"] != "gone" else {}
+        before.pop(row["session_id"], None)
+        before |= {row["session_id"]: row[2:]} if row["change"] != "gone" else {}
     assert before == after
     assert [
         (1, "changed", "ann", 2),

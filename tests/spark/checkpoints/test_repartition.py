@@ -199,7 +199,7 @@ def test_what_reads_the_state_reads_it_across_a_repartition(
 
     def open_at(number: int) -> dict[str, Any]:
         frame = state_frame(stream.checkpoint, spec, batch=number, spark=spark)
-        return {row["id"]: tuple(row) for row in frame.collect()}
+        return {row["session_id"]: tuple(row) for row in frame.collect()}
 
     with changed(spark, settings):
         batch = run_in_parts(stream, ExactlyOnce(store.write, store.last_batch))
@@ -212,8 +212,8 @@ def test_what_reads_the_state_reads_it_across_a_repartition(
             ).collect()
             found = open_at(since)
             for row in sorted(told):
-                found.pop(row["id"], None)
-                found |= {row["id"]: row[2:]} if row["change"] != "gone" else {}
+                found.pop(row["session_id"], None)
+                found |= {row["session_id"]: row[2:]} if row["change"] != "gone" else {}
             assert open_at(until) == found
             assert {17, 35}.isdisjoint(row["batch"] for row in told)
     assert batch == sorted(listed(store))
