@@ -24,6 +24,8 @@ PUBLIC: Final = "public"
 """The default schema of PostgreSQL."""
 LONGEST_NAME: Final = 63
 PART: Final = r'"(?:[^"]|"")+"|[^".]+'
+ADDRESS: Final = re.compile(r"://|\b(?:host|dbname|password)\s*=")
+"""What only the address of a server has."""
 NAME: Final = re.compile(rf"(?:({PART})\.)?({PART})")
 URI: Final = re.compile(r"postgres(?:ql)?://([^?]*)")
 
@@ -83,6 +85,10 @@ class Postgres:
 
     @table.validator
     def _check_table(self, _: object, value: str) -> None:
+        if ADDRESS.search(value):
+            # It may have a password, so no message shows it.
+            found = "`table` is an address, so the address and the table are swapped"
+            raise SpecError(found, 'write Postgres("postgresql://user@host/database", "visits")')
         if NAME.fullmatch(value) is None or "\0" in value:
             found = f"`table` must be a name such as visits or web.visits, found {value!r}"
             hint = 'write table="visits"; put a part that has a dot in double quotes'

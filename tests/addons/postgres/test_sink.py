@@ -24,6 +24,14 @@ def test_a_table_needs_a_name_that_postgresql_keeps(table: str) -> None:
         Postgres("postgresql://", table)
 
 
+@pytest.mark.parametrize("address", ["postgresql://etl:secret@db/shop", "host=db password=secret"])
+def test_an_address_in_place_of_a_table_is_refused_without_its_password(address: str) -> None:
+    """The arguments are swapped; what isn't a table may have a password."""
+    with pytest.raises(SpecError, match="swapped") as refused:
+        Postgres("visits", address)
+    assert "secret" not in str(refused.value)
+
+
 def test_a_name_of_a_table_may_be_quoted() -> None:
     """What is in quotes is taken as it is, with its dots; case counts everywhere."""
     assert ("Web", "visits.v2") == Postgres("d", 'Web."visits.v2"').names
