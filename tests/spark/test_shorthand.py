@@ -200,9 +200,9 @@ def test_an_aggregate_that_cannot_work_is_refused(
 @pytest.mark.parametrize(
     ("arguments", "error", "said"),
     [
-        ({"by": "usr"}, SchemaError, "the key `usr` is missing; the frame has user, ts, page"),
-        ({"time": "at"}, SchemaError, "the event time `at` is missing"),
-        ({"time": "page"}, SchemaError, "must be a timestamp, found string"),
+        ({"keys": "usr"}, SchemaError, "the key `usr` is missing; the frame has user, ts, page"),
+        ({"event_time": "at"}, SchemaError, "the event time `at` is missing"),
+        ({"event_time": "page"}, SchemaError, "must be a timestamp, found string"),
         ({"gap": "soon"}, SpecError, "`gap`"),
     ],
 )
@@ -210,7 +210,9 @@ def test_a_frame_that_does_not_fit_is_refused(
     views: DataFrame, arguments: dict[str, Any], error: type[Exception], said: str
 ) -> None:
     with pytest.raises(error) as raised:
-        sessions(views, **{"by": "user", "time": "ts", "gap": "1m", **arguments}).agg(n=agg.count())
+        sessions(views, **{"keys": "user", "event_time": "ts", "gap": "1m", **arguments}).agg(
+            n=agg.count()
+        )
     assert said in str(raised.value)
 
 
