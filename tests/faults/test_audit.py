@@ -27,7 +27,7 @@ def rows_of_engine(name: str) -> tuple[Row, ...]:
         driver.run_batch()
     driver.run_until_idle()
     results = [
-        Row("session", row.key[0], tuple(row.result.numbers), getattr(row, "id", None))
+        Row("session", row.key[0], tuple(row.result.numbers), getattr(row, "session_id", None))
         for row in driver.take_rows()
     ]
     rejections = driver.take_rejections()

@@ -121,7 +121,7 @@ def rows_of(spec: Any) -> Any:
 
 
 def name_of(spec: Any) -> str:
-    return "key" if isinstance(spec, StatefulSpec) else "id"
+    return "key" if isinstance(spec, StatefulSpec) else "session_id"
 
 
 def everything(spec: Any, left: Snapshot) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from sessionkit._arrays import INSTANT
 from sessionkit._engine.shell.worker import worker_of
 from sessionkit._engine.wire.packing import rows_of
 from sessionkit._instants import END_OF_TIME_US, micros_of
+from sessionkit.spec.columns import KIND, OF_ROWS
 from sessionkit.state._collections import AttrsType, DictType, ListType, OptionalType, TupleType
 from sessionkit.state._fields import field_type
 from sessionkit.state._types import FieldType
@@ -158,11 +159,11 @@ def check(found: Nulled) -> None:
     assert good == kept["number"].to_pylist()
     expected = pa.array([found.values[place] for place in good], found.kind.arrow)
     assert repr(expected.to_pylist()) == repr(kept["x"].to_pylist())
-    assert all("`event.x" in reason for reason in bad["reason"].to_pylist())
+    assert all("`event.x" in reason for reason in bad[f"{OF_ROWS}reason"].to_pylist())
 
 
 def split_by_kind(rows: pa.Table) -> tuple[pa.Array, pa.Array]:
-    kinds = rows["kind"].to_pylist()
+    kinds = rows[KIND].to_pylist()
     return (
         pa.array([kind == "result" for kind in kinds], pa.bool_()),
         pa.array([kind == "quarantined" for kind in kinds], pa.bool_()),
