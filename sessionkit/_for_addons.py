@@ -19,7 +19,6 @@ __all__ = [
     "FinishedBatch",
     "KnownBuckets",
     "Percentiles",
-    "Reconciliation",
     "RepairableSink",
     "Span",
     "Spec",
@@ -60,7 +59,6 @@ if TYPE_CHECKING:
     from sessionkit.errors import printable
     from sessionkit.spark.progress import (
         KnownBuckets,
-        Reconciliation,
         bucket_stats_text,
         dropped_in,
         has_run,

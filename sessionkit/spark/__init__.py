@@ -16,7 +16,7 @@ from sessionkit.spark.checkpoints.erasing import erase_key, read_erasures
 from sessionkit.spark.checkpoints.migrate import bootstrap, migrate
 from sessionkit.spark.checkpoints.reading import read_state, state_frame
 from sessionkit.spark.jobs.run import apply_with_state, sessionize
-from sessionkit.spark.progress import batch_counts, reconcile
+from sessionkit.spark.progress import Reconciliation, batch_counts, reconcile
 from sessionkit.spark.query import Temporary, start_query
 from sessionkit.spark.shorthand import sessions
 from sessionkit.spark.sinks.values import (
@@ -38,6 +38,7 @@ __all__ = [
     "Files",
     "Kafka",
     "MemoryTable",
+    "Reconciliation",
     "Routes",
     "Temporary",
     "apply_with_state",

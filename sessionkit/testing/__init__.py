@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from sessionkit._package import lazy_names
 
 __all__ = [
-    "BatchResult",
     "FakeGroupState",
     "KeyRow",
     "OpenSession",
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from sessionkit._engine.sessions.view import OpenSession
     from sessionkit.testing.drivers.kinds import SessionDriver, StatefulDriver
     from sessionkit.testing.drivers.results import (
-        BatchResult,
         KeyRow,
         Rejection,
         SessionEvent,

@@ -12,7 +12,8 @@ from pyspark.sql import SparkSession
 
 from sessionkit import Counts
 from sessionkit._instants import micros_of
-from sessionkit.testing import BatchResult, OpenSession, SessionDriver
+from sessionkit.testing import OpenSession, SessionDriver
+from sessionkit.testing.drivers.results import BatchResult
 from tests.support.random_scripts import SCHEMA, Script, Stretch, scripts
 from tests.support.steps import batches_of
 

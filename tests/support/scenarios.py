@@ -18,7 +18,8 @@ from sessionkit import Counts, Inputs, KeyState, KeyTimes, NoTimeout, StatefulSp
 from sessionkit._instants import micros_of
 from sessionkit.spark import read_state
 from sessionkit.spec import by_processing_time
-from sessionkit.testing import BatchResult, StatefulDriver, StoredKey
+from sessionkit.testing import StatefulDriver, StoredKey
+from sessionkit.testing.drivers.results import BatchResult
 from tests.support.clocked import ClockedStream, Trigger
 
 AnySpec: TypeAlias = StatefulSpec[Any, Any, Any]

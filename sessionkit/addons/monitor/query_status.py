@@ -15,7 +15,6 @@ from sessionkit._for_addons import (
     DurationSketch,
     KnownBuckets,
     Percentiles,
-    Reconciliation,
     bucket_stats_text,
     dropped_in,
     explains,
@@ -28,7 +27,7 @@ from sessionkit._for_addons import (
     watermark_in,
 )
 from sessionkit.errors import BalanceError, UnsupportedError
-from sessionkit.spark import batch_counts
+from sessionkit.spark import Reconciliation, batch_counts
 
 LOG: Final = logging.getLogger("sessionkit.monitor")
 RECENT: Final = 10

@@ -11,13 +11,8 @@ import pytest
 from examples.visits import View, VisitRow, visits
 from sessionkit import Counts, Inputs, Lateness, SessionRules, SessionSpec
 from sessionkit.errors import DriverError
-from sessionkit.testing import (
-    BatchResult,
-    SessionDriver,
-    SessionRow,
-    at,
-    seconds,
-)
+from sessionkit.testing import SessionDriver, SessionRow, at, seconds
+from sessionkit.testing.drivers.results import BatchResult
 
 Driver = SessionDriver[Any, Any, Any]
 MILLISECOND = timedelta(milliseconds=1)

@@ -8,14 +8,8 @@ import pytest
 
 from sessionkit import Counts, EventTimeGap, KeyState, KeyTimes, ProcessingTimeGap, SpecError
 from sessionkit.errors import DriverError
-from sessionkit.testing import (
-    BatchResult,
-    KeyRow,
-    StatefulDriver,
-    StoredKey,
-    at,
-    minutes,
-)
+from sessionkit.testing import KeyRow, StatefulDriver, StoredKey, at, minutes
+from sessionkit.testing.drivers.results import BatchResult
 from tests.support.stateful_specs import (
     Added,
     Amount,
