@@ -27,8 +27,7 @@ MAY_TAKE_TIME: Final = ("create", "update")
 MAY_YIELD: Final = ("finish", "process", "on_timer")
 MAY_GIVE_NOTHING: Final = ("update", "merge", "process", "on_timer")
 """The functions that may return nothing; the others are called for their value."""
-MAY_BE_NONE: Final = ("finish", "remember")
-NOTHING_MEANT: Final = ", or annotate it `-> None`"
+NO_ROWS_MEANT: Final = "; to return no rows, annotate it `-> None` and pass the class `result=...`"
 GIVES: Final = {
     "create": "a session begins with what it returns",
     "finish": "a row is what it returns",
@@ -281,7 +280,7 @@ def check_returned(signature: Signature) -> None:
     if plain and must_return and not inspect.isgeneratorfunction(plain) and ends_in_none(plain):
         name = getattr(annotation, "__name__", annotation)
         shown = "" if annotation is None else f" is annotated `-> {name}`, and"
-        or_not = NOTHING_MEANT if annotation is None and role in MAY_BE_NONE else ""
+        or_not = NO_ROWS_MEANT if annotation is None and role == "finish" else ""
         found = f"{signature.returned}{shown} returns nothing"
         raise SpecError(found, f"end it with `return ...`{or_not}")
 

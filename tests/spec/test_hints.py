@@ -449,8 +449,23 @@ MADE = {**KEYED, "process": process, "timeout": NoTimeout()}
 OF_TIME = TimeToLive("1 day", clock="event_time")
 PER_EVENT: dict[str, Any] = {"keys": {"number": int}}
 
+
+def no_rows_by_chance(session, state):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    pass
+
+
+def no_rows(session: Session[Any], state: Visit) -> None:
+    pass
+
+
 OF_SPECS = [
     # -- sessionkit/spec/logic.py
+    case(
+        folded,
+        {"finish": no_rows_by_chance},
+        "annotate it `-> None` and pass the class `result=...`",
+        {"finish": no_rows, "result": Row},
+    ),
     case(folded, {"update": evolved_in_vain}, "return it, or change `state`", {"update": evolved}),
     Case(
         lambda: per_event(keys={"number": int}),
