@@ -12,6 +12,7 @@ function `hash`; each of its steps can be inverted.
 """
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Final, TypeVar
 
 import attrs
@@ -46,8 +47,13 @@ def bucket_label(bucket: int) -> int:
     return word - WORD if word >= WORD // 2 else word
 
 
+@cache
+def _labels(bucket_count: int) -> tuple[int, ...]:
+    return tuple(map(bucket_label, range(bucket_count)))
+
+
 def label_of(bucket: Column, bucket_count: int) -> Column:
-    labels = F.array(*(F.lit(bucket_label(number)) for number in range(bucket_count)))
+    labels = F.array(*map(F.lit, _labels(bucket_count)))
     return F.element_at(labels, bucket + F.lit(1))
 
 

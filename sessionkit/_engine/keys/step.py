@@ -50,7 +50,7 @@ class KeyLogic:
     The logic of a stateful spec, as the shell calls it.
 
     Attributes:
-        program: The compiled spec.
+        program: The compiled spec, made at its first use: the driver only sends the spec.
         readings: How to read stored rows, by the identity under which they were written.
         view: Builds the `KeyState` for a call.
         keeps_only_open: Whether each stored row is a live key.
@@ -59,7 +59,6 @@ class KeyLogic:
     """
 
     spec: AnyStatefulSpec
-    program: KeyProgram = attrs.field(init=False, repr=False)
     readings: dict[bytes, Any] = attrs.field(init=False, repr=False, factory=dict)
     view: Callable[[KeySnapshot, AttrsType], KeyState[Any]] = attrs.field(
         init=False, repr=False, default=KeyState
@@ -67,8 +66,9 @@ class KeyLogic:
     keeps_only_open: ClassVar[bool] = True
     takes_portions: ClassVar[bool] = False
 
-    def __attrs_post_init__(self) -> None:
-        object.__setattr__(self, "program", KeyProgram.of(self.spec))
+    @cached_property
+    def program(self) -> KeyProgram:
+        return KeyProgram.of(self.spec)
 
     @cached_property
     def empty_state(self) -> GroupState:

@@ -68,11 +68,12 @@ class SessionLogic:
     """The fold of sessions, as a `GroupLogic`."""
 
     spec: AnySessionSpec
-    program: Program = attrs.field(init=False, repr=False)
     readings: dict[bytes, Any] = attrs.field(init=False, repr=False, factory=dict)
 
-    def __attrs_post_init__(self) -> None:
-        object.__setattr__(self, "program", Program.of(self.spec))
+    @cached_property
+    def program(self) -> Program:
+        """The compiled spec, made at its first use: the driver only sends the spec."""
+        return Program.of(self.spec)
 
     @cached_property
     def empty_state(self) -> GroupState:

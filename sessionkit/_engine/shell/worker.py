@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
+from functools import cached_property
 from operator import attrgetter
 from typing import Any, Final, cast
 
@@ -95,19 +96,19 @@ def collector_paused() -> Iterator[None]:
             gc.enable()
 
 
-@attrs.frozen
+@attrs.frozen(slots=False)
 class Worker:
-    """
-    The worker that runs the groups of a stream or a batch.
-
-    Where it `erases`, rows may erase keys. On a stream it returns rows packed, or `as_rows`.
-    """
+    """The worker of the groups of a stream or a batch; where it `erases`, rows may erase keys."""
 
     logic: GroupLogic
     with_rejected: bool
     seed: SeedFormat | None = None
     erases: bool = False
-    as_rows: bool = False
+
+    @cached_property
+    def as_rows(self) -> bool:
+        """Whether the rows of a stream cross unpacked."""
+        return crosses_as_rows(self.logic.spec, with_rejected=self.with_rejected)
 
     def __call__(
         self,
@@ -318,8 +319,7 @@ def worker_of(
     seed: SeedFormat | None = None,
     erases: bool = False,
 ) -> Worker:
-    as_rows = crosses_as_rows(spec, with_rejected=with_rejected)
-    return Worker(logic_of(spec), with_rejected, seed, erases, as_rows)
+    return Worker(logic_of(spec), with_rejected, seed, erases)
 
 
 def check_until(spec: AnySpec, until: datetime) -> None:
