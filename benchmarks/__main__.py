@@ -23,13 +23,14 @@ from benchmarks.earlier import Earlier
 from benchmarks.entrants import ENTRANTS, Entrant
 from benchmarks.environments import MissingToolError
 from benchmarks.measure import Place, RunError, place, timed, wrong_rows
-from benchmarks.report import aligned, page, targets_of, text_of
+from benchmarks.report import aligned, page, summary, targets_of, text_of
 from benchmarks.results import LATENCIES, RESULTS, Result, Run, latencies_in, loaded, saved
 from benchmarks.workloads import WORKLOADS, Workload, families
 
 __all__ = ["main"]
 
 DOCS: Final = Path(__file__).resolve().parents[1] / "docs"
+PAGE: Final = Path(__file__).with_name("RESULTS.md")
 PLOT: Final = Path(__file__).with_name("plot.py")
 FAILURES: Final = (RunError, OSError, ValueError, TypeError, LookupError)
 """What a run or its rows may end with; the others go on."""
@@ -182,13 +183,14 @@ def _machine(load: float) -> dict[str, Any]:
 def _write_page(source: Path) -> None:
     found = loaded(source)
     results = {name: found[name] for name in WORKLOADS if name in found}
-    written = DOCS / "benchmarks.md"
-    earlier = Earlier.of(written.read_text()) if written.exists() else None
-    written.write_text(page(results, earlier, latencies_in(source.with_name(LATENCIES.name))))
+    earlier = Earlier.of(PAGE.read_text()) if PAGE.exists() else None
+    written = page(results, earlier, latencies_in(source.with_name(LATENCIES.name)))
+    PAGE.write_text(written)
+    (DOCS / "benchmarks.md").write_text(summary(written))
     python = environments.made("tables") / "bin" / "python"
     plot = [str(python), str(PLOT), str(source.resolve()), str(DOCS / "benchmarks.svg")]
     subprocess.run(plot, check=True)
-    _say(f"written: {os.path.relpath(DOCS / 'benchmarks.md')} and .svg")
+    _say(f"written: {os.path.relpath(DOCS / 'benchmarks.md')} and .svg, {os.path.relpath(PAGE)}")
 
 
 def _say(text: str) -> None:

@@ -11,7 +11,15 @@ from benchmarks.results import Latency, Result
 from benchmarks.targets import LATENCY_TARGETS, TARGETS, Exponent, Size, Target
 from benchmarks.workloads import WORKLOADS
 
-__all__ = ["latency_table", "page", "table_of", "targets_of", "text_of", "throughput_of"]
+__all__ = [
+    "latency_table",
+    "page",
+    "summary",
+    "table_of",
+    "targets_of",
+    "text_of",
+    "throughput_of",
+]
 
 Rows: TypeAlias = Sequence[Sequence[str]]
 """Cells as text; the first row is the heading."""
@@ -30,19 +38,31 @@ HEADING: Final = (
 SMALL_RATIO: Final = 0.2
 """Below it, 1/18 reads better than 0.06."""
 OPENING: Final = """\
+# Results
+
+All figures of the last runs; [Benchmarks](../docs/benchmarks.md) has the seconds. `make bench`
+writes both pages; nobody copies a figure by hand.
+
+## What it must reach
+
+"""
+SUMMARY: Final = """\
 # Benchmarks
 
-`make bench` measures sessionkit side by side with every other way to get the same rows, and writes
-this page; nobody copies a figure by hand. All entrants read the same files. Their rows are compared
-with those that NumPy finds before any time counts. Each run has a process and a JVM of its own.
-Figures are medians over the micro-batches of a run, without the first one. The JVM compiles during
-dozens more; *steady* counts those after 60. Seconds are Spark's `addBatch`; CPU seconds are those
-of the JVM and of all Python workers. All entrants on Spark have the settings of
-[Start a query](how-to/start-a-query.md#settings-of-spark).
+Seconds of sessionkit and of every other way to get the same rows, on two cores. All entrants read
+the same files, with the settings of [Start a query](how-to/start-a-query.md#settings-of-spark).
+Their rows are compared with those that NumPy finds before any time counts. Each run has a process
+and a JVM of its own. Figures are medians over the micro-batches of a run, without the first one.
+The JVM compiles during dozens more; *steady* counts those after 60.
+
+`make bench` measures it and writes this page. `benchmarks/RESULTS.md` in a checkout also has CPU
+seconds, memory, bytes, latencies and the machine.
 
 ![The time of each entrant, compared with session_window](benchmarks.svg)
 
-## What it must reach
+## Seconds
+
+A micro-batch, or the whole batch; the fastest entrant first.
 
 """
 SECTION: Final = "\n## "
@@ -116,7 +136,7 @@ def page(
     earlier: Earlier | None = None,
     latencies: Sequence[Latency] = (),
 ) -> str:
-    """Return the page of the documentation; what wasn't measured again is as it was earlier."""
+    """Return all results as a page; what wasn't measured again is as it was earlier."""
     earlier = earlier or Earlier({})
     names = [*WORKLOADS, *(name for name in results if name not in WORKLOADS)]
     of_latency = earlier.section(LATENCY)
@@ -134,6 +154,19 @@ def page(
     others = [name for name in names if name not in results]
     machines = [*_machines(results), *earlier.rows(MACHINE, others)]
     return "".join([*parts, f"{SECTION}{MACHINE}\n\n", _markdown(machines, words=7), SEE_ALSO])
+
+
+def summary(results_page: str) -> str:
+    """Return the page of the documentation: the seconds, the targets and the entrants."""
+    whole = Earlier.of(results_page)
+    rows: list[Sequence[str]] = [("workload", "what", "seconds")]
+    for name, workload in WORKLOADS.items():
+        lines = [line[2:-2].split(" | ") for line in whole.parts.get(name, "").splitlines()]
+        found = [cells for cells in lines if len(cells) == len(HEADING) and cells[0] in ENTRANTS]
+        if found and name == workload.family:
+            rows.append((name, workload.about, "; ".join(f"{who} {s}" for who, s, *_ in found)))
+    reached, taking_part = (whole.section(name).lstrip("\n") for name in (REACHED, WHO))
+    return "\n".join([f"{SUMMARY}{_markdown(rows, words=3)}", reached, taking_part])
 
 
 def _section(result: Result) -> str:

@@ -44,7 +44,7 @@ UNSEEN: Final = {
     "sources: another query's",
     "sources: another query's folder",
 }
-"""What neither can see; docs/reference/stored-state.md says why."""
+"""What neither can see; docs/builders/damage.md says why."""
 
 
 @attrs.frozen

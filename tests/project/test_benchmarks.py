@@ -14,11 +14,12 @@ from benchmarks.entrants import ENTRANTS
 from benchmarks.entrants.intervals import merged
 from benchmarks.events import batch_of_events
 from benchmarks.phases import PHASES, Stopwatch
-from benchmarks.report import page
+from benchmarks.report import page, summary
 from benchmarks.results import Result, Run, Sample
 from benchmarks.rows import difference, expected
 from benchmarks.targets import TARGETS, Ratio
 from benchmarks.workloads import WORKLOADS, Workload
+from tests.support.pages import ROOT
 
 SMALL = Workload(
     name="small", about="some events", entrants=("functions",), events=200, keys=20, batches=3
@@ -123,3 +124,11 @@ def test_only_the_second_half_of_a_run_is_compared() -> None:
     runs = [Run(samples, peak_rss_bytes=0)] * 2
 
     assert "chained | 0.500 | 600 ms | 600 ms | 0.300 | 0.100 | 2" == bases.told("chained", runs)
+
+
+def test_the_page_of_the_site_is_the_summary_of_all_results() -> None:
+    """Its seconds, targets and entrants are those of the whole page, which no visitor needs."""
+    whole = (ROOT / "benchmarks" / "RESULTS.md").read_text(encoding="utf-8")
+    shown = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    assert shown == summary(whole)
+    assert "| dense | 1,000,000 events of 200,000 keys in a batch | declarative 1." in shown

@@ -37,6 +37,10 @@ GIVEN_BY_SPARK = {"spark", "stream", "views"}
 """What a test on Spark gives an example: a session, and the events of the README."""
 DEFINED_FIRST = ("sessionkit.aggregates", "SessionSpec.of", "StatefulSpec")
 """Whose examples define and import what the others use."""
+WORDS_OF_THE_SITE = 90_000
+WORDS_OF_A_PAGE = 1_500
+STILL_LONG = {"aggregate-sessions.md": 3_050, "cut-sessions.md": 2_240, "watch-a-query.md": 1_900}
+"""Pages to divide: these may only become shorter."""
 FOLDERS = re.compile(r'"/(?=(?:data|checkpoints)/)')
 
 
@@ -144,6 +148,22 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert (page.parent / target).exists(), target
 
 
+def words_of(page: Path) -> int:
+    """Return the words of a page, its code and its tables included."""
+    return len(page.read_text(encoding="utf-8").split())
+
+
+def test_the_site_has_at_most_its_budget_of_words() -> None:
+    """Whoever adds a paragraph shortens another: nobody reads more than that."""
+    assert sum(map(words_of, PAGES)) <= WORDS_OF_THE_SITE
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_a_page_has_at_most_its_budget_of_words(page: Path) -> None:
+    """A page has one question; a longer answer is several pages."""
+    assert words_of(page) <= STILL_LONG.get(page.name, WORDS_OF_A_PAGE)
+
+
 def test_every_test_that_a_page_names_is_there() -> None:
     """What shows a feature is a test of this name, in this file."""
     page = (ROOT / "docs" / "reference" / "what-others-have.md").read_text(encoding="utf-8")
@@ -160,7 +180,7 @@ def test_every_test_that_a_page_names_is_there() -> None:
 def test_every_page_is_in_the_list_of_pages() -> None:
     """A recipe is in the list of the cookbook, a public name in the reference."""
     listed = LINK.findall((ROOT / "docs" / "pages.md").read_text(encoding="utf-8"))
-    parts = ("how-to", "explanation", "reference", "tutorial")
+    parts = ("how-to", "explanation", "reference", "tutorial", "builders")
     written = [page for part in parts for page in (ROOT / "docs" / part).glob("*.md")]
     assert set() == {page.relative_to(ROOT / "docs").as_posix() for page in written} - set(listed)
     recipes = LINK.findall((ROOT / "docs" / "cookbook" / "index.md").read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""The reference of the arguments of a spec: its tables, and the docstrings."""
+"""The reference of the arguments of a spec: its table, and the docstrings."""
 
 import inspect
 import re
@@ -23,25 +23,15 @@ from sessionkit import (
 )
 from sessionkit._instants import duration_text
 
-# -- what both kinds of spec share -------------------------------------------------------------
-
-TABLE = Path(__file__).parents[2] / "docs" / "reference" / "spec.md"
-ROW = re.compile(r"^\| `(\w+)` \| ([^|]*) \|", re.MULTILINE)
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "spec.md").read_text("utf-8")
+ROW = re.compile(r"^\| (`[^|]*`) \| ([^|]*) \|", re.MULTILINE)
+GROUPS = (Lateness, Results, Inputs, Storage, Memory)
 WORDS = {
-    "event": "from annotations",
-    "state": "from annotations",
-    "result": "from annotations",
     "first": "none",
     "last": "none",
     "passthrough": "none",
-    "create": "`State()`, then `update`",
-    "finish": "the state is the row",
     "upgrade": "none",
-    "version": "`1`, or one more than the last of `upgrade`",
-    "lateness": "`Lateness()`",
-    "results": "`Results()`",
-    "inputs": "`Inputs()`",
-    "storage": "`Storage()`",
+    "version": "from `upgrade`",
 }
 
 
@@ -62,48 +52,40 @@ def default_of(field: Any) -> str:
     return f"`{shown}`".replace("'", '"')
 
 
-def tables() -> list[dict[str, str]]:
-    """Return the defaults that each table of the reference shows."""
-    sections = re.split(r"\n##+ ", TABLE.read_text("utf-8"))
-    return [dict(found) for section in sections if (found := ROW.findall(section))]
+def rows() -> dict[str, str]:
+    """Return the arguments and defaults that the page shows; a row may have several arguments."""
+    cells = ROW.findall(PAGE)
+    return {name: default for names, default in cells for name in re.findall(r"`(.+?)`", names)}
 
 
-def test_the_reference_has_one_table_of_what_both_share() -> None:
-    """Each shared argument is there, with the defaults that both classes have."""
-    shared, *_ = tables()
+def test_the_reference_has_every_argument_of_a_session_spec() -> None:
+    """With its default, and the default of a `StatefulSpec` where that differs."""
     session, key = arguments(SessionSpec), arguments(StatefulSpec)
-
     expected = {}
-    for name in [name for name in session if name in key]:
-        of_session, of_key = default_of(session[name]), default_of(key[name])
+    for name in session.keys() - {"lateness", "results", "inputs", "storage"}:
+        of_session = default_of(session[name])
+        of_key = default_of(key[name]) if name in key else of_session
         both = f"{of_session}; {of_key} in a `StatefulSpec`"
         expected[name] = of_session if of_session == of_key else both
-    assert expected == shared
+
+    assert expected == {name: text for name, text in rows().items() if name.isidentifier()}
 
 
-def test_the_reference_has_what_only_sessions_have() -> None:
-    """And no more than that."""
-    _, own, *_ = tables()
-    session, key = arguments(SessionSpec), arguments(StatefulSpec)
-
-    assert {name: default_of(field) for name, field in session.items() if name not in key} == own
-
-
-def test_the_reference_has_the_functions_and_the_groups() -> None:
-    """A table for each, in this order."""
-    _, _, *shown, _ = tables()
-
-    classes = (Functions, Lateness, Results, Memory, Inputs, Storage)
-    for cls, table in zip(classes, shown, strict=True):
-        assert {name: default_of(field) for name, field in arguments(cls).items()} == table
+def test_the_reference_has_every_argument_of_a_group() -> None:
+    """Written as a call: `Results(emit=...)`."""
+    expected = {
+        f"{cls.__name__}({name}=...)": default_of(field)
+        for cls in GROUPS
+        for name, field in arguments(cls).items()
+    }
+    assert expected == {name: text for name, text in rows().items() if name.endswith("=...)")}
 
 
-def test_the_reference_has_every_rule() -> None:
-    """Those that an `EventTimeGap` has too aside."""
-    *_, rules = tables()
-    rule, gap = arguments(SessionRules), arguments(EventTimeGap)
-
-    assert {name: default_of(field) for name, field in rule.items() if name not in gap} == rules
+def test_the_reference_names_every_rule() -> None:
+    """In the section of `SessionRules`, which leaves their meaning to another page."""
+    section = PAGE.split("\n## `SessionRules`\n")[1].split("\n## ")[0]
+    named = set(re.findall(r"`(\w+)`", section))
+    assert set() == arguments(SessionRules).keys() - arguments(EventTimeGap).keys() - named
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,7 @@ def late_events(
     a time of arrival, don't count. The numbers are never too low.
 
     They hold for a query that keeps up. After a stop, it reads a backlog, where more events may be
-    late: docs/how-to/catch-up.md.
+    late: docs/how-to/backfill.md#catch-up-after-a-stop.
 
     Args:
         history: A batch of past events, or the counts of a query's micro-batches.
