@@ -1,12 +1,14 @@
 """Columns of DataFrames: names, types, event times, and casts for Python."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -24,6 +26,8 @@ OF_REJECTED: Final = "sessionkit.of_rejected"
 ROW_KIND: Final = "sessionkit.row_kind"
 """The metadata key of the column `kind` with the kind of result rows."""
 ANY_FRAME: Final = "pass what spark.read, spark.readStream or spark.createDataFrame returns"
+NANOSECONDS: Final = re.compile(r"timestamp(_ltz|_ntz)?(\([7-9]\)|_nanos)", re.IGNORECASE)
+WHOLE_MICROS: Final = 'cast it to whole microseconds: F.col(...).cast("timestamp_ltz")'
 DAY_US: Final = span_us(timedelta(days=1))
 LARGEST_OFFSET_US: Final = span_us(timedelta(hours=18))
 """The largest offset from UTC of a time zone in Spark."""
@@ -50,11 +54,28 @@ def check_frame(frame: object, name: str, hint: str = ANY_FRAME) -> None:
     """Check that an argument is a DataFrame, of classic Spark or of Connect."""
     kind = type(frame)
     if hasattr(kind, "isStreaming"):
+        _check_readable(frame, name)
         return
     package = kind.__module__.partition(".")[0]
     hint = FROM_IT if package == "sessionkit" else hint
     owner = "" if package == "builtins" else f"{package}."
     raise SchemaError(f"`{name}` must be a DataFrame of Spark, found {owner}{kind.__name__}", hint)
+
+
+def _check_readable(frame: Any, name: str) -> None:
+    """Check that PySpark can read the schema of a frame: it can't where a time has nanoseconds."""
+    try:
+        _ = frame.schema
+    except PySparkException as error:
+        if (found := NANOSECONDS.search(str(error))) is None:
+            raise
+        text = f"`{name}` has a column of nanoseconds ({found[0]}), which PySpark can't read"
+        raise SchemaError(text, f"{WHOLE_MICROS}, before anything else") from error
+
+
+def in_nanoseconds(kind: T.DataType) -> bool:
+    """Return whether a column is a timestamp of nanoseconds; PySpark 4.3 has no class for it."""
+    return NANOSECONDS.fullmatch(kind.simpleString()) is not None
 
 
 def column(name: str) -> Column:
@@ -156,6 +177,8 @@ def time_problem(schema: T.StructType, name: str) -> tuple[str, str] | None:
         found = f"the event time `{name}` is missing; the frame has {', '.join(schema.names)}"
         return found, near(name, schema.names)
     kind = schema[name].dataType
+    if in_nanoseconds(kind):
+        return f"the event time `{name}` is in nanoseconds ({kind.simpleString()})", WHOLE_MICROS
     if isinstance(kind, T.TimestampNTZType):
         found = f"the event time `{name}` is a timestamp_ntz, which has no time zone"
         cast = f'col("{name}").cast("timestamp_ltz")'

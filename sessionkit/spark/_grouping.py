@@ -25,9 +25,8 @@ from sessionkit._arrays import key_columns, whole
 from sessionkit.spark._settings import PARTITIONS
 from sessionkit.spec.base import AnySpec
 from sessionkit.spec.options import BUCKETS, buckets_for
-from sessionkit.state._codec import stored_numbers
 from sessionkit.state._scalars import DecimalType
-from sessionkit.state._types import FieldType, key_form
+from sessionkit.state._types import FieldType, key_form, stored_numbers
 
 SEED: Final = 42
 BLOCK_BYTES: Final = 4

@@ -325,7 +325,7 @@ def _check_keys(spec: AnySpec) -> None:
         name = field.name
         if not may_be_key(field.type):
             found = f"the key column `{name}` cannot be a {spec.keys[name]}"
-            types = "str, int, bool, bytes, date, datetime, time or Decimal"
+            types = "str, int, bool, bytes, date, datetime, time, Decimal, UUID or Literal"
             raise SpecError(found, f"use {types}; cast a float to Decimal")
         if not name.isidentifier() or name.startswith("_") or iskeyword(name):
             found = f"the key column `{name}` cannot be a field of a named tuple"

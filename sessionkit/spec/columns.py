@@ -13,7 +13,6 @@ from sessionkit.state._scalars import (
     BoolType,
     DatetimeType,
     DecimalType,
-    EnumType,
     IntType,
     StrType,
     TimedeltaType,
@@ -115,8 +114,8 @@ class WireColumn:
     @classmethod
     def of(cls, role: Role, place: int, field: Field) -> "WireColumn":
         kind, is_required = inner_type(field.type), not isinstance(field.type, OptionalType)
-        checked = isinstance(kind, DecimalType | EnumType)
-        is_unchecked = not checked and kind.facts is not None and kind.facts.bounds is None
+        is_unchecked = kind.facts is not None and not kind.misfit
+        is_unchecked = is_unchecked and not isinstance(kind, DecimalType)
         return cls(f"_{role}_{place}", role, field, kind, is_required, is_unchecked)
 
 

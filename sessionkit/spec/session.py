@@ -96,8 +96,8 @@ class SessionSpec(Spec[E, S, R]):
         )
 
     Attributes:
-        keys: The key columns and their types: str, int, bool, bytes, date, datetime, time or
-            Decimal.
+        keys: The key columns and their types: str, int, bool, bytes, date, datetime, time,
+            Decimal, UUID, or a Literal.
         event_time: The timestamp column that says when an event happened.
         logic: How a session is folded: `Functions(...)`, `Aggregates(...)` or `Events(...)`.
         gap: How long a session stays open without events, such as `"30 minutes"`.

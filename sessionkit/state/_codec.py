@@ -11,7 +11,6 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from sessionkit.errors import StateError, StateValueError
 from sessionkit.state._collections import (
@@ -23,11 +22,9 @@ from sessionkit.state._collections import (
     inner_type,
 )
 from sessionkit.state._fields import fields_of
-from sessionkit.state._scalars import EnumType
 from sessionkit.state._types import Convert, FieldType, Form, same
 
 Places: TypeAlias = npt.NDArray[np.int64] | None
-HALF_WORD: Final = 32
 MISFITS: Final = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
@@ -125,28 +122,6 @@ def decode_column(
     """Return the values of a field at the given positions (all by default), in python form."""
     values = _listed(column, places)
     return values if kind.plain else list(map(kind.load, values))
-
-
-def unreadable_values(
-    kind: FieldType, column: pa.Array | pa.ChunkedArray
-) -> tuple[pa.Array, str] | None:
-    """Return a mask of the values that can't be read, and why; None for types without limits."""
-    if isinstance(kind, EnumType):
-        members = pa.array([member.value for member in kind.cls], kind.arrow)
-        unknown = pc.and_(column.is_valid(), pc.invert(pc.is_in(column, value_set=members)))
-        return unknown, f"isn't a member of {kind.cls.__name__}"
-    if kind.facts is None or kind.facts.bounds is None:
-        return None
-    first, last = kind.facts.bounds
-    numbers = stored_numbers(column)
-    outside = pc.or_(pc.less(numbers, first), pc.greater(numbers, last))
-    return outside.fill_null(fill_value=False), f"is outside {kind.facts.within}"
-
-
-def stored_numbers(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """Return times, days or booleans as the integers that Arrow stores."""
-    half = pa.int32() if column.type.bit_width == HALF_WORD else pa.int64()
-    return column.cast(half).cast(pa.int64())
 
 
 def _listed(column: pa.Array | pa.ChunkedArray, places: Places) -> list[Any]:

@@ -4,6 +4,7 @@ import dataclasses
 import sys
 import types
 from collections.abc import Callable, Hashable, Sequence
+from datetime import timedelta
 from decimal import Decimal
 from enum import Enum
 from functools import lru_cache, partial
@@ -12,6 +13,7 @@ from typing import (
     Annotated,
     Any,
     Final,
+    Literal,
     TypeAlias,
     TypeGuard,
     Union,
@@ -33,8 +35,9 @@ from sessionkit.state._collections import (
     RenamedFrom,
     TupleType,
 )
-from sessionkit.state._scalars import SCALARS, DecimalType, EnumType, FloatType, IntType, StrType
-from sessionkit.state._types import INT64, FieldType, same
+from sessionkit.state._derived import EnumType, LiteralType, SecondsType, choice_of
+from sessionkit.state._scalars import SCALARS, DecimalType, FloatType
+from sessionkit.state._types import FieldType, same
 
 Attributes: TypeAlias = tuple["attrs.Attribute[Any]", ...]
 _FROZEN_SETATTR: Final = attrs.make_class("_Frozen", [], frozen=True).__setattr__
@@ -50,7 +53,8 @@ HINTS: Final[dict[Any, str]] = {
     type(None): "a field that is always None holds nothing: remove it",
 }
 KNOWN: Final = (
-    f"use {', '.join(scalar.__name__ for scalar in SCALARS)}, an Enum, Optional, "
+    f"use {', '.join(scalar.__name__ for scalar in SCALARS)}, an Enum, "
+    "Literal, Optional, "
     "list, dict, tuple, or an attrs class of these"
 )
 FOREIGN: Final = sys.stdlib_module_names | {"numpy", "pandas", "pyarrow", "pyspark"}
@@ -223,13 +227,24 @@ def _read(annotation: Any, place: _Place) -> FieldType:
         return place.refuse(f"the text {annotation!r}", "write the type itself, such as str")
     if annotation in SCALARS:
         return SCALARS[annotation]
-    if hasattr(annotation, "__value__"):  # an alias: `type X = ...`
-        return _read(annotation.__value__, place)
+    # An alias, `type X = ...`, has the first; a NewType has the second.
+    for named in ("__value__", "__supertype__"):
+        if hasattr(annotation, named):
+            return _read(getattr(annotation, named), place)
     origin, inside = get_origin(annotation), get_args(annotation)
     if isinstance(annotation, type) and origin is None:
         return _class(annotation, place)
+    return _with_parts(annotation, origin, inside, place)
+
+
+def _with_parts(annotation: Any, origin: Any, inside: tuple[Any, ...], place: _Place) -> FieldType:
     if origin is Annotated:
         return _annotated(*inside, place=place)
+    if origin is Literal:
+        if (base := choice_of(inside)) is not None:
+            return LiteralType(annotation, inside, base)
+        hint = "name str values only, or 64-bit ints only; write `| None` after it for None"
+        return place.refuse(annotation, hint)
     if origin in {Union, types.UnionType}:
         not_none = [part for part in inside if part is not NoneType]
         if len(not_none) != 1 or len(not_none) == len(inside):
@@ -243,12 +258,8 @@ def _read(annotation: Any, place: _Place) -> FieldType:
 
 def _class(cls: type[Any], place: _Place) -> FieldType:
     if issubclass(cls, Enum):
-        values = [member.value for member in cls]
-        kinds = {*map(type, values)}
-        if kinds == {str}:
-            return EnumType(cls, StrType())
-        if kinds == {int} and INT64[0] <= min(values) <= max(values) <= INT64[1]:
-            return EnumType(cls, IntType())
+        if (base := choice_of([member.value for member in cls])) is not None:
+            return EnumType(cls, base)
         return place.refuse(cls, "give every member a str value, or every member a 64-bit int")
     if not is_record(cls):
         return place.refuse(cls, not_a_record(cls, instead=HINTS.get(cls, KNOWN))[1])
@@ -258,6 +269,8 @@ def _class(cls: type[Any], place: _Place) -> FieldType:
 
 
 def _annotated(inner: Any, *notes: Any, place: _Place) -> FieldType:
+    if inner is timedelta and "seconds" in notes:
+        return SecondsType()
     digits = [note for note in notes if isinstance(note, DecimalType)]
     if inner is not Decimal or not digits:
         return _read(inner, place)

@@ -1,16 +1,17 @@
-"""Scalar types: numbers, text, bytes, enumerations and times; and a table of all scalars."""
+"""Scalar types: numbers, text, bytes, UUIDs and times; and a table of all scalars."""
 
 import base64
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Context, Decimal
-from enum import Enum
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Final, cast
+from uuid import UUID
 
 import attrs
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sessionkit._instants import EPOCH, FIRST_INSTANT_US, LAST_INSTANT_US, micros_of, span_us
 from sessionkit.errors import StateValueError
@@ -21,6 +22,7 @@ INTEGERS: Final = frozenset({"Byte", "Short", "Integer", "Long"})
 WIDE: Final = Context(prec=40)
 EPOCH_DAY: Final = date(1970, 1, 1)
 YEARS: Final = "the years 1 to 9999"
+UUID_TEXT: Final = r"\A[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}\z"
 
 
 @attrs.frozen
@@ -130,6 +132,9 @@ class StrType(FieldType):
         # `str(...)` of a member of a `(str, Enum)` would return its name.
         return str.__str__(value)
 
+    def widening(self, stored: Form) -> Widening | None:
+        return Widening(lambda: same) if stored == "uuid" else None
+
 
 @attrs.frozen
 class BytesType(FieldType):
@@ -209,44 +214,38 @@ class DecimalType(FieldType):
 
 
 @attrs.frozen
-class EnumType(FieldType):
-    """An `Enum` whose values are all text or all integers, stored by value."""
+class UUIDType(FieldType):
+    """`UUID`, stored as its text with hyphens, in lower case: Spark has no type for it."""
 
-    cls: type[Enum]
-    base: StrType | IntType
+    arrow: ClassVar = pa.string()
+    exact: ClassVar = frozenset({UUID})
+    form: ClassVar = "uuid"
+    facts: ClassVar = Facts(
+        annotation=UUID,
+        columns=frozenset({"String", "Varchar", "Char"}),
+        tag=b"s",
+        hint="cast it to the text of a UUID",
+        key=KeyForm("string", "lower(cast({} as string))", frozenset({"str"})),
+    )
+    misfit: ClassVar = "isn't a UUID with hyphens"
 
-    @property
-    def form(self) -> Form:
-        return ["enum", self.base.form]
+    def fitted(self, column: pa.Array) -> pa.Array:
+        is_one = pc.match_substring_regex(column, UUID_TEXT)
+        return pc.if_else(is_one, pc.ascii_lower(column), pa.scalar(None, self.arrow))
 
-    @property
-    def arrow(self) -> pa.DataType:
-        return self.base.arrow
-
-    @cached_property
-    def facts(self) -> Facts:
-        return attrs.evolve(self.base.facts, annotation=self.cls, key=None)
-
-    @property
-    def exact(self) -> frozenset[type]:
-        return frozenset({self.cls})
-
-    def coerce(self, value: Any, path: str) -> Enum:
-        if isinstance(value, self.cls):
+    def coerce(self, value: Any, path: str) -> UUID:
+        if isinstance(value, UUID):
             return value
-        name = self.cls.__name__
-        raise refused(value, path, f"a member of {name}", f"write {name}(value) where you set it")
+        raise refused(value, path, "a UUID", "convert it with UUID(...) where you set it")
 
-    def dump(self, value: Enum) -> Any:
-        return value.value
+    def dump(self, value: UUID) -> str:
+        return str(value)
 
-    def load(self, value: Any) -> Enum:
+    def load(self, value: str) -> UUID:
         try:
-            return self.cls(value)
+            return UUID(value)
         except ValueError:
-            found = f"{self.cls.__name__} no longer has a member with the stored value {value!r}"
-            hint = "keep a member as long as state contains it, or start with a new checkpoint"
-            raise StateValueError(found, hint) from None
+            raise StateValueError("a stored text isn't a UUID", "store UUIDs only") from None
 
 
 @attrs.frozen
@@ -349,6 +348,11 @@ class TimedeltaType(FieldType):
     def load(self, value: int | timedelta) -> timedelta:
         return value if isinstance(value, timedelta) else timedelta(microseconds=value)
 
+    def widening(self, stored: Form) -> Widening | None:
+        if stored != "seconds":
+            return None
+        return Widening(lambda: lambda seconds: timedelta(seconds=seconds))
+
 
 def _micros_of_day(value: time) -> int:
     return ((value.hour * 60 + value.minute) * 60 + value.second) * 1_000_000 + value.microsecond
@@ -396,5 +400,6 @@ SCALARS: Final[dict[Any, FieldType]] = {
     timedelta: TimedeltaType(),
     time: TimeType(),
     Decimal: DecimalType(),
+    UUID: UUIDType(),
 }
 """The scalar types by annotation."""

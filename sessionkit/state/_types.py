@@ -17,6 +17,7 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sessionkit._arguments import sql_type
 from sessionkit.errors import StateValueError
@@ -107,6 +108,23 @@ class FieldType:
         """The properties of a scalar type; None for a composite type."""
         return None
 
+    @property
+    def misfit(self) -> str:
+        """Why a value in a column isn't one of this type, for errors; empty if all values are."""
+        return f"is outside {self.facts.within}" if self.facts and self.facts.bounds else ""
+
+    def fitted(self, column: pa.Array) -> pa.Array:
+        """Return the values of a column as they're stored: null where one isn't of this type."""
+        if not (self.facts and self.facts.bounds):
+            return column
+        first, last = self.facts.bounds
+        numbers = stored_numbers(column)
+        outside = pc.or_(pc.less(numbers, first), pc.greater(numbers, last))
+        outside = outside.fill_null(fill_value=False)
+        if not pc.any(outside).as_py():
+            return column
+        return pc.if_else(outside, pa.scalar(None, column.type), column)
+
     def coerce(self, value: Any, path: str) -> Any:
         """Return the value in its exact type, or raise a `StateValueError` with its path."""
         raise NotImplementedError
@@ -137,6 +155,15 @@ def key_form(kind: FieldType) -> KeyForm:
 def type_name(kind: FieldType) -> str:
     """Return the name of a type in errors, such as `date`."""
     return type(kind).__name__.removesuffix("Type").lower()
+
+
+HALF_WORD: Final = 32
+
+
+def stored_numbers(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Return times, days or booleans as the integers that Arrow stores."""
+    half = pa.int32() if column.type.bit_width == HALF_WORD else pa.int64()
+    return column.cast(half).cast(pa.int64())
 
 
 def same(value: Any) -> Any:

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from itertools import pairwise
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from uuid import UUID
 
 import attrs
 from hypothesis import HealthCheck, Phase, find, reject, settings
@@ -17,16 +18,17 @@ from sessionkit.spec.base import AnySpec
 from sessionkit.spec.session import SessionSpec
 from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import AttrsType, DictType, ListType, OptionalType, TupleType
+from sessionkit.state._derived import EnumType, LiteralType, SecondsType
 from sessionkit.state._scalars import (
     BoolType,
     BytesType,
     DatetimeType,
     DecimalType,
-    EnumType,
     FloatType,
     IntType,
     StrType,
     TimedeltaType,
+    UUIDType,
 )
 from sessionkit.state._types import FieldType
 from sessionkit.timeouts._policies import TimeoutPolicy, deadlines_of
@@ -49,6 +51,8 @@ ANY: Final[Scalars] = {
     BoolType: st.booleans(),
     StrType: st.text(max_size=8),
     BytesType: st.binary(max_size=8),
+    UUIDType: st.uuids(),
+    SecondsType: st.integers(-(2**52), 2**52).map(lambda us: timedelta(microseconds=us)),
 }
 # Sums of these values neither overflow nor round, and small alphabets make equal values likely.
 MODEST: Final = ANY | {
@@ -58,6 +62,8 @@ MODEST: Final = ANY | {
     BytesType: st.binary(max_size=2),
     DatetimeType: st.integers(0, 86_400).map(lambda seconds: START + timedelta(seconds=seconds)),
     TimedeltaType: st.integers(-3_600, 3_600).map(lambda seconds: timedelta(seconds=seconds)),
+    SecondsType: st.integers(-3_600, 3_600).map(lambda seconds: timedelta(seconds=seconds)),
+    UUIDType: st.integers(0, 9).map(lambda number: UUID(int=number)),
 }
 
 
@@ -97,6 +103,8 @@ def _values(kind: FieldType, scalars: Scalars) -> SearchStrategy[Any]:
             return st.dictionaries(_values(key, scalars), _values(value, scalars), max_size=3)
         case EnumType(cls):
             return st.sampled_from(cls)
+        case LiteralType(values=values):
+            return st.sampled_from(values)
         case DecimalType(precision, scale):
             most = 10**precision - 1
             return _decimals(most if scalars is ANY else min(most, 1_000), scale)

@@ -15,7 +15,7 @@ from sessionkit._instants import BEGINNING_US, END_OF_TIME_US, duration_text, sp
 from sessionkit.aggregates._events import type_in
 from sessionkit.errors import SpecError
 from sessionkit.state._collections import forms_of, inner_type
-from sessionkit.state._scalars import EnumType
+from sessionkit.state._derived import EnumType
 from sessionkit.state._types import may_be_key
 from sessionkit.timeouts._rule import Joined, Predicate, Readings, Rule, RuleInput, event_fields
 

@@ -4,7 +4,8 @@ import json
 from datetime import timedelta
 from decimal import Decimal
 from enum import Enum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, NewType
+from uuid import UUID
 
 import attrs
 import pyarrow as pa
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
 from sessionkit import SpecError
-from sessionkit.errors import StateError
+from sessionkit.errors import StateError, StateValueError
 from sessionkit.state import DecimalType, RenamedFrom
 from sessionkit.state._codec import Differences, changes_of, codec_of, form_text
 from sessionkit.state._collections import forms_of
@@ -23,6 +24,7 @@ from tests.support.strategies import annotated
 
 FIELDS = annotated()
 MAYBE: Any = float | None
+SECONDS: Any = Annotated[timedelta, "seconds"]
 
 
 def made(name: str = "Made", **fields: Any) -> Any:
@@ -142,6 +144,16 @@ class MorePlans(Enum):
     PAID = "paid"
 
 
+class OtherPlans(Enum):
+    """Plans of which a former one is now another."""
+
+    OTHER = "other"
+
+    @classmethod
+    def _missing_(cls, value: object) -> "OtherPlans":
+        return cls.OTHER
+
+
 @pytest.mark.parametrize(
     ("old", "new", "before", "after"),
     [
@@ -162,6 +174,19 @@ class MorePlans(Enum):
         (list[int] | None, list[int | None] | None, None, None),
         (Plan, MorePlans, Plan.FREE, MorePlans.FREE),
         (dict[Plan, int], dict[MorePlans, int], {Plan.FREE: 1}, {MorePlans.FREE: 1}),
+        (Plan, OtherPlans, Plan.FREE, OtherPlans.OTHER),
+        (Literal["a"], Literal["a", "b"], "a", "a"),
+        (Literal[1, 2], int, 2, 2),
+        (list[str], list[Literal["a"]], ["a"], ["a"]),
+        (NewType("Email", str), str, "a", "a"),
+        (UUID, str, UUID(int=10), "00000000-0000-0000-0000-00000000000a"),
+        (timedelta, SECONDS, timedelta(microseconds=-1), timedelta(microseconds=-1)),
+        (
+            SECONDS,
+            timedelta,
+            timedelta(days=-9, microseconds=1),
+            timedelta(days=-9, microseconds=1),
+        ),
     ],
 )
 def test_a_type_may_take_more_than_before(old: Any, new: Any, before: Any, after: Any) -> None:
@@ -211,6 +236,9 @@ def test_a_field_that_was_renamed_twice_is_found_under_each_name() -> None:
         (dict[str, int], dict[str, str], "`Made.value[]` is str in the class, int in the"),
         (Plan, str, "`Made.value` is str in the class, an Enum of str in the checkpoint"),
         (str, Plan, "`Made.value` is an Enum of str in the class, str in the checkpoint"),
+        (str, UUID, "`Made.value` is uuid in the class, str in the checkpoint"),
+        (float, SECONDS, "`Made.value` is seconds in the class, float in the checkpoint"),
+        (int, SECONDS, "`Made.value` is seconds in the class, int in the checkpoint"),
         (Decimal, Annotated[Decimal, DecimalType(20, 18)], "decimal[20, 18] in the class"),
         (int, Decimal, "`Made.value` is decimal[38, 18] in the class, int in the checkpoint"),
         (made(a=int), made(a=str), "`Made.value.a` is str in the class, int in the checkpoint"),
@@ -244,6 +272,20 @@ def test_every_difference_is_named() -> None:
     ]
 
     assert expected == problems_of(made(a=int, e=list[made(x=int)]), later)  # type: ignore[misc]
+
+
+def test_a_stored_text_that_a_literal_no_longer_has_is_refused() -> None:
+    """It's named, as is a member that an Enum no longer has."""
+    first = made(value=Literal["a", "b"])
+    with pytest.raises(StateValueError, match="no longer has the stored value 'b': it's 'a'"):
+        read(first, [first(value="b")], made(value=Literal["a"]))
+
+
+def test_a_span_that_no_float_of_seconds_is_equal_to_is_refused() -> None:
+    """It would be another span from then on."""
+    first = made(value=timedelta)
+    with pytest.raises(StateError, match="`value` doesn't fit its new type"):
+        read(first, [first(value=timedelta(days=200_000))], made(value=SECONDS))
 
 
 def test_an_int_that_no_float_is_equal_to_is_refused() -> None:

@@ -5,7 +5,18 @@ import typing
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Annotated, Any, Generic, Literal, NamedTuple, Optional, TypeVar, Union
+from typing import (
+    Annotated,
+    Any,
+    Generic,
+    Literal,
+    NamedTuple,
+    NewType,
+    Optional,
+    TypeVar,
+    Union,
+)
+from uuid import UUID
 
 import attrs
 import numpy as np
@@ -16,6 +27,7 @@ import pytest
 from sessionkit import SpecError
 from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import AttrsType, DictType, ListType, OptionalType, TupleType
+from sessionkit.state._derived import EnumType, LiteralType, SecondsType
 from sessionkit.state._fields import field_type, fields_of
 from sessionkit.state._scalars import (
     BoolType,
@@ -23,21 +35,21 @@ from sessionkit.state._scalars import (
     DatetimeType,
     DateType,
     DecimalType,
-    EnumType,
     FloatType,
     IntType,
     StrType,
     TimedeltaType,
     TimeType,
+    UUIDType,
 )
 from sessionkit.state._types import FieldType
 from tests.support.refusals import refusal as refused
 from tests.support.refusals import says
-from tests.support.strategies import Colour, Level, Plan
+from tests.support.strategies import Colour, Email, Level, Plan, Rights, Seconds, Side, Step
 
 KNOWN = (
-    "use int, float, bool, str, bytes, datetime, date, timedelta, time, Decimal, an Enum, "
-    "Optional, list, dict, tuple, or an attrs class of these"
+    "use int, float, bool, str, bytes, datetime, date, timedelta, time, Decimal, UUID, an Enum, "
+    "Literal, Optional, list, dict, tuple, or an attrs class of these"
 )
 ONE_TYPE = "name the one type of the field"
 EQUAL_KEY = "use a key that is equal to itself, such as str"
@@ -151,6 +163,14 @@ def refusal(annotation: Any) -> str:
         (Plan, EnumType(Plan, StrType()), pa.string()),
         (Colour, EnumType(Colour, StrType()), pa.string()),
         (Level, EnumType(Level, IntType()), pa.int64()),
+        (Rights, EnumType(Rights, IntType()), pa.int64()),
+        (Side, LiteralType(Side, ("left", "right"), StrType()), pa.string()),
+        (Step, LiteralType(Step, (1, 2, 3), IntType()), pa.int64()),
+        (Side | None, OptionalType(LiteralType(Side, ("left", "right"), StrType())), pa.string()),
+        (UUID, UUIDType(), pa.string()),
+        (Email, StrType(), pa.string()),
+        (NewType("Work", Email), StrType(), pa.string()),
+        (Seconds, SecondsType(), pa.float64()),
         (int | None, OptionalType(IntType()), pa.int64()),
         (Optional[int], OptionalType(IntType()), pa.int64()),  # noqa: UP045 - the spelling under test
         (Union[None, int], OptionalType(IntType()), pa.int64()),  # noqa: UP007 - as above
@@ -277,7 +297,12 @@ def test_fields_may_be_named_only() -> None:
         (np.int64, "`Visit.field`: int64"),
         (np.ndarray, "`Visit.field`: ndarray"),
         (bytearray, "`Visit.field`: bytearray"),
-        (Literal["a", "b"], "`Visit.field`: typing.Literal['a', 'b']"),
+        (Literal["a", 1], "`Visit.field`: typing.Literal['a', 1]"),
+        (Literal[True], "`Visit.field`: typing.Literal[True]"),
+        (Literal[2**63], f"`Visit.field`: typing.Literal[{2**63}]"),
+        (Literal[Plan.FREE], "`Visit.field`: typing.Literal[<Plan.FREE: 'free'>]"),
+        (NewType("Anything", object), "`Visit.field`: object"),
+        (dict[Seconds, int], "`Visit.field key`: typing.Annotated[datetime.timedelta, 'seconds']"),
         (Sequence[int], "`Visit.field`: collections.abc.Sequence[int]"),
         (Mapping[str, int], "`Visit.field`: collections.abc.Mapping[str, int]"),
         (T, "`Visit.field`: ~T"),

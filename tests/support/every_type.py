@@ -3,9 +3,10 @@
 import sys
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from enum import Enum
+from enum import Enum, IntFlag
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, NewType
+from uuid import UUID
 
 import attrs
 from pyspark.sql import DataFrame, SparkSession
@@ -19,10 +20,23 @@ from tests.support.streams import run_to_files
 
 
 class Device(Enum):
-    """A device, by its name in the data."""
+    """A device, by its name in the data; a new one is another."""
 
     PHONE = "phone"
     DESK = "desk"
+    OTHER = "other"
+
+    @classmethod
+    def _missing_(cls, value: object) -> "Device":
+        return cls.OTHER
+
+
+class Rights(IntFlag):
+    READ = 1
+    WRITE = 2
+
+
+Email = NewType("Email", str)
 
 
 @attrs.define
@@ -52,6 +66,13 @@ class Everything:
     numbers: tuple[int | None, ...]
     opens: time
     hours: list[time]
+    visit: UUID
+    visits: list[UUID]
+    side: Literal["left", "right"]
+    email: Email
+    rights: Rights
+    wait: Annotated[timedelta, "seconds"]
+    waits: dict[str, Annotated[timedelta, "seconds"]]
 
 
 @attrs.define
@@ -79,6 +100,9 @@ EVERYTHING = SessionSpec(
         "amount": Decimal,
         "ok": bool,
         "shift": time,
+        "visitor": UUID,
+        "plan": Literal["free", "paid"],
+        "team": Email,
     },
     event_time="ts",
     logic=Functions(
@@ -105,6 +129,11 @@ class Single:
     device: Device
     maybe: int | None
     opens: time
+    visit: UUID
+    side: Literal["left", "right"]
+    email: Email
+    rights: Rights
+    wait: Annotated[timedelta, "seconds"]
     texts: list[str]
     later: datetime | None
     nothing: list[str] | None
@@ -134,14 +163,17 @@ SELECT * FROM VALUES
                       'seen', timestamp'2026-11-01 06:30:00Z')),
    map('x', 9007199254740993), map(date'2026-01-01', interval '1' second),
    named_struct('sku', 'b', 'price', -2.5, 'seen', null), array(9007199254740993, null),
-   34200000001, array(0)),
+   34200000001, array(0),
+   '0F8FAD5B-D9CB-469F-A165-70867728950E', array('7C9E6679-7425-40DE-944B-E07FC1F90AE7'), 'left',
+   'ann@example.org', 3, 0.3000001, map('x', 0.1)),
   (2, timestamp'2026-03-08 07:00:00Z', -1, '-Infinity', false, '', X'',
-   timestamp'1960-01-01 00:00:00Z', date'2026-02-28', interval '0' second, -0.01, 'desk', 7,
+   timestamp'1960-01-01 00:00:00Z', date'2026-02-28', interval '0' second, -0.01, 'watch', 7,
    array(), map(), map(),
    named_struct('sku', '', 'price', 3, 'seen', timestamp'2026-01-01 00:00:00.000001Z'), array(),
-   86399999999, array())
+   86399999999, array(), '00000000-0000-0000-0000-000000000000', array(), 'right', '', 0, -90,
+   map())
 AS t(user, ts, whole, real, yes, text, raw, at, day, span, money, device, maybe, items, tags, days,
-     item, numbers, opens, hours)
+     item, numbers, opens, hours, visit, visits, side, email, rights, wait, waits)
 """
 
 
@@ -154,6 +186,9 @@ def events(spark: SparkSession) -> DataFrame:
         "amount": "cast(1.5 as decimal(5,2))",
         "ok": "true",
         "shift": "34200000000",
+        "visitor": "'C9BF9E57-1685-4C89-BAFB-FF5AF830BE8A'",
+        "plan": "'paid'",
+        "team": "'a@example.org'",
         "whole": "cast(whole as bigint)",
         "real": "cast(real as double)",
         "money": "cast(money as decimal(12,2))",
@@ -162,6 +197,8 @@ def events(spark: SparkSession) -> DataFrame:
         "days": "cast(days as map<date,interval day to second>)",
         "opens": "cast(opens as bigint)",
         "hours": "cast(hours as array<bigint>)",
+        "wait": "cast(wait as double)",
+        "waits": "cast(waits as map<string,double>)",
     }
     return spark.sql(ROWS).withColumns({name: F.expr(text) for name, text in columns.items()})
 
@@ -189,6 +226,13 @@ def expected() -> list[tuple[Any, ...]]:
             [2**53 + 1, None],
             34_200_000_001,
             [0],
+            "0f8fad5b-d9cb-469f-a165-70867728950e",
+            ["7c9e6679-7425-40de-944b-e07fc1f90ae7"],
+            "left",
+            "ann@example.org",
+            3,
+            "0.3",
+            {"x": "0.1"},
         ),
         (
             -1,
@@ -200,7 +244,7 @@ def expected() -> list[tuple[Any, ...]]:
             date(2026, 2, 28),
             timedelta(0),
             Decimal("-0.01"),
-            "desk",
+            "other",
             7,
             [],
             {},
@@ -209,6 +253,13 @@ def expected() -> list[tuple[Any, ...]]:
             [],
             86_399_999_999,
             [],
+            "00000000-0000-0000-0000-000000000000",
+            [],
+            "right",
+            "",
+            0,
+            "-90.0",
+            {},
         ),
     ]
 

@@ -2,8 +2,9 @@
 
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from enum import Enum, IntEnum, StrEnum
-from typing import Annotated, Any, Final
+from enum import Enum, IntEnum, IntFlag, StrEnum
+from typing import Annotated, Any, Final, Literal, NewType
+from uuid import UUID
 
 import attrs
 from hypothesis import strategies as st
@@ -31,6 +32,19 @@ class Colour(StrEnum):
 
     RED = "red"
     BLUE = ""
+
+
+class Rights(IntFlag):
+    READ = 1
+    WRITE = 2
+    OWN = 4
+
+
+Side = Literal["left", "right"]
+Step = Literal[1, 2, 3]
+Email = NewType("Email", str)
+Seconds = Annotated[timedelta, "seconds"]
+LONGEST_IN_SECONDS: Final = timedelta(seconds=2**33)
 
 
 @attrs.frozen
@@ -72,8 +86,17 @@ KEYS: Final = (
     Typed(Plan, st.sampled_from(Plan)),
     Typed(Level, st.sampled_from(Level)),
     Typed(Colour, st.sampled_from(Colour)),
+    Typed(Rights, st.integers(0, 7).map(Rights)),
+    Typed(UUID, st.uuids()),
+    Typed(Side, st.sampled_from(["left", "right"])),
+    Typed(Step, st.integers(1, 3)),
+    Typed(Email, st.text(max_size=8)),
 )
-SCALARS: Final = (*KEYS, Typed(float, st.floats()))
+SCALARS: Final = (
+    *KEYS,
+    Typed(float, st.floats()),
+    Typed(Seconds, st.timedeltas(-LONGEST_IN_SECONDS, LONGEST_IN_SECONDS)),
+)
 
 
 def annotated(*, max_leaves: int = 5) -> SearchStrategy[Typed]:

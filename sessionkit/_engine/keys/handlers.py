@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from sessionkit._arrays import Numbers, concat, instants, key_columns, micros, split, whole
 from sessionkit._engine.keys.program import KeyProgram, timer_columns
@@ -20,7 +19,7 @@ from sessionkit.errors import UserFunctionError, with_hint
 from sessionkit.spec.functions import Failure, call_failed, name_of
 from sessionkit.spec.stateful import BucketResult
 from sessionkit.spec.views import BatchTimes
-from sessionkit.state._codec import codec_of, unreadable_values
+from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import (
     AttrsType,
     DictType,
@@ -120,8 +119,7 @@ def _check_values(what: str, kind: FieldType, values: pa.Array, path: str) -> No
     if values.null_count:
         hint = "fill it, or declare the field Optional"
         raise UserFunctionError(with_hint(f"{what} has a null in `{path}`", hint))
-    unreadable = unreadable_values(kind, values)
-    if unreadable is not None and pc.any(unreadable[0]).as_py():
+    if kind.fitted(values).null_count:
         hint = "an Enum takes the values of its members, a time the years 1 to 9999"
         raise UserFunctionError(
             with_hint(f"{what} has a value in `{path}` that cannot be read back", hint)

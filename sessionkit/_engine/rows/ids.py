@@ -39,8 +39,8 @@ import pyarrow.compute as pc
 from sessionkit._arrays import Numbers, key_columns, micros, numbers_in, whole
 from sessionkit._engine.rows.tables import SALT
 from sessionkit.spec.base import AnySpec
-from sessionkit.state._codec import stored_numbers
 from sessionkit.state._scalars import SCALARS
+from sessionkit.state._types import stored_numbers
 
 ID_BYTES: Final = 16
 PERSON: Final = b"event/1"

@@ -39,7 +39,7 @@ from sessionkit._engine.rows.tables import SALT
 from sessionkit._engine.shell.payload import LENGTH, RESTORE, parts_of
 from sessionkit._engine.wire.packing import whole_batch
 from sessionkit.errors import StateCorruptedError
-from sessionkit.state._codec import stored_numbers
+from sessionkit.state._types import stored_numbers
 from sessionkit.timeouts._policies import Clock
 
 Numbers: TypeAlias = npt.NDArray[np.int64]

@@ -23,6 +23,7 @@ from sessionkit._engine.wire.packing import joined_packs, packs_in
 from sessionkit._instants import BEGINNING_US, instant_of
 from sessionkit.errors import StateError, StateValueError
 from sessionkit.spec.base import AnySpec
+from sessionkit.state._codec import form_text
 from sessionkit.state._types import FieldType, key_form, type_name
 
 KEPT_COLUMN: Final = "_kept"
@@ -130,9 +131,9 @@ def check_migration(old: AnySpec, new: AnySpec) -> None:
     else:
         keys = {field.name: field.type for field in old.key_fields}
         lines += [
-            f"the key column `{field.name}` can't become {field.type.arrow}"
+            f"the key column `{field.name}` can't become {form_text(field.type.form)}"
             for field in new.key_fields
-            if keys[field.name].arrow != field.type.arrow
+            if keys[field.name].form != field.type.form
             and type_name(field.type) not in key_form(keys[field.name]).becomes
         ]
     if old.order == "event_time":

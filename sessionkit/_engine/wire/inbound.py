@@ -16,7 +16,6 @@ from sessionkit._instants import FIRST_INSTANT_US, span_us
 from sessionkit.errors import StateValueError
 from sessionkit.spec.base import AnySpec
 from sessionkit.spec.columns import WireColumn
-from sessionkit.state._codec import unreadable_values
 from sessionkit.state._scalars import DecimalType
 from sessionkit.state._types import FieldType
 
@@ -150,11 +149,11 @@ def _converted(kind: FieldType, values: pa.Array, path: str, reasons: _Reasons) 
     if kind.facts is None or (isinstance(kind, DecimalType) and not _fits(kind, values.type)):
         return _one_by_one(kind, values, path, reasons)
     values = values.cast(kind.arrow)
-    unfit = unreadable_values(kind, values)
-    if unfit is None or not (is_unfit := mask_of(unfit[0])).any():
-        return values
-    reasons.add(is_unfit, f"`{path}` {unfit[1]}")
-    return pc.if_else(unfit[0], pa.scalar(None, values.type), values)
+    fitted = kind.fitted(values)
+    if fitted.null_count > values.null_count:
+        is_unfit = pc.and_(values.is_valid(), fitted.is_null())
+        reasons.add(mask_of(is_unfit), f"`{path}` {kind.misfit}")
+    return fitted
 
 
 def _fits(kind: DecimalType, source: pa.Decimal128Type) -> bool:

@@ -7,7 +7,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from sessionkit.errors import SchemaError, SpecError
-from sessionkit.spark._columns import near, time_problem, twice_problem
+from sessionkit.spark._columns import (
+    WHOLE_MICROS,
+    in_nanoseconds,
+    near,
+    time_problem,
+    twice_problem,
+)
 from sessionkit.spec.base import AnySpec
 from sessionkit.spec.session import SessionSpec
 from sessionkit.state._codec import codec_of
@@ -20,7 +26,8 @@ from sessionkit.state._collections import (
     TupleType,
     inner_type,
 )
-from sessionkit.state._scalars import EnumType, StrType
+from sessionkit.state._derived import EnumType, LiteralType
+from sessionkit.state._scalars import StrType
 from sessionkit.state._types import FieldType, type_name
 
 WATERMARK_METADATA: Final = "spark.watermarkDelayMs"
@@ -132,7 +139,7 @@ def _nullable(name: str, path: str) -> tuple[str, str]:
 def _mismatches(actual: T.DataType, kind: FieldType, path: str) -> Iterator[tuple[str, str]]:
     """Yield a problem for each part of a column that isn't of the declared type."""
     kind = inner_type(kind)
-    kind = kind.base if isinstance(kind, EnumType) else kind
+    kind = kind.base if isinstance(kind, EnumType | LiteralType) else kind
     match kind, actual:
         case ListType(), T.ArrayType():
             yield from _mismatches(actual.elementType, kind.item, f"{path}[]")
@@ -160,6 +167,8 @@ def _mismatches(actual: T.DataType, kind: FieldType, path: str) -> Iterator[tupl
 
 def _mismatch(actual: T.DataType, kind: FieldType, path: str) -> tuple[str, str]:
     text = f"`{path}` is declared {type_name(kind)}, but the column is {actual.simpleString()}"
+    if in_nanoseconds(actual):
+        return text, WHOLE_MICROS
     if isinstance(actual, T.TimestampNTZType):
         return text, 'cast it in the time zone it was written in: .cast("timestamp_ltz")'
     if path.startswith("key.") and isinstance(actual, T.FloatType | T.DoubleType):

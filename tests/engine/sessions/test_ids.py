@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal, localcontext
 from typing import Any
+from uuid import UUID
 
 import attrs
 import numpy as np
@@ -43,6 +44,7 @@ VECTORS: list[tuple[Any, Any, str]] = [
     (Decimal, Decimal("1.50"), "4bbbb77e62576fc3c2640015f200821e"),
     (Decimal, Decimal("-1.2E+3"), "985b8bf2156ab85e02f735e8c5946e97"),
     (Decimal, Decimal("0.00"), "abc81f33640126977b720badb08076b4"),
+    (UUID, UUID("0f8fad5b-d9cb-469f-a165-70867728950e"), "c17385ed9bec81bc8560451edce97f75"),
 ]
 """The type of a key, its value, and the id of its session that starts with the year 2024."""
 
@@ -81,8 +83,8 @@ def _encoded(value: object) -> tuple[bytes, bytes]:
             return b"o", struct.pack(">q", value)
         case int():
             return b"i", struct.pack(">q", value)
-        case str():
-            return b"s", value.encode("utf-8")
+        case str() | UUID():
+            return b"s", str(value).encode("utf-8")
         case bytes():
             return b"b", value
         case datetime():

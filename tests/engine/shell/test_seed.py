@@ -1,8 +1,9 @@
 """State under other rules: keys of other types, and what a seed is refused for."""
 
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
+from uuid import UUID
 
 import attrs
 import pandas as pd
@@ -51,6 +52,8 @@ MONEY = Annotated[Decimal, DecimalType(22, 2)]
         (MONEY, Decimal("7.00"), int, 7),
         (bytes, b"a", str, "a"),
         (str, "a", bytes, b"a"),
+        (UUID, UUID(int=10), str, "00000000-0000-0000-0000-00000000000a"),
+        (str, "a", Literal["a", "b"], "a"),
     ],
 )
 def test_a_key_of_another_type_goes_on(
@@ -76,10 +79,20 @@ def test_a_key_without_exactly_one_form_is_refused(before: Any, key: Any, after:
         driver.migrate(keyed(after))
 
 
-def test_a_type_that_no_rule_converts_is_refused() -> None:
-    """Before anything is read."""
-    with pytest.raises(StateError, match="the key column `key` can't become bool"):
-        with_session(keyed(str), "yes").migrate(keyed(bool))
+@pytest.mark.parametrize(
+    ("before", "key", "after", "text"),
+    [
+        (str, "yes", bool, "bool"),
+        (str, f"{UUID(int=10)}", UUID, "uuid"),
+        (int, 7, time, "time"),
+    ],
+)
+def test_a_type_that_no_rule_converts_is_refused(
+    before: Any, key: Any, after: Any, text: str
+) -> None:
+    """Before anything is read, and where both are stored alike, too."""
+    with pytest.raises(StateError, match=f"the key column `key` can't become {text}"):
+        with_session(keyed(before), key).migrate(keyed(after))
 
 
 @attrs.frozen

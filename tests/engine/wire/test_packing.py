@@ -4,9 +4,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Context, Decimal
-from enum import Enum
+from enum import Enum, Flag
 from fractions import Fraction
-from typing import Any
+from typing import Annotated, Any, Literal
+from uuid import UUID
 
 import attrs
 import pyarrow as pa
@@ -406,6 +407,93 @@ def test_a_value_that_its_type_cannot_hold_is_shown_as_null(
     (found,) = rejected.rows.to_pylist()
     assert ("bob", FOLD[1], None) == (found["key.user"], found["time"], found[f"event.{name}"])
     assert (rejected.reasons[0] or "").startswith(reason)
+
+
+class Plan(Enum):
+    """Plans, in any case; a new one is another."""
+
+    FREE = "free"
+    OTHER = "other"
+
+    @classmethod
+    def _missing_(cls, value: object) -> "Plan | None":
+        if not isinstance(value, str) or len(value) > 8:
+            raise LookupError(value)
+        return cls.FREE if value.lower() == "free" else cls.OTHER
+
+
+class Rights(Flag):
+    READ = 1
+    WRITE = 2
+
+
+@attrs.frozen
+class Told:
+    """A field of each type whose columns have values that aren't of it."""
+
+    plan: Plan
+    rights: Rights
+    side: Literal["left", "right"]
+    visit: UUID
+    wait: Annotated[timedelta, "seconds"]
+
+
+TOLD = taking(Told, timeout=NoTimeout())
+
+
+def told(**changes: Any) -> pa.RecordBatch:
+    """Return two rows, the second with other values."""
+    other = {"plan": "FREE", "rights": 3, "side": "left", "visit": f"{UUID(int=10)}".upper()}
+    first = {"plan": "free", "rights": 1, "side": "right", "visit": f"{UUID(int=9)}", "wait": 0.5}
+    other = {"wait": 0.12345678, **other, **changes}
+    columns = {name: pa.array([value, other[name]]) for name, value in first.items()}
+    keys = {"group": pa.array([0, 0], pa.int32()), "user": pa.array(["ann", "bob"])}
+    keys["offset"] = pa.array([7, 8])
+    (batch,) = sent(TOLD, {**keys, "at": pa.array(FOLD, HERE), **columns}).to_batches()
+    return batch
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "stored"),
+    [
+        ("plan", "FREE", "free"),
+        ("plan", "gold", "other"),
+        ("rights", 3, 3),
+        ("rights", 0, 0),
+        ("visit", f"{UUID(int=10)}".upper(), f"{UUID(int=10)}"),
+        ("wait", 0.12345678, 0.123457),
+        ("wait", -(2.0**33), -(2.0**33)),
+    ],
+)
+def test_a_value_is_stored_as_python_would_write_it(field: str, value: Any, stored: Any) -> None:
+    """So members that `_missing_` makes are equal, and so are UUIDs in any case."""
+    events, rejected = packed(TOLD, [told(**{field: value})]).read(TOLD, (0,))
+
+    assert [] == rejected
+    assert stored == events[f"event.{field}"].to_pylist()[1]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "why"),
+    [
+        ("plan", "not one of ours", "isn't a member of Plan"),
+        ("rights", 4, "isn't a member of Rights"),
+        ("side", "Left", "isn't one of 'left', 'right'"),
+        ("visit", "0" * 32, "isn't a UUID with hyphens"),
+        ("visit", f"{UUID(int=10)}\n", "isn't a UUID with hyphens"),
+        ("visit", f"{{{UUID(int=10)}}}", "isn't a UUID with hyphens"),
+        ("wait", float("nan"), "isn't a number of seconds within 272 years"),
+        ("wait", 2.0**33 + 1, "isn't a number of seconds within 272 years"),
+    ],
+)
+def test_a_value_that_python_makes_nothing_of_is_quarantined(
+    field: str, value: Any, why: str
+) -> None:
+    """Whatever `_missing_` raises."""
+    events, (rejected,) = packed(TOLD, [told(**{field: value})]).read(TOLD, (0,))
+
+    assert ["ann"] == events["key.user"].to_pylist()
+    assert [f"`event.{field}` {why}"] == list(rejected.reasons)
 
 
 NUMBERS = st.integers(1 - 10**38, 10**38 - 1) | st.integers(0, 37).map(lambda power: 10**power)

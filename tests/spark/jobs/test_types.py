@@ -34,6 +34,8 @@ def test_types_survive_a_batch(spark: SparkSession) -> None:
     assert {date(2026, 3, 8)} == {row.day_of for row in rows}
     assert {Decimal("1.5")} == {row.amount for row in rows}
     assert {34_200_000_000} == {row.shift for row in rows}
+    visitor = "c9bf9e57-1685-4c89-bafb-ff5af830be8a"
+    assert {(visitor, "paid", "a@example.org")} == {(r.visitor, r.plan, r.team) for r in rows}
     since = datetime(2026, 3, 8, 7, 0, 0, 1, tzinfo=UTC)
     assert {since} == {in_utc(row.since) for row in rows}
 
