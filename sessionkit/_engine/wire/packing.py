@@ -36,7 +36,8 @@ from sessionkit._engine.wire.inbound import (
     validated,
     why_none,
 )
-from sessionkit.errors import with_hint
+from sessionkit._instants import BEGINNING_US
+from sessionkit.errors import SessionkitError, with_hint
 from sessionkit.spec.base import AnySpec
 
 WATERMARK_COLUMN: Final = "_watermark"
@@ -255,9 +256,35 @@ class Portion:
 
 
 def rows_of_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[Iterator[PackedRow]]:
-    """Yield the rows of each group; rows are sorted by group, the first column."""
-    for _, rows in groupby(_rows_of_batches(batches), key=itemgetter(0)):
-        yield (row[1:] for row in rows)
+    """
+    Yield the rows of each group; rows are sorted by group, the first column, and by time.
+
+    Raises:
+        SessionkitError: They aren't: their sessions would be cut apart.
+    """
+    seen = set[int]()
+    for group, rows in groupby(_rows_of_batches(batches), key=itemgetter(0)):
+        if group in seen:
+            raise _out_of_order(group, "comes twice in a partition")
+        seen.add(group)
+        yield _in_order(group, rows)
+
+
+def _in_order(group: int, rows: Iterable[Any]) -> Iterator[PackedRow]:
+    latest_us = BEGINNING_US
+    for _, first_us, *packs in rows:
+        if first_us is not None:  # a pack of rejected rows has no time
+            if first_us < latest_us:
+                raise _out_of_order(group, "has a pack before an earlier one")
+            latest_us = first_us
+        yield first_us, *packs
+
+
+def _out_of_order(group: int, what: str) -> SessionkitError:
+    found = f"bucket {group} {what}: the engine has dropped the sort by bucket and event time that "
+    found += "a batch asks for, and sessions would be cut apart without a word"
+    hint = "turn off what replaces operators of Spark, such as an accelerator, for this batch"
+    return SessionkitError(found, hint)
 
 
 def _rows_of_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[Any]:

@@ -3,6 +3,8 @@
 import gc
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 from weakref import ref
 
@@ -10,12 +12,14 @@ import attrs
 import pandas as pd
 import pyarrow as pa
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from examples.visits import View, visits
 from sessionkit import SessionSpec, Storage
 from sessionkit._engine.counts import COUNTED
 from sessionkit._engine.shell.worker import worker_of
-from sessionkit.errors import StateCorruptedError, StateError
+from sessionkit.errors import SessionkitError, StateCorruptedError, StateError
 from sessionkit.testing import FakeGroupState, SessionDriver
 from sessionkit.testing.drivers.results import read_output
 from sessionkit.testing.drivers.rows import input_frame
@@ -132,20 +136,28 @@ def test_state_of_another_kind_stops_the_query(change: dict[str, Any], text: str
 
 def partition_of(minutes: Mapping[int, Sequence[int]], rows_at_once: int) -> Any:
     """Return what a partition receives: the packs of buckets, each event in a pack of its own."""
-    rows = [
-        {"bucket": bucket, "_first": None, **row}
+    rows = packed_rows(minutes)
+    return table_of(rows).to_batches(rows_at_once)
+
+
+def packed_rows(minutes: Mapping[int, Sequence[int]]) -> list[dict[str, Any]]:
+    return [
+        {"bucket": bucket, "_first": (NOON_MS + minute * MINUTE_MS) * 1000, **row}
         for bucket, arrived in minutes.items()
         for minute in arrived
         for row in frame_of(minute).drop(columns=["_group", "_watermark"]).to_dict("records")
         if row["_events"]
     ]
+
+
+def table_of(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     kinds = {
         "bucket": pa.int32(),
         "_first": pa.int64(),
         "_events": pa.binary(),
         "_rejected": pa.binary(),
     }
-    return pa.Table.from_pylist(rows, pa.schema(kinds)).to_batches(rows_at_once)
+    return pa.Table.from_pylist(rows, pa.schema(kinds))
 
 
 @pytest.mark.parametrize("rows_at_once", [1, 2, 100])
@@ -162,6 +174,28 @@ def test_a_partition_runs_each_group_as_a_whole(rows_at_once: int) -> None:
         last["_counts"][COUNTED.index(name)] for name in ("events", "processed", "sessions")
     ]
     assert {None} == {value for name, value in last.items() if name != "_counts"}
+
+
+PACKS = [(3, 0), (3, 5), (3, 90), (7, 1), (9, 2), (9, 200)]
+
+
+@given(shuffled=st.permutations(PACKS))
+@example(shuffled=PACKS)
+@example(shuffled=[*PACKS[1:], PACKS[0]])
+@example(shuffled=[PACKS[1], PACKS[0], *PACKS[2:]])
+def test_rows_of_a_partition_in_another_order_are_refused(shuffled: list[tuple[int, int]]) -> None:
+    """A bucket that comes twice, or a pack before an earlier one, would cut sessions apart."""
+    rows = [row for bucket, minute in shuffled for row in packed_rows({bucket: [minute]})]
+    runs = [[minute for _, minute in run] for _, run in groupby(shuffled, key=itemgetter(0))]
+    is_in_order = len(runs) == 3 and all(run == sorted(run) for run in runs)
+    out = worker_of(visits).partition(table_of(rows).to_batches(), 0)
+
+    if is_in_order:
+        assert 6 == pa.Table.from_batches(out).num_rows
+        return
+    with pytest.raises(SessionkitError, match="twice in a partition|before an earlier one") as said:
+        _ = [*out]
+    assert "dropped the sort by bucket and event time" in str(said.value)
 
 
 @pytest.mark.parametrize("layout", ["buckets", "pages"])
