@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -17,6 +17,7 @@ from sessionkit._arguments import nearest, quoted
 from sessionkit._arrays import INSTANT
 from sessionkit._instants import span_us
 from sessionkit.errors import SchemaError, SpecError
+from sessionkit.spark._sail import check_no_stream
 from sessionkit.state._collections import Field, inner_type
 from sessionkit.state._types import FieldType
 
@@ -51,9 +52,10 @@ def no_attribute(what: str, name: str, hint: str) -> AttributeError:
 
 
 def check_frame(frame: object, name: str, hint: str = ANY_FRAME) -> None:
-    """Check that an argument is a DataFrame, of classic Spark or of Connect."""
+    """Check that an argument is a DataFrame of classic Spark or of Connect; on Sail, a batch."""
     kind = type(frame)
     if hasattr(kind, "isStreaming"):
+        check_no_stream(cast("DataFrame", frame), name)
         _check_readable(frame, name)
         return
     package = kind.__module__.partition(".")[0]
@@ -120,15 +122,17 @@ def _some(kind: pa.DataType) -> Column:
     return F.timestamp_micros(F.lit(0)) if kind == INSTANT else F.lit(SOME[kind])
 
 
-def is_future(time: Column, skew: timedelta) -> Column:
+def is_future(time: Column, skew: timedelta, *, is_batch: bool) -> Column:
     """
-    Return whether an event time is too far ahead of the micro-batch's time; null if it isn't.
+    Return whether an event time is too far ahead of the query's time; null or false if it isn't.
 
-    Spark inlines the micro-batch's time into generated code, so it would compile the stage again in
-    every micro-batch. `zip_with` has no generated code, but is slower for each row. So it only runs
-    for rows that the date of the micro-batch doesn't decide.
+    On a stream, Spark inlines the micro-batch's time into generated code, so it would compile the
+    stage again in every micro-batch. `zip_with` has no generated code, but is slower for each row.
+    So it only runs for rows that the date of the micro-batch doesn't decide.
     """
     ahead_us, time_us = F.lit(span_us(skew)), F.unix_micros(time)
+    if is_batch:
+        return time_us > F.unix_micros(F.current_timestamp()) + ahead_us
     # The date is in the session's time zone, so the day began at most this much earlier.
     day_us = F.unix_date(F.current_date()) * F.lit(DAY_US) - F.lit(LARGEST_OFFSET_US)
     now, at = (F.array_repeat(us, 1) for us in (F.unix_micros(F.current_timestamp()), time_us))

@@ -213,7 +213,7 @@ def guard_future(
         found = "a watermark is already declared, so an event time from the future would move it"
         raise SchemaError(found, "call guard_future first, then declare_watermark")
     time = F.col(quoted(event_time))
-    ahead = is_future(time, skew)
+    ahead = is_future(time, skew, is_batch=not frame.isStreaming)
     guarded = {event_time: F.when(ahead, None).otherwise(time), into: F.when(ahead, time)}
     return frame.withColumns(guarded)
 

@@ -96,7 +96,8 @@ def _columns_read(spec: AnySpec, events: DataFrame) -> Iterator[Column]:
         yield column(spec.event_time).alias(TIME_COLUMN)
         skew = spec.inputs.max_future_skew
         if skew is not None:
-            yield is_future(column(spec.event_time), skew).alias(FUTURE_COLUMN)
+            time, is_batch = column(spec.event_time), not events.isStreaming
+            yield is_future(time, skew, is_batch=is_batch).alias(FUTURE_COLUMN)
     for wire in spec.wire_columns:
         yield to_wire(wire.field.name, wire.field.type).alias(wire.name)
 

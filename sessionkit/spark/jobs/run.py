@@ -16,12 +16,18 @@ from sessionkit._engine.micro_batch import GroupState
 from sessionkit._engine.shell.storage import columns_of
 from sessionkit._engine.shell.worker import Worker, check_until, end_us, worker_of
 from sessionkit._engine.wire.outbound import check_chained_columns
-from sessionkit._engine.wire.packing import FIRST_COLUMN, WATERMARK_COLUMN, rows_of_groups
+from sessionkit._engine.wire.packing import (
+    FIRST_COLUMN,
+    WATERMARK_COLUMN,
+    rows_of_groups,
+    whole_batch,
+)
 from sessionkit._instants import micros_of
 from sessionkit.errors import SchemaError, SpecError
 from sessionkit.spark._columns import A_STREAM, ANY_FRAME, check_frame, column
 from sessionkit.spark._grouping import BUCKET, for_stream, label_of, with_buckets
 from sessionkit.spark._pipelines import in_pipeline
+from sessionkit.spark._sail import check_no_observation, is_sail
 from sessionkit.spark._seeds import Seed, check_unread, read_seed_rows
 from sessionkit.spark._settings import check_libraries, check_workers, is_connect
 from sessionkit.spark._tasks import freeze_imports, message_first, rows_of_task, run_of_task
@@ -88,6 +94,8 @@ def run_spec(events: DataFrame, spec: AnySpec, options: RunOptions) -> DataFrame
     check_picklable(spec)
     _check_options(events, spec, options)
     if not events.isStreaming:
+        if options.observation is not None:
+            check_no_observation(events.sparkSession)
         worker = worker_of(spec, with_rejected=options.with_rejected)
         counted = counted_rows(_batch(events, worker, options.until), options.observation)
         return as_shown(counted, worker)
@@ -180,8 +188,8 @@ def _batch(events: DataFrame, worker: Worker, until: datetime | None) -> DataFra
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return worker.partition(batches, now_us, until_us)
 
-    rows = _sorted(events, worker.logic.spec, until)
-    return rows.mapInArrow(run, f"{output_columns(worker)}, {COUNTS}")
+    schema = f"{output_columns(worker)}, {COUNTS}"
+    return _by_bucket(_packed(events, worker.logic.spec, until), run, schema)
 
 
 def state_at_end(
@@ -200,19 +208,39 @@ def state_at_end(
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for packs in rows_of_groups(batches):
             *_, (_, memory) = worker.until(packs, now_us, until_us)
-            yield from rows_of(memory).to_batches()
+            yield whole_batch(rows_of(memory))
 
-    return _sorted(events, spec, until).mapInArrow(run, schema)
+    return _by_bucket(_packed(events, spec, until), run, schema)
 
 
-def _sorted(events: DataFrame, spec: AnySpec, until: datetime | None) -> DataFrame:
-    """Pack the rows of a batch, sorted by bucket and time within each partition."""
+def _packed(events: DataFrame, spec: AnySpec, until: datetime | None) -> DataFrame:
+    """Pack the rows of a batch."""
     if until is not None:
         time = column(spec.event_time or "")
         # A row without a time is quarantined by the batch.
         events = events.where(time.isNull() | (time < F.lit(until)))
-    rows = _in_buckets(events, spec, spec.storage.buckets * BUCKETS_OF_A_BATCH)
-    return rows.repartition(BUCKET).sortWithinPartitions(BUCKET, FIRST_COLUMN)
+    return _in_buckets(events, spec, spec.storage.buckets * BUCKETS_OF_A_BATCH)
+
+
+def _by_bucket(
+    rows: DataFrame,
+    run: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    schema: str,
+) -> DataFrame:
+    """Run whole buckets, whose packs come in the order of their times."""
+    if not is_sail(rows.sparkSession):
+        # Spark sorts on disk if necessary, so a hot bucket never is in memory as a whole.
+        return (
+            rows.repartition(BUCKET)
+            .sortWithinPartitions(BUCKET, FIRST_COLUMN)
+            .mapInArrow(run, schema)
+        )
+
+    def run_group(packs: pa.Table) -> pa.Table:
+        # Sail drops a sort before `mapInArrow`, and hands over the rows of a group in any order.
+        return pa.Table.from_batches(run(packs.sort_by(FIRST_COLUMN).to_batches()))
+
+    return rows.groupBy(BUCKET).applyInArrow(run_group, schema)
 
 
 def _in_buckets(

@@ -1,0 +1,43 @@
+"""
+Sail: an engine in Rust that speaks Spark Connect, and runs batches without Java.
+
+Everything that is special about it is here: how it's told from Spark, and what it lacks.
+"""
+
+from typing import Final
+from weakref import WeakKeyDictionary
+
+from pyspark.sql import DataFrame, SparkSession
+
+from sessionkit.errors import UnsupportedError
+from sessionkit.spark._settings import is_connect, release_of
+
+OLDEST_SPARK: Final = (3,)
+"""Sail's releases begin with a smaller number, though `spark.version` says a release of Spark."""
+ASKED: Final[WeakKeyDictionary[SparkSession, bool]] = WeakKeyDictionary()
+
+
+def is_sail(spark: SparkSession) -> bool:
+    """Return whether a session runs on Sail; a session is asked once."""
+    if not is_connect(spark):
+        return False
+    if spark not in ASKED:
+        (row,) = spark.sql("SELECT version()").collect()
+        ASKED[spark] = release_of(row[0]) < OLDEST_SPARK
+    return ASKED[spark]
+
+
+def check_no_stream(frame: DataFrame, name: str) -> None:
+    """Refuse a stream on Sail."""
+    if is_connect(frame.sparkSession) and frame.isStreaming and is_sail(frame.sparkSession):
+        found = f"`{name}` is a stream, and Sail keeps no state between micro-batches"
+        hint = "read a batch, with spark.read, or run the stream on Spark"
+        raise UnsupportedError(found, hint)
+
+
+def check_no_observation(spark: SparkSession) -> None:
+    """Refuse an `Observation` on Sail."""
+    if is_sail(spark):
+        found = "`observation` asks for the counts of a batch, and Sail observes no metrics"
+        hint = "leave it out; with_rejected=True returns the rejected rows, to be counted by `kind`"
+        raise UnsupportedError(found, hint)
