@@ -12,6 +12,7 @@ from typing import Any, Final, ParamSpec, TypeVar, get_args, get_origin
 import attrs
 import pyarrow as pa
 
+from sessionkit._shown import as_call
 from sessionkit.errors import SpecError
 
 T = TypeVar("T")
@@ -61,12 +62,16 @@ def explained(examples: Mapping[str, str] = NONE) -> Callable[[type[T]], type[T]
     """
     Decorate a class to raise a `SpecError` with a hint for wrong or missing arguments.
 
+    Its objects are shown as the calls that make them, unless it has `repr=False`.
+
     Args:
         examples: What to write for missing arguments, by name.
     """
 
     def explain(cls: Any) -> Any:
         cls.__init__ = _explaining(cls.__init__, cls.__name__, examples)
+        if "__repr__" in vars(cls):
+            cls.__repr__ = as_call
         return cls
 
     return explain

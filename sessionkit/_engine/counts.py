@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from sessionkit._arrays import LogBins, micros, ranks
+from sessionkit._shown import as_call, html_table
 
 BINS: Final = LogBins(relative_error=0.05)
 """Bins of durations in milliseconds, the precision of a watermark."""
@@ -113,7 +114,7 @@ def _count(metric: str | None, meaning: str, **what: bool) -> Any:
     return attrs.field(default=0, metadata={"metric": metric, "meaning": meaning, **what})
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class Counts:
     """
     The counts of a micro-batch, or of a whole batch.
@@ -187,6 +188,19 @@ class Counts:
     )
     unknown: frozenset[str] = frozenset()
     behind: DurationSketch = attrs.field(default=DurationSketch(), eq=False, repr=False)
+
+    def __repr__(self) -> str:
+        """Leave out counts that are zero."""
+        return as_call(self)
+
+    def _repr_html_(self) -> str:
+        """Return the counts that aren't zero as a table, for notebooks."""
+        rows = [
+            (count.name, "unknown" if count.name in self.unknown else f"{number:,}", count.meaning)
+            for count, number in zip(DECLARED, COUNTS_OF(self), strict=True)
+            if number or count.name in {"events", *self.unknown}
+        ]
+        return html_table(("count", "number", "meaning"), rows)
 
     @staticmethod
     def declared() -> "tuple[Declared, ...]":

@@ -57,7 +57,7 @@ class Aggregate:
         return attrs.evolve(self, is_from_now=True)
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, repr=False)
 class Kind(Aggregate):
     """
     The base class of all kinds of aggregates: arguments, checks, storage and computation.
@@ -109,8 +109,16 @@ class Kind(Aggregate):
 
     def __str__(self) -> str:
         """Return the call that makes it, without `where`."""
+        return self._call()
+
+    def __repr__(self) -> str:
+        """Return the call that makes it."""
+        where = [] if self.where is None else [f"where={self.where}"]
+        return f"{self._call(*where)}{'.from_now()' if self.is_from_now else ''}"
+
+    def _call(self, *where: str) -> str:
         limit = [] if self.at_most is None else [f"at_most={self.at_most}"]
-        return f"{self.kind}({', '.join([*self.arguments, *limit])})"
+        return f"{self.kind}({', '.join([*self.arguments, *limit, *where])})"
 
     # -- the event class ------------------------------------------------------------------------
 

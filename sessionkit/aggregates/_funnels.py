@@ -40,7 +40,7 @@ NONE: Final = -1
 """The step of an event of no step."""
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, repr=False)
 class Funnel(Kind):
     """The number of steps that a session reached."""
 
@@ -304,7 +304,7 @@ def _strict_of(value: Any) -> frozenset[Any]:
     return frozenset(modes)
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, repr=False)
 class FunnelTimes(Funnel):
     """The times when a session reached the steps."""
 

@@ -40,7 +40,7 @@ def _chosen_numbers(aggregate: Kind, rows: EventRows) -> Array:
 # -- counts -------------------------------------------------------------------------------------
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, repr=False)
 class Count(Kind):
     kind: ClassVar = "count"
     gives: ClassVar = int
@@ -87,7 +87,7 @@ def count(field: str | None = None, *, where: Condition | None = None) -> Aggreg
 # -- means --------------------------------------------------------------------------------------
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, repr=False)
 class Mean(Kind):
     kind: ClassVar = "mean"
 
@@ -123,7 +123,7 @@ def mean(field: str, *, where: Condition | None = None) -> Aggregate:
 # -- sums ---------------------------------------------------------------------------------------
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, repr=False)
 class Sum(Kind):
     kind: ClassVar = "sum"
 

@@ -47,7 +47,7 @@ class _OfWholeSession(Kind):
         return micros(bound.column(sessions)) - micros(sessions["start"])
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, repr=False)
 class DurationOfSession(_OfWholeSession):
     kind: ClassVar = "duration"
     gives: ClassVar = timedelta
@@ -62,7 +62,7 @@ def duration() -> Aggregate:
     return DurationOfSession()
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, repr=False)
 class Rate(_OfWholeSession):
     kind: ClassVar = "rate"
     gives: ClassVar = float | None
@@ -103,7 +103,7 @@ def rate(per: Duration, *, where: Condition | None = None) -> Aggregate:
 # -- engaged time -------------------------------------------------------------------------------
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, repr=False)
 class EngagedTime(Kind):
     """
     The sum of the times between events, each up to a cap.
@@ -207,7 +207,7 @@ def engaged_time(
 # -- conditions on a session --------------------------------------------------------------------
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, repr=False)
 class Holds(Kind):
     """Whether a condition over other aggregates is true; only the aggregates are stored."""
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 from sessionkit._arguments import choice, column_name, columns, group
 from sessionkit._arrays import INSTANT
 from sessionkit._instants import LAST_INSTANT_US, Duration, duration_of, span_us
+from sessionkit._shown import as_call
 from sessionkit._typing import Record
 from sessionkit.errors import SpecError
 from sessionkit.spec.columns import (
@@ -93,7 +94,7 @@ class UpgradeStep:
     new: type[Any]
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, repr=False)
 class Spec(Generic[E, S, R]):
     """The base class of `SessionSpec` and `StatefulSpec`. Users never inherit from it."""
 
@@ -117,6 +118,10 @@ class Spec(Generic[E, S, R]):
     must_return: frozenset[str] = attrs.field(init=False, eq=False, repr=False)
     """The roles of the functions whose annotation promises an object, never None."""
     row_kind: ClassVar[str] = "result"
+
+    def __repr__(self) -> str:
+        """Show the arguments that aren't defaults, and the result columns."""
+        return f"{as_call(self)} -> {', '.join(field.name for field in self.result_fields)}"
 
     @property
     def clock(self) -> Clock | None:

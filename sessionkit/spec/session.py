@@ -71,7 +71,7 @@ R1 = TypeVar("R1", bound=Record)
 
 
 @explained(EXAMPLES)
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, repr=False)
 class SessionSpec(Spec[E, S, R]):
     """
     The definition of a session: what is read, how it is folded, when it is over.

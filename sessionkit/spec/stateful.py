@@ -76,7 +76,7 @@ class by_processing_time(Generic[S, R]):  # noqa: N801
 
 
 @explained(EXAMPLES)
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, repr=False)
 class StatefulSpec(Spec[E, S, R]):
     """
     The definition of logic with any state per key: its input, its state, and its timeout.

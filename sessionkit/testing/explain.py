@@ -22,6 +22,7 @@ from sessionkit.testing.drivers.kinds import SessionDriver
 from sessionkit.testing.drivers.query import on_clock
 from sessionkit.testing.drivers.results import Rejection
 from sessionkit.testing.literals import clock_text, literal, plain_key
+from sessionkit.testing.svg import svg_of
 from sessionkit.testing.timeline import Event, Timeline, session_bar
 from sessionkit.timeouts._session_rules import ClosedBy
 
@@ -122,8 +123,9 @@ class Explanation:
         return "\n".join([*self._words(), *([""] if drawn else []), *drawn])
 
     def _repr_html_(self) -> str:
-        """Return the same as HTML, for notebooks."""
-        return f"<pre>{html.escape(str(self))}</pre>"
+        """Return the same words, with the picture as SVG, for notebooks."""
+        words = html.escape("\n".join(self._words()))
+        return f"<pre>{words}</pre>{svg_of(self._picture)}"
 
     @property
     def _picture(self) -> Timeline:

@@ -1,4 +1,4 @@
-"""Draw a run as text, to scale: events, sessions or timers, and clocks."""
+"""What a picture of a run shows, to scale: events, sessions or timers, and clocks; as text."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +11,12 @@ import attrs
 from sessionkit._instants import instant_of, micros_of
 from sessionkit.spec.base import AnySpec
 from sessionkit.spec.session import SessionSpec
-from sessionkit.testing.drivers.query import Snapshot, open_sessions_in, stored_keys_in
+from sessionkit.testing.drivers.query import (
+    Snapshot,
+    buffered_in,
+    open_sessions_in,
+    stored_keys_in,
+)
 from sessionkit.testing.drivers.results import BatchResult
 from sessionkit.testing.literals import clock_text, literal, plain_key
 from sessionkit.timeouts._session_rules import ClosedBy
@@ -55,23 +60,32 @@ class Axis:
     first_us: int
     last_us: int
 
+    def place(self, instant: datetime) -> float:
+        """Return the place of an instant: 0 for the first one, 1 for the last one."""
+        return (micros_of(instant) - self.first_us) / (self.last_us - self.first_us)
+
     def column(self, instant: datetime) -> int:
         """Return the column of an instant: 0 before the scale, WIDTH + 1 after it."""
-        place = (micros_of(instant) - self.first_us) / (self.last_us - self.first_us)
+        place = self.place(instant)
         if not 0 <= place <= 1:
             return 0 if place < 0 else WIDTH + 1
         return 1 + round(place * (WIDTH - 1))
 
-    def labels_and_rule(self) -> tuple[str, str]:
-        """Return a line with the labels of round instants, as far as they fit, and one of ticks."""
+    def ticks(self) -> list[tuple[datetime, str]]:
+        """Return round instants with their labels, as many as fit."""
         span = self.last_us - self.first_us
         room = {step: len(_label(instant_of(step), step)) + BETWEEN_LABELS for step in STEPS_US}
         step = next(step for step in STEPS_US if span * room[step] <= step * WIDTH)
         first = -(-self.first_us // step) * step
+        instants = map(instant_of, range(first, self.last_us + 1, step))
+        return [(instant, _label(instant, step)) for instant in instants]
+
+    def labels_and_rule(self) -> tuple[str, str]:
+        """Return a line with the labels of round instants, and a line of ticks."""
         labels, rule = [" "] * (WIDTH + 2), [" ", *["-"] * WIDTH]
         free = 0
-        for instant in map(instant_of, range(first, self.last_us + 1, step)):
-            column, text = self.column(instant), _label(instant, step)
+        for instant, text in self.ticks():
+            column = self.column(instant)
             rule[column] = "|"
             if column >= free:
                 labels[column:] = [*text, *labels[column + len(text) :]]
@@ -139,8 +153,8 @@ class Timeline:
     bars: Sequence[Bar]
     clocks: Mapping[str, Sequence[datetime]]
 
-    def as_text(self) -> list[str]:
-        """Return the picture as lines, with the numbers of omitted items; empty without items."""
+    def layout(self) -> "Layout | None":
+        """Return what fits in a picture, lane by lane; None if there is nothing to draw."""
         keys = [*dict.fromkeys(item.key for item in chain[Event | Bar](self.events, self.bars))]
         lanes = {key: literal(key) for key in keys[:MOST_LANES]}
         bars = [bar for bar in self.bars if bar.key in lanes]
@@ -148,26 +162,45 @@ class Timeline:
         drawn = [event for event in self.events if event.key in lanes]
         axis = self._axis(drawn, shown)
         if axis is None:
-            return []
-        labels, rule = axis.labels_and_rule()
-        rows = [(f"{instant_of(axis.first_us):%Y-%m-%d}", labels), ("", rule)]
-        for key, name in sorted(lanes.items(), key=lambda lane: lane[1]):
-            signs = _signs(axis, [event for event in drawn if event.key == key])
-            rows.append((name, _line(dict(signs))))
-            rows += [("", bar.line(axis)) for bar in shown if bar.key == key]
-        for name, instants in self.clocks.items():
-            line = _line({axis.column(instant): "^" for instant in instants})
-            rows.append((name, f"{line} {clock_text(instants[-1])}"))
-        width = max([NARROWEST_NAME, *map(len, lanes.values())])
-        legend = TIMERS if shown and shown[0].end is None else SESSIONS
+            return None
         left_out = {
             "more keys": len(keys) - len(lanes),
             "earlier sessions or timers of these keys": len(bars) - len(shown),
         }
+        return Layout(
+            axis,
+            [
+                Lane(
+                    name,
+                    [event for event in drawn if event.key == key],
+                    [bar for bar in shown if bar.key == key],
+                )
+                for key, name in sorted(lanes.items(), key=lambda lane: lane[1])
+            ],
+            self.clocks,
+            [f"and {count} {what}" for what, count in left_out.items() if count],
+        )
+
+    def as_text(self) -> list[str]:
+        """Return the picture as lines, with the numbers of omitted items; empty without items."""
+        layout = self.layout()
+        if layout is None:
+            return []
+        axis = layout.axis
+        labels, rule = axis.labels_and_rule()
+        rows = [(f"{instant_of(axis.first_us):%Y-%m-%d}", labels), ("", rule)]
+        for lane in layout.lanes:
+            rows.append((lane.name, _line(dict(_signs(axis, lane.events)))))
+            rows += [("", bar.line(axis)) for bar in lane.bars]
+        for name, instants in self.clocks.items():
+            line = _line({axis.column(instant): "^" for instant in instants})
+            rows.append((name, f"{line} {clock_text(instants[-1])}"))
+        width = max([NARROWEST_NAME, *(len(lane.name) for lane in layout.lanes)])
+        legend = TIMERS if layout.has_timers else SESSIONS
         return [
             *(f"{name:{width}} {line}".rstrip() for name, line in rows),
             LEGEND.format(bars=legend),
-            *(f"and {count} {what}" for what, count in left_out.items() if count),
+            *layout.left_out,
         ]
 
     def _axis(self, events: Sequence[Event], bars: Sequence[Bar]) -> Axis | None:
@@ -180,6 +213,30 @@ class Timeline:
             return None
         first, last = micros_of(min(shown)), micros_of(max(shown))
         return Axis(first, last if first < last else first + MINUTE_US)
+
+
+@attrs.frozen
+class Lane:
+    """A key, with the events and bars to draw."""
+
+    name: str
+    events: Sequence[Event]
+    bars: Sequence[Bar]
+
+
+@attrs.frozen
+class Layout:
+    """What a picture shows, and in words what it leaves out."""
+
+    axis: Axis
+    lanes: Sequence[Lane]
+    clocks: Mapping[str, Sequence[datetime]]
+    left_out: Sequence[str]
+
+    @property
+    def has_timers(self) -> bool:
+        """Whether its bars are timers, not sessions."""
+        return any(bar.end is None for lane in self.lanes for bar in lane.bars)
 
 
 def _signs(axis: Axis, events: Sequence[Event]) -> Iterator[tuple[int, str]]:
@@ -206,13 +263,15 @@ def timeline_of(spec: AnySpec, batches: Batches, left: Snapshot) -> Timeline:
         for _, result in batches
         for rejection in result.rejections
     }
+    buffered = {(plain_key(key), time) for key, time in buffered_in(spec, left)}
     rows = [(False, row) for before, _ in batches for row in before.next_rows]
     rows += [(True, row) for row in left.unread]
     events = []
-    for waits, row in rows:
+    for is_unread, row in rows:
         key = plain_key(tuple(row.get(name) for name in spec.keys))
         time = row.get(spec.event_time or "")
         if time:
+            waits = is_unread or (key, time) in buffered
             fate: Fate = "rejected" if (key, time) in rejected else "read"
             events.append(Event(key, time, "waiting" if waits else fate))
     readings = [*(before.clocks for before, _ in batches), left.clocks]

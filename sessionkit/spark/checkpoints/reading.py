@@ -17,6 +17,7 @@ from sessionkit._engine.micro_batch import GroupState
 from sessionkit._engine.sessions.view import OpenSession, open_session_rows, open_sessions_of
 from sessionkit._engine.shell.payload import NOBODY, Origin
 from sessionkit._engine.shell.storage import logic_of, stored_memory
+from sessionkit._shown import Listed
 from sessionkit._typing import Record
 from sessionkit.errors import SessionkitError, StateValueError
 from sessionkit.spark._grouping import BUCKET, label_of_key
@@ -263,7 +264,7 @@ def read_state(
     check_kind(spec, argument="spec")
     memories = collected_state(path, spec, key=key, batch=batch, spark=spark)
     shown: Any = open_sessions_of if isinstance(spec, SessionSpec) else stored_keys_of
-    return [stored for memory in memories for stored in shown(spec, memory)]
+    return Listed(stored for memory in memories for stored in shown(spec, memory))
 
 
 @explains

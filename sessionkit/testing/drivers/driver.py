@@ -13,6 +13,7 @@ from sessionkit._arguments import one_of
 from sessionkit._engine.counts import Counts
 from sessionkit._engine.shell.worker import Worker, worker_of
 from sessionkit._instants import Duration
+from sessionkit._shown import Listed, set_fields
 from sessionkit.errors import DriverError
 from sessionkit.spec.base import AnySpec, check_kind
 from sessionkit.testing.drivers import watch
@@ -37,7 +38,8 @@ from sessionkit.testing.drivers.results import (
 )
 from sessionkit.testing.drivers.rows import Erasure, event_row, nulls_of_pandas, read_row
 from sessionkit.testing.literals import clock_text
-from sessionkit.testing.timeline import MOST_BATCHES, timeline_of
+from sessionkit.testing.svg import svg_of
+from sessionkit.testing.timeline import MOST_BATCHES, Timeline, timeline_of
 
 Spec = TypeVar("Spec", bound=AnySpec)
 Event = TypeVar("Event")
@@ -222,13 +224,24 @@ class Driver(Generic[Spec, Event, Row, Result]):
 
     def __str__(self) -> str:
         """Draw the latest batches: events, clocks, and sessions or timers."""
-        counts = attrs.asdict(self.counts, filter=lambda field, number: field.repr and bool(number))
-        shown = ", ".join(f"{name}={number}" for name, number in counts.items()) or "no event"
-        picture = timeline_of(self.spec, [*self._batches], self.snapshot()).as_text()
-        return "\n".join([f"{type(self).__name__}: {shown}", *picture])
+        return "\n".join([self._title, *self._timeline.as_text()])
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(str(self))}</pre>"
+        """Return the same drawing as SVG, for notebooks."""
+        return f"<p>{html.escape(self._title)}</p>{svg_of(self._timeline)}"
+
+    @property
+    def _title(self) -> str:
+        """The counts, and how many events the next micro-batch will read."""
+        counts = ", ".join(f"{name}={number}" for name, number in set_fields(self.counts).items())
+        waiting = sum(not isinstance(row, Erasure) for row in self.snapshot().unread)
+        waits = f"{waiting} event{' waits' if waiting == 1 else 's wait'}" if waiting else ""
+        shown = "; ".join(filter(None, (counts, waits))) or "no event"
+        return f"{type(self).__name__}: {shown}"
+
+    @property
+    def _timeline(self) -> Timeline:
+        return timeline_of(self.spec, [*self._batches], self.snapshot())
 
     @property
     def watermark(self) -> datetime | None:
@@ -346,11 +359,11 @@ class Driver(Generic[Spec, Event, Row, Result]):
         watch.check_returned(self._unreturned)
         watch.check_quarantined(self.counts, self._rejections)
         rows, self._rows = self._rows, []
-        return sorted(rows, key=lambda row: (row.key, getattr(row, "session_start", None)))
+        return Listed(sorted(rows, key=lambda row: (row.key, getattr(row, "session_start", None))))
 
     def take_results(self) -> list[Result]:
         """Return the `result` of each row of `take_rows`."""
-        return [row.result for row in self.take_rows()]
+        return Listed(row.result for row in self.take_rows())
 
     def take_frame(self) -> pd.DataFrame:
         """Return the result rows since the last call as a frame with the columns of Spark."""
@@ -365,6 +378,6 @@ class Driver(Generic[Spec, Event, Row, Result]):
         """
         if kind is not None:
             one_of(REJECTIONS, "kind", kind, "leave it out for all kinds")
-        chosen = [r for r in self._rejections if kind is None or r.kind == kind]
+        chosen = Listed(r for r in self._rejections if kind is None or r.kind == kind)
         self._rejections = [r for r in self._rejections if kind is not None and r.kind != kind]
         return chosen

@@ -8,6 +8,7 @@ import attrs
 from sessionkit._arguments import explained
 from sessionkit._engine.keys.program import StoredKey
 from sessionkit._engine.sessions.view import OpenSession
+from sessionkit._shown import Listed
 from sessionkit.spec.base import E, R, S
 from sessionkit.spec.session import SessionSpec
 from sessionkit.spec.stateful import StatefulSpec
@@ -63,7 +64,7 @@ class SessionDriver(Driver[SessionSpec[E, S, R], E, SessionRow[R], R], Generic[E
         Only under `with_events=True`; `sessionize` returns them as rows of kind `event`.
         """
         events, self._events = self._events, []
-        return sorted(events, key=attrgetter("key", "session_start", "number"))
+        return Listed(sorted(events, key=attrgetter("key", "session_start", "number")))
 
     def open_sessions(self) -> list[OpenSession[S]]:
         """
@@ -72,7 +73,7 @@ class SessionDriver(Driver[SessionSpec[E, S, R], E, SessionRow[R], R], Generic[E
         Under `order="event_time"`, the buffered events are folded in for this view.
         """
         watch.check_returned(self._unreturned)
-        return open_sessions_in(self.spec, self._left)
+        return Listed(open_sessions_in(self.spec, self._left))
 
 
 @explained()
@@ -111,4 +112,4 @@ class StatefulDriver(Driver[StatefulSpec[E, S, R], E, KeyRow[R], R], Generic[E, 
 
     def stored_keys(self) -> list[StoredKey[S]]:
         """Return the keys that have a state or a timer, sorted."""
-        return stored_keys_in(self.spec, self._left)
+        return Listed(stored_keys_in(self.spec, self._left))

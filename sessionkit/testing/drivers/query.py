@@ -9,6 +9,7 @@ import attrs
 import pandas as pd
 import pyarrow as pa
 
+from sessionkit._arrays import micros
 from sessionkit._engine.boundaries import watermark_in_force
 from sessionkit._engine.counts import Counts
 from sessionkit._engine.keys.program import StoredKey, stored_keys_of
@@ -296,6 +297,16 @@ def stored_keys_in(spec: Any, left: Snapshot) -> list[StoredKey[Any]]:
     """Return the keys with a state or a timer, sorted."""
     keys = chain(*(stored_keys_of(spec, memory) for memory in memories_of(spec, left)))
     return sorted(keys, key=lambda stored: tuple(stored.key))
+
+
+def buffered_in(spec: AnySpec, left: Snapshot) -> set[tuple[Any, datetime]]:
+    """Return the key and the time of each event that waits for the watermark."""
+    tables = [memory.buffered for memory in memories_of(spec, left)]
+    return {
+        (key, instant_of(at_us))
+        for table in tables
+        for key, at_us in zip(decode_keys(spec, table), micros(table["time"]).tolist(), strict=True)
+    }
 
 
 def stored_rows(left: Snapshot) -> list[tuple[tuple[Any, ...], tuple[Any, ...]]]:

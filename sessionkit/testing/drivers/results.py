@@ -14,6 +14,7 @@ from sessionkit._engine.counts import COUNTED, Counts, DurationSketch
 from sessionkit._engine.shell.worker import BINS_AT
 from sessionkit._engine.wire.outbound import ROWS_COLUMN
 from sessionkit._engine.wire.packing import joined_packs, packs_in
+from sessionkit._shown import set_fields
 from sessionkit.spec.base import AnySpec
 from sessionkit.spec.columns import (
     COUNTS_COLUMN,
@@ -72,11 +73,7 @@ class SessionRow(Generic[R_co]):
 
     def __repr__(self) -> str:
         """Leave out fields with default values."""
-        shown = [
-            f"{field.name}={getattr(self, field.name)!r}"
-            for field in attrs.fields(type(self))
-            if field.default is attrs.NOTHING or getattr(self, field.name) != field.default
-        ]
+        shown = [f"{name}={value!r}" for name, value in set_fields(self).items()]
         return f"SessionRow({', '.join(shown)})"
 
 

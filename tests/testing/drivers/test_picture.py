@@ -1,6 +1,7 @@
 """The picture of a driver: its latest micro-batches."""
 
 import html
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -11,6 +12,8 @@ from examples.devices.spec import Reading, sensors
 from examples.visits import View, visits
 from sessionkit import KeyState, KeyTimes, Results
 from sessionkit.testing import SessionDriver, StatefulDriver, at, minutes
+from sessionkit.testing.literals import literal
+from sessionkit.testing.svg import cut
 from sessionkit.testing.timeline import MOST_BARS, MOST_BATCHES, MOST_LANES
 from tests.support.stateful_specs import Added, Amount, Sum, report, summing
 
@@ -32,6 +35,33 @@ def picture_of(driver: Any) -> str:
 
 def bars_of(driver: Any) -> list[str]:
     return [line[74:] for line in picture_of(driver).splitlines() if " to " in line]
+
+
+def test_events_that_no_batch_has_read_are_counted_and_drawn() -> None:
+    """Before the first micro-batch, and after it; an erasure is no event."""
+    driver = SessionDriver(visits)
+    for time in ("10:00", "10:05", "10:10"):
+        driver.add("ann", at(time), PAGE)
+    assert "SessionDriver: 3 events wait" == str(driver).partition("\n")[0]
+    assert "\n'ann'       .                             .                            .\n" in str(
+        driver
+    )
+    driver.run_batch()
+    driver.add("bob", at("10:30"), PAGE)
+    driver.erase("ann")
+    assert "SessionDriver: events=3, processed=3; 1 event waits" == str(driver).partition("\n")[0]
+
+
+def test_an_event_that_waits_for_the_watermark_is_drawn_as_waiting() -> None:
+    """A micro-batch has read it, and no session counts it yet."""
+    driver = SessionDriver(attrs.evolve(visits, order="event_time"))
+    for time in ("10:00", "10:20"):
+        driver.add("ann", at(time), PAGE)
+    driver.run_batch()
+    assert ["'ann'", ".", "."] == picture_of(driver).splitlines()[2].split()
+    driver.advance_watermark_to(at("10:10"))
+    driver.run_batch()
+    assert ["'ann'", "o", "."] == picture_of(driver).splitlines()[2].split()
 
 
 def test_a_driver_without_events_has_no_picture() -> None:
@@ -146,12 +176,17 @@ def test_the_processing_time_has_a_lane_where_it_is_the_clock() -> None:
 
 
 @pytest.mark.parametrize("key", ["<b>&\"'", "</pre><script>alert(1)</script>", "\x00\x1b"])
-def test_a_notebook_shows_the_text_escaped(key: str) -> None:
+def test_a_notebook_shows_a_key_escaped(key: str) -> None:
     """Whatever the key is, nothing is loaded and nothing runs."""
     driver = SessionDriver(visits)
     driver.add(key, at("10:00"), PAGE)
     driver.run_batch()
-    assert f"<pre>{html.escape(str(driver))}</pre>" == driver._repr_html_()
+    shown = driver._repr_html_()
+    assert shown.startswith("<p>SessionDriver: events=1, processed=1</p><svg ")
+    assert f">{html.escape(cut(literal(key)))}</text>" in shown
+    assert {"svg", "title", "text", "path", "circle", "rect", "polygon", "g", "p"} >= {
+        *re.findall(r"<(\w+)", shown)
+    }
 
 
 def test_the_picture_of_many_keys_has_an_end() -> None:

@@ -458,7 +458,7 @@ def test_a_row_shows_only_what_its_spec_uses() -> None:
     plain: SessionRow[Any] = SessionRow(
         key=1, session_id="a", session_start=noon, session_end=noon, result=None
     )
-    times = f"session_start={noon!r}, session_end={noon!r}, last_event_time={noon!r}"
+    times = f"session_start={noon!r}, session_end={noon!r}"
     assert f"SessionRow(key=1, session_id='a', {times}, result=None)" == repr(plain)
     later = attrs.evolve(plain, closed_by="max_events", revision=2, supersedes=("b",))
     assert repr(later).endswith("closed_by='max_events', revision=2, supersedes=('b',))")
