@@ -54,7 +54,8 @@ MICROSECOND: Final = timedelta(microseconds=1)
 
 
 def start_spark(name: str, settings: Mapping[str, str] | None = None) -> SparkSession:
-    """Start Spark with a name, and with settings on top of the defaults."""
+    """Start Spark with a name, and with settings on top of the defaults; it takes seconds."""
+    print("Starting Spark ...", flush=True)
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     # PySpark warns about pandas 3, here and in its workers.
@@ -159,9 +160,9 @@ def show_counts(query: StreamingQuery) -> Counts:
 
 
 def write_report(rows: Any, folder: Path, title: str, **of_columns: Any) -> Path:
-    """Write the report, print where it is, and return that."""
+    """Write the report, print a link to it, and return its path."""
     path = folder / "report.html"
     table = of_columns.pop("table", None)
     report(rows, out=path, title=title, table=table, columns=Columns(**of_columns))
-    print(f"\nThe report is in {path}")
+    print(f"\nThe report: {path.resolve().as_uri()}")
     return path

@@ -40,7 +40,7 @@ SETTINGS = {"spark.sql.session.timeZone": "America/New_York"}  # for printed tim
 
 def main() -> int:
     """Run the demo on the whole year; return the exit code."""
-    print("Starting Spark, and reading the flights that left New York in 2013 ...", flush=True)
+    print("The flights that left New York in 2013.", flush=True)
     spark = start_spark("sessionkit demo", SETTINGS)
     try:
         return run(spark, read_flights(), OUT, file_count=FILES)
