@@ -14,7 +14,6 @@ from pyspark.sql import SparkSession
 from sessionkit import SessionkitError
 from sessionkit.addons.monitor import monitor, status
 from sessionkit.addons.monitor.query_status import QueryStatus
-from sessionkit.spark.progress import instant_in
 from sessionkit.spark.watermarks import explain_watermark
 from tests.support.streams import FileStream
 from tests.support.visits import SESSIONS, views
@@ -26,7 +25,6 @@ from rich.console import Console
 
 from sessionkit.addons.monitor import PrometheusEndpoint, watch
 from sessionkit.addons.monitor.metrics import METRICS
-from sessionkit.addons.monitor.watching import picture
 
 PARTS = "sessionkit_batch_part_seconds"
 KNOWS_LESS = pyspark.__version__.startswith("3.")
@@ -116,19 +114,16 @@ def test_the_watermark_of_a_spec_is_the_one_by_which_sessions_close(watched: Wat
 
 
 def test_the_live_view_shows_a_query_until_it_ends(watched: Watched) -> None:
-    """Its last picture has the numbers of the query, and `unknown` for what nobody knows."""
+    """Its last picture has the numbers of the query."""
     console = Console(file=StringIO(), width=110)
 
     last = watch(watched.query, every="1ms", console=console)
     shown = console.file.getvalue()  # type: ignore[attr-defined]
-    with console.capture() as captured:
-        console.print(picture(QueryStatus()))
 
     assert watched.statuses[-1] == last
     for text in ("visits", "stopped", "2026-03-08 13:30:00Z", "1  11.11 %", "addBatch"):
         assert text in shown
     assert ("unknown" in shown) == KNOWS_LESS
-    assert "unknown" in captured.get()
 
 
 def test_a_query_of_something_else_is_refused(watched: Watched) -> None:
@@ -137,25 +132,3 @@ def test_a_query_of_something_else_is_refused(watched: Watched) -> None:
         status(watched.other)
     with pytest.raises(SessionkitError, match="what has been added up is of another"):
         status(watched.query, QueryStatus(query_id="another"))
-
-
-def test_any_name_and_any_instant_can_be_drawn() -> None:
-    """A name in brackets isn't markup, and Spark knows years that Python doesn't."""
-    far = QueryStatus("visits [/] [red]", newest_event=instant_in("+57153-11-19T19:00:00.000Z"))
-    console = Console(width=100, file=StringIO())
-    with console.capture() as captured:
-        console.print(picture(far))
-
-    for text in ("visits [/] [red]", "9999-12-31 23:59:59Z"):
-        assert text in captured.get()
-
-
-def test_what_a_terminal_would_obey_is_written_out() -> None:
-    """Of a query's name, and of the parts of a micro-batch."""
-    escape, out = "\x1b]0;mine\x07\x9b31m\u202e\r\n", Console(width=200, file=StringIO())
-    with out.capture() as captured:
-        out.print(picture(QueryStatus("visits" + escape, parts={escape: 1.0})))
-    shown = captured.get()
-
-    assert 2 == shown.count(r"\x1b]0;mine\x07\x9b31m\u202e\r\n")
-    assert shown.replace("\n", "").isprintable()

@@ -9,8 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sessionkit import Storage
-from sessionkit._engine.counts import COUNTED, DurationSketch
+from sessionkit._engine.counts import DurationSketch
 from sessionkit.addons.monitor.query_status import QueryStatus
+from tests.support.progress import progress_of
 from tests.support.streams import FileStream
 from tests.support.visits import MINUTE, NOON, SESSIONS, views
 
@@ -109,18 +110,3 @@ def test_rates_are_of_the_last_micro_batches() -> None:
     assert 100 / 10 == found.rows_in_per_second
     assert (1 + 1 + 1 + 1) / 10 == found.opened_per_second
     assert 0 == found.closed_per_second
-
-
-def progress_of(batch: int, said: str, *, rows: int = 4, second: int = 0) -> dict[str, Any]:
-    """Return the progress of a micro-batch of two seconds."""
-    counts = {**dict.fromkeys(COUNTED, 0), "events": rows, "processed": rows}
-    return {
-        "id": "7f",
-        "name": "visits",
-        "batchId": batch,
-        "timestamp": f"2026-03-08T12:00:{second:02}.000Z",
-        "durationMs": {"addBatch": 1500, "triggerExecution": 2000},
-        "observedMetrics": {"sessionkit": {**counts, "buckets": said}},
-        "sources": [{"numInputRows": rows}],
-        "stateOperators": [],
-    }
