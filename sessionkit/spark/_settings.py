@@ -134,7 +134,7 @@ def recommended_settings(cores: int, *, running: bool = False) -> dict[str, str]
     """
     if type(cores) is not int or cores < 1:
         found = f"`cores` must be a whole number from 1, found {cores!r}"
-        raise SpecError(found, "count those of all executors that the query may use")
+        raise SpecError(found, "count the cores of all executors that the query may use")
     return {
         setting.name: str(cores) if setting.value == CORES else setting.value
         for setting in SETTINGS

@@ -150,6 +150,7 @@ class Spec(Generic[E, S, R]):
 
     @cached_property
     def key_fields(self) -> tuple[Field, ...]:
+        """The key columns, typed."""
         return typed_columns(self.keys, "keys")
 
     @cached_property
@@ -208,10 +209,12 @@ class Spec(Generic[E, S, R]):
 
     @cached_property
     def key_schema(self) -> tuple[pa.Field, ...]:
+        """The columns `key.*` of stored rows and of events."""
         return tuple(pa.field(f"key.{field.name}", field.type.arrow) for field in self.key_fields)
 
     @cached_property
     def result_schema(self) -> pa.Schema:
+        """The columns of a result row, as Arrow types."""
         return arrow_schema(self.result_fields)
 
     @cached_property
@@ -252,6 +255,7 @@ class Spec(Generic[E, S, R]):
 
     @cached_property
     def schema_with_rejected(self) -> pa.Schema:
+        """The columns of `fields_with_rejected`, as Arrow types."""
         return arrow_schema(self.fields_with_rejected)
 
     @cached_property

@@ -174,6 +174,7 @@ class SessionSpec(Spec[E, S, R]):
 
     @cached_property
     def functions(self) -> Functions[E, S, R]:
+        """The `logic`, where it is `Functions`; a TypeError otherwise."""
         if not isinstance(self.logic, Functions):
             msg = "a spec of aggregates or of events has no functions"
             raise TypeError(msg)
@@ -193,11 +194,13 @@ class SessionSpec(Spec[E, S, R]):
 
     @cached_property
     def conditions(self) -> Mapping[str, Condition]:
+        """The conditions of the aggregates, by their text."""
         conditions = (condition for field in self.bound for condition in field.conditions)
         return {repr(condition): condition for condition in conditions}
 
     @cached_property
     def own_fields(self) -> tuple[Field, ...]:
+        """The columns that sessionkit adds to a result row, after the key columns."""
         closed_by = CLOSED_BY_FIELD if self.early is None else CLOSED_BY_OR_OPEN
         ruled = () if self.rules is None else (closed_by,)
         revised = REVISION_FIELDS if self.revises else ()
@@ -281,6 +284,7 @@ class SessionSpec(Spec[E, S, R]):
 
     @cached_property
     def clock(self) -> Clock:
+        """The clock of Spark's timeouts: processing time if something is due by it."""
         if self.close_idle_after is not None:
             return "processing_time"
         return "event_time" if self.early is None else self.early.clock

@@ -368,7 +368,7 @@ class TimeType(FieldType):
         annotation=time,
         columns=frozenset({"Integer", "Long"}),
         tag=b"i",
-        hint="pass its microseconds since midnight; those of a TIME are time_to_micros(column)",
+        hint="pass its microseconds since midnight; for a TIME, time_to_micros(column)",
         key=KeyForm("bigint", "cast({} as bigint)"),
         bounds=(0, _micros_of_day(time.max)),
         within="the microseconds of a day",

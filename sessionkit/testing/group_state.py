@@ -85,7 +85,7 @@ class FakeGroupState:
         if self._timeout not in get_args(TimeoutConf):
             known = ", ".join(get_args(TimeoutConf))
             found = f"`timeout`: one of {known} is needed, found {self._timeout!r}."
-            hint = "the names are those of PySpark's `GroupStateTimeout`."
+            hint = "write a name of PySpark's `GroupStateTimeout`."
             raise ValueError(with_hint(found, hint))
         if self._timeout == "EventTimeTimeout" and self._watermark_ms is None:
             found = '`timeout="EventTimeTimeout"` without a watermark: Spark refuses such a query.'

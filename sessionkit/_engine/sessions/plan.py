@@ -290,7 +290,7 @@ class Plan(Members):
         sessions.
         """
         unions, chosen = self.unions, ~self.active
-        # Sessions of sizes [2, 3], of which the second is chosen, begin at [0, 2, 3, 4] then.
+        # Sessions of sizes [2, 3], the second one chosen, begin at [0, 2, 3, 4] then.
         first = np.union1d(unions.first, np.flatnonzero(unions.spread(chosen)))
         before = unions.numbers[first]
         kept = chosen[before]
@@ -322,7 +322,7 @@ class Plan(Members):
 
     def places_of(self, chosen: Mask) -> Numbers:
         """Return the places of the events of the chosen sessions, in order."""
-        # Sessions with 2 and 1 events, of which the second is chosen: [False, False, True].
+        # Sessions with 2 and 1 events, the second one chosen: [False, False, True].
         return self.event_places[np.repeat(chosen, self.counts)]
 
     def opened_of(self, chosen: Mask) -> pa.Table:
@@ -348,7 +348,7 @@ class Plan(Members):
         return salts
 
     def keys_of(self, chosen: Mask) -> pa.Table:
-        """Return the keys of the chosen sessions, each of which has events, as a table."""
+        """Return the keys of the chosen sessions as a table; each session has events."""
         # Sessions with [2, 0, 1] events have their first one at [0, 2, 2] among all.
         first_event = np.cumsum(self.counts) - self.counts
         places = self.event_places[first_event[chosen]]

@@ -80,8 +80,8 @@ class Reading:
     """
     The conversion of tables stored under one identity to tables of the spec.
 
-    The columns of the state become those of its class, or of an older class that `steps` upgrade;
-    the columns of waiting events become those of the present class.
+    The state gets the columns of its class, or of an older class that `steps` upgrade; waiting
+    events get the columns of the present class.
     """
 
     state: Sequence[FieldChange] = ()
@@ -93,7 +93,7 @@ class Reading:
     def memory(
         self, logic: GroupLogic, kept: pa.Table, buffered: pa.Table, salts: Numbers | None = None
     ) -> GroupState:
-        """Convert stored tables to those of the spec, with salts where it has any."""
+        """Convert stored tables to the tables of the spec, with salts where it has any."""
         schema, waiting = logic.program.schema, logic.empty_state.buffered.schema
         place = schema.get_field_index(SALT.name)
         if place >= 0 and SALT.name not in kept.schema.names:

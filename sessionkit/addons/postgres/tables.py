@@ -311,7 +311,7 @@ def _check_fits(present: Relation, table: Target, schema: T.StructType) -> None:
         present.check_whole()
     table.upsert.check_columns_of(present.types)
     for name in [name for name in present.needed if name not in columns]:
-        lacks = f"the rows have no column `{name}`, of which the table {table.label} needs a value"
+        lacks = f"the rows have no column `{name}`, and the table {table.label} needs it"
         optional = f"ALTER TABLE {present.name} ALTER COLUMN {in_sql(name)} DROP NOT NULL"
         hint = f"add it to the frame, or let the table do without: {optional}"
         raise SpecError(f"{lacks}; they have {', '.join(columns)}", hint)

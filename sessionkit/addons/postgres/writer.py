@@ -203,7 +203,7 @@ def checked_copies(
     ((kept,),) = connection.execute(table.sql("SELECT count(*) FROM {copied}", copied=copied))
     if kept != rows:
         found = (
-            f"{rows} rows were copied for the table {table.label}, of which {kept} are there: the "
+            f"{rows} rows were copied for the table {table.label}, and {kept} are there: the "
             "server has lost them, one that is behind has taken its place, or they were deleted"
         )
         raise SinkError(found, hint)

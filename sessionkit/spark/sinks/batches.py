@@ -143,7 +143,7 @@ def _check_apart(kind: str, sink: RouteSink, other: str, other_sink: RouteSink) 
 def same_place_error(kind: str, other: str, sink: RouteSink) -> SpecError:
     found = (
         f"`{kind}` and `{other}` of Routes write to {described(sink)}, which would mix their rows, "
-        "or take those of one of them for the whole micro-batch"
+        "or take the rows of one of them for the whole micro-batch"
     )
     return SpecError(found, OWN_PLACE)
 

@@ -152,7 +152,7 @@ def test_rows_that_the_server_has_lost_stop_the_query(
     told = [Row(attempt="11111111-1111-1111-1111-111111111111", rows=2)]
     with (
         connected(postgres.dsn) as connection,
-        pytest.raises(SinkError, match="2 rows were copied for the table public.lost, of which 0"),
+        pytest.raises(SinkError, match="2 rows were copied for the table public.lost, and 0 are"),
     ):
         writer._finish(connection, writer.table, batch.number, told)
 
