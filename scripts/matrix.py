@@ -87,7 +87,7 @@ CLASSIC: Final = (
     "tests/state",
     "tests/engine/wire",
     "tests/engine/rows",
-    "tests/engine/sessions/test_ids.py",
+    "tests/engine/rows/test_ids.py",
 )
 """What is stored and what crosses, without Spark."""
 

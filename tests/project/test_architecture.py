@@ -1,6 +1,7 @@
 """The shape of the package: what it exports, what it loads, and what is documented."""
 
 import ast
+import fnmatch
 import importlib
 import inspect
 import re
@@ -9,7 +10,7 @@ import sys
 from collections import Counter
 from functools import cache
 from itertools import pairwise
-from pathlib import Path
+from pathlib import Path, PurePath
 from types import ModuleType
 
 import pytest
@@ -249,3 +250,24 @@ def test_the_index_of_rules_leads_to_tests() -> None:
         tree = ast.parse((tests / file).read_text("utf-8"))
         names = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
         assert not name or name in names, f"{file}::{name}"
+
+
+def test_a_module_has_its_tests_where_the_map_says() -> None:
+    """In a file of its own name, or in files that `tests/README.md` names."""
+    tests = ROOT / "tests"
+    table = (tests / "README.md").read_text().partition("## Where a module is tested")[2]
+    rows = re.findall(r"^\| (`.*) \| (`.*) \|$", table, re.MULTILINE)
+    elsewhere = [name for modules, _ in rows for name in re.findall("`(.+?)`", modules)]
+    files = [file for _, named in rows for file in re.findall("`(.+?)`", named)]
+    own = [PurePath(module).relative_to("sessionkit").with_suffix("") for module in MODULES]
+    names = {module.as_posix(): module for module in own if module.name != "__init__"}
+    mirrored = {
+        name
+        for name, module in names.items()
+        for *folders, last in [[part.lstrip("_") for part in module.parts]]
+        if tests.joinpath(*folders, f"test_{last}.py").exists()
+    }
+    mapped = {name for pattern in elsewhere for name in fnmatch.filter(names, pattern)}
+    assert [] == [file for file in files if not (tests / file).exists()]
+    assert [] == [pattern for pattern in elsewhere if not fnmatch.filter(names, pattern)]
+    assert set() == names.keys() - mirrored - mapped
