@@ -37,6 +37,7 @@ __all__ = [
     "newest_event_in",
     "printable",
     "progress_value",
+    "query_id_of",
     "quoted",
     "sql_type",
     "total",
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from sessionkit._package import check_extra
     from sessionkit.aggregates._events import Condition
     from sessionkit.errors import printable
+    from sessionkit.spark._logs import query_id_of
     from sessionkit.spark.progress import (
         KnownBuckets,
         bucket_stats_text,
@@ -88,6 +90,7 @@ else:
         "sessionkit.spec.base",
         "sessionkit.aggregates._events",
         "sessionkit._engine.counts",
+        "sessionkit.spark._logs",
         "sessionkit.spark.progress",
         "sessionkit.spark.sinks",
     )

@@ -1,6 +1,5 @@
 """Merge the rows of a micro-batch into a table of Delta or Iceberg by one SQL statement."""
 
-import json
 import logging
 import re
 from collections.abc import Callable, Mapping
@@ -14,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from sessionkit import SpecError
-from sessionkit._for_addons import Difference, Span, quoted
+from sessionkit._for_addons import Difference, Span, query_id_of, quoted
 from sessionkit.addons.tables import (
     CHANGES,
     DAY_ZERO,
@@ -311,7 +310,7 @@ def check_alone(spark: SparkSession, checkpoint: str, what: str, scope: str) -> 
     setting = f"{MERGES}.{scope}"
     other = spark.conf.get(setting, None)
     active = {query.id for query in spark.streams.active}
-    if other not in {None, checkpoint} and _query_id_of(spark, other or "") in active:
+    if other not in {None, checkpoint} and query_id_of(spark, str(other)) in active:
         found = (
             f"the query of {other} merges rows into {what} in this session, and with Connect on "
             f"Spark {spark.version} both would share the settings that say whose rows they are"
@@ -319,14 +318,6 @@ def check_alone(spark: SparkSession, checkpoint: str, what: str, scope: str) -> 
         hint = "start this query from another session, or pass key=() to add rows without a merge"
         raise UnsupportedError(found, hint)
     spark.conf.set(setting, checkpoint)
-
-
-def _query_id_of(spark: SparkSession, checkpoint: str) -> str | None:
-    try:
-        ((text,),) = spark.read.text(f"{checkpoint}/metadata", wholetext=True).collect()
-        return str(json.loads(text)["id"])
-    except (PySparkException, ValueError):
-        return None  # the query hasn't started
 
 
 def check_types(schema: T.StructType, sink: str) -> None:

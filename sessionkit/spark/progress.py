@@ -101,6 +101,7 @@ def batch_counts(progress: Any) -> Counts:
 
     Raises:
         SessionkitError: The progress is from a query that sessionkit didn't build.
+        SpecError: It's no progress, but a query or the observation of a batch.
     """
     if not has_run(progress):
         return Counts()
@@ -135,6 +136,10 @@ def bucket_stats_text(progress: Any) -> str | None:
 
 def has_run(progress: Any) -> bool:
     """Return whether a progress is of a micro-batch, rather than of an idle query."""
+    if not (progress is None or isinstance(progress, Mapping) or hasattr(progress, "durationMs")):
+        found = f"a progress of a query is expected, found {type(progress).__name__}"
+        hint = "pass query.lastProgress; the counts of a batch are reconcile(observation).counts"
+        raise SpecError(found, hint)
     return progress is not None and "addBatch" in (progress_value(progress, "durationMs") or {})
 
 

@@ -1,11 +1,15 @@
 """Rows that take their places in a table of Delta or Iceberg, each once, whatever runs again."""
 
+import json
+import re
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlparse
+from uuid import UUID
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -13,8 +17,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from sessionkit import SpecError
-from sessionkit.addons.merging import check_types
-from sessionkit.errors import SinkError
+from sessionkit.addons.merging import check_alone, check_types
+from sessionkit.errors import SinkError, UnsupportedError
 from sessionkit.spark import Routes, start_query
 from sessionkit.spark._settings import is_connect
 from sessionkit.spark.sinks import Batch, BatchWriter, RowsToWrite
@@ -41,6 +45,47 @@ def writer_of(lake: Lake, table: str, schema: str, key: Any = None, mode: Any = 
         writer.write(Batch(frame, number, "query", "run"))
 
     return write
+
+
+class FilesByPattern:
+    """Spark's reader of text files, as far as paths matter: each is a pattern."""
+
+    def text(self, paths: list[str], *, wholetext: bool) -> "FilesByPattern":
+        assert wholetext
+        self.paths = [re.sub(r"\\(.)", r"[\1]", path) for path in paths]
+        return self
+
+    def limit(self, number: int) -> "FilesByPattern":
+        self.number = number
+        return self
+
+    def collect(self) -> list[tuple[str]]:
+        found = [file for path in self.paths for file in Path("/").glob(path.removeprefix("/"))]
+        return [(file.read_text(),) for file in found[: self.number]]
+
+
+def remote_session(active: str) -> Any:
+    """Return a session of Connect with an active query, as far as `check_alone` looks at it."""
+    settings: dict[str, str] = {}
+    conf = SimpleNamespace(get=settings.get, set=settings.__setitem__)
+    streams = SimpleNamespace(active=[SimpleNamespace(id=active)])
+    kind = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})
+    session: Any = kind()
+    vars(session).update(version="4.2.0", conf=conf, streams=streams, read=FilesByPattern())
+    return session
+
+
+def test_the_path_of_another_querys_checkpoint_is_taken_as_it_is(tmp_path: Path) -> None:
+    """Spark takes a path for a pattern; without its id, a second merge would begin beside it."""
+    session = remote_session(active := str(UUID(int=7)))
+    checkpoint = tmp_path / "a [b] {c}"
+    checkpoint.mkdir()
+    (checkpoint / "metadata").write_text(json.dumps({"id": active}))
+
+    check_alone(session, str(checkpoint), "the table", "t")
+    check_alone(session, str(checkpoint), "the table", "t")
+    with pytest.raises(UnsupportedError, match="from another session"):
+        check_alone(session, str(tmp_path / "other"), "the table", "t")
 
 
 def test_a_replayed_batch_changes_nothing(lake: Lake, tmp_path: Path) -> None:

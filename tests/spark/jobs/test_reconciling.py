@@ -16,7 +16,15 @@ from pyspark.sql.streaming.query import StreamingQuery
 from sessionkit import Counts, EventTimeGap, SpecError, StatefulSpec
 from sessionkit._engine.counts import COUNTED
 from sessionkit.errors import BalanceError, UnsupportedError
-from sessionkit.spark import AtLeastOnce, Files, Temporary, apply_with_state, reconcile, start_query
+from sessionkit.spark import (
+    AtLeastOnce,
+    Files,
+    Temporary,
+    apply_with_state,
+    batch_counts,
+    reconcile,
+    start_query,
+)
 from sessionkit.spark.progress import Reconciliation
 from tests.support.stateful_specs import ignore, summing
 from tests.support.streams import FileStream, observed
@@ -295,6 +303,14 @@ def test_a_progress_is_no_query() -> None:
     for progress in (progress_of(0), [progress_of(0)]):
         with pytest.raises(SpecError, match="Hint: pass the query"):
             reconcile(progress)  # type: ignore[arg-type]
+
+
+def test_what_is_no_progress_has_no_counts() -> None:
+    """Neither a query nor an observation is taken for the progress of an idle query."""
+    for other in (Observation(), query_of(progress_of(0)), UnreadObservation()):
+        for read in (batch_counts, Reconciliation().add):
+            with pytest.raises(SpecError, match=rf"found {type(other).__name__}\s+Hint: pass"):
+                read(other)
 
 
 class UnreadObservation:
