@@ -16,6 +16,7 @@ from sessionkit._instants import Duration
 from sessionkit._shown import Listed, set_fields
 from sessionkit.errors import DriverError
 from sessionkit.spec.base import AnySpec, check_kind
+from sessionkit.spec.session import SessionSpec
 from sessionkit.testing.drivers import watch
 from sessionkit.testing.drivers.query import (
     Clocks,
@@ -45,6 +46,11 @@ Spec = TypeVar("Spec", bound=AnySpec)
 Event = TypeVar("Event")
 Row = TypeVar("Row", bound=SessionRow[Any] | KeyRow[Any])
 Result = TypeVar("Result")
+
+
+def _place(row: Any) -> tuple[Any, ...]:
+    """Return the key of a row, and the start of its session, if it's of one."""
+    return row.key, getattr(row, "session_start", None)
 
 
 @attrs.define(init=False, repr=False)
@@ -320,6 +326,8 @@ class Driver(Generic[Spec, Event, Row, Result]):
         stands_still = left.clocks.watermark_ms == left.clocks.before_ms
         waits = stands_still and bool(left.groups)
         watch.check_leap(self.spec, self._ran_at, now, waits=waits)
+        if waits:
+            watch.check_behind(self.spec, left.clocks)
         self._ran_at = now
         output = read_output(self.spec, frames)
         watch.check_late(left, output.counts)
@@ -336,7 +344,7 @@ class Driver(Generic[Spec, Event, Row, Result]):
 
     def _keep(self, output: Output) -> None:
         self.counts += output.counts
-        self._rows += output.rows
+        self._rows += sorted(output.rows, key=_place)
         self._rejections += output.rejections
         self._events += output.events
 
@@ -353,13 +361,19 @@ class Driver(Generic[Spec, Event, Row, Result]):
         return [result for result in results if result.batch_id is not None]
 
     def take_rows(self) -> list[Row]:
-        """Return the result rows since the last call, sorted by key, and by start for sessions."""
+        """
+        Return the result rows since the last call, sorted by key, and by start for sessions.
+
+        Where a session may give several rows, they're sorted by micro-batch first, as a table that
+        takes each row in place of earlier ones gets them.
+        """
         if self._waiting and not self._left.batch_id:
             watch.warn("no rows: no micro-batch has run yet", "call run_batch() first")
         watch.check_returned(self._unreturned)
         watch.check_quarantined(self.counts, self._rejections)
         rows, self._rows = self._rows, []
-        return Listed(sorted(rows, key=lambda row: (row.key, getattr(row, "session_start", None))))
+        revises = isinstance(self.spec, SessionSpec) and self.spec.revises
+        return Listed(rows if revises else sorted(rows, key=_place))
 
     def take_results(self) -> list[Result]:
         """Return the `result` of each row of `take_rows`."""

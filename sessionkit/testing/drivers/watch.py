@@ -5,7 +5,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from copy import copy
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,7 +26,7 @@ from sessionkit.spec.logic import CHANGE, Functions
 from sessionkit.spec.signatures import signature_of
 from sessionkit.spec.views import MISSING, KeyState, KeyTimes
 from sessionkit.state._codec import codec_of
-from sessionkit.testing.drivers.query import Snapshot
+from sessionkit.testing.drivers.query import Clocks, Snapshot
 from sessionkit.testing.drivers.results import Rejection
 from sessionkit.testing.literals import clock_text
 
@@ -137,6 +137,18 @@ def check_leap(spec: AnySpec, last: datetime | None, now: datetime | None, *, wa
         found += f"the next: `close_idle_after` ({duration_text(span)}) takes that for a pause of "
         hint = "advance it in steps of at most that, as a trigger does, with run_batch() after each"
         warn(f"{found}the query, which doesn't count", hint)
+
+
+def check_behind(spec: AnySpec, clocks: Clocks) -> None:
+    """Warn if `close_idle_after` would bring a watermark that events have passed."""
+    now, watermark = clocks.processing, clocks.watermark
+    if spec.close_idle_after is None or now is None or watermark is None:
+        return
+    brought = now - (spec.watermark_delay or timedelta(0))
+    if brought < watermark:
+        found = "`close_idle_after` can't close a session: the processing time less the delay is "
+        found += f"{clock_text(brought)}, and the watermark is at {clock_text(watermark)} already"
+        warn(found, "start the driver when the events happen: processing_time=at(...)")
 
 
 # -- functions of keys ---------------------------------------------------------------------------

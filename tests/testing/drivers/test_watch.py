@@ -270,6 +270,18 @@ def test_a_clock_that_leaps_over_the_time_to_close_is_said() -> None:
     assert ["idle"] == [row.closed_by for row in driver.take_rows()]
 
 
+def test_a_processing_time_before_the_events_is_said() -> None:
+    """What would close a session as idle lets the watermark be where events have put it already."""
+    spec = attrs.evolve(visits, timeout=SessionRules("1 minute", close_idle_after="1 second"))
+    driver = SessionDriver(spec, processing_time=at("09:00"))
+    for _ in range(2):
+        driver.add("ann", at("10:00"), PageView(url="/", seconds=1.0))
+        driver.run_batch()
+    driver.advance_processing_time(seconds(1))
+    with pytest.warns(UserWarning, match=r"can't close a session: .*\s+Hint: .*processing_time="):
+        driver.run_batch()
+
+
 def test_a_pause_of_a_query_that_restarts_is_none() -> None:
     """Nor is a leap while nothing is open, or of a spec without such a rule."""
     driver = closing_idle()
