@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from sessionkit import KeyState, KeyTimes, NoTimeout, StatefulSpec
+from sessionkit import EventTimeGap, KeyState, KeyTimes, NoTimeout, StatefulSpec
 from sessionkit.testing import StatefulDriver, at
 from tests.support.spark_settings import changed
 
@@ -23,6 +23,7 @@ TIMERS: Final = {
     "cleared": WATERMARK - timedelta(milliseconds=1),
 }
 """By key: when a timer is set for. The state of one is cleared after that."""
+PAGE: Final = Path(__file__).parents[3] / "docs" / "how-to" / "from-hand-written-code.md"
 ROCKS: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
@@ -111,6 +112,51 @@ def process(key: Any, events: list[Command], state: KeyState[Fired], times: KeyT
 
 def on_timer(key: Any, name: str, state: KeyState[Fired], times: KeyTimes) -> Fired:
     return Fired(name)
+
+
+def table_of_the_page() -> list[list[str]]:
+    """Return the rows of the table with the clock at three instants, without their first cell."""
+    table = PAGE.read_text(encoding="utf-8").partition("| the watermark is at |")[2]
+    return [line.strip("| ").split(" | ")[1:] for line in table.splitlines()[2:5]]
+
+
+def test_timers_of_spark_fire_as_the_page_says() -> None:
+    """What fires at 10:01 is pinned on Spark by the test above: a timer at or before it."""
+    assert ["waits", "fires", "fires"] == [row[0] for row in table_of_the_page()]
+
+
+@pytest.mark.parametrize("millisecond", [-1, 0, 1])
+def test_timers_of_a_spec_fire_as_the_page_says(millisecond: int) -> None:
+    """With the clock a millisecond before the instant, at it, and a millisecond after it."""
+
+    def due(key: Any, events: list[Command], state: KeyState[Fired], times: KeyTimes) -> None:
+        state.set(Fired("state"))
+        if key.key != "policy":
+            times.set_event_timer("due", at(events[0].sets))
+
+    spec = StatefulSpec(
+        keys={"key": str},
+        event_time="ts",
+        process=due,
+        on_timer=on_timer,
+        timeout=NoTimeout(),
+        watermark_delay="0 minutes",
+    )
+    by_policy = attrs.evolve(spec, timeout=EventTimeGap(WATERMARK - EVENT))
+    found = list[str]()
+    for key, instant, of in [
+        ("timer", "10:01", spec),
+        ("earlier", "10:00:59.999999", spec),
+        ("policy", "", by_policy),
+    ]:
+        driver = StatefulDriver(of)
+        driver.add(key, EVENT, Command(instant))
+        driver.run_batch()
+        driver.advance_watermark_to(WATERMARK + timedelta(milliseconds=millisecond))
+        driver.run_batch()
+        found.append("fires" if driver.take_rows() else "waits")
+
+    assert table_of_the_page()[millisecond + 1][1:] == found
 
 
 def test_a_timer_of_a_spec_fires_once_the_clock_is_past_it() -> None:

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from examples.visits import View, VisitRow, visits
-from sessionkit import Counts, Inputs, Lateness, SessionRules, SessionSpec
+from sessionkit import Counts, Inputs, Lateness, Results, SessionRules, SessionSpec
 from sessionkit.errors import DriverError
 from sessionkit.testing import SessionDriver, SessionRow, at, seconds
 from sessionkit.testing.drivers.results import BatchResult
@@ -395,6 +395,25 @@ def test_output_is_handed_out_once_in_order_of_key_and_start() -> None:
     taken = [(session.key.user_id, session.session_start) for session in driver.take_rows()]
     assert [("ann", at("10:00")), ("ann", at("11:00")), ("bob", at("10:00"))] == taken
     assert [] == driver.take_rows()
+
+
+def test_rows_that_replace_others_come_by_micro_batch_first() -> None:
+    """A table that takes each row in place of the earlier ones ends with the latest."""
+    driver = SessionDriver(attrs.evolve(visits, results=Results(emit="on_update")))
+    for key, minute in [("bob", "10:05"), ("ann", "10:20"), ("bob", "10:00")]:
+        driver.add(key, at(minute), PAGE)
+        driver.run_batch()
+    driver.add("ann", at("10:10"), PAGE)
+    driver.add("bob", at("10:06"), PAGE)
+    driver.run_batch()
+
+    rows = driver.take_rows()
+
+    expected = [("bob", 1), ("ann", 1), ("bob", 2), ("ann", 2), ("bob", 3)]
+    assert expected == [(row.key.user_id, row.revision) for row in rows]
+    assert [at("10:05"), at("10:00"), at("10:00")] == [
+        row.session_start for row in rows if row.key.user_id == "bob"
+    ]
 
 
 def test_a_frame_has_the_columns_that_spark_would_give() -> None:
