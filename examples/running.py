@@ -159,10 +159,18 @@ def show_counts(query: StreamingQuery) -> Counts:
     return counts
 
 
-def write_report(rows: Any, folder: Path, title: str, **of_columns: Any) -> Path:
+def write_report(
+    rows: Any,
+    folder: Path,
+    title: str,
+    *,
+    table: str | None = None,
+    time_zone: str = "UTC",
+    **columns: Any,
+) -> Path:
     """Write the report, print a link to it, and return its path."""
     path = folder / "report.html"
-    table = of_columns.pop("table", None)
-    report(rows, out=path, title=title, table=table, columns=Columns(**of_columns))
+    shown = Columns(**columns)
+    report(rows, out=path, title=title, table=table, columns=shown, time_zone=time_zone)
     print(f"\nThe report: {path.resolve().as_uri()}")
     return path

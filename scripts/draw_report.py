@@ -10,16 +10,14 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from examples.shop.events import made_up
-from examples.shop.spec import FUNNEL, VISITS
+from examples.shop.spec import STEPS, VISITS
 from sessionkit.addons.report import Columns, report
 from sessionkit.testing import SessionDriver
 from tests.support.browser import browser_in
 
 PICTURE: Final = Path(__file__).resolve().parents[1] / "docs" / "report.png"
 PLACE: Final = (0, 0, 1280, 1400)
-USERS: Final = 2_000
-CHOICE: Final = "from=2026-02-01&to=2026-02-28"
-"""Days in the middle: made-up users begin in the first ones, and go away at the end."""
+USERS: Final = 4_000
 
 
 def main() -> None:
@@ -32,10 +30,10 @@ def main() -> None:
     driver.run_until_idle()
     with TemporaryDirectory(prefix="report-") as folder, browser_in(Path(folder)) as reader:
         page = Path(folder, "report.html")
-        columns = Columns(dimension="credit", second_dimension="channel", funnel=FUNNEL)
+        columns = Columns(dimensions=("credit", "channel"), funnel="far", steps=STEPS)
         report(driver.take_frame(), out=page, title="A shop", columns=columns)
         reader.show(width=1280)
-        reader.open(f"file://{page}#{CHOICE}")
+        reader.open(f"file://{page}")
         reader.wait_for("document.body.dataset.drawn")
         PICTURE.write_bytes(reader.picture(PLACE))
 

@@ -109,7 +109,7 @@ def run(spark: SparkSession, out: Path, *, silence: timedelta) -> list[dict[str,
             query.stop()
     rows = [(row["sensor"], row["session_end"] - row["session_start"]) for row in log.outages]
     show("Outages", sorted(rows), "sensor", "for")
-    write_report(pa.Table.from_pylist(log.outages), out, "Silent sensors", dimension="sensor")
+    write_report(pa.Table.from_pylist(log.outages), out, "Silent sensors", dimensions="sensor")
     return log.outages
 
 

@@ -60,7 +60,7 @@ def run(spark: SparkSession, records: pa.Table, out: Path, *, files: int = FILES
     periods = spark.read.parquet(str(out / "periods"))
     by_outcome = periods.groupBy("outcome").agg(F.count("*"), F.max("duration"))
     show("Sessions", by_outcome.orderBy("outcome").collect(), "ended", "sessions", "the longest")
-    return write_report(as_sessions(periods), out, "Log-ins", keys=["user"], dimension="outcome")
+    return write_report(as_sessions(periods), out, "Log-ins", keys=["user"], dimensions="outcome")
 
 
 def as_sessions(periods: DataFrame) -> DataFrame:

@@ -30,7 +30,7 @@ from examples.running import (
 )
 from examples.shop import job
 from examples.shop.events import made_up, read_log, write
-from examples.shop.spec import FUNNEL, LOOKBACK
+from examples.shop.spec import LOOKBACK, STEPS
 from sessionkit.addons.sources import JsonLines, KafkaTopics
 
 __all__ = ["main", "run"]
@@ -71,9 +71,9 @@ def conclude(database: str, out: Path) -> Path:
         out,
         "A shop",
         table="visits",
-        dimension="credit",
-        second_dimension="channel",
-        funnel=FUNNEL,
+        dimensions=("credit", "channel"),
+        funnel="far",
+        steps=STEPS,
     )
 
 

@@ -28,6 +28,8 @@ NAMES: Final = {
     "acquisition_channel": "channel",
 }
 NEW_YEAR: Final = datetime(2026, 1, 1, tzinfo=UTC)
+SPRING: Final = datetime(2026, 4, 1, tzinfo=UTC)
+LONGEST_LIFE: Final = timedelta(days=120)
 CHANNELS: Final = ("direct", "email", "organic", "social")
 PROMOTED: Final = 0.2  # of visits
 WAY: Final = ("home", "catalog", "product_view", "add_to_cart", "shipping_details", "purchase")
@@ -40,16 +42,21 @@ def read_log(path: Path) -> pa.Table:
     return _with_sources(rows.set_column(1, "at", pc.assume_timezone(rows["at"], "UTC")))
 
 
-def made_up(users: int = 200) -> pa.Table:
-    """Return events of made-up users over three months, the same ones each time."""
+def made_up(users: int = 400) -> pa.Table:
+    """
+    Return events of made-up users in three months, the same ones each time.
+
+    Users come and go all the time: some began before, and others go on after the last day.
+    """
     chance = Random(2026)  # noqa: S311 (nobody is to be surprised)
-    rows = [row for user in range(users) for row in _life(f"user-{user:03}", chance)]
+    lives = (row for user in range(users) for row in _life(f"user-{user:03}", chance))
+    rows = [row for row in lives if NEW_YEAR <= row["at"] < SPRING]
     return _with_sources(pa.Table.from_pylist(rows))
 
 
 def _life(user: str, chance: Random) -> Iterator[dict[str, Any]]:
     channel = chance.choice(CHANNELS)
-    at = NEW_YEAR + timedelta(minutes=chance.randrange(60 * 24 * 60))
+    at = NEW_YEAR - LONGEST_LIFE + chance.random() * (SPRING - NEW_YEAR + LONGEST_LIFE)
     for _ in range(chance.randint(1, 6)):
         begins = ["promo_page"] if chance.random() < PROMOTED else []
         for event in [*begins, *WAY[: min(chance.randint(1, 9), chance.randint(1, 9))]]:

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from sessionkit import Memory, SessionSpec
 from sessionkit import aggregates as agg
 
-__all__ = ["FUNNEL", "LOOKBACK", "VISITS", "Action"]
+__all__ = ["LOOKBACK", "STEPS", "VISITS", "Action"]
 
 LOOKBACK: Final = timedelta(days=30)
 """How long a source gets credit for later visits."""
@@ -28,15 +28,13 @@ def _is(event: str) -> pc.Expression:
     return pc.field("event") == event
 
 
-FAR: Final = agg.funnel(
-    {
-        "viewed": _is("product_view"),
-        "carted": _is("add_to_cart"),
-        "shipped": _is("shipping_details"),
-        "paid": _is("purchase"),
-    }
-)
-FUNNEL: Final = ("viewed", "carted", "shipped", "paid")
+STEPS: Final = {
+    "viewed": _is("product_view"),
+    "carted": _is("add_to_cart"),
+    "shipped": _is("shipping_details"),
+    "paid": _is("purchase"),
+}
+"""The way to a sale."""
 
 VISITS: Final = SessionSpec.aggregate(
     Action,
@@ -45,7 +43,8 @@ VISITS: Final = SessionSpec.aggregate(
         "channel": agg.first("channel"),
         "source": agg.last("source"),
         "path": agg.path("event"),
-        **{name: agg.holds(pc.field("far") > step, far=FAR) for step, name in enumerate(FUNNEL)},
+        "views": agg.count_by("event", rest="(other)"),
+        "far": agg.funnel(STEPS),
         "bought": agg.any(_is("purchase")),
         "engaged_time": agg.engaged_time(cap="5 minutes"),
         "engaged": agg.holds(

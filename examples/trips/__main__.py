@@ -74,8 +74,8 @@ def run(spark: SparkSession, flights: pa.Table, out: Path, *, files: int = FILES
         events="flights",
         entry="origin",
         exit="dest",
-        dimension="origin",
-        second_dimension="closed_by",
+        dimensions=("origin", "closed_by"),
+        time_zone="America/New_York",
     )
 
 

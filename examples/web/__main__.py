@@ -66,7 +66,7 @@ def run(spark: SparkSession, hits: pa.Table, out: Path, *, files: int = FILES) -
     entries = found.where("visitor = 'person'").groupBy("entry", "exit").count()
     most = entries.orderBy(F.desc("count"), "entry", "exit").limit(5).collect()
     show("Where people come in and go out", most, "entry", "exit", "visits")
-    return write_report(visits, out, "A web site", dimension="visitor", events="hits")
+    return write_report(visits, out, "A web site", dimensions="visitor")
 
 
 def main() -> int:

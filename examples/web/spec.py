@@ -37,6 +37,7 @@ VISITS: Final = SessionSpec.aggregate(
         "entry": agg.first("path", where="is_page"),
         "exit": agg.last("path", where="is_page"),
         "path": agg.path("path", where="is_page"),
+        "views": agg.count_by("path", rest="(other)", where="is_page"),
         "engaged_for": agg.engaged_time(cap="60 seconds"),
         "engaged": agg.holds(
             pc.field("engaged_for") > timedelta(seconds=10),

@@ -3,7 +3,7 @@ Make a report on sessions: one HTML page with charts, from the rows that a query
 
     from sessionkit.addons.report import Columns, report
 
-    report("/data/visits", out="/data/visits.html", columns=Columns(dimension="channel"))
+    report("/data/visits", out="/data/visits.html", columns=Columns(dimensions="channel"))
 
 The rows may be a folder or a file of Parquet, a Delta table, a PostgreSQL table, a Spark or pandas
 DataFrame, or an Arrow table. DuckDB aggregates them, so the page stays small. Needs the extra
@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from sessionkit._for_addons import explains
 from sessionkit.addons.report.columns import Columns
-from sessionkit.addons.report.engine import engine_of
+from sessionkit.addons.report.engine import check_zone, engine_of
 from sessionkit.addons.report.postgres import check_no_secret
 from sessionkit.addons.report.summary import summarized
 
@@ -41,12 +41,13 @@ def report(
     title: str = "Sessions",
     table: str | None = None,
     columns: Columns = Columns(),
+    time_zone: str = "UTC",
 ) -> str:
     """
-    Make a page on sessions: their number and length, their users and paths, and rejected rows.
+    Make a page on sessions: their number and duration, users, pages and paths, and rejected rows.
 
-    Times are event time, in UTC. The last revision of a session counts. Rows of other kinds than
-    `session` are counted by kind and reason.
+    Times are event time. The last revision of a session counts. Rows of other kinds than `session`
+    are counted by kind and reason. The top of the page says what can't be counted.
 
     Args:
         rows: The rows of `sessionize`, as a query has written them: a folder or file of Parquet,
@@ -56,17 +57,21 @@ def report(
         title: The title of the page.
         table: The table of the PostgreSQL database with the rows.
         columns: The columns with each figure. Columns that you don't name are found by usual names.
+        time_zone: The zone whose days and hours the page has, such as "Europe/Berlin".
 
     Returns:
         The page, in HTML.
 
     Raises:
         SchemaError: The rows lack a column, or have no session.
-        SpecError: The arguments are swapped, or the address is invalid; no message shows it.
+        SpecError: The arguments are swapped, there is no such time zone, or the address is invalid;
+            no message shows it.
         UnsupportedError: A library is missing, or a DataFrame comes from Spark 3.5.
     """
     check_no_secret("out", out, "pass the address as `rows`, and as `out` where to write the page")
-    page = page_of(summarized(engine_of(rows, table), columns), title)
+    engine = engine_of(rows, table)
+    check_zone(engine, time_zone)
+    page = page_of(summarized(engine, columns, time_zone), title)
     if out is not None:
         Path(out).write_text(page, encoding="utf-8")
     return page

@@ -6,8 +6,8 @@ from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
-from sessionkit import SchemaError
-from sessionkit._for_addons import explained, names_of
+from sessionkit import SchemaError, SpecError
+from sessionkit._for_addons import at_least_one, explained, names_of
 
 RESERVED: Final = (
     "kind",
@@ -22,13 +22,15 @@ RESERVED: Final = (
     "reason",
 )
 """The columns that sessionkit adds."""
-Kind: TypeAlias = Literal["number", "text", "bool", "time", "interval", "list", "other"]
+Kind: TypeAlias = Literal["number", "text", "bool", "time", "interval", "list", "map", "other"]
 OF_REJECTED: Final[Mapping[str, Kind]] = {"kind": "text", "event_time": "time"}
 """The columns of rows that aren't sessions; all but the first may be missing."""
 
 DURATION: Final = "number or interval"
 ROLES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "events": ("number", ("events", "pages", "views", "hits", "clicks")),
+    "views": ("map", ("views", "page_views", "pages")),
+    "value": ("number", ("value", "revenue")),
     "path": ("list", ("path", "pages", "urls")),
     "entry": ("text", ("entry", "landing", "first_page")),
     "exit": ("text", ("exit", "last_page")),
@@ -37,10 +39,11 @@ ROLES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "bounce": ("bool", ("bounce", "bounced", "is_bounce")),
     "converted": ("bool", ("converted", "is_conversion", "bought", "purchased")),
     "number": ("number", ("session_number",)),
-    "dimension": ("text", ()),
-    "second_dimension": ("text", ()),
 }
 """The kind of column of each role, and its usual names."""
+
+
+MOST_DIMENSIONS: Final = 6
 
 
 @explained()
@@ -53,7 +56,11 @@ class Columns:
         keys: The columns that identify a user: by default all before `session_id`. Users are
             counted; the page doesn't contain their keys.
         events: The number of events in a session.
+        views: The number of views of each page, as `agg.count_by` counts them: a map.
+        value: What a session is worth, such as its revenue: a number.
         path: The pages that a user saw, in order: a list of text.
+        path_at_most: How many pages `path` keeps: the `at_most` of `agg.path`. Of a path that is
+            cut there, the exit page isn't known.
         entry: The first page: text. By default the first of `path`.
         exit: The last page: text. By default the last of `path`.
         engaged: Whether the user engaged: a bool.
@@ -63,14 +70,19 @@ class Columns:
             `funnel`.
         number: The number of the session among its user's, from 1. By default, a user's first
             session in the rows counts as a new user's.
-        dimension: The text by which to compare sessions, such as a channel. The page shows it.
-        second_dimension: A second dimension; readers can filter by both.
-        funnel: The steps of a funnel, in order: bools, true if a session reached the step.
+        dimensions: Texts by which to compare and filter sessions, such as a channel: at most 6.
+            The page shows them.
+        funnel: The number of steps that a session reached, as `agg.funnel` counts them; or a bool
+            for each step, true if a session reached it.
+        steps: The names of the steps that `funnel` counts, in order.
     """
 
     keys: tuple[str, ...] = attrs.field(default=(), converter=names_of)
     events: str | None = None
+    views: str | None = None
+    value: str | None = None
     path: str | None = None
+    path_at_most: int = attrs.field(default=100, validator=at_least_one)
     entry: str | None = None
     exit: str | None = None
     engaged: str | None = None
@@ -78,9 +90,17 @@ class Columns:
     bounce: str | None = None
     converted: str | None = None
     number: str | None = None
-    dimension: str | None = None
-    second_dimension: str | None = None
+    dimensions: tuple[str, ...] = attrs.field(default=(), converter=names_of)
     funnel: tuple[str, ...] = attrs.field(default=(), converter=names_of)
+    steps: tuple[str, ...] = attrs.field(default=(), converter=names_of)
+
+    def __attrs_post_init__(self) -> None:
+        if len(self.dimensions) > MOST_DIMENSIONS:
+            found = f"`dimensions` has {len(self.dimensions)} columns, and at most 6 can be shown"
+            raise SpecError(found, f"leave out {', '.join(self.dimensions[MOST_DIMENSIONS:])}")
+        if self.steps and len(self.funnel) != 1:
+            found = f"`steps` names what one column counts, and `funnel` has {len(self.funnel)}"
+            raise SpecError(found, 'pass funnel="far" for the column of agg.funnel, or no `steps`')
 
     def found_in(self, kinds: Mapping[str, Kind]) -> "Columns":
         """
@@ -89,22 +109,16 @@ class Columns:
         Raises:
             SchemaError: The rows have no sessions, or a named column is missing or of another kind.
         """
-        names = list(kinds)
-        for name in ("session_id", *self.keys):
+        _check_rows(kinds)
+        for name in self.keys:
             _check(name, kinds)
-        _check("session_start", kinds, "time")
-        for name in ("session_end", *({"last_event_time"} & kinds.keys())):
-            _check(name, kinds, "time")
-        if "revision" in kinds:
-            _check("supersedes", kinds, "list")
-        before = names[: names.index("session_id")]
-        # A row has a key, so a lone `kind` is the user's column.
-        keys = self.keys or tuple(name for name in before if name not in RESERVED) or tuple(before)
+        keys = self.keys or _keys_in(kinds)
         if has_kinds(kinds, keys):
             for name in OF_REJECTED.keys() & kinds:
                 _check(name, kinds, OF_REJECTED[name])
-        for name in self.funnel:
-            _check(name, kinds, "bool")
+        for name in self.dimensions:
+            _check(name, kinds, "text")
+        self._check_funnel(kinds)
         roles: dict[str, Any] = {}
         for role, (kind, usual) in ROLES.items():
             column = getattr(self, role)
@@ -117,6 +131,26 @@ class Columns:
         roles["keys"] = keys
         return attrs.evolve(self, **roles)
 
+    def _check_funnel(self, kinds: Mapping[str, Kind]) -> None:
+        if len(self.funnel) == 1 and not self.steps and kinds.get(self.funnel[0]) == "number":
+            found = f"`{self.funnel[0]}` counts the steps of a funnel, whose names aren't known"
+            raise SchemaError(found, 'pass them too, in order: steps=["viewed", "bought"]')
+        for name in self.funnel:
+            _check(name, kinds, "number" if self.steps else "bool")
+
+
+def _keys_in(kinds: Mapping[str, Kind]) -> tuple[str, ...]:
+    """Return the columns before `session_id`, which are the keys in the order of result rows."""
+    names = list(kinds)
+    place = names.index("session_id")
+    before = names[:place]
+    # Rows in another order, as of a table that was made by hand, have any columns there.
+    if not before or names[place + 1 : place + 2] != ["session_start"]:
+        found = "`session_id` isn't between the keys and `session_start`, so the keys aren't known"
+        raise SchemaError(found, 'name the columns that identify a user: Columns(keys=["user"])')
+    # A row has a key, so a lone `kind` is the user's column.
+    return tuple(name for name in before if name not in RESERVED) or tuple(before)
+
 
 def has_kinds(kinds: Mapping[str, Kind], keys: Collection[str]) -> bool:
     """Return whether rows are of several kinds: a key or a result may be called `kind` too."""
@@ -124,6 +158,15 @@ def has_kinds(kinds: Mapping[str, Kind], keys: Collection[str]) -> bool:
     if "kind" not in kinds or "kind" in keys:
         return False
     return "reason" in kinds or names.index("kind") < names.index("session_id")
+
+
+def _check_rows(kinds: Mapping[str, Kind]) -> None:
+    """Check the columns that sessionkit adds."""
+    _check("session_id", kinds)
+    for name in ("session_start", "session_end", *({"last_event_time"} & kinds.keys())):
+        _check(name, kinds, "time")
+    if "revision" in kinds:
+        _check("supersedes", kinds, "list")
 
 
 def _check(name: str, kinds: Mapping[str, Kind], expected: str | None = None) -> None:

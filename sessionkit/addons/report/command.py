@@ -2,10 +2,17 @@
 
 from argparse import Namespace
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from sessionkit.addons.report import Columns, report
 from sessionkit.addons.report.columns import ROLES
+
+LISTS: Final = {
+    "keys": "the columns that identify a user",
+    "dimensions": "the text columns by which to compare and filter",
+    "funnel": "the column of agg.funnel, or a bool column for each step",
+    "steps": "the names of the steps that the funnel counts",
+}
 
 
 def add_to(commands: Any) -> None:
@@ -21,11 +28,22 @@ def add_to(commands: Any) -> None:
     for role in ROLES:
         option = f"--{role.replace('_', '-')}"
         command.add_argument(option, help="the column of it, where its name doesn't say so")
-    command.add_argument("--keys", nargs="+", default=(), help="the columns that tell users apart")
-    command.add_argument("--funnel", nargs="+", default=(), help="the bool columns of its steps")
+    for role, text in LISTS.items():
+        command.add_argument(f"--{role}", nargs="+", default=(), help=text)
+    command.add_argument(
+        "--path-at-most", type=int, default=100, help="how many pages `path` keeps"
+    )
+    command.add_argument("--time-zone", default="UTC", help="the zone of days, as Europe/Berlin")
 
 
 def _lines(asked: Namespace) -> Iterator[str]:
-    columns = Columns(**{role: getattr(asked, role) for role in (*ROLES, "keys", "funnel")})
-    page = report(asked.rows, out=asked.out, table=asked.table, title=asked.title, columns=columns)
+    columns = Columns(**{role: getattr(asked, role) for role in (*ROLES, *LISTS, "path_at_most")})
+    page = report(
+        asked.rows,
+        out=asked.out,
+        table=asked.table,
+        title=asked.title,
+        columns=columns,
+        time_zone=asked.time_zone,
+    )
     yield f"{asked.out}: {len(page) / 1e6:.1f} MB"

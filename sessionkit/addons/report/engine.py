@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -51,6 +52,8 @@ class Engine:
 def _kind(sql: str) -> Kind:
     if sql.startswith("ARRAY") or sql.endswith("[]"):
         return "list"
+    if sql.startswith(("MAP", "STRUCT", "JSON")):
+        return "map"
     if sql in {"BOOLEAN", "VARCHAR", "STRING"}:
         return "bool" if sql == "BOOLEAN" else "text"
     if sql.startswith(("TIMESTAMP", "DATE")):
@@ -80,6 +83,15 @@ def engine_of(rows: Any, table: str | None) -> Engine:
     else:
         connection.register(ROWS, rows)
     return Engine(connection)
+
+
+def check_zone(engine: Engine, zone: str) -> None:
+    """Check that DuckDB knows a time zone."""
+    known = engine.columns("SELECT name FROM pg_timezone_names()")["name"]
+    if zone not in known:
+        near = get_close_matches(str(zone), known, n=1)
+        found = f"`time_zone` must be the name of a time zone, found {zone!r}"
+        raise SpecError(found, f'write time_zone="{near[0] if near else "Europe/Berlin"}"')
 
 
 def _check(rows: Any, table: str | None) -> None:

@@ -1,98 +1,125 @@
 // Shows the counts of the page for the days and values that the reader chooses.
 //
-// All figures come from `figures(from, to, choice)`: sums over cells (a unit of time, and a value of
-// each dimension), and users, who don't add up. The sections below it only put them into tables.
+// All figures come from `figures(at)`, where `at` is {from, to, choice}: sums over cells (a unit of time,
+// and a value of each filter), and users, who don't add up. The sections below only put them into tables.
 
 const given = JSON.parse(document.getElementById("given").textContent);
 const DAY = 86400000, HOUR = 3600000;
 const PER_DAY = DAY / given.unit, DAYS = given.units / PER_DAY;
 const OTHER = -1, NONE = -2, MORE = -3;
 const element = (id) => document.getElementById(id);
-const dimensions = [given.columns.dimension, given.columns.second_dimension].filter(Boolean);
+const filters = given.filters;
+const placeOfRole = (role) => filters.findIndex((filter) => filter.role === role);
+const dimensions = filters.flatMap((filter, n) => (filter.role === "dimension" ? [n] : []));
+const steps = given.columns.steps.length ? given.columns.steps : given.columns.funnel;
 
 // ---- what is counted -------------------------------------------------------------------------
 
-// A choice is the place of a value of each dimension; null for all.
-const fits = (row, choice) => choice.every((place, n) => place === null || row[`d${n}`] === place);
+// A choice has the place of a value for each filter; null for all. A step stands for all later ones.
+const tested = (choice) => choice.flatMap((place, n) => (place === null ? [] : [{ place, column: filters[n].column, isStep: filters[n].role === "step" }]));
+const fits = (tests, columns, row) => tests.every(({ place, column, isStep }) => (isStep ? columns[column][row] >= place : columns[column][row] === place));
 
-function rowsOf(columns) {
-  const names = Object.keys(columns).filter((name) => columns[name].length);
-  return names.length ? columns[names[0]].map((_, n) => Object.fromEntries(names.map((name) => [name, columns[name][n]]))) : [];
+// The first cube has all sums. What would be too many counts there is in the second, by fewer filters.
+const cubes = given.cubes.map(({ by, cells }) => {
+  const starts = Array(given.units + 1).fill(cells.t.length);
+  for (let n = cells.t.length - 1; n >= 0; n -= 1) starts[cells.t[n]] = n;
+  for (let t = given.units - 1; t >= 0; t -= 1) starts[t] = Math.min(starts[t], starts[t + 1]);
+  const isSum = (name) => name !== "t" && name !== "unlisted" && !by.includes(name) && !Array.isArray(cells[name][0]);
+  return { by, cells, starts, sums: Object.keys(cells).filter(isSum) };
+});
+
+// The places of the chosen cells; null if the cube doesn't tell a chosen filter apart.
+function chosenCells({ by, cells, starts }, { from, to, choice }) {
+  const tests = tested(choice), found = [];
+  if (!tests.every(({ column }) => by.includes(column))) return null;
+  const end = starts[Math.min(to + 1, given.units)];
+  for (let n = starts[Math.max(from, 0)]; n < end; n += 1) if (fits(tests, cells, n)) found.push(n);
+  return found;
 }
 
-const cells = rowsOf(given.cells);
-const cellsAt = Array.from({ length: given.units }, () => []);
-for (const cell of cells) cellsAt[cell.t].push(cell);
-
-const key = (choice) => choice.map((place) => place ?? "all").join();
-function byChoice(columns, time) {
-  const found = new Map();
-  for (const row of rowsOf(columns)) {
-    const of = key(dimensions.map((_, n) => row[`d${n}`]));
-    if (!found.has(of)) found.set(of, new Map());
-    found.get(of).set(row[time], row.counts);
+function figures(at) {
+  const [{ cells, sums }] = cubes, chosen = chosenCells(cubes[0], at), found = { users: users(at) };
+  for (const name of sums) {
+    const values = cells[name], isMost = name === "longest" || name === "most_events";
+    let sum = 0;
+    for (const n of chosen) sum = isMost ? Math.max(sum, values[n]) : sum + values[n];
+    found[name] = sum;
   }
   return found;
 }
-const usersOf = byChoice(given.users, "t"), cohortsOf = byChoice(given.cohorts, "first");
 
-function* chosenCells(from, to, choice) {
-  for (let t = Math.max(from, 0); t <= Math.min(to, given.units - 1); t += 1) {
-    for (const cell of cellsAt[t]) if (fits(cell, choice)) yield cell;
+// How often each value is there, of a list that has values and their counts in turn. Null: not known.
+function tally(name, at, width = 1) {
+  const cube = cubes.find(({ cells }) => cells[name]);
+  const chosen = cube && chosenCells(cube, at);
+  if (!chosen) return null;
+  const found = new Map();
+  for (const cell of chosen) {
+    const counts = cube.cells[name][cell];
+    for (let n = 0; n < counts.length; n += width + 1) {
+      const sums = found.get(counts[n]) ?? Array(width).fill(0);
+      found.set(counts[n], sums.map((sum, place) => sum + counts[n + 1 + place]));
+    }
   }
+  return found;
 }
 
+// Counts of users by the places of a choice, and then by time; undefined if that isn't counted.
+function byPlaces(sets, time) {
+  const found = new Map();
+  for (const set of sets) {
+    const places = new Map();
+    set[time].forEach((t, n) => {
+      const key = set.by.map((column) => set[column][n]).join();
+      if (!places.has(key)) places.set(key, new Map());
+      places.get(key).set(t, set.counts[n]);
+    });
+    found.set(set.by.join(), { most: set.most, places });
+  }
+  return (choice) => {
+    const tests = tested(choice), set = found.get(tests.map(({ column }) => column).join());
+    return set && { most: set.most, times: set.places.get(tests.map(({ place }) => place).join()) ?? new Map() };
+  };
+}
+const usersOf = byPlaces(given.users, "t"), cohortsOf = byPlaces(given.cohorts, "first");
+
 // Users of some days are those whose last time before is before these days. Null: it isn't known.
-function users(from, to, choice) {
-  const most = given.gaps[choice.map((place, n) => (place === null ? "" : `d${n}`)).join("")];
-  if (most !== null && from > 0 && to - from > most) return null;
+function users({ from, to, choice }) {
+  const counted = usersOf(choice);
+  if (!counted || (counted.most !== null && from > 0 && to - from > counted.most)) return null;
   let found = 0;
-  const times = usersOf.get(key(choice));
-  for (let t = from; times && t <= to; t += 1) {
-    const counts = times.get(t) ?? [];
+  for (let t = from; t <= to; t += 1) {
+    const counts = counted.times.get(t) ?? [];
     for (let n = 0; n < counts.length; n += 2) if (counts[n] === 0 || t - counts[n] < from) found += counts[n + 1];
   }
   return found;
 }
 
-function figures(from, to, choice) {
-  const sums = { sessions: 0, longest: 0, most_events: 0 };
-  for (const cell of chosenCells(from, to, choice)) {
-    for (const [name, value] of Object.entries(cell)) {
-      if (name === "longest" || name === "most_events") sums[name] = Math.max(sums[name], value);
-      else if (typeof value === "number") sums[name] = (sums[name] ?? 0) + value;
-    }
-  }
-  return { ...sums, users: users(from, to, choice) };
-}
-
-// How often each value is there, of a list in the cells that has values and counts in turn.
-function tally(name, { from, to, choice }) {
-  const found = new Map();
-  for (const cell of chosenCells(from, to, choice)) {
-    const counts = cell[name];
-    for (let n = 0; n < counts.length; n += 2) found.set(counts[n], (found.get(counts[n]) ?? 0) + counts[n + 1]);
-  }
-  return found;
-}
-
 const ratio = (part, whole) => (whole ? (part ?? 0) / whole : null);
-const total = (counts) => [...counts.values()].reduce((sum, count) => sum + count, 0);
+const total = (counts) => [...counts.values()].reduce((sum, [count]) => sum + count, 0);
+// The dash of a figure that isn't known stays a dash.
+const known = (value, of) => (value === null ? null : of(value));
 
-const lengthName = given.ends_with === "session_end" ? "Length with gap" : "Length";
-const meanLength = (sums) => ratio(sums.length, sums.length_known);
+const durationName = given.ends_with === "session_end" ? "Duration with gap" : "Duration";
+const duration = { id: "length", name: durationName, kind: "time", of: (sums) => ratio(sums.length, sums.length_known) };
+const has = given.columns;
 
 const measures = [
   { id: "sessions", name: "Sessions", kind: "count", of: (sums) => sums.sessions },
   { id: "users", name: "Users", kind: "count", of: (sums) => sums.users },
-  { id: "engaged_time", name: "Engaged time", kind: "time", is: given.columns.engaged_time, of: (sums) => ratio(sums.engaged_time, sums.engaged_time_known) },
-  { id: "length", name: lengthName, kind: "time", is: !given.columns.engaged_time, of: meanLength },
-  { id: "converted", name: "Conversion", kind: "share", is: given.columns.converted || given.columns.funnel.length, of: (sums) => ratio(sums.converted, sums.sessions) },
-  { id: "length", name: lengthName, kind: "time", is: given.columns.engaged_time, of: meanLength },
-  { id: "engaged", name: "Engaged sessions", kind: "share", is: given.columns.engaged, of: (sums) => ratio(sums.engaged, sums.sessions) },
-  { id: "bounced", name: "Bounces", kind: "share", is: given.columns.bounce || given.columns.events, less: true, of: (sums) => ratio(sums.bounced, sums.sessions) },
+  has.engaged_time ? { id: "engaged_time", name: "Engaged time", kind: "time", of: (sums) => ratio(sums.engaged_time, sums.engaged_time_known) } : duration,
+  { id: "converted", name: "Conversion rate", kind: "share", is: has.converted || steps.length, of: (sums) => ratio(sums.converted, sums.sessions) },
   { id: "is_new", name: "New users", kind: "count", of: (sums) => sums.is_new ?? 0 },
-  { id: "events", name: "Events a session", kind: "number", is: given.columns.events, of: (sums) => ratio(sums.events, sums.events_known) },
+  { id: "returning", name: "Returning users", kind: "count", of: (sums) => known(sums.users, (all) => Math.max(all - (sums.is_new ?? 0), 0)) },
+  { id: "value", name: "Revenue", kind: "money", is: has.value, of: (sums) => sums.value ?? 0 },
+  { id: "value_per_session", name: "Revenue per session", kind: "money", is: has.value, of: (sums) => ratio(sums.value, sums.sessions) },
+  { id: "value_per_user", name: "Revenue per user", kind: "money", is: has.value, of: (sums) => known(sums.users, (all) => ratio(sums.value, all)) },
+  { id: "views", name: "Page views", kind: "count", is: has.views, of: (sums) => sums.views ?? 0 },
+  { id: "views_per_session", name: "Views per session", kind: "number", is: has.views, of: (sums) => ratio(sums.views, sums.sessions) },
+  ...(has.engaged_time ? [duration] : []),
+  { id: "engaged", name: "Engagement rate", kind: "share", is: has.engaged, of: (sums) => ratio(sums.engaged, sums.sessions) },
+  { id: "bounced", name: "Bounce rate", kind: "share", is: has.bounce || has.events, less: true, of: (sums) => ratio(sums.bounced, sums.sessions) },
+  { id: "events", name: "Events per session", kind: "number", is: has.events, of: (sums) => ratio(sums.events, sums.events_known) },
 ].filter((measure) => !("is" in measure) || measure.is);
 
 // ---- how values look -------------------------------------------------------------------------
@@ -104,6 +131,7 @@ const formats = {
   text: (value) => value,
   count: (value) => decimal(value, 0),
   number: (value) => decimal(value, 2),
+  money: (value) => value.toLocaleString(LOCALE, { minimumFractionDigits: 2, maximumFractionDigits: 2 }),
   share: (value) => `${tenths(value * 100)}%`,
   change: (value) => `${value > 0 ? "+" : value < 0 ? "−" : ""}${tenths(Math.abs(value) * 100)}%`,
   code: (value) => value,
@@ -147,16 +175,21 @@ function made(tag, content, attributes = {}) {
 }
 
 // Columns have a title and a kind; one may have a bar, of which each row gives the share of the first.
-function table(id, title, columns, rows, { pick, isLong } = {}) {
+// `pick` gives what a click on a row does, if anything; `open` whether a cell's time isn't over yet.
+// Rows are null where the page has no counts for the chosen filters.
+function table(id, title, columns, rows, { pick = () => null, open = () => false, isLong } = {}) {
   const place = element(id);
-  place.hidden = !rows.length;
+  place.hidden = rows?.length === 0;
+  place.querySelector(".unknown")?.remove();
+  if (!rows) place.append(made("p", `Too many sessions to count this by ${chosenNames()}: remove a filter to see it.`, { className: "note unknown" }));
+  rows ??= [];
   tables.set(id, { columns, rows });
   const head = made("tr", columns.map((column) => made("th", column.title, { scope: "col", className: column.kind })));
   const barred = columns.findIndex((column) => column.bar);
   const barOf = (row) => ((row[0].of ?? row[0]).isRest ? 0 : row[barred] ?? 0);
   const most = Math.max(...rows.map(barOf));
   const body = rows.map((row, n) => made("tr", columns.map((column, c) => {
-    const cell = made("td", shown(column, row[c], pick && c === 0 ? () => pick(n) : null), { className: column.kind });
+    const cell = made("td", shown(column, row[c], c === 0 ? pick(n) : null), { className: column.kind });
     if (column.indent) cell.style.paddingLeft = `${0.5 + 1.1 * row[c].depth}rem`;
     if (c === 0 && barOf(row)) {
       cell.classList.add("bar");
@@ -164,6 +197,7 @@ function table(id, title, columns, rows, { pick, isLong } = {}) {
     }
     if (column.kind === "code") cell.title = row[c];
     if (column.kind === "heat" && row[c] !== null) cell.style.setProperty("--share", `${100 * row[c]}%`);
+    if (row[c] !== null && open(n, c)) Object.assign(cell, { title: "not over yet" }).classList.add("open");
     return cell;
   })));
   const scroll = made("div", made("table", [made("thead", head), made("tbody", body)]), { className: isLong ? "scroll long" : "scroll", tabIndex: 0 });
@@ -203,14 +237,14 @@ function addDownload(place, id, title) {
   head.append(button);
 }
 
-// Times are seconds. Text that a spreadsheet would take for a formula gets a sign before it.
+// Times are seconds, moments those of the page's clock. Text that a spreadsheet would take for a formula gets a sign before it.
 function csv(id) {
   const { columns, rows } = tables.get(id);
   const quoted = (text) => `"${text.replaceAll('"', '""')}"`;
   const cell = (column, value) => {
     if (value === null || value === undefined) return "";
     if (column.kind === "time") return String(value / 1000);
-    if (column.kind === "moment") return new Date(value).toISOString();
+    if (column.kind === "moment") return new Date(value).toISOString().slice(0, -1);
     const of = plain(column.indent ? value.path : value);
     return typeof of === "number" ? String(of) : quoted(of.replace(/^(?=[=+\-@\t\r])/, "'"));
   };
@@ -221,31 +255,47 @@ function csv(id) {
 // ---- what is chosen --------------------------------------------------------------------------
 
 const spans = [1, 7, 28, 90].filter((days) => days < DAYS);
-const state = { from: 0, to: given.units - 1, choice: dimensions.map(() => null), measure: "sessions", by: 0, each: "" };
-
-function chooseDays(days) {
-  state.to = given.units - 1;
-  state.from = days ? Math.max(0, given.units - days * PER_DAY) : 0;
-}
+const state = {};
 
 // The last days of which there are as many before, so that there is something to compare with.
-chooseDays([28, 7].find((days) => 2 * days <= DAYS));
+const usual = [28, 7].find((days) => 2 * days <= DAYS) ?? DAYS;
+const lastDays = (days) => ({ from: Math.max(0, given.units - days * PER_DAY), to: given.units - 1 });
 
-const before = () => {
-  const length = state.to - state.from + 1;
-  return state.from >= length ? { from: state.from - length, to: state.from - 1, choice: state.choice } : null;
+const length = () => state.to - state.from + 1;
+const inWeeks = (days) => Math.ceil(days / 7) * 7;
+const yearBefore = (t) => {
+  const day = new Date(startOf(t));
+  return Math.round((startOf(t) - Date.UTC(day.getUTCFullYear() - 1, day.getUTCMonth(), day.getUTCDate())) / DAY);
 };
+// By how many days the compared ones are earlier.
+const comparisons = {
+  previous: { name: "previous period", days: () => length() / PER_DAY },
+  weekdays: { name: "previous period, same weekdays", days: () => inWeeks(length() / PER_DAY) },
+  year: { name: "year before", days: () => yearBefore(state.from) },
+  year_weekdays: { name: "year before, same weekdays", days: () => 364 },
+  none: { name: "nothing", days: () => null },
+};
+
+function before() {
+  const days = comparisons[state.compare].days();
+  const from = state.from - days * PER_DAY;
+  return days === null || from < 0 ? null : { from, to: from + length() - 1, choice: state.choice };
+}
 
 // In the address, a real value has `=` before it: a real `other` isn't ours.
-const nameOf = (n, place) => (place === null ? "" : place === OTHER ? "other" : place === NONE ? "none" : `=${given.values[n][place]}`);
-const placeOf = (n, name) => {
-  if (name === "other") return OTHER;
-  if (name === "none") return NONE;
-  const place = given.values[n].indexOf(name.slice(1));
-  return name.startsWith("=") && place >= 0 ? place : null;
+const idOf = (filter) => (filter.role === "dimension" ? `is-${filter.name}` : filter.role);
+const labelsOf = (n) => filters[n].values;
+const isStep = (n) => filters[n].role === "step";
+const nameOf = (n, place) => (place === null ? "" : place === OTHER ? "other" : place === NONE ? "none" : `=${labelsOf(n)[isStep(n) ? place - 1 : place]}`);
+const placesOf = (n) => {
+  if (isStep(n)) return labelsOf(n).map((_, step) => step + 1);
+  return [...new Set(cubes[0].cells[filters[n].column])].sort((a, b) => (a < 0) - (b < 0) || (a < 0 ? b - a : a - b));
 };
-const placesOf = (n) => [...new Set(cells.map((cell) => cell[`d${n}`]))].sort((a, b) => (a < 0) - (b < 0) || (a < 0 ? b - a : a - b));
-const valueLabel = (n, place) => label(given.values[n], place, `${formats.count(given.rest[n])} other values`);
+// Null for a value that isn't there.
+const placeOf = (n, name) => placesOf(n).find((place) => nameOf(n, place) === name) ?? null;
+const valueLabel = (n, place) => (isStep(n) ? labelsOf(n)[place - 1] : label(labelsOf(n), place, `${formats.count(filters[n].rest)} other values`));
+const chosenNames = () => filters.filter((_, n) => state.choice[n] !== null).map((filter) => titleOf(filter)).join(" and ");
+const titleOf = (filter) => ({ dimension: filter.name, entry: "Entry page", exit: "Exit page", step: "Reached step" }[filter.role]);
 
 function unitOf(text, isEnd) {
   const days = Math.round((Date.parse(text) - given.first) / DAY);
@@ -254,25 +304,44 @@ function unitOf(text, isEnd) {
   return isEnd ? (day + 1) * PER_DAY - 1 : day * PER_DAY;
 }
 
-function remember() {
+function address() {
   const kept = { from: date(state.from), to: date(state.to) };
-  state.choice.forEach((place, n) => { if (place !== null) kept[["first", "second"][n]] = nameOf(n, place); });
+  state.choice.forEach((place, n) => { if (place !== null) kept[idOf(filters[n])] = nameOf(n, place); });
   if (state.measure !== "sessions") kept.measure = state.measure;
-  if (state.by) kept.by = state.by;
+  if (state.compare !== "previous") kept.compare = state.compare;
+  if (dimensions.length && state.by !== dimensions[0]) kept.by = filters[state.by].name;
   if (state.each) kept.each = state.each;
-  // In a frame of a notebook there is no address to write to.
-  try { history.replaceState(null, "", `#${new URLSearchParams(kept)}`); } catch { /* nothing is remembered */ }
+  return `#${new URLSearchParams(kept)}`;
 }
 
+// Reads the address, and notes what of it isn't there: a filter that is dropped would show wrong numbers.
 function recall() {
-  const kept = new URLSearchParams(location.hash.slice(1));
-  if (kept.has("from")) state.from = unitOf(kept.get("from"), false);
-  if (kept.has("to")) state.to = unitOf(kept.get("to"), true);
+  const kept = new URLSearchParams(location.hash.slice(1)), lost = [];
+  const choice = filters.map((filter, n) => {
+    const name = kept.get(idOf(filter));
+    const place = name === null ? null : placeOf(n, name);
+    if (name !== null && place === null) lost.push(`${titleOf(filter)} ${name.replace(/^=/, "")}`);
+    return place;
+  });
+  const names = new Set([...filters.map(idOf), "from", "to", "measure", "compare", "by", "each"]);
+  for (const name of kept.keys()) if (!names.has(name)) lost.push(name.replace(/^is-/, ""));
+  const pick = (name, isThere, otherwise) => {
+    if (!kept.has(name) || isThere(kept.get(name))) return kept.get(name) ?? otherwise;
+    lost.push(`${name} ${kept.get(name)}`);
+    return otherwise;
+  };
+  const dates = ["from", "to"].map((name) => kept.get(name)), last = date(given.units - 1);
+  const isOutside = (dates[0] ?? "") > last || (dates[1] ?? last) < date(0);
+  if (isOutside) lost.push(`days ${dates[0] ?? ""} to ${dates[1] ?? ""}`);
+  Object.assign(state, dates[0] || dates[1] ? { from: unitOf(dates[0], false), to: unitOf(dates[1], true) } : lastDays(usual), {
+    choice,
+    lost,
+    measure: pick("measure", (id) => measures.some((one) => one.id === id), "sessions"),
+    compare: pick("compare", (id) => id in comparisons, "previous"),
+    by: dimensions.find((n) => filters[n].name === pick("by", (name) => dimensions.some((one) => filters[one].name === name), null)) ?? dimensions[0],
+    each: kept.get("each") ?? "",
+  });
   state.to = Math.max(state.to, state.from + PER_DAY - 1);
-  state.choice = dimensions.map((_, n) => placeOf(n, kept.get(["first", "second"][n]) ?? ""));
-  state.measure = measures.find((one) => one.id === kept.get("measure"))?.id ?? "sessions";
-  state.by = kept.get("by") === "1" && dimensions.length > 1 ? 1 : 0;
-  state.each = kept.get("each") ?? "";
 }
 
 // ---- the first screen ------------------------------------------------------------------------
@@ -281,17 +350,24 @@ function showChoice() {
   element("from").value = date(state.from);
   element("to").value = date(state.to);
   for (const id of ["from", "to"]) Object.assign(element(id), { min: date(0), max: date(given.units - 1) });
-  dimensions.forEach((_, n) => { element(`choice${n}`).value = nameOf(n, state.choice[n]); });
+  filters.forEach((_, n) => { element(`choice${n}`).value = nameOf(n, state.choice[n]); });
+  element("compare").value = state.compare;
+  element("each").value = state.each;
+  element("clear").hidden = state.choice.every((place) => place === null);
   for (const button of document.querySelectorAll(".presets button")) {
-    const days = Number(button.dataset.days);
-    const from = days ? given.units - days * PER_DAY : 0;
-    button.setAttribute("aria-pressed", String(state.to === given.units - 1 && state.from === from));
+    const { from, to } = lastDays(Number(button.dataset.days));
+    button.setAttribute("aria-pressed", String(state.to === to && state.from === from));
   }
-  const was = before(), length = (state.to - state.from + 1) / PER_DAY;
-  const days = `${formats.count(length)} ${length === 1 ? "day" : "days"}: ${shownDays(state.from, state.to)}`;
-  element("period").textContent = was ? `${days}, against the ${length === 1 ? "day" : `${formats.count(length)} days`} before: ${shownDays(was.from, was.to)}.`
-    : `${days}. The rows don't reach back as far again, so there is no period before to compare with.`;
+  const was = before(), count = length() / PER_DAY;
+  const days = `${formats.count(count)} ${count === 1 ? "day" : "days"}: ${shownDays(state.from, state.to)}${isOver(state.to) ? "" : ", the last of which isn't over"}`;
+  const none = state.compare === "none" ? "." : ". The rows don't reach back to the days to compare with.";
+  element("period").textContent = was ? `${days}. Compared with the ${comparisons[state.compare].name}: ${shownDays(was.from, was.to)}.` : days + none;
+  const lost = state.lost.map((one) => `The address asks for ${one}, which these rows don't have. It isn't applied.`);
+  element("notes").replaceChildren(...[...lost, ...given.notes].map((note) => made("li", note)));
 }
+
+// As far as the rows show: a session has begun after the end.
+const isOver = (end) => end < given.last;
 
 function change(measure, now, was) {
   if (now === null || was === null || was === undefined) return null;
@@ -304,8 +380,7 @@ function change(measure, now, was) {
 }
 
 function showCards() {
-  const was = before();
-  const now = figures(state.from, state.to, state.choice), then = was && figures(was.from, was.to, was.choice);
+  const was = before(), now = figures(state), then = was && figures(was);
   element("cards").replaceChildren(...measures.map((measure) => {
     const value = measure.of(now), old = then && measure.of(then);
     const card = made("button", [
@@ -329,7 +404,7 @@ function parts(each) {
     const next = { hour: t + 1, day: t + PER_DAY, week: t + (7 - ((at.getUTCDay() + 6) % 7)) * PER_DAY,
       month: (Date.UTC(at.getUTCFullYear(), at.getUTCMonth() + 1, 1) - given.first) / given.unit }[each];
     const whole = { hour: true, day: true, week: at.getUTCDay() === 1, month: at.getUTCDate() === 1 }[each];
-    found.push({ from: t, to: Math.min(next - 1, state.to), isWhole: whole && next - 1 <= state.to });
+    found.push({ from: t, to: Math.min(next - 1, state.to), isWhole: whole && next - 1 <= state.to, isOver: isOver(next - 1) });
     t = next;
   }
   return found;
@@ -346,22 +421,24 @@ function eachOf() {
 
 function showTime() {
   const measure = measures.find((one) => one.id === state.measure), each = eachOf(), was = before();
-  const length = state.to - state.from + 1;
+  const choice = state.choice, back = was && state.from - was.from, compared = comparisons[state.compare].name;
   const bars = parts(each).map((part) => ({
     ...part,
-    now: measure.of(figures(part.from, part.to, state.choice)),
-    was: was && measure.of(figures(part.from - length, part.to - length, state.choice)),
+    now: measure.of(figures({ ...part, choice })),
+    was: was && measure.of(figures({ from: part.from - back, to: part.to - back, choice })),
   }));
-  const name = (part) => (each === "hour" ? formats.moment(startOf(part.from)) : each === "month" && part.isWhole ? date(part.from).slice(0, 7) : date(part.from) + (part.to - part.from >= PER_DAY ? ` to ${date(part.to)}` : ""));
+  const named = (part) => (each === "hour" ? formats.moment(startOf(part.from)) : each === "month" && part.isWhole ? date(part.from).slice(0, 7) : date(part.from) + (part.to - part.from >= PER_DAY ? ` to ${date(part.to)}` : ""));
+  const name = (part) => named(part) + (part.isOver ? "" : " (not over)");
   element("time").querySelector("h2").textContent = `${measure.name} by ${each}`;
-  const cut = bars.some((bar) => !bar.isWhole) ? ` Pale: only a part of the ${each} is chosen.` : "";
-  element("time").querySelector(".note").replaceChildren(made("span", "chosen days", { className: "key" }), "\u2003", ...(was ? [made("span", "as long before", { className: "key old" }), "\u2003"] : []), cut);
+  const key = (text, kind) => [made("span", text, { className: `key ${kind}` }), "\u2003"];
+  element("time").querySelector(".note").replaceChildren(...key("chosen days", ""), ...(was ? key(compared, "old") : []),
+    ...(bars.some((bar) => !bar.isOver) ? key("not over", "open") : []), ...(bars.some((bar) => !bar.isWhole) ? key(`only a part of the ${each} is chosen`, "part") : []));
   draw(element("time").querySelector(".chart"), bars, measure, each, name);
   table("time", `${measure.name} by ${each}`, [
     { title: each === "hour" ? "Hour" : "Days", kind: "text" },
     { title: measure.name, kind: measure.kind },
-    ...(was ? [{ title: "As long before", kind: measure.kind }] : []),
-  ], bars.map((bar) => [name(bar), bar.now, ...(was ? [bar.was] : [])]), { isLong: true });
+    ...(was ? [{ title: compared[0].toUpperCase() + compared.slice(1), kind: measure.kind }] : []),
+  ], bars.map((bar) => [name(bar), bar.now, ...(was ? [bar.was] : [])]), { isLong: true, open: (n, c) => c === 1 && !bars[n].isOver });
 }
 
 function draw(place, bars, measure, each, name) {
@@ -382,8 +459,11 @@ function draw(place, bars, measure, each, name) {
     chart.append(svg("line", { class: "grid", x1: LEFT, x2: WIDTH, y1: y(tick), y2: y(tick) }),
       svg("text", { x: LEFT - 6, y: y(tick) + 4, "text-anchor": "end" }, formats[measure.kind](tick)));
   }
+  const hatch = svg("pattern", { id: "hatch", width: 6, height: 6, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" });
+  hatch.append(svg("rect", { class: "now", width: 3, height: 6 }));
+  chart.append(hatch);
   bars.forEach((bar, n) => {
-    if (bar.now) chart.append(svg("rect", { class: bar.isWhole ? "now" : "now part", x: x(n) + (step - width) / 2, y: y(bar.now), width, height: y(0) - y(bar.now) }));
+    if (bar.now) chart.append(svg("rect", { class: `now ${bar.isOver ? "" : "open"} ${bar.isWhole ? "" : "part"}`, x: x(n) + (step - width) / 2, y: y(bar.now), width, height: y(0) - y(bar.now) }));
   });
   // A step where there is a figure, and nothing where there is none.
   const steps = bars.map((bar, n) => (bar.was === null ? "" : `${bars[n - 1]?.was == null ? "M" : "L"}${x(n)} ${y(bar.was)}h${step}`)).join("");
@@ -421,53 +501,62 @@ function nice(most, kind) {
 
 // ---- the sections ----------------------------------------------------------------------------
 
+// What a click on a value does: all sessions of it, or again all sessions.
+const pickOf = (n, place) => (n < 0 || place === null ? null : () => {
+  choose({ choice: state.choice.with(n, state.choice[n] === place ? null : place) });
+  element(`choice${n}`).focus();
+});
+
 function showBy() {
   const heading = element("by-head");
-  heading.hidden = !dimensions.length;
-  element("by").hidden = !dimensions.length;
+  heading.hidden = element("by").hidden = !dimensions.length;
   if (!dimensions.length) return;
-  const n = state.by, all = figures(state.from, state.to, state.choice), was = before();
+  element("by-which").value = state.by;
+  const n = state.by, all = figures(state), was = before();
   const rows = placesOf(n).filter((place) => state.choice[n] === null || place === state.choice[n]).map((place) => {
     const choice = state.choice.with(n, place);
-    return { place, now: figures(state.from, state.to, choice), was: was && figures(was.from, was.to, choice) };
+    return { place, now: figures({ ...state, choice }), was: was && figures({ ...was, choice }) };
   }).filter((row) => row.now.sessions || row.was?.sessions).sort((a, b) => b.now.sessions - a.now.sessions);
-  const wanted = ["users", "engaged_time", "length", "converted", "engaged", "bounced"];
+  const wanted = ["users", "value", "engaged_time", "length", "converted", "engaged", "bounced"];
   const columns = measures.filter((one) => wanted.includes(one.id));
   const gain = (row) => (row.was?.sessions ? (row.now.sessions - row.was.sessions) / row.was.sessions : null);
-  table("by", `By ${dimensions[n]}`, [
-    { title: dimensions[n], kind: "text" }, { title: "Sessions", kind: "count", bar: true }, { title: "Share", kind: "share" },
+  table("by", `By ${filters[n].name}`, [
+    { title: filters[n].name, kind: "text" }, { title: "Sessions", kind: "count", bar: true }, { title: "Share", kind: "share" },
     ...(was ? [{ title: "Change", kind: "change" }] : []),
     ...columns.map((measure) => ({ title: measure.name, kind: measure.kind })),
   ], rows.map((row) => [valueLabel(n, row.place), row.now.sessions, ratio(row.now.sessions, all.sessions), ...(was ? [gain(row)] : []), ...columns.map((measure) => measure.of(row.now))]), {
-    pick: (line) => choose({ choice: state.choice.with(n, state.choice[n] === null ? rows[line].place : null) }),
+    pick: (line) => pickOf(n, rows[line].place),
   });
-  element("by").querySelector(".note").textContent = `A click on a value shows only its sessions everywhere. A user of two values counts under both.`;
+  element("by").querySelector(".note").textContent = "Click a value to filter the page by it. A user with two values counts under both.";
 }
 
 function showFunnel() {
-  const steps = given.columns.funnel, sums = figures(state.from, state.to, state.choice);
+  const sums = figures(state), filter = placeOfRole("step");
   const reached = [sums.sessions, ...steps.map((_, n) => sums[`reached_${n}`] ?? 0)];
-  table("funnel", "The funnel", [
+  table("funnel", "Funnel", [
     { title: "Step", kind: "text" }, { title: "Sessions", kind: "count", bar: true }, { title: "Of all", kind: "share" },
-    { title: "Of the step before", kind: "share" }, { title: "Lost here", kind: "count" },
-  ], steps.length ? [ours("all sessions"), ...steps].map((step, n) => [step, reached[n], ratio(reached[n], reached[0]), n ? ratio(reached[n], reached[n - 1]) : null, n ? reached[n - 1] - reached[n] : null]) : []);
+    { title: "Of previous step", kind: "share" }, { title: "Drop-off", kind: "count" },
+  ], steps.length ? [ours("all sessions"), ...steps].map((step, n) => [step, reached[n], ratio(reached[n], reached[0]), n ? ratio(reached[n], reached[n - 1]) : null, n ? reached[n - 1] - reached[n] : null]) : [], {
+    pick: (line) => (line ? pickOf(filter, line) : null),
+  });
 }
 
-const pagesNamed = (role) => (given.pages.length >= given.pages_shown[role] ? `Of all pages, the ${formats.count(given.pages_shown[role])} most frequent are told apart.` : "");
+const pagesNamed = (role) => (given.pages.length >= given.shown[role] ? `The ${formats.count(given.shown[role])} most frequent pages are named.` : "");
 const page = (place) => label(given.pages, place, "all other pages");
 
-// The first pages as a tree: each node has the sessions that came so far, and those that left there.
-function showWays() {
+// The first pages as a tree: each node has the sessions that came so far, and those that ended there.
+function showPaths() {
   const root = { count: 0, left: 0, next: new Map() };
-  for (const [way, count] of tally("ways", state)) {
+  const counts = tally("paths", state);
+  for (const [path, [count]] of counts ?? []) {
     let node = root;
     node.count += count;
-    for (const place of given.ways[way].filter((one) => one !== MORE)) {
+    for (const place of given.paths[path].filter((one) => one !== MORE)) {
       if (!node.next.has(place)) node.next.set(place, { count: 0, left: 0, next: new Map() });
       node = node.next.get(place);
       node.count += count;
     }
-    if (given.ways[way].at(-1) !== MORE) node.left += count;
+    if (given.paths[path].at(-1) !== MORE) node.left += count;
   }
   const rows = [];
   const widths = [5, 3, 2, 2];
@@ -484,33 +573,51 @@ function showWays() {
     if (rest && (depth === 0 || rest >= root.count / 200)) rows.push([{ depth, of: ours("all other pages", true), path: [...path, "all other pages"].join(" → ") }, rest, ratio(rest, root.count), ratio(rest, node.count), left, ratio(left, rest)]);
   };
   visit(root, 0, []);
-  table("ways", "Ways through", [
+  table("paths", "Paths", [
     { title: "Page", kind: "text", indent: true }, { title: "Sessions", kind: "count", bar: true }, { title: "Of all", kind: "share" },
-    { title: "Of the page before", kind: "share" }, { title: "Left here", kind: "count" }, { title: "Drop-off", kind: "share" },
-  ], root.count ? rows : [], { isLong: true });
-  const missing = figures(state.from, state.to, state.choice).sessions - root.count;
-  element("ways").querySelector(".note").textContent = `The first four pages of a path, the most frequent ones at each step.${missing ? ` ${formats.count(missing)} sessions have no path.` : ""} ${pagesNamed("path")}`;
+    { title: "Of previous page", kind: "share" }, { title: "Exits", kind: "count" }, { title: "Exit rate", kind: "share" },
+  ], counts && (root.count ? rows : []), { isLong: true });
+  const missing = figures(state).sessions - root.count;
+  element("paths").querySelector(".note").textContent = `The first four pages of sessions, the most frequent at each step.${counts && missing ? ` ${formats.count(missing)} sessions have no path.` : ""} ${pagesNamed("paths")}`;
+}
+
+// The pages with most of the first count, and the counts of all others together.
+function topPages(counts) {
+  const named = [...counts].filter(([place]) => place !== OTHER).sort((a, b) => b[1][0] - a[1][0] || a[0] - b[0]).slice(0, 10);
+  const rest = [...counts.values()].reduce((sums, sum) => sums.map((one, n) => one + sum[n]), [0, 0]);
+  for (const [, sums] of named) sums.forEach((sum, n) => { rest[n] -= sum; });
+  return rest[0] ? [...named, [OTHER, rest]] : named;
 }
 
 function showEnds() {
   for (const role of ["entry", "exit"]) {
-    const counts = tally(role, state), all = total(counts);
-    const named = [...counts].filter(([place]) => place !== OTHER).sort((a, b) => b[1] - a[1] || a[0] - b[0]).slice(0, 10);
-    const rest = all - named.reduce((sum, [, count]) => sum + count, 0);
-    const missing = figures(state.from, state.to, state.choice).sessions - all;
-    const rows = [...named.map(([place, count]) => [page(place), count]), ...(rest ? [[ours("all other pages", true), rest]] : [])];
-    table(role, `${role} pages`, [{ title: "Page", kind: "text" }, { title: "Sessions", kind: "count", bar: true }, { title: "Share", kind: "share" }],
-      rows.map(([name, count]) => [name, count, ratio(count, all)]));
-    element(role).querySelector(".note").textContent = [missing ? `${formats.count(missing)} sessions have no page.` : "", pagesNamed(role)].join(" ");
+    const counts = tally(role, state, 2), all = counts && total(counts), filter = placeOfRole(role);
+    const rows = counts && topPages(counts);
+    const missing = counts && figures(state).sessions - all;
+    const converts = role === "entry" && measures.some((one) => one.id === "converted");
+    table(role, `${role} pages`, [{ title: "Page", kind: "text" }, { title: "Sessions", kind: "count", bar: true }, { title: "Share", kind: "share" },
+      ...(converts ? [{ title: "Conversion rate", kind: "share" }] : [])],
+      rows && rows.map(([place, [count, converted]]) => [page(place), count, ratio(count, all), ...(converts ? [ratio(converted, count)] : [])]), {
+        pick: (line) => pickOf(filter, filter < 0 || rows[line][0] < 0 ? null : placeOf(filter, `=${given.pages[rows[line][0]]}`)),
+      });
+    element(role).querySelector(".note").textContent = [missing ? `${formats.count(missing)} sessions have no known ${role} page.` : "", pagesNamed(role)].join(" ");
   }
+}
+
+function showViews() {
+  const counts = tally("viewed", state, 2), all = counts && total(counts);
+  table("views", "Top pages", [{ title: "Page", kind: "text" }, { title: "Page views", kind: "count", bar: true }, { title: "Share", kind: "share" }, { title: "Sessions", kind: "count" }],
+    given.columns.views ? counts && topPages(counts).map(([place, [views, sessions]]) => [page(place), views, ratio(views, all), place === OTHER ? null : sessions]) : []);
+  element("views").querySelector(".note").textContent = `As ${given.columns.views} counts them. ${given.columns.views ? pagesNamed("viewed") : ""}`;
 }
 
 function showCohorts() {
   const monday = Math.round(given.first / DAY + 3) % 7;
   const week = (t) => Math.floor((Math.floor(t / PER_DAY) + monday) / 7);
   const start = (w) => given.first + (w * 7 - monday) * DAY;
-  const counts = cohortsOf.get(key(state.choice)) ?? new Map(), last = week(state.to);
-  const rows = [...counts].filter(([first]) => first >= week(state.from) && first <= last).sort((a, b) => a[0] - b[0]).map(([first, list]) => {
+  const isOpen = (w) => !isOver(((w + 1) * 7 - monday) * PER_DAY - 1);
+  const counted = cohortsOf(state.choice), last = week(state.to);
+  const rows = [...(counted?.times ?? [])].filter(([first]) => first >= week(state.from) && first <= last).sort((a, b) => a[0] - b[0]).map(([first, list]) => {
     const found = new Map();
     for (let n = 0; n < list.length; n += 2) found.set(list[n], list[n + 1]);
     return { first, size: found.get(0), found };
@@ -519,18 +626,21 @@ function showCohorts() {
   const later = Array.from({ length: shownWeeks }, (_, n) => n + 1);
   table("cohorts", "Users by the week of their first session", [
     { title: "Week of", kind: "text" }, { title: "Users", kind: "count" }, ...later.map((n) => ({ title: `+${n} wk`, kind: "heat" })),
-  ], rows.map((row) => [new Date(start(row.first)).toISOString().slice(0, 10), row.size, ...later.map((n) => (row.first + n > last ? null : ratio(row.found.get(n) ?? 0, row.size)))]));
-  element("cohorts").hidden = !later.length;
-  element("cohorts").querySelector(".note").textContent = "Of the users of a week, those with a session so many weeks later. Whole weeks from Monday that touch the chosen days; a first session is the first among these rows that the choice shows.";
+  ], counted ? rows.map((row) => [new Date(start(row.first)).toISOString().slice(0, 10) + (isOpen(row.first) ? " (not over)" : ""), row.size, ...later.map((n) => (row.first + n > last ? null : ratio(row.found.get(n) ?? 0, row.size)))]) : null, {
+    open: (n, c) => c > 0 && isOpen(rows[n].first + c - 1),
+  });
+  if (counted) element("cohorts").hidden = !later.length;
+  element("cohorts").querySelector(".note").textContent = "The share of a week's users who have a session in a later week. Hatched weeks aren't over. Weeks start on Monday and count whole; a first session is the first among these rows under the chosen filters.";
 }
 
 const EDGES = [0, 1, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 86400].map((s) => s * 1000);
 const QUANTILES = [0.1, 0.25, 0.5, 0.75, 0.9, 0.99];
 
 // The smallest value that is not below so large a part of all: `quantile_disc` of SQL.
-function quantile(sorted, all, part) {
+function quantile(counts, part) {
+  const all = total(counts);
   let seen = 0;
-  for (const [value, count] of sorted) {
+  for (const [value, [count]] of [...counts].sort((a, b) => a[0] - b[0])) {
     seen += count;
     if (seen >= part * all - 1e-9) return value;
   }
@@ -538,59 +648,68 @@ function quantile(sorted, all, part) {
 }
 
 function showLengths() {
-  const lengths = tally("lengths", state), all = total(lengths);
+  const lengths = tally("lengths", state), all = lengths && total(lengths);
   const bins = EDGES.map(() => 0);
-  for (const [length, count] of lengths) bins[EDGES.findLastIndex((edge) => edge <= length)] += count;
+  for (const [length, [count]] of lengths ?? []) bins[EDGES.findLastIndex((edge) => edge <= length)] += count;
   const used = bins.flatMap((count, n) => (count ? [n] : []));
   const rows = bins.map((count, n) => [n + 1 < EDGES.length ? `${brief(EDGES[n])} to ${brief(EDGES[n + 1])}` : `${brief(EDGES[n])} or more`, count, ratio(count, all)]);
-  table("lengths", "Length", [{ title: "How long", kind: "text" }, { title: "Sessions", kind: "count", bar: true }, { title: "Share", kind: "share" }],
-    all ? rows.slice(used[0], used.at(-1) + 1) : []);
+  table("lengths", "Duration", [{ title: "Duration", kind: "text" }, { title: "Sessions", kind: "count", bar: true }, { title: "Share", kind: "share" }],
+    lengths && (all ? rows.slice(used[0], used.at(-1) + 1) : []));
   element("lengths").querySelector(".note").textContent = given.ends_with === "session_end"
-    ? "From the first event to session_end. These rows have no last_event_time, so each length contains the gap." : "From the first event to the last.";
-  const sums = figures(state.from, state.to, state.choice);
-  const sizes = given.cells.sizes ? tally("sizes", state) : null;
-  const lines = [["Length", lengths, sums.longest], ...(sizes ? [["Events", sizes, sums.most_events]] : [])];
-  table("quantiles", "Percentiles", [{ title: "Percentile", kind: "text" }, { title: "Length", kind: "time" }, ...(sizes ? [{ title: "Events", kind: "count" }] : [])],
-    !all ? [] : [...QUANTILES.map((part) => [`${part * 100}%${part === 0.5 ? " (median)" : ""}`, ...lines.map(([, counts]) => quantile([...counts].sort((a, b) => a[0] - b[0]), total(counts), part))]),
-      ["the most", ...lines.map(([, , most]) => most)]]);
-  element("quantiles").querySelector(".note").textContent = `So large a part of sessions is no longer than that.${given.digits === null ? "" : ` Lengths but the longest are rounded down to ${given.digits} digit${given.digits > 1 ? "s" : ""}.`}`;
-  const reasons = [...tally("closings", state)].sort((a, b) => b[1] - a[1]);
-  table("closings", "Why they ended", [{ title: "Reason", kind: "text" }, { title: "Sessions", kind: "count", bar: true }, { title: "Share", kind: "share" }],
-    given.closings.length ? reasons.map(([place, count]) => [label(given.closings, place, "all other reasons"), count, ratio(count, all)]) : []);
-  const longest = rowsOf(given.longest).filter((row) => row.t >= state.from && row.t <= state.to && fits(row, state.choice))
-    .sort((a, b) => b.length - a.length || a.began - b.began).slice(0, given.longest_shown);
-  table("longest", "The longest", [{ title: "Session", kind: "code" }, { title: "Began", kind: "moment" }, { title: "Length", kind: "time" }, ...(given.columns.events ? [{ title: "Events", kind: "count" }] : [])],
-    longest.map((row) => [row.id, row.began, row.length, ...(given.columns.events ? [row.events] : [])]));
-  element("longest").querySelector(".note").textContent = "Find their rows by session_id. Keys of users are no part of this page.";
+    ? "From the first event to session_end. These rows have no last_event_time, so each duration contains the gap." : "From the first event to the last.";
+  const sums = figures(state), digits = given.shown.lengths;
+  const lines = [["Duration", "time", lengths, sums.longest], ...("sizes" in given.shown ? [["Events", "count", tally("sizes", state), sums.most_events]] : [])];
+  table("quantiles", "Percentiles", [{ title: "Percentile", kind: "text" }, ...lines.map(([title, kind]) => ({ title, kind }))],
+    !lengths ? null : !all ? [] : [...QUANTILES.map((part) => [`${part * 100}%${part === 0.5 ? " (median)" : ""}`, ...lines.map(([, , counts]) => counts && quantile(counts, part))]),
+      ["maximum", ...lines.map(([, , , most]) => most)]]);
+  element("quantiles").querySelector(".note").textContent = `This share of sessions is at most as long.${digits === null ? "" : ` Durations but the maximum are rounded down to ${digits} digit${digits > 1 ? "s" : ""}.`}`;
+  const reasons = tally("closings", state), ended = reasons && total(reasons);
+  table("closings", "Ended by", [{ title: "Reason", kind: "text" }, { title: "Sessions", kind: "count", bar: true }, { title: "Share", kind: "share" }],
+    given.closings.length ? reasons && [...reasons].sort((a, b) => b[1][0] - a[1][0]).map(([place, [count]]) => [label(given.closings, place, "all other reasons"), count, ratio(count, ended)]) : []);
+}
+
+// All that are as long as the longest of those that aren't listed: others may hide between shorter ones.
+function showLongest() {
+  const tests = tested(state.choice), listed = given.longest, [{ cells }] = cubes;
+  const longest = chosenCells(cubes[0], state).reduce((most, n) => Math.max(most, cells.unlisted[n] ?? -1), -1);
+  const rows = listed.t.flatMap((t, n) => (t >= state.from && t <= state.to && listed.length[n] >= longest && fits(tests, listed, n) ? [n] : [])).slice(0, 10);
+  const events = given.columns.events;
+  table("longest", "Longest sessions", [{ title: "Session", kind: "code" }, { title: "Began", kind: "moment" }, { title: "Duration", kind: "time" }, ...(events ? [{ title: "Events", kind: "count" }] : [])],
+    rows.length || longest < 0 ? rows.map((n) => [listed.id[n], listed.clock[n], listed.length[n], ...(events ? [listed.events[n]] : [])]) : null);
+  const few = rows.length < 10 && longest >= 0 ? " The page lists no others for these days and filters." : "";
+  element("longest").querySelector(".note").textContent = `Find their rows by session_id; this page contains no keys.${few}`;
 }
 
 const brief = (ms) => span(ms).replace(/ 0+[smh]$/, "");
 
 function showRejected() {
-  const all = rowsOf(given.rejected);
-  const sums = new Map();
-  for (const row of all.filter((one) => one.t === null || (one.t >= state.from && one.t <= state.to))) {
-    const of = JSON.stringify([row.t === null, row.kind, row.reason]);
-    sums.set(of, (sums.get(of) ?? 0) + row.counted);
-  }
+  const all = given.rejected, sums = new Map();
+  (all.t ?? []).forEach((t, n) => {
+    if (t !== null && (t < state.from || t > state.to)) return;
+    const of = JSON.stringify([t === null, all.kind[n], all.reason[n]]);
+    sums.set(of, (sums.get(of) ?? 0) + all.counted[n]);
+  });
   const rows = [...sums].map(([of, count]) => [...JSON.parse(of), count]).sort((a, b) => a[0] - b[0] || b[3] - a[3]);
-  table("rejected", "Rows that are no part of a session", [{ title: "Kind", kind: "text" }, { title: "Reason", kind: "text" }, { title: "When", kind: "text" }, { title: "Rows", kind: "count", bar: true }],
+  table("rejected", "Rows outside sessions", [{ title: "Kind", kind: "text" }, { title: "Reason", kind: "text" }, { title: "When", kind: "text" }, { title: "Rows", kind: "count", bar: true }],
     rows.map(([isElsewhere, kind, reason, count]) => [kind, label(given.reasons, reason, "all other reasons"), ours(isElsewhere ? "outside the days of the sessions" : "in the chosen days"), count]));
   element("rejected").hidden = false;
   const note = element("rejected").querySelector(".note");
-  if (!given.rejected.t) note.textContent = "These rows are sessions alone. Call sessionize with with_rejected=True to see what was late, a duplicate or broken.";
+  if (!all.t) note.textContent = "These rows are sessions alone. Call sessionize with with_rejected=True to see what was late, a duplicate or broken.";
   else if (!rows.length) note.textContent = "None in the chosen days.";
-  else note.textContent = `They answer to the days, by the time of their event, and not to ${dimensions.length ? dimensions.join(" or ") : "anything else"}: such rows have no session.`;
+  else note.textContent = `Counted by the day of their event. ${filters.length ? "They have no session, so filters don't apply to them." : ""}`;
 }
 
 function showWords() {
   const words = [
-    ["Sessions", "Counted by the day (in UTC) on which they began. Of a session with several revisions, the last one counts."],
-    ["Users", `Told apart by ${given.columns.keys.join(", ") || "nothing: these rows have no key"}; each counts once in the chosen days.${Object.values(given.gaps).some((most) => most !== null) ? " A dash: so many days were too much to count exactly." : ""}`],
-    given.columns.engaged_time ? ["Engaged time", `The average of ${given.columns.engaged_time}.`] : ["Engaged time", "No column of these rows has it; the page shows the average length of sessions instead."],
-    ["Length", given.ends_with === "session_end" ? "From the first event to session_end, the gap included." : "From the first event to the last."],
-    measures.some((one) => one.id === "converted") && ["Conversion", given.columns.converted ? `Sessions with ${given.columns.converted}, of all sessions.` : `Sessions that got to ${given.columns.funnel.at(-1)} and all steps before it, of all sessions.`],
-    ["New users", given.columns.number ? `Those of whom session ${given.columns.number} 1 is among the sessions.` : "Those whose first session among these rows is among the sessions."],
+    ["Sessions", `Counted on the day, in ${given.zone}, on which they began. Of a session with several revisions, the last one counts.`],
+    ["Users", `Told apart by ${given.columns.keys.join(", ")}; each counts once in the chosen days. A dash: the page can't count them exactly for so many days or filters.`],
+    ["New users", given.columns.number ? `Users whose session with ${given.columns.number} 1 is among the chosen ones.` : "Users whose first session in these rows is among the chosen ones."],
+    ["Returning users", "All other users."],
+    given.columns.value && ["Revenue", `The sum of ${given.columns.value}.`],
+    given.columns.views && ["Page views", `The sum of the counts in ${given.columns.views}.`],
+    given.columns.engaged_time && ["Engaged time", `The average of ${given.columns.engaged_time}.`],
+    [durationName, `The average, ${given.ends_with === "session_end" ? "from the first event to session_end, the gap included" : "from the first event to the last"}.`],
+    measures.some((one) => one.id === "converted") && ["Conversion rate", given.columns.converted ? `The share of sessions with ${given.columns.converted}.` : `The share of sessions that reached ${steps.at(-1)} and all steps before it.`],
   ].filter(Boolean);
   element("words").replaceChildren(...words.flatMap(([word, text]) => [made("dt", word), made("dd", text)]));
 }
@@ -598,56 +717,51 @@ function showWords() {
 // ---- the page --------------------------------------------------------------------------------
 
 function show() {
-  for (const part of [showChoice, showCards, showTime, showBy, showFunnel, showWays, showEnds, showCohorts, showLengths, showRejected]) part();
+  for (const part of [showChoice, showCards, showTime, showBy, showFunnel, showViews, showPaths, showEnds, showCohorts, showLengths, showLongest, showRejected]) part();
   for (const section of document.querySelectorAll("section")) section.hidden = [...section.querySelectorAll("article")].every((one) => one.hidden);
   // Tells whoever waits for it that all is drawn.
   document.body.dataset.drawn = String(Number(document.body.dataset.drawn ?? 0) + 1);
 }
 
 function choose(changed) {
-  Object.assign(state, changed);
+  Object.assign(state, { lost: [] }, changed);
   const active = document.activeElement?.dataset.measure;
-  remember();
+  // In a frame of a notebook there is no address to write to.
+  try { if (address() !== location.hash) history.pushState(null, "", address()); } catch { /* nothing is remembered */ }
   show();
   if (active) document.querySelector(`[data-measure="${active}"]`).focus();
 }
 
+function addFilter(n) {
+  const select = made("select", [new Option("all", ""), ...placesOf(n).map((place) => new Option(plain(valueLabel(n, place)), nameOf(n, place)))], { id: `choice${n}` });
+  select.addEventListener("change", () => choose({ choice: state.choice.with(n, placeOf(n, select.value)) }));
+  element("clear").before(made("label", [titleOf(filters[n]), select]));
+}
+
 function build() {
-  const sessions = cells.reduce((sum, cell) => sum + cell.sessions, 0);
-  element("about").textContent = `${formats.count(sessions)} sessions from ${shownDays(0, given.units - 1)}; days are in UTC.`;
-  document.querySelector(".presets").append(...[...spans, 0].map((days) => {
-    const button = made("button", days ? `${days} ${days === 1 ? "day" : "days"}` : "All", { type: "button" });
+  const sessions = cubes[0].cells.sessions.reduce((sum, count) => sum + count, 0);
+  element("about").textContent = `${formats.count(sessions)} sessions from ${shownDays(0, given.units - 1)}; days are in ${given.zone}.`;
+  document.querySelector(".presets").append(...[...spans, DAYS].map((days) => {
+    const button = made("button", days < DAYS ? `${days} ${days === 1 ? "day" : "days"}` : "All", { type: "button" });
     button.dataset.days = days;
-    button.addEventListener("click", () => { chooseDays(days); choose({}); });
+    button.addEventListener("click", () => choose(lastDays(days)));
     return button;
   }));
   element("from").addEventListener("change", (event) => { const from = unitOf(event.target.value, false); choose({ from, to: Math.max(state.to, from + PER_DAY - 1) }); });
   element("to").addEventListener("change", (event) => { const to = unitOf(event.target.value, true); choose({ to, from: Math.min(state.from, to - PER_DAY + 1) }); });
+  element("compare").append(...Object.entries(comparisons).map(([id, { name }]) => new Option(name, id)));
+  element("compare").addEventListener("change", (event) => choose({ compare: event.target.value }));
   element("each").addEventListener("change", (event) => choose({ each: event.target.value }));
-  element("clear").addEventListener("click", () => choose({ choice: dimensions.map(() => null) }));
-  element("clear").hidden = !dimensions.length;
-  for (const n of [0, 1]) {
-    const select = element(`choice${n}`);
-    select.parentNode.hidden = n >= dimensions.length;
-    if (n >= dimensions.length) continue;
-    element(`name${n}`).textContent = dimensions[n];
-    select.append(new Option("all", ""), ...placesOf(n).map((place) => new Option(plain(valueLabel(n, place)), nameOf(n, place))));
-    select.addEventListener("change", () => choose({ choice: state.choice.with(n, placeOf(n, select.value)) }));
-  }
-  if (dimensions.length > 1) {
-    const select = made("select", dimensions.map((name, n) => new Option(name, n)));
-    select.setAttribute("aria-label", "By which dimension");
-    element("by-head").append("By ", select);
-    select.value = state.by;
-    select.addEventListener("change", () => choose({ by: Number(select.value) }));
-  } else element("by-head").textContent = `By ${dimensions[0] ?? ""}`;
-  element("by").querySelector("h3").textContent = "Sessions of each value";
+  element("clear").addEventListener("click", () => choose({ choice: filters.map(() => null) }));
+  filters.forEach((_, n) => addFilter(n));
+  element("by-which").append(...dimensions.map((n) => new Option(filters[n].name, n)));
+  element("by-which").addEventListener("change", (event) => choose({ by: Number(event.target.value) }));
   showWords();
   show();
   let width = innerWidth;
   addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; showTime(); } });
-  addEventListener("hashchange", () => { recall(); show(); });
+  addEventListener("popstate", () => { recall(); show(); });
 }
 
-if (location.hash.length > 1) recall();
+recall();
 build();

@@ -15,6 +15,8 @@ KNOWN: Final = frozenset(
     | {"timestamp", "timestamptz", "interval"}
 )
 """The types with the same names in DuckDB."""
+JSON: Final = frozenset({"json", "jsonb"})
+TEXTS: Final = frozenset({"text", "JSON"})
 SCHEMES: Final = ("postgresql://", "postgres://")
 SECRET: Final = re.compile(r"\w\w:/.*@|passw(?:or)?d\s*=", re.IGNORECASE | re.DOTALL)
 """Matches a text that may have a password: any form of a database address."""
@@ -50,12 +52,21 @@ def copy_table(connection: Any, view: str, address: str, table: str | None) -> N
     source = psycopg.sql.SQL(".").join(map(psycopg.sql.Identifier, names))
     with psycopg.connect(address) as server, server.cursor("rows") as cursor:
         try:
-            cursor.execute(psycopg.sql.SQL("SELECT * FROM {}").format(source))
+            shape = server.execute(psycopg.sql.SQL("SELECT * FROM {} LIMIT 0").format(source))
         except psycopg.errors.UndefinedTable:
             found = f"the database has no table {table}"
             raise SchemaError(found, "write its name as it's stored: case counts") from None
-        columns = [column.name for column in cursor.description]
-        kinds = [_type_of(server.adapters.types, column.type_code) for column in cursor.description]
+        columns = [column.name for column in shape.description]
+        kinds = [_type_of(server.adapters.types, column.type_code) for column in shape.description]
+        # What DuckDB lacks comes as PostgreSQL writes it; psycopg would read JSON into dicts.
+        read = (
+            psycopg.sql.SQL("{}::text" if kind in TEXTS else "{}").format(
+                psycopg.sql.Identifier(name)
+            )
+            for name, kind in zip(columns, kinds, strict=True)
+        )
+        listed = psycopg.sql.SQL(", ").join(read)
+        cursor.execute(psycopg.sql.SQL("SELECT {} FROM {}").format(listed, source))
         typed = ", ".join(map(" ".join, zip(map(quoted, columns), kinds, strict=True)))
         connection.execute(f"CREATE TABLE {view} ({typed})")
         while part := cursor.fetchmany(CHUNK):
@@ -93,6 +104,8 @@ def _check_readable(psycopg: Any, address: str) -> None:
 def _type_of(types: Any, oid: int) -> str:
     """Return the DuckDB type of a column; text for types that DuckDB lacks."""
     kind = types.get(oid)
+    if kind is not None and kind.name in JSON and kind.oid == oid:
+        return "JSON"
     is_known = kind is not None and kind.name in KNOWN
     name = kind.name if is_known else "text"
     return f"{name}[]" if is_known and kind.array_oid == oid else name

@@ -10,6 +10,8 @@ from sessionkit.addons.report.engine import ROWS, Engine
 from sessionkit.addons.report.postgres import quoted
 
 LAST_ROWS: Final = "sessionkit_last_rows"
+DATED: Final = "sessionkit_dated"
+"""The last rows on the days of the report."""
 SESSIONS: Final = "sessionkit_sessions"
 HOUR, DAY = 3_600_000, 86_400_000
 STEPS: Final = 4
@@ -20,15 +22,15 @@ OTHER, NONE, MORE, END = -1, -2, -3, -4
 
 @attrs.frozen
 class Units:
-    """The units of time: the length and the first start in ms, and their number."""
+    """The units of time: their length and the first start in ms of a clock, and their number."""
 
     unit: int
     first: int
     units: int
 
-    def of(self, instant: str) -> str:
-        """Return SQL for the unit of an instant, from 0."""
-        return f"CAST((epoch_ms({instant}) - {self.first}) // {self.unit} AS INT)"
+    def of(self, at: str) -> str:
+        """Return SQL for the unit of a time in ms of the clock, from 0."""
+        return f"CAST(({at} - {self.first}) // {self.unit} AS INT)"
 
     def week(self, units: str) -> str:
         """Return SQL for the week of a unit, from 0; weeks start on Mondays."""
@@ -36,7 +38,19 @@ class Units:
         return f"({units} // {DAY // self.unit} + {monday}) // 7"
 
 
-def last_rows(columns: Columns, kinds: Mapping[str, Kind]) -> str:
+def clock_of(instant: str, zone: str) -> str:
+    """Return SQL for the ms since 1970 that clocks of a zone show; null for infinity."""
+    known = f"CASE WHEN isfinite({instant}) THEN {instant} END"
+    shown = known if zone == "UTC" else f"timezone('{zone}', {known})"
+    return f"epoch_ms({shown})"
+
+
+def finite(number: str) -> str:
+    """Return SQL for a number; null for NaN, infinity, and what no sum can take."""
+    return f"CASE WHEN abs({number}) < 1e15 THEN {number} END"
+
+
+def last_rows(columns: Columns, kinds: Mapping[str, Kind], zone: str) -> str:
     """Return the query of the last row of each session, in columns of fixed names."""
     end = "last_event_time" if "last_event_time" in kinds else "session_end"
     keys = ", ".join(
@@ -45,33 +59,78 @@ def last_rows(columns: Columns, kinds: Mapping[str, Kind]) -> str:
     )
     chosen = {
         "id": "CAST(session_id AS VARCHAR)",
-        "began": "CAST(session_start AS TIMESTAMPTZ)",
-        "ended": f"CAST({end} AS TIMESTAMPTZ)",
+        "clock": clock_of("CAST(session_start AS TIMESTAMPTZ)", zone),
+        "began": clock_of("CAST(session_start AS TIMESTAMPTZ)", "UTC"),
+        "ended": clock_of(f"CAST({end} AS TIMESTAMPTZ)", "UTC"),
         # The lengths tell `a b`, `c` from `a`, `b c`; a null has none.
-        "who": f"md5_number(concat('', {keys or 'NULL'}))",
+        "who": f"md5_number(concat('', {keys}))",
         "closed_by": "CAST(closed_by AS VARCHAR)" if "closed_by" in kinds else "NULL::VARCHAR",
-        "d0": _or_null(columns.dimension, "VARCHAR"),
-        "d1": _or_null(columns.second_dimension, "VARCHAR"),
         "path": _or_null(columns.path, "VARCHAR[]"),
-        "events": _or_null(columns.events, "DOUBLE"),
         "number": _or_null(columns.number, "DOUBLE"),
         "engaged": _or_null(columns.engaged, "BOOLEAN"),
+        "views": _views(columns),
+        "far": _far(columns),
     }
-    chosen |= {f"step_{n}": quoted(name) for n, name in enumerate(columns.funnel)}
-    for role, place in (("entry", 1), ("exit", -1)):
-        column = getattr(columns, role)
-        chosen[role] = _or_null(column, "VARCHAR") if column else f"{chosen['path']}[{place}]"
-    chosen["bounced"] = _or_null(columns.bounce, "BOOLEAN")
-    if columns.events and not columns.bounce:
-        chosen["bounced"] = f"{quoted(columns.events)} = 1"
-    chosen["converted"] = _or_null(columns.converted, "BOOLEAN")
-    if columns.funnel and not columns.converted:
-        chosen["converted"] = " AND ".join(map(quoted, columns.funnel))
+    chosen |= {f"d{n}": _or_null(name, "VARCHAR") for n, name in enumerate(columns.dimensions)}
+    chosen |= {role: _or_null(getattr(columns, role), "VARCHAR") for role in ("entry", "exit")}
+    for role in ("bounce", "converted"):
+        chosen[role] = _or_null(getattr(columns, role), "BOOLEAN")
+    chosen["is_cut"] = _cut(columns) if columns.path else "FALSE"
+    chosen |= _numbers(columns, kinds)
+    listed = ", ".join(f"{source} AS {name}" for name, source in chosen.items())
+    # A second step, since a column of the rows may have one of these names.
+    derived = {
+        "entry": "path[1]",
+        "exit": "CASE WHEN NOT is_cut THEN path[-1] END",
+        "bounce": "events = 1",
+        "converted": f"far = {len(steps_of(columns))}" if columns.funnel else "NULL::BOOLEAN",
+    }
+    more = [f"{sql} AS {name}" for name, sql in derived.items() if not getattr(columns, name)]
+    rest = f" REPLACE ({', '.join(more)})" if more else ""
+    return f"SELECT *{rest} FROM (SELECT {listed} FROM {_latest(columns, kinds)}) AS fixed"
+
+
+def _numbers(columns: Columns, kinds: Mapping[str, Kind]) -> dict[str, str]:
+    """Return SQL for the numbers that rows give, whatever a float may be."""
     engaged = quoted(columns.engaged_time) if columns.engaged_time else "NULL::DOUBLE"
     is_interval = kinds.get(columns.engaged_time or "") == "interval"
-    chosen["engaged_time"] = f"epoch_ms({engaged})" if is_interval else f"{engaged} * 1000"
-    listed = ", ".join(f"{source} AS {name}" for name, source in chosen.items())
-    return f"SELECT {listed} FROM {_latest(columns, kinds)}"
+    return {
+        "events": _or_null(columns.events, "DOUBLE"),
+        "value": _or_null(columns.value, "DOUBLE"),
+        "engaged_time": f"epoch_ms({engaged})" if is_interval else f"{engaged} * 1000.0",
+    }
+
+
+def steps_of(columns: Columns) -> tuple[str, ...]:
+    """Return the names of the steps of the funnel."""
+    return columns.steps or columns.funnel
+
+
+def _far(columns: Columns) -> str:
+    """Return SQL for the number of steps reached, of which each needs all before it."""
+    if not columns.funnel:
+        return "NULL::INT"
+    if columns.steps:
+        return f"CAST({quoted(columns.funnel[0])} AS INT)"
+    cases = (
+        f"WHEN NOT coalesce({quoted(s)}, FALSE) THEN {n}" for n, s in enumerate(columns.funnel)
+    )
+    return f"CASE {' '.join(cases)} ELSE {len(columns.funnel)} END"
+
+
+def _views(columns: Columns) -> str:
+    kind = "MAP(VARCHAR, DOUBLE)"
+    if not columns.views:
+        return f"NULL::{kind}"
+    # JSON of PostgreSQL, and a frame of dicts, which is one of structs.
+    return f"TRY_CAST(to_json({quoted(columns.views)}) AS {kind})"
+
+
+def _cut(columns: Columns) -> str:
+    """Return SQL for whether a path may lack its end; its limit counts repeats."""
+    most = columns.path_at_most
+    seen = f"coalesce({quoted(columns.events)}, 0)" if columns.events else "0"
+    return f"coalesce(len({quoted(columns.path or '')}), 0) >= {most} OR {seen} > {most}"
 
 
 def _or_null(column: str | None, kind: str) -> str:
@@ -93,26 +152,43 @@ def _latest(columns: Columns, kinds: Mapping[str, Kind]) -> str:
 
 
 def all_pages(columns: Columns) -> str:
-    parts = [
-        f"SELECT entry FROM {LAST_ROWS}",
-        f"SELECT exit FROM {LAST_ROWS}",
-        f"SELECT unnest(path[1:{STEPS}]) FROM {LAST_ROWS}",
-    ]
-    return " UNION ALL ".join(parts if columns.path else parts[:2])
+    parts = [f"SELECT {role} FROM {DATED}" for role in ("entry", "exit")]
+    if columns.path:
+        parts.append(f"SELECT unnest(path[1:{STEPS}]) FROM {DATED}")
+    if columns.views:
+        parts.append(f"SELECT unnest(map_keys(views)) FROM {DATED}")
+    return " UNION ALL ".join(parts)
 
 
 def top_of(engine: Engine, name: str, query: str, most: int) -> tuple[list[str], int]:
     """Store the most frequent values of a query by place; return them and the number of others."""
-    place = "CAST(row_number() OVER (ORDER BY count(*) DESC, value) - 1 AS INT)"
+    place = "CAST(row_number() OVER (ORDER BY count(*) DESC, label) - 1 AS INT)"
     engine.keep(
         f"{name}_all",
-        f"SELECT value, {place} AS place FROM ({query}) AS one(value) "
-        "WHERE value IS NOT NULL GROUP BY value",
+        f"SELECT label, {place} AS place FROM ({query}) AS one(label) "
+        "WHERE label IS NOT NULL GROUP BY label",
     )
     engine.keep(name, f"FROM {name}_all WHERE place < {most}")
-    labels = engine.columns(f"SELECT value FROM {name} ORDER BY place")["value"]
+    labels = engine.columns(f"SELECT label FROM {name} ORDER BY place")["label"]
     (row,) = engine.ask(f"SELECT count(*) AS n FROM {name}_all")
     return labels, row["n"] - len(labels)
+
+
+def views_of(columns: Columns, time: Units) -> str:
+    """Return the query of the views of each page, and of its sessions, by cell."""
+    filters = filters_of(columns)
+    places = {name: place_of(f"top_{name}", source, name) for name, source in filters.items()}
+    named = ", ".join(
+        [f"{time.of('clock')} AS t", "coalesce(far, 0) AS far"]
+        + [f"{place} AS {name}" for name, (place, _) in places.items()]
+    )
+    page, join = place_of("top_pages", "page", "top")
+    by = ", ".join(("t", "far", *filters))
+    return f"""
+        SELECT {by}, {page} AS page, sum({finite("n")}) AS n, count(*) AS seen_in FROM (
+            SELECT {named}, unnest(map_keys(views)) AS page, unnest(map_values(views)) AS n
+            FROM {DATED} {" ".join(join for _, join in places.values())}
+        ) AS viewed {join} WHERE n > 0 GROUP BY ALL"""
 
 
 def place_of(top: str, value: str, name: str) -> tuple[str, str]:
@@ -122,12 +198,19 @@ def place_of(top: str, value: str, name: str) -> tuple[str, str]:
     A subquery instead of the join costs DuckDB many times as much.
     """
     place = f"CASE WHEN {value} IS NULL THEN {NONE} ELSE coalesce({name}.place, {OTHER}) END"
-    return place, f"LEFT JOIN {top} AS {name} ON {name}.value = {value}"
+    return place, f"LEFT JOIN {top} AS {name} ON {name}.label = {value}"
 
 
-def sessions_of(columns: Columns, time: Units, dimensions: int) -> str:
+def filters_of(columns: Columns) -> dict[str, str]:
+    """Return what readers can filter by, and its column: dimensions, the first and last page."""
+    found = {f"d{n}": f"d{n}" for n in range(len(columns.dimensions))}
+    ends = [role for role in ("entry", "exit") if getattr(columns, role) or columns.path]
+    return found | {f"d{n}": role for n, role in enumerate(ends, len(found))}
+
+
+def sessions_of(columns: Columns, time: Units) -> str:
     """Return the query of sessions as small numbers."""
-    first = "began = min(began) OVER (PARTITION BY who)"
+    first = "row_number() OVER (PARTITION BY who ORDER BY began) = 1"
     joins: list[str] = []
 
     def place(top: str, value: str) -> str:
@@ -136,28 +219,26 @@ def sessions_of(columns: Columns, time: Units, dimensions: int) -> str:
         return column
 
     chosen = {
-        "t": time.of("began"),
+        "t": time.of("clock"),
         "who": "who",
         "id": "id",
-        "began": "epoch_ms(began)",
-        "length": "greatest(epoch_ms(ended) - epoch_ms(began), 0)",
-        "engaged_time": "engaged_time",
-        "events": "events",
+        "clock": "clock",
+        "length": "greatest(ended - began, 0)",
+        **{name: finite(name) for name in ("engaged_time", "events", "value")},
+        "views": finite("list_sum(map_values(views))") if columns.views else "NULL::DOUBLE",
         "is_new": "number = 1" if columns.number else first,
         "engaged": "engaged",
-        "bounced": "bounced",
+        "bounced": "bounce",
         "converted": "converted",
+        "far": "coalesce(far, 0)",
         "closed_by": place("top_closings", "closed_by"),
     }
-    chosen |= {f"d{n}": place(f"top_{n}", f"d{n}") for n in range(dimensions)}
+    chosen |= {name: place(f"top_{name}", source) for name, source in filters_of(columns).items()}
     chosen |= {role: place("top_pages", role) for role in ("entry", "exit")}
     for n in range(1, STEPS + 1):
         page = place("top_pages", f"path[{n}]")
         chosen[f"p{n}"] = f"CASE WHEN coalesce(len(path), 0) >= {n} THEN {page} ELSE {END} END"
-    chosen["p_more"] = f"CASE WHEN coalesce(len(path), 0) > {STEPS} THEN {MORE} ELSE {END} END"
-    reached = "TRUE"
-    for n in range(len(columns.funnel)):
-        reached += f" AND step_{n}"
-        chosen[f"reached_{n}"] = reached
+    goes_on = f"is_cut OR coalesce(len(path), 0) > {STEPS}"
+    chosen["p_more"] = f"CASE WHEN {goes_on} THEN {MORE} ELSE {END} END"
     listed = ", ".join(f"{source} AS {name}" for name, source in chosen.items())
-    return f"SELECT {listed} FROM {LAST_ROWS} {' '.join(joins)}"
+    return f"SELECT {listed} FROM {DATED} {' '.join(joins)}"

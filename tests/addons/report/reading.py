@@ -11,6 +11,7 @@ from tests.support.browser import Reader
 ALL: Final = {"from": "2026-01-01", "to": "2030-01-01"}
 """More days than there are."""
 DASH: Final = "\N{EN DASH}"
+OPEN: Final = " (not over)"
 TAKE: Final = """new Promise((done) => {
     URL.createObjectURL = (blob) => { blob.text().then(done); return "blob:none"; }
     document.querySelector('%s .csv').click()
@@ -42,6 +43,14 @@ def cards(reader: Reader) -> dict[str, str]:
 
 def share(part: int, whole: int) -> str:
     return f"{100 * part / whole:.1f}%" if whole else DASH
+
+
+def money(part: float, whole: int) -> str:
+    return f"{part / whole:,.2f}" if whole else DASH
+
+
+def number(value: float | None) -> str:
+    return DASH if value is None else f"{value:,.2f}".rstrip("0").rstrip(".")
 
 
 def span(ms: float | None) -> str:

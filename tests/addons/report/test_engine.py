@@ -80,15 +80,16 @@ def test_a_table_of_postgresql(postgres: Postgres) -> None:
         "bought bool, note jsonb)"
     )
     postgres.run(
-        "INSERT INTO visits VALUES ('ann', 'a', now(), now(), NULL, NULL, 1.5, '2 s', true, '{}'), "
+        "INSERT INTO visits VALUES "
+        "('ann', 'a', now(), now(), NULL, NULL, 1.5, '2 s', true, '{\"a\": 7}'), "
         "('bob', 'b', now(), now(), '{x,y}', 2, NULL, NULL, NULL, NULL)"
     )
     engine = engine_of(postgres.dsn, "visits")
-    kinds = ["text", "text", "time", "time", "list", "number", "number", "interval", "bool", "text"]
+    kinds = ["text", "text", "time", "time", "list", "number", "number", "interval", "bool", "map"]
     assert [*engine.kinds().values()] == kinds
-    columns = "session_id, path, pages, epoch_ms(active) AS active, bought"
+    columns = "session_id, path, pages, epoch_ms(active) AS active, bought, note->>'a' AS note"
     found = engine.ask(f"SELECT {columns} FROM {ROWS} ORDER BY 1")
-    assert [("a", None, None, 2_000, True), ("b", ["x", "y"], 2, None, None)] == [
+    assert [("a", None, None, 2_000, True, "7"), ("b", ["x", "y"], 2, None, None, None)] == [
         tuple(row.values()) for row in found
     ]
     with pytest.raises(SchemaError, match="which table"):

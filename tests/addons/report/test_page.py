@@ -13,7 +13,17 @@ import pytest
 
 from sessionkit.__main__ import main
 from sessionkit.addons.report import Page, report
-from tests.addons.report.reading import ALL, DASH, cards, look, share, span, table
+from tests.addons.report.reading import (
+    ALL,
+    OPEN,
+    cards,
+    look,
+    money,
+    number,
+    share,
+    span,
+    table,
+)
 from tests.addons.report.visits import (
     COLUMNS,
     FUNNEL,
@@ -45,20 +55,32 @@ CHOICES: Final[Mapping[str, tuple[dict[str, str], str]]] = {
     "a day": ({"from": "2026-06-01", "to": "2026-06-01"}, "day = '2026-06-01'"),
     "a day without sessions": ({"from": "2026-06-03", "to": "2026-06-03"}, "day = '2026-06-03'"),
     "days and a value": (
-        {"from": "2026-06-10", "to": "2026-08-20", "first": "=search"},
+        {"from": "2026-06-10", "to": "2026-08-20", "is-channel": "=search"},
         "day BETWEEN '2026-06-10' AND '2026-08-20' AND channel = 'search'",
     ),
-    "a real `other`": ({"first": "=other"}, "channel = 'other'"),
+    "a real `other`": ({"is-channel": "=other"}, "channel = 'other'"),
     "our other": (
-        {"first": "other", "from": "2026-05-20"},
+        {"is-channel": "other", "from": "2026-05-20"},
         "channel IN (SELECT value FROM rare) AND day >= '2026-05-20'",
     ),
     "a real `(none)` of a device": (
-        {"first": "=(none)", "second": "=phone"},
+        {"is-channel": "=(none)", "is-device": "=phone"},
         "channel = '(none)' AND device = 'phone'",
     ),
-    "no value of both": ({"first": "none", "second": "none"}, "channel IS NULL AND device IS NULL"),
-    "what would like to be a comment": ({"first": f"={HOSTILE}"}, f"channel = '{HOSTILE}'"),
+    "no value of both": (
+        {"is-channel": "none", "is-device": "none"},
+        "channel IS NULL AND device IS NULL",
+    ),
+    "what would like to be a comment": ({"is-channel": f"={HOSTILE}"}, f"channel = '{HOSTILE}'"),
+    "an entry page": ({"entry": "=/cart"}, "path[1] = '/cart'"),
+    "an exit page and a step": (
+        {"exit": "=/", "step": "=carted", "from": "2026-06-01"},
+        "path[-1] = '/' AND viewed AND carted AND day >= '2026-06-01'",
+    ),
+    "a value, and no entry page": (
+        {"is-device": "=tablet", "entry": "none"},
+        "device = 'tablet' AND path[1] IS NULL",
+    ),
 }
 SESSIONS: Final = f"""
     (SELECT *, CAST(CAST(session_start AS DATE) AS VARCHAR) AS day, row(site, "user") AS who,
@@ -72,7 +94,7 @@ def sql(query: str, where: str) -> list[tuple[Any, ...]]:
     """Return what SQL says of the sessions that are chosen: the table `chosen`."""
     rare = (
         "rare AS (SELECT channel AS value FROM rows WHERE channel IS NOT NULL "
-        "GROUP BY 1 ORDER BY count(*) DESC, 1 OFFSET 12)"
+        "GROUP BY 1 ORDER BY count(*) DESC, 1 OFFSET 20)"
     )
     chosen = f"chosen AS (SELECT * FROM {SESSIONS} WHERE {where})"
     return asked(ROWS, f"WITH {rare}, {chosen} {query}")
@@ -86,7 +108,7 @@ def test_every_number_is_that_of_sql(name: str, reader: Reader, page: Path) -> N
     check_cards(reader, where)
     if name == "a day without sessions":
         hidden = reader.run("[...document.querySelectorAll('article[hidden]')].map(one => one.id)")
-        assert {"ways", "entry", "exit", "lengths", "longest"} <= {*hidden}
+        assert {"paths", "views", "entry", "exit", "lengths", "longest"} <= {*hidden}
         return
     check_lengths(reader, where)
     check_days_and_values(reader, where)
@@ -94,26 +116,33 @@ def test_every_number_is_that_of_sql(name: str, reader: Reader, page: Path) -> N
 
 
 def check_cards(reader: Reader, where: str) -> None:
-    ((sessions, people, new, events, engaged, bounced, converted, length, active),) = sql(
+    (figures,) = sql(
         """SELECT count(*), count(DISTINCT who), count(*) FILTER (WHERE (who, session_start) IN
             (SELECT who, min(session_start) FROM """
         + SESSIONS
         + """ GROUP BY who)), avg(events), count(*) FILTER (WHERE engaged),
             count(*) FILTER (WHERE events = 1), count(*) FILTER (WHERE converted),
-            avg(length), avg(active) FROM chosen""",
+            avg(length), avg(active), coalesce(sum(value), 0),
+            coalesce(sum(list_sum(map_values(views))), 0) FROM chosen""",
         where,
     )
+    sessions, people, new, events, engaged, bounced, converted, *rest = figures
+    length, active, value, views = rest
     shown = cards(reader)
     assert f"{sessions:,}" == shown["Sessions"]
     assert f"{people:,}" == shown["Users"]
     assert f"{new:,}" == shown["New users"]
-    assert share(engaged, sessions) == shown["Engaged sessions"]
-    assert share(bounced, sessions) == shown["Bounces"]
-    assert share(converted, sessions) == shown["Conversion"]
-    assert (f"{events:.2f}".rstrip("0").rstrip(".") if events else DASH) == shown[
-        "Events a session"
-    ]
-    assert span(length) == shown["Length"]
+    assert f"{people - new:,}" == shown["Returning users"]
+    assert share(engaged, sessions) == shown["Engagement rate"]
+    assert share(bounced, sessions) == shown["Bounce rate"]
+    assert share(converted, sessions) == shown["Conversion rate"]
+    assert number(events) == shown["Events per session"]
+    assert f"{value:,.2f}" == shown["Revenue"]
+    assert money(value, sessions) == shown["Revenue per session"]
+    assert money(value, people) == shown["Revenue per user"]
+    assert f"{views:,}" == shown["Page views"]
+    assert number(views / sessions if sessions else None) == shown["Views per session"]
+    assert span(length) == shown["Duration"]
     assert span(active) == shown["Engaged time"]
 
 
@@ -125,7 +154,8 @@ def check_lengths(reader: Reader, where: str) -> None:
     )[0]
     found = table(reader, "quantiles")
     assert [n / 1000 for n in (*wanted[0], wanted[1])] == [float(line[1]) for line in found]
-    assert [*wanted[2], wanted[3]] == [int(line[2]) for line in found]
+    sizes = [*wanted[2], wanted[3]] if wanted[2] else [""] * 6 + ["0"]
+    assert [str(n) for n in sizes] == [line[2] for line in found]
     reasons = sql("SELECT closed_by, count(*) FROM chosen GROUP BY 1", where)
     assert {a: str(b) for a, b in reasons} == {a: b for a, b, _ in table(reader, "closings")}
     ((under,),) = sql("SELECT count(*) FROM chosen WHERE length < 1000", where)
@@ -141,18 +171,18 @@ def check_lengths(reader: Reader, where: str) -> None:
 def check_days_and_values(reader: Reader, where: str) -> None:
     days = {line[0]: line[1] for line in table(reader, "time")}
     counted = dict(sql("SELECT day, count(*) FROM chosen GROUP BY 1", where))
-    assert counted == {day: int(n) for day, n in days.items() if n != "0"}
+    assert counted == {day.removesuffix(OPEN): int(n) for day, n in days.items() if n != "0"}
 
     by = sql(
         """SELECT CASE WHEN channel IS NULL THEN 'no value' WHEN channel = '' THEN 'empty text'
-            WHEN channel IN (SELECT value FROM rare) THEN '26 other values'
+            WHEN channel IN (SELECT value FROM rare) THEN '18 other values'
             WHEN channel = '=1+1' THEN '''=1+1' ELSE channel END,
             count(*), count(DISTINCT who), avg(converted::INT) FROM chosen GROUP BY 1""",
         where,
     )
     heads = reader.run("[...document.querySelectorAll('#by th')].map(one => one.textContent)")
     lines = table(reader, "by")
-    places = [heads.index(name) for name in ("channel", "Sessions", "Users", "Conversion")]
+    places = [heads.index(name) for name in ("channel", "Sessions", "Users", "Conversion rate")]
     found = sorted(tuple(line[n] for n in places) for line in lines if line[places[1]] != "0")
     assert [row[:3] for row in found] == sorted((a, str(b), str(c)) for a, b, c, _ in by)
     shares = {row[0]: row[3] for row in by}
@@ -171,17 +201,29 @@ def check_paths(reader: Reader, where: str) -> None:
         pages = sql(
             f"SELECT path[{place}], count(*) FROM chosen WHERE len(path) > 0 GROUP BY 1", where
         )
-        assert {p: str(n) for p, n in pages} == {a: b for a, b, _ in table(reader, role)}
+        assert {p: str(n) for p, n in pages} == {line[0]: line[1] for line in table(reader, role)}
+    won = sql(
+        "SELECT path[1], avg(converted::INT) FROM chosen WHERE len(path) > 0 GROUP BY 1", where
+    )
+    assert dict(won) == {line[0]: float(line[3]) for line in table(reader, "entry")}
+    views = sql(
+        """SELECT page, sum(n), count(*) FROM (SELECT unnest(map_keys(views)) AS page,
+            unnest(map_values(views)) AS n FROM chosen) AS one GROUP BY page""",
+        where,
+    )
+    assert {page: (n, seen) for page, n, seen in views} == {
+        line[0]: (int(line[1]), int(line[3])) for line in table(reader, "views")
+    }
 
-    ways = {line[0]: line for line in table(reader, "ways")}
-    for way in [way for way in ways if "all other pages" not in way]:
-        so = way.removeprefix("'").split(" → ")
+    paths = {line[0]: line for line in table(reader, "paths")}
+    for path in [path for path in paths if "all other pages" not in path]:
+        so = path.removeprefix("'").split(" → ")
         ((count, left),) = sql(
             f"SELECT count(*), count(*) FILTER (WHERE len(path) = {len(so)}) FROM chosen "
             f"WHERE path[1:{len(so)}] = {so}",
             where,
         )
-        assert (count, left) == (int(ways[way][1]), int(ways[way][4])), way
+        assert (count, left) == (int(paths[path][1]), int(paths[path][4])), path
 
 
 # -- other days, and those who come back ----------------------------------------------------------
@@ -189,7 +231,7 @@ def check_paths(reader: Reader, where: str) -> None:
 
 def test_figures_stand_next_to_the_period_before(reader: Reader, page: Path) -> None:
     """As many days before the first of them; where the rows don't reach back so far, none."""
-    look(reader, page, "from=2026-07-01&to=2026-07-10&first=%3Dsearch")
+    look(reader, page, "from=2026-07-01&to=2026-07-10&is-channel=%3Dsearch")
     where = "day BETWEEN '{}' AND '{}' AND channel = 'search'"
     ((then,),) = sql("SELECT count(*) FROM chosen", where.format("2026-06-21", "2026-06-30"))
     ((now,),) = sql("SELECT count(*) FROM chosen", where.format("2026-07-01", "2026-07-10"))
@@ -202,7 +244,7 @@ def test_figures_stand_next_to_the_period_before(reader: Reader, page: Path) -> 
 
     look(reader, page, "from=2026-05-14&to=2026-07-10")
     assert "before" not in reader.run("document.querySelector('#cards').innerText")
-    assert "no period before" in reader.run("document.querySelector('#period').innerText")
+    assert "don't reach back" in reader.run("document.querySelector('#period').innerText")
 
 
 @pytest.mark.parametrize("each", ["week", "month"])
@@ -218,7 +260,7 @@ def test_users_of_longer_times_count_once_in_each(each: str, reader: Reader, pag
 
 
 @pytest.mark.parametrize(
-    ("choice", "where"), [({}, "TRUE"), ({"first": "=search"}, "channel = 'search'")]
+    ("choice", "where"), [({}, "TRUE"), ({"is-channel": "=search"}, "channel = 'search'")]
 )
 def test_who_comes_back_is_counted_by_the_week_of_the_first_session(
     choice: dict[str, str], where: str, reader: Reader, page: Path
@@ -235,21 +277,21 @@ def test_who_comes_back_is_counted_by_the_week_of_the_first_session(
     lines = table(reader, "cohorts")
     assert len(lines) == 8
     for week, size, *later in lines:
-        assert counts[week, 0] == int(size)
+        assert counts[week.removesuffix(OPEN), 0] == int(size)
         for after, found in enumerate(later, 1):
             count = counts.get((week, after), 0)
             assert found == "" or abs(float(found) - count / int(size)) < 1e-9
 
 
 def test_rejected_rows_answer_to_days_and_say_so(reader: Reader, page: Path) -> None:
-    look(reader, page, "from=2026-06-01&to=2026-06-30&first=%3Dsearch")
+    look(reader, page, "from=2026-06-01&to=2026-06-30&is-channel=%3Dsearch")
     assert table(reader, "rejected") == [
         ["late", f"reason {n}", when, "1"]
         for when in ("in the chosen days", "outside the days of the sessions")
         for n in range(3)
     ]
     note = reader.run("document.querySelector('#rejected .note').innerText")
-    assert "not to channel or device" in note
+    assert "filters don't apply" in note
 
 
 def test_a_reader_chooses_by_clicks(reader: Reader, page: Path) -> None:
@@ -360,7 +402,7 @@ def test_rows_of_few_columns_have_a_page_too(reader: Reader, tmp_path: Path) -> 
     assert {"Sessions": "20"}.items() <= cards(reader).items()
     assert "contains the gap" in reader.run("document.querySelector('#lengths').innerText")
     hidden = reader.run("[...document.querySelectorAll('main [hidden]')].map(one => one.id)")
-    assert {"paths", "by", "closings"} <= {*hidden}
+    assert {"pages", "by", "closings"} <= {*hidden}
 
 
 def test_few_days_are_shown_by_the_hour(reader: Reader, tmp_path: Path) -> None:
@@ -380,11 +422,19 @@ def test_few_days_are_shown_by_the_hour(reader: Reader, tmp_path: Path) -> None:
 def test_the_command_writes_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pq.write_table(ROWS, tmp_path / "rows.parquet")
     out = tmp_path / "report.html"
-    arguments = [str(tmp_path / "rows.parquet"), "--out", str(out), "--dimension", "channel"]
-    arguments += ["--second-dimension", "device", "--funnel", *FUNNEL]
+    arguments = [
+        str(tmp_path / "rows.parquet"),
+        "--out",
+        str(out),
+        "--dimensions",
+        "channel",
+        "device",
+    ]
+    arguments += ["--funnel", *FUNNEL, "--time-zone", "Europe/Berlin"]
     assert main(["report", *arguments]) == 0
     assert re.search(r"report\.html: \d\.\d MB", capsys.readouterr().out)
-    assert '"second_dimension":"device"' in out.read_text(encoding="utf-8")
+    assert '"dimensions":["channel","device"]' in out.read_text(encoding="utf-8")
+    assert '"zone":"Europe/Berlin"' in out.read_text(encoding="utf-8")
     assert main(["report", str(tmp_path / "none"), "--out", str(out)]) == 1
     assert "there are no Parquet files" in capsys.readouterr().err
 

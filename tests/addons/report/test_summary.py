@@ -10,8 +10,9 @@ import pytest
 
 from sessionkit import SchemaError
 from sessionkit.addons.report import Columns, page_of, report
+from sessionkit.addons.report.counts import MOST_COUNTS
 from sessionkit.addons.report.engine import engine_of
-from sessionkit.addons.report.summary import MOST_COUNTS, MOST_REASONS, summarized
+from sessionkit.addons.report.summary import MOST_REASONS, summarized
 from tests.addons.report.visits import COLUMNS, SCHEMA, asked, rejected, table_of, visits
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -23,14 +24,18 @@ def summary_of(rows: pa.Table, columns: Columns = COLUMNS) -> dict[str, Any]:
 
 def users(summary: dict[str, Any], first: int, last: int) -> int:
     """Return how many users there are in some days, as the page does."""
+    (every,) = (one for one in summary["users"] if not one["by"])
     return sum(
         count
-        for *chosen, t, counts in zip(*summary["users"].values(), strict=True)
+        for t, counts in zip(every["t"], every["counts"], strict=True)
         for gap, count in zip(counts[::2], counts[1::2], strict=True)
-        if not any(place is not None for place in chosen)
-        and first <= t <= last
-        and (gap == 0 or t - gap < first)
+        if first <= t <= last and (gap == 0 or t - gap < first)
     )
+
+
+def cells_of(summary: dict[str, Any], name: str) -> Any:
+    """Return what the cells say, of the first cube that has it."""
+    return next((one["cells"][name] for one in summary["cubes"] if name in one["cells"]), None)
 
 
 def test_many_rows_and_values_make_no_large_page() -> None:
@@ -49,9 +54,9 @@ def test_many_rows_and_values_make_no_large_page() -> None:
             "closed_by": random.integers(0, 9_000, count).astype(str),
         }
     )
-    columns = Columns(dimension="channel", entry="page")
+    columns = Columns(dimensions="channel", entry="page")
     found = summary_of(rows, columns)
-    gap = found["gaps"][""]
+    gap = found["users"][0]["most"]
     assert gap is not None
     assert gap >= 30
     first, last = 700, 700 + gap - 1
@@ -61,9 +66,10 @@ def test_many_rows_and_values_make_no_large_page() -> None:
         f"WHERE epoch_ms(session_start) // 86400000 BETWEEN {first} AND {last}",
     )
     assert wanted == users(found, first, last)
-    assert found["digits"] is not None
-    assert sum(len(counts) // 2 for counts in found["cells"]["lengths"]) <= MOST_COUNTS
-    assert sum(map(sum, (counts[1::2] for counts in found["cells"]["lengths"]))) == count
+    assert found["shown"]["lengths"] is not None
+    lengths = cells_of(found, "lengths")
+    assert sum(len(counts) // 2 for counts in lengths) <= MOST_COUNTS
+    assert sum(map(sum, (counts[1::2] for counts in lengths))) == count
     assert len(found["closings"]) == MOST_REASONS
     assert len(page_of(found, "Visits")) < 8_000_000
 
@@ -93,7 +99,7 @@ def test_a_session_converts_by_its_column_or_by_its_funnel() -> None:
         (Columns(), [1]),
     ]
     for columns, wanted in ways:
-        assert wanted == summary_of(table_of(rows), columns)["cells"].get("converted")
+        assert wanted == cells_of(summary_of(table_of(rows), columns), "converted")
 
 
 def test_the_last_revision_of_a_session_counts() -> None:
@@ -110,7 +116,7 @@ def test_the_last_revision_of_a_session_counts() -> None:
         "a": 5,
         "c": 3,
     }
-    assert found["cells"]["sessions"] == [2]
+    assert sum(cells_of(found, "sessions")) == 2
 
 
 @pytest.mark.parametrize(("days", "units"), [(1, 48), (3, 96), (4, 5), (2_000, 2_001)])
@@ -127,9 +133,11 @@ def test_days_stay_days(days: int, units: int) -> None:
 @pytest.mark.parametrize(
     ("columns", "said"),
     [
-        ({"dimension": "chanel"}, "no column `chanel`.*write `channel`"),
+        ({"dimensions": "chanel"}, "no column `chanel`.*write `channel`"),
         ({"path": "events"}, "`events` must be a list column, found number"),
-        ({"funnel": ["events"]}, "`events` must be a bool column"),
+        ({"funnel": ["channel"]}, "`channel` must be a bool column, found text"),
+        ({"funnel": "events"}, r"`events` counts the steps.*steps=\["),
+        ({"views": "path"}, "`path` must be a map column, found list"),
         ({"keys": ["who"]}, "no column `who`"),
     ],
 )
@@ -151,7 +159,7 @@ def test_names_are_no_part_of_a_query() -> None:
     table = table_of(visits(9)).rename_columns(
         [odd if name == "channel" else name for name in SCHEMA.names]
     )
-    assert summary_of(table, Columns(dimension=odd))["columns"]["dimension"] == odd
+    assert summary_of(table, Columns(dimensions=odd))["columns"]["dimensions"] == (odd,)
 
 
 def test_rows_of_other_kinds_need_no_reason() -> None:

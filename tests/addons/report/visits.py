@@ -26,7 +26,7 @@ PAGES: Final = (
     "<img src=x onerror=alert(1)>",
 )
 FUNNEL: Final = ("viewed", "carted", "bought")
-COLUMNS: Final = Columns(dimension="channel", second_dimension="device", funnel=FUNNEL)
+COLUMNS: Final = Columns(dimensions=("channel", "device"), funnel=FUNNEL)
 SCHEMA: Final = pa.schema(
     {
         "kind": pa.string(),
@@ -41,6 +41,8 @@ SCHEMA: Final = pa.schema(
         "events": pa.int64(),
         "engaged": pa.bool_(),
         "engaged_time": pa.duration("us"),
+        "value": pa.float64(),
+        "views": pa.map_(pa.string(), pa.int64()),
         "channel": pa.string(),
         "device": pa.string(),
         **dict.fromkeys(FUNNEL, pa.bool_()),
@@ -75,6 +77,8 @@ def visits(count: int = 3_000, days: int = DAYS) -> list[dict[str, Any]]:
                 "events": len(path) or None,
                 "engaged": random.random() < 0.4,
                 "engaged_time": lasted / 2 if random.random() < 0.9 else None,
+                "value": random.choice([0, 0, 0.25, 12.5, random.randrange(4_000) / 4]),
+                "views": [(one, 1 + number % 3) for one in sorted({*path})] or None,
                 "channel": random.choice([*CHANNELS * 6, *RARE]),
                 "device": random.choice(DEVICES),
                 **{name: n < far for n, name in enumerate(FUNNEL)},

@@ -1,0 +1,332 @@
+"""Counts of sessions and users by cell, few enough for a page."""
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+from typing import Any, Final, TypeAlias
+
+import attrs
+
+from sessionkit.addons.report.columns import Columns
+from sessionkit.addons.report.engine import Engine
+from sessionkit.addons.report.sessions import (
+    END,
+    NONE,
+    OTHER,
+    SESSIONS,
+    STEPS,
+    Units,
+    steps_of,
+)
+
+Counted: TypeAlias = dict[str, list[Any]]
+"""Columns of counts, by name."""
+CELLS: Final = "sessionkit_cells"
+CELL_VIEWS: Final = "sessionkit_cell_views"
+STEP: Final = "far"
+"""The filter by the steps of the funnel: the number of steps reached."""
+MOST_COUNTS: Final = 100_000
+"""The most counts of one kind in a page: about 0.6 MB."""
+MOST_USERS: Final = 400_000
+"""The most counts of users, of all sets of filters."""
+MOST_ROWS: Final = 4_000_000
+"""The most rows that are read to count users by sets of filters."""
+MOST_CHOSEN: Final = 3
+"""The most filters by which users are counted together."""
+MOST_LONGEST: Final = 5_000
+WEEKS: Final = 12
+BLOCK: Final = 28
+"""The units of a block."""
+PAGES: Final = (2_000, 500, 100, 50, 20, 10, 5)
+"""The numbers of named pages, tried in this order."""
+PATH_BASE: Final = PAGES[0] - END
+LONGEST: Final = (1_000, 100, 30, 10, 3, 1)
+"""The numbers of listed sessions of each block of days and dimensions."""
+DIGITS: Final = (None, 3, 2, 1)
+"""The significant digits of a distribution, tried in this order; None for all."""
+_List: TypeAlias = tuple["Counts", int | None, list[list[int]]]
+"""By which filters a list is counted, how exactly, and the counts of each cell."""
+
+
+@attrs.frozen
+class Counts:
+    """Counts of sessions by the values of filters: all of them, or dimensions alone."""
+
+    engine: Engine
+    columns: Columns
+    filters: tuple[str, ...]
+    coarser: "Counts | None"
+
+    @classmethod
+    def of(cls, engine: Engine, columns: Columns, named: Mapping[str, int]) -> "Counts":
+        of_rows = tuple(f"d{n}" for n in range(len(columns.dimensions)))
+        coarser = cls(engine, columns, of_rows, None) if len(named) > len(of_rows) else None
+        return cls(engine, columns, tuple(named), coarser)
+
+    def all(self, time: Units) -> dict[str, Any]:
+        """Return all counts of sessions and users."""
+        of, _ = self.fitting({None: ("closed_by",)})
+        of_paths, pages, paths, counts = self.paths()
+        lists: dict[str, _List] = {
+            "lengths": self.distribution("length"),
+            "closings": (of, None, of.histogram("closed_by")),
+            "entry": self.pages("entry"),
+            "exit": self.pages("exit"),
+            "paths": (of_paths, pages, counts),
+        }
+        if self.columns.events:
+            lists["sizes"] = self.distribution("events")
+        if self.columns.views:
+            lists["viewed"] = self.views()
+        longest, unlisted = self.longest()
+        cubes = {self.filters: {**self.cells(), "unlisted": unlisted}}
+        for name, (of, _, listed) in lists.items():
+            cubes.setdefault(of.filters, of.cube())[name] = listed
+        return {
+            # Counts that add up, by unit of time and value of each filter: all figures are in the
+            # first cube; of what would be too many counts there, the second has those by dimension.
+            "cubes": [{"by": by, "cells": cells} for by, cells in cubes.items()],
+            # How exact each list of counts is: digits of lengths, named pages; None for all.
+            "shown": {name: shown for name, (_, shown, _) in lists.items()},
+            # The first pages of paths, as places in `pages`.
+            "paths": paths,
+            # The longest sessions; a cell's `unlisted` is the longest that isn't among them.
+            "longest": longest,
+            # Users by unit and by the units since their last visit, 0 for none, for sets of
+            # filters; and the most units that are told apart, None for all.
+            "users": self.users(),
+            # Users by the week of their first session, and the weeks since.
+            "cohorts": self.cohorts(time),
+        }
+
+    @property
+    def by(self) -> str:
+        """The columns of a cell, in SQL."""
+        return ", ".join(("t", *self.filters))
+
+    def cube(self) -> Counted:
+        query = f"SELECT DISTINCT {self.by} FROM {CELLS} ORDER BY {self.by}"
+        return self.engine.columns(query)
+
+    def cells(self) -> Counted:
+        sums = [
+            f"count(*) FILTER (WHERE {name}) AS {name}"
+            for name in ("is_new", "engaged", "bounced", "converted")
+        ]
+        for name in ("length", "engaged_time", "events"):
+            sums += [f"CAST(sum({name}) AS HUGEINT) AS {name}", f"count({name}) AS {name}_known"]
+        sums += ["round(sum(value), 6) AS value", "CAST(sum(views) AS HUGEINT) AS views"]
+        sums += [
+            f"count(*) FILTER (WHERE {STEP} > {n}) AS reached_{n}"
+            for n in range(len(steps_of(self.columns)))
+        ]
+        sums += ["max(length) AS longest", "max(events) AS most_events"]
+        found = self.engine.columns(
+            f"SELECT {self.by}, count(*) AS sessions, {', '.join(sums)} "
+            f"FROM {CELLS} GROUP BY {self.by} ORDER BY {self.by}"
+        )
+        cell = ("t", *self.filters)
+        return {name: values for name, values in found.items() if name in cell or any(values)}
+
+    def histogram(
+        self, value: str, *more: str, where: str = "TRUE", source: str = CELLS
+    ) -> list[list[int]]:
+        """Return a list for each cell: each value followed by its count, and by more counts."""
+        counts = [f"n{n}" for n in range(len(more) or 1)]
+        summed = (f"{sql} AS {n}" for sql, n in zip(more or ["count(*)"], counts, strict=True))
+        counted = (
+            f"SELECT {self.by}, CASE WHEN {where} THEN {value} END AS v, {', '.join(summed)} "
+            f"FROM {source} GROUP BY ALL"
+        )
+        listed = f"flatten(list([v, {', '.join(counts)}] ORDER BY v) FILTER (v IS NOT NULL))"
+        return self.engine.columns(
+            f"SELECT {self.by}, coalesce({listed}, []) AS counts FROM ({counted}) AS one "
+            f"GROUP BY {self.by} ORDER BY {self.by}"
+        )["counts"]
+
+    def fitting(
+        self, ways: Mapping[Any, tuple[str, ...]], source: str = CELLS
+    ) -> tuple["Counts", Any]:
+        """Return the counts, and the way of grouping, that are exact enough and few enough."""
+
+        def is_large(way: tuple[Counts, Any]) -> bool:
+            of, name = way
+            distinct = f"SELECT DISTINCT {of.by}, {', '.join(ways[name])} FROM {source}"
+            (row,) = self.engine.ask(f"SELECT count(*) AS n FROM ({distinct}) AS one")
+            return bool(row["n"] > MOST_COUNTS)
+
+        exact, *rest = ways
+        if not (rest or self.coarser) or not is_large((self, exact)):
+            return self, exact
+        tried = [(self.coarser or self, name) for name in ways]
+        # Each way has fewer counts than the one before it.
+        fits = bisect_left(tried, 0, key=lambda way: -is_large(way))
+        return tried[min(fits, len(tried) - 1)]
+
+    def distribution(self, value: str) -> _List:
+        """Return a distribution, rounded to the most digits that fit, and these digits."""
+        known = f"CAST({value} AS BIGINT)"
+        ways = {digits: _rounded(known, digits) for digits in DIGITS}
+        of, digits = self.fitting({digits: (way,) for digits, way in ways.items()})
+        return of, digits, of.histogram(ways[digits], where=f"{value} IS NOT NULL")
+
+    def pages(self, role: str) -> _List:
+        """Return the sessions of each first or last page, and how many of them converted."""
+        ways = {n: (upto(n, role),) for n in PAGES}
+        of, most = self.fitting(ways)
+        counts = ("count(*)", "count(*) FILTER (WHERE converted)")
+        return of, most, of.histogram(*ways[most], *counts, where=f"{role} <> {NONE}")
+
+    def views(self) -> _List:
+        """Return the views of each page, and the sessions that have them."""
+        ways = {n: (upto(n, "page"),) for n in PAGES}
+        of, most = self.fitting(ways, CELL_VIEWS)
+        every = (
+            f"(SELECT {of.by}, page, n, seen_in FROM {CELL_VIEWS} UNION ALL "
+            f"SELECT DISTINCT {of.by}, NULL, 0, 0 FROM {CELLS}) AS seen"
+        )
+        sums = ("CAST(sum(n) AS BIGINT)", "CAST(sum(seen_in) AS BIGINT)")
+        return of, most, of.histogram(*ways[most], *sums, where="page IS NOT NULL", source=every)
+
+    def paths(self) -> tuple["Counts", int, list[tuple[int, ...]], list[list[int]]]:
+        """Return the number of distinct pages, the first pages of paths, and their counts."""
+        steps = [f"p{n}" for n in range(1, STEPS + 1)]
+        places = {n: tuple(upto(n, step) for step in steps) for n in PAGES}
+        of, most = self.fitting(places)
+        # A path is one number, whose digits are its pages.
+        code = "0::BIGINT"
+        for page in (*places[most], "p_more"):
+            code = f"({code}) * {PATH_BASE} + ({page}) - ({END})"
+        counts = of.histogram(code, where=f"p1 <> {END}")
+        codes = sorted({code for listed in counts for code in listed[::2]})
+        place = {code: n for n, code in enumerate(codes)}
+        for listed in counts:
+            listed[::2] = [place[code] for code in listed[::2]]
+        return of, most, [_path(code) for code in codes], counts
+
+    def longest(self) -> tuple[Counted, list[int | None]]:
+        """
+        Return the longest sessions, and for each cell a length that its unlisted ones don't exceed.
+
+        No session of a choice is longer than those listed that are at least as long as this, for
+        all its cells. A number of sessions is listed of each block of days and dimensions.
+        """
+        dimensions = (self.coarser or self).filters
+        block = ", ".join((f"t // {BLOCK} AS block", *dimensions))
+        sizes = f"(SELECT {block}, count(length) AS n FROM {CELLS} GROUP BY ALL) AS one"
+        totals = ", ".join(f"sum(least(n, {most}))" for most in LONGEST)
+        (found,) = self.engine.connection.sql(f"SELECT {totals} FROM {sizes}").fetchall()
+        fits = [most for most, total in zip(LONGEST, found, strict=True) if total <= MOST_LONGEST]
+        most = fits[0] if fits else LONGEST[-1]
+        # All sessions of a small block are listed.
+        known = f"CASE WHEN count(length) > {most} THEN list_min(max(length, {most})) ELSE -1 END"
+        least = f"SELECT {block}, {known} AS least FROM {CELLS} GROUP BY ALL"
+        using = ", ".join(("block", *dimensions))
+        cells = f"(SELECT *, t // {BLOCK} AS block FROM {CELLS}) AS cells"
+        self.engine.keep("sessionkit_least", least)
+        joined = f"FROM {cells} JOIN sessionkit_least USING ({using})"
+        order = "ORDER BY length DESC, clock, id"
+        listed = self.engine.columns(
+            f"SELECT {self.by}, id, clock, length, events {joined} WHERE length >= least "
+            f"QUALIFY row_number() OVER (PARTITION BY {using} {order}) <= {most} {order}"
+        )
+        unlisted = self.engine.columns(
+            f"SELECT {self.by}, max(length) FILTER (length <= least) AS length {joined} "
+            f"GROUP BY {self.by} ORDER BY {self.by}"
+        )
+        return listed, unlisted["length"]
+
+    def choices(self) -> Iterator[tuple[tuple[str, ...], str]]:
+        """Yield the sets of filters by which users are counted, and their rows: few, if many."""
+        (row,) = self.engine.ask(f"SELECT count(*) AS n FROM {SESSIONS}")
+        dimensions = {*(self.coarser or self).filters}
+        every = [
+            chosen
+            for size in range(min(len(self.filters), MOST_CHOSEN) + 1)
+            for chosen in combinations(self.filters, size)
+        ]
+        every.sort(key=lambda chosen: not dimensions.issuperset(chosen))
+        for chosen in every[: max(4, MOST_ROWS // row["n"])]:
+            # Who got to a step is at all steps before it.
+            steps = f"(SELECT * REPLACE (unnest(range(1, {STEP} + 1)) AS {STEP}) FROM {CELLS})"
+            yield chosen, f"{steps} AS cells" if STEP in chosen else CELLS
+
+    def users(self) -> list[dict[str, Any]]:
+        """
+        Return the numbers of users by unit and by the units since their last visit.
+
+        The users of a range of days are those whose visit before is earlier than the range: three
+        users on Monday, two of whom return on Tuesday, are (t=0, gap=0, 3), (t=1, gap=1, 2). If
+        there are too many counts, gaps beyond a number are merged: a reader can filter by up to
+        that number of days.
+        """
+        choices = list(self.choices())
+        found = []
+        for chosen, rows in choices:
+            who, by = ", ".join((*chosen, "who")), ", ".join((*chosen, "t"))
+            self.engine.keep(
+                "sessionkit_gaps",
+                f"SELECT {by}, g, count(*) AS n FROM (SELECT {by}, coalesce(t - lag(t) OVER "
+                f"(PARTITION BY {who} ORDER BY t), 0) AS g FROM (SELECT DISTINCT {who}, t "
+                f"FROM {rows}) AS one) AS two GROUP BY ALL",
+            )
+            (row,) = self.engine.ask(
+                "SELECT min(g) - 1 AS most FROM (SELECT g, sum(count(*)) OVER (ORDER BY g) "
+                f"AS total FROM sessionkit_gaps GROUP BY g) AS one "
+                f"WHERE total > {MOST_USERS // len(choices)}"
+            )
+            most = row["most"]
+            if most is None or most > 0:
+                gap = "g" if most is None else f"least(g, {most + 1})"
+                merged = f"SELECT {by}, {gap} AS g, sum(n) AS n FROM sessionkit_gaps GROUP BY ALL"
+                found.append({"most": most, **self._listed(merged, chosen, "t")})
+        return found
+
+    def cohorts(self, time: Units) -> list[dict[str, Any]]:
+        """Return the numbers of users by the week of their first session, and the weeks since."""
+        choices = list(self.choices())
+        found = []
+        for chosen, rows in choices:
+            who, by = ", ".join((*chosen, "who")), ", ".join((*chosen, "first"))
+            weeks = f"SELECT DISTINCT {who}, {time.week('t')} AS week FROM {rows}"
+            self.engine.keep(
+                "sessionkit_cohorts",
+                f"SELECT {by}, week - first AS g, count(*) AS n FROM (SELECT *, min(week) OVER "
+                f"(PARTITION BY {who}) AS first FROM ({weeks}) AS one) AS two "
+                f"WHERE week - first <= {WEEKS} GROUP BY ALL",
+            )
+            (row,) = self.engine.ask("SELECT count(*) AS n FROM sessionkit_cohorts")
+            if row["n"] <= MOST_USERS // len(choices):
+                found.append(self._listed("FROM sessionkit_cohorts", chosen, "first"))
+        return found
+
+    def _listed(self, counts: str, chosen: Sequence[str], unit: str) -> dict[str, Any]:
+        """Return counts by the chosen filters and a unit; `counts` has each `g` and its number."""
+        by = ", ".join((*chosen, unit))
+        listed = self.engine.columns(
+            f"SELECT {by}, flatten(list([g, n] ORDER BY g)) AS counts FROM ({counts}) AS one "
+            f"GROUP BY {by} ORDER BY {by}"
+        )
+        return {"by": chosen, **listed}
+
+
+def _path(code: int) -> tuple[int, ...]:
+    """Return the pages that are the digits of a number; MORE comes last."""
+    pages: list[int] = []
+    for _ in range(STEPS + 1):
+        code, page = divmod(code, PATH_BASE)
+        pages.append(page + END)
+    return tuple(page for page in reversed(pages) if page != END)
+
+
+def upto(most: int, place: str) -> str:
+    return f"CASE WHEN {place} >= {most} THEN {OTHER} ELSE {place} END"
+
+
+def _rounded(value: str, digits: int | None) -> str:
+    """Return SQL that rounds a number down to its first digits: 1,234 to two digits is 1,200."""
+    if digits is None:
+        return value
+    power = f"pow(10, floor(log10(greatest({value}, 1))) - {digits - 1})"
+    step = f"CAST(greatest({power}, 1) AS BIGINT)"
+    return f"{value} // {step} * {step}"
