@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from sessionkit._engine.shell.payload import RESTORE
 from sessionkit.errors import SessionkitError, StateCorruptedError, UnsupportedError
 from sessionkit.spark._paths import literal
+from sessionkit.spark._sail import check_no_checkpoint
 
 NO_SUCH_PATH: Final = "PATH_NOT_FOUND"
 VERSION: Final = re.compile(r"v\d+")
@@ -362,4 +363,5 @@ def active_session(spark: SparkSession | None) -> SparkSession:
     session = spark or SparkSession.getActiveSession()
     if session is None:
         raise SessionkitError("no Spark session is active", "pass spark=...")
+    check_no_checkpoint(session)
     return session

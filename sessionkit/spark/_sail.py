@@ -29,7 +29,7 @@ def is_sail(spark: SparkSession) -> bool:
 
 def check_no_stream(frame: DataFrame, name: str) -> None:
     """Refuse a stream on Sail."""
-    if is_connect(frame.sparkSession) and frame.isStreaming and is_sail(frame.sparkSession):
+    if is_connect(frame) and frame.isStreaming and is_sail(frame.sparkSession):
         found = f"`{name}` is a stream, and Sail keeps no state between micro-batches"
         hint = "read a batch, with spark.read, or run the stream on Spark"
         raise UnsupportedError(found, hint)
@@ -41,3 +41,10 @@ def check_no_observation(spark: SparkSession) -> None:
         found = "`observation` asks for the counts of a batch, and Sail observes no metrics"
         hint = "leave it out; with_rejected=True returns the rejected rows, to be counted by `kind`"
         raise UnsupportedError(found, hint)
+
+
+def check_no_checkpoint(spark: SparkSession) -> None:
+    """Refuse what reads or begins the state of a stream on Sail."""
+    if is_sail(spark):
+        found = "Sail runs no streams, so there is no state to read there, and none to begin with"
+        raise UnsupportedError(found, "call it on Spark, where the stream runs")

@@ -12,7 +12,7 @@ from typing import Final, Literal, NamedTuple
 
 import pyarrow as pa
 import pyspark
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from sessionkit._arguments import explains
@@ -50,8 +50,8 @@ def has_source_evolution(spark: SparkSession) -> bool:
     return spark.conf.get(SOURCE_EVOLUTION, "false") == "true"
 
 
-def is_connect(spark: SparkSession) -> bool:
-    return type(spark).__module__.startswith("pyspark.sql.connect")
+def is_connect(part: SparkSession | DataFrame) -> bool:
+    return type(part).__module__.startswith("pyspark.sql.connect")
 
 
 def check_libraries(

@@ -2,13 +2,15 @@
 What a cell of the matrix adds to a test run: where Spark runs, and which failures don't count.
 
 `scripts/matrix.py` loads it with `-p tests.support.cell` and says in `SESSIONKIT_SPARK` where Spark
-runs: `local-cluster[...]`, `connect` for `remote("local")`, or the address of a server, `sc://...`.
+runs: `local-cluster[...]`, `connect` for `remote("local")`, the address of a server, `sc://...`, or
+`sail` for a server of Sail in this process.
 Without it, the tests have the session that they always have.
 """
 
 import os
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import pytest
@@ -16,7 +18,7 @@ import pytest
 from sessionkit.errors import UnsupportedError
 
 WHERE: Final = os.environ.get("SESSIONKIT_SPARK", "")
-IS_CONNECT: Final = WHERE.startswith(("connect", "sc://"))
+IS_CONNECT: Final = WHERE.startswith(("connect", "sail", "sc://"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -35,12 +37,26 @@ def _active_session(spark_settings: dict[str, str]) -> Generator[None]:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
     builder = SparkSession.builder
-    builder = builder.remote(WHERE.replace("connect", "local")) if IS_CONNECT else builder
     for name, value in settings(spark_settings).items():
         builder.config(name, value)
-    session = (builder if IS_CONNECT else builder.master(WHERE)).getOrCreate()
-    yield
-    session.stop()
+    with _address() as address:
+        session = (builder.remote(address) if IS_CONNECT else builder.master(address)).getOrCreate()
+        yield
+        session.stop()
+
+
+@contextmanager
+def _address() -> Iterator[str]:
+    if WHERE != "sail":
+        yield WHERE.replace("connect", "local")
+        return
+    from pysail.spark import SparkConnectServer  # noqa: PLC0415 - only a cell of Sail has it
+
+    server = SparkConnectServer()
+    server.start()
+    _, port = server.listening_address
+    yield f"sc://127.0.0.1:{port}"
+    server.stop()
 
 
 def settings(of_the_suite: dict[str, str]) -> dict[str, str]:
@@ -48,7 +64,7 @@ def settings(of_the_suite: dict[str, str]) -> dict[str, str]:
     from sessionkit.testing.plugin import FAST_SETTINGS  # noqa: PLC0415 - measured by coverage
 
     every = {**FAST_SETTINGS, **of_the_suite}
-    if not WHERE.startswith("sc://"):
+    if not WHERE.startswith(("sail", "sc://")):
         return every
     return {name: value for name, value in every.items() if name.startswith("spark.sql.session")}
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
+import pyspark
 import pytest
 
 from benchmarks.environments import MissingToolError, compile_java, javac
@@ -31,7 +32,9 @@ UNLIMITED: Final = 2**62
 
 
 def compiled_file_system() -> Path | None:
-    """Return the folder for a class path; nothing where this Java has no compiler."""
+    """Return the folder for a class path; nothing where there's no compiler, or no JVM's Spark."""
+    if not Path(pyspark.__file__).with_name("jars").is_dir():
+        return None
     try:
         compiler = javac()
     except MissingToolError:

@@ -9,6 +9,8 @@ from importlib.util import find_spec
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Final
 
+import pyspark
+
 from sessionkit.spark._settings import release_of
 from tests.support.local_files import FILE_SYSTEM, compiled_file_system
 
@@ -65,7 +67,7 @@ def changed(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
 
 def spark_release() -> tuple[int, ...]:
     """Return the release of Spark, such as (4, 0, 2)."""
-    return release_of(version("pyspark"))
+    return release_of(pyspark.__version__)
 
 
 def quick_settings(*class_path: str) -> dict[str, str]:

@@ -29,6 +29,7 @@ from sessionkit.spark._logs import (
     progress_of,
 )
 from sessionkit.spark._paths import check_stream
+from sessionkit.spark._sail import check_no_checkpoint
 from sessionkit.spark._seeds import (
     ABOUT,
     ROWS,
@@ -165,6 +166,7 @@ def bootstrap(history: DataFrame, spec: AnySpec, until: datetime, to: Location) 
     check_stream(to)
     way = 'without Spark, the backfill of a driver takes frame.to_dict("records") of pandas'
     check_frame(history, "history", f"{ANY_FRAME}; {way}")
+    check_no_checkpoint(history.sparkSession)
     check_kind(spec)
     check_until(spec, until)
     check_not_chained(spec, "seed")

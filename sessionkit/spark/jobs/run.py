@@ -16,12 +16,7 @@ from sessionkit._engine.micro_batch import GroupState
 from sessionkit._engine.shell.storage import columns_of
 from sessionkit._engine.shell.worker import Worker, check_until, end_us, worker_of
 from sessionkit._engine.wire.outbound import check_chained_columns
-from sessionkit._engine.wire.packing import (
-    FIRST_COLUMN,
-    WATERMARK_COLUMN,
-    rows_of_groups,
-    whole_batch,
-)
+from sessionkit._engine.wire.packing import FIRST_COLUMN, WATERMARK_COLUMN, rows_of_groups
 from sessionkit._instants import micros_of
 from sessionkit.errors import SchemaError, SpecError
 from sessionkit.spark._columns import A_STREAM, ANY_FRAME, check_frame, column
@@ -208,7 +203,7 @@ def state_at_end(
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for packs in rows_of_groups(batches):
             *_, (_, memory) = worker.until(packs, now_us, until_us)
-            yield whole_batch(rows_of(memory))
+            yield from rows_of(memory).to_batches()
 
     return _by_bucket(_packed(events, spec, until), run, schema)
 
