@@ -216,7 +216,7 @@ def test_a_function_of_any_names_or_values_takes_them() -> None:
             lambda: SessionDriver(
                 SessionSpec.of(Visit, **DELAYED, order="event_time")
             ).take_rejections("Late"),
-            ["`kind`", "'late', 'duplicate', 'quarantined'"],
+            ["`kind`", "'late', 'duplicate', 'outside', 'quarantined'"],
         ),
     ],
 )

@@ -125,6 +125,7 @@ class Counts:
             received.
         late: Late events.
         duplicate: Events whose id was processed already, under `drop_duplicates_for`.
+        outside: Events outside any session that may not open one, under `opens_with`.
         quarantined: Rows that aren't valid events: a null key or time, a null in a required field,
             a time too far ahead. Each has its reason.
         failed: Events for which a function raised, under `on_error="reject"`.
@@ -159,6 +160,7 @@ class Counts:
         "late", "Events that came too late", is_end=True, is_rejected=True, needs_input=True
     )
     duplicate: int = _count("duplicate", "Events that came again", is_end=True, is_rejected=True)
+    outside: int = _count("outside", "Events outside any session", is_end=True, is_rejected=True)
     quarantined: int = _count(
         "quarantined",
         "Rows that couldn't be events",

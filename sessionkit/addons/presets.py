@@ -17,8 +17,9 @@ The rules use the spec's `event_time`. Where a source names the product's clock,
 docstring: the device's, on which an event happens, or the server's, which receives it.
 """
 
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import pyarrow.compute as pc
 
@@ -74,7 +75,9 @@ def ga4_engaged(
     return agg.holds(engaged, **parts)
 
 
-def posthog(gap: Duration = HALF_HOUR) -> SessionRules:
+def posthog(
+    gap: Duration = HALF_HOUR, *, opens_with: Condition | Callable[[Any], bool] | None = None
+) -> SessionRules:
     """
     Return the rules of PostHog: a session ends after 30 minutes of inactivity, or after 24 hours.
 
@@ -88,14 +91,18 @@ def posthog(gap: Duration = HALF_HOUR) -> SessionRules:
     Not covered: PostHog ends an idle session at the user's next event or, on an open page, after
     1.1 times the gap. Until then it adds read-only events to it.
 
-    Sources: https://posthog.com/manual/sessions, and `packages/browser/src/sessionid.ts` in
-    https://github.com/PostHog/posthog-js
+    Sources: https://posthog.com/manual/sessions, `packages/browser/src/sessionid.ts` in
+    https://github.com/PostHog/posthog-js, and `PostHog/PostHogSessionManager.swift` in
+    https://github.com/PostHog/posthog-ios
 
     Args:
         gap: PostHog lets you set from one minute to 10 hours (`session_idle_timeout_seconds`). The
             24 hours are fixed there.
+        opens_with: The events that open a session, such as those of a user. In the iOS SDK, a
+            read-only event belongs to the session that there is, or to none. In posthog-js it opens
+            one, so leave this out.
     """
-    return SessionRules(gap, max_duration="24 hours")
+    return SessionRules(gap, max_duration="24 hours", opens_with=opens_with)
 
 
 def segment(gap: Duration = HALF_HOUR) -> SessionRules:

@@ -157,8 +157,10 @@ class SessionSpec(Spec[E, S, R]):
         if isinstance(logic, Functions):
             check_functions(logic, self.keys, order, self.lateness)
         else:
-            # In event-time order, the earliest copy of a duplicate counts.
+            # In event-time order, the earliest copy of a duplicate counts, and no session opens
+            # before an event that was outside any session.
             is_needed = in_order or self.inputs.drop_duplicates_for is not None
+            is_needed |= rules is not None and bool(rules.ordered)
             is_held = order == "event_time" and not is_needed
             check_without_functions(logic, self.results, self.storage, is_held=is_held)
         if callable(self.timeout.gap):

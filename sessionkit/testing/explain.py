@@ -72,7 +72,7 @@ class ExplainedRejection:
     A rejected event, or a session without a result row.
 
     Attributes:
-        kind: `late`, `duplicate`, `quarantined`, `failed` or `failed_output`.
+        kind: `late`, `duplicate`, `outside`, `quarantined`, `failed` or `failed_output`.
         reason: Why, in words.
         event_time: The event's time; None for an event without a time, and for `failed_output`.
         event: The event; None for `failed_output`.

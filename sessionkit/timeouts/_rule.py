@@ -1,5 +1,5 @@
 """
-The interface of a rule that ends sessions.
+The interface of a rule that ends sessions, or says which events may open one.
 
     spec         name, needs_order          its name, and whether it depends on the order of events
                  predicates, check          its conditions on events, and the specs it refuses
@@ -10,6 +10,7 @@ The interface of a rule that ends sessions.
                  may_fire                   which other sessions it may end, vectorized
                  begins_next, after,        where it ends those sessions, one instant of a key
                  is_last                    after the other
+                 may_open                   which instants may begin a session
     messages     text
 
 `SessionRules.in_use` lists the rules of a spec. If several rules fire at an instant, the first
@@ -75,10 +76,10 @@ class RuleInput:
     def in_order(self, of_opened: Array, of_events: Array) -> Array:
         return np.concatenate([of_opened, of_events])[self.order]
 
-    def met(self, name: str) -> Mask:
-        """Mark the events, in order, that meet a predicate; open sessions are never marked."""
+    def met(self, name: str, *, of_opened: bool = False) -> Mask:
+        """Mark the events, in order, that meet a predicate; open sessions are all `of_opened`."""
         met = whole(self.events[f"rule.{name}"]).to_numpy(zero_copy_only=False)
-        return self.in_order(np.zeros(self.opened.num_rows, np.bool_), met)
+        return self.in_order(np.full(self.opened.num_rows, of_opened), met)
 
     def last(self, values: pa.Array, is_valid: Mask, sessions: Joined) -> pa.Array:
         """Return the last valid value of each session, or null."""
@@ -95,11 +96,13 @@ class Rule:
         name: The value of `closed_by` for the sessions that it ends.
         code: Its code in checkpoints, unique among all rules, former ones included.
         needs_order: Whether it depends on the order of events.
+        limits_openings: Whether it has a `may_open` of its own.
     """
 
     name: ClassVar[str]
     code: ClassVar[int]
     needs_order: ClassVar[bool] = False
+    limits_openings: ClassVar[bool] = False
 
     @property
     def text(self) -> str:
@@ -145,7 +148,7 @@ class Rule:
 
     def may_fire(self, columns: Sequence[Array], later: Mask, sessions: Joined) -> Mask:
         """
-        Mark the sessions that it may end by its input; only these are walked instant by instant.
+        Mark the sessions that its input may change; only these are walked instant by instant.
 
         Args:
             columns: The columns of `read`.
@@ -166,6 +169,10 @@ class Rule:
     def is_last(self, known: Any) -> bool:
         """Return whether a session ends with the last instant."""
         return False
+
+    def may_open(self, readings: Readings) -> bool:
+        """Return whether an instant may begin a session."""
+        return True
 
 
 def event_fields(event: type[Any], names: Sequence[str]) -> list[Field]:

@@ -1,4 +1,4 @@
-"""The rules that end sessions by their events or by their times."""
+"""The rules that end sessions by their events or by their times, or let events open them."""
 
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime, time, timedelta
@@ -22,7 +22,7 @@ from sessionkit.timeouts._rule import Joined, Predicate, Readings, Rule, RuleInp
 
 @attrs.frozen(eq=False)
 class _OfPredicate(Rule):
-    needs_order: ClassVar = True
+    needs_order: ClassVar[bool] = True
     predicate: Predicate
 
     @property
@@ -212,22 +212,36 @@ class GapPassed(Rule):
 
 @attrs.frozen
 class MaxDuration(Rule):
+    """
+    The longest duration of a session.
+
+    Attributes:
+        longest: The duration.
+        inclusive: As `max_duration_inclusive`.
+    """
+
     name: ClassVar = "max_duration"
     code: ClassVar = 6
     needs_order: ClassVar = True
-    inclusive: ClassVar = True
     longest: timedelta
+    inclusive: bool
 
     @property
     def text(self) -> str:
         return f"it has lasted {duration_text(self.longest)}"
 
     def identity(self, event: type[Any]) -> dict[str, Any]:
-        return {"max_duration_us": self.longest_us}
+        exclusive = {} if self.inclusive else {"max_duration_inclusive": False}
+        return {"max_duration_us": self.longest_us, **exclusive}
 
     @cached_property
     def longest_us(self) -> int:
         return span_us(self.longest)
+
+    @cached_property
+    def most_us(self) -> int:
+        """How long after the start the last event may be."""
+        return self.longest_us - (0 if self.inclusive else 1)
 
     def closes(self, starts: Numbers, ends: Numbers) -> Numbers:
         return starts + self.longest_us
@@ -237,13 +251,38 @@ class MaxDuration(Rule):
 
     def may_fire(self, columns: Sequence[Array], later: Mask, sessions: Joined) -> Mask:
         (starts,) = columns
-        return sessions.reduced(np.maximum, starts) - sessions.start > self.longest_us
+        return sessions.reduced(np.maximum, starts) - sessions.start > self.most_us
 
     def begins_next(self, known: Any, readings: Readings) -> bool:
-        return bool(readings[0][0] - known > self.longest_us)
+        return bool(readings[0][0] - known > self.most_us)
 
     def after(self, known: Any, readings: Readings) -> Any:
         return readings[0][0] if known is None else known
+
+
+@attrs.frozen(eq=False)
+class OpensWith(_OfPredicate):
+    """
+    A rule that ends no session: only events that meet it open one.
+
+    An open session of an earlier micro-batch is open, whichever events it has.
+    """
+
+    name: ClassVar = "opens_with"
+    code: ClassVar = 8
+    needs_order: ClassVar = False
+    limits_openings: ClassVar = True
+    text: ClassVar = "an event opens it"
+
+    def read(self, rows: RuleInput) -> Sequence[Array]:
+        return [rows.met(self.name, of_opened=True)]
+
+    def may_fire(self, columns: Sequence[Array], later: Mask, sessions: Joined) -> Mask:
+        opens: Mask = sessions.reduced(np.logical_or, columns[0] & ~later)
+        return ~opens
+
+    def may_open(self, readings: Readings) -> bool:
+        return any(met for (met,) in readings)
 
 
 @attrs.frozen

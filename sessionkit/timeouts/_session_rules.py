@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import attrs
 
-from sessionkit._arguments import at_least_one, explained, names_of
+from sessionkit._arguments import at_least_one, explained, flag, names_of
 from sessionkit._instants import Duration, duration_of
 from sessionkit.errors import SpecError
 from sessionkit.timeouts._policies import EventTimeGap, Gap, read_max_gap
@@ -21,6 +21,7 @@ from sessionkit.timeouts._rules import (
     MaxDuration,
     MaxEvents,
     Midnight,
+    OpensWith,
     StartsWith,
     Until,
 )
@@ -91,6 +92,7 @@ class SessionRules:
         gap_inclusive: Whether an event exactly one gap after the last one belongs to the session.
         max_duration: How long a session lasts at most. An event later than the session's start plus
             this starts a new session.
+        max_duration_inclusive: Whether an event exactly that long after the start belongs to it.
         max_events: A session ends with this many events. Without a `sequence`, further events at
             the instant of the last one still belong to it.
         until: A session ends with an event that meets this, such as a logout or a purchase.
@@ -99,6 +101,9 @@ class SessionRules:
             last one starts a new session, also if the session had no value yet. A null never does.
         midnight: A time zone, such as `"Europe/Berlin"`. Midnight there ends every session, on days
             of 23 and of 25 hours too.
+        opens_with: Only events that meet this open a session, such as page views. Others, such as
+            engagement, belong to a session that is open at their time. If none is open, the event
+            is rejected: it's `outside` any session, and leaves no trace.
         extends: Only events that meet this keep a session open. Others, such as heartbeats, belong
             to a session that is open at their time, even before the watermark. If none is open,
             the event is a session by itself, which ends at the time of the event; before the
@@ -121,12 +126,14 @@ class SessionRules:
     state_gap: StateGap | None = attrs.field(default=None, kw_only=True)
     gap_inclusive: bool = attrs.field(default=True, kw_only=True)
     max_duration: timedelta | None = attrs.field(default=None, kw_only=True, converter=_read_length)
+    max_duration_inclusive: bool = attrs.field(default=True, kw_only=True, validator=flag)
     max_events: int | None = attrs.field(default=None, kw_only=True, validator=at_least_one)
     # `==` of two expressions makes a third expression instead of comparing them.
     until: Predicate | None = attrs.field(default=None, kw_only=True, eq=repr)
     starts_with: Predicate | None = attrs.field(default=None, kw_only=True, eq=repr)
     changes_of: tuple[str, ...] = attrs.field(default=(), kw_only=True, converter=names_of)
     midnight: str | None = attrs.field(default=None, kw_only=True)
+    opens_with: Predicate | None = attrs.field(default=None, kw_only=True, eq=repr)
     extends: Predicate | None = attrs.field(default=None, kw_only=True, eq=repr)
     close_idle_after: timedelta | None = attrs.field(
         default=None, kw_only=True, converter=_read_idle
@@ -138,6 +145,9 @@ class SessionRules:
         if self.state_gap is not None and callable(self.gap):
             found = "`gap` and `state_gap` are both functions"
             raise SpecError(found, "pass the longest gap as `gap`, a duration")
+        if self.max_duration is None and not self.max_duration_inclusive:
+            found = "`max_duration_inclusive` has no effect without `max_duration`"
+            raise SpecError(found, "leave it out, or pass max_duration=...")
         if self.midnight is not None:
             _check_zone(self.midnight, "midnight")
 
@@ -153,8 +163,15 @@ class SessionRules:
 
     @cached_property
     def ordered(self) -> tuple[tuple[int, Rule], ...]:
-        """The rules that depend on the order of events, with their positions in `in_use`."""
-        return tuple((place, rule) for place, rule in enumerate(self.in_use) if rule.needs_order)
+        """The rules that see one instant after another, with their positions in `in_use`."""
+        rules = enumerate(self.in_use)
+        return tuple(pair for pair in rules if pair[1].needs_order or pair[1].limits_openings)
+
+    @cached_property
+    def of_openings(self) -> tuple[tuple[int, Rule], ...]:
+        """The rules that limit which instants begin a session, with their places in `ordered`."""
+        rules = enumerate(rule for _, rule in self.ordered)
+        return tuple((place, rule) for place, rule in rules if rule.limits_openings)
 
     @property
     def predicates(self) -> Mapping[str, Predicate]:
@@ -166,7 +183,7 @@ class SessionRules:
     @property
     def in_order(self) -> tuple[str, ...]:
         """The names of the arguments passed that depend on the order of events."""
-        names = [rule.name for _, rule in self.ordered]
+        names = [rule.name for rule in self.in_use if rule.needs_order]
         return (*names, *(() if self.state_gap is None else ("state_gap",)))
 
 
@@ -180,7 +197,7 @@ RULES: Final[tuple[type[Rule], ...]] = (
     MaxDuration,
     Idle,
 )
-"""All rules, in the order of `CLOSED_BY`."""
+"""All rules that end sessions, in the order of `CLOSED_BY`."""
 
 
 def rules_in_use(rules: SessionRules) -> tuple[Rule, ...]:
@@ -198,8 +215,10 @@ def rules_in_use(rules: SessionRules) -> tuple[Rule, ...]:
         gap,
         rules.starts_with is not None and StartsWith(rules.starts_with),
         bool(rules.changes_of) and ChangesOf(rules.changes_of),
-        rules.max_duration is not None and MaxDuration(rules.max_duration),
+        rules.max_duration is not None
+        and MaxDuration(rules.max_duration, rules.max_duration_inclusive),
         rules.close_idle_after is not None and Idle(rules.close_idle_after),
+        rules.opens_with is not None and OpensWith(rules.opens_with),
     )
     return tuple(rule for rule in candidates if rule)
 

@@ -62,6 +62,12 @@ def run(spec: SessionSpec[Any, Any, Any], events: list[tuple[datetime, Any]]) ->
             id="posthog after a day",
         ),
         pytest.param(
+            presets.posthog(opens_with=pc.field("kind") != "view"),
+            [0 * HALF],
+            [],
+            id="posthog outside any session",
+        ),
+        pytest.param(
             presets.snowplow(),
             [n * (HALF - MICRO) for n in range(90)],
             [(90, "gap")],

@@ -17,6 +17,7 @@ CONNECT = Row(values=list(NUMBERS.values()), schema={"type": "struct"})
 WITH_STATS = Row(values=[*NUMBERS.values(), "64|"], schema={"type": "struct"})
 UNKNOWN = {
     "duplicate",
+    "outside",
     "failed",
     "processed",
     "buffered",

@@ -226,6 +226,12 @@ IN_CIRCLES = [
         {"max_duration": "1 hour", **ORDER},
     ),
     case(
+        SessionRules,
+        {"gap": "1 hour", "max_duration_inclusive": False},
+        "leave it out, or pass max_duration=...",
+        {"gap": "1 hour", "max_duration": "2 hours", "max_duration_inclusive": False},
+    ),
+    case(
         ruled,
         {"max_events": 3, "lateness": Lateness(judged_by="session")},
         'write order="event_time", and leave `judged_by` out',

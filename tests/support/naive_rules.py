@@ -28,6 +28,7 @@ class Click(NamedTuple):
     keeps: bool = True
     campaign: str | None = None
     seq: int = 0
+    opens: bool = True
 
 
 @attrs.define
@@ -63,26 +64,38 @@ def never(values: Sequence[int], value: int) -> bool:
 
 
 def naive_cuts(
-    clicks: Iterable[Click], rules: SessionRules, fails: Fails = never, own: OwnRule | None = None
+    clicks: Iterable[Click],
+    rules: SessionRules,
+    fails: Fails = never,
+    own: OwnRule | None = None,
+    outside: list[Click] | None = None,
 ) -> list[Cut]:
     """
     Return the sessions of some events, every one on time, in order of key and start.
 
     Events of one time and one `seq` have no order: they're never parted. A value that fails after
-    those of its session so far isn't there: its instant is judged again.
+    those of its session so far isn't there: its instant is judged again. Nor is an instant that
+    would begin a session, if none of its events may open one: these are added to `outside`.
     """
+    outside = [] if outside is None else outside
     found: list[Cut] = []
     by_instant = sorted(clicks, key=lambda one: (one.key, one.at, one.seq, one.value))
     for (key, *_), run in groupby(by_instant, key=lambda one: (one.key, one.at, one.seq)):
         last = found.pop() if found and found[-1].key == key else None
-        found += _after(last, list(run), rules, fails, own)
+        found += _after(last, list(run), rules, fails, own, outside=outside)
     for cut in found:
         _fire_by_times(cut, rules)
     return found
 
 
 def _after(
-    last: Cut | None, instant: list[Click], rules: SessionRules, fails: Fails, own: OwnRule | None
+    last: Cut | None,
+    instant: list[Click],
+    rules: SessionRules,
+    fails: Fails,
+    own: OwnRule | None,
+    *,
+    outside: list[Click],
 ) -> list[Cut]:
     """Return the last session after an instant, and the one that begins there, if one does."""
     if not instant:
@@ -90,14 +103,71 @@ def _after(
     before, (key, at, *_) = deepcopy(last), instant[0]
     found = [last] if last else []
     if last is None or _is_over(last, instant, rules, own):
+        if rules.opens_with is not None and not any(one.opens for one in instant):
+            outside += instant
+            return [before] if before else []
         found.append(Cut(key, at, at, [], None, []))
     values = [*found[-1].values]
     for place, one in enumerate(instant):
         if fails(values, one.value):
-            return _after(before, instant[:place] + instant[place + 1 :], rules, fails, own)
+            left = instant[:place] + instant[place + 1 :]
+            return _after(before, left, rules, fails, own, outside=outside)
         values.append(one.value)
     _take(found[-1], instant, rules)
     return found
+
+
+def naive_arrivals(
+    batches: Iterable[Iterable[Click]], rules: SessionRules
+) -> tuple[list[Cut], list[Click]]:
+    """
+    Return the sessions of events in order of arrival, and the events outside any session.
+
+    Each micro-batch takes the sessions so far and its events in the order of time. Every event is
+    ahead of the watermark, so no session that it could join is over.
+    """
+    found, outside = list[Cut](), list[Click]()
+    for batch in batches:
+        parts: list[Cut | Alone] = [*found, *(_alone(one, rules) for one in batch)]
+        parts.sort(key=lambda one: (one.key, one.start))
+        found = []
+        for (key, at), same in groupby(parts, key=lambda one: (one.key, one.start)):
+            instant, last = list(same), found[-1] if found and found[-1].key == key else None
+            if last is None or _is_apart(at, last, rules):
+                alone = [one.click for one in instant if isinstance(one, Alone)]
+                if len(alone) == len(instant) and not any(one.opens for one in alone):
+                    outside += alone
+                    continue
+                last = Cut(key, at, at, [], None, [])
+                found.append(last)
+            for one in instant:
+                last.end = max(last.end, one.end)
+                last.values += one.values if isinstance(one, Cut) else [one.click.value]
+    for cut in found:
+        cut.values.sort()
+        _fire_by_times(cut, rules)
+    return found, outside
+
+
+class Alone(NamedTuple):
+    """An event that belongs to no session yet, with its window."""
+
+    key: str
+    start: datetime
+    end: datetime
+    click: Click
+
+
+def _alone(one: Click, rules: SessionRules) -> Alone:
+    own = timedelta(0) if rules.gap_inclusive else timedelta(microseconds=1)
+    window = one.gap if one.keeps or rules.extends is None else own
+    return Alone(one.key, one.at, one.at + window, one)
+
+
+def _is_apart(at: datetime, last: Cut, rules: SessionRules) -> bool:
+    zone = rules.midnight
+    is_another_day = zone is not None and _day(at, zone) != _day(last.start, zone)
+    return is_another_day or _comes_after(at, last.end, inclusive=rules.gap_inclusive)
 
 
 def _is_over(cut: Cut, instant: Sequence[Click], rules: SessionRules, own: OwnRule | None) -> bool:
@@ -111,7 +181,9 @@ def _is_over(cut: Cut, instant: Sequence[Click], rules: SessionRules, own: OwnRu
         cut.fired.append((at, False, CLOSED_BY.index(own.after), own.name))
     if cut.fired or _comes_after(at, cut.end, inclusive=rules.gap_inclusive):
         return True
-    if rules.max_duration and at - cut.start > rules.max_duration:
+    if rules.max_duration and _comes_after(
+        at, cut.start + rules.max_duration, inclusive=rules.max_duration_inclusive
+    ):
         return True
     return rules.midnight is not None and _day(at, rules.midnight) != _day(
         cut.start, rules.midnight
@@ -137,7 +209,8 @@ def _take(cut: Cut, instant: Sequence[Click], rules: SessionRules) -> None:
 def _fire_by_times(cut: Cut, rules: SessionRules) -> None:
     _fire(cut, cut.end, "gap", after=rules.gap_inclusive)
     if rules.max_duration:
-        _fire(cut, cut.start + rules.max_duration, "max_duration", after=True)
+        longest = cut.start + rules.max_duration
+        _fire(cut, longest, "max_duration", after=rules.max_duration_inclusive)
     if rules.midnight:
         next_day = _day(cut.start, rules.midnight) + timedelta(days=1)
         midnight = datetime.combine(next_day, time(), ZoneInfo(rules.midnight))

@@ -156,6 +156,7 @@ def _rules() -> SearchStrategy[dict[str, Any]]:
         {
             "midnight": st.sampled_from([None, "UTC"]),
             "extends": st.sampled_from([None, pc.field("value") != 2]),
+            "opens_with": st.sampled_from([None, None, pc.field("value") != 1]),
         }
     )
 

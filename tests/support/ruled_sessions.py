@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from functools import reduce
+from operator import or_
 from typing import Any
 
 import attrs
@@ -33,6 +35,7 @@ class Shown:
     keeps: bool
     campaign: str | None
     seq: int
+    opens: bool = True
 
 
 @attrs.define
@@ -70,7 +73,8 @@ def timelines(draw: st.DrawFn, sequence: str | None) -> list[Click]:
         campaign = draw(st.sampled_from([None, None, "x", "y"]))
         gap = draw(st.sampled_from([GAP, GAP, GAP / 2]))
         flags = draw(some), draw(some), not draw(some)
-        events.append(Click(key, at[key], value, gap, *flags, campaign, draw(turns)))
+        turn, opens = draw(turns), draw(st.booleans())
+        events.append(Click(key, at[key], value, gap, *flags, campaign, turn, opens))
     return sorted(events, key=lambda event: event.at)
 
 
@@ -91,6 +95,10 @@ def keeps(event: Shown) -> bool:
     return event.keeps
 
 
+def opens(event: Shown) -> bool:
+    return event.opens
+
+
 def gap_by_values(state: Any) -> timedelta:
     """Read the gap from the values so far, of a state or of the model."""
     return GAP / (1 + len(state.values) % 3)
@@ -106,14 +114,23 @@ in_any_order = st.fixed_dictionaries(
         "extends": either("keeps", keeps),
     }
 )
-in_order = st.fixed_dictionaries(
+lengths = st.fixed_dictionaries(
     {
-        "max_duration": st.sampled_from([None, GAP / 2, 2 * GAP]),
+        "max_duration": st.sampled_from([GAP / 2, 2 * GAP]),
+        "max_duration_inclusive": st.booleans(),
+    }
+)
+openings = either("opens", opens).map(lambda by: {"opens_with": by})
+cuttings = st.fixed_dictionaries(
+    {
         "max_events": st.sampled_from([None, None, 1, 2, 3]),
         "until": either("ends", ends),
         "starts_with": either("begins", begins),
         "changes_of": st.sampled_from([(), ("campaign",)]),
     }
+)
+in_order: st.SearchStrategy[dict[str, Any]] = st.builds(
+    lambda *parts: reduce(or_, parts), cuttings, openings, st.just({}) | lengths
 )
 
 

@@ -72,6 +72,8 @@ def test_every_reason_is_a_rule() -> None:
         ({"max_gap": "1h"}, "`max_gap` needs a gap that is a function"),
         ({"until": "is_lost"}, "`until` is 'is_lost', and View has no field `is_lost`"),
         ({"until": "page"}, "`until` is 'page', and `View.page` is not a bool"),
+        ({"opens_with": "page"}, "`opens_with` is 'page', and `View.page` is not a bool"),
+        ({"max_duration_inclusive": 1}, "`max_duration_inclusive` must be True or False"),
         ({"extends": pc.field("page")}, "neither true nor false"),
         ({"starts_with": lambda: True}, "`starts_with` must take starts_with(event)"),
         ({"state_gap": lambda: True}, "`state_gap` must take state_gap(state)"),
@@ -219,7 +221,16 @@ def test_rules_that_need_an_order_say_so(options: dict[str, Any]) -> None:
     assert rules == SessionSpec.aggregate(View, {"pages": agg.count()}, **settings).rules
 
 
-@pytest.mark.parametrize("name", ["until", "starts_with", "extends"])
+@pytest.mark.parametrize("order", ["arrival", "event_time"])
+def test_what_opens_a_session_needs_no_order_and_may_have_one(order: Any) -> None:
+    """With aggregates too, whose order is refused where it changes nothing."""
+    rules = SessionRules("30 minutes", opens_with="is_last")
+    assert () == rules.in_order
+    settings = {**SETTINGS, "timeout": rules, "order": order}
+    assert rules == SessionSpec.aggregate(View, {"pages": agg.count()}, **settings).rules
+
+
+@pytest.mark.parametrize("name", ["until", "starts_with", "opens_with", "extends"])
 def test_a_predicate_may_be_an_expression(name: str) -> None:
     """Rules with equal expressions are equal, and a spec takes them."""
     one, same = (SessionRules("30 minutes", **{name: pc.field("page") == "/bye"}) for _ in range(2))

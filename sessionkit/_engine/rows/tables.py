@@ -66,9 +66,9 @@ class Rejected:
     Output rows that aren't results: rejected rows, erased keys, and the events of closed sessions.
 
     Attributes:
-        kind: `late`, `duplicate`, `quarantined` or `failed` for events, `failed_output` for a
-            session or a timer whose function failed, `event` for an event of a closed session,
-            `erased` for an erased key.
+        kind: `late`, `duplicate`, `outside`, `quarantined` or `failed` for events, `failed_output`
+            for a session or a timer whose function failed, `event` for an event of a closed
+            session, `erased` for an erased key.
         reasons: The reason for each row; None for `event`.
         rows: The events or sessions. Keys, times and passthrough columns may be null here.
         tracebacks: The traceback of the function that raised, for each row; None without one.

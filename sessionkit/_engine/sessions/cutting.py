@@ -9,14 +9,17 @@ in `SessionRules.in_use` counts.
                  sessions; `state_gap` on its state, too
 
 The second kind visits only the sessions in which such a rule may fire and, under `state_gap`, those
-with events. Events of one instant have no order, so they stay together; a `sequence` makes each an
-instant of its own. Then several sessions of a key may begin at one instant. All of these are known
-at once, since such events are cut only under `order="event_time"`, in one micro-batch. The first
-has the id of its key and start; each later one has a salt, made of the number of sessions that
-begin there before it.
+with events. Where an instant that begins a session may not open one, its events are outside any
+session: the cut goes on as if they weren't there, and the plan is made again without them.
+
+Events of one instant have no order, so they stay together; a `sequence` makes each an instant of
+its own. Then several sessions of a key may begin at one instant. All of these are known at once,
+since such events are cut only under `order="event_time"`, in one micro-batch. The first has the id
+of its key and start; each later one has a salt, made of the number of sessions that begin there
+before it.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Sized
 from itertools import chain, groupby
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias
@@ -29,8 +32,14 @@ import pyarrow as pa
 from sessionkit._arrays import Array, Mask, Numbers, numbers_in, whole
 from sessionkit._engine.boundaries import starts_new_session
 from sessionkit._engine.sessions.careful_fold import StateGaps
-from sessionkit._engine.sessions.plan import GapAlone, Members, Unions, WindowedEvents, unite
-from sessionkit.spec.functions import Failure
+from sessionkit._engine.sessions.plan import (
+    GapAlone,
+    Members,
+    Unions,
+    United,
+    WindowedEvents,
+    unite,
+)
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.timeouts._rule import Readings, RuleInput
 from sessionkit.timeouts._session_rules import RULES, SessionRules
@@ -197,26 +206,30 @@ class PartialSession(NamedTuple):
 
 GapAfter: TypeAlias = Callable[..., int | None]
 """A function of an instant's places, `extends` and `begins`: the gap by the state after it."""
-Gaps: TypeAlias = Callable[[Numbers, Numbers], Iterator[GapAfter]]
-"""A function of the first places and sizes of parts: a `GapAfter` for each part."""
 
 
-def cut(rules: SessionRules, intervals: RuledIntervals, gaps: Gaps | None = None) -> Unions:
+def cut(
+    rules: SessionRules, intervals: RuledIntervals, gaps: StateGaps | None = None
+) -> tuple[Unions, Sequence[int]]:
     """
     Join intervals, at least one, into sessions, and find when and why each session closes.
 
-    Under `state_gap` each interval has the longest gap, and `gaps` gives the gaps in force.
+    Returns the places of events outside any session too: where there are some, the sessions don't
+    count. Under `state_gap` each interval has the longest gap, and `gaps` gives the gaps in force.
     """
     by_gap = by_times(rules, intervals)
-    if not rules.in_order:
-        return by_gap
+    if not rules.ordered and gaps is None:
+        return by_gap, ()
     marked = _marked(rules, intervals, by_gap)
     if not marked.any():
-        return by_gap
+        return by_gap, ()
     first, sizes = by_gap.first[marked], by_gap.sizes[marked]
     within = [None] * len(first) if gaps is None else gaps(first, sizes)
+    walk = SessionWalk(rules, intervals, {} if gaps is None else gaps.failures)
     parts = zip(first.tolist(), sizes.tolist(), within, strict=True)
-    partials = [partial for part in parts for partial in _partial_sessions(rules, intervals, *part)]
+    partials = [partial for part in parts for partial in walk.sessions(*part)]
+    if walk.outside:
+        return by_gap, walk.outside
     closes, closed_by = closings_of(rules, partials)
     # Of sessions at [0, 2, 5], the second is marked, and cut at 2 and 4: [0, 5] and [2, 4] become
     # [0, 2, 4, 5].
@@ -224,7 +237,7 @@ def cut(rules: SessionRules, intervals: RuledIntervals, gaps: Gaps | None = None
     order = np.argsort(first)
     first = first[order]
     ends = np.array([partial.end for partial in partials], np.int64)
-    return Unions(
+    unions = Unions(
         first,
         np.diff(first, append=len(intervals.keys)),
         intervals.starts[first],
@@ -232,6 +245,7 @@ def cut(rules: SessionRules, intervals: RuledIntervals, gaps: Gaps | None = None
         np.concatenate([by_gap.closes[~marked], closes])[order],
         np.concatenate([by_gap.closed_by[~marked], closed_by])[order],
     )
+    return unions, ()
 
 
 def by_times(rules: SessionRules, intervals: RuledIntervals) -> Unions:
@@ -255,8 +269,11 @@ def closings(
     instants_by_rule = [rule.closes(starts, ends) for rule in rules.in_use]
     by_times = [place for place, closes in enumerate(instants_by_rule) if closes is not None]
     fired = np.stack([closes for closes in instants_by_rule if closes is not None])
-    # Of equal instants, `argmin` takes the first rule: the one that counts.
-    closes, places = fired.min(axis=0), np.array(by_times)[fired.argmin(axis=0)]
+    # Rules at 5 and just after 5 count in this order. Of equal ones, `argmin` takes the first rule:
+    # the one that counts.
+    just_after = np.array([[rules.in_use[place].inclusive] for place in by_times])
+    places = np.array(by_times)[(2 * fired + just_after).argmin(axis=0)]
+    closes = fired.min(axis=0)
     for nth, partial in enumerate(partials):
         if partial.fired:
             # Rules of both kinds have fired: the earlier one counts.
@@ -279,6 +296,11 @@ def closings_of(
     return closings(rules, starts, ends, partials)
 
 
+def may_open(rules: SessionRules, instant: Interval) -> bool:
+    """Return whether an instant may begin a session."""
+    return all(rule.may_open(instant.readings[place]) for place, rule in rules.of_openings)
+
+
 def instants_of(intervals: Sequence[Interval]) -> list[list[Interval]]:
     """Group the intervals of a key by the instants at which they start."""
     return [list(same) for _, same in groupby(intervals, key=attrgetter("moment"))]
@@ -296,25 +318,46 @@ def _marked(rules: SessionRules, intervals: RuledIntervals, by_gap: Unions) -> M
     return marked
 
 
-def _partial_sessions(
-    rules: SessionRules, intervals: RuledIntervals, first: int, size: int, gap: GapAfter | None
-) -> Iterator[PartialSession]:
-    """Yield the sessions within intervals that the gap joins, one instant after another."""
-    partial: PartialSession | None = None
-    for simultaneous in instants_of(intervals.part(rules, first, size)):
-        instant, gap_us, begins = combined(simultaneous), None, partial is None
+@attrs.frozen
+class SessionWalk:
+    """
+    A walk over intervals, one instant after another.
+
+    Attributes:
+        rules: The rules that cut them into sessions.
+        intervals: The intervals.
+        failures: The events that fail meanwhile.
+        outside: The places of the events outside any session.
+    """
+
+    rules: SessionRules
+    intervals: RuledIntervals
+    failures: Sized
+    outside: list[int] = attrs.field(factory=list, init=False)
+
+    def sessions(self, first: int, size: int, gap: GapAfter | None) -> Iterator[PartialSession]:
+        """Yield the sessions within intervals that the gap joins."""
+        rules, partial, failed = self.rules, None, len(self.failures)
+        for simultaneous in instants_of(self.intervals.part(rules, first, size)):
+            instant, gap_us, fired = combined(simultaneous), None, list[Fired]()
+            begins = partial is None
+            if partial is not None:
+                fired = partial.fired_by(instant)
+                begins = bool(fired) or partial.is_over_at(instant)
+            # After an event that fails, nobody knows which session is open.
+            if begins and not may_open(rules, instant) and len(self.failures) == failed:
+                self.outside.extend(interval.place for interval in simultaneous)
+                continue
+            if partial is None or begins:
+                if partial is not None:
+                    yield partial.cut_by(fired)
+                partial = PartialSession.at(rules, instant)
+            if gap is not None:
+                places = [interval.place for interval in simultaneous]
+                gap_us = gap(places, extends=instant.extends, begins=begins)
+            partial = partial.after(instant, gap_us)
         if partial is not None:
-            fired = partial.fired_by(instant)
-            if begins := bool(fired) or partial.is_over_at(instant):
-                yield partial.cut_by(fired)
-        if partial is None or begins:
-            partial = PartialSession.at(rules, instant)
-        if gap is not None:
-            places = [interval.place for interval in simultaneous]
-            gap_us = gap(places, extends=instant.extends, begins=begins)
-        partial = partial.after(instant, gap_us)
-    if partial is not None:
-        yield partial
+            yield partial
 
 
 def moments_of(members: Members, sequence: str) -> Numbers:
@@ -358,12 +401,14 @@ class ByRules:
     def over_at(self, events: WindowedEvents) -> Numbers:
         return closings(self.rules, events.starts, events.ends)[0]
 
-    def united(self, members: Members) -> tuple[Unions, dict[int, Failure]]:
+    def united(self, members: Members) -> United:
         gaps = None if self.rules.state_gap is None else StateGaps(self.rules, members)
-        unions = cut(self.rules, RuledIntervals.of(self.rules, members), gaps)
+        unions, outside = cut(self.rules, RuledIntervals.of(self.rules, members), gaps)
         if members.spec.sequence is not None:
             unions = numbered(members, unions)
-        return unions, {} if gaps is None else gaps.failures
+        # Of two open sessions and the order `0 2 1 3`, the place 3 is the event 1.
+        events = (members.order[[*outside]] - len(members.places)).tolist() if outside else ()
+        return United(unions, {} if gaps is None else gaps.failures, events)
 
     def reasons(self, sessions: pa.Table) -> pa.Array:
         return reasons_of(self.rules, whole(sessions["closed_by"]))

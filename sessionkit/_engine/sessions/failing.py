@@ -32,6 +32,7 @@ from sessionkit._engine.sessions.cutting import (
     combined,
     cuts_of,
     instants_of,
+    may_open,
 )
 from sessionkit._engine.sessions.plan import Plan
 from sessionkit.errors import UserFunctionError
@@ -75,7 +76,8 @@ class Walk:
     A walk over open sessions and events of one key, at consecutive places.
 
     `reach` holds, for each place, the end of the session planned there: the open sessions before
-    that end are merged before any event is added.
+    that end are merged before any event is added. Unless it `is_sure`, events were left out of the
+    plan that may be in a session without the first event that fails.
 
     A walk goes back only where a function fails over an event for the first or the second time, or
     where a session must fit from now on. So it ends.
@@ -89,6 +91,7 @@ class Walk:
     rules: SessionRules
     intervals: Sequence[Interval]
     reach: Numbers
+    is_sure: bool = True
     failures: dict[int, Failure] = attrs.field(factory=dict, init=False)
     states: dict[int, Any] = attrs.field(factory=dict, init=False)
     _tried: set[int] = attrs.field(factory=set, init=False)
@@ -121,6 +124,10 @@ class Walk:
         is_judged = at.folded or at.begun == at.turn
         try:
             if not is_judged and at.is_apart(left):
+                if not self._may_open(left):
+                    # Its events are outside any session, and leave no trace.
+                    self._at = at._replace(turn=at.turn + 1)
+                    return
                 if not self._ends(left[0].place):
                     return
                 self._begin(left)
@@ -134,6 +141,9 @@ class Walk:
         if not failed:
             return intervals
         return [interval for interval in intervals if event_at(interval.place) not in failed]
+
+    def _may_open(self, left: Sequence[Interval]) -> bool:
+        return may_open(self.rules, combined(left))
 
     def _between(self, first: int, end: int) -> Sequence[Interval]:
         return self._left(self.intervals[first - self.part.first : end - self.part.first])
@@ -202,9 +212,12 @@ class Walk:
         self._tried.add(event)
         if not is_first:
             self.failures[event] = failure
+            if not self.is_sure:
+                raise UnclearError
             left = self._left(self._turns[at.turn])
-            # Without it, the rest of its instant may belong to the session before after all.
-            if begins and not (left and self._before.is_apart(left)):
+            # Without it, the rest of its instant may belong to the session before after all, or to
+            # none.
+            if begins and not (left and self._before.is_apart(left) and self._may_open(left)):
                 self._go_back()
                 return
             if left and not begins and at.is_apart(left):
@@ -261,7 +274,7 @@ def failing_events(plan: Plan, failing: Numbers) -> tuple[dict[int, Any], Mappin
     states, failures = dict[int, Any](), dict[int, Failure]()
     for part in careful_folds(plan, by_gap.first[walked], by_gap.sizes[walked]):
         members = intervals.part(rules, part.first, len(part.numbers))
-        walk = Walk(part, rules, members, reach[part.first :])
+        walk = Walk(part, rules, members, reach[part.first :], plan.is_sure)
         with suppress(UnclearError):
             walk.run()
         states |= walk.states

@@ -89,7 +89,7 @@ def refused_first(spec: AnySessionSpec, late: Rejected) -> list[Rejected]:
     reasons = [late.reasons[place] for place in late_places]
     return [
         *Rejected.with_reasons("quarantined", refused, late.rows),
-        Rejected("late", reasons, late.rows.take(pa.array(late_places, pa.int64()))),
+        Rejected(late.kind, reasons, late.rows.take(pa.array(late_places, pa.int64()))),
     ]
 
 

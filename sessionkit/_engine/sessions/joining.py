@@ -29,6 +29,7 @@ LATE_DAY: Final = (
     "its own window is over: event time + gap, or midnight, is at or before the watermark"
 )
 LATE_SESSION: Final = "the session it would join is over: its end is at or before the watermark"
+OUTSIDE: Final = "no session is open at its time, and by `opens_with` it may not open one"
 LATE_HEARTBEAT: Final = "no open session is there at its time, which is at or before the watermark"
 
 
@@ -55,21 +56,27 @@ def join(program: Program, sessions: pa.Table, arrived: pa.Table, horizon: Horiz
         events, refused = feature.read(events)
         rejected += refused
     while True:
-        plan, late, repeats = _accept(program, sessions, events, horizon)
-        for part in late:
+        accepted = _accept(program, sessions, events, horizon)
+        plan, outside, repeats = accepted.plan, accepted.outside, accepted.repeats
+        for part in accepted.late:
             rejected += refused_first(program.spec, part)
         after, number = sessions, 0
         if plan is not None:
             folded = program.fold.fold(plan)
             rejected += folded.rejected
             if folded.left_out:
-                # A failed event isn't processed, so the next event with its id counts.
-                events = plan.events.without(folded.left_out).joined(repeats)
+                # A failed event isn't processed, so the next event with its id counts, and a
+                # session that it would have ended goes on.
+                events = plan.events.without(folded.left_out).joined(repeats).joined(outside)
                 continue
             after, number = _sessions_after(program, plan, folded), len(plan.events.starts)
         if repeats is not None:
             all_repeats = np.ones(len(repeats.starts), np.bool_)
             rejected += Rejected.chosen("duplicate", REPEATS, repeats.table, all_repeats)
+        if outside is not None:
+            are_outside = np.ones(len(outside.starts), np.bool_)
+            for part in Rejected.chosen("outside", OUTSIDE, outside.table, are_outside):
+                rejected += refused_first(program.spec, part)
         return JoinedEvents(after, number, rejected)
 
 
@@ -117,57 +124,123 @@ def _why_late(program: Program, *, by_session: bool) -> str:
     return f"{why}, less `Lateness(allowed=...)`" if lateness.allowed else why
 
 
+@attrs.frozen
+class Accepted:
+    """
+    The events that count, and the others.
+
+    Attributes:
+        plan: The plan of the events that count; None if none does.
+        late: The late events.
+        outside: The events outside any session, if any.
+        repeats: The repeats of planned events, if any. They and those outside any session may count
+            where another event fails.
+    """
+
+    plan: Plan | None
+    late: list[Rejected]
+    outside: WindowedEvents | None
+    repeats: WindowedEvents | None
+
+
 def _accept(
     program: Program, sessions: pa.Table, events: WindowedEvents, horizon: Horizon
-) -> tuple[Plan | None, list[Rejected], WindowedEvents | None]:
+) -> Accepted:
     """
-    Plan for the events that are neither late nor repeats.
+    Plan for the events that are neither late, nor outside any session, nor repeats.
 
     Where both windows and sessions are judged, an event that keeps no session open is judged by its
-    session. Returns the plan, None without events; the late events; and the repeats of planned
-    events, which count where the first one fails. Each round but the last leaves out late events,
-    so the rounds end.
+    session. Each round but the last leaves out events, so the rounds end.
     """
     event_us, session_us, late = horizon.late_event_us, horizon.late_session_us, list[Rejected]()
-    inclusive = program.cuts.rules.gap_inclusive
     if event_us is not None:
         are_late = is_late(program.cuts.over_at(events), event_us)
         if session_us is not None:
-            are_late &= events.keep_open(gap_inclusive=inclusive)
+            are_late &= events.keep_open(gap_inclusive=program.cuts.rules.gap_inclusive)
         if are_late.any():
             why = _why_late(program, by_session=False)
             late += Rejected.chosen("late", why, events.table, are_late)
             events = events.only(~are_late)
+    outside: WindowedEvents | None = None
     while True:
         repeats: WindowedEvents | None = None
         for feature in program.features:
             events, repeated = feature.distinct(sessions, events)
             repeats = repeated or repeats
         plan = _united(program, sessions, events, horizon) if len(events.starts) else None
-        if plan is None or session_us is None:
-            break
         # A repeat joins no session, so repeats are found first. Where the first event of an id is
-        # late, the next one isn't a repeat.
-        is_over = _joins_late(plan, session_us)
-        if not is_over.any():
+        # left out, the next one isn't a repeat.
+        if plan is None or (left_out := _left_out(plan, session_us)) is None:
             break
+        if plan.outside:
+            outside = plan.events.only(left_out).joined(outside)
+        else:
+            why = _why_late(program, by_session=True)
+            late += Rejected.chosen("late", why, plan.events.table, left_out)
+        events = plan.events.only(~left_out).joined(repeats)
+    accepted = Accepted(plan, late, outside, repeats)
+    if outside is not None:
+        accepted = _with_late_outside(program, accepted, outside, session_us)
+    if repeats is None:
+        return accepted
+    return _with_late_repeats(program, sessions, accepted, repeats, horizon)
+
+
+def _left_out(plan: Plan, late_us: int | None) -> Mask | None:
+    """Mark the events of a plan that don't count: outside any session, or else late; or None."""
+    if plan.outside:
+        are_outside = np.zeros(len(plan.events.starts), np.bool_)
+        are_outside[[*plan.outside]] = True
+        return are_outside
+    if late_us is None:
+        return None
+    are_late = _joins_late(plan, late_us)
+    return are_late if are_late.any() else None
+
+
+def _with_late_outside(
+    program: Program, accepted: Accepted, outside: WindowedEvents, late_us: int | None
+) -> Accepted:
+    """Tell the events outside any session that are late: a session of each alone would be over."""
+    plan, late = accepted.plan, accepted.late
+    if late_us is not None:
+        are_late = is_late(program.cuts.over_at(outside), late_us)
         why = _why_late(program, by_session=True)
-        late += Rejected.chosen("late", why, plan.events.table, is_over)
-        events = plan.events.only(~is_over).joined(repeats)
-    if repeats is None or event_us is None or session_us is None:
-        return plan, late, repeats
-    # A repeat is late if it would be late as the first of its id. Where it extends no session, that
-    # depends on the sessions of the others. It doesn't change these, so it's judged after them.
+        late = late + Rejected.chosen("late", why, outside.table, are_late)
+        outside = outside.only(~are_late)
+    if plan is not None and program.cuts.rules.in_order:
+        # The session before may end by an event that fails.
+        plan = attrs.evolve(plan, is_sure=False)
+    return attrs.evolve(accepted, plan=plan, late=late, outside=outside)
+
+
+def _with_late_repeats(
+    program: Program,
+    sessions: pa.Table,
+    accepted: Accepted,
+    repeats: WindowedEvents,
+    horizon: Horizon,
+) -> Accepted:
+    """
+    Tell the repeats that are late: those that would be late as the first of their id.
+
+    Where it extends no session, that depends on the sessions of the others. It doesn't change
+    these, so it's judged after them.
+    """
+    event_us, session_us = horizon.late_event_us, horizon.late_session_us
+    if event_us is None or session_us is None:
+        return accepted
+    inclusive, plan = program.cuts.rules.gap_inclusive, accepted.plan
     late_alone = is_late(repeats.ends, event_us) & ~repeats.keep_open(gap_inclusive=inclusive)
     if not late_alone.any():
-        return plan, late, repeats
+        return accepted
     unjudged, planned = repeats.only(late_alone), plan.events if plan else None
     united = _united(program, sessions, unjudged.joined(planned), horizon)
     are_late = np.zeros(len(repeats.starts), np.bool_)
     are_late[late_alone] = _joins_late(united, session_us)[: len(unjudged.starts)]
     why = _why_late(program, by_session=True)
-    rejected = Rejected.chosen("late", why, repeats.table, are_late)
-    return plan, late + rejected, repeats.only(~are_late)
+    late = accepted.late + Rejected.chosen("late", why, repeats.table, are_late)
+    return attrs.evolve(accepted, late=late, repeats=repeats.only(~are_late))
 
 
 def _joins_late(plan: Plan, late_us: int) -> Mask:
@@ -195,8 +268,8 @@ def _united(program: Program, sessions: pa.Table, events: WindowedEvents, horizo
     ends = np.concatenate([micros(sessions["end"])[places], events.ends])
     order = in_total_order(keys, starts, events.table, len(places), spec.sequence)
     members = spec, events, sessions, places, order, keys, starts, ends
-    unions, failures = program.cuts.united(Members(*members))
-    plan = Plan(*members, untouched, salts, unions, horizon, failures)
+    unions, failures, outside = program.cuts.united(Members(*members))
+    plan = Plan(*members, untouched, salts, unions, horizon, failures, outside)
     is_joined = unions.sizes > 1
     return plan.parted(program.cuts.column) if (is_joined & ~plan.active).any() else plan
 

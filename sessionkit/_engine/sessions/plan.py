@@ -14,7 +14,7 @@ rule covers three cases:
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import attrs
 import numpy as np
@@ -178,6 +178,21 @@ def unite(keys: Numbers, starts: Numbers, ends: Numbers, *, gap_inclusive: bool)
     )
 
 
+class United(NamedTuple):
+    """
+    Open sessions and events, joined into sessions.
+
+    Attributes:
+        unions: The sessions; they don't count where events are outside any session.
+        failures: Why events failed meanwhile, by their places.
+        outside: The places of the events that are outside any session, and may not open one.
+    """
+
+    unions: Unions
+    failures: Mapping[int, Failure] = {}
+    outside: Sequence[int] = ()
+
+
 @attrs.frozen
 class GapAlone:
     """
@@ -194,11 +209,11 @@ class GapAlone:
         """Return when a session of each event alone would be over, in microseconds."""
         return events.ends
 
-    def united(self, members: Members) -> tuple[Unions, dict[int, Failure]]:
-        """Join open sessions and events into sessions; return the failures of events too."""
+    def united(self, members: Members) -> United:
+        """Join open sessions and events into sessions."""
         order, inclusive = members.order, self.rules.gap_inclusive
         keys, starts, ends = members.keys[order], members.starts[order], members.ends[order]
-        return unite(keys, starts, ends, gap_inclusive=inclusive), {}
+        return United(unite(keys, starts, ends, gap_inclusive=inclusive))
 
     def reasons(self, sessions: pa.Table) -> pa.Array:
         """Return the name of the rule that ends each session."""
@@ -246,6 +261,8 @@ class Plan(Members):
         unions: The sessions that the members make.
         horizon: What the watermark has passed.
         failures: Why events failed while sessions were planned, by their places.
+        outside: The places of the events outside any session: the plan without them counts.
+        is_sure: Whether no event that was left out as outside could join, if another one failed.
         is_event: Which members, in order, are events.
         event_places: The places of all events, by session, time and content.
         opened: The places, in order, of the open sessions.
@@ -259,6 +276,8 @@ class Plan(Members):
     unions: Unions
     horizon: Horizon
     failures: Mapping[int, Failure] = attrs.field(factory=dict)
+    outside: Sequence[int] = ()
+    is_sure: bool = True
     is_event: Mask = attrs.field(init=False)
     event_places: Numbers = attrs.field(init=False)
     opened: Numbers = attrs.field(init=False)

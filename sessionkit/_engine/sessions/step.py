@@ -6,7 +6,8 @@ One micro-batch of the sessions of a group: overdue sessions close, then events 
    batch without data slipped in before. Under `order="event_time"` the events whose turn has come
    are folded before that: they belong to the sessions that close.
 3. *The watermark is taken at the start of the batch*, the same for every row.
-4. *Each event is counted once*: processed, late, duplicate, quarantined, failed, or buffered.
+4. *Each event is counted once*: processed, late, duplicate, outside any session, quarantined,
+   failed, or buffered.
 5. *A failed event leaves no trace*: its session is folded again, from what is stored, without it.
 6. *Nothing depends on the bucket.* Which keys share one, and how many there are, changes no row.
 

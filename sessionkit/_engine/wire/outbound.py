@@ -51,9 +51,9 @@ def output_fields(spec: AnySpec, *, with_rejected: bool) -> list[Field]:
     Return the columns of the output; `shown` returns the names that a frame has for them.
 
     With rejected rows, a column `row.kind` is added: `session` or `result`, `event`, `late`,
-    `duplicate`, `quarantined`, `failed`, `failed_output` (a session whose `finish` failed, or a
-    timer whose function failed), or `erased` (an erased key). If the event class has no fields,
-    there is no column `row.event`.
+    `duplicate`, `outside`, `quarantined`, `failed`, `failed_output` (a session whose `finish`
+    failed, or a timer whose function failed), or `erased` (an erased key). If the event class has
+    no fields, there is no column `row.event`.
     """
     return [*(spec.fields_with_rejected if with_rejected else spec.result_fields)]
 

@@ -287,12 +287,12 @@ def sessionize(
             of the event class and `passthrough`; other columns never reach Python.
         spec: The definition of a session.
         with_rejected: Whether to return rejected rows too. Then the first column, `kind`, is
-            `session`, `late`, `duplicate`, `quarantined`, `failed`, `failed_output` or `erased`,
-            and the last columns are `reason`, `event_time`, `event_id` (the event's identity, the
-            same in every run), `event` (its fields, in a struct) and the passthrough columns. Under
-            `with_events=True`, a row may also be of kind `event`: an event of a closed session,
-            with the columns of the session and `number`, its position in the session, from 1.
-            `Routes` gives each kind a sink of its own.
+            `session`, `late`, `duplicate`, `outside`, `quarantined`, `failed`, `failed_output` or
+            `erased`, and the last columns are `reason`, `event_time`, `event_id` (the event's
+            identity, the same in every run), `event` (its fields, in a struct) and the passthrough
+            columns. Under `with_events=True`, a row may also be of kind `event`: an event of a
+            closed session, with the columns of the session and `number`, its position in the
+            session, from 1. `Routes` gives each kind a sink of its own.
         observation: For a batch: receives the counts once an action has run.
         seed: For a stream: its initial state, from `migrate` or `bootstrap`. Pass it at every start
             of the query; the first start needs a new checkpoint.

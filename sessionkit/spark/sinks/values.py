@@ -199,6 +199,7 @@ class Routes:
             `rejected`.
         late: Takes the events that were late, in place of `rejected`.
         duplicate: Takes the events that were processed already, in place of `rejected`.
+        outside: Takes the events outside any session, in place of `rejected`.
         quarantined: Takes the rows that aren't valid events, in place of `rejected`.
         failed: Takes the events for which a function raised, in place of `rejected`.
         failed_output: Takes what a function failed to return, in place of `rejected`.
@@ -211,6 +212,7 @@ class Routes:
     event: RouteSink | None = None
     late: RouteSink | None = None
     duplicate: RouteSink | None = None
+    outside: RouteSink | None = None
     quarantined: RouteSink | None = None
     failed: RouteSink | None = None
     failed_output: RouteSink | None = None

@@ -91,7 +91,15 @@ class KeyRow(Generic[R_co]):
     result: R_co
 
 
-REJECTIONS: Final = ("late", "duplicate", "quarantined", "failed", "failed_output", "erased")
+REJECTIONS: Final = (
+    "late",
+    "duplicate",
+    "outside",
+    "quarantined",
+    "failed",
+    "failed_output",
+    "erased",
+)
 
 
 @attrs.frozen
@@ -100,7 +108,7 @@ class Rejection:
     An event that was set aside, a session or timer whose function failed, or an erased key.
 
     Attributes:
-        kind: `late`, `duplicate`, `quarantined`, `failed`, `failed_output` or `erased`.
+        kind: `late`, `duplicate`, `outside`, `quarantined`, `failed`, `failed_output` or `erased`.
         reason: The reason as text.
         traceback: The traceback of your function that failed; None if none failed.
         key: The key; a null in it is None.

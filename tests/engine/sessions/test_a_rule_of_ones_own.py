@@ -25,6 +25,7 @@ from sessionkit.state._collections import forms_of, inner_type
 from sessionkit.state._scalars import FloatType, IntType
 from sessionkit.testing import SessionDriver
 from sessionkit.timeouts._rule import Joined, Readings, Rule, RuleInput, event_fields
+from sessionkit.timeouts._rules import OpensWith
 from sessionkit.timeouts._session_rules import RULES, rules_in_use
 from tests.support.naive_rules import Click, Cut, OwnRule, naive_cuts, never
 from tests.support.ruled_sessions import (
@@ -47,7 +48,7 @@ class MaxStep(Rule):
     """Of values `1 null 7 NaN 2`, a null and NaN, both NaN here, say nothing."""
 
     name: ClassVar = "max_step"
-    code: ClassVar = 8
+    code: ClassVar = 9
     needs_order: ClassVar = True
     most: Mapping[str, float]
 
@@ -147,7 +148,8 @@ def test_it_cuts_as_the_model_does(
     cut = data.draw(batches(events, 6 * GAP))
     options = {"on_error": "reject", "watermark_delay": 6 * GAP, **data.draw(STORAGES)}
     spec = spec_of(rules, aggregated=False, state=state, sequence=sequence, **options)
-    cuts = naive_cuts(events, rules, fails, STEP)
+    outside = list[Click]()
+    cuts = naive_cuts(events, rules, fails, STEP, outside)
 
     rows, kinds = told(spec, cut, restart=data.draw(st.booleans()))
 
@@ -155,7 +157,8 @@ def test_it_cuts_as_the_model_does(
         (r.key.key, r.session_start, r.session_end, r.result.values, r.closed_by) for r in rows
     ]
     assert [one.seen for one in cuts] == found
-    assert kinds == ["failed"] * (len(events) - sum(len(one.values) for one in cuts))
+    assert len(kinds) == len(events) - sum(len(one.values) for one in cuts)
+    assert kinds.count("outside") == len(outside)
 
 
 @attrs.frozen
@@ -212,4 +215,4 @@ def test_it_is_checked_with_the_spec_and_described() -> None:
     assert "an event differs in `km` by more than 5" == rule_text(trips(rules), "max_step")
     with pytest.raises(SpecError, match="`name`, which isn't a number"):
         trips(RulesWithSteps("30 minutes", max_step={"name": 5}))
-    assert MaxStep.code not in {rule.code for rule in RULES}
+    assert MaxStep.code not in {OpensWith.code, *(rule.code for rule in RULES)}

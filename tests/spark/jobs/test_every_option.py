@@ -166,12 +166,13 @@ def short_with_many(visit: Trail) -> timedelta:
 ALONE: Final[dict[str, dict[str, Any]]] = {
     "gap_inclusive": {"gap_inclusive": False},
     "gap of the event": {"gap": short_at_login, "max_gap": GAP},
-    "max_duration": {"max_duration": "10 minutes"},
+    "max_duration": {"max_duration": "10 minutes", "max_duration_inclusive": False},
     "max_events": {"max_events": 5},
     "until": {"until": "is_last"},
     "starts_with": {"starts_with": pc.field("page") == "/login"},
     "changes_of": {"changes_of": "campaign"},
     "midnight": {"midnight": "America/New_York"},
+    "opens_with": {"opens_with": pc.field("page") != "/"},
     "extends": {"extends": is_seen},
 }
 RULES: Final = {**ALONE, "all": reduce(lambda one, other: one | other, ALONE.values())}
