@@ -118,8 +118,6 @@ def _misfit(
         unnamed = [name for name in parameters if name not in {*places, *keywords}]
         unnamed = unnamed[: len(positional) - len(places)] or ["name"]
         count = len(positional) - len(places) + len(shown)
-        if not signature.parameters:
-            return SpecError(f"{called} takes no argument, found {count}", f"write {called}()")
         found = f"{called} takes {'only ' if shown else 'nothing'}{', '.join(shown)} without a name"
         hint = f"name the others, such as {', '.join(f'{name}=...' for name in unnamed)}"
         if inspect.Parameter.VAR_KEYWORD in kinds and not parameters.keys() - {"self"}:
@@ -149,8 +147,7 @@ def _meant(name: str, known: Mapping[str, inspect.Parameter]) -> str:
     words = (word.lower() for word in WORD.findall(name))  # such as `outputMode`
     near = nearest(name, places) or next((word for word in words if word in places), None)
     names = ", ".join(argument for argument in known if argument != "self")
-    otherwise = f"it has {names}" if names else "leave it out: it has no arguments"
-    return otherwise if near is None else f"did you mean `{places[near]}`?"
+    return f"it has {names}" if near is None else f"did you mean `{places[near]}`?"
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:

@@ -94,7 +94,7 @@ def test_an_argument_that_is_in_a_group_says_in_which(spec: Any, name: str, plac
         (SessionRules, "max_duratoin", "did you mean `max_duration=...`?"),
         (SessionRules, "maxgap", "did you mean `max_gap=...`?"),
         (SessionSpec, "max_skew", "did you mean `inputs=Inputs(max_future_skew=...)`?"),
-        (agg.duration, "where", "leave it out: it has no arguments"),
+        (agg.duration, "were", "did you mean `where=...`?"),
         (ProcessingTimeGap, "gaps", "did you mean `gap=...`?"),
         (Every, "event", "did you mean `events=...`?"),
         (Aggregates, "results", "did you mean `result=...`?"),

@@ -67,7 +67,7 @@ def test_a_spec_of_keys_is_shown_as_a_spec_of_sessions() -> None:
         ("sum('price', where=is_buy)", agg.sum("price", where="is_buy")),
         ('count(where=(kind == "buy"))', agg.count(where=pc.field("kind") == "buy")),
         ("max('price').from_now()", agg.max("price").from_now()),
-        ("rate('1 minute')", agg.rate("1 minute")),
+        ("(duration() > datetime.timedelta(seconds=10))", agg.duration() > timedelta(seconds=10)),
     ],
 )
 def test_an_aggregate_is_shown_as_its_call(shown: str, aggregate: agg.Aggregate) -> None:

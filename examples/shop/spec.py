@@ -47,11 +47,7 @@ VISITS: Final = SessionSpec.aggregate(
         "far": agg.funnel(STEPS),
         "bought": agg.any(_is("purchase")),
         "engaged_time": agg.engaged_time(cap="5 minutes"),
-        "engaged": agg.holds(
-            (pc.field("lasted") > timedelta(seconds=10)) & (pc.field("events") > 1),
-            lasted=agg.duration(),
-            events=agg.count(),
-        ),
+        "engaged": (agg.duration() > timedelta(seconds=10)) & (agg.count() > 1),
     },
     keys={"user": str},
     event_time="at",

@@ -4,7 +4,6 @@ from datetime import timedelta
 from typing import Final
 
 import attrs
-import pyarrow.compute as pc
 
 from sessionkit import SessionRules, SessionSpec
 from sessionkit import aggregates as agg
@@ -28,6 +27,9 @@ class Hit:
 
 
 _pages = agg.count(where="is_page")
+_engaged_for = agg.engaged_time(cap="60 seconds")
+_lasted = agg.duration()
+_rate = _pages / (_lasted / timedelta(minutes=1))
 
 VISITS: Final = SessionSpec.aggregate(
     Hit,
@@ -38,20 +40,13 @@ VISITS: Final = SessionSpec.aggregate(
         "exit": agg.last("path", where="is_page"),
         "path": agg.path("path", where="is_page"),
         "views": agg.count_by("path", rest="(other)", where="is_page"),
-        "engaged_for": agg.engaged_time(cap="60 seconds"),
-        "engaged": agg.holds(
-            pc.field("engaged_for") > timedelta(seconds=10),
-            engaged_for=agg.engaged_time(cap="60 seconds"),
-        ),
-        "is_bounce": agg.is_bounce(where="is_page"),
+        "engaged_for": _engaged_for,
+        "engaged": _engaged_for > timedelta(seconds=10),
+        "is_bounce": _pages <= 1,
         "bot_by_name": agg.any("is_named"),
-        "bot_by_rate": agg.holds(
-            # No rate is that of one instant.
-            (pc.field("pages") > FEW) & ((pc.field("rate") > FAST) | pc.field("rate").is_null()),
-            pages=_pages,
-            rate=agg.rate("1 minute", where="is_page"),
-        ),
-        "bot_by_age": agg.holds(pc.field("lasted") > AWAKE, lasted=agg.duration()),
+        # No rate is that of one instant.
+        "bot_by_rate": (_pages > FEW) & (_rate > FAST).fill_null(value=True),
+        "bot_by_age": _lasted > AWAKE,
     },
     keys={"address": str, "agent": str},
     event_time="at",

@@ -21,8 +21,6 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Final, Literal
 
-import pyarrow.compute as pc
-
 from sessionkit import SessionRules, SpecError
 from sessionkit import aggregates as agg
 from sessionkit._for_addons import Condition, Duration, duration_of
@@ -66,13 +64,9 @@ def ga4_engaged(
         key_event: Selects key events; None if there are none.
         longer_than: GA4 lets you set from 10 to 60 seconds.
     """
-    parts = {"lasted": agg.duration(), "page_views": agg.count(where=page_view)}
-    engaged = pc.field("lasted") > duration_of(longer_than, "longer_than")
-    engaged |= pc.field("page_views") >= TWO_VIEWS
-    if key_event is not None:
-        parts["key_events"] = agg.count(where=key_event)
-        engaged |= pc.field("key_events") > 0
-    return agg.holds(engaged, **parts)
+    engaged = agg.duration() > duration_of(longer_than, "longer_than")
+    engaged |= agg.count(where=page_view) >= TWO_VIEWS
+    return engaged if key_event is None else engaged | (agg.count(where=key_event) > 0)
 
 
 def posthog(

@@ -36,18 +36,19 @@ the event class, or if there is a `where`.
 *`where`* selects events: a pyarrow expression over the fields, such as `pc.field("kind") == "buy"`,
 or the name of a bool field. Where it is null, the event isn't selected.
 
-*`holds`* evaluates a condition over other aggregates of a session:
+*Operators* combine aggregates of a session, and constants:
 
-    agg.holds(pc.field("views") >= 2, views=agg.count(where=pc.field("kind") == "view"))
+    agg.max("seconds") - agg.min("seconds")
+    agg.count(where=pc.field("kind") == "view") >= 2
 """
 
 from sessionkit.aggregates._aggregate import Aggregate
 from sessionkit.aggregates._funnels import funnel, funnel_times
 from sessionkit.aggregates._lists import collect, path, steps
-from sessionkit.aggregates._numbers import count, mean, sum
+from sessionkit.aggregates._numbers import count, mean, stddev, sum
 from sessionkit.aggregates._percentiles import percentile
 from sessionkit.aggregates._picks import all, any, first, last, max, min
-from sessionkit.aggregates._sessions import duration, engaged_time, holds, is_bounce, rate
+from sessionkit.aggregates._sessions import duration, engaged_time, greatest, least
 from sessionkit.aggregates._tallies import count_by, count_distinct, top
 
 __all__ = [
@@ -63,15 +64,15 @@ __all__ = [
     "first",
     "funnel",
     "funnel_times",
-    "holds",
-    "is_bounce",
+    "greatest",
     "last",
+    "least",
     "max",
     "mean",
     "min",
     "path",
     "percentile",
-    "rate",
+    "stddev",
     "steps",
     "sum",
     "top",

@@ -16,22 +16,36 @@ import pyarrow as pa
 from sessionkit._arguments import check_field
 from sessionkit._arrays import Mask, Numbers, mask_of, numbers_of, total_order, whole
 from sessionkit.aggregates._events import Condition, EventRows, check_condition, type_in
+from sessionkit.aggregates._expressions import (
+    NOT_BY_EQUALITY,
+    Operation,
+    Operators,
+    Plain,
+    constant_of,
+)
+from sessionkit.aggregates._operators import Column, Value
 from sessionkit.errors import SpecError, StateValueError
 from sessionkit.state._codec import codec_of, encode_column
 from sessionkit.state._collections import Field, ListType, OptionalType, inner_type
-from sessionkit.state._fields import attributes_of, fields_of
+from sessionkit.state._fields import attributes_of, field_type, fields_of
 from sessionkit.state._scalars import DatetimeType, IntType
 from sessionkit.state._types import FieldType
 
 
-@attrs.frozen(kw_only=True)
-class Aggregate:
+@attrs.frozen(kw_only=True, order=False, repr=False)
+class Aggregate(Operators["Aggregate"]):
     """
-    An aggregate of a session. The functions of `sessionkit.aggregates` make it.
+    An aggregate of a session, made by a function of `sessionkit.aggregates`, or by operators.
+
+        agg.max("seconds") - agg.min("seconds")
+        (agg.duration() > timedelta(seconds=10)) | (agg.count(where=pc.field("kind") == "buy") > 1)
+
+    The operators `+ - * /`, `< <= > >=`, `& | ~`, a minus sign in front, and `abs` take aggregates
+    and constants. They make an aggregate that is computed when a row is made. `==` tells whether
+    two aggregates are the same; `eq` compares their values.
 
     Attributes:
-        of: The field to aggregate; the condition, for `any`, `all` and `holds`; None for whole
-            events.
+        of: The field to aggregate; the condition, for `any` and `all`; None for whole events.
         where: The condition that selects events; None for all events.
         at_most: The number of values or instants kept, where there is a limit.
         is_from_now: Whether it leaves out events that sessions took before it was added.
@@ -52,12 +66,31 @@ class Aggregate:
         checkpoint lives.
 
         Raises:
-            SpecError: It needs the whole session: `duration` or `rate`, alone or in `holds`.
+            SpecError: It needs the whole session, as `duration()` does.
         """
         return attrs.evolve(self, is_from_now=True)
 
+    def eq(self, other: "Aggregate | Plain") -> "Aggregate":
+        """Return whether the value equals another one: a bool, None if one of them is None."""
+        return self.operated("eq", self, other)
 
-@attrs.frozen(kw_only=True, repr=False)
+    def ne(self, other: "Aggregate | Plain") -> "Aggregate":
+        """Return whether the value differs from another: a bool, None if one of them is None."""
+        return self.operated("ne", self, other)
+
+    def is_null(self) -> "Aggregate":
+        """Return whether there is no value: a bool."""
+        return self.operated("is_null", self)
+
+    def fill_null(self, value: "Aggregate | Plain") -> "Aggregate":
+        """Return the value, or another one if there is none, as SQL's `coalesce` does."""
+        return self.operated("fill_null", self, value)
+
+    def operated(self, sign: str, *operands: object) -> "Aggregate":
+        return expression(sign, *operands)
+
+
+@attrs.frozen(kw_only=True, order=False, repr=False)
 class Kind(Aggregate):
     """
     The base class of all kinds of aggregates: arguments, checks, storage and computation.
@@ -216,7 +249,7 @@ class BoundAggregate:
     Attributes:
         type: The type of the aggregated values, without Optional; bool for a condition.
         may_be_missing: Whether it may leave out an event, by `where` or for a null.
-        parts: The aggregates of a `holds`, each named after it, such as `engaged.views`.
+        parts: The aggregates of an expression, each named after it, such as `engaged.1`.
         sequence: The field that orders events of one instant, if the result depends on it.
     """
 
@@ -311,6 +344,71 @@ class BoundAggregate:
         )
 
 
+# -- expressions --------------------------------------------------------------------------------
+
+
+@attrs.frozen(kw_only=True, order=False, repr=False)
+class Expression(Kind):
+    """Operators over other aggregates; each different one of these is folded and stored once."""
+
+    kind: ClassVar = "expression"
+    operation: Operation
+
+    def _call(self, *_: str) -> str:
+        return str(self.operation)
+
+    @property
+    def folded(self) -> list[Kind]:
+        """The aggregates in it, in an order that doesn't depend on the operators."""
+        return sorted({*self.operation.leaves()}, key=lambda part: (part.kind, repr(part)))
+
+    def from_now(self) -> Self:
+        operation = self.operation.changed(lambda part: part.from_now())
+        return attrs.evolve(self, operation=operation, is_from_now=True)
+
+    def read_by(self) -> list[Condition]:
+        return [condition for part in self.folded for condition in part.read_by()]
+
+    def bind(self, event: type[Any], name: str) -> BoundAggregate:
+        parts = [part.bind(event, name) for part in self.folded]
+        nothing = [pa.nulls(0, field_type(part.annotation, name).arrow) for part in parts]
+        result = self._column(parts, nothing, name).value
+        named = (attrs.evolve(part, name=f"{name}.{n}") for n, part in enumerate(parts, 1))
+        return BoundAggregate(name, self, result.type, result.may_be_missing, tuple(named))
+
+    def identity(self, bound: BoundAggregate) -> str:
+        return "; ".join(part.text for part in bound.parts)
+
+    def stored(self, bound: BoundAggregate) -> list[Field]:
+        return [field for part in bound.parts for field in part.stored]
+
+    def fold(self, bound: BoundAggregate, rows: EventRows) -> list[pa.Array]:
+        return [column for part in bound.parts for column in part.fold(rows)]
+
+    def result(self, bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
+        values = [part.result(sessions) for part in bound.parts]
+        return self._column(bound.parts, values, bound.name).array
+
+    def _column(
+        self, parts: Sequence[BoundAggregate], values: Sequence[pa.Array], name: str
+    ) -> Column:
+        kinds = (field_type(part.annotation, name) for part in parts)
+        columns = map(Column, map(Value.of, kinds), values)
+        leaves = {part.aggregate: column for part, column in zip(parts, columns, strict=True)}
+        return self.operation.column(leaves, len(values[0]), name)
+
+
+def expression(sign: str, *operands: object) -> Expression:
+    """Return the expression of an operator."""
+
+    def operand(value: object) -> Any:
+        if isinstance(value, Expression):
+            return value.operation
+        return value if isinstance(value, Kind) else constant_of(sign, value)
+
+    return Expression(operation=Operation(sign, tuple(map(operand, operands))))
+
+
 # -- the aggregates of a spec -------------------------------------------------------------------
 
 
@@ -326,7 +424,8 @@ def bound_aggregates(event: type[Any], aggregates: object) -> tuple[BoundAggrega
         )
         if not isinstance(aggregate, Kind):
             found = f"`aggregates`: `{name}` must be an aggregate, found {aggregate!r}"
-            raise SpecError(found, f'write {{"{name}": agg.count()}}')
+            hint = f'write {{"{name}": agg.count()}}'
+            raise SpecError(found, NOT_BY_EQUALITY if isinstance(aggregate, bool) else hint)
     return tuple(aggregate.bind(event, name) for name, aggregate in aggregates.items())
 
 

@@ -32,7 +32,7 @@ from sessionkit.aggregates._aggregate import Aggregate, BoundAggregate, Kind
 from sessionkit.aggregates._events import Condition, EventRows
 from sessionkit.errors import SpecError
 from sessionkit.state._collections import Field, ListType
-from sessionkit.state._scalars import DatetimeType, IntType
+from sessionkit.state._scalars import DatetimeType, IntType, TimedeltaType
 
 Strict: TypeAlias = Literal["order", "deduplication", "increase"]
 MOST_STEPS: Final = 32  # as in ClickHouse
@@ -40,7 +40,7 @@ NONE: Final = -1
 """The step of an event of no step."""
 
 
-@attrs.frozen(kw_only=True, repr=False)
+@attrs.frozen(kw_only=True, order=False, repr=False)
 class Funnel(Kind):
     """The number of steps that a session reached."""
 
@@ -304,39 +304,63 @@ def _strict_of(value: Any) -> frozenset[Any]:
     return frozenset(modes)
 
 
-@attrs.frozen(kw_only=True, repr=False)
+@attrs.frozen(kw_only=True, order=False, repr=False)
 class FunnelTimes(Funnel):
-    """The times when a session reached the steps."""
+    """The times when a session reached the steps, or the time between two of them."""
 
     kind: ClassVar = "funnel_times"
-    gives: ClassVar[Any] = list[datetime] | None
+    between: tuple[str, str] | None = None
+
+    def check(self) -> None:
+        super().check()
+        pair, names = self.between, self.arguments
+        if pair is None:
+            return
+        pairs = [(name, later) for place, name in enumerate(names) for later in names[place + 1 :]]
+        if pair not in pairs:
+            found = f"`between` takes two of the steps {', '.join(names)}, the earlier one first"
+            hint = f"write between=({names[0]!r}, {names[-1]!r})"
+            hint = hint if pairs else "leave it out: the funnel has a single step"
+            raise SpecError(f"{found}; found {pair!r}", hint)
+
+    def annotation(self, _: BoundAggregate) -> Any:
+        return (list[datetime] if self.between is None else timedelta) | None
 
     def result(self, bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
         """Return the step times of the first chain with the most steps."""
         reached, unknown, times = self.reached(bound, sessions)
+        if self.between is not None:
+            first, last = map(self.arguments.index, self.between)
+            lengths = times[:, last] - times[:, first]
+            return array_of(lengths, TimedeltaType.arrow, unknown | (reached <= last))
         reached[unknown] = 0
         of_chains = times[np.arange(len(self.steps)) < reached[:, np.newaxis]]
         return lists_of(array_of(of_chains, DatetimeType.arrow), reached, unknown)
 
 
 @explains
-def funnel_times(funnel: Aggregate) -> Aggregate:
+def funnel_times(funnel: Aggregate, *, between: tuple[str, str] | None = None) -> Aggregate:
     """
     List when a session reached each step of a funnel: as many times as the funnel counts steps.
 
         far = agg.funnel({"viewed": "is_view", "bought": "is_sale"})
         {"far": far, "reached_at": agg.funnel_times(far)}
+        agg.funnel_times(far, between=("viewed", "bought"))  # a timedelta
 
     Among chains with equally many steps, the one whose last step is earliest counts; each of its
     other steps is as late as possible.
 
     Args:
         funnel: The funnel. Its times store another copy of its state.
+        between: The names of two steps, the earlier one first: the result is the time from one to
+            the other, a timedelta, or None if the session didn't reach the later one. Steps without
+            names are "1", "2", and so on. It may change while a checkpoint lives.
 
     Raises:
-        SpecError: It isn't a funnel.
+        SpecError: It isn't a funnel, or has no such steps in this order.
     """
     if type(funnel) is not Funnel:
         found = f"`funnel_times` takes a funnel, found {funnel!r}"
         raise SpecError(found, 'write funnel_times(funnel(["is_view", "is_sale"]))')
-    return FunnelTimes(**attrs.asdict(funnel, recurse=False))
+    pair: Any = tuple(between) if isinstance(between, Sequence) else between
+    return FunnelTimes(**attrs.asdict(funnel, recurse=False), between=pair)

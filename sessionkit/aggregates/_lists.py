@@ -16,7 +16,7 @@ from sessionkit.state._codec import encode_column
 from sessionkit.state._collections import Field, ListType
 
 
-@attrs.frozen(kw_only=True, repr=False)
+@attrs.frozen(kw_only=True, order=False, repr=False)
 class Collect(Kind):
     """The earliest values of a session, stored with their times and places in a `sequence`."""
 
@@ -50,7 +50,7 @@ def collect(field: str, *, at_most: int = 100, where: Condition | None = None) -
     return Collect(of=field, where=where, at_most=at_most)
 
 
-@attrs.frozen(kw_only=True, repr=False)
+@attrs.frozen(kw_only=True, order=False, repr=False)
 class Path(Collect):
     """The values without repeats. Repeats are stored, since a late value may part them."""
 
@@ -76,7 +76,7 @@ def path(field: str, *, at_most: int = 100, where: Condition | None = None) -> A
     return Path(of=field, where=where, at_most=at_most)
 
 
-@attrs.frozen(kw_only=True, repr=False)
+@attrs.frozen(kw_only=True, order=False, repr=False)
 class Steps(Collect):
     """The number of times that one value came right after another."""
 

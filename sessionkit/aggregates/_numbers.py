@@ -1,4 +1,4 @@
-"""Counts, sums and means; sums of integers and decimals are exact."""
+"""Counts, sums, means and deviations; sums of integers and decimals are exact."""
 
 from decimal import Context, Decimal
 from typing import Any, ClassVar, Final
@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit._arguments import explains
+from sessionkit._arguments import explains, flag
 from sessionkit._arrays import LARGEST, Array, Mask, Numbers, array_of, mask_of, numbers_of, whole
-from sessionkit.aggregates._aggregate import Aggregate, BoundAggregate, Kind
+from sessionkit.aggregates._aggregate import Aggregate, BoundAggregate, Kind, expression
 from sessionkit.aggregates._events import Condition, EventRows
 from sessionkit.errors import SpecError
 from sessionkit.state._collections import Field
@@ -40,7 +40,7 @@ def _chosen_numbers(aggregate: Kind, rows: EventRows) -> Array:
 # -- counts -------------------------------------------------------------------------------------
 
 
-@attrs.frozen(kw_only=True, repr=False)
+@attrs.frozen(kw_only=True, order=False, repr=False)
 class Count(Kind):
     kind: ClassVar = "count"
     gives: ClassVar = int
@@ -71,7 +71,9 @@ def counted(bound: BoundAggregate) -> BoundAggregate:
 
 
 @explains
-def count(field: str | None = None, *, where: Condition | None = None) -> Aggregate:
+def count(
+    field: str | None = None, *, at_most: int | None = None, where: Condition | None = None
+) -> Aggregate:
     """
     Count the events of a session, or the values of a field that aren't null: an int.
 
@@ -79,21 +81,31 @@ def count(field: str | None = None, *, where: Condition | None = None) -> Aggreg
         agg.count("query")  # the searches: events whose query isn't null
         agg.count(where=pc.field("kind") == "buy")
 
-    `where` selects the events to count.
+    Args:
+        field: The field; None for whole events.
+        at_most: The result is never more than this. It may change while a checkpoint lives.
+        where: Selects the events to count.
     """
-    return Count(of=field, where=where)
+    counted = Count(of=field, where=where)
+    if at_most is None:
+        return counted
+    # Checks the limit, which isn't part of what is stored.
+    limit = attrs.evolve(counted, at_most=at_most).most
+    return expression("least", counted, limit)
 
 
 # -- means --------------------------------------------------------------------------------------
 
 
-@attrs.frozen(kw_only=True, repr=False)
+@attrs.frozen(kw_only=True, order=False, repr=False)
 class Mean(Kind):
     kind: ClassVar = "mean"
 
     def check_type(self, kind: FieldType, found: str) -> None:
         if not isinstance(kind, IntType | FloatType):
-            hint = "use `sum` and `count`, and divide one by the other"
+            hint = "use a number, such as a column that Spark casts to a float"
+            if isinstance(kind, DecimalType | TimedeltaType):
+                hint = f'divide the sum by the count: agg.sum("{self.of}") / agg.count("{self.of}")'
             raise SpecError(f"{found} neither an int nor a float", hint)
 
     def annotation(self, bound: BoundAggregate) -> Any:
@@ -120,10 +132,93 @@ def mean(field: str, *, where: Condition | None = None) -> Aggregate:
     return Mean(of=field, where=where)
 
 
+# -- deviations ---------------------------------------------------------------------------------
+
+
+@attrs.frozen(kw_only=True, order=False, repr=False)
+class Deviation(Mean):
+    """
+    The standard deviation or the variance, from a count, a mean and a sum of squared distances.
+
+    Parts are combined by the formula of Chan, Golub and LeVeque (1979), for any number of parts at
+    once; an event is a part of its own.
+    """
+
+    kind: ClassVar = "stddev"
+    population: bool = attrs.field(default=False, validator=flag)
+    variance: bool = attrs.field(default=False, validator=flag)
+
+    def annotation(self, bound: BoundAggregate) -> Any:
+        return float if self.population and not bound.may_be_missing else float | None
+
+    def stored(self, bound: BoundAggregate) -> list[Field]:
+        parts = [bound.field(FloatType(), part) for part in (".mean", ".squares")]
+        return [*parts, *counted(bound).stored]
+
+    def fold(self, bound: BoundAggregate, rows: EventRows) -> list[pa.Array]:
+        values = _chosen_numbers(self, rows).astype(np.float64)
+        chosen = self.chosen(rows)
+        ones = np.ones(len(values)) if chosen is None else chosen.astype(np.float64)
+        counts = numbers_of(counted(bound).result(rows.opened)).astype(np.float64)
+        weights = rows.joined(counts, ones)
+        before = numbers_of(bound.column(rows.opened, ".mean"))
+        with np.errstate(all="ignore"):
+            values = np.where(weights > 0, rows.joined(before, values), 0.0)
+            totals = np.maximum(rows.reduced(np.add, weights), 1)
+            means = rows.reduced(np.add, weights * values) / totals
+            distances = np.where(weights > 0, values - np.repeat(means, rows.sizes), 0.0)
+            # A mean that was rounded is corrected by the mean of the distances from it.
+            off = rows.reduced(np.add, weights * distances)
+            squares = rows.reduced(np.add, weights * distances**2) - off**2 / totals
+            squares += rows.reduced(
+                np.add, rows.joined(self._squares(bound, rows.opened), np.zeros(len(ones)))
+            )
+            means += off / totals
+        return [pa.array(means), pa.array(squares), *counted(bound).fold(rows)]
+
+    def result(self, bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
+        counts = numbers_of(counted(bound).result(sessions))
+        free = counts if self.population else counts - 1
+        # Rounding may leave less than zero.
+        variances = np.maximum(self._squares(bound, sessions), 0.0) / np.maximum(free, 1)
+        return pa.array(variances if self.variance else np.sqrt(variances), mask=free < 1)
+
+    @staticmethod
+    def _squares(bound: BoundAggregate, sessions: pa.Table) -> Array:
+        return numbers_of(bound.column(sessions, ".squares"))
+
+
+@explains
+def stddev(
+    field: str,
+    *,
+    population: bool = False,
+    variance: bool = False,
+    where: Condition | None = None,
+) -> Aggregate:
+    """
+    Return the standard deviation of an int or a float, as a float.
+
+        agg.stddev("seconds")  # Spark's stddev, which is stddev_samp
+        agg.stddev("seconds", population=True, variance=True)  # var_pop
+
+    It's that of a sample, as in Spark, so it's None for fewer than two values. It's merged without
+    a loss of precision for values that are far from zero and close together.
+
+    Args:
+        field: The field.
+        population: Whether the values are all there are, rather than a sample: None for no value.
+        variance: Whether to return the variance, the square of the deviation. Both may change while
+            a checkpoint lives.
+        where: Selects the events to read.
+    """
+    return Deviation(of=field, where=where, population=population, variance=variance)
+
+
 # -- sums ---------------------------------------------------------------------------------------
 
 
-@attrs.frozen(kw_only=True, repr=False)
+@attrs.frozen(kw_only=True, order=False, repr=False)
 class Sum(Kind):
     kind: ClassVar = "sum"
 

@@ -44,7 +44,7 @@ LONGEST: Final = 2.0**63 - 2**10
 """The greatest float that fits a timedelta, in microseconds."""
 
 
-@attrs.frozen(kw_only=True, repr=False)
+@attrs.frozen(kw_only=True, order=False, repr=False)
 class Percentile(Kind):
     kind: ClassVar = "percentile"
     share: float

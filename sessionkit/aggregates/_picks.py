@@ -62,14 +62,14 @@ class _Extreme(Kind):
         return [different.take(pa.array(best, mask=missing))]
 
 
-@attrs.frozen(kw_only=True, repr=False)
+@attrs.frozen(kw_only=True, order=False, repr=False)
 class Least(_Extreme):
     kind: ClassVar = "min"
     picks: ClassVar = np.fmin  # passes over NaN
     neutral: ClassVar = (INT64[1], np.nan)
 
 
-@attrs.frozen(kw_only=True, repr=False)
+@attrs.frozen(kw_only=True, order=False, repr=False)
 class Greatest(_Extreme):
     kind: ClassVar = "max"
     picks: ClassVar = np.maximum
@@ -152,13 +152,13 @@ class _Edge(Kind):
         return picked
 
 
-@attrs.frozen(kw_only=True, repr=False)
+@attrs.frozen(kw_only=True, order=False, repr=False)
 class First(_Edge):
     kind: ClassVar = "first"
     picks: ClassVar = np.minimum
 
 
-@attrs.frozen(kw_only=True, repr=False)
+@attrs.frozen(kw_only=True, order=False, repr=False)
 class Last(_Edge):
     kind: ClassVar = "last"
     picks: ClassVar = np.maximum
@@ -223,13 +223,13 @@ class _OfCondition(Kind):
         return self.reduced_by.identity
 
 
-@attrs.frozen(kw_only=True, repr=False)
+@attrs.frozen(kw_only=True, order=False, repr=False)
 class AnyEvent(_OfCondition):
     kind: ClassVar = "any"
     reduced_by: ClassVar = np.logical_or
 
 
-@attrs.frozen(kw_only=True, repr=False)
+@attrs.frozen(kw_only=True, order=False, repr=False)
 class AllEvents(_OfCondition):
     kind: ClassVar = "all"
     reduced_by: ClassVar = np.logical_and

@@ -1,4 +1,4 @@
-"""Aggregates of whole sessions: length, rate, engaged time, and conditions on a session."""
+"""Aggregates of whole sessions: length, engaged time, and the least of several aggregates."""
 
 from datetime import timedelta
 from typing import Any, ClassVar, Final, Self
@@ -6,17 +6,26 @@ from typing import Any, ClassVar, Final, Self
 import attrs
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from sessionkit._arguments import explains
-from sessionkit._arrays import Numbers, array_of, micros, numbers_of, owners_of, running_maximum
+from sessionkit._arrays import (
+    Array,
+    Numbers,
+    array_of,
+    mask_of,
+    micros,
+    numbers_of,
+    owners_of,
+    running_maximum,
+)
 from sessionkit._instants import Duration, duration_of, duration_text, span_us
-from sessionkit.aggregates._aggregate import Aggregate, BoundAggregate, Kind, class_of_results
-from sessionkit.aggregates._events import Condition, EventRows, check_condition, evaluated
-from sessionkit.aggregates._numbers import Count, count, counted
+from sessionkit.aggregates._aggregate import Aggregate, BoundAggregate, Kind, expression
+from sessionkit.aggregates._events import Condition, EventRows
+from sessionkit.aggregates._expressions import Plain
 from sessionkit.errors import SpecError
-from sessionkit.state._collections import Field, ListType
-from sessionkit.state._scalars import BoolType, DatetimeType, TimedeltaType
+from sessionkit.state._collections import Field, ListType, OptionalType
+from sessionkit.state._scalars import DatetimeType, TimedeltaType
+from sessionkit.state._types import INT64
 
 MOST_CAPS: Final = 100_000
 
@@ -24,86 +33,67 @@ MOST_CAPS: Final = 100_000
 # -- durations ----------------------------------------------------------------------------------
 
 
-class _OfWholeSession(Kind):
-    """An aggregate that later events alone can't give."""
+@attrs.frozen(kw_only=True, order=False, repr=False)
+class DurationOfSession(Kind):
+    """The time from the first to the last event; the first is stored where `where` chooses it."""
 
-    __slots__ = ()
+    kind: ClassVar = "duration"
+
+    def annotation(self, bound: BoundAggregate) -> Any:
+        return timedelta | None if bound.may_be_missing else timedelta
 
     def from_now(self) -> Self:
+        if self.where is not None:
+            return super().from_now()
         found = f"`{self.kind}` is of a whole session, so it can't begin with later events"
         raise SpecError(found, "add it in a query with a new checkpoint")
 
     def stored(self, bound: BoundAggregate) -> list[Field]:
-        return [bound.field(DatetimeType())]
+        if self.where is None:
+            return [bound.field(DatetimeType())]
+        return [bound.field(OptionalType(DatetimeType()), part) for part in ("", ".first")]
 
     def fold(self, bound: BoundAggregate, rows: EventRows) -> list[pa.Array]:
         """Return the time of the last event; the end doesn't tell it where gaps vary."""
-        times = rows.joined(numbers_of(bound.column(rows.opened)), rows.times)
-        return [array_of(rows.reduced(np.maximum, times), DatetimeType.arrow)]
+        last = bound.column(rows.opened)
+        if self.where is None:
+            times = rows.joined(numbers_of(last), rows.times)
+            return [array_of(rows.reduced(np.maximum, times), DatetimeType.arrow)]
+        valid = rows.all_valid(last, self.chosen(rows))
+        missing = ~rows.reduced(np.logical_or, valid)
 
-    @staticmethod
-    def lengths(bound: BoundAggregate, sessions: pa.Table) -> Numbers:
-        """Return the time from the first to the last event, in microseconds."""
-        return micros(bound.column(sessions)) - micros(sessions["start"])
+        def picked(picks: np.ufunc, before: pa.Array, neutral: int) -> pa.Array:
+            times: Array = np.where(valid, rows.joined(numbers_of(before), rows.times), neutral)
+            return array_of(rows.reduced(picks, times), DatetimeType.arrow, missing)
 
-
-@attrs.frozen(kw_only=True, repr=False)
-class DurationOfSession(_OfWholeSession):
-    kind: ClassVar = "duration"
-    gives: ClassVar = timedelta
+        first = bound.column(rows.opened, ".first")
+        return [picked(np.maximum, last, INT64[0]), picked(np.minimum, first, INT64[1])]
 
     def result(self, bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
-        return array_of(self.lengths(bound, sessions), TimedeltaType.arrow)
+        last = bound.column(sessions)
+        if self.where is None:
+            return array_of(micros(last) - micros(sessions["start"]), TimedeltaType.arrow)
+        lengths = numbers_of(last) - numbers_of(bound.column(sessions, ".first"))
+        return array_of(lengths, TimedeltaType.arrow, ~mask_of(last.is_valid()))
 
 
 @explains
-def duration() -> Aggregate:
-    """Return the time from the first to the last event of a session, as a timedelta."""
-    return DurationOfSession()
-
-
-@attrs.frozen(kw_only=True, repr=False)
-class Rate(_OfWholeSession):
-    kind: ClassVar = "rate"
-    gives: ClassVar = float | None
-    per: timedelta
-
-    @property
-    def arguments(self) -> list[str]:
-        return [repr(duration_text(self.per))]
-
-    def stored(self, bound: BoundAggregate) -> list[Field]:
-        return [*super().stored(bound), *counted(bound).stored]
-
-    def fold(self, bound: BoundAggregate, rows: EventRows) -> list[pa.Array]:
-        return [*super().fold(bound, rows), *counted(bound).fold(rows)]
-
-    def result(self, bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
-        lengths = self.lengths(bound, sessions)
-        counts = numbers_of(counted(bound).result(sessions)).astype(np.float64)
-        return pa.array(counts * span_us(self.per) / np.maximum(lengths, 1), mask=lengths == 0)
-
-
-@explains
-def rate(per: Duration, *, where: Condition | None = None) -> Aggregate:
+def duration(*, where: Condition | None = None) -> Aggregate:
     """
-    Return the number of events per unit of time of the session, as a float.
+    Return the time from the first to the last event of a session, as a timedelta.
 
-        agg.rate("1 minute", where=pc.field("kind") == "view")
+    `where` selects the events between which to measure; without any, the result is None.
 
-    It's the number of events that `where` selects, divided by the time from the first to the last
-    event of any kind; None where that is zero. `per` may change while a checkpoint lives.
-
-    Raises:
-        SpecError: `per` isn't a duration.
+        agg.duration(where=pc.field("kind") == "view")
+        agg.count() / (agg.duration() / timedelta(minutes=1))  # events a minute
     """
-    return Rate(where=where, per=duration_of(per, "per"))
+    return DurationOfSession(where=where)
 
 
 # -- engaged time -------------------------------------------------------------------------------
 
 
-@attrs.frozen(kw_only=True, repr=False)
+@attrs.frozen(kw_only=True, order=False, repr=False)
 class EngagedTime(Kind):
     """
     The sum of the times between events, each up to a cap.
@@ -204,118 +194,39 @@ def engaged_time(
     )
 
 
-# -- conditions on a session --------------------------------------------------------------------
-
-
-@attrs.frozen(kw_only=True, repr=False)
-class Holds(Kind):
-    """Whether a condition over other aggregates is true; only the aggregates are stored."""
-
-    kind: ClassVar = "holds"
-    gives: ClassVar = bool
-    stored_as: ClassVar = "engaged"
-    takes_condition: ClassVar = True
-    parts: tuple[tuple[str, Kind], ...]
-
-    def check(self) -> None:
-        parts: tuple[tuple[str, object], ...] = self.parts
-        for name, part in parts:
-            if not isinstance(part, Kind) or isinstance(part, Holds):
-                found = f"`holds`: `{name}` must be an aggregate of events, found {part!r}"
-                raise SpecError(found, f"write {name}=agg.count()")
-        if not self.parts:
-            found = "`holds` takes the aggregates that its condition is over, found none"
-            raise SpecError(found, 'write holds(pc.field("n") > 1, n=agg.count())')
-
-    @property
-    def arguments(self) -> list[str]:
-        return [*super().arguments, *(f"{name}={part}" for name, part in self.parts)]
-
-    def from_now(self) -> Self:
-        parts = tuple((name, part.from_now()) for name, part in self.parts)
-        return attrs.evolve(self, parts=parts, is_from_now=True)
-
-    def read_by(self) -> list[Condition]:
-        return [condition for _, part in self.parts for condition in part.read_by()]
-
-    def bind(self, event: type[Any], name: str) -> BoundAggregate:
-        parts = tuple(part.bind(event, f"{name}.{label}") for label, part in self.parts)
-        labels = (label for label, _ in self.parts)
-        shown = class_of_results(*zip(labels, (part.annotation for part in parts), strict=True))
-        check_condition(shown, f"`{name}`: `holds`", self.of)
-        return BoundAggregate(name, self, BoolType(), may_be_missing=False, parts=parts)
-
-    def identity(self, bound: BoundAggregate) -> str:
-        # The stored column of a count of events or a duration tells which it is by its type.
-        return ", ".join(
-            part.name
-            if isinstance(part.aggregate, Count | DurationOfSession) and part.aggregate.of is None
-            else f"{part.name}: {part.text}"
-            for part in bound.parts
-        )
-
-    def stored(self, bound: BoundAggregate) -> list[Field]:
-        return [field for part in bound.parts for field in part.stored]
-
-    def fold(self, bound: BoundAggregate, rows: EventRows) -> list[pa.Array]:
-        return [column for part in bound.parts for column in part.fold(rows)]
-
-    def result(self, bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
-        """Return whether the condition is true; false for null."""
-        columns = [part.result(sessions) for part in bound.parts]
-        table = pa.table(columns, [name for name, _ in self.parts])
-        condition: Any = self.of
-        (holds,) = evaluated(table, [condition])
-        return holds.fill_null(fill_value=False)
+# -- several aggregates -------------------------------------------------------------------------
 
 
 @explains
-def holds(condition: Condition, **parts: Aggregate) -> Aggregate:
+def least(*values: Aggregate | Plain) -> Aggregate:
     """
-    Return whether a condition over other aggregates of the session is true.
+    Return the least of several aggregates and constants, as Spark's `least`.
 
-    A session is engaged, for instance, if it lasts long enough or has two views:
+        agg.least(agg.sum("seconds"), 3600.0)
 
-        long, views = pc.field("lasted") > timedelta(seconds=10), pc.field("views") >= 2
-        agg.holds(long | views, lasted=agg.duration(), views=agg.count(where="is_view"))
-
-    It's evaluated when a row is made; an open session stores only the parts. So the condition may
-    change while a checkpoint lives, and the parts may not. Where it is null, it doesn't hold.
-
-    Args:
-        condition: An expression over the names of the parts, or the name of a bool part.
-        parts: The aggregates that the condition uses, by the names there. They aren't fields of the
-            result, and none of them can be a `holds`.
-    """
-    items: Any = tuple(parts.items())
-    return Holds(of=condition, parts=items)
-
-
-@explains
-def is_bounce(
-    *, fewer_than: int = 2, shorter_than: Duration | None = None, where: Condition | None = None
-) -> Aggregate:
-    """
-    Return whether a session is a bounce: it has too few events and, with a limit, is too short.
-
-        agg.is_bounce(where=pc.field("kind") == "view", shorter_than="10 seconds")
-
-    It's a `holds` over `count` and `duration`; write one yourself for another rule.
-
-    Args:
-        fewer_than: A bounce has fewer events than this.
-        shorter_than: A bounce takes less than this from its first to its last event, of any kind;
-            None if its length doesn't matter.
-        where: Selects the events to count.
+    None is passed over; NaN is greater than all numbers.
 
     Raises:
-        SpecError: `fewer_than` isn't a whole number from 1, or `shorter_than` isn't a duration.
+        SpecError: There are fewer than two, or none is an aggregate.
     """
-    if type(fewer_than) is not int or fewer_than < 1:
-        found = f"`fewer_than` must be a whole number from 1, found {fewer_than!r}"
-        raise SpecError(found, "leave it out for the default, 2")
-    few = pc.field("events") < fewer_than
-    if shorter_than is None:
-        return holds(few, events=count(where=where))
-    is_short = pc.field("lasted") < duration_of(shorter_than, "shorter_than")
-    return holds(few & is_short, events=count(where=where), lasted=duration())
+    return _of_several("least", values)
+
+
+@explains
+def greatest(*values: Aggregate | Plain) -> Aggregate:
+    """
+    Return the greatest of several aggregates and constants, as Spark's `greatest`.
+
+    None is passed over; NaN is greater than all numbers.
+
+    Raises:
+        SpecError: There are fewer than two, or none is an aggregate.
+    """
+    return _of_several("greatest", values)
+
+
+def _of_several(sign: str, values: tuple[object, ...]) -> Aggregate:
+    if len(values) > 1 and any(isinstance(value, Aggregate) for value in values):
+        return expression(sign, *values)
+    found = f"`{sign}` takes several values, at least one of them an aggregate, found {values!r}"
+    raise SpecError(found, f'write {sign}(agg.sum("seconds"), 3600.0)')

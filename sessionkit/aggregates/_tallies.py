@@ -59,7 +59,7 @@ class _Tally(Kind):
         return kept, counts[stays]
 
 
-@attrs.frozen(kw_only=True, repr=False)
+@attrs.frozen(kw_only=True, order=False, repr=False)
 class CountDistinct(_Tally):
     kind: ClassVar = "count_distinct"
     gives: ClassVar = int | None
@@ -85,7 +85,7 @@ def count_distinct(
     return CountDistinct(of=field, where=where, at_most=at_most)
 
 
-@attrs.frozen(kw_only=True, repr=False)
+@attrs.frozen(kw_only=True, order=False, repr=False)
 class Top(_Tally):
     kind: ClassVar = "top"
     n: int
@@ -184,7 +184,7 @@ def top(
     return Top(of=field, where=where, at_most=at_most, n=n, counts=counts)
 
 
-@attrs.frozen(kw_only=True, repr=False)
+@attrs.frozen(kw_only=True, order=False, repr=False)
 class CountBy(Kind):
     """The counts by value. The least values are kept: a value that drops out never returns."""
 

@@ -15,6 +15,7 @@ from sessionkit._instants import Duration
 from sessionkit.aggregates import Aggregate
 from sessionkit.aggregates._aggregate import Kind
 from sessionkit.aggregates._events import NOT_A_NAME, fields_of_condition
+from sessionkit.aggregates._expressions import NOT_BY_EQUALITY
 from sessionkit.errors import SchemaError, SpecError
 from sessionkit.spark._columns import (
     ANY_FRAME,
@@ -121,7 +122,8 @@ class Sessions:
         for name, value in aggregates.items():
             if not isinstance(value, Aggregate):
                 found = f"`agg`: `{name}` must be an aggregate of sessionkit, found {value!r}"
-                raise SpecError(found, f"write .agg({name}=agg.count()); {IMPORT}")
+                hint = f"write .agg({name}=agg.count()); {IMPORT}"
+                raise SpecError(found, NOT_BY_EQUALITY if isinstance(value, bool) else hint)
         read = (name for value in aggregates.values() for name in self._columns_of(value))
         event = self._event_class(dict.fromkeys(read))
         return SessionSpec.aggregate(event, aggregates, keys=self.keys, **self.settings)

@@ -244,8 +244,8 @@ def test_what_makes_a_session_engaged_may_be_set() -> None:
 
 
 def test_what_is_no_condition_is_refused() -> None:
-    """The message names the part of the aggregate."""
-    with pytest.raises(SpecError, match="`engaged.page_views`: `where` is 'knd', .* no field"):
+    """The message names the field and the condition."""
+    with pytest.raises(SpecError, match="`engaged`: `where` is 'knd', .* no field"):
         spec_of(presets.ga4(), engaged=presets.ga4_engaged(page_view="knd"))
     with pytest.raises(SpecError, match="`longer_than`"):
         presets.ga4_engaged(page_view=IS_VIEW, longer_than="soon")

@@ -46,7 +46,7 @@ WANTED = {
     "landing": agg.first("page"),
     "seconds": agg.sum("seconds"),
     "bought": agg.any(pc.field("page") == "/thanks"),
-    "long": agg.holds(pc.field("n") > 2, n=agg.count(where=pc.field("seconds") >= 3)),
+    "long": agg.count(where=pc.field("seconds") >= 3) > 2,
 }
 
 

@@ -39,7 +39,8 @@ IS_BUY = pc.field("kind") == "buy"
         (agg.sum("zzz"), "no field `zzz`", "it has kind, seconds, clicks, is_paid, tags"),
         (agg.sum("kind"), "`View.kind` is none of int, float", "add up an int"),
         (agg.sum("is_paid"), "`View.is_paid` is none", 'count(where="is_paid")'),
-        (agg.mean("kind"), "neither an int nor a float", "use `sum` and `count`"),
+        (agg.mean("kind"), "neither an int nor a float", "use a number"),
+        (agg.stddev("kind"), "neither an int nor a float", "use a number"),
         (agg.percentile("kind", 0.5), "none of int, float, timedelta", "a field that is a number"),
         (agg.count_by("seconds"), "`View.seconds` is a float, which can't be the key", "use `top`"),
         (agg.top("seconds", 2, counts=True), "is a float, which can't be", "leave `counts` out"),
@@ -68,8 +69,8 @@ def test_what_does_not_fit_the_event_is_refused(aggregate: Any, found: str, hint
     ("made", "found"),
     [
         (lambda: agg.sum(3), "`sum` takes the name of a field, as text, found 3"),  # type: ignore[arg-type]
-        (lambda: agg.duration(where="is_paid"), r"no argument `where`\n\nHint: leave it out"),  # type: ignore[call-arg]
-        (lambda: agg.duration("ts"), r"takes no argument, found 1\n\nHint: write duration\(\)"),  # type: ignore[call-arg]
+        (lambda: agg.duration(were="is_paid"), r"no argument `were`\n\nHint: did you mean `where="),  # type: ignore[call-arg]
+        (lambda: agg.duration("ts"), r"duration takes nothing without a name, found 1"),  # type: ignore[call-arg]
         (lambda: agg.any(True), "`any` takes a condition, found True"),  # noqa: FBT003
         (lambda: agg.count(where=False), "`where` takes an expression"),
         (lambda: agg.collect("kind", at_most=0), "`at_most` must be a whole number from 1"),
@@ -142,10 +143,14 @@ def test_the_result_has_the_types_of_the_event() -> None:
         "top": (agg.top("clicks", 3), list[int] | None),
         "counts": (agg.top("clicks", 3, counts=True), dict[int, int] | None),
         "by_kind": (agg.count_by("kind"), dict[str, int]),
-        "rate": (agg.rate("1m"), float | None),
         "median": (agg.percentile("clicks", 0.5), float | None),
         "engaged": (agg.engaged_time(cap="10s"), timedelta),
-        "is_bounce": (agg.is_bounce(), bool),
+        "is_bounce": (agg.count() < 2, bool),
+        "lasted": (agg.duration(where=IS_BUY), timedelta | None),
+        "few": (agg.count(at_most=3), int),
+        "spread": (agg.stddev("seconds"), float | None),
+        "variance": (agg.stddev("seconds", population=True, variance=True), float),
+        "took": (agg.funnel_times(agg.funnel([IS_BUY] * 2), between=("1", "2")), timedelta | None),
     }
     spec = spec_of({name: aggregate for name, (aggregate, _) in typed.items()})
 

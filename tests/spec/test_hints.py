@@ -987,7 +987,7 @@ OF_AGGREGATES = [
         "a value that repeats is one of the path",
         lambda: agg.path("page"),
     ),
-    one(lambda: agg.mean("page"), "use `sum` and `count`", lambda: agg.sum("seconds")),
+    one(lambda: agg.mean("page"), "use a number", lambda: agg.mean("seconds")),
     one(lambda: agg.sum("is_last"), 'count(where="is_last")', lambda: agg.count(where="is_last")),
     one(
         lambda: agg.percentile("seconds", 95),
@@ -1005,21 +1005,60 @@ OF_AGGREGATES = [
         lambda: agg.engaged_time(cap="1 minute", within="1 day"),
     ),
     one(
-        lambda: agg.holds(HAS_PAGE, n=NUMBER),
-        "write n=agg.count()",
-        lambda: agg.holds(pc.field("n") > 1, n=agg.count()),
+        lambda: agg.funnel_times(agg.funnel(["is_last"] * 2), between=("2", "1")),
+        "write between=('1', '2')",
+        lambda: agg.funnel_times(agg.funnel(["is_last"] * 2), between=("1", "2")),
     ),
     one(
-        lambda: agg.holds(HAS_PAGE),
-        'write holds(pc.field("n") > 1, n=agg.count())',
-        lambda: agg.holds(pc.field("n") > 1, n=agg.count()),
+        lambda: agg.least(NUMBER, NUMBER),
+        'write least(agg.sum("seconds"), 3600.0)',
+        lambda: agg.least(agg.sum("seconds"), 3600.0),
+    ),
+    one(
+        lambda: agg.count() == NUMBER,
+        "compare values by .eq(...)",
+        lambda: agg.count().eq(NUMBER),
+    ),
+    one(
+        lambda: (agg.count() > 1) and (agg.count() < NUMBER),
+        "combine with &, | and ~, in parentheses",
+        lambda: (agg.count() > 1) & (agg.count() < NUMBER),
+    ),
+    one(
+        lambda: agg.count() + HAS_PAGE,
+        'pass an aggregate of the field, such as agg.max("price")',
+        lambda: agg.count() + agg.max("number"),
+    ),
+    one(
+        lambda: agg.count() > datetime(2026, 3, 1),  # noqa: DTZ001 (without a zone)
+        "add the time zone",
+        lambda: agg.count() > NUMBER,
+    ),
+    one(
+        lambda: agg.count() & (agg.count() > 1),
+        "compare first, each comparison in parentheses",
+        lambda: (agg.count() > NUMBER) & (agg.count() > 1),
+    ),
+    one(
+        lambda: agg.first("page") - agg.count(),
+        "use fields that are numbers",
+        lambda: agg.first("number") - agg.count(),
+    ),
+    one(
+        lambda: agg.first("page") > NUMBER,
+        "compare it with a str",
+        lambda: agg.first("page") > "/",
+    ),
+    one(
+        lambda: agg.collect("number") + NUMBER,
+        "use aggregates of one value, such as count, sum or first",
+        lambda: agg.sum("number") + NUMBER,
     ),
     one(
         lambda: agg.count_by("seconds"),
         "Spark casts to an int or a Decimal",
         lambda: agg.count_by("number"),
     ),
-    one(lambda: agg.is_bounce(fewer_than=0), "leave it out for the default, 2", agg.is_bounce),
     one(lambda: agg.top("page", 0), "write n=3", lambda: agg.top("page", n=3)),
     Case(
         lambda: later_only(agg.duration()),

@@ -17,6 +17,7 @@ from sessionkit import EventTimeGap, Functions, Session, SessionSpec
 from sessionkit import aggregates as agg
 from sessionkit.addons import presets
 from sessionkit.state import DecimalType
+from tests.support.naive_expressions import Kind, naive
 
 
 class Colour(Enum):
@@ -124,12 +125,12 @@ AGGREGATES: Final[dict[str, Any]] = {
     "upper": agg.percentile("light", 0.8, where="is_good"),
     "median_in_two": agg.percentile("weight", 0.5, relative_error=0.5, at_most=2),
     "spent_mostly": agg.percentile("spent", 0.9),
-    "rate": agg.rate("1 minute"),
-    "rate_of_buys": agg.rate("1 second", where=IS_BUY),
+    "rate": agg.count() / (agg.duration() / timedelta(minutes=1)),
+    "rate_of_buys": agg.count(where=IS_BUY) / (agg.duration() / timedelta(seconds=1)),
     "entry": agg.first("raw"),
     "exit": agg.last("kind", where="is_good"),
-    "is_bounce": agg.is_bounce(shorter_than="5 seconds", fewer_than=3),
-    "is_bounce_of_good": agg.is_bounce(where="is_good"),
+    "is_bounce": (agg.count() < 3) & (agg.duration() < timedelta(seconds=5)),
+    "is_bounce_of_good": agg.count(where="is_good") < 2,
     "any_buy": agg.any(IS_BUY),
     "any_bad": agg.any("is_bad"),
     "all_good": agg.all("is_good", where=IS_BUY),
@@ -137,23 +138,46 @@ AGGREGATES: Final[dict[str, Any]] = {
     "lasted": agg.duration(),
     "is_engaged": presets.ga4_engaged(page_view=IS_BUY, key_event="is_bad"),
     "is_viewed": presets.ga4_engaged(page_view="is_good", longer_than="4 seconds"),
-    "is_dear": agg.holds(
-        (pc.field("most") > 100.0) & pc.field("good"),
-        most=agg.max("light"),
-        good=agg.any("is_good"),
-    ),
+    "is_dear": ((agg.max("light") > 100.0) & agg.any("is_good")).fill_null(value=False),
+    "span": agg.max("number") - agg.min("number"),
+    "squared": agg.sum("number") * agg.sum("number"),
+    "ratio": agg.sum("maybe") / agg.count("maybe"),
+    "paid_each": agg.sum("price") / agg.count(),
+    "back": agg.sum("rebate") - agg.sum("price") * 2,
+    "share_spent": agg.sum("spent") / agg.duration(where=IS_BUY),
+    "until": agg.max("at") - agg.duration(),
+    "least_of_all": agg.least(agg.min("number"), agg.max("maybe"), agg.max("light")),
+    "deviation": agg.stddev("weight"),
+    "variance": agg.stddev("light", variance=True, population=True, where="is_good"),
+    "lasted_in_buys": agg.duration(where=IS_BUY),
+    "few": agg.count(at_most=2),
+    "took": agg.funnel_times(FUNNELS["far"], between=("seen", "bought")),
+    "took_strictly": agg.funnel_times(FUNNELS["far_strictly"], between=("good", "bought")),
     **FUNNELS,
     **{f"{name}_at": agg.funnel_times(one) for name, one in FUNNELS.items()},
 }
-HOLDS: Final[dict[str, Callable[[dict[str, Any]], bool]]] = {
-    "is_engaged": lambda of: (
-        of["lasted"] > timedelta(seconds=10) or of["page_views"] > 1 or of["key_events"] > 0
-    ),
-    "is_viewed": lambda of: of["lasted"] > timedelta(seconds=4) or of["page_views"] > 1,
-    "is_bounce": lambda of: of["events"] < 3 and of["lasted"] < timedelta(seconds=5),
-    "is_bounce_of_good": lambda of: of["events"] < 2,
-    "is_dear": lambda of: (of["most"] or 0) > 100.0 and of["good"],
+FIELDS: Final[dict[str, Kind]] = {
+    "number": "int",
+    "maybe": "int",
+    "weight": "float",
+    "light": "float",
+    "spent": "span",
+    "at": "instant",
+    "kind": "str",
+    "is_good": "bool",
+    "is_bad": "bool",
+    "colour": "Colour",
+    "price": (9, 2),
+    "rebate": (38, 18),
 }
+"""The types of the fields that expressions are over."""
+RESULTS: Final[dict[str, Kind]] = {
+    **dict.fromkeys(("count", "funnel", "count_distinct", "steps"), "int"),
+    **dict.fromkeys(("mean", "stddev"), "float"),
+    **dict.fromkeys(("duration", "engaged_time", "funnel_times"), "span"),
+    **dict.fromkeys(("any", "all"), "bool"),
+}
+"""The types of aggregates, where they aren't those of their fields."""
 
 Moment = tuple[datetime, int]
 """When an event was, and its place among those of its instant: 0 without a sequence."""
@@ -278,6 +302,20 @@ def _percentile(values: list[Any], aggregate: Any) -> Any:
     return round(found) * micro if isinstance(values[0], timedelta) else found
 
 
+def _mean(values: list[Any]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def _deviation(values: list[Any], aggregate: Any) -> float | None:
+    """Return the deviation from exact squares."""
+    free = len(values) - (not aggregate.population)
+    if free < 1 or not all(map(math.isfinite, values)):
+        return None if free < 1 else math.nan
+    mean = Fraction(sum(map(Fraction, values)), len(values))
+    variance = float(sum((Fraction(value) - mean) ** 2 for value in values) / free)
+    return variance if aggregate.variance else math.sqrt(variance)
+
+
 def _funnel(aggregate: Any, events: Sequence[Pair]) -> list[datetime] | None:
     """Return the times of the steps that are reached, by the rules of `windowFunnel`."""
     asked = [condition for _, condition in aggregate.steps]
@@ -348,12 +386,8 @@ def _naive(aggregate: Any, events: Sequence[Pair]) -> Any:
         known = [flag for flag in holds if flag is not None]
         return any(known) if aggregate.kind == "any" else all(known)
     if aggregate.kind == "duration":
-        times = [at for (at, _), _ in events]
-        return max(times) - min(times)
-    if aggregate.kind == "rate":
-        times = [at for (at, _), _ in events]
-        length = max(times) - min(times)
-        return len(chosen) * (aggregate.per or length) / length if length else None
+        times = [at for (at, _), _ in chosen]
+        return max(times) - min(times) if times else None
     if aggregate.of is None:
         return len(chosen)
     pairs = [(at, getattr(act, aggregate.of)) for at, act in chosen]
@@ -368,8 +402,8 @@ def _of_values(aggregate: Any, values: list[Any]) -> Any:
         case "sum":
             with localcontext(prec=80):  # more digits than any sum here has
                 return sum(values, ZEROS.get(aggregate.of, 0))
-        case "mean":
-            return sum(values) / len(values) if values else None
+        case "mean" | "stddev":
+            return _deviation(values, aggregate) if aggregate.kind == "stddev" else _mean(values)
         case "min" | "max":
             pick = min if aggregate.kind == "min" else max
             return pick(values, key=by_value) if values else None
@@ -419,18 +453,31 @@ def _merge(left: Kept, right: Kept) -> None:
 def naive_row(events: Sequence[tuple[datetime, Act]], sequence: str | None = None) -> Any:
     """Return the row of a session from its events, in any order."""
     placed = [((at, getattr(act, sequence) if sequence else 0), act) for at, act in events]
-    return Row(**{name: _of_session(name, one, placed) for name, one in AGGREGATES.items()})
+    return Row(**{name: of_session(one, placed) for name, one in AGGREGATES.items()})
 
 
-def _of_session(name: str, aggregate: Any, events: Sequence[Pair]) -> Any:
-    if name in HOLDS:
-        return HOLDS[name]({part: _naive(one, events) for part, one in aggregate.parts})
+def of_session(aggregate: Any, events: Sequence[Pair]) -> Any:
+    """Return the value of an aggregate from the events of a session."""
+    if aggregate.kind == "expression":
+        return naive(aggregate.operation, lambda part: (_type(part), of_session(part, events)))
     if aggregate.kind == "engaged_time":
         return _engaged(aggregate, events)
     if "funnel" in aggregate.kind:
         times = _funnel(aggregate, events)
-        return times if aggregate.kind == "funnel_times" or times is None else len(times)
+        if aggregate.kind == "funnel" or times is None:
+            return None if times is None else len(times)
+        if aggregate.between is None:
+            return times
+        first, last = ([name for name, _ in aggregate.steps].index(n) for n in aggregate.between)
+        return times[last] - times[first] if len(times) > last else None
     return _naive(aggregate, events)
+
+
+def _type(aggregate: Any) -> Kind:
+    kind = RESULTS.get(aggregate.kind) or FIELDS[aggregate.of]
+    if isinstance(kind, str) or aggregate.kind != "sum":
+        return kind
+    return 38, kind[1]
 
 
 def _finish(session: Session, state: Kept) -> Any:

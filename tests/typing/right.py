@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any, NamedTuple, Self, TypedDict, assert_type
 
 import attrs
@@ -288,11 +289,14 @@ typed = SessionSpec.aggregate(
         "steps": agg.steps("url", "/", "/cart", where=pc.field("url") != "/help"),
         "top": agg.top("url", 3, at_most=50),
         "slowest": agg.percentile("seconds", 0.95, relative_error=0.02, at_most=200),
-        "rate": agg.rate(timedelta(minutes=1), where="is_new"),
+        "rate": agg.count(where="is_new") / (agg.duration() / timedelta(minutes=1)),
+        "spread": agg.stddev("seconds", variance=True),
         "here": agg.engaged_time(cap="10s", within=timedelta(hours=1)),
         "entry": agg.first("url"),
         "exit": agg.last("url", where="is_new"),
-        "is_bounce": agg.is_bounce(fewer_than=3, shorter_than="10s", where="is_new"),
+        "is_bounce": (3 > agg.count(at_most=3)) & ~(agg.duration() >= timedelta(seconds=10)),
+        "at_home": agg.first("url").eq("/").fill_null(value=False),
+        "least": agg.least(abs(-agg.sum("seconds")), 2 - agg.min("seconds"), Decimal(2)),
     },
     result=Row,
     timeout=presets.posthog(),

@@ -188,6 +188,7 @@ agg.path(at_most=3)  # wrong
 agg.steps("url", "/")  # wrong
 agg.top("url")  # wrong
 agg.percentile("seconds")  # wrong
-agg.rate()  # wrong
 agg.engaged_time()  # wrong
-agg.is_bounce(fewer_than="2")  # wrong
+agg.count() + {1}  # wrong
+agg.count() & True  # wrong
+agg.least(agg.count(), None)  # wrong

@@ -327,59 +327,13 @@ def test_conditions_keep_the_order_of_the_rows() -> None:
     assert list(range(3_000)) == number.to_pylist()
 
 
-def holding(condition: Any, **parts: agg.Aggregate) -> SessionSpec[Act, Any, Any]:
-    """Return a spec that asks a condition of its sessions."""
-    return spec_of(held=agg.holds(condition, **parts))
-
-
-@pytest.mark.parametrize(
-    ("least", "expected"), [(2, True), (3, False), (pc.scalar(pa.scalar(None, pa.int64())), False)]
-)
-def test_a_condition_over_a_session_holds_where_it_is_true(least: Any, expected: bool) -> None:
-    """A null isn't true, and the parts are no fields of the row."""
-    spec = holding(pc.field("seen") >= least, seen=agg.count(where=pc.field("kind") == "see"))
-
-    driver = driven(spec, [(0, Act("see"))], [(1, Act("see")), (2, Act("buy"))])
-
-    assert [(expected,)] == [attrs.astuple(state) for state in states(driver)]
-
-
-def test_only_the_parts_of_a_condition_are_stored() -> None:
-    """The condition may change while a checkpoint lives; a part may not become another one."""
-    driver = driven(holding(pc.field("n") > 3, n=agg.sum("number")), [(0, Act("a", 3))])
-
-    changed = holding(pc.field("n") > 2, n=agg.sum("number"))
-    assert [True] == [one.held for one in states(SessionDriver.restore(changed, driver.snapshot()))]
-    for other in (agg.max("number"), agg.count(where=pc.field("number") > 0)):
-        with pytest.raises(StateError, match="aggregate `held`"):
-            states(SessionDriver.restore(holding(pc.field("n") > 3, n=other), driver.snapshot()))
-
-
-def test_a_condition_may_be_asked_from_now_on() -> None:
-    """Its parts then have only the later events of a session that is open."""
+def test_an_expression_may_be_asked_from_now_on() -> None:
+    """Its aggregates then have only the later events of a session that is open."""
     driver = driven(spec_of(events=agg.count()), [(0, Act("a", 3))])
-    held = agg.holds(pc.field("n") > 3, n=agg.sum("number")).from_now()
+    held = (agg.sum("number") > 3).from_now()
 
     driver = SessionDriver.restore(spec_of(events=agg.count(), held=held), driver.snapshot())
     driver.add("ann", at("10:01"), Act("b", 3))
     driver.run_batch()
 
     assert [(2, False)] == [attrs.astuple(state) for state in states(driver)]
-
-
-@pytest.mark.parametrize(
-    ("condition", "parts", "found"),
-    [
-        (pc.field("m") > 1, {"n": agg.count()}, "`held`: `holds` is .* no field `m`"),
-        (pc.field("n") + 1, {"n": agg.count()}, "neither true nor false"),
-        ("n", {"n": agg.count()}, "is not a bool"),
-        ("n", {}, "found none"),
-        ("n", {"n": 1}, "`n` must be an aggregate of events, found 1"),
-        ("n", {"n": agg.holds("m", m=agg.any(pc.field("number") > 1))}, "must be an aggregate of"),
-        (pc.field("n") > 1, {"n": agg.sum("nmber")}, "`held.n` is .* no field `nmber`"),
-    ],
-)
-def test_a_condition_over_a_session_is_checked(condition: Any, parts: Any, found: str) -> None:
-    """The condition is over its parts, and these are aggregates of the event class."""
-    with pytest.raises(SpecError, match=f"(?s){found}"):
-        holding(condition, **parts)

@@ -126,6 +126,28 @@ def test_a_funnel_beyond_its_limit_is_known_only_if_it_is_complete() -> None:
     assert found_of(agg.funnel_times(funnel), *batches) is None
 
 
+def took(*between: Any) -> agg.Aggregate:
+    return agg.funnel_times(agg.funnel(STEPS, at_most=3), between=between)
+
+
+def test_a_session_has_the_time_between_two_steps_that_it_reached() -> None:
+    """It may take none, and it's unknown where the number of steps is."""
+    visit: Batch = {0: "a", 3: "b", 7: "bc"}
+
+    assert [minutes(7), minutes(7), minutes(0), None] == [
+        found_of(took("a", "c"), visit),
+        found_of(took("a", "b"), visit),
+        found_of(took("b", "c"), visit),
+        found_of(took("b", "c"), {0: "a", 3: "b"}),
+    ]
+    assert found_of(took("a", "b"), {0: "a", 1: "b", 2: "b", 3: "b"}) is None
+    driver = driven(took("a", "c"), visit)
+    (session,) = SessionDriver.restore(
+        spec_of(found=took("b", "c")), driver.snapshot()
+    ).open_sessions()
+    assert minutes(0) == session.state.found
+
+
 def test_what_must_not_come_between_steps_counts_towards_the_limit() -> None:
     """Its instants are stored as those of the steps are."""
     visit: Batch = dict(enumerate("adddb"))
@@ -138,7 +160,7 @@ def test_what_must_not_come_between_steps_counts_towards_the_limit() -> None:
 
 def test_a_funnel_may_be_asked_for_in_a_condition_and_from_now_on() -> None:
     """As any aggregate."""
-    bought = agg.holds(pc.field("far") >= 2, far=agg.funnel(STEPS))
+    bought = agg.funnel(STEPS) >= 2
     assert found_of(bought, {0: "a", 1: "b"}) is True
     driver = driven(agg.count(), {0: "a", 1: "b"})
     added = spec_of(found=agg.count(), bought=bought.from_now())
@@ -179,6 +201,10 @@ def test_a_checkpoint_keeps_the_steps_of_a_funnel_but_not_its_time() -> None:
         (lambda: agg.funnel(["is_shown"], within=timedelta(0)), "`within` must be longer"),
         (lambda: agg.funnel(["is_shown"], at_most=0), "`at_most` must be a whole number from 1"),
         (lambda: agg.funnel_times(agg.count()), "`funnel_times` takes a funnel, found"),
+        (lambda: took("a", "d"), "`between` takes two of the steps a, b, c"),
+        (lambda: took("c", "a"), "the earlier one first; found ('c', 'a')"),
+        (lambda: took("a"), "the earlier one first; found ('a',)"),
+        (lambda: agg.funnel_times(agg.funnel(STEPS), between=1), "found 1"),  # type: ignore[arg-type]
         (lambda: spec_of(x=agg.funnel(["is_showm"])), "`x`: step `1` is 'is_showm', and Act has"),
         (lambda: spec_of(x=agg.funnel({"s": pc.field("kind")})), "step `s` is kind, which is str"),
     ],
@@ -215,17 +241,19 @@ def test_counts_by_value_are_of_the_least_values_whatever_comes_first() -> None:
     assert {"a": 2, "b": 1, "~": 5} == session.state.found
 
 
+def rate(per: str) -> agg.Aggregate:
+    return agg.count() / (agg.duration() / {"1s": timedelta(seconds=1), "1m": minutes(1)}[per])
+
+
 def test_a_checkpoint_keeps_no_question_that_its_values_answer_anyway() -> None:
-    """Which values come after each other, how many are first, and what a rate is per."""
+    """Which values come after each other, how many are first, and what an expression asks."""
     driver = SessionDriver(
-        spec_of(steps=agg.steps("kind", "a", "b"), top=agg.top("kind", 1), rate=agg.rate("1s"))
+        spec_of(steps=agg.steps("kind", "a", "b"), top=agg.top("kind", 1), rate=rate("1s"))
     )
     for minute, kind in enumerate("abca"):
         driver.add("ann", at("10:00") + minutes(minute), Act(kind))
     driver.run_batch()
-    changed = spec_of(
-        steps=agg.steps("kind", "b", "c"), top=agg.top("kind", 3), rate=agg.rate("1m")
-    )
+    changed = spec_of(steps=agg.steps("kind", "b", "c"), top=agg.top("kind", 3), rate=rate("1m"))
 
     (session,) = SessionDriver.restore(changed, driver.snapshot()).open_sessions()
 
@@ -241,9 +269,8 @@ def test_a_checkpoint_keeps_no_question_that_its_values_answer_anyway() -> None:
         (lambda: agg.top("kind", 1, counts=1), "`counts` must be True or False"),  # type: ignore[arg-type]
         (lambda: agg.top("kind", 0), "`n` must be a whole number from 1 to `at_most`, found 0"),
         (lambda: agg.top("kind", 3, at_most=2), "from 1 to `at_most`, found 3"),
-        (lambda: agg.rate("0s"), "`per` must be longer than zero"),
-        (lambda: agg.rate("1s").from_now(), "`rate` is of a whole session"),
-        (lambda: agg.is_bounce(fewer_than=0), "`fewer_than` must be a whole number from 1"),
+        (lambda: rate("1s").from_now(), "`duration` is of a whole session"),
+        (lambda: agg.count(at_most=0), "`at_most` must be a whole number from 1"),
     ],
 )
 def test_what_no_session_answers_is_refused(made: Any, found: str) -> None:

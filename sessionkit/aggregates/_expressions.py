@@ -1,0 +1,205 @@
+"""
+Expressions: operators over aggregates and constants, as users write them.
+
+An aggregate is a leaf here, of any class that can be the key of a dict.
+"""
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from datetime import date, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from typing import Any, Final, Generic, NoReturn, TypeAlias, TypeVar
+
+import attrs
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sessionkit.aggregates._operators import ALIKE, OPERATORS, Column, Value, decimal_of
+from sessionkit.errors import SpecError, StateValueError
+from sessionkit.state._codec import encode_column
+from sessionkit.state._fields import field_type
+from sessionkit.state._scalars import SCALARS
+from sessionkit.state._types import FieldType, type_name
+
+A = TypeVar("A")
+LOGIC: Final = frozenset("&|~")
+NOT_BY_EQUALITY: Final = "compare values by .eq(...): `==` compares the aggregates themselves"
+"""The hint where a bool is found, which `==` of two aggregates has given."""
+Plain: TypeAlias = bool | int | float | Decimal | str | bytes | date | time | timedelta | Enum
+"""A constant; a datetime is a date, too."""
+
+
+class Operators(Generic[A]):
+    """Python's operators for aggregates; each makes an aggregate of its operands."""
+
+    __slots__ = ()
+
+    def operated(self, sign: str, *operands: object) -> A:
+        """Return the aggregate of an operator and its operands."""
+        raise NotImplementedError
+
+    def __add__(self, other: A | Plain) -> A:
+        return self.operated("+", self, other)
+
+    def __radd__(self, other: A | Plain) -> A:
+        return self.operated("+", other, self)
+
+    def __sub__(self, other: A | Plain) -> A:
+        return self.operated("-", self, other)
+
+    def __rsub__(self, other: A | Plain) -> A:
+        return self.operated("-", other, self)
+
+    def __mul__(self, other: A | Plain) -> A:
+        return self.operated("*", self, other)
+
+    def __rmul__(self, other: A | Plain) -> A:
+        return self.operated("*", other, self)
+
+    def __truediv__(self, other: A | Plain) -> A:
+        return self.operated("/", self, other)
+
+    def __rtruediv__(self, other: A | Plain) -> A:
+        return self.operated("/", other, self)
+
+    def __neg__(self) -> A:
+        return self.operated("neg", self)
+
+    def __abs__(self) -> A:
+        return self.operated("abs", self)
+
+    def __lt__(self, other: A | Plain) -> A:
+        return self.operated("<", self, other)
+
+    def __le__(self, other: A | Plain) -> A:
+        return self.operated("<=", self, other)
+
+    def __gt__(self, other: A | Plain) -> A:
+        return self.operated(">", self, other)
+
+    def __ge__(self, other: A | Plain) -> A:
+        return self.operated(">=", self, other)
+
+    def __and__(self, other: A) -> A:
+        return self.operated("&", self, other)
+
+    def __or__(self, other: A) -> A:
+        return self.operated("|", self, other)
+
+    def __invert__(self) -> A:
+        return self.operated("~", self)
+
+    # On the left, only the bool of a `==` comes first, which is refused as on the right.
+    __rand__, __ror__ = __and__, __or__
+
+    def __bool__(self) -> NoReturn:
+        found = f"`{self}` is neither true nor false before there are sessions"
+        raise SpecError(found, "combine with &, | and ~, in parentheses: (a > 1) & (a < 9)")
+
+
+@attrs.frozen
+class Constant:
+    """A constant; 1, 1.0 and True are different ones."""
+
+    value: Any = attrs.field(eq=repr)
+
+    def __str__(self) -> str:
+        return repr(self.value)
+
+    @property
+    def type(self) -> FieldType:
+        if isinstance(self.value, Decimal):
+            return decimal_of(self.value) or SCALARS[Decimal]
+        return field_type(type(self.value), "a constant")
+
+    def column(self, rows: int) -> Column:
+        """Return it as many times as there are rows."""
+        one = encode_column(self.type, [self.value], str(self))
+        digits = len(str(abs(self.value))) if type(self.value) is int else None
+        value = Value(self.type, digits=digits, is_divisor=bool(self.value))
+        return Column(value, one.take(pa.array(np.zeros(rows, np.int64))))
+
+
+@attrs.frozen
+class Operation:
+    """
+    An operator and its operands: leaves, constants and further operations.
+
+    Attributes:
+        sign: The name of the operator among `OPERATORS`.
+    """
+
+    sign: str
+    operands: tuple[Hashable, ...]
+
+    def __str__(self) -> str:
+        operands = [str(operand) for operand in self.operands]
+        if OPERATORS[self.sign].is_infix:
+            return f"({operands[0]} {self.sign} {operands[1]})"
+        return f"{self.sign}({', '.join(operands)})"
+
+    def leaves(self) -> Iterator[Any]:
+        for operand in self.operands:
+            if isinstance(operand, Operation):
+                yield from operand.leaves()
+            elif not isinstance(operand, Constant):
+                yield operand
+
+    def changed(self, change: Callable[[Any], Hashable]) -> "Operation":
+        """Return the operation with each leaf changed."""
+
+        def one(operand: Hashable) -> Hashable:
+            if isinstance(operand, Operation):
+                return operand.changed(change)
+            return operand if isinstance(operand, Constant) else change(operand)
+
+        return attrs.evolve(self, operands=tuple(map(one, self.operands)))
+
+    def column(self, leaves: Mapping[Any, Column], rows: int, name: str) -> Column:
+        """Return the column of the results from those of the leaves, for the field of a name."""
+        operands = []
+        for operand in self.operands:
+            match operand:
+                case Constant():
+                    operands.append(operand.column(rows))
+                case Operation():
+                    operands.append(operand.column(leaves, rows, name))
+                case _:
+                    operands.append(leaves[operand])
+        operator, values = OPERATORS[self.sign], [operand.value for operand in operands]
+        result = operator.type(*values)
+        if result is None:
+            types = " and ".join(type_name(value.type) for value in values)
+            found = f"`{name}` has `{self}`: `{self.sign}` takes {operator.takes}, found {types}"
+            raise SpecError(found, _hint(self.sign, values))
+        return Column(result, operator.compute(result.type, *operands))
+
+
+def constant_of(sign: str, value: object) -> Constant:
+    """Check an operand that isn't an aggregate."""
+    hint = "pass an aggregate or a constant, such as agg.count() or 2"
+    if isinstance(value, bool) and sign in LOGIC:
+        hint = NOT_BY_EQUALITY
+    elif isinstance(value, pc.Expression):
+        hint = 'pass an aggregate of the field, such as agg.max("price")'
+    elif sign not in LOGIC and (type(value) in SCALARS or isinstance(value, Enum)):
+        constant = Constant(value)
+        try:
+            constant.column(1)
+        except StateValueError as error:
+            text, _, hint = str(error).partition("\n\nHint: ")
+            raise SpecError(f"`{sign}` of an aggregate: {text}", hint) from error
+        return constant
+    raise SpecError(f"`{sign}` of an aggregate can't take {value!r}", hint)
+
+
+def _hint(sign: str, values: Sequence[Value]) -> str:
+    """Return what to write in place of operands whose types don't fit."""
+    if any(value.type.facts is None for value in values):
+        return "use aggregates of one value, such as count, sum or first"
+    if sign in LOGIC:
+        return "compare first, each comparison in parentheses: (agg.count() > 1)"
+    if OPERATORS[sign].takes == ALIKE:
+        return f"compare it with a {type_name(values[0].type)}"
+    return "use fields that are numbers, such as columns that Spark computes from them"
