@@ -6,7 +6,7 @@ Which sensors fall silent, and for how long: alerts by the engine's own clock.
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,7 +22,7 @@ from examples.devices.spec import sensors
 from examples.running import emptied, parser_of, show, start_spark, write_report
 from sessionkit.spark import AtLeastOnce, apply_with_state, start_query
 
-__all__ = ["main", "run"]
+__all__ = ["REPORT", "main", "run"]
 
 COLUMNS: Final = "sensor string, read_at timestamp, celsius double"
 READINGS: Final = pa.schema(
@@ -31,6 +31,7 @@ READINGS: Final = pa.schema(
 ROOMS: Final = ("attic", "cellar", "kitchen", "stairs")
 WEAK: Final = ("cellar", "stairs")
 PAUSE: Final = 0.5
+REPORT: Final[Mapping[str, Any]] = {"dimensions": "sensor"}
 PATIENCE: Final = timedelta(minutes=3)
 
 
@@ -109,7 +110,7 @@ def run(spark: SparkSession, out: Path, *, silence: timedelta) -> list[dict[str,
             query.stop()
     rows = [(row["sensor"], row["session_end"] - row["session_start"]) for row in log.outages]
     show("Outages", sorted(rows), "sensor", "for")
-    write_report(pa.Table.from_pylist(log.outages), out, "Silent sensors", dimensions="sensor")
+    write_report(pa.Table.from_pylist(log.outages), out, "Silent sensors", **REPORT)
     return log.outages
 
 

@@ -6,10 +6,11 @@ How long users are logged in, and an alert for each log-in that looks like fraud
 """
 
 import sys
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -31,9 +32,10 @@ from examples.running import (
 )
 from sessionkit.spark import Files, apply_with_state, start_query
 
-__all__ = ["main", "run"]
+__all__ = ["REPORT", "main", "run"]
 
 FILES: Final = 4
+REPORT: Final[Mapping[str, Any]] = {"keys": "user", "dimensions": "outcome"}
 LATE: Final = timedelta(minutes=10)
 
 
@@ -60,7 +62,7 @@ def run(spark: SparkSession, records: pa.Table, out: Path, *, files: int = FILES
     periods = spark.read.parquet(str(out / "periods"))
     by_outcome = periods.groupBy("outcome").agg(F.count("*"), F.max("duration"))
     show("Sessions", by_outcome.orderBy("outcome").collect(), "ended", "sessions", "the longest")
-    return write_report(as_sessions(periods), out, "Log-ins", keys=["user"], dimensions="outcome")
+    return write_report(as_sessions(periods), out, "Log-ins", **REPORT)
 
 
 def as_sessions(periods: DataFrame) -> DataFrame:

@@ -8,10 +8,11 @@ From where the buyers of a shop come, and where the others are lost.
 """
 
 import sys
+from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final, LiteralString
+from typing import Any, Final, LiteralString
 
 import psycopg
 import pyarrow as pa
@@ -33,9 +34,14 @@ from examples.shop.events import made_up, read_log, write
 from examples.shop.spec import LOOKBACK, STEPS
 from sessionkit.addons.sources import JsonLines, KafkaTopics
 
-__all__ = ["main", "run"]
+__all__ = ["REPORT", "main", "run"]
 
 FILES: Final = 6
+REPORT: Final[Mapping[str, Any]] = {
+    "dimensions": ("credit", "channel"),
+    "funnel": "far",
+    "steps": tuple(STEPS),
+}
 SHARES: Final[LiteralString] = """
     SELECT coalesce({by}, 'direct'), count(*), count(*) FILTER (WHERE bought),
         round(100.0 * count(*) FILTER (WHERE bought) / count(*), 1)
@@ -66,15 +72,7 @@ def conclude(database: str, out: Path) -> Path:
         ):
             query = psycopg.sql.SQL(SHARES).format(by=psycopg.sql.Identifier(column))
             show(title, connection.execute(query).fetchall(), column, "visits", "sales", "%")
-    return write_report(
-        database,
-        out,
-        "A shop",
-        table="visits",
-        dimensions=("credit", "channel"),
-        funnel="far",
-        steps=STEPS,
-    )
+    return write_report(database, out, "A shop", table="visits", **REPORT)
 
 
 def main() -> int:

@@ -7,10 +7,11 @@ When aircraft are on duty: from the first flight after a rest, for 14 hours, and
 """
 
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,9 +33,15 @@ from examples.trips.events import arriving, read_flights
 from examples.trips.spec import DUTY_DAYS
 from sessionkit.spark import Files, sessionize, start_query
 
-__all__ = ["main", "run", "until"]
+__all__ = ["REPORT", "main", "run", "until"]
 
 FILES: Final = 6
+REPORT: Final[Mapping[str, Any]] = {
+    "events": "flights",
+    "entry": "origin",
+    "exit": "dest",
+    "dimensions": ("origin", "closed_by"),
+}
 NEW_YEAR: Final = datetime(2013, 1, 1, 5, tzinfo=UTC)  # midnight in New York
 
 
@@ -67,16 +74,7 @@ def run(spark: SparkSession, flights: pa.Table, out: Path, *, files: int = FILES
     )
     titles = ("ended by", "duties", "flights, on average", "at most", "miles in all")
     show("The duties of aircraft", by_rule.collect(), *titles)
-    return write_report(
-        duties,
-        out,
-        "Aircraft on duty",
-        events="flights",
-        entry="origin",
-        exit="dest",
-        dimensions=("origin", "closed_by"),
-        time_zone="America/New_York",
-    )
+    return write_report(duties, out, "Aircraft on duty", time_zone="America/New_York", **REPORT)
 
 
 def main() -> int:

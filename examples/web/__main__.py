@@ -6,9 +6,10 @@ What people do on a web site, with the visits of programs marked and not deleted
 """
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -30,9 +31,10 @@ from examples.web.events import made_up, read_log
 from examples.web.spec import VISITS
 from sessionkit.spark import Files, sessionize, start_query
 
-__all__ = ["main", "run"]
+__all__ = ["REPORT", "main", "run"]
 
 FILES: Final = 4
+REPORT: Final[Mapping[str, Any]] = {"dimensions": "visitor"}
 
 
 def marked(visits: DataFrame) -> DataFrame:
@@ -66,7 +68,7 @@ def run(spark: SparkSession, hits: pa.Table, out: Path, *, files: int = FILES) -
     entries = found.where("visitor = 'person'").groupBy("entry", "exit").count()
     most = entries.orderBy(F.desc("count"), "entry", "exit").limit(5).collect()
     show("Where people come in and go out", most, "entry", "exit", "visits")
-    return write_report(visits, out, "A web site", dimensions="visitor")
+    return write_report(visits, out, "A web site", **REPORT)
 
 
 def main() -> int:

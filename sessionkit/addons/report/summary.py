@@ -9,7 +9,7 @@ doesn't answer to all filters, and the summary says which.
 """
 
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import date, timedelta
 from typing import Any, Final
 
 import attrs
@@ -117,7 +117,7 @@ def _time(engine: Engine) -> tuple[Units, int, list[str]]:
     if none := sum(row["n"] for row in found if row["day"] is None):
         notes.append(f"{_sessions(none)} no session_start, and can't be counted on any day.")
     if far := [row for part in parts if part is not shown for row in part]:
-        dates = ", ".join(_date(row["day"]) for row in (far[0], far[-1]))
+        dates = ", ".join(dict.fromkeys(_date(row["day"]) for row in (far[0], far[-1])))
         lie = f"{_sessions(sum(row['n'] for row in far))} a session_start more than ten years away"
         notes.append(f"{lie} from the others ({dates}), and can't be counted.")
     first, count = shown[0]["day"], shown[-1]["day"] - shown[0]["day"] + 1
@@ -127,7 +127,7 @@ def _time(engine: Engine) -> tuple[Units, int, list[str]]:
 
 def _date(day: int) -> str:
     try:
-        return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=day)).strftime("%Y-%m-%d")
+        return (date(1970, 1, 1) + timedelta(days=day)).isoformat()
     except OverflowError:
         return f"the year {1970 + day * 400 // 146_097}"
 

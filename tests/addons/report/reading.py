@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -24,6 +25,15 @@ def look(reader: Reader, page: Path, choice: str = urlencode(ALL), **screen: Any
     reader.show(**screen)
     reader.open(f"file://{page}#{choice}")
     reader.wait_for("document.body.dataset.drawn")
+    assert [] == reader.said
+
+
+def follow(reader: Reader, choice: str) -> None:
+    """Follow a link within the open page."""
+    drawn = reader.run("document.body.dataset.drawn")
+    reader.said.clear()  # a table that was taken leaves no file
+    reader.run(f"location.hash = {json.dumps(choice)}")
+    reader.wait_for(f"document.body.dataset.drawn !== '{drawn}'")
     assert [] == reader.said
 
 
