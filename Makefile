@@ -113,6 +113,7 @@ soak: setup
 
 # Sphinx keeps what it has read, so the second build takes seconds.
 docs: setup
+	$(BIN)/python -m scripts.draw_pictures
 	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --doctree-dir .sphinx docs site
 	@echo "open site/index.html"
 

@@ -239,7 +239,7 @@ GROWTH_OPEN: Final = Workload(
 )
 WIDE: Final = Workload(
     name="wide",
-    about="200,000 events of 40,000 keys in a batch, 40 columns of which 3 are needed",
+    about="200,000 events of 40,000 keys in a batch, 40 columns, and 3 are needed",
     entrants=(*OURS, "session_window", "java"),
     events=200_000,
     keys=40_000,

@@ -10,13 +10,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from docutils.nodes import Node
+from docutils.nodes import Node, image
 from sphinx.application import Sphinx
 from sphinx.pycode import ModuleAnalyzer
+from sphinx.transforms import SphinxTransform
 from sphinx.util.docutils import SphinxDirective
 
 project = "sessionkit"
 author = "The sessionkit authors"
+copyright = author  # noqa: A001 (its name)
 release = version = metadata.version("sessionkit-spark")
 
 extensions = [
@@ -31,6 +33,7 @@ suppress_warnings = ["autosummary.import_cycle"]  # a facade lists what other mo
 
 # Links to headings work as in the Markdown that a forge shows.
 myst_heading_anchors = 4
+myst_enable_extensions = ["colon_fence"]
 
 # In docstrings, what is in backticks is code, and a link where it is a public name.
 default_role = "py:obj"
@@ -46,15 +49,37 @@ html_title = f"sessionkit {release}"
 html_copy_source = False
 html_static_path = ["_static"]
 html_search_scorer = str(Path(__file__).parent / "search.js")
-html_css_files = ["reference.css", "versions.css"]
+html_css_files = ["pages.css", "versions.css"]
 html_js_files = [("versions.js", {"defer": "defer"})]
 
 LONGEST_VALUE = 400
+PART = re.compile(
+    r'<p class="caption" role="heading"><span class="caption-text">(.+?)</span></p>\s*'
+    r"(<ul.*?)(?=<p class=\"caption\"|</div>\s*$|\Z)",
+    re.DOTALL,
+)
+"""A caption of the sidebar, and the list of its pages."""
 
 
 def vars_of(module: ModuleType) -> dict[str, Any]:
     """Return the public names of a module and what they stand for."""
     return {name: getattr(module, name) for name in sorted(module.__all__)}
+
+
+class BothSchemes(SphinxTransform):
+    """A picture `x-light.svg` has a sister `x-dark.svg`: a reader sees the one of the scheme."""
+
+    default_priority = 500
+
+    def apply(self) -> None:
+        """Put the sister next to each picture."""
+        for light in list(self.document.findall(image)):
+            if "-light." in light["uri"]:
+                dark = light.deepcopy()
+                dark["uri"] = light["uri"].replace("-light.", "-dark.")
+                light["classes"].append("only-light")
+                dark["classes"].append("only-dark")
+                light.parent.insert(light.parent.index(light) + 1, dark)
 
 
 class PagesByPart(SphinxDirective):
@@ -171,6 +196,23 @@ def skip_twice(_app: Sphinx, _kind: str, _name: str, value: Any, _skip: Any, _: 
     return True if str(value.__doc__).startswith("Alias for field number") else None
 
 
+def fold_sidebar(
+    _app: Sphinx, name: str, _template: str, context: dict[str, Any], _: Node | None
+) -> None:
+    """Let a reader open the parts of the sidebar, of which the page's own is open."""
+    if tree := context.get("furo_navigation_tree"):
+        is_start = name == "index"
+
+        def folded(part: re.Match[str]) -> str:
+            is_open = (
+                " open" if 'class="current' in part[2] or (is_start and part[1] == "Start") else ""
+            )
+            summary = f'<summary><span class="caption-text">{part[1]}</span></summary>'
+            return f"<details{is_open}>{summary}{part[2]}</details>"
+
+        context["furo_navigation_tree"] = PART.sub(folded, tree)
+
+
 def list_versions(app: Sphinx, error: Exception | None) -> None:
     """Write which versions there are: this one, until it is published next to others."""
     if error is None and app.builder.format == "html":
@@ -182,9 +224,11 @@ def setup(app: Sphinx) -> dict[str, bool]:
     """Tell Sphinx what this file adds."""
     app.add_directive("pages-by-part", PagesByPart)
     app.add_directive("public", PublicNames)
+    app.add_transform(BothSchemes)
     app.connect("autodoc-process-docstring", describe_data, priority=600)  # after napoleon
     app.connect("autodoc-process-docstring", mark_code, priority=400)  # before napoleon
     app.connect("autodoc-process-signature", shorten_defaults)
     app.connect("autodoc-skip-member", skip_twice)
+    app.connect("html-page-context", fold_sidebar, priority=900)  # after furo
     app.connect("build-finished", list_versions)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

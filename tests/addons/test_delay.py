@@ -286,7 +286,7 @@ def flights() -> list[list[datetime]]:
 def requests() -> list[list[datetime]]:
     """Return the first times in the log of a server, a hundred lines at once."""
     if not LOG.exists():
-        pytest.skip("the data of third parties is beside the project, not in it")
+        pytest.skip("the data of third parties is kept outside of the project")
     with gzip.open(LOG, "rt", encoding="utf-8") as lines:
         texts = [found[1] for line in lines if (found := re.search(r"\[(.+?)\]", line))]
     times = [datetime.strptime(text, "%d/%b/%Y:%H:%M:%S %z") for text in texts]

@@ -21,7 +21,7 @@ from sessionkit.testing import SessionDriver
 
 DATA: Final = Path(__file__).parents[3] / "shared" / "data"
 SHOP: Final = DATA / "ecom" / "ecom.csv.gz"
-REASON: Final = "the data of third parties is beside the project, not in it"
+REASON: Final = "the data of third parties is kept outside of the project"
 GAP: Final = timedelta(minutes=30)
 
 needs_shop = pytest.mark.skipif(not SHOP.exists(), reason=REASON)

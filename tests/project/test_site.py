@@ -3,6 +3,7 @@
 import importlib
 import io
 import json
+import os
 import re
 import warnings
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from urllib.parse import quote
 
 import pytest
 from sphinx.application import Sphinx
@@ -26,6 +28,8 @@ QUICK = {
 }
 """A third less work: no list of methods beside a page, and no pages of source code."""
 FOUND = "document.querySelectorAll('#search-results .search li a')"
+ANSWERS = ("empty-output", "rejected-rows", "number-events", "write-to-postgres")
+"""To "output empty", "late rows", "session per event" and "exactly once to Postgres"."""
 VERSIONS = "[...document.querySelector('select').options].map(each => each.text)"
 
 
@@ -134,6 +138,31 @@ def serve(built: tuple[Sphinx, str], tmp_path_factory: pytest.TempPathFactory) -
 
 
 @pytest.mark.parametrize(
+    ("words", "page"),
+    [
+        ("install", "index"),
+        ("empty", "how-to/empty-output"),
+        ("late", "how-to/rejected-rows"),
+        ("time zone", "tutorial/analyst"),
+        ("revenue", "tutorial/analyst"),
+        ("sink", "how-to/write-to-tables"),
+        ("kafka", "how-to/read-from-kafka-and-files"),
+        ("test", "how-to/test-a-spec"),
+        ("output empty", "how-to/empty-output"),
+        ("exactly once to Postgres", "how-to/write-to-postgres"),
+    ],
+)
+def test_a_search_has_the_page_about_some_words_within_its_first_three(
+    address: str, reader: Reader, words: str, page: str
+) -> None:
+    """The front page counts too."""
+    reader.open(f"{address}main/search.html?q={quote(words)}")
+    reader.wait_for(f"{FOUND}.length > 2 || /did not match|finished/.test(document.body.innerText)")
+    found = reader.run(f"[...{FOUND}].slice(0, 3).map(one => one.getAttribute('href'))")
+    assert page in [one.partition(".html")[0] for one in found]
+
+
+@pytest.mark.parametrize(
     ("word", "page"),
     [
         ("watermark", "how-to/watermarks"),
@@ -151,6 +180,43 @@ def test_a_search_leads_to_the_page_about_a_word(
     reader.wait_for(FOUND + "[0]")
     found = reader.run(FOUND + "[0].getAttribute('href')")
     assert f"{page}.html" == found.partition("#")[0]
+
+
+def test_five_questions_of_a_new_user_are_two_clicks_from_the_front_page(
+    built: tuple[Sphinx, str],
+) -> None:
+    """Counted over links in the text, without the sidebar."""
+    folder = Path(built[0].outdir)
+
+    def links(page: str) -> set[str]:
+        text = (folder / page).read_text("utf-8")
+        article = text.split('role="main"')[1].split("</article>")[0]
+        inside = re.findall(r'href="([^"#:]+\.html)', article)
+        return {os.path.normpath(Path(page).parent / link) for link in inside}
+
+    first = links("index.html")
+    reached = first.union(*(links(page) for page in first if (folder / page).exists()))
+    assert {f"how-to/{page}.html" for page in ANSWERS} <= reached
+
+
+def test_the_sidebar_folds(built: tuple[Sphinx, str]) -> None:
+    """The part of the page itself is open."""
+    page = (Path(built[0].outdir) / "how-to" / "restart.html").read_text("utf-8")
+    parts = re.findall(r'<details( open)?><summary><span class="caption-text">(.+?)</span>', page)
+
+    assert ["Keep it running"] == [name for is_open, name in parts if is_open]
+    assert len(parts) > 8
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_line_of_code_fits_the_column(address: str, reader: Reader, width: int) -> None:
+    """At 1280 pixels; on a telephone code scrolls, and the page doesn't."""
+    reader.show(width=width)
+    reader.open(f"{address}main/index.html")
+    column = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    assert reader.run(column) <= 0
+    cut = "[...document.querySelectorAll('pre')].filter(one => one.scrollWidth > one.clientWidth)"
+    assert width == 390 or 0 == reader.run(f"{cut}.length")
 
 
 def test_a_reader_chooses_a_version(address: str, reader: Reader) -> None:
