@@ -50,7 +50,7 @@ html_copy_source = False
 html_static_path = ["_static"]
 html_search_scorer = str(Path(__file__).parent / "search.js")
 html_css_files = ["pages.css", "versions.css"]
-html_js_files = [("versions.js", {"defer": "defer"})]
+html_js_files = [("pages.js", {"defer": "defer"}), ("versions.js", {"defer": "defer"})]
 
 LONGEST_VALUE = 400
 PART = re.compile(

@@ -18,6 +18,7 @@ from sphinx.application import Sphinx
 
 from docs.conf import extensions
 from scripts.publish_docs import publish
+from tests.support.axe import violations
 from tests.support.browser import Reader
 from tests.support.public_names import PUBLIC
 
@@ -217,6 +218,15 @@ def test_a_line_of_code_fits_the_column(address: str, reader: Reader, width: int
     assert reader.run(column) <= 0
     cut = "[...document.querySelectorAll('pre')].filter(one => one.scrollWidth > one.clientWidth)"
     assert width == 390 or 0 == reader.run(f"{cut}.length")
+
+
+def test_axe_finds_nothing(address: str, reader: Reader) -> None:
+    """On a how-to and on the front page, in both schemes, on a narrow and a wide screen."""
+    for page, dark, width in (("how-to/empty-output", True, 390), ("index", False, 1280)):
+        reader.show(dark=dark, width=width)
+        reader.open(f"{address}main/{page}.html")
+        reader.wait_for("document.querySelector('.sidebar-drawer').ariaLabel")
+        assert [] == violations(reader)
 
 
 def test_a_reader_chooses_a_version(address: str, reader: Reader) -> None:
