@@ -1,5 +1,6 @@
 """The parts of the benchmark that need no Spark: were they wrong, so would its figures be."""
 
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from benchmarks import bases, sequences
 from benchmarks.calls import CASES, prepared
+from benchmarks.earlier import Earlier
 from benchmarks.entrants import ENTRANTS
 from benchmarks.entrants.intervals import merged
 from benchmarks.events import batch_of_events
@@ -132,3 +134,30 @@ def test_the_page_of_the_site_is_the_summary_of_all_results() -> None:
     shown = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
     assert shown == summary(whole)
     assert "| dense | 1,000,000 events of 200,000 keys in a batch | declarative 1." in shown
+
+
+SHOWN = (
+    ("dense", "functions", "session_window, default store"),
+    ("dense", "declarative", "java"),
+    ("small", "functions", "by hand"),
+    ("small", "declarative", "session_window, default store"),
+    ("sparse", "pages", "session_window"),
+    ("steady", "functions", "session_window, default store"),
+    ("huge groups", "declarative", "session_window, default store"),
+    ("batch", "declarative", "DuckDB"),
+)
+"""The rows of the README's table: a workload, what sessionkit took, and what it's compared with."""
+
+
+def test_the_readme_shows_the_seconds_of_the_last_run() -> None:
+    """Rounded to as many digits as it shows."""
+    whole = Earlier.of((ROOT / "benchmarks" / "RESULTS.md").read_text(encoding="utf-8"))
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^\| .+ \| ([\d.]+) s \| .+: ([\d.]+) s \|", readme, re.MULTILINE)
+
+    assert len(SHOWN) == len(shown)
+    for (workload, *entrants), figures in zip(SHOWN, shown, strict=True):
+        rows = dict(re.findall(r"^\| (.+?) \| ([\d.]+) \|", whole.parts[workload], re.MULTILINE))
+        for entrant, figure in zip(entrants, figures, strict=True):
+            digits = len(figure.partition(".")[2])
+            assert figure == f"{float(rows[entrant]):.{digits}f}"
