@@ -74,7 +74,7 @@ test quick coverage test-long suite conformance faults soak: export TZ := Americ
 
 # Each takes as long as a thousand others, looks at what seldom changes, or starts Spark throughout.
 NOT_QUICK := tests/examples tests/project tests/as_users tests/differential tests/spark/checkpoints \
-	tests/addons/report/test_page.py \
+	tests/addons/report/test_page.py tests/conformance/test_real_events.py \
 	tests/testing/test_check_spec.py tests/testing/test_merge_law.py
 
 # The type checker fills the moments in which the tests wait for Spark.

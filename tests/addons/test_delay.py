@@ -208,7 +208,7 @@ def test_the_table_says_what_a_delay_costs(measured: LateEvents) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_a_query_never_measures_too_few_late_events(family: str, seed: int) -> None:
     """Under whichever rule events are late, and whatever delay the query has."""
     counted = counted_of(family, seed)

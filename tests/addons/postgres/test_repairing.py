@@ -105,7 +105,7 @@ def span_of(history: Sequence[Event], watermark: datetime, *, begins_late: bool)
     )
 
 
-@pytest.mark.parametrize("histories", [30, pytest.param(200, marks=pytest.mark.long)])
+@pytest.mark.parametrize("histories", [15, pytest.param(200, marks=pytest.mark.long)])
 def test_no_good_session_is_touched_that_history_does_not_reach(
     histories: int, connection: Connection[Any], record_property: Record
 ) -> None:

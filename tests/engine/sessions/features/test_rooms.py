@@ -10,7 +10,7 @@ import attrs
 import pyarrow.compute as pc
 import pytest
 
-from sessionkit import Inputs, Lateness, Memory, Results, Session, SessionRules, SessionSpec
+from sessionkit import Inputs, Memory, Results, Session, SessionRules, SessionSpec
 from sessionkit import aggregates as agg
 from sessionkit.testing import SessionDriver, at
 
@@ -98,59 +98,34 @@ def test_a_spec_without_options_enters_no_feature(on_error: Any) -> None:
         assert "sessions/features/rules.py" not in found
 
 
-def test_aggregates_without_options_enter_no_feature() -> None:
-    """They're another kind of fold, of the same plan."""
-    spec = SessionSpec.aggregate(Step, {"total": agg.sum("number")}, **SHARED, **GAP)
-    assert set() == of_features(spec)
-    assert "sessions/by_functions.py" not in entered(spec)
-
-
-def test_a_funnel_enters_no_other_kind_of_aggregate() -> None:
-    """Only what all of them are made of."""
+def test_aggregates_enter_no_feature_and_no_other_kind_of_aggregate() -> None:
+    """Only what all kinds of them are made of, and neither functions nor aggregates the other."""
     funnel = agg.funnel([pc.field("number") > 0])
     spec = SessionSpec.aggregate(Step, {"far": funnel}, **SHARED, **GAP)
     shared = {"_aggregate.py", "_events.py"}
     assert {"_funnels.py"} == entered(spec, AGGREGATES) - shared
     assert set() == of_features(spec)
-
-
-def test_functions_enter_no_aggregates() -> None:
-    """The folds know nothing of each other."""
+    assert "sessions/by_functions.py" not in entered(spec)
     assert set() == entered(SessionSpec.of(Total, **SHARED, **GAP), AGGREGATES)
 
 
 @pytest.mark.parametrize(
-    ("feature", "options"),
+    ("rooms", "options"),
     [
-        ({"duplicates.py"}, {"inputs": Inputs(drop_duplicates_for="1 hour")}),
-        ({"revisions.py"}, {"results": Results(emit="on_update")}),
-        ({"revisions.py"}, {"lateness": Lateness(allowed="1 hour")}),
-        ({"session_events.py"}, {"results": Results(with_events=True)}),
-        ({"memory.py", "key_history.py"}, {"memory": Memory(time_to_live="1 day")}),
+        ({"features/duplicates"}, {"inputs": Inputs(drop_duplicates_for="1 hour")}),
+        ({"features/revisions"}, {"results": Results(emit="on_update")}),
+        ({"features/session_events"}, {"results": Results(with_events=True)}),
         (
-            {"memory.py", "key_history.py"},
+            {"features/memory", "features/key_history"},
             {"memory": Memory(time_to_live="1 day", remember=remember)},
         ),
-    ],
-)
-def test_an_option_enters_its_own_feature_alone(feature: set[str], options: Any) -> None:
-    """And no other."""
-    found = of_features(SessionSpec.of(Total, **SHARED, **GAP, **options))
-    assert {f"sessions/features/{name}" for name in feature} == found
-
-
-@pytest.mark.parametrize(
-    ("others", "rules"),
-    [
-        ({"sessions/cutting.py"}, {"midnight": "Europe/Berlin"}),
-        ({"sessions/cutting.py"}, {"close_idle_after": "1 hour"}),
         (
-            {"sessions/cutting.py", "sessions/features/event_functions.py"},
-            {"extends": pc.field("number") > 0},
+            {"features/rules", "features/event_functions", "cutting"},
+            {"timeout": SessionRules("10 minutes", extends=pc.field("number") > 0), "gap": None},
         ),
     ],
 )
-def test_a_rule_enters_the_rules_and_what_cuts(others: set[str], rules: Any) -> None:
-    """Neither revisions nor duplicates."""
-    spec = SessionSpec.of(Total, timeout=SessionRules("10 minutes", **rules), **SHARED)
-    assert {"sessions/features/rules.py", *others} == of_features(spec)
+def test_an_option_enters_its_own_rooms_alone(rooms: set[str], options: Any) -> None:
+    """And no other."""
+    found = of_features(SessionSpec.of(Total, **SHARED, **(GAP | options)))
+    assert {f"sessions/{name}.py" for name in rooms} == found
