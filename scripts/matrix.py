@@ -37,11 +37,15 @@ RESULTS: Final = ROOT / "docs" / "reference" / "supported-versions.json"
 PAGE: Final = RESULTS.with_suffix(".md")
 START, END = "<!-- cells: written by scripts/matrix.py -->", "<!-- end of the cells -->"
 
-Where: TypeAlias = Literal["classic", "cluster", "connect", "server", "standalone"]
+Where: TypeAlias = Literal[
+    "classic", "cluster", "connect", "sail", "sail-server", "server", "standalone"
+]
 PLACES: Final[dict[Where, str]] = {
     "classic": "`local[2]`",
     "cluster": "`local-cluster[2,1,1024]`",
     "connect": '`remote("local")`',
+    "sail": "Sail in the process",
+    "sail-server": "`sc://` to Sail",
     "server": "`sc://` to a server",
     "standalone": "`spark://` to a master with two workers",
 }
@@ -91,6 +95,13 @@ CLASSIC: Final = (
 )
 """What is stored and what crosses, without Spark."""
 
+SAIL: Final = (
+    "tests/sail",
+    "tests/spark/jobs/test_every_option.py::test_a_batch_agrees",
+    "tests/spark/test_dedup.py::TestBatch",
+)
+"""What Sail runs, which is batches."""
+
 QUICK: Final = ("tests/engine/rows/test_event_ids.py", "tests/spark/jobs/test_balance.py")
 
 Python: TypeAlias = str | None
@@ -117,7 +128,21 @@ class Cell(NamedTuple):
         """What is installed."""
         libraries = (f"pandas=={self.pandas}", f"pyarrow=={self.pyarrow}", "attrs>=23.2")
         extra = "[connect]" if self.where in {"connect", "server"} else ""
-        return (f"pyspark{extra}=={self.spark}", *libraries, *self.more, *TEST_TOOLS)
+        spark = f"pyspark-client=={self.spark}" if self.is_sail else f"pyspark{extra}=={self.spark}"
+        return (spark, *libraries, *self.more, *TEST_TOOLS)
+
+    @property
+    def is_sail(self) -> bool:
+        """Whether Sail runs in Spark's place, without Java."""
+        return self.where.startswith("sail")
+
+    def tests(self, *, quick: bool) -> tuple[str, ...]:
+        """Return what is run in the cell."""
+        if self.is_sail:
+            return SAIL[:1] if quick else (*SAIL, "-m", "long or not long")
+        return (
+            QUICK if quick else ((*CLASSIC, *EVERYWHERE) if self.where == "classic" else EVERYWHERE)
+        )
 
 
 LOWEST: Final = ("numpy==1.26.0", "attrs==23.2.0")
@@ -125,6 +150,7 @@ DISTUTILS: Final = ("setuptools<81",)
 """Spark 3.5 imports `distutils`, which Python has no more since 3.12."""
 DELTA: Final = ("delta-spark==4.0.0",)
 NEWEST_DELTA: Final = ("delta-spark==4.4.0",)
+NEWEST_SAIL: Final = ("pysail==0.7.2", "duckdb>=1.1")
 
 CELLS: Final = (
     Cell("3.5.0", "classic", "3.11", "2.2.0", "18.0.0", LOWEST),
@@ -148,6 +174,8 @@ CELLS: Final = (
     Cell("4.3.0", "standalone", "3.13", "3.1.1", "26.0.1"),
     Cell("4.3.0", "connect", "3.13", "3.1.1", "26.0.1"),
     Cell("4.3.0", "server", "3.13", "3.1.1", "26.0.1"),
+    Cell("4.2.0", "sail", "3.11", "2.3.3", "26.0.1", NEWEST_SAIL),
+    Cell("4.0.1", "sail-server", "3.12", "2.3.3", "25.0.1", NEWEST_SAIL),
 )
 
 # -- environments ------------------------------------------------------------------------------
@@ -233,6 +261,8 @@ def variables(cell: Cell, python: Path, address: str | None) -> dict[str, str]:
     where = {
         "cluster": "local-cluster[2,1,1024]",
         "connect": "connect",
+        "sail": "sail",
+        "sail-server": address,
         "server": address,
         "standalone": address,
     }
@@ -244,7 +274,7 @@ def variables(cell: Cell, python: Path, address: str | None) -> dict[str, str]:
         "SESSIONKIT_SPARK": where.get(cell.where) or "",
         "SPARK_LOCAL_IP": "127.0.0.1",
         # A time that Connect collects is naive, and says no more which of two hours it was in.
-        "TZ": "UTC" if cell.where in {"connect", "server"} else "America/New_York",
+        "TZ": "UTC" if cell.is_sail or cell.where in {"connect", "server"} else "America/New_York",
     }
     if cell.where == "connect" and (package := connect_package(cell.spark)):
         own["PYSPARK_SUBMIT_ARGS"] = " ".join([*package, "pyspark-shell"])
@@ -262,6 +292,11 @@ def place(cell: Cell, python: Path) -> Iterator[str | None]:
             shutil.rmtree(SERVER_FOLDER, ignore_errors=True)
             SERVER_FOLDER.mkdir()
             with running([server_command(cell, python, port)], port, env, log, SERVER_FOLDER):
+                yield f"sc://127.0.0.1:{port}"
+        case "sail-server":
+            port = free_port()
+            command = [str(python), "-m", "pysail", "spark", "server", "--port", str(port)]
+            with running([command], port, env, ENVIRONMENTS / "sail.log"):
                 yield f"sc://127.0.0.1:{port}"
         case "standalone":
             with standalone(python, env, ENVIRONMENTS / "standalone") as address:
@@ -457,8 +492,7 @@ def main() -> int:
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     for cell in cells:
         print(f"matrix: {cell.name}", flush=True)
-        more = CLASSIC if cell.where == "classic" else ()
-        result = run_cell(cell, QUICK if chosen.quick else (*more, *EVERYWHERE))
+        result = run_cell(cell, cell.tests(quick=chosen.quick))
         results[cell.name] = {**result, "quick": chosen.quick}
         print(f"matrix: {cell.name}: {verdict(results[cell.name])}", flush=True)
         if not chosen.dry:
