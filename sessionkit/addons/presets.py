@@ -92,9 +92,9 @@ def posthog(
     Args:
         gap: PostHog lets you set from one minute to 10 hours (`session_idle_timeout_seconds`). The
             24 hours are fixed there.
-        opens_with: The events that open a session, such as those of a user. In the iOS SDK, a
-            read-only event belongs to the session that there is, or to none. In posthog-js it opens
-            one, so leave this out.
+        opens_with: The events that open a session, such as a user's. In the iOS SDK, a read-only
+            event belongs to the session that there is, or to none. In posthog-js it opens one, so
+            leave this out.
     """
     return SessionRules(gap, max_duration="24 hours", opens_with=opens_with)
 
