@@ -282,7 +282,7 @@ def by_sql(app: App, database: Any, where: str) -> dict[str, Any]:
         found["closings"] = dict(sql("SELECT closed, count(*) FROM c GROUP BY 1"))
     for role in {"entry", "exit"} & known:
         top = f"SELECT {role}, count(*) FROM c WHERE {role} IS NOT NULL GROUP BY 1 ORDER BY 2 DESC"
-        found[role] = dict(sql(f"{top} LIMIT 10"))
+        found[role] = _first(dict(sql(f"{top} LIMIT 10")))
     if "far" in known:
         steps = ", ".join(f"count(*) FILTER (WHERE far >= {n})" for n in range(5))
         found["funnel"] = [*sql(f"SELECT {steps} FROM c")[0]]
@@ -295,6 +295,12 @@ def by_sql(app: App, database: Any, where: str) -> dict[str, Any]:
         found["views"] = {page: int(n) for page, n in seen}
         found["Page views"] = f"{sum(found['views'].values()):,}"
     return found
+
+
+def _first(counts: dict[str, int]) -> dict[str, int]:
+    """Return the counts of ten but the least, whose place others may share."""
+    least = min(counts.values()) if len(counts) == 10 else 0
+    return {name: count for name, count in counts.items() if count > least}
 
 
 def as_shown(reader: Reader) -> dict[str, Any]:
@@ -319,6 +325,7 @@ def as_shown(reader: Reader) -> dict[str, Any]:
             if line[1] != "0"
         },
         "longest": [float(line[2]) for line in table(reader, "longest")],
-        **{name: counts(name) for name in ("closings", "entry", "exit", "views")},
+        **{name: counts(name) for name in ("closings", "views")},
+        **{name: _first(counts(name)) for name in ("entry", "exit")},
         "funnel": [int(line[1]) for line in table(reader, "funnel")],
     }

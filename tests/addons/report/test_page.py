@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -38,6 +39,7 @@ from tests.support.browser import Reader
 from tests.support.cache import cached
 
 ROWS: Final = table_of(visits(), rejected())
+DATES: Final = tuple(datetime(year, 3, 1, tzinfo=UTC) for year in (2022, 2023, 2024))
 LENGTH: Final = "epoch_ms(last_event_time) - epoch_ms(session_start)"
 
 
@@ -310,6 +312,101 @@ def test_a_reader_chooses_by_clicks(reader: Reader, page: Path) -> None:
     assert f"{sessions}" == shown["Sessions"]
     look(reader, page, address)
     assert shown == cards(reader)
+
+
+def test_a_click_on_a_page_or_a_step_filters_by_it(reader: Reader, page: Path) -> None:
+    """And one on it again doesn't; the back button goes back to what was shown."""
+    look(reader, page)
+    buttons = "[...document.querySelectorAll('#{} td button')]"
+    click = buttons + ".find(one => one.innerText === '{}').click()"
+    wanted = "path[1] = '/cart'"
+    for table_id, name, where in (
+        ("entry", "/cart", wanted),
+        ("exit", "/", f"{wanted} AND path[-1] = '/'"),
+        ("funnel", "carted", f"{wanted} AND path[-1] = '/' AND viewed AND carted"),
+    ):
+        reader.run(click.format(table_id, name))
+        ((sessions, people),) = sql("SELECT count(*), count(DISTINCT who) FROM chosen", where)
+        assert (f"{sessions}", f"{people}") == (cards(reader)["Sessions"], cards(reader)["Users"])
+    drawn = reader.run("document.body.dataset.drawn")
+    reader.run("history.go(-2)")
+    reader.wait_for(f"document.body.dataset.drawn !== '{drawn}'")
+    ((sessions,),) = sql("SELECT count(*) FROM chosen", wanted)
+    assert f"{sessions}" == cards(reader)["Sessions"]
+    reader.run(click.format("entry", "/cart"))
+    assert "3,000" == cards(reader)["Sessions"]
+
+
+@pytest.mark.parametrize(
+    ("compare", "first", "last"),
+    [
+        ("previous", "2026-10-31", "2026-11-09"),
+        ("weekdays", "2026-10-27", "2026-11-05"),
+        ("year_weekdays", None, None),
+        ("none", None, None),
+    ],
+)
+def test_a_reader_chooses_what_to_compare_with(
+    compare: str, first: str | None, last: str | None, reader: Reader, page: Path
+) -> None:
+    """Weekdays match where the days are earlier by whole weeks; the rows reach back 200 days."""
+    look(reader, page, f"from=2026-11-10&to=2026-11-19&compare={compare}")
+    before = reader.run("document.querySelector('[data-measure=sessions]').innerText")
+    if first is None:
+        assert "before" not in before
+        return
+    ((then,),) = sql("SELECT count(*) FROM chosen", f"day BETWEEN '{first}' AND '{last}'")
+    assert f"before: {then}" in before
+
+
+def test_a_year_before_has_the_same_dates(reader: Reader, tmp_path: Path) -> None:
+    """March 1 stays March 1 after a leap day."""
+    rows = table_of(
+        [
+            {**row, "session_start": start, "session_end": start, "last_event_time": start}
+            for row, start in zip(visits(3), DATES, strict=True)
+        ]
+    )
+    report(rows, out=tmp_path / "years.html")
+    look(reader, tmp_path / "years.html", "from=2024-03-01&to=2024-03-01&compare=year")
+    card = reader.run("document.querySelector('[data-measure=sessions]').innerText")
+    assert "before: 1" in card
+    assert "1 Mar 2023" in reader.run("document.querySelector('#period').innerText")
+
+
+@pytest.mark.parametrize(
+    ("choice", "said"),
+    [
+        ("is-channel=%3Dgone", "channel gone"),
+        ("is-country=%3DDE", "country"),
+        ("entry=%3D%2Fnever", "Entry page /never"),
+        ("step=%3Dpaid", "Reached step paid"),
+        ("from=2025-01-01&to=2025-02-01", "days 2025-01-01 to 2025-02-01"),
+        ("measure=love", "measure love"),
+        ("compare=mars", "compare mars"),
+        ("by=country", "by country"),
+    ],
+)
+def test_a_link_to_what_is_gone_says_so(choice: str, said: str, reader: Reader, page: Path) -> None:
+    """Its numbers would be taken for those of the value."""
+    look(reader, page, choice)
+    notes = reader.run("document.querySelector('#notes').innerText")
+    assert f"The address asks for {said}, which these rows don't have" in notes
+
+
+def test_what_is_not_over_is_hatched(reader: Reader, page: Path) -> None:
+    """The last day with a session, and the weeks and months that reach it; in cohorts too."""
+    open_cells = "[...document.querySelectorAll('#{} td.open')].length"
+    for each, count in (("day", 1), ("week", 1), ("month", 1)):
+        look(reader, page, f"from=2026-09-01&to=2026-11-28&each={each}")
+        assert count == reader.run(open_cells.format("time"))
+        assert count == reader.run("document.querySelectorAll('#time rect.now.open').length")
+        assert table(reader, "time")[-1][0].endswith(OPEN)
+    look(reader, page, "from=2026-10-26&to=2026-11-28")
+    weeks = len(table(reader, "cohorts"))
+    assert weeks == reader.run(open_cells.format("cohorts"))
+    look(reader, page, "from=2026-09-01&to=2026-11-15")
+    assert 0 == reader.run(open_cells.format("time")) == reader.run(open_cells.format("cohorts"))
 
 
 # -- what a page must not do ----------------------------------------------------------------------
