@@ -65,6 +65,7 @@ def _options() -> argparse.Namespace:
         "--entrants", nargs="+", choices=ENTRANTS, metavar="ENTRANT", help="run these alone"
     )
     parser.add_argument("--batches", type=int, help="at most so many batches")
+    parser.add_argument("--repetitions", type=int, help="read a batch at most so often")
     parser.add_argument("--scale", type=float, default=1.0, help="times the events and keys")
     parser.add_argument("--rounds", type=int, default=1, help="runs of each entrant")
     parser.add_argument("--patience", type=float, default=1200, help="seconds that a run may take")
@@ -82,6 +83,7 @@ def _run(options: argparse.Namespace) -> None:
     unable = _set_up(_needed(chosen, options.entrants))
     for workload in chosen:
         scaled = workload.scaled(options.scale).shortened(options.batches)
+        scaled = scaled.repeated(options.repetitions)
         with tempfile.TemporaryDirectory(prefix="sessionkit-bench-") as folder:
             _say(f"\n{scaled.name}: writing {scaled.batches} batches")
             at = place(scaled, Path(folder), options.patience, options.master)

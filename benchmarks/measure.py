@@ -197,6 +197,8 @@ def _command(entrant: Entrant, workload: Workload, job: Job, python: str) -> lis
     told = {
         "files": sorted(map(str, job.files.iterdir())),
         "task": workload.task,
+        "workload": workload.name,
+        "logic": entrant.logic,
         "gap_us": workload.gap // timedelta(microseconds=1),
         "delay_s": _delay(workload) // timedelta(seconds=1),
         "repetitions": workload.repetitions if job.rows is None else 1,
@@ -209,7 +211,8 @@ def _command(entrant: Entrant, workload: Workload, job: Job, python: str) -> lis
 
 def _environment(entrant: Entrant) -> Mapping[str, str]:
     if entrant.script is not None:
-        return {**os.environ, "PYTHONPATH": ""}
+        # What isn't sessionkit finds its own packages alone.
+        return {**os.environ, "PYTHONPATH": str(ROOT) if entrant.logic else ""}
     extra = [packages_of(entrant.environment)] if entrant.environment == "protobuf" else []
     # Python workers import the functions of the entrants by name.
     path = os.pathsep.join(map(str, [ROOT, *extra]))

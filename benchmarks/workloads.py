@@ -96,6 +96,10 @@ class Workload:
         """Return the same with at most so many batches."""
         return attrs.evolve(self, batches=min(self.batches, batches or self.batches))
 
+    def repeated(self, times: int | None) -> "Workload":
+        """Return the same with a batch that is read at most so often."""
+        return attrs.evolve(self, repetitions=min(self.repetitions, times or self.repetitions))
+
     def batches_of(self, entrant: str) -> int:
         """Return how many batches an entrant gets."""
         return min(self.batches, self.few.get(entrant, self.batches))
@@ -145,11 +149,27 @@ SPARSE: Final = Workload(
 BATCH: Final = Workload(
     name="batch",
     about="5,000,000 events, some 552,000 sessions, as a batch",
-    entrants=(*OURS, "session_window", "SQL window functions", "DuckDB", "Polars"),
+    entrants=(
+        "Sail, declarative",
+        "Sail, functions",
+        *OURS,
+        "declarative, nothing set",
+        "session_window",
+        "SQL window functions",
+        "DuckDB",
+        "Polars",
+    ),
     events=1_000_000,
     keys=200_000,
     mode="batch",
     batches=5,
+)
+BATCH_OF_FEW: Final = attrs.evolve(
+    BATCH,
+    name="batch-few",
+    about="5,000,000 events of 20,000 keys, each with 250, as a batch",
+    keys=20_000,
+    family="batch-few",
 )
 LONG: Final = Workload(
     name="long",
@@ -306,6 +326,7 @@ WORKLOADS: Final[Mapping[str, Workload]] = {
         DENSE,
         SPARSE,
         BATCH,
+        BATCH_OF_FEW,
         LONG,
         SKEW,
         SMALL,

@@ -5,7 +5,7 @@ from typing import Final
 
 from benchmarks.entrants.by_hand import BY_HAND
 from benchmarks.entrants.chained import CHAINED
-from benchmarks.entrants.declarative import DECLARATIVE
+from benchmarks.entrants.declarative import DECLARATIVE, NOTHING_SET
 from benchmarks.entrants.engines import ENGINES
 from benchmarks.entrants.entrant import Entrant
 from benchmarks.entrants.floor import FLOOR
@@ -26,6 +26,7 @@ ENTRANTS: Final[Mapping[str, Entrant]] = {
     for entrant in (
         FUNCTIONS,
         DECLARATIVE,
+        NOTHING_SET,
         PAGES,
         DECLARATIVE_PAGES,
         CHAINED,

@@ -10,7 +10,7 @@ from benchmarks.workloads import Workload
 from sessionkit import SessionSpec, Storage, aggregates
 from sessionkit.spark import sessionize
 
-__all__ = ["DECLARATIVE", "totals"]
+__all__ = ["DECLARATIVE", "NOTHING_SET", "totals"]
 
 
 def totals(workload: Workload, storage: Storage | None = None) -> SessionSpec[Any, Any, Any]:
@@ -54,4 +54,15 @@ DECLARATIVE: Final = Entrant(
     name="declarative",
     about="sessionkit, aggregates instead of functions",
     ways={"sessions": sessions, "bids": bids},
+)
+
+NOTHING_SET: Final = Entrant(
+    name="declarative, nothing set",
+    about="the same, with Spark's own settings for Arrow, sockets and partitions",
+    ways={"sessions": sessions},
+    settings={
+        "spark.python.unix.domain.socket.enabled": "false",
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(2**26),
+        "spark.sql.shuffle.partitions": "200",
+    },
 )

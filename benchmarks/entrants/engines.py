@@ -20,6 +20,20 @@ ENGINES: Final = (
         environment="tables",
     ),
     Entrant(
+        name="Sail, declarative",
+        about="sessionkit on Sail instead of Spark, aggregates instead of functions",
+        script="sail_sessions.py",
+        logic="declarative",
+        environment="sail",
+    ),
+    Entrant(
+        name="Sail, functions",
+        about="sessionkit on Sail instead of Spark, plain functions",
+        script="sail_sessions.py",
+        logic="functions",
+        environment="sail",
+    ),
+    Entrant(
         name="Flink SQL",
         about="the SESSION window of Flink SQL, parallelism 2, from CSV files",
         script="flink_sql.py",

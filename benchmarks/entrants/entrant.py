@@ -27,6 +27,7 @@ class Entrant:
         about: What it is, in one line.
         ways: For Spark, the function for each task.
         script: For another engine, the program in `benchmarks/engines`, instead of `ways`.
+        logic: For sessionkit on another engine, which of its specs.
         reads: The format of the files that it gets; Flink from PyPI has no reader for Parquet.
         environment: The name of the packages that it needs besides the project's own.
         settings: Settings of Spark, beside those that all have.
@@ -37,6 +38,7 @@ class Entrant:
     about: str
     ways: Mapping[Task, Way] = attrs.field(factory=dict)
     script: str | None = None
+    logic: Literal["", "declarative", "functions"] = ""
     reads: Literal["parquet", "csv"] = "parquet"
     environment: str | None = None
     settings: Mapping[str, str] = attrs.field(factory=dict)

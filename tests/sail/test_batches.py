@@ -258,7 +258,7 @@ def test_an_event_from_the_future_is_quarantined(spark: SparkSession) -> None:
 
 def test_a_frame_without_rows_has_no_sessions(frame: DataFrame, spark: SparkSession) -> None:
     """Nor has one whose partitions are nearly all empty any more than its rows say."""
-    of = {"keys": "user", "event_time": "ts", "gap": "30 minutes"}
+    of: dict[str, Any] = {"keys": "user", "event_time": "ts", "gap": "30 minutes"}
     whole = sessions(frame, **of).agg(n=agg.count())
 
     assert [] == sessions(frame.where("n < 0"), **of).agg(n=agg.count()).collect()

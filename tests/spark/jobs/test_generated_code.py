@@ -66,7 +66,9 @@ def test_the_limit_is_exact_in_every_zone(spark: SparkSession, zone: str) -> Non
     ]
     times += [F.current_timestamp() + F.lit(timedelta(hours=hour)) for hour in range(-50, 100, 10)]
     with changed(spark, {"spark.sql.session.timeZone": zone}):
-        judged = [F.coalesce(is_future(time, skew), F.lit(0) == 1) for time in times]
+        judged = [
+            F.coalesce(is_future(time, skew, is_batch=False), F.lit(0) == 1) for time in times
+        ]
         found = spark.range(1).select(*judged).first()
 
     hours = [hour > 20 for hour in range(-50, 100, 10)]
