@@ -24,7 +24,12 @@ if TYPE_CHECKING:
     from examples.embedded_postgres import Postgres
 
 # `pytester` is pytest's own: it tests the plugin.
-pytest_plugins = ["pytester", "tests.support.browser", "tests.support.figures"]
+pytest_plugins = [
+    "pytester",
+    "tests.support.browser",
+    "tests.support.elsewhere",
+    "tests.support.figures",
+]
 
 # Time limits and the speed of generation depend on the load of the machine, not on the code.
 _PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

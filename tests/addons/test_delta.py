@@ -16,76 +16,65 @@ from tests.support.lakes import SPEC, events
 from tests.support.streams import FileStream, refused_by_sink
 
 
-@pytest.fixture
-def delta(spark: SparkSession) -> SparkSession:
-    """Give Spark with Delta Lake; tests are skipped where it runs without."""
-    try:
-        check_delta(spark)
-    except UnsupportedError as error:
-        pytest.skip(f"not run: {error.args[0].splitlines()[0]}")
-    return spark
-
-
 def found(spark: SparkSession, table: Path | str, *columns: str) -> list[Any]:
     frame = spark.table(Delta(table).identifier).select(*columns)
     return sorted(tuple(row) for row in frame.collect())
 
 
+@pytest.mark.cell("no delta")
 def test_a_session_of_spark_without_delta_lake_is_refused(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """Before the query starts, with the release to use."""
-    try:
+    with pytest.raises(UnsupportedError, match="delta-spark") as refused:
         check_delta(spark)
-    except UnsupportedError as error:
-        refused = error
-    else:
-        pytest.skip("not run: this Spark has Delta Lake")
     rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 3).load()
     with pytest.raises(UnsupportedError, match="delta-spark") as started:
         start_query(rows, sink=Delta("t"), trigger="availableNow", checkpoint=tmp_path)
-    assert str(refused) == str(started.value)
+    assert str(refused.value) == str(started.value)
 
 
-def test_an_older_checkpoint_or_table_is_refused(delta: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.cell("delta")
+def test_an_older_checkpoint_or_table_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     """Delta would leave out what has a number that the table has had, also after a RESTORE."""
-    stream = FileStream(delta, SPEC, tmp_path)
+    stream = FileStream(spark, SPEC, tmp_path)
     table, checkpoint = tmp_path / "visits", Path(stream.checkpoint)
     stream.put(events(("ann", 0, 1)), events(("bob", 50, 2)))
     stream.run_to(Delta(table))
     shutil.copytree(checkpoint, tmp_path / "older")
     stream.put(*(events(("ann", 100 + 50 * number, 3 + number)) for number in range(6)))
     stream.run_to(Delta(table))
-    rows = found(delta, table, "key", "values")
+    rows = found(spark, table, "key", "values")
     assert (tmp_path / "visits" / "_delta_log" / "_last_checkpoint").exists()
     shutil.move(checkpoint, tmp_path / "newer")
     shutil.copytree(tmp_path / "older", checkpoint)
-    with refused_by_sink(delta, "hasn't planned yet") as said:
+    with refused_by_sink(spark, "hasn't planned yet") as said:
         stream.run_to(Delta(table))
     _, _, since = said[0].partition("sink_since=")
     number = int(since.partition(";")[0])
-    delta.sql(f"RESTORE TABLE {Delta(table).identifier} TO VERSION AS OF {number}")
+    spark.sql(f"RESTORE TABLE {Delta(table).identifier} TO VERSION AS OF {number}")
     # On Connect, the sink is asked by a micro-batch, and the newer one has none left.
-    for kept in ("older",) if is_connect(delta) else ("older", "newer"):
+    for kept in ("older",) if is_connect(spark) else ("older", "newer"):
         shutil.rmtree(checkpoint)
         shutil.copytree(tmp_path / kept, checkpoint)
-        with refused_by_sink(delta, "was restored since the query"):
+        with refused_by_sink(spark, "was restored since the query"):
             stream.run_to(Delta(table))
     shutil.rmtree(checkpoint)
     shutil.copytree(tmp_path / "older", checkpoint)
     copied = Delta(tmp_path / "copied")
-    with refused_by_sink(delta, "nor any other of its query"):
+    with refused_by_sink(spark, "nor any other of its query"):
         stream.run_to(copied)
-    delta.table(Delta(table).identifier).write.format("delta").saveAsTable(copied.identifier)
+    spark.table(Delta(table).identifier).write.format("delta").saveAsTable(copied.identifier)
     stream.run_to(copied, sink_since=number)
 
-    assert rows == found(delta, tmp_path / "copied", "key", "values")
+    assert rows == found(spark, tmp_path / "copied", "key", "values")
 
 
-def test_a_table_by_its_name_needs_the_columns(delta: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.cell("delta")
+def test_a_table_by_its_name_needs_the_columns(spark: SparkSession, tmp_path: Path) -> None:
     """One that lacks a column is refused before the query starts."""
-    delta.sql("CREATE TABLE lacking (value long) USING delta")
-    rows = delta.readStream.format("rate-micro-batch").option("rowsPerBatch", 3).load()
+    spark.sql("CREATE TABLE lacking (value long) USING delta")
+    rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 3).load()
 
     def run(frame: DataFrame, name: str) -> None:
         start_query(
@@ -96,12 +85,12 @@ def test_a_table_by_its_name_needs_the_columns(delta: SparkSession, tmp_path: Pa
         ).awaitTermination()
 
     try:
-        with refused_by_sink(delta, "lacking has no column `timestamp`; it has value"):
+        with refused_by_sink(spark, "lacking has no column `timestamp`; it has value"):
             run(rows, "first")
         run(rows.select("value"), "second")
-        assert [(0,), (1,), (2,)] == found(delta, "lacking", "value")
+        assert [(0,), (1,), (2,)] == found(spark, "lacking", "value")
     finally:
-        delta.sql("DROP TABLE lacking")
+        spark.sql("DROP TABLE lacking")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """The sink Iceberg: what Iceberg alone needs."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,18 +11,16 @@ from sessionkit.addons.tables import Upsert
 from sessionkit.errors import UnsupportedError
 from sessionkit.spark import start_query
 from sessionkit.spark.sinks import Batch
-from tests.support.lakes import SPEC, IcebergSchema, events, lake_of, rows_in
+from tests.support.lakes import DATABASE, FOLDERS, SPEC, IcebergSchema, events, lake_of, rows_in
 from tests.support.streams import FileStream, refused_by_sink
 
 
-@pytest.fixture(params=["folders", "database"])
-def lake(
-    request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path
-) -> Iterator[IcebergSchema]:
+@pytest.fixture(params=[FOLDERS, DATABASE])
+def lake(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> IcebergSchema:
     """Give a schema of a catalog."""
-    for lake in lake_of(request.param, spark, tmp_path):
-        assert isinstance(lake, IcebergSchema)
-        yield lake
+    lake = lake_of(request.param, spark, tmp_path)
+    assert isinstance(lake, IcebergSchema)
+    return lake
 
 
 def test_a_catalog_of_another_kind_is_refused(spark: SparkSession, tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -28,10 +27,10 @@ from sessionkit.spark import start_query
 from sessionkit.spark._settings import is_connect
 from tests.support.figures import FIGURES, Record
 from tests.support.lake_job import LakeName, settings, table_in
-from tests.support.lakes import NAMES, lake_of, rows_in
+from tests.support.lakes import DELTA, FOLDERS, LAKES, lake_of, rows_in
 from tests.support.local_files import cuts
 from tests.support.ports import free_ports
-from tests.support.spark_settings import ICEBERG, spark_release
+from tests.support.spark_settings import spark_release
 from tests.support.streams import write_files
 
 ROOT: Final = Path(__file__).parents[2]
@@ -82,9 +81,9 @@ def group_of(
 
 
 @contextmanager
-def spark_for(where: str, folder: Path) -> Iterator[str | None]:
-    """Run a Connect server with the lake, if one is needed; give its address."""
-    if where == "classic":
+def spark_for(spark: SparkSession, folder: Path) -> Iterator[str | None]:
+    """Run a Connect server with the lake, if the tests run on Connect; give its address."""
+    if not is_connect(spark):
         yield None
         return
     (port,) = free_ports(1)
@@ -112,24 +111,21 @@ def commits(folder: Path, lake: LakeName) -> int:
     return sum(len([*Path(table_in(str(folder), name, lake)).glob(log)]) for name in TABLES)
 
 
-@pytest.mark.parametrize("lake", ["delta", "iceberg"])
+@pytest.mark.parametrize(
+    "lake", [pytest.param(name, marks=pytest.mark.cell(name)) for name in ("delta", "iceberg")]
+)
 @pytest.mark.parametrize("keyed", ["no", "yes"])
-@pytest.mark.parametrize("where", ["classic", "connect"])
 def test_no_row_of_two_queries_is_lost_or_doubled(
-    where: str, keyed: str, lake: LakeName, spark: SparkSession, tmp_path: Path
+    keyed: str, lake: LakeName, spark: SparkSession, tmp_path: Path, record_property: Record
 ) -> None:
     """Each kill ends driver and JVM at once, some time after both tables have grown."""
-    if find_spec("delta") is None if lake == "delta" else not ICEBERG:
-        pytest.skip(f"not run: there is no {lake}")
-    if where == "connect" and find_spec("grpc") is None:
-        pytest.skip("not run: Connect isn't installed")
     values, rng = put_events(tmp_path), random.Random(SEED)
     job = [sys.executable, str(JOB), str(tmp_path), keyed, lake]
     log = tmp_path / "log"
     for attempt in range(KILLS + 1):
         before = commits(tmp_path, lake)
         with (
-            spark_for(where, tmp_path) as address,
+            spark_for(spark, tmp_path) as address,
             group_of(job, variables(address), log) as process,
         ):
             if attempt == KILLS:
@@ -145,6 +141,9 @@ def test_no_row_of_two_queries_is_lost_or_doubled(
     }
 
     assert values == found
+    way = "Connect" if is_connect(spark) else "classic"
+    killed = f"{lake}, {way}, {'merged' if keyed == 'yes' else 'appended'}: killed {KILLS} times"
+    record_property(FIGURES, f"{killed}, each row of two queries once")
 
 
 def run_to_the_end(*starts: Callable[[], StreamingQuery]) -> None:
@@ -165,12 +164,12 @@ def run_to_the_end(*starts: Callable[[], StreamingQuery]) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["delta", "folders"])
+@pytest.mark.parametrize("name", [DELTA, FOLDERS])
 def test_a_row_is_there_once_wherever_changes_to_files_end(
     name: str, spark: SparkSession, tmp_path: Path, record_property: Record
 ) -> None:
     """Those of a table, of its log, and of a checkpoint: as if the driver were killed there."""
-    (lake,) = lake_of(name, spark, tmp_path)
+    lake = lake_of(name, spark, tmp_path)
     there = 0
 
     def start(table: str) -> StreamingQuery:
@@ -199,15 +198,14 @@ def test_a_row_is_there_once_wherever_changes_to_files_end(
 
 
 @pytest.mark.skipif(not IS_SHARED, reason="not run: each query has a session of its own")
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.cell("connect")
+@pytest.mark.parametrize("name", LAKES)
 def test_a_second_merge_in_a_shared_session_is_refused(
     name: str, spark: SparkSession, tmp_path: Path
 ) -> None:
     """On Connect, before the query starts; once the first one has stopped, it may start."""
-    if not is_connect(spark):
-        pytest.skip("not run: classic queries have sessions of their own")
     rows = spark.readStream.format("rate").load().select("value")
-    (lake,) = lake_of(name, spark, tmp_path)
+    lake = lake_of(name, spark, tmp_path)
 
     def start(checkpoint: str) -> StreamingQuery:
         sink: Any = lake.sink("visits", key="value")

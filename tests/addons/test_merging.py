@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,19 +19,18 @@ from sessionkit import SpecError
 from sessionkit.addons.merging import check_alone, check_types
 from sessionkit.errors import SinkError, UnsupportedError
 from sessionkit.spark import Routes, start_query
-from sessionkit.spark._settings import is_connect
 from sessionkit.spark.sinks import Batch, BatchWriter, RowsToWrite
-from tests.support.lakes import NAMES, SPEC, IcebergSchema, Lake, events, lake_of, minute, rows_in
+from tests.support.lakes import LAKES, SPEC, IcebergSchema, Lake, events, lake_of, minute, rows_in
 from tests.support.streams import FileStream, refused_by_sink
 
 SESSIONS = "session_id string, session_start timestamp, session_end timestamp"
 REVISED = "session_id string, n int, revision long, supersedes array<string>"
 
 
-@pytest.fixture(params=NAMES)
-def lake(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Iterator[Lake]:
+@pytest.fixture(params=LAKES)
+def lake(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Lake:
     """Give a place for tables."""
-    yield from lake_of(request.param, spark, tmp_path)
+    return lake_of(request.param, spark, tmp_path)
 
 
 def writer_of(lake: Lake, table: str, schema: str, key: Any = None, mode: Any = "append") -> Any:
@@ -133,10 +131,13 @@ def test_a_table_that_is_dropped_is_not_made_again(lake: Lake, key: Any) -> None
             writer.write(batch)
 
 
+@pytest.mark.cell("classic")
 def test_merges_that_meet_are_tried_again(lake: Lake) -> None:
-    """Of two queries that change one row at once, each is there with its last micro-batch."""
-    if is_connect(lake.spark):
-        pytest.skip("not run: the queries would share a session")
+    """
+    Of two queries that change one row at once, each is there with its last micro-batch.
+
+    On Connect, they would share a session.
+    """
 
     def write(query: str) -> None:
         spark = lake.spark.newSession()

@@ -1,7 +1,6 @@
 """`repair` on real tables: what a bug and late events have spoiled is that of one batch."""
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -17,7 +16,7 @@ from sessionkit.addons.iceberg import Iceberg
 from sessionkit.addons.repair import repair, replay_rejected
 from sessionkit.spark import Files, Routes, sessionize, start_query
 from tests.support.figures import FIGURES, Record
-from tests.support.lakes import lake_of
+from tests.support.lakes import DELTA, FOLDERS, lake_of
 from tests.support.repairs import (
     GAP,
     MINUTE,
@@ -41,19 +40,17 @@ TICK: Final = ("tick", NOON + 10_000 * MINUTE, 0)
 COLUMNS: Final = ("key", "session_id", "session_start", "session_end", "values")
 
 
-@pytest.fixture(params=["postgres", "delta", "folders"])
-def sink(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Iterator[Any]:
+@pytest.fixture(params=["postgres", DELTA, FOLDERS])
+def sink(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Any:
     """Give a sink whose table is new."""
     if request.param != "postgres":
-        for lake in lake_of(request.param, spark, tmp_path):
-            yield lake.sink("sessions")
-        return
-    pytest.importorskip("psycopg")
+        return lake_of(request.param, spark, tmp_path).sink("sessions")
+    pytest.importorskip("psycopg", reason="not run: psycopg isn't installed")
     from sessionkit.addons.postgres import Postgres  # noqa: PLC0415 - a cell has no psycopg
 
     server = request.getfixturevalue("postgres")
     server.run("DROP TABLE IF EXISTS sessions, sessionkit_batches")
-    yield Postgres(server.dsn, "sessions")
+    return Postgres(server.dsn, "sessions")
 
 
 def rows_of(sink: Any, spark: SparkSession, *columns: str) -> list[Any]:
@@ -288,7 +285,7 @@ def test_one_that_is_killed_has_changed_nothing(
     postgres: Any, spark: SparkSession, tmp_path: Path
 ) -> None:
     """PostgreSQL ends the connection at some row; the next call does all."""
-    psycopg = pytest.importorskip("psycopg")
+    psycopg = pytest.importorskip("psycopg", reason="not run: psycopg isn't installed")
     from sessionkit.addons.postgres import Postgres  # noqa: PLC0415 - a cell has no psycopg
 
     postgres.run("DROP TABLE IF EXISTS sessions, sessionkit_batches")

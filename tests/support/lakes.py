@@ -1,6 +1,5 @@
 """Tables of Delta and of Iceberg, as the tests of what both share see them."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,12 +11,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sessionkit import Inputs
-from sessionkit.addons.delta import Delta, check_delta
-from sessionkit.addons.iceberg import Iceberg, check_catalog
-from sessionkit.errors import UnsupportedError
+from sessionkit.addons.delta import Delta
+from sessionkit.addons.iceberg import Iceberg
 from tests.support.repairs import MINUTE, Right, spec_of
 
-NAMES = ("delta", "folders", "database")
+DELTA = pytest.param("delta", marks=pytest.mark.cell("delta"))
+FOLDERS, DATABASE = (
+    pytest.param(catalog, marks=pytest.mark.cell("iceberg")) for catalog in ("folders", "database")
+)
+LAKES = (DELTA, FOLDERS, DATABASE)
 """Delta, and the catalogs of Iceberg."""
 START = datetime(2026, 3, 8, 6, 50, tzinfo=UTC)
 
@@ -94,19 +96,13 @@ class IcebergSchema:
         return self.spark.table(f"{self.name(table)}.snapshots").count()
 
 
-def lake_of(name: str, spark: SparkSession, folder: Path) -> Iterator[Lake]:
-    """Give a place for tables; the test is skipped where Spark has none of that kind."""
+def lake_of(name: str, spark: SparkSession, folder: Path) -> Lake:
+    """Give a place for tables."""
+    if name == "delta":
+        return DeltaFolder(spark, folder)
     schema = f"{name}.s{uuid4().hex}"
-    try:
-        if name == "delta":
-            check_delta(spark)
-            yield DeltaFolder(spark, folder)
-            return
-        check_catalog(spark, schema)
-    except UnsupportedError as error:
-        pytest.skip(f"not run: {error.args[0].splitlines()[0]}")
     spark.sql(f"CREATE NAMESPACE {schema}")
-    yield IcebergSchema(spark, schema)
+    return IcebergSchema(spark, schema)
 
 
 def rows_in(lake: Lake, table: str, *columns: str) -> list[Any]:

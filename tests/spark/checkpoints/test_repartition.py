@@ -122,7 +122,7 @@ class Lists(Store):
         super().write(rows, query_id, batch_id)
 
 
-@pytest.fixture(params=["store", "files", "postgres", "delta", "folders"])
+@pytest.fixture(params=["store", "files", "postgres", lakes.DELTA, lakes.FOLDERS])
 def target(
     request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path
 ) -> Iterator[tuple[Any, Callable[[], Rows]]]:
@@ -142,9 +142,8 @@ def target(
             asked = 'SELECT key, "values" FROM visits'
             yield Postgres(server.dsn, "visits"), lambda: server.rows(asked)
         case name:
-            for lake in lakes.lake_of(name, spark, tmp_path):
-                rows = partial(lakes.rows_in, lake, "visits", "key", "values")
-                yield lake.sink("visits"), rows
+            lake = lakes.lake_of(name, spark, tmp_path)
+            yield lake.sink("visits"), partial(lakes.rows_in, lake, "visits", "key", "values")
 
 
 def listed(store: Store) -> Rows:
