@@ -1,7 +1,7 @@
 # You need make and Python 3.11 or newer. Everything else is installed into .venv, and into .jdk if
 # there's no Java. To use another Python: make test PYTHON=/path/to/python3
 .DEFAULT_GOAL := help
-.PHONY: help setup test quick coverage test-long test-matrix test-oldest test-sail conformance faults soak check lint types contracts suite format docs app demo bench release-check clean
+.PHONY: help setup test quick coverage test-long test-matrix test-oldest test-sail test-lakes conformance faults soak check lint types contracts suite format docs app demo bench release-check clean
 
 CANDIDATES := python3 python3.13 python3.12 python3.11 python3.14 python
 ifndef PYTHON
@@ -28,6 +28,7 @@ help:
 	@echo "make test-matrix    run a part in every cell: Sparks, Pythons, libraries, ways to run Spark"
 	@echo "make test-oldest    run a few in the cell with the lowest versions"
 	@echo "make test-sail      run batches on Sail, an engine without Java"
+	@echo "make test-lakes     run a few of Delta and Iceberg, each on its newest Spark"
 	@echo "make conformance    run the cases of other engines, on the driver and on Spark"
 	@echo "make faults         kill jobs, 100 times or KILLS=1000 times, and look for every event"
 	@echo "make soak           watch memory and checkpoint of a job for SOAK=3600 s; writes docs/soak.svg"
@@ -103,6 +104,10 @@ test-oldest: setup
 
 test-sail: setup
 	@$(RUN) scripts/matrix.py --dry --quick sail-py
+
+test-lakes: export KILLS := 1
+test-lakes: setup
+	@$(RUN) scripts/matrix.py --dry --lakes $(CELLS)
 
 conformance: setup
 	$(RUN) -m pytest $(PARALLEL) --dist load tests/conformance -m "long or not long"

@@ -5,6 +5,7 @@ Run a part of the tests in every cell: a Spark, a Python, libraries, and a way t
     python scripts/matrix.py --list           the names of the cells
     python scripts/matrix.py 4.2 server       the cells with both words in their names
     python scripts/matrix.py --quick 3.5.0    a few tests: that the rows of a stream balance
+    python scripts/matrix.py --lakes          a few of Delta and Iceberg, each on its newest Spark
 
 Each cell has a virtual environment below `.matrix/`, made with uv if there is one, else with pip,
 and kept. What came out is written to `docs/reference/supported-versions.json`, and from there into
@@ -55,6 +56,13 @@ TOOLS: Final = ("chispa", "hypothesis", "protobuf", "pytest", "tzdata")
 TEST_TOOLS: Final = tuple(need for need in DEV if need.startswith(TOOLS))
 
 AS_USERS: Final = "tests/as_users"
+TABLES: Final = (
+    "tests/addons/test_delta.py",
+    "tests/addons/test_iceberg.py",
+    "tests/addons/test_lake_queries.py",
+    "tests/addons/test_merging.py",
+    "tests/addons/test_repair.py",
+)
 EVERYWHERE: Final = (
     AS_USERS,
     "tests/testing/test_group_state.py",
@@ -74,10 +82,7 @@ EVERYWHERE: Final = (
     "tests/spark/jobs/test_timers.py",
     "tests/spark/checkpoints/test_origins.py",
     "tests/spark/checkpoints/test_seeds.py",
-    "tests/addons/test_delta.py",
-    "tests/addons/test_iceberg.py",
-    "tests/addons/test_lake_queries.py",
-    "tests/addons/test_merging.py",
+    *TABLES,
     "tests/spark/sinks",
     "tests/spark/test_dedup.py::test_a_stream_and_a_batch_keep_the_same",
     "tests/spark/test_windows.py::TestStreamEqualsBatch::test_append",
@@ -103,6 +108,15 @@ SAIL: Final = (
 """What Sail runs, which is batches."""
 
 QUICK: Final = ("tests/engine/rows/test_event_ids.py", "tests/spark/jobs/test_balance.py")
+LAKES: Final = (
+    "tests/addons/test_lake_queries.py::test_no_row_of_two_queries_is_lost_or_doubled",
+    "tests/addons/test_merging.py::test_the_highest_revision_stays",
+    "tests/addons/test_merging.py::test_a_replayed_batch_changes_nothing",
+    "tests/addons/test_repair.py::test_a_table_becomes_that_of_one_batch",
+)
+"""A kill and a restart, a merge, each row once, and a repair."""
+ONE_OF_EACH: Final = ("-m", "cell and not long", "-k", "not database and not [no-")
+"""One catalog of Iceberg, and of the kills those of two queries of which one merges."""
 
 Python: TypeAlias = str | None
 
@@ -136,13 +150,12 @@ class Cell(NamedTuple):
         """Whether Sail runs in Spark's place, without Java."""
         return self.where.startswith("sail")
 
-    def tests(self, *, quick: bool) -> tuple[str, ...]:
-        """Return what is run in the cell."""
-        if self.is_sail:
-            return SAIL[:1] if quick else (*SAIL, "-m", "long or not long")
-        return (
-            QUICK if quick else ((*CLASSIC, *EVERYWHERE) if self.where == "classic" else EVERYWHERE)
-        )
+    @property
+    def lakes(self) -> dict[str, str]:
+        """The releases of the table formats that it has."""
+        deltas = [need.partition("==")[2] for need in self.more if need.startswith("delta-spark")]
+        named = {"Delta": "".join(deltas), "Iceberg": self.iceberg}
+        return {name: release for name, release in named.items() if release}
 
 
 LOWEST: Final = ("numpy==1.26.0", "attrs==23.2.0")
@@ -177,6 +190,13 @@ CELLS: Final = (
     Cell("4.2.0", "sail", "3.11", "2.3.3", "26.0.1", NEWEST_SAIL),
     Cell("4.0.1", "sail-server", "3.12", "2.3.3", "25.0.1", NEWEST_SAIL),
 )
+
+
+def lake_cells() -> list[Cell]:
+    """Return the cells of the newest Spark that each table format has, classic and on Connect."""
+    newest = {name: cell.spark for cell in CELLS for name in cell.lakes}
+    return [cell for cell in CELLS if cell.spark in {newest[name] for name in cell.lakes}]
+
 
 # -- environments ------------------------------------------------------------------------------
 
@@ -434,9 +454,8 @@ def verdict(result: Mapping[str, Any]) -> str:
 
 def lake_of(result: Mapping[str, Any]) -> str:
     """Return the table formats that a cell had."""
-    deltas = [need.partition("==")[2] for need in result["more"] if need.startswith("delta-spark")]
-    named = {"Delta": "".join(deltas), "Iceberg": result.get("iceberg", "")}
-    return ", ".join(f"{name} {release}" for name, release in named.items() if release)
+    cell = Cell(**{name: result[name] for name in Cell._fields if name in result})
+    return ", ".join(f"{name} {release}" for name, release in cell.lakes.items())
 
 
 def table(results: Sequence[Mapping[str, Any]]) -> str:
@@ -476,15 +495,29 @@ def write(results: Mapping[str, Any]) -> None:
     PAGE.write_text(page_with(PAGE.read_text(), table(ordered)))
 
 
+def tests_of(cell: Cell, chosen: argparse.Namespace) -> Sequence[str]:
+    """Return what the command line chooses for a cell."""
+    if cell.is_sail:
+        return SAIL[:1] if chosen.quick else (*SAIL, "-m", "long or not long")
+    if chosen.lakes:
+        return (*ONE_OF_EACH, *(LAKES if cell.where == "classic" else LAKES[:2]))
+    if chosen.quick:
+        return QUICK
+    return (*CLASSIC, *EVERYWHERE) if cell.where == "classic" else EVERYWHERE
+
+
 def main() -> int:
     """Run the chosen cells; the exit status says whether all that ran are green."""
     parser = argparse.ArgumentParser(description="Run tests in the cells of the matrix.")
     parser.add_argument("words", nargs="*", help="words of the names of cells; none: every cell")
     parser.add_argument("--list", action="store_true", help="show the names of the cells")
-    parser.add_argument("--quick", action="store_true", help="run a few tests")
+    few = parser.add_mutually_exclusive_group()
+    few.add_argument("--quick", action="store_true", help="run a few tests")
+    few.add_argument("--lakes", action="store_true", help="run a few of Delta and Iceberg")
     parser.add_argument("--dry", action="store_true", help="write nothing")
     chosen = parser.parse_args()
-    cells = [cell for cell in CELLS if all(word in cell.name for word in chosen.words)]
+    among = lake_cells() if chosen.lakes else CELLS
+    cells = [cell for cell in among if all(word in cell.name for word in chosen.words)]
     if chosen.list:
         print("\n".join(cell.name for cell in cells))
         return 0
@@ -492,8 +525,8 @@ def main() -> int:
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     for cell in cells:
         print(f"matrix: {cell.name}", flush=True)
-        result = run_cell(cell, cell.tests(quick=chosen.quick))
-        results[cell.name] = {**result, "quick": chosen.quick}
+        result = run_cell(cell, tests_of(cell, chosen))
+        results[cell.name] = {**result, "quick": chosen.quick or chosen.lakes}
         print(f"matrix: {cell.name}: {verdict(results[cell.name])}", flush=True)
         if not chosen.dry:
             write(results)

@@ -3,7 +3,9 @@
 import tomllib
 from pathlib import Path
 
-from scripts.matrix import CELLS
+import pytest
+
+from scripts.matrix import CELLS, lake_cells
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,3 +27,34 @@ def test_the_first_cell_has_the_lowest_versions_that_the_metadata_allows() -> No
     lowest = [need.partition(",")[0].replace(">=", "==") for need in wanted if ">=" in need]
     for need in lowest:
         assert any(package.startswith(need) for package in CELLS[0].packages), need
+
+
+def test_the_lakes_of_a_build_are_on_the_newest_spark_for_each() -> None:
+    """Delta and Iceberg, each classic and on Connect, and nothing else."""
+    cells = lake_cells()
+    assert {"Delta", "Iceberg"} == {name for cell in cells for name in cell.lakes}
+    for name in ("Delta", "Iceberg"):
+        newest = max(cell.spark for cell in CELLS if name in cell.lakes)
+        ways = [(cell.spark, cell.where) for cell in cells if name in cell.lakes]
+        assert [(newest, "classic"), (newest, "connect")] == ways
+
+
+@pytest.mark.parametrize("processes", [[], ["-n", "1"]])
+def test_a_test_of_another_cell_is_left_out_and_counted(
+    pytester: pytest.Pytester, processes: list[str]
+) -> None:
+    """It isn't skipped: the last lines of a run say what runs it."""
+    pytester.makepyfile(
+        """
+        import pytest
+
+        def test_here(): pass
+
+        @pytest.mark.cell("a lake of gold")
+        def test_there(): assert False
+        """
+    )
+    run = pytester.runpytest("-p", "tests.support.elsewhere", *processes)
+
+    run.assert_outcomes(passed=1)
+    run.stdout.fnmatch_lines(["left to other cells *: 1 with a lake of gold"])
