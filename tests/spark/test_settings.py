@@ -26,13 +26,16 @@ from sessionkit.spark import (
     start_query,
 )
 from sessionkit.spark._settings import (
+    ARROW_LIMIT,
     CORES,
     SETTINGS,
     STOPS_OTHERS,
     Setting,
+    advice_for_batch,
     check_libraries,
     check_workers,
     is_connect,
+    say_once,
     set_at_start,
 )
 from tests.support.queries import Events
@@ -164,6 +167,26 @@ def test_an_older_spark_is_not_asked_for_what_it_lacks() -> None:
     for setting in SETTINGS:
         assert setting.in_release(".".join(map(str, (*setting.since, 0))))
         assert not setting.in_release(f"{setting.since[0]}.{setting.since[1] - 1}.9")
+
+
+def test_a_batch_says_what_to_set_where_nobody_has(spark: SparkSession) -> None:
+    """Spark's own limit for Arrow batches is slow; whoever has set one has chosen it."""
+    advice = advice_for_batch(spark)
+    with changed(spark, {ARROW_LIMIT.name: "64m"}):
+        assert None is advice_for_batch(spark)
+
+    if ARROW_LIMIT.in_release(pyspark.__version__):
+        assert advice is not None
+        assert f'spark.conf.set("{ARROW_LIMIT.name}", "{ARROW_LIMIT.value}")' in advice
+    else:
+        assert None is advice
+
+
+def test_an_advice_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """A process that makes many batches isn't told again."""
+    for _ in range(2):
+        say_once("this advice is of this test alone")
+    assert ["this advice is of this test alone"] == caplog.messages
 
 
 @pytest.mark.skipif(

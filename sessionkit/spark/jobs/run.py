@@ -24,7 +24,13 @@ from sessionkit.spark._grouping import BUCKET, for_stream, label_of, with_bucket
 from sessionkit.spark._pipelines import in_pipeline
 from sessionkit.spark._sail import check_no_observation, is_sail
 from sessionkit.spark._seeds import Seed, check_unread, read_seed_rows
-from sessionkit.spark._settings import check_libraries, check_workers, is_connect
+from sessionkit.spark._settings import (
+    advice_for_batch,
+    check_libraries,
+    check_workers,
+    is_connect,
+    say_once,
+)
 from sessionkit.spark._tasks import freeze_imports, message_first, rows_of_task, run_of_task
 from sessionkit.spark.jobs.checks import (
     check_input,
@@ -224,6 +230,9 @@ def _by_bucket(
 ) -> DataFrame:
     """Run whole buckets, whose packs come in the order of their times."""
     if not is_sail(rows.sparkSession):
+        advice = advice_for_batch(rows.sparkSession)
+        if advice is not None:
+            say_once(advice)
         # Spark sorts on disk if necessary, so a hot bucket never is in memory as a whole.
         return (
             rows.repartition(BUCKET)
