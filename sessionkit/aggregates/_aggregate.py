@@ -72,24 +72,25 @@ class Aggregate(Operators["Aggregate"]):
 
     def eq(self, other: "Aggregate | Plain") -> "Aggregate":
         """Return whether the value equals another one: a bool, None if one of them is None."""
-        return self.operated("eq", self, other)
+        return self._operated("eq", self, other)
 
     def ne(self, other: "Aggregate | Plain") -> "Aggregate":
         """Return whether the value differs from another: a bool, None if one of them is None."""
-        return self.operated("ne", self, other)
+        return self._operated("ne", self, other)
 
     def is_null(self) -> "Aggregate":
         """Return whether there is no value: a bool."""
-        return self.operated("is_null", self)
+        return self._operated("is_null", self)
 
     def fill_null(self, value: "Aggregate | Plain") -> "Aggregate":
         """Return the value, or another one if there is none, as SQL's `coalesce` does."""
-        return self.operated("fill_null", self, value)
+        return self._operated("fill_null", self, value)
 
-    def operated(self, sign: str, *operands: object) -> "Aggregate":
+    def _operated(self, sign: str, *operands: object) -> "Aggregate":
         return expression(sign, *operands)
 
 
+# Without `order=False`, mypy takes an attrs class for one with comparisons of its own.
 @attrs.frozen(kw_only=True, order=False, repr=False)
 class Kind(Aggregate):
     """

@@ -26,8 +26,17 @@ A = TypeVar("A")
 LOGIC: Final = frozenset("&|~")
 NOT_BY_EQUALITY: Final = "compare values by .eq(...): `==` compares the aggregates themselves"
 """The hint where a bool is found, which `==` of two aggregates has given."""
+LONGEST: Final = 80
+"""How many characters of an expression an error shows."""
 Plain: TypeAlias = bool | int | float | Decimal | str | bytes | date | time | timedelta | Enum
 """A constant; a datetime is a date, too."""
+
+
+def shortened(expression: object) -> str:
+    """Return the text of an expression for an error."""
+    text = str(expression)
+    half = LONGEST // 2
+    return text if len(text) <= LONGEST else f"{text[:half]}...{text[-half:]}"
 
 
 class Operators(Generic[A]):
@@ -35,66 +44,66 @@ class Operators(Generic[A]):
 
     __slots__ = ()
 
-    def operated(self, sign: str, *operands: object) -> A:
+    def _operated(self, sign: str, *operands: object) -> A:
         """Return the aggregate of an operator and its operands."""
         raise NotImplementedError
 
     def __add__(self, other: A | Plain) -> A:
-        return self.operated("+", self, other)
+        return self._operated("+", self, other)
 
     def __radd__(self, other: A | Plain) -> A:
-        return self.operated("+", other, self)
+        return self._operated("+", other, self)
 
     def __sub__(self, other: A | Plain) -> A:
-        return self.operated("-", self, other)
+        return self._operated("-", self, other)
 
     def __rsub__(self, other: A | Plain) -> A:
-        return self.operated("-", other, self)
+        return self._operated("-", other, self)
 
     def __mul__(self, other: A | Plain) -> A:
-        return self.operated("*", self, other)
+        return self._operated("*", self, other)
 
     def __rmul__(self, other: A | Plain) -> A:
-        return self.operated("*", other, self)
+        return self._operated("*", other, self)
 
     def __truediv__(self, other: A | Plain) -> A:
-        return self.operated("/", self, other)
+        return self._operated("/", self, other)
 
     def __rtruediv__(self, other: A | Plain) -> A:
-        return self.operated("/", other, self)
+        return self._operated("/", other, self)
 
     def __neg__(self) -> A:
-        return self.operated("neg", self)
+        return self._operated("neg", self)
 
     def __abs__(self) -> A:
-        return self.operated("abs", self)
+        return self._operated("abs", self)
 
     def __lt__(self, other: A | Plain) -> A:
-        return self.operated("<", self, other)
+        return self._operated("<", self, other)
 
     def __le__(self, other: A | Plain) -> A:
-        return self.operated("<=", self, other)
+        return self._operated("<=", self, other)
 
     def __gt__(self, other: A | Plain) -> A:
-        return self.operated(">", self, other)
+        return self._operated(">", self, other)
 
     def __ge__(self, other: A | Plain) -> A:
-        return self.operated(">=", self, other)
+        return self._operated(">=", self, other)
 
     def __and__(self, other: A) -> A:
-        return self.operated("&", self, other)
+        return self._operated("&", self, other)
 
     def __or__(self, other: A) -> A:
-        return self.operated("|", self, other)
+        return self._operated("|", self, other)
 
     def __invert__(self) -> A:
-        return self.operated("~", self)
+        return self._operated("~", self)
 
     # On the left, only the bool of a `==` comes first, which is refused as on the right.
     __rand__, __ror__ = __and__, __or__
 
     def __bool__(self) -> NoReturn:
-        found = f"`{self}` is neither true nor false before there are sessions"
+        found = f"`{shortened(self)}` is neither true nor false before there are sessions"
         raise SpecError(found, "combine with &, | and ~, in parentheses: (a > 1) & (a < 9)")
 
 
@@ -171,8 +180,8 @@ class Operation:
         result = operator.type(*values)
         if result is None:
             types = " and ".join(type_name(value.type) for value in values)
-            found = f"`{name}` has `{self}`: `{self.sign}` takes {operator.takes}, found {types}"
-            raise SpecError(found, _hint(self.sign, values))
+            takes = f"`{self.sign}` takes {operator.takes}, found {types}"
+            raise SpecError(f"`{name}` has `{shortened(self)}`: {takes}", _hint(self.sign, values))
         return Column(result, operator.compute(result.type, *operands))
 
 

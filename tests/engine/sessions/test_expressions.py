@@ -241,6 +241,7 @@ def test_equality_is_that_of_the_expressions() -> None:
         (lambda: (COUNT > 1) & (COUNT == 3), "`&` of an aggregate can't take False"),
         (lambda: (COUNT == 3) | (COUNT > 1), "`|` of an aggregate can't take False"),
         (lambda: 1 < agg.count() < 3, "`(count() > 1)` is neither true nor false before"),
+        (lambda: ~sum([COUNT] * 99, COUNT), "count()))`: `~` takes a bool, found int"),
         (lambda: agg.least(agg.count()), "`least` takes several values, at least one of them"),
         (lambda: agg.least(1, 2), "at least one of them an aggregate, found (1, 2)"),
     ],

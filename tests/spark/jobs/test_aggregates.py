@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Annotated, Any
 
 import attrs
 import pyarrow as pa
@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from sessionkit import EventTimeGap, SessionSpec, Storage
 from sessionkit import aggregates as agg
 from sessionkit.spark import check_checkpoint, sessionize
+from sessionkit.state import DecimalType
 from sessionkit.state._codec import codec_of
 from tests.support.naive_aggregates import Act, Colour, by_aggregates, by_functions
 from tests.support.spark_settings import FOR_TINY_BATCHES, changed
@@ -142,3 +143,85 @@ def test_nan_and_zero_are_one_value_as_in_spark(spark: SparkSession) -> None:
     (found,) = sessionize(frame, spec).select("distinct", "least", "most", "path").collect()
 
     assert repr((*expected, [math.nan, 0.0])) == repr((*found,))
+
+
+@attrs.frozen
+class Paid:
+    n: int
+    m: int | None
+    x: float
+    p: Annotated[Decimal, DecimalType(11, 2)]
+    q: Decimal | None
+    d: timedelta
+
+
+N, M, X, P, Q, D = (agg.max(field.name) for field in attrs.fields(Paid))
+IN_SQL: dict[str, agg.Aggregate] = {
+    "try_add(n, m)": N + M,
+    "try_subtract(n, m)": N - M,
+    "try_multiply(n, m)": N * M,
+    "try_divide(n, m)": N / M,
+    "try_add(p, q)": P + Q,
+    "try_multiply(q, q)": Q * Q,
+    "try_multiply(p, p)": P * P,
+    "try_divide(p, q)": P / Q,
+    "try_divide(p, n)": P / N,
+    "try_divide(p, 7)": P / 7,
+    "try_subtract(q, 1)": Q - 1,
+    "try_multiply(q, 0.333BD)": Q * Decimal("0.333"),
+    "try_add(x, n)": X + N,
+    "try_multiply(x, p)": X * P,
+    "try_divide(p, x)": P / X,
+    "try_multiply(d, m)": D * M,
+    "try_divide(d, m)": D / M,
+    "try_divide(d, 3)": D / 3,
+    "d * 0.5D": D * 0.5,
+    "n < m": N < M,
+    "x > n": X > N,
+    "x = x": X.eq(X),
+    "p < q": P < Q,
+    "m > 1 AND n > 0": (M > 1) & (N > 0),
+    "m > 1 OR n > 0": (M > 1) | (N > 0),
+    "least(n, m)": agg.least(N, M),
+    "greatest(x, m)": agg.greatest(X, M),
+    "least(p, q)": agg.least(P, Q),
+    "greatest(p, m, 1.125BD)": agg.greatest(P, M, Decimal("1.125")),
+    "coalesce(m, 0)": M.fill_null(0),
+    "coalesce(q, p)": Q.fill_null(P),
+    "abs(p)": abs(P),
+    "-x": -X,
+}
+
+
+def test_operators_are_those_of_sparks_sql(spark: SparkSession) -> None:
+    """The types of results, and their values, where they overflow too, or divide by zero."""
+    random, least = Random(3), -(2**63)
+    rows = [
+        {
+            "key": str(number),
+            "n": random.choice([0, 1, -3, 2**62, least, random.randint(-(10**6), 10**6)]),
+            "m": random.choice([None, 0, 2, 5, 2**40]),
+            "x": random.choice([0.0, -0.0, 1.5, -2.25, math.nan, 1e300]),
+            "p": Decimal(random.choice([0, 1, -12345678901, 99999999999, 333])) / 100,
+            "q": random.choice([None, Decimal(random.randint(-(10**17), 10**17)) / 10**7]),
+            "d": timedelta(microseconds=random.choice([0, 1, -1, 3, 5, 10**15])),
+        }
+        for number in range(60)
+    ]
+    schema = "key string, n bigint, m bigint, x double, p decimal(11, 2), q decimal(38, 18)"
+    frame = spark.createDataFrame(
+        [tuple(row.values()) for row in rows], f"{schema}, d interval day to second"
+    )
+    expected = frame.selectExpr("key", *(f"{sql} AS `{sql}`" for sql in IN_SQL))
+    named = {f"of_{number}": one for number, one in enumerate(IN_SQL.values())}
+    spec = SessionSpec.aggregate(
+        Paid, named, keys={"key": str}, event_time="ts", timeout=GAP, **RULES
+    )
+
+    found = sessionize(frame.withColumn("ts", F.expr("timestamp_seconds(1)")), spec)
+    found = found.select(
+        "key", *(F.col(new).alias(sql) for new, sql in zip(named, IN_SQL, strict=True))
+    )
+
+    assert dict(expected.dtypes) == dict(found.dtypes)
+    assert shown(expected.collect()) == shown(found.collect())
