@@ -16,6 +16,7 @@ Instants are timestamps in microseconds and UTC.
 
 import json
 from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
 from functools import cached_property
 from typing import Any, Final, Generic
 
@@ -24,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit._arrays import INSTANT, Mask, Numbers, micros, whole
+from sessionkit._arrays import INSTANT, Mask, Numbers, instants, micros, whole
 from sessionkit._engine.boundaries import has_passed, is_over
 from sessionkit._engine.micro_batch import (
     CLOCKS,
@@ -33,8 +34,15 @@ from sessionkit._engine.micro_batch import (
     GroupState,
     shared_identity,
 )
-from sessionkit._engine.rows.objects import as_struct, decode_keys, decode_states, key_struct
-from sessionkit._instants import END_OF_TIME_US, instant_of, span_us
+from sessionkit._engine.rows.objects import (
+    as_struct,
+    decode_keys,
+    decode_states,
+    encode_keys,
+    encode_states,
+    key_struct,
+)
+from sessionkit._instants import END_OF_TIME_US, instant_of, micros_of, span_us
 from sessionkit.spec.base import S
 from sessionkit.spec.stateful import AnyStatefulSpec, StatefulSpec
 from sessionkit.spec.views import StoredTimer, Timer, TimerRules
@@ -221,11 +229,13 @@ class StoredKey(Generic[S]):
         key: The key: a named tuple with the columns of `StatefulSpec.keys`.
         state: A copy of its state; None if it has only timers.
         timers: Its timers by name.
+        last_event_time: Its latest event time, in UTC; None without one.
     """
 
     key: Any
     state: S | None
-    timers: Mapping[str, Timer]
+    timers: Mapping[str, Timer] = attrs.field(factory=dict)
+    last_event_time: datetime | None = attrs.field(default=None, eq=False)
 
 
 def stored_keys_of(spec: StatefulSpec[Any, S, Any], memory: GroupState) -> list[StoredKey[S]]:
@@ -238,10 +248,56 @@ def stored_keys_of(spec: StatefulSpec[Any, S, Any], memory: GroupState) -> list[
         {name: Timer(timer.clock, instant_of(timer.at_us)) for name, timer in stored.items()}
         for stored in read_timers(rows["timers"])
     ]
+    keys, times = decode_keys(spec, rows), last_event_times(spec, rows).to_pylist()
     return [
-        StoredKey(key, next(states) if has_state else None, of_key)
-        for key, has_state, of_key in zip(decode_keys(spec, rows), exists, timers, strict=True)
+        StoredKey(key, next(states) if has_state else None, of_key, at)
+        for key, has_state, of_key, at in zip(keys, exists, timers, times, strict=True)
     ]
+
+
+def last_event_times(spec: AnyStatefulSpec, rows: pa.Table) -> pa.Array:
+    """Return the latest event time of each key; null without one."""
+    times = whole(rows["last_event_time"])
+    return pa.nulls(len(times), INSTANT) if spec.event_time is None else times
+
+
+def memory_of_keys(
+    spec: StatefulSpec[Any, S, Any], keys: Sequence[StoredKey[S]], processing_us: int
+) -> GroupState:
+    """
+    Return the memory of a group with these keys, which are tuples.
+
+    Spans of a timeout policy count from the last event time, or from the given processing time.
+    """
+    program, number = KeyProgram.of(spec), len(keys)
+    of_event = [micros_of(key.last_event_time) if key.last_event_time else 0 for key in keys]
+    times = {
+        "event_time": instants(np.array(of_event, np.int64)),
+        "processing_time": instants(np.full(number, processing_us)),
+    }
+    timers = [
+        {name: StoredTimer(timer.clock, micros_of(timer.at)) for name, timer in key.timers.items()}
+        for key in keys
+    ]
+    stored = [place for place, key in enumerate(keys) if key.state is not None]
+    states = encode_states(
+        spec.state, [keys[place].state for place in stored], lambda n: keys[stored[n]].key
+    )
+    # Of keys with the states a, none, b, the places are 0, null, 1.
+    places = np.full(number, -1)
+    places[stored] = np.arange(len(stored))
+    at = pa.array(places, mask=places < 0)
+    columns = [
+        *encode_keys(spec, [key.key for key in keys]).values(),
+        pa.array(places >= 0),
+        times["event_time"],
+        times["processing_time"],
+        *[times[program.age_clock or "processing_time"]] * 2,
+        *timer_columns(timers),
+        *(column.take(at) for column in states),
+    ]
+    kept = pa.Table.from_arrays(columns, schema=program.schema)
+    return GroupState(kept, spec.events_schema.empty_table())
 
 
 def stored_key_rows(spec: AnyStatefulSpec, memory: GroupState) -> pa.Table:
@@ -257,5 +313,6 @@ def stored_key_rows(spec: AnyStatefulSpec, memory: GroupState) -> pa.Table:
         "key": key_struct(spec, rows),
         "state": as_struct(fields, states, pc.invert(whole(rows["exists"]))),
         "timers": pa.array(timers, SHOWN_TIMERS),
+        "last_event_time": last_event_times(spec, rows),
     }
     return pa.table({name: column for name, column in columns.items() if column is not None})

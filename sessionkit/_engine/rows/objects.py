@@ -14,7 +14,7 @@ from sessionkit.errors import StateError, StateValueError, UserFunctionError, wi
 from sessionkit.spec.base import AnySpec
 from sessionkit.spec.columns import key_class
 from sessionkit.spec.functions import forgotten, name_of, wrong_class
-from sessionkit.state._codec import Places, codec_of, decode_column
+from sessionkit.state._codec import Places, codec_of, decode_column, encode_column
 from sessionkit.state._collections import Field
 
 S = TypeVar("S")
@@ -30,6 +30,16 @@ def decode_keys(spec: AnySpec, table: pa.Table) -> list[Any]:
     make: Any = partial(tuple.__new__, key_class(tuple(spec.keys)))
     # The columns a, b and 1, 2 give the keys (a, 1) and (b, 2).
     return list(map(make, zip(*columns, strict=True)))
+
+
+def encode_keys(spec: AnySpec, keys: Sequence[Sequence[Any]]) -> dict[str, pa.Array]:
+    """Return keys as the columns of a table; a `StateValueError` names a misfit's path."""
+    return {
+        f"key.{field.name}": encode_column(
+            field.type, [key[place] for key in keys], f"key.{field.name}"
+        )
+        for place, field in enumerate(spec.key_fields)
+    }
 
 
 def decode_states(cls: type[S], table: pa.Table, places: Places = None) -> list[S]:

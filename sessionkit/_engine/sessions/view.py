@@ -1,16 +1,19 @@
 """The open sessions of a stored bucket, as typed objects or as rows."""
 
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Generic
+from typing import Any, Final, Generic
 
 import attrs
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from sessionkit._arrays import micros
+from sessionkit._arrays import micros, whole, with_column
 from sessionkit._engine.micro_batch import GroupState
 from sessionkit._engine.rows.ids import ids_of
-from sessionkit._engine.rows.objects import as_struct, key_struct
-from sessionkit._engine.rows.tables import LAST_EVENT
+from sessionkit._engine.rows.objects import as_struct, encode_keys, encode_states, key_struct
+from sessionkit._engine.rows.tables import LAST_EVENT, SALT
 from sessionkit._engine.sessions.folds import state_columns, states_of
 from sessionkit._engine.sessions.joining import join
 from sessionkit._engine.sessions.plan import Horizon, with_last_event
@@ -19,14 +22,20 @@ from sessionkit._instants import instant_of
 from sessionkit.spec.base import S
 from sessionkit.spec.logic import Aggregates
 from sessionkit.spec.session import AnySessionSpec, SessionSpec
-from sessionkit.state._codec import codec_of
+from sessionkit.state._codec import codec_of, encode_column
+from sessionkit.state._scalars import DatetimeType, IntType
 from sessionkit.timeouts._session_rules import ClosedBy
 
+_SESSION_END: Final[Any] = attrs.Factory(lambda session: session.session_end, takes_self=True)
 
-@attrs.frozen
+
+@attrs.frozen(kw_only=True)
 class OpenSession(Generic[S]):
     """
     A session that is not over. All times are event time, in UTC.
+
+    A test driver can start with some: `key`, `session_start`, `session_end`, `events` and `state`
+    say all, and the others follow; but `last_event_time`, where it isn't the end less the gap.
 
     Attributes:
         key: The key: a named tuple with the columns of `SessionSpec.keys`.
@@ -42,12 +51,12 @@ class OpenSession(Generic[S]):
     """
 
     key: Any
-    session_id: str
+    session_id: str = ""
     session_start: datetime
     session_end: datetime
-    last_event_time: datetime
-    closes: datetime
-    closed_by: ClosedBy
+    last_event_time: datetime = _SESSION_END
+    closes: datetime = _SESSION_END
+    closed_by: ClosedBy = "gap"
     events: int
     state: S
 
@@ -77,6 +86,38 @@ def open_sessions_of(spec: SessionSpec[Any, S, Any], memory: GroupState) -> list
         )
         for session, at, state in zip(sessions, closes, states, strict=True)
     ]
+
+
+def memory_of_sessions(
+    spec: SessionSpec[Any, S, Any], sessions: Sequence[OpenSession[S]]
+) -> GroupState:
+    """
+    Return the memory of a group with these open sessions, whose keys are tuples.
+
+    What else a spec stores of a session begins anew: it has given no row, and remembers no event.
+    """
+    program = SessionLogic(spec).program
+    ends = [session.session_end for session in sessions]
+    last = [session.last_event_time for session in sessions]
+    columns = {
+        **encode_keys(spec, [session.key for session in sessions]),
+        "start": _instants("session_start", [session.session_start for session in sessions]),
+        "end": _instants("session_end", ends),
+        "events": encode_column(IntType(), [session.events for session in sessions], "events"),
+        SALT.name: pa.array(np.zeros(len(sessions), np.int64)),
+    }
+    states = encode_states(spec.state, [one.state for one in sessions], lambda n: sessions[n].key)
+    for field, column in zip(program.state_fields, states, strict=True):
+        columns[f"state.{field.name}"] = column
+    rows = with_last_event(pa.table(columns), program.gap_us)
+    told = pa.array([at != end for at, end in zip(last, ends, strict=True)])
+    known = pc.if_else(told, _instants("last_event_time", last), whole(rows[LAST_EVENT.name]))
+    rows = with_column(rows, LAST_EVENT, known)
+    return GroupState(program.migrated(spec, rows), spec.events_schema.empty_table())
+
+
+def _instants(name: str, times: list[datetime]) -> pa.Array:
+    return encode_column(DatetimeType(), times, name)
 
 
 def open_session_rows(spec: AnySessionSpec, memory: GroupState) -> pa.Table:

@@ -11,6 +11,8 @@ import pandas as pd
 
 from sessionkit._arguments import one_of
 from sessionkit._engine.counts import Counts
+from sessionkit._engine.keys.program import StoredKey
+from sessionkit._engine.sessions.view import OpenSession
 from sessionkit._engine.shell.worker import Worker, worker_of
 from sessionkit._instants import Duration
 from sessionkit._shown import Listed, set_fields
@@ -25,6 +27,7 @@ from sessionkit.testing.drivers.query import (
     after_batch,
     after_migration,
     on_clock,
+    with_state,
 )
 from sessionkit.testing.drivers.results import (
     REJECTIONS,
@@ -46,6 +49,7 @@ Spec = TypeVar("Spec", bound=AnySpec)
 Event = TypeVar("Event")
 Row = TypeVar("Row", bound=SessionRow[Any] | KeyRow[Any])
 Result = TypeVar("Result")
+Stored = TypeVar("Stored", bound=OpenSession[Any] | StoredKey[Any])
 
 
 def _place(row: Any) -> tuple[Any, ...]:
@@ -54,7 +58,7 @@ def _place(row: Any) -> tuple[Any, ...]:
 
 
 @attrs.define(init=False, repr=False)
-class Driver(Generic[Spec, Event, Row, Result]):
+class Driver(Generic[Spec, Event, Row, Result, Stored]):
     """
     Runs a spec as a streaming query does, micro-batch by micro-batch.
 
@@ -83,7 +87,13 @@ class Driver(Generic[Spec, Event, Row, Result]):
     # The latest batches, for pictures, each with the snapshot before it.
     _batches: deque[tuple[Snapshot, BatchResult[Any]]] = attrs.field(eq=False)
 
-    def __init__(self, spec: Spec, *, processing_time: datetime | None = None) -> None:
+    def __init__(
+        self,
+        spec: Spec,
+        *,
+        state: Iterable[Stored] = (),
+        processing_time: datetime | None = None,
+    ) -> None:
         check_kind(spec, self._spec_class, self._other_driver)
         if processing_time is None and spec.clock == "processing_time":
             found = "the spec has a clock in processing time, and the driver was given none"
@@ -91,7 +101,8 @@ class Driver(Generic[Spec, Event, Row, Result]):
         self.spec = spec
         self._rows, self._rejections, self._events = [], [], []
         self._batches = deque(maxlen=MOST_BATCHES)
-        self._start(Snapshot(Clocks(processing=on_clock(processing_time, "processing_time"))))
+        clocks = Clocks(processing=on_clock(processing_time, "processing_time"))
+        self._start(with_state(spec, state, clocks))
 
     def _start(self, left: Snapshot) -> None:
         """Start a query from what another one left, or from a seed."""

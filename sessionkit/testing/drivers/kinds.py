@@ -20,7 +20,9 @@ from sessionkit.testing.drivers.results import KeyRow, SessionEvent, SessionRow
 
 @explained()
 @attrs.define(init=False, repr=False)
-class SessionDriver(Driver[SessionSpec[E, S, R], E, SessionRow[R], R], Generic[E, S, R]):
+class SessionDriver(
+    Driver[SessionSpec[E, S, R], E, SessionRow[R], R, OpenSession[S]], Generic[E, S, R]
+):
     """
     Runs a `SessionSpec` as a streaming query does, micro-batch by micro-batch, in microseconds.
 
@@ -48,10 +50,14 @@ class SessionDriver(Driver[SessionSpec[E, S, R], E, SessionRow[R], R], Generic[E
 
     Args:
         spec: The definition of a session.
+        state: The sessions that are open before the first batch, as `open_sessions` of a driver or
+            `read_state` of a checkpoint returns them. There is no watermark yet.
         processing_time: The processing time of the first batch, with a time zone.
 
     Raises:
-        DriverError: The processing time has no time zone.
+        DriverError: The processing time has no time zone, or the spec stores more of a session than
+            its state.
+        StateValueError: A key or a state has a value of another type.
     """
 
     _spec_class: ClassVar = SessionSpec
@@ -78,7 +84,9 @@ class SessionDriver(Driver[SessionSpec[E, S, R], E, SessionRow[R], R], Generic[E
 
 @explained()
 @attrs.define(init=False, repr=False)
-class StatefulDriver(Driver[StatefulSpec[E, S, R], E, KeyRow[R], R], Generic[E, S, R]):
+class StatefulDriver(
+    Driver[StatefulSpec[E, S, R], E, KeyRow[R], R, StoredKey[S]], Generic[E, S, R]
+):
     """
     Runs a `StatefulSpec` as a streaming query does, micro-batch by micro-batch.
 
@@ -99,12 +107,17 @@ class StatefulDriver(Driver[StatefulSpec[E, S, R], E, KeyRow[R], R], Generic[E, 
 
     Args:
         spec: The definition.
+        state: The keys that are stored before the first batch, as `stored_keys` of a driver or
+            `read_state` of a checkpoint returns them. A timeout in event time counts from the
+            `last_event_time` of each; a span in processing time begins now.
         processing_time: The processing time of the first batch, with a time zone. A spec with a
             clock in processing time needs it. Without it, functions see 1970-01-01, and no event
             time is too far in the future.
 
     Raises:
-        DriverError: The processing time has no time zone, or the spec needs one.
+        DriverError: The processing time has no time zone, or the spec needs one; or a key has no
+            `last_event_time`, and the timeout needs it.
+        StateValueError: A key or a state has a value of another type.
     """
 
     _spec_class: ClassVar = StatefulSpec

@@ -12,10 +12,10 @@ import pyarrow as pa
 from sessionkit._arrays import micros
 from sessionkit._engine.boundaries import watermark_in_force
 from sessionkit._engine.counts import Counts
-from sessionkit._engine.keys.program import StoredKey, stored_keys_of
+from sessionkit._engine.keys.program import StoredKey, memory_of_keys, stored_keys_of
 from sessionkit._engine.micro_batch import GroupState
 from sessionkit._engine.rows.objects import decode_keys
-from sessionkit._engine.sessions.view import OpenSession, open_sessions_of
+from sessionkit._engine.sessions.view import OpenSession, memory_of_sessions, open_sessions_of
 from sessionkit._engine.shell.payload import Origin, TaskRows
 from sessionkit._engine.shell.seed import (
     HELD_COLUMN,
@@ -39,6 +39,8 @@ from sessionkit._instants import (
 )
 from sessionkit.errors import DriverError
 from sessionkit.spec.base import AnySpec
+from sessionkit.spec.logic import Functions
+from sessionkit.spec.session import SessionSpec
 from sessionkit.testing.drivers.rows import (
     Erasure,
     Row,
@@ -46,12 +48,13 @@ from sessionkit.testing.drivers.rows import (
     bucket_of,
     erasing_frames,
     input_frame,
+    key_row,
     nulls_of_pandas,
     packed_frames,
     read_row,
 )
 from sessionkit.testing.group_state import FakeGroupState, StoredGroup, TimeoutConf
-from sessionkit.timeouts._policies import Clock
+from sessionkit.timeouts._policies import Clock, deadlines_of
 
 QUERY: Final = Origin.of("73657373-696f-4e6b-8974-2d6472697665", 0)  # equal rows, equal bytes
 TIMEOUTS: Mapping[Clock | None, TimeoutConf] = {
@@ -316,7 +319,12 @@ def stored_rows(left: Snapshot) -> list[tuple[tuple[Any, ...], tuple[Any, ...]]]
 
 
 def memories_of(spec: AnySpec, left: Snapshot) -> list[GroupState]:
+    """Return what the groups remember; before the first micro-batch, what a seed gives them."""
     logic = logic_of(spec)
+    if left.seed is not None and left.seeded:
+        nothing = FakeGroupState()
+        read = (left.seed.read(logic, [frame], nothing) for frame in left.seeded.values())
+        return [memory for memory in read if memory is not None]
     return [stored_memory(logic, group, row) for group, row in stored_rows(left)]
 
 
@@ -337,6 +345,51 @@ def after_batch(
     frames, memory = [packed_frame(output) for output, _ in portions], portions[-1][1]
     form = SeedFormat.of(worker.logic, end_us(until), micros_of(until))
     return _seeded(spec, [memory], form, clocks), frames
+
+
+def with_state(spec: Any, state: Iterable[Any], clocks: Clocks) -> Snapshot:
+    """Return the snapshot that starts a query with open sessions, or with stored keys."""
+    is_session = isinstance(spec, SessionSpec)
+    given, kind = list(state), OpenSession if is_session else StoredKey
+    for one in given:
+        if not isinstance(one, kind):
+            found = f"`state` takes {kind.__name__} objects, found {type(one).__name__}"
+            raise DriverError(found, f"write {kind.__name__}(key=..., state=...)")
+    if not given:
+        return Snapshot(clocks)
+    check_state(spec, given)
+    given = [attrs.evolve(one, key=tuple(key_row(spec, one.key).values())) for one in given]
+    processing_us = clocks.processing_ms * MILLISECOND_US
+    memory = (
+        memory_of_sessions(spec, given)
+        if is_session
+        else memory_of_keys(spec, given, processing_us)
+    )
+    return _seeded(spec, [memory], SeedFormat.of(logic_of(spec), BEGINNING_US), clocks)
+
+
+def check_state(spec: Any, state: Sequence[Any]) -> None:
+    """Check that a query can start with open sessions, or stored keys, and nothing else."""
+    if isinstance(spec, SessionSpec):
+        rules = spec.rules.in_use if spec.rules is not None else ()
+        unknown = next((rule.name for rule in rules if rule.fields(spec.event)), None)
+        for what, is_asked in (
+            ("a spec without functions", not isinstance(spec.logic, Functions)),
+            ("`with_events`", spec.results.with_events),
+            (f"`{unknown}`", unknown is not None),
+        ):
+            if is_asked:
+                found = f"`state` can't start {what}: it stores more of a session than its state"
+                raise DriverError(found, "add the events in place of the state")
+        for one in state:
+            if not one.session_start <= one.last_event_time <= one.session_end:
+                found = f"the session of {one.key!r} must start before its last event and its end"
+                raise DriverError(found, "give session_start and session_end, in this order")
+    elif any(d.clock == "event_time" for d in deadlines_of(spec.timeout)):
+        for one in state:
+            if one.last_event_time is None:
+                found = f"the timeout counts from the last event, and {one.key!r} has none"
+                raise DriverError(found, "give StoredKey(..., last_event_time=at(...))")
 
 
 def after_migration(old: AnySpec, new: AnySpec, left: Snapshot) -> Snapshot:

@@ -34,7 +34,7 @@ class Erasure(Row):
 
     @classmethod
     def of(cls, spec: AnySpec, key: Any) -> "Erasure":
-        row = _key_columns(spec, key)
+        row = key_row(spec, key)
         for column in spec.wire_columns:
             if column.role == "key" and _wire_value(column, row) is None:
                 found = f"a key that is to be erased can't have a null, found {key!r}"
@@ -52,7 +52,7 @@ def event_row(
     name = spec.event_time
     fields = codec_of(spec.event).type.fields
     row = {field.name: _none_for_na(getattr(event, field.name)) for field in fields}
-    _add(row, _key_columns(spec, key), event, "in the key")
+    _add(row, key_row(spec, key), event, "in the key")
     if name is not None and event_time is not attrs.NOTHING:
         _add(row, {name: event_time}, event, "as the event time")
     unknown = sorted(passthrough.keys() - spec.read_columns.keys())
@@ -66,7 +66,7 @@ def event_row(
     return row
 
 
-def _key_columns(spec: AnySpec, key: Any) -> Row:
+def key_row(spec: AnySpec, key: Any) -> Row:
     values = key if isinstance(key, tuple) else (key,)
     if len(values) != len(spec.keys):
         found = f"the key must have one value for each of {list(spec.keys)}, found {key!r}"
