@@ -22,6 +22,7 @@ from sessionkit.spark import (
     start_query,
     state_frame,
 )
+from tests.support.frames import assert_same_rows
 from tests.support.pages import BLOCK, ROOT, run_blocks
 from tests.support.pipelines import MISSING, Project, being_read
 from tests.support.refusals import refusal, says
@@ -303,7 +304,7 @@ class TestThreeRuns:
         assert "has FAILED more than 2 times and will not be restarted" in runs.said[1]
         assert "visits has COMPLETED" in runs.said[1]
         kept = ["address", "session_start", "session_end", "hits"]
-        assert sorted(visits.select(kept).collect()) == sorted(tried.select(kept).collect())
+        assert_same_rows(visits.select(kept), tried.select(kept))
 
     def test_a_table_of_the_same_pipeline_as_a_source(
         self, spark: SparkSession, runs: Runs

@@ -19,6 +19,7 @@ from sessionkit.spark import Files, Routes, reconcile, sessionize, sessions, sta
 from sessionkit.spark.shorthand import Sessions
 from sessionkit.spark.sinks.batches import routes_of
 from sessionkit.testing import SessionDriver
+from tests.support.frames import assert_same_rows
 from tests.support.refusals import refusal, says
 from tests.support.streams import write_files
 
@@ -78,7 +79,7 @@ def test_a_batch_gives_the_rows_of_the_typed_spec(views: DataFrame) -> None:
     found = visits(views).agg(**WANTED)
     wanted = sessionize(views, TYPED)
     assert found.schema == wanted.schema
-    assert sorted(found.collect()) == sorted(wanted.collect())
+    assert_same_rows(wanted, found)
     assert {row.landing for row in found.collect()} == {"/shoes", "/hats", "/jobs"}
 
 

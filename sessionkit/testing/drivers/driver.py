@@ -391,7 +391,11 @@ class Driver(Generic[Spec, Event, Row, Result, Stored]):
         return Listed(row.result for row in self.take_rows())
 
     def take_frame(self) -> pd.DataFrame:
-        """Return the result rows since the last call as a frame with the columns of Spark."""
+        """
+        Return the result rows since the last call as a frame with the columns and values of Spark.
+
+        An Enum is its value, a UUID its text, a `time` its microseconds, an object a tuple.
+        """
         return frame_of(self.spec, self.take_rows())
 
     def take_rejections(self, kind: str | None = None) -> list[Rejection]:

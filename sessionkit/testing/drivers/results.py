@@ -26,7 +26,17 @@ from sessionkit.spec.columns import (
 )
 from sessionkit.spec.session import SessionSpec
 from sessionkit.state._codec import codec_of, decode_column
-from sessionkit.state._collections import Field, OptionalType
+from sessionkit.state._collections import (
+    AttrsType,
+    DictType,
+    Field,
+    ListType,
+    OptionalType,
+    TupleType,
+)
+from sessionkit.state._derived import EnumType, SecondsType
+from sessionkit.state._scalars import TimeType, UUIDType
+from sessionkit.state._types import FieldType
 from sessionkit.testing.drivers.rows import Row
 from sessionkit.timeouts._session_rules import ClosedBy
 
@@ -194,12 +204,34 @@ def frame_of(spec: AnySpec, rows: Iterable[Any]) -> pd.DataFrame:
     memory = {*_memory_columns(spec)}
     added = [field.name for field in spec.own_fields]
     fields = [field.name for field in codec_of(spec.result).type.fields]
+    kinds = [field.type for field in spec.result_fields]
 
     def values(row: Any) -> list[Any]:
-        shown = [row.memory[name] if name in memory else getattr(row, name) for name in added]
-        return [*row.key, *shown, *(getattr(row.result, name) for name in fields)]
+        own = [row.memory[name] if name in memory else getattr(row, name) for name in added]
+        found = [*row.key, *own, *(getattr(row.result, name) for name in fields)]
+        return list(map(_of_spark, kinds, found))
 
     return pd.DataFrame(map(values, rows), columns=[field.name for field in spec.result_fields])
+
+
+def _of_spark(kind: FieldType, value: Any) -> Any:
+    """Return a value as a row of Spark has it, collected from a frame; a struct is a tuple."""
+    match kind:
+        case _ if value is None or kind.plain:
+            return value
+        case OptionalType(inner):
+            return _of_spark(inner, value)
+        case ListType(item):
+            return [_of_spark(item, one) for one in value]
+        case TupleType(items):
+            return tuple(map(_of_spark, items, value))
+        case DictType(of_key, of_value):
+            return {_of_spark(of_key, k): _of_spark(of_value, v) for k, v in value.items()}
+        case AttrsType(_, fields):
+            return tuple(_of_spark(field.type, getattr(value, field.name)) for field in fields)
+        case EnumType() | UUIDType() | SecondsType() | TimeType():
+            return kind.dump(value)
+    return value
 
 
 class Output(NamedTuple):

@@ -8,13 +8,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from chispa import assert_df_equality
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit import SessionSpec
 from sessionkit.aggregates import count
 from sessionkit.spark import sessionize
+from tests.support.frames import assert_same_rows
 from tests.support.streams import FileStream
 
 DATA = Path(__file__).parents[4] / "shared" / "data" / "reconstructr"
@@ -67,7 +67,7 @@ def test_a_batch_and_a_stream_in_two_parts_give_the_known_sessions(
         F.col("last_event_time").alias("last"),
         "n",
     )
-    assert_df_equality(known, batch, ignore_row_order=True, ignore_nullable=True)
+    assert_same_rows(known, batch)
     assert 22_124 == len(emitted)
     assert 100 == len(opened)
     assert 95 == len({key for key, *_ in opened})
