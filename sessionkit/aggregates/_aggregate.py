@@ -27,8 +27,9 @@ from sessionkit.aggregates._operators import Column, Value
 from sessionkit.errors import SpecError, StateValueError
 from sessionkit.state._codec import codec_of, encode_column
 from sessionkit.state._collections import Field, ListType, OptionalType, inner_type
+from sessionkit.state._derived import SecondsType
 from sessionkit.state._fields import attributes_of, field_type, fields_of
-from sessionkit.state._scalars import DatetimeType, IntType
+from sessionkit.state._scalars import DatetimeType, IntType, TimedeltaType
 from sessionkit.state._types import FieldType
 
 
@@ -462,9 +463,18 @@ def check_result(result: type[Any], bound: Sequence[BoundAggregate]) -> None:
         raise SpecError(text + ", ".join(expected), "give both the same names")
     for aggregate in bound:
         name, annotation = aggregate.name, aggregate.annotation
-        if declared[name] not in (expected[name], OptionalType(expected[name])):
+        if declared[name] not in _declarable(expected[name]):
             text = f"`{result.__name__}.{name}` has another type than `{aggregate.aggregate}`"
             spelled = getattr(annotation, "__name__", None)
             if get_args(annotation) or spelled is None:
                 spelled = str(annotation)
             raise SpecError(text, f"write `{name}: {spelled}`")
+
+
+def _declarable(kind: FieldType) -> list[FieldType]:
+    """Return the types that a result class may give a field; a timedelta may be in seconds."""
+    kinds = [kind]
+    if inner_type(kind) == TimedeltaType():
+        is_optional = isinstance(kind, OptionalType)
+        kinds.append(OptionalType(SecondsType()) if is_optional else SecondsType())
+    return [*kinds, *map(OptionalType, kinds)]

@@ -180,6 +180,11 @@ class SecondsType(FloatType):
         return Widening(lambda: _seconds) if stored == "timedelta" else None
 
 
+def seconds_of(spans: pa.Array) -> pa.Array:
+    """Return a column of timedeltas as one of seconds."""
+    return pc.divide(spans.cast(pa.int64()).cast(pa.float64(), safe=False), float(SECOND_US))
+
+
 def _seconds(span: timedelta) -> float:
     return SecondsType().dump(SecondsType().coerce(span, "span"))
 

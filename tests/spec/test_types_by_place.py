@@ -10,6 +10,8 @@ from typing import Annotated, Any, Final, Literal, NewType
 from uuid import UUID
 
 import attrs
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from sessionkit import Functions, SessionRules, SessionSpec, SpecError
@@ -217,3 +219,41 @@ def test_a_type_may_be_where_the_page_says(place: str) -> None:
 def test_the_page_has_every_place() -> None:
     """A column of the table without a test, or the reverse, shows here."""
     assert [*PLACES] == list(dict.fromkeys(place for _, place, _ in cells()))
+
+
+@attrs.frozen
+class InSeconds:
+    lasted: Annotated[timedelta, "seconds"]
+    longest: Annotated[timedelta, "seconds"] | None
+    total: timedelta
+
+
+@attrs.frozen
+class Lossy:
+    """A field that may be missing, and says that it never is."""
+
+    lasted: timedelta
+    longest: Annotated[timedelta, "seconds"]
+    total: timedelta
+
+
+def test_a_result_class_has_the_durations_of_aggregates_in_seconds() -> None:
+    """Where it says so, over a stored session too; as a column of floats, null where it's None."""
+    aggregates = {
+        "lasted": agg.duration(),
+        "longest": agg.max("value", where=pc.field("value") > timedelta(0)),
+        "total": agg.sum("value"),
+    }
+    rules: Any = {"keys": {"key": str}, "gap": "1h", **RULES}
+    event = event_of(timedelta)
+    spec: Any = SessionSpec.aggregate(event, aggregates, result=InSeconds, **rules)
+
+    short, minute = timedelta(milliseconds=1_500), timedelta(minutes=1)
+    assert (
+        InSeconds(30 * minute, short, short - minute) == row_of(spec, "ann", short, -minute).result
+    )
+    assert InSeconds(30 * minute, None, -2 * minute) == row_of(spec, "a", -minute, -minute).result
+    floats = [field.type == pa.float64() for field in spec.result_schema][-3:]
+    assert [True, True, False] == floats
+    with pytest.raises(SpecError, match=r"`Lossy.longest` has another type than"):
+        SessionSpec.aggregate(event, aggregates, result=Lossy, **rules)

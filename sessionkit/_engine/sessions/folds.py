@@ -7,7 +7,6 @@ events until it's over.
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from operator import attrgetter
 from typing import Any
 
 import attrs
@@ -31,6 +30,7 @@ from sessionkit.spec.logic import HELD, NUMBER, Aggregates, Functions
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import Field
+from sessionkit.state._derived import seconds_of
 
 
 @attrs.frozen(eq=False)
@@ -140,8 +140,9 @@ def stored_fields(spec: AnySessionSpec) -> Sequence[Field]:
 def results_by_aggregates(spec: AnySessionSpec, sessions: pa.Table) -> list[pa.Array]:
     """Return the columns of the results, in the order of the fields of their class."""
     results = {bound.name: bound.result(sessions) for bound in spec.bound}
-    names = map(attrgetter("name"), codec_of(spec.result).type.fields)
-    return list(map(results.__getitem__, names))
+    columns = [(results[field.name], field.type) for field in codec_of(spec.result).type.fields]
+    # A result class may declare a timedelta in seconds.
+    return [column if column.type == kind.arrow else seconds_of(column) for column, kind in columns]
 
 
 def fold_by_aggregates(plan: Plan) -> Folded:
