@@ -608,7 +608,7 @@ function showViews() {
   const counts = tally("viewed", state, 2), all = counts && total(counts);
   table("views", "Top pages", [{ title: "Page", kind: "text" }, { title: "Page views", kind: "count", bar: true }, { title: "Share", kind: "share" }, { title: "Sessions", kind: "count" }],
     given.columns.views ? counts && topPages(counts).map(([place, [views, sessions]]) => [page(place), views, ratio(views, all), place === OTHER ? null : sessions]) : []);
-  element("views").querySelector(".note").textContent = `As ${given.columns.views} counts them. ${given.columns.views ? pagesNamed("viewed") : ""}`;
+  element("views").querySelector(".note").textContent = `The counts in ${given.columns.views}. ${given.columns.views ? pagesNamed("viewed") : ""}`;
 }
 
 function showCohorts() {
@@ -703,7 +703,7 @@ function showWords() {
   const words = [
     ["Sessions", `Counted on the day, in ${given.zone}, on which they began. Of a session with several revisions, the last one counts.`],
     ["Users", `Told apart by ${given.columns.keys.join(", ")}; each counts once in the chosen days. A dash: the page can't count them exactly for so many days or filters.`],
-    ["New users", given.columns.number ? `Users whose session with ${given.columns.number} 1 is among the chosen ones.` : "Users whose first session in these rows is among the chosen ones."],
+    ["New users", given.columns.number ? `Users whose first session, by ${given.columns.number}, is among the chosen ones.` : "Users whose first session in these rows is among the chosen ones."],
     ["Returning users", "All other users."],
     given.columns.value && ["Revenue", `The sum of ${given.columns.value}.`],
     given.columns.views && ["Page views", `The sum of the counts in ${given.columns.views}.`],
