@@ -16,6 +16,8 @@ from sphinx.pycode import ModuleAnalyzer
 from sphinx.transforms import SphinxTransform
 from sphinx.util.docutils import SphinxDirective
 
+from sessionkit.testing.drivers.driver import Driver
+
 project = "sessionkit"
 author = "The sessionkit authors"
 copyright = author  # noqa: A001 (its name)
@@ -53,6 +55,26 @@ html_css_files = ["pages.css", "versions.css"]
 html_js_files = [("pages.js", {"defer": "defer"}), ("versions.js", {"defer": "defer"})]
 
 LONGEST_VALUE = 400
+NOT_CALLED = {
+    "Counts.declared",
+    "EventTimeGap.longest",
+    "Functions.keyed",
+    "Routes.named",
+    "Seed.marker",
+    "SessionRules.in_order",
+    "SessionRules.longest",
+    "SessionRules.predicates",
+    "SessionSpec.named_by_result",
+    "SessionSpec.named_by_spec",
+    "SessionSpec.output_event_time",
+    "SessionSpec.time_of_rejected",
+    "StatefulSpec.function",
+    "StatefulSpec.processing_timers",
+    "StatefulSpec.takes_buckets",
+    "StatefulSpec.timer_function",
+    "StatefulSpec.timer_rules",
+}
+"""What other modules of the package ask of a value, and users don't."""
 PART = re.compile(
     r'<p class="caption" role="heading"><span class="caption-text">(.+?)</span></p>\s*'
     r"(<ul.*?)(?=<p class=\"caption\"|</div>\s*$|\Z)",
@@ -151,7 +173,8 @@ def described(name: str, value: object) -> list[str]:
     """Return the entry of a name in reStructuredText."""
     if isclass(value):
         kind = "autoexception" if issubclass(value, BaseException) else "autoclass"
-        return [f".. {kind}:: {name}", "   :members:", ""]
+        inherited = ["   :inherited-members:"] if issubclass(value, Driver) else []
+        return [f".. {kind}:: {name}", "   :members:", *inherited, ""]
     if isroutine(value):
         return [f".. autofunction:: {name}", ""]
     no_value = len(repr(value)) > LONGEST_VALUE
@@ -191,9 +214,13 @@ def shorten_defaults(
     return signature and signature.replace("= NOTHING", "= ..."), result
 
 
-def skip_twice(_app: Sphinx, _kind: str, _name: str, value: Any, _skip: Any, _: Any) -> bool | None:
-    """Leave out the fields of a named tuple, which the docstring of its class describes."""
-    return True if str(value.__doc__).startswith("Alias for field number") else None
+def skip_what_nobody_calls(
+    _app: Sphinx, _kind: str, _name: str, value: Any, _skip: Any, _: Any
+) -> bool | None:
+    """Leave out the fields of a named tuple, which its class describes, and `NOT_CALLED`."""
+    function = getattr(value, "fget", value)
+    is_field = str(value.__doc__).startswith("Alias for field number")
+    return True if is_field or getattr(function, "__qualname__", "") in NOT_CALLED else None
 
 
 def fold_sidebar(
@@ -228,7 +255,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("autodoc-process-docstring", describe_data, priority=600)  # after napoleon
     app.connect("autodoc-process-docstring", mark_code, priority=400)  # before napoleon
     app.connect("autodoc-process-signature", shorten_defaults)
-    app.connect("autodoc-skip-member", skip_twice)
+    app.connect("autodoc-skip-member", skip_what_nobody_calls)
     app.connect("html-page-context", fold_sidebar, priority=900)  # after furo
     app.connect("build-finished", list_versions)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -83,6 +83,15 @@ def test_a_page_has_every_public_name(built: tuple[Sphinx, str], public: str) ->
     assert [] == [name for name in names_of(public) if name not in page]
 
 
+def test_an_api_page_shows_what_a_user_calls(built: tuple[Sphinx, str]) -> None:
+    """The methods that both drivers share are there; what only the package asks isn't."""
+    found = {name for name, *_ in built[0].env.get_domain("py").get_objects()}
+    driver, spec = "sessionkit.testing.SessionDriver", "sessionkit.SessionSpec"
+
+    assert {f"{driver}.{name}" for name in ("add", "run_batch", "take_rows", "restore")} <= found
+    assert set() == {f"{spec}.output_event_time", f"{spec}.named_by_spec"} & found
+
+
 def test_the_sidebar_has_the_parts_of_the_list_of_pages(built: tuple[Sphinx, str]) -> None:
     """`docs/pages.md` says which page is in which part, and in which order."""
     _, *parts = (DOCS / "pages.md").read_text("utf-8").split("\n## ")

@@ -29,8 +29,10 @@ def _script() -> str:
         pytest.skip("not run: there's no npm, which brings axe-core")
 
     def fill(folder: Path) -> None:
-        command = [npm, "pack", f"axe-core@{VERSION}", "--silent", "--pack-destination", folder]
-        subprocess.run(command, check=True, cwd=folder, capture_output=True, timeout=120)
+        command = [npm, "pack", f"axe-core@{VERSION}", "--silent", "--pack-destination"]
+        subprocess.run(
+            [*command, str(folder)], check=True, cwd=folder, capture_output=True, timeout=120
+        )
         (archive,) = folder.glob("*.tgz")
         shutil.unpack_archive(archive, folder, filter="data")
 
