@@ -218,9 +218,9 @@ def test_the_sidebar_folds(built: tuple[Sphinx, str]) -> None:
     assert len(parts) > 8
 
 
-@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("width", [390, 1280, 1366])
 def test_a_line_of_code_fits_the_column(address: str, reader: Reader, width: int) -> None:
-    """At 1280 pixels; on a telephone code scrolls, and the page doesn't."""
+    """On a laptop; on a telephone code scrolls, and the page doesn't."""
     reader.show(width=width)
     reader.open(f"{address}main/index.html")
     column = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
