@@ -29,8 +29,11 @@ QUICK = {
 }
 """A third less work: no list of methods beside a page, and no pages of source code."""
 FOUND = "document.querySelectorAll('#search-results .search li a')"
-ANSWERS = ("empty-output", "rejected-rows", "number-events", "write-to-postgres")
-"""To "output empty", "late rows", "session per event" and "exactly once to Postgres"."""
+ANSWERS = ("without-java", "empty-output", "rejected-rows", "number-events", "write-to-postgres")
+"""
+To "install without Java", "output empty", "late rows", "session per event" and "exactly once to
+Postgres".
+"""
 VERSIONS = "[...document.querySelector('select').options].map(each => each.text)"
 
 
