@@ -5,11 +5,11 @@ import shutil
 import sys
 import warnings
 from argparse import ArgumentParser, RawTextHelpFormatter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -18,24 +18,28 @@ import pyspark
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sessionkit import Counts
+from sessionkit import Counts, SessionSpec, StatefulSpec
 from sessionkit.addons.report import Columns, report
-from sessionkit.spark import batch_counts
+from sessionkit.spark import Files, batch_counts, start_query
 
 __all__ = [
     "KAFKA_CONNECTOR",
     "by_arrival",
     "cut",
     "emptied",
+    "find_sessions",
     "log_of",
     "parser_of",
     "show",
     "show_counts",
+    "start_engine",
     "start_spark",
     "stream",
     "write_files",
     "write_report",
 ]
+
+Spec: TypeAlias = SessionSpec[Any, Any, Any] | StatefulSpec[Any, Any, Any]
 
 KAFKA_CONNECTOR: Final = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
 PANDAS_WARNING: Final = "PySpark does not yet fully support pandas"
@@ -50,7 +54,22 @@ SETTINGS: Final = {
 DATA: Final = Path(__file__).parents[2] / "shared" / "data"
 """Logs next to the checkout, where there are any: the project itself has none of others."""
 SEED: Final = 2013
+SERVERS: Final[list[Any]] = []
+"""A server of Sail ends once nobody holds it."""
 MICROSECOND: Final = timedelta(microseconds=1)
+
+
+def start_engine(name: str, engine: str) -> SparkSession:
+    """Start Spark, or Sail in this process, which needs no Java."""
+    if engine == "spark":
+        return start_spark(name)
+    from pysail.spark import SparkConnectServer  # noqa: PLC0415 - only who asks for Sail has it
+
+    server = SparkConnectServer()
+    server.start()
+    SERVERS.append(server)
+    _, port = server.listening_address
+    return SparkSession.builder.remote(f"sc://127.0.0.1:{port}").getOrCreate()
 
 
 def start_spark(name: str, settings: Mapping[str, str] | None = None) -> SparkSession:
@@ -70,13 +89,18 @@ def start_spark(name: str, settings: Mapping[str, str] | None = None) -> SparkSe
 # -- what an app is asked for, and where its events are -----------------------------------------
 
 
-def parser_of(app: str, about: str | None, *, takes_events: bool = True) -> ArgumentParser:
+def parser_of(
+    app: str, about: str | None, *, takes_events: bool = True, takes_sail: bool = False
+) -> ArgumentParser:
     """Return a parser of what apps take: a log of one's own, and where the report goes."""
     parser = ArgumentParser(
         f"python -m examples.{app}", description=about, formatter_class=RawTextHelpFormatter
     )
     if takes_events:
         parser.add_argument("--events", type=Path, help="your own log, as the README shows it")
+    if takes_sail:
+        told = "sail runs all events as a batch, without Java"
+        parser.add_argument("--engine", choices=("spark", "sail"), default="spark", help=told)
     parser.add_argument("--out", type=Path, default=Path("out", app), help="a folder to write to")
     return parser
 
@@ -131,6 +155,32 @@ def stream(spark: SparkSession, folder: Path) -> DataFrame:
     return reader.option("maxFilesPerTrigger", 1).parquet(str(folder))
 
 
+def find_sessions(
+    spark: SparkSession,
+    events: Path,
+    find: Callable[[DataFrame], DataFrame],
+    rows: Path,
+    *,
+    spec: Spec,
+    checkpoint: Path,
+) -> StreamingQuery | None:
+    """
+    Write what is found in a folder of events to a folder of rows; return the query.
+
+    Spark streams the files, one after the other. Sail has no streams, and takes all as one batch.
+    """
+    if SERVERS:
+        find(spark.read.parquet(str(events))).write.parquet(str(rows))
+        return None
+    return start_query(
+        find(stream(spark, events)),
+        sink=Files("parquet", rows),
+        trigger="availableNow",
+        checkpoint=checkpoint,
+        spec=spec,
+    )
+
+
 def _micros(instants: Any) -> Any:
     return instants.cast(pa.int64()).to_numpy()
 
@@ -149,7 +199,8 @@ def show(title: str, rows: Sequence[Sequence[object]], *names: str) -> None:
 
 
 def show_counts(query: StreamingQuery) -> Counts:
-    """Print what has become of the events of a query that has ended, and return that."""
+    """Wait for the end of a query, print what has become of its events, and return that."""
+    query.awaitTermination()
     counts = sum(map(batch_counts, query.recentProgress), Counts())
     print(
         f"{counts.events:,} events: {counts.processed:,} in sessions, {counts.late:,} late, "

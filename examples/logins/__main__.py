@@ -3,11 +3,13 @@ How long users are logged in, and an alert for each log-in that looks like fraud
 
     python -m examples.logins                      records that are made up
     python -m examples.logins --events log.csv     a log of your own
+    python -m examples.logins --engine sail        without Java, as one batch
 """
 
 import sys
 from collections.abc import Mapping
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -22,15 +24,15 @@ from examples.running import (
     by_arrival,
     cut,
     emptied,
+    find_sessions,
     log_of,
     parser_of,
     show,
-    start_spark,
-    stream,
+    start_engine,
     write_files,
     write_report,
 )
-from sessionkit.spark import Files, apply_with_state, start_query
+from sessionkit.spark import apply_with_state
 
 __all__ = ["REPORT", "main", "run"]
 
@@ -40,21 +42,22 @@ LATE: Final = timedelta(minutes=10)
 
 
 def run(spark: SparkSession, records: pa.Table, out: Path, *, files: int = FILES) -> Path:
-    """Stream the records into periods and alerts, and show these; return the report."""
+    """Turn the records into periods and alerts, and show these; return the report."""
     with TemporaryDirectory(prefix="logins-") as scratch:
         arrived = by_arrival(records, records["at"], LATE)
         write_files(cut(arrived, files), Path(scratch, "records"))
         queries = [
-            start_query(
-                apply_with_state(stream(spark, Path(scratch, "records")), spec),
-                sink=Files("parquet", out / name),
-                trigger="availableNow",
-                checkpoint=out / "checkpoints" / name,
+            find_sessions(
+                spark,
+                Path(scratch, "records"),
+                partial(apply_with_state, spec=spec),
+                out / name,
                 spec=spec,
+                checkpoint=out / "checkpoints" / name,
             )
             for name, spec in (("periods", LOGINS), ("alerts", FRAUD))
         ]
-        for query in queries:
+        for query in filter(None, queries):
             query.awaitTermination()
     alerts = spark.read.parquet(str(out / "alerts")).orderBy("user", "at")
     shown = alerts.select("user", F.col("at").cast("string"), "why").collect()
@@ -78,10 +81,10 @@ def as_sessions(periods: DataFrame) -> DataFrame:
 
 
 def main() -> int:
-    """Run it on a local Spark; return the exit code."""
-    asked = parser_of("logins", __doc__).parse_args()
+    """Run it on a local Spark, or on Sail; return the exit code."""
+    asked = parser_of("logins", __doc__, takes_sail=True).parse_args()
     log = log_of("access.csv", asked.events)
-    spark = start_spark("logins")
+    spark = start_engine("logins", asked.engine)
     try:
         run(spark, read_log(log) if log else made_up(), emptied(asked.out))
     finally:

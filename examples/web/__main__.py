@@ -3,6 +3,7 @@ What people do on a web site, with the visits of programs marked and not deleted
 
     python -m examples.web                        requests that are made up, or those next to it
     python -m examples.web --events access.log    a log of your own, in Apache's combined format
+    python -m examples.web --engine sail          without Java, as one batch
 """
 
 import sys
@@ -18,18 +19,18 @@ from pyspark.sql import functions as F
 from examples.running import (
     cut,
     emptied,
+    find_sessions,
     log_of,
     parser_of,
     show,
     show_counts,
-    start_spark,
-    stream,
+    start_engine,
     write_files,
     write_report,
 )
 from examples.web.events import made_up, read_log
 from examples.web.spec import VISITS
-from sessionkit.spark import Files, sessionize, start_query
+from sessionkit.spark import sessionize
 
 __all__ = ["REPORT", "main", "run"]
 
@@ -46,19 +47,20 @@ def marked(visits: DataFrame) -> DataFrame:
 
 
 def run(spark: SparkSession, hits: pa.Table, out: Path, *, files: int = FILES) -> Path:
-    """Stream the requests into a folder of visits, and show these; return the report."""
+    """Turn the requests into a folder of visits, and show these; return the report."""
     visits = out / "visits"
     with TemporaryDirectory(prefix="web-") as scratch:
         write_files(cut(hits, files), Path(scratch, "hits"))
-        query = start_query(
-            marked(sessionize(stream(spark, Path(scratch, "hits")), VISITS)),
-            sink=Files("parquet", visits),
-            trigger="availableNow",
-            checkpoint=out / "checkpoint",
+        query = find_sessions(
+            spark,
+            Path(scratch, "hits"),
+            lambda events: marked(sessionize(events, VISITS)),
+            visits,
             spec=VISITS,
+            checkpoint=out / "checkpoint",
         )
-        query.awaitTermination()
-    show_counts(query)
+        if query is not None:
+            show_counts(query)
     found = spark.read.parquet(str(visits))
     by_visitor = found.groupBy("visitor").agg(
         F.count("*"), F.sum("hits"), F.round(F.avg(F.col("engaged_for").cast("long")), 1)
@@ -72,10 +74,10 @@ def run(spark: SparkSession, hits: pa.Table, out: Path, *, files: int = FILES) -
 
 
 def main() -> int:
-    """Run it on a local Spark; return the exit code."""
-    asked = parser_of("web", __doc__).parse_args()
+    """Run it on a local Spark, or on Sail; return the exit code."""
+    asked = parser_of("web", __doc__, takes_sail=True).parse_args()
     log = log_of("apache_logs/apache_logs.gz", asked.events)
-    spark = start_spark("web")
+    spark = start_engine("web", asked.engine)
     try:
         run(spark, read_log(log) if log else made_up(), emptied(asked.out))
     finally:

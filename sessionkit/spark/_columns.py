@@ -119,7 +119,10 @@ def _some(kind: pa.DataType) -> Column:
             return F.create_map()
         case pa.Decimal128Type():
             return F.lit(Decimal(0).scaleb(-kind.scale))
-    return F.timestamp_micros(F.lit(0)) if kind == INSTANT else F.lit(SOME[kind])
+    if kind == INSTANT:
+        # On Sail, what `timestamp_micros` returns is in UTC, and shows so in any session.
+        return F.timestamp_micros(F.lit(0)).cast("timestamp_ltz")
+    return F.lit(SOME[kind])
 
 
 def is_future(time: Column, skew: timedelta, *, is_batch: bool) -> Column:

@@ -114,6 +114,24 @@ def test_every_type_comes_back_as_it_was(spark: SparkSession, zone: str) -> None
         assert expected_single() == shown(sessionize(frame, SINGLE).collect(), SINGLE.result)
 
 
+@pytest.mark.parametrize("with_rejected", [False, True])
+def test_times_of_rows_are_in_the_zone_of_the_session(
+    spark: SparkSession, *, with_rejected: bool
+) -> None:
+    """So functions of Spark and `show` see the local time, whatever zone the events came in."""
+    with changed(spark, {"spark.sql.session.timeZone": "Asia/Kolkata"}):
+        frame = frame_of(spark, pa.Table.from_pylist(rows(1), SCHEMA))
+        of = sessions(
+            frame, keys="user", event_time="ts", gap="1 hour", with_rejected=with_rejected
+        )
+        found = of.agg(at=agg.first("ts"), all=agg.collect("ts"))
+        hours = [F.hour(name) for name in ("session_start", "last_event_time", "at")]
+
+        wanted = (rows(1)[0]["ts"] + timedelta(hours=5, minutes=30)).hour
+
+        assert (wanted,) * 4 == tuple(found.select(*hours, F.hour(F.col("all")[0])).collect()[0])
+
+
 PRESETS = {
     "ga4": presets.ga4(),
     "posthog": presets.posthog(),

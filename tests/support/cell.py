@@ -40,6 +40,8 @@ def _active_session(spark_settings: dict[str, str]) -> Generator[None]:
     for name, value in settings(spark_settings).items():
         builder.config(name, value)
     with _address() as address:
+        if address.startswith("sc://"):
+            os.environ["SPARK_REMOTE"] = address  # for programs that ask for any session
         session = (builder.remote(address) if IS_CONNECT else builder.master(address)).getOrCreate()
         yield
         session.stop()
