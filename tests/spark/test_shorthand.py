@@ -187,6 +187,11 @@ def test_several_keys_and_groups_of_the_spec(views: DataFrame) -> None:
         (lambda of: of.agg(x=agg.count(where="here")), SchemaError, "read `here`"),
         (lambda of: of.agg(x=agg.sum("page")), SpecError, "`Event.page` is none of int, float"),
         (lambda of: of.agg(x=3), SpecError, "`x` must be an aggregate of sessionkit, found 3"),
+        (
+            lambda of: of.agg(x=agg.count() == agg.sum("seconds")),
+            SpecError,
+            "by .eq(...): `==` compares",
+        ),
         (lambda of: of.agg(), SpecError, "write .agg(events=agg.count())"),
     ],
 )

@@ -82,12 +82,12 @@ def with_intervals(frame: DataFrame) -> DataFrame:
 
 
 def shown(rows: list[Any]) -> list[str]:
-    """Return rows so that they can be compared: percentiles round, and maps have no order."""
+    """Return rows to compare: percentiles round, zeros have no sign, and maps have no order."""
 
     def one(value: Any) -> Any:
         if isinstance(value, dict):
             return sorted((name, one(item)) for name, item in value.items())
-        return round(value, 12) if isinstance(value, float) else value
+        return round(value, 12) + 0.0 if isinstance(value, float) else value
 
     return sorted(repr(one(row.asDict())) for row in rows)
 
