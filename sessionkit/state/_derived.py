@@ -86,7 +86,7 @@ class EnumType(FieldType):
         try:
             return self.cls(value)
         except ValueError:
-            found = f"{self.cls.__name__} no longer has a member with the stored value {value!r}"
+            found = f"no member of {self.cls.__name__} has the value {value!r}"
             raise StateValueError(found, KEEP) from None
 
 
@@ -132,7 +132,7 @@ class LiteralType(FieldType):
 
     def load(self, value: Any) -> Any:
         if value not in self.values:
-            found = f"a Literal no longer has the stored value {value!r}: it's {self._one_of}"
+            found = f"the value {value!r} isn't {self._one_of}"
             raise StateValueError(found, KEEP)
         return value
 

@@ -245,7 +245,7 @@ class UUIDType(FieldType):
         try:
             return UUID(value)
         except ValueError:
-            raise StateValueError("a stored text isn't a UUID", "store UUIDs only") from None
+            raise StateValueError("a text isn't a UUID", "store UUIDs only") from None
 
 
 @attrs.frozen

@@ -171,7 +171,8 @@ def _one_by_one(kind: FieldType, values: pa.Array, path: str, reasons: _Reasons)
         except Exception as error:  # noqa: BLE001 (the user's own validators and converters)
             stored.append(None)
             is_misfit, first_line = isinstance(error, StateValueError), str(error).split("\n")[0]
-            text = first_line if is_misfit else f"`{path}`: {type(error).__name__}: {error}"
+            text = first_line if is_misfit else f"{type(error).__name__}: {error}"
+            text = text if text.startswith(f"`{path}") else f"`{path}`: {text}"
             reasons.add(np.arange(len(values)) == place, text)
     return pa.array(stored, type=kind.arrow)
 

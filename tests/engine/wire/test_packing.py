@@ -428,6 +428,25 @@ class Rights(Flag):
 
 
 @attrs.frozen
+class Inside:
+    plans: list[Plan]
+
+
+def test_a_value_inside_a_list_that_is_of_no_member_is_quarantined() -> None:
+    """Under the path of its field; one that `_missing_` knows is that member."""
+    spec = taking(Inside, timeout=NoTimeout())
+    plans = pa.array([["gold", "FREE"], ["free", "not one of ours"]])
+    keys = {"group": pa.array([0, 0], pa.int32()), "user": pa.array(["ann", "bob"])}
+    at_and_offset = {"at": pa.array(FOLD, HERE), "offset": pa.array([7, 8])}
+    batches = sent(spec, {**keys, **at_and_offset, "plans": plans}).to_batches()
+
+    events, (rejected,) = packed(spec, batches).read(spec, (0,))
+
+    assert [["other", "free"]] == events["event.plans"].to_pylist()
+    assert ["`event.plans`: LookupError: not one of ours"] == list(rejected.reasons)
+
+
+@attrs.frozen
 class Told:
     """A field of each type whose columns have values that aren't of it."""
 
