@@ -8,6 +8,7 @@ from html import escape
 from typing import Any, Final, TypeVar
 
 import attrs
+import pyarrow.compute as pc
 
 from sessionkit._instants import duration_text
 
@@ -27,13 +28,22 @@ def set_fields(value: Any) -> dict[str, Any]:
     """Return the shown fields of an attrs object that differ from their defaults, by argument."""
     shown = [field for field in attrs.fields(type(value)) if field.init and field.repr]
     values = [(field, getattr(value, field.name)) for field in shown]
-    return {str(field.alias): found for field, found in values if found != _default(field, value)}
+    return {
+        str(field.alias): found
+        for field, found in values
+        if not _are_equal(found, _default(field, value))
+    }
 
 
 def as_call(value: Any) -> str:
     """Return an attrs object as the call that makes it, without default arguments."""
     arguments = (f"{name}={_as_code(argument)}" for name, argument in set_fields(value).items())
     return f"{type(value).__name__}({', '.join(arguments)})"
+
+
+def _are_equal(value: Any, default: Any) -> bool:
+    """Return whether two values are equal; an expression is neither equal nor unequal to None."""
+    return value is default or (type(value) is type(default) and value == default)
 
 
 def _default(field: "attrs.Attribute[Any]", value: Any) -> Any:
@@ -50,6 +60,8 @@ def _as_code(value: Any) -> str:
         return str(function.__qualname__.rpartition("<locals>.")[2])
     if isinstance(value, timedelta):
         return repr(duration_text(value))
+    if isinstance(value, pc.Expression):
+        return str(value)
     if isinstance(value, Mapping):
         items = (f"{key!r}: {_as_code(item)}" for key, item in value.items())
         return f"{{{', '.join(items)}}}"

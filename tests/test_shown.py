@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 import pytest
 
 from examples.visits import View, visits
-from sessionkit import Counts, Lateness, SessionSpec
+from sessionkit import Counts, Lateness, SessionRules, SessionSpec
 from sessionkit import aggregates as agg
 from sessionkit._shown import MOST_CHARACTERS, MOST_ROWS, Listed
 from sessionkit.testing import SessionDriver, StatefulDriver, at
@@ -36,6 +36,14 @@ def test_a_spec_is_short_and_ends_with_its_result_columns() -> None:
     assert f"SessionSpec({arguments}) -> {columns}" == repr(visits)
     later = attrs.evolve(visits, lateness=Lateness(allowed="1 hour"))
     assert "lateness=Lateness(allowed='1 hour')" in repr(later)
+
+
+def test_a_rule_by_an_expression_is_shown() -> None:
+    """It can't be compared with the default."""
+    rules = SessionRules("10 minutes", extends=pc.field("seconds") > 0, midnight="UTC")
+    code = "SessionRules(gap='10 minutes', midnight='UTC', extends=(seconds > 0))"
+    assert code == repr(rules)
+    assert f"timeout={code}" in repr(attrs.evolve(visits, timeout=rules))
 
 
 def test_a_spec_of_aggregates_shows_the_calls() -> None:
