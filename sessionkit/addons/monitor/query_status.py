@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
+from itertools import accumulate
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -282,20 +283,26 @@ def status(query: StreamingQuery, so_far: QueryStatus = NOTHING_YET) -> QuerySta
     Raises:
         SessionkitError: sessionkit didn't build the query, or `so_far` is of another query.
     """
+    *_, last = statuses(query, so_far)
+    return last
+
+
+def statuses(query: StreamingQuery, so_far: QueryStatus) -> list[QueryStatus]:
+    """Return the status after each report that Spark keeps, and last the present one."""
     if so_far.query_id not in {None, str(query.id)}:
-        found = f"the query is {query.id}, and what has been added up is of {so_far.query_id}"
+        text = f"the query is {query.id}, and what has been added up is of {so_far.query_id}"
         hint = "start again with status(query): with a new checkpoint it's another query"
-        raise SessionkitError(found, hint)
-    for progress in query.recentProgress:
-        so_far = so_far.add(progress)
+        raise SessionkitError(text, hint)
+    found = [*accumulate(query.recentProgress, QueryStatus.add, initial=so_far)]
     failure = query.exception()
-    return attrs.evolve(
-        so_far,
+    present = attrs.evolve(
+        found[-1],
         name=query.name or str(query.id),
         query_id=str(query.id),
         is_active=query.isActive,
         failure=None if failure is None else str(failure),
     )
+    return [*found[1:], present]
 
 
 def _step(now: QueryStatus, before: QueryStatus, began: datetime) -> _Step:

@@ -4,7 +4,6 @@ import re
 import signal
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
@@ -24,7 +23,7 @@ from rich.text import Text
 from sessionkit import Counts
 from sessionkit._for_addons import Duration, duration_of, explains, printable
 from sessionkit.addons.monitor.metrics import number_in
-from sessionkit.addons.monitor.query_status import QueryStatus, status
+from sessionkit.addons.monitor.query_status import QueryStatus, statuses
 
 UNKNOWN: Final = "unknown"
 LONGEST_PARTS: Final = 4
@@ -206,17 +205,15 @@ def watch(
         SessionkitError: sessionkit didn't build the query.
     """
     pause_s = duration_of(every, "every").total_seconds()
-    latest, history = QueryStatus(), deque[QueryStatus](maxlen=MOST_REMEMBERED)
+    latest, history = QueryStatus(), dict[int, QueryStatus]()
     running = True
     with _interrupts_end_it(), Live(console=console, auto_refresh=False) as live:
         while running:
             running = query.isActive
-            for progress in query.recentProgress:
-                before, latest = latest, latest.add(progress)
-                if latest.batch != before.batch:
-                    history.append(latest)
-            latest = status(query, latest)
-            live.update(Picture(latest, [*history]), refresh=True)
+            found = statuses(query, latest)
+            history |= {earlier.batch: earlier for earlier in found if earlier.batch is not None}
+            history, latest = dict([*history.items()][-MOST_REMEMBERED:]), found[-1]
+            live.update(Picture(latest, [*history.values()]), refresh=True)
             time.sleep(pause_s)
     return latest
 

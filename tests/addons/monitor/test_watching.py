@@ -4,6 +4,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 from itertools import accumulate
+from types import SimpleNamespace
 from typing import Any
 
 import attrs
@@ -17,7 +18,7 @@ from tests.support.progress import progress_of
 pytest.importorskip("rich")
 from rich.console import Console
 
-from sessionkit.addons.monitor.watching import BARS, SHOWN, Picture, reason_in
+from sessionkit.addons.monitor.watching import BARS, SHOWN, Picture, reason_in, watch
 
 MANY = 1_234_567_890
 NAMES = [label for rows in SHOWN.values() for label, _, _ in rows]
@@ -100,6 +101,22 @@ def test_rate_and_lag_have_a_line_of_history() -> None:
     history = statuses(40)
     text = "".join(drawn(history[-1], history, width=50)).partition("time")[0]
     assert 10 < len(re.findall(f"[{BARS[0]}]", text)) < 40
+
+
+def test_the_view_begins_with_what_spark_remembers() -> None:
+    """So the lines of history are there at the first look, with each micro-batch once."""
+    query: Any = SimpleNamespace(
+        id="7f",
+        name="visits",
+        isActive=False,
+        recentProgress=[progress_of(number, "8|", second=number) for number in range(9)],
+        exception=lambda: None,
+    )
+    console = Console(file=StringIO(), width=80)
+    last = watch(query, every="1ms", console=console)
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert (8, False) == (last.batch, last.is_active)
+    assert 9 == len(re.findall(f"[{BARS[0]}]", shown.partition("time")[0]))
 
 
 def test_a_terminal_that_knows_only_ascii_gets_no_more() -> None:
