@@ -39,8 +39,6 @@ DEFINED_FIRST = ("sessionkit.aggregates", "SessionSpec.of", "StatefulSpec")
 """Whose examples define and import what the others use."""
 WORDS_OF_THE_SITE = 90_000
 WORDS_OF_A_PAGE = 1_500
-STILL_LONG = {"aggregate-sessions.md": 3_050, "cut-sessions.md": 2_240, "watch-a-query.md": 1_900}
-"""Pages to divide: these may only become shorter."""
 FOLDERS = re.compile(r'"/(?=(?:data|checkpoints)/)')
 
 
@@ -161,7 +159,7 @@ def test_the_site_has_at_most_its_budget_of_words() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_a_page_has_at_most_its_budget_of_words(page: Path) -> None:
     """A page has one question; a longer answer is several pages."""
-    assert words_of(page) <= STILL_LONG.get(page.name, WORDS_OF_A_PAGE)
+    assert words_of(page) <= WORDS_OF_A_PAGE
 
 
 def test_every_test_that_a_page_names_is_there() -> None:

@@ -28,13 +28,6 @@ RIDDLES_OF_PAGES: Final = re.compile(
     rf"{RIDDLES.pattern}|\bbeside\b|(?<!there )\b(?:is|are) no [a-z]", re.IGNORECASE
 )
 PAGES: Final = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-WITH_RIDDLES: Final = {
-    "aggregate-sessions.md": 2,
-    "cut-sessions.md": 1,
-    "make-a-report.md": 1,
-    "watch-a-query.md": 2,
-}
-"""How many of them a page may still have: fewer are welcome."""
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -42,7 +35,7 @@ def test_a_page_has_no_riddle(page: Path) -> None:
     """Its prose names things; code and texts of errors are left out."""
     prose = CODE.sub("", page.read_text(encoding="utf-8"))
     found = [riddle.group() for riddle in RIDDLES_OF_PAGES.finditer(" ".join(prose.split()))]
-    assert len(found) <= WITH_RIDDLES.get(page.name, 0), found
+    assert [] == found
 
 
 def docstrings(address: str) -> dict[str, str]:
