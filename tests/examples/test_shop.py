@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
@@ -57,6 +58,15 @@ def test_what_is_made_up_is_the_same_each_time() -> None:
     assert events.equals(made_up(40))
     assert {"email", "organic", "promotion", "social", None} == set(events["source"].to_pylist())
     assert _visits(events)["bought"].any()
+
+
+def test_what_is_made_up_ends_in_full_swing() -> None:
+    """The last four weeks have about as many visits as those before, so a report shows no fall."""
+    starts = pd.Series(made_up()["at"].to_pandas())
+    weeks = (starts.max() - starts).dt.days // 28
+
+    last, before = (int((weeks == n).sum()) for n in (0, 1))
+    assert abs(last - before) / before < 0.25
 
 
 def test_the_program(

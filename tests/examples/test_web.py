@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from examples.running import DATA
-from examples.web.__main__ import run
+from examples.running import DATA, write_report
+from examples.web.__main__ import REPORT, run
 from examples.web.events import made_up, read_log
 from examples.web.spec import VISITS
 from sessionkit.testing import SessionDriver
@@ -67,6 +67,15 @@ def test_where_a_visit_begins_and_ends() -> None:
     )
     assert (3, 5, False) == (visit["pages"], visit["hits"], visit["is_bounce"])
     assert 1 + 3 + 60 + 1 == visit["engaged_for"].total_seconds()
+
+
+def test_the_report_counts_pages(tmp_path: Path) -> None:
+    """Pictures and scripts are requests, and no views of pages."""
+    visits = _visits(made_up(10))
+    page = write_report(visits.assign(visitor="person"), tmp_path, "A web site", **REPORT)
+
+    assert '"events":"pages","views":"views"' in page.read_text(encoding="utf-8")
+    assert (visits["views"].map(lambda views: sum(views.values())) == visits["pages"]).all()
 
 
 @pytest.mark.skipif(not LOG.exists(), reason="the data of third parties is next to the project")

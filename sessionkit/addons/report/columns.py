@@ -22,14 +22,16 @@ RESERVED: Final = (
     "reason",
 )
 """The columns that sessionkit adds."""
-Kind: TypeAlias = Literal["number", "text", "bool", "time", "interval", "list", "map", "other"]
+Kind: TypeAlias = Literal[
+    "number", "text", "bool", "time", "interval", "list", "map", "json", "other"
+]
 OF_REJECTED: Final[Mapping[str, Kind]] = {"kind": "text", "event_time": "time"}
 """The columns of rows that aren't sessions; all but the first may be missing."""
 
 DURATION: Final = "number or interval"
 ROLES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "events": ("number", ("events", "pages", "views", "hits", "clicks")),
-    "views": ("map", ("views", "page_views", "pages")),
+    "views": ("map or json", ("views", "page_views", "pages")),
     "value": ("number", ("value", "revenue")),
     "path": ("list", ("path", "pages", "urls")),
     "entry": ("text", ("entry", "landing", "first_page")),

@@ -115,7 +115,7 @@ class Counts:
         ]
         for name in ("length", "engaged_time", "events"):
             sums += [f"CAST(sum({name}) AS HUGEINT) AS {name}", f"count({name}) AS {name}_known"]
-        sums += ["round(sum(value), 6) AS value", "CAST(sum(views) AS HUGEINT) AS views"]
+        sums += ["round(sum(value), 6) AS value"]
         sums += [
             f"count(*) FILTER (WHERE {STEP} > {n}) AS reached_{n}"
             for n in range(len(steps_of(self.columns)))
@@ -125,8 +125,18 @@ class Counts:
             f"SELECT {self.by}, count(*) AS sessions, {', '.join(sums)} "
             f"FROM {CELLS} GROUP BY {self.by} ORDER BY {self.by}"
         )
+        if self.columns.views:
+            seen = self.with_all_cells(f"SELECT {self.by}, n FROM {CELL_VIEWS}", "0")
+            found["views"] = self.engine.columns(
+                f"SELECT {self.by}, CAST(sum(n) AS HUGEINT) AS views FROM {seen} "
+                f"GROUP BY {self.by} ORDER BY {self.by}"
+            )["views"]
         cell = ("t", *self.filters)
         return {name: values for name, values in found.items() if name in cell or any(values)}
+
+    def with_all_cells(self, rows: str, none: str) -> str:
+        """Return rows with one for each cell, which may have none."""
+        return f"({rows} UNION ALL SELECT DISTINCT {self.by}, {none} FROM {CELLS}) AS every"
 
     def histogram(
         self, value: str, *more: str, where: str = "TRUE", source: str = CELLS
@@ -181,10 +191,8 @@ class Counts:
         """Return the views of each page, and the sessions that have them."""
         ways = {n: (upto(n, "page"),) for n in PAGES}
         of, most = self.fitting(ways, CELL_VIEWS)
-        every = (
-            f"(SELECT {of.by}, page, n, seen_in FROM {CELL_VIEWS} UNION ALL "
-            f"SELECT DISTINCT {of.by}, NULL, 0, 0 FROM {CELLS}) AS seen"
-        )
+        seen = f"SELECT {of.by}, page, n, seen_in FROM {CELL_VIEWS}"
+        every = of.with_all_cells(seen, "NULL, 0, 0")
         sums = ("CAST(sum(n) AS BIGINT)", "CAST(sum(seen_in) AS BIGINT)")
         return of, most, of.histogram(*ways[most], *sums, where="page IS NOT NULL", source=every)
 

@@ -53,7 +53,7 @@ def _kind(sql: str) -> Kind:
     if sql.startswith("ARRAY") or sql.endswith("[]"):
         return "list"
     if sql.startswith(("MAP", "STRUCT", "JSON")):
-        return "map"
+        return "map" if sql.startswith("MAP") else "json"
     if sql in {"BOOLEAN", "VARCHAR", "STRING"}:
         return "bool" if sql == "BOOLEAN" else "text"
     if sql.startswith(("TIMESTAMP", "DATE")):

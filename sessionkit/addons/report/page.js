@@ -702,7 +702,7 @@ function showRejected() {
 function showWords() {
   const words = [
     ["Sessions", `Counted on the day, in ${given.zone}, on which they began. Of a session with several revisions, the last one counts.`],
-    ["Users", `Told apart by ${given.columns.keys.join(", ")}; each counts once in the chosen days. A dash: the page can't count them exactly for so many days or filters.`],
+    ["Users", `Identified by ${given.columns.keys.join(", ")}; each counts once in the chosen days. A dash: the page can't count them exactly for so many days or filters.`],
     ["New users", given.columns.number ? `Users whose first session, by ${given.columns.number}, is among the chosen ones.` : "Users whose first session in these rows is among the chosen ones."],
     ["Returning users", "All other users."],
     given.columns.value && ["Revenue", `The sum of ${given.columns.value}.`],

@@ -1,6 +1,6 @@
 """SQL that turns result rows into sessions of small numbers, for many counts."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import attrs
@@ -68,7 +68,7 @@ def last_rows(columns: Columns, kinds: Mapping[str, Kind], zone: str) -> str:
         "path": _or_null(columns.path, "VARCHAR[]"),
         "number": _or_null(columns.number, "DOUBLE"),
         "engaged": _or_null(columns.engaged, "BOOLEAN"),
-        "views": _views(columns),
+        "views": _views(columns, kinds),
         "far": _far(columns),
     }
     chosen |= {f"d{n}": _or_null(name, "VARCHAR") for n, name in enumerate(columns.dimensions)}
@@ -118,12 +118,11 @@ def _far(columns: Columns) -> str:
     return f"CASE {' '.join(cases)} ELSE {len(columns.funnel)} END"
 
 
-def _views(columns: Columns) -> str:
-    kind = "MAP(VARCHAR, DOUBLE)"
-    if not columns.views:
-        return f"NULL::{kind}"
-    # JSON of PostgreSQL, and a frame of dicts, which is one of structs.
-    return f"TRY_CAST(to_json({quoted(columns.views)}) AS {kind})"
+def _views(columns: Columns, kinds: Mapping[str, Kind]) -> str:
+    views = quoted(columns.views) if columns.views else "NULL"
+    # JSON of PostgreSQL, and structs, of which a frame of dicts has one column.
+    is_json = columns.views and kinds[columns.views] == "json"
+    return f"TRY_CAST({f'to_json({views})' if is_json else views} AS MAP(VARCHAR, DOUBLE))"
 
 
 def _cut(columns: Columns) -> str:
@@ -174,18 +173,18 @@ def top_of(engine: Engine, name: str, query: str, most: int) -> tuple[list[str],
     return labels, row["n"] - len(labels)
 
 
-def views_of(columns: Columns, time: Units) -> str:
-    """Return the query of the views of each page, and of its sessions, by cell."""
-    filters = filters_of(columns)
-    places = {name: place_of(f"top_{name}", source, name) for name, source in filters.items()}
+def views_of(columns: Columns, time: Units, by: Sequence[str]) -> str:
+    """Return the query of the views of each page, and of its sessions, by the filters of a cell."""
+    sources = {name: source for name, source in filters_of(columns).items() if name in by}
+    places = {name: place_of(f"top_{name}", source, name) for name, source in sources.items()}
     named = ", ".join(
         [f"{time.of('clock')} AS t", "coalesce(far, 0) AS far"]
         + [f"{place} AS {name}" for name, (place, _) in places.items()]
     )
     page, join = place_of("top_pages", "page", "top")
-    by = ", ".join(("t", "far", *filters))
+    by = ("t", *by)
     return f"""
-        SELECT {by}, {page} AS page, sum({finite("n")}) AS n, count(*) AS seen_in FROM (
+        SELECT {", ".join(by)}, {page} AS page, sum({finite("n")}) AS n, count(*) AS seen_in FROM (
             SELECT {named}, unnest(map_keys(views)) AS page, unnest(map_values(views)) AS n
             FROM {DATED} {" ".join(join for _, join in places.values())}
         ) AS viewed {join} WHERE n > 0 GROUP BY ALL"""
@@ -225,7 +224,6 @@ def sessions_of(columns: Columns, time: Units) -> str:
         "clock": "clock",
         "length": "greatest(ended - began, 0)",
         **{name: finite(name) for name in ("engaged_time", "events", "value")},
-        "views": finite("list_sum(map_values(views))") if columns.views else "NULL::DOUBLE",
         "is_new": "number = 1" if columns.number else first,
         "engaged": "engaged",
         "bounced": "bounce",

@@ -69,9 +69,9 @@ def summarized(engine: Engine, columns: Columns, zone: str = "UTC") -> dict[str,
     pages, _ = top_of(engine, "top_pages", all_pages(columns), PAGES[0])
     closings, _ = top_of(engine, "top_closings", f"SELECT closed_by FROM {DATED}", MOST_REASONS)
     engine.keep(SESSIONS, sessions_of(columns, time))
-    if columns.views:
-        engine.keep(VIEWS, views_of(columns, time))
     named = _named(engine, columns)
+    if columns.views:
+        engine.keep(VIEWS, views_of(columns, time, tuple(named)))
     coarse = [upto(most, name) + f" AS {name}" for name, most in named.items() if name != STEP]
     for cells, source in ((CELLS, SESSIONS), (CELL_VIEWS, VIEWS))[: 2 if columns.views else 1]:
         engine.view(cells, f"SELECT * REPLACE ({', '.join(('t AS t', *coarse))}) FROM {source}")

@@ -93,7 +93,7 @@ def _sessions(spec: Any, events: list[dict[str, Any]]) -> pd.DataFrame:
     return _ended(driver)
 
 
-def _ended(driver: SessionDriver | StatefulDriver) -> pd.DataFrame:
+def _ended(driver: Any) -> pd.DataFrame:
     driver.run_batch()
     driver.advance_watermark_to(END)
     driver.run_until_idle()

@@ -85,7 +85,7 @@ def test_a_table_of_postgresql(postgres: Postgres) -> None:
         "('bob', 'b', now(), now(), '{x,y}', 2, NULL, NULL, NULL, NULL)"
     )
     engine = engine_of(postgres.dsn, "visits")
-    kinds = ["text", "text", "time", "time", "list", "number", "number", "interval", "bool", "map"]
+    kinds = ["text", "text", "time", "time", "list", "number", "number", "interval", "bool", "json"]
     assert [*engine.kinds().values()] == kinds
     columns = "session_id, path, pages, epoch_ms(active) AS active, bought, note->>'a' AS note"
     found = engine.ask(f"SELECT {columns} FROM {ROWS} ORDER BY 1")

@@ -74,6 +74,10 @@ CHOICES: Final[Mapping[str, tuple[dict[str, str], str]]] = {
         "channel IS NULL AND device IS NULL",
     ),
     "what would like to be a comment": ({"is-channel": f"={HOSTILE}"}, f"channel = '{HOSTILE}'"),
+    "three dimensions": (
+        {"is-channel": "=search", "is-device": "=phone", "is-country": "=DE"},
+        "channel = 'search' AND device = 'phone' AND country = 'DE'",
+    ),
     "an entry page": ({"entry": "=/cart"}, "path[1] = '/cart'"),
     "an exit page and a step": (
         {"exit": "=/", "step": "=carted", "from": "2026-06-01"},
@@ -378,13 +382,13 @@ def test_a_year_before_has_the_same_dates(reader: Reader, tmp_path: Path) -> Non
     ("choice", "said"),
     [
         ("is-channel=%3Dgone", "channel gone"),
-        ("is-country=%3DDE", "country"),
+        ("is-planet=%3DMars", "planet"),
         ("entry=%3D%2Fnever", "Entry page /never"),
         ("step=%3Dpaid", "Reached step paid"),
         ("from=2025-01-01&to=2025-02-01", "days 2025-01-01 to 2025-02-01"),
         ("measure=love", "measure love"),
         ("compare=mars", "compare mars"),
-        ("by=country", "by country"),
+        ("by=planet", "by planet"),
     ],
 )
 def test_a_link_to_what_is_gone_says_so(choice: str, said: str, reader: Reader, page: Path) -> None:

@@ -137,7 +137,7 @@ def test_days_stay_days(days: int, units: int) -> None:
         ({"path": "events"}, "`events` must be a list column, found number"),
         ({"funnel": ["channel"]}, "`channel` must be a bool column, found text"),
         ({"funnel": "events"}, r"`events` counts the steps.*steps=\["),
-        ({"views": "path"}, "`path` must be a map column, found list"),
+        ({"views": "path"}, "`path` must be a map or json column, found list"),
         ({"keys": ["who"]}, "no column `who`"),
     ],
 )

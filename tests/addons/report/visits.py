@@ -17,6 +17,7 @@ HOSTILE: Final = "<!--<script>"
 CHANNELS: Final = ("search", "mail", "other", "(none)", HOSTILE, "</script><b>", "=1+1", "", None)
 RARE: Final = tuple(f"rare {n}" for n in range(30))
 DEVICES: Final = ("phone", "desktop", "tablet", None)
+COUNTRIES: Final = ("DE", "FR", None)
 PAGES: Final = (
     "/",
     "/catalog",
@@ -26,7 +27,7 @@ PAGES: Final = (
     "<img src=x onerror=alert(1)>",
 )
 FUNNEL: Final = ("viewed", "carted", "bought")
-COLUMNS: Final = Columns(dimensions=("channel", "device"), funnel=FUNNEL)
+COLUMNS: Final = Columns(dimensions=("channel", "device", "country"), funnel=FUNNEL)
 SCHEMA: Final = pa.schema(
     {
         "kind": pa.string(),
@@ -45,6 +46,7 @@ SCHEMA: Final = pa.schema(
         "views": pa.map_(pa.string(), pa.int64()),
         "channel": pa.string(),
         "device": pa.string(),
+        "country": pa.string(),
         **dict.fromkeys(FUNNEL, pa.bool_()),
         "reason": pa.string(),
     }
@@ -81,6 +83,7 @@ def visits(count: int = 3_000, days: int = DAYS) -> list[dict[str, Any]]:
                 "views": [(one, 1 + number % 3) for one in sorted({*path})] or None,
                 "channel": random.choice([*CHANNELS * 6, *RARE]),
                 "device": random.choice(DEVICES),
+                "country": random.choice(COUNTRIES),
                 **{name: n < far for n, name in enumerate(FUNNEL)},
                 "reason": None,
             }
