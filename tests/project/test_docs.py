@@ -115,9 +115,9 @@ def run_example(name: str, given: dict[str, Any], folder: Path) -> None:
 def test_an_example_without_spark_runs(name: str, tmp_path: Path) -> None:
     """It runs as it stands, with the classes and specs that other examples define."""
     (tmp_path / "data").mkdir()
-    shown = {"user": ["ann"], "session_id": ["1"], "channel": ["search"]}
     times = {f"session_{which}": [datetime(2026, 3, 1, tzinfo=UTC)] for which in ("start", "end")}
-    pq.write_table(pa.table(shown | times), tmp_path / "data" / "visits")
+    visits = {"user": ["ann"], "session_id": ["1"], **times, "channel": ["search"]}
+    pq.write_table(pa.table(visits), tmp_path / "data" / "visits")
     run_example(name, {}, tmp_path)
 
 
