@@ -1,6 +1,6 @@
 """What a batch on Sail gives: types, aggregates, options of specs, and what is refused there."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -25,6 +25,8 @@ from sessionkit import (
     StatefulSpec,
 )
 from sessionkit import aggregates as agg
+from sessionkit._engine.shell.worker import worker_of
+from sessionkit._engine.wire.packing import FIRST_COLUMN
 from sessionkit.addons import presets
 from sessionkit.addons.report import report
 from sessionkit.errors import SessionkitError, UnsupportedError
@@ -37,8 +39,11 @@ from sessionkit.spark import (
     sessions,
     start_query,
 )
+from sessionkit.spark._grouping import BUCKET
 from sessionkit.spark._sail import is_sail
 from sessionkit.spark.dedup import drop_duplicates_by_key, drop_duplicates_within
+from sessionkit.spark.jobs.frames import COUNTS, output_columns
+from sessionkit.spark.jobs.run import _packed
 from sessionkit.spark.watermarks import declare_watermark, guard_future
 from sessionkit.spark.windows import tumbling
 from sessionkit.state._codec import codec_of
@@ -374,6 +379,20 @@ def test_a_part_of_a_batch_ends_at_an_instant(frame: DataFrame) -> None:
 
     assert found
     assert max(row.session_end.replace(tzinfo=UTC) for row in found) < until
+
+
+def test_a_sort_that_the_engine_drops_is_noticed(frame: DataFrame) -> None:
+    """Sail takes out a sort before `mapInArrow`: the wrong sessions would come without a word."""
+    spec = fragile()
+    worker = worker_of(spec)
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return worker.partition(batches, 0)
+
+    packs = _packed(frame.repartition(8), spec, None).repartition(BUCKET)
+    ordered = packs.sortWithinPartitions(BUCKET, FIRST_COLUMN)
+    with pytest.raises(Exception, match="the engine has dropped the sort by bucket"):
+        ordered.mapInArrow(run, f"{output_columns(worker)}, {COUNTS}").collect()
 
 
 # -- what is refused ------------------------------------------------------------------------------
