@@ -138,7 +138,7 @@ def start_query(
         StateError: The checkpoint was written under a spec with other rules. With Spark
             3.5, the running query fails instead.
         StateCorruptedError: The checkpoint is damaged, as far as `check` reads it.
-        UnsupportedError: `check="deep"` on Spark 3.5, which can't read state.
+        UnsupportedError: `check="deep"` on Spark 3.5, which can't read state; or a stream on Sail.
     """
     check_frame(frame, "frame", A_STREAM)
     if not frame.isStreaming:

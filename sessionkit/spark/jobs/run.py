@@ -321,6 +321,7 @@ def sessionize(
             time zone, or the spec no event time, or `with_events=True` without rejected rows; the
             seed is from `migrate`, and a source of the stream hasn't gone through `seed.unread`; a
             declarative pipeline, whose runs end, is given a spec that waits for processing time.
+        UnsupportedError: On Sail, the events are a stream, or there is an `observation`.
     """
     check_kind(spec, SessionSpec, "apply_with_state")
     if spec.results.with_events and not with_rejected:
@@ -381,6 +382,7 @@ def apply_with_state(
         NotPicklableError: A function uses something that can't be sent to the executors, or that
             only this script or notebook has, such as a function under `functools.cache`.
         SpecError: As for `sessionize`.
+        UnsupportedError: As for `sessionize`.
     """
     check_kind(spec, StatefulSpec, "sessionize")
     options = RunOptions(observation, seed, until, clock, erase, with_rejected)
