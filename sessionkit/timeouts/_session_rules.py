@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import cached_property
 from itertools import chain
+from operator import attrgetter
 from typing import Any, Final, Literal, TypeAlias, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -49,8 +50,8 @@ CLOSED_BY: Final[tuple[ClosedBy, ...]] = get_args(ClosedBy)
 """
 The names of all rules. If several rules fire at an instant, the first counts.
 
-An event exactly at the maximum duration still belongs to the session, as does an event exactly at
-an inclusive gap. So these two rules fire just after their instants.
+An event exactly at an inclusive maximum duration still belongs to the session, as does an event
+exactly at an inclusive gap. So these two rules fire just after their instants.
 """
 
 
@@ -158,7 +159,7 @@ class SessionRules:
 
     @cached_property
     def in_use(self) -> tuple[Rule, ...]:
-        """The gap and the rules of all other arguments passed, in the order of `CLOSED_BY`."""
+        """The gap and the rules of all other arguments passed, in the order in which they count."""
         return rules_in_use(self)
 
     @cached_property
@@ -220,7 +221,8 @@ def rules_in_use(rules: SessionRules) -> tuple[Rule, ...]:
         rules.close_idle_after is not None and Idle(rules.close_idle_after),
         rules.opens_with is not None and OpensWith(rules.opens_with),
     )
-    return tuple(rule for rule in candidates if rule)
+    # At one instant, a rule that fires just after it comes last.
+    return tuple(sorted((rule for rule in candidates if rule), key=attrgetter("inclusive")))
 
 
 def _check_zone(zone: str, name: str) -> None:

@@ -92,10 +92,10 @@ def _rejecting(plan: Plan, states: list[Any], failed: Sequence[int]) -> Folded:
     failing = np.flatnonzero(plan.active)[[*failed]]
     refolded, failures = failing_events(plan, failing)
     if failures:
-        rejected = Rejected.with_failures("failed", failures, plan.events.table)
+        rejected = Rejected.with_failures("failed", failures, plan.all_events.table)
         return Folded([], failures, rejected)
-    for place, first in zip(failed, plan.unions.first[failing].tolist(), strict=True):
-        states[place] = refolded[first]
+    for place, session in zip(failed, failing.tolist(), strict=True):
+        states[place] = refolded[session]
     misfits = _misfits(plan, states)
     return _rejecting(plan, states, misfits) if misfits else Folded(plan.encoded(states))
 

@@ -269,11 +269,8 @@ def closings(
     instants_by_rule = [rule.closes(starts, ends) for rule in rules.in_use]
     by_times = [place for place, closes in enumerate(instants_by_rule) if closes is not None]
     fired = np.stack([closes for closes in instants_by_rule if closes is not None])
-    # Rules at 5 and just after 5 count in this order. Of equal ones, `argmin` takes the first rule:
-    # the one that counts.
-    just_after = np.array([[rules.in_use[place].inclusive] for place in by_times])
-    places = np.array(by_times)[(2 * fired + just_after).argmin(axis=0)]
-    closes = fired.min(axis=0)
+    # Of equal instants, `argmin` takes the first rule: the one that counts.
+    closes, places = fired.min(axis=0), np.array(by_times)[fired.argmin(axis=0)]
     for nth, partial in enumerate(partials):
         if partial.fired:
             # Rules of both kinds have fired: the earlier one counts.

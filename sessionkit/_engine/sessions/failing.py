@@ -34,7 +34,7 @@ from sessionkit._engine.sessions.cutting import (
     instants_of,
     may_open,
 )
-from sessionkit._engine.sessions.plan import Plan
+from sessionkit._engine.sessions.plan import Members, Plan, members_of
 from sessionkit.errors import UserFunctionError
 from sessionkit.spec.functions import Failure
 from sessionkit.state._codec import codec_of
@@ -76,8 +76,7 @@ class Walk:
     A walk over open sessions and events of one key, at consecutive places.
 
     `reach` holds, for each place, the end of the session planned there: the open sessions before
-    that end are merged before any event is added. Unless it `is_sure`, events were left out of the
-    plan that may be in a session without the first event that fails.
+    that end are merged before any event is added.
 
     A walk goes back only where a function fails over an event for the first or the second time, or
     where a session must fit from now on. So it ends.
@@ -91,7 +90,6 @@ class Walk:
     rules: SessionRules
     intervals: Sequence[Interval]
     reach: Numbers
-    is_sure: bool = True
     failures: dict[int, Failure] = attrs.field(factory=dict, init=False)
     states: dict[int, Any] = attrs.field(factory=dict, init=False)
     _tried: set[int] = attrs.field(factory=set, init=False)
@@ -212,8 +210,6 @@ class Walk:
         self._tried.add(event)
         if not is_first:
             self.failures[event] = failure
-            if not self.is_sure:
-                raise UnclearError
             left = self._left(self._turns[at.turn])
             # Without it, the rest of its instant may belong to the session before after all, or to
             # none.
@@ -254,30 +250,71 @@ class Walk:
         return [number for number in numbers if number is not None]
 
 
+@attrs.frozen
+class Walked:
+    """
+    What is walked for a plan: its intervals, and the events outside any session.
+
+    These may be in one without an event that fails. Each array has an entry for each interval, in
+    order.
+
+    Attributes:
+        members: The open sessions and events.
+        sessions: The number of the planned session; -1 outside any, and where the key isn't in the
+            plan.
+        reach: The place after the session planned there.
+    """
+
+    members: Members
+    sessions: Numbers
+    reach: Numbers
+
+    @classmethod
+    def of(cls, plan: Plan) -> "Walked":
+        if plan.left_out is None:
+            unions = plan.unions
+            # Of sessions of two intervals and of one: the first two reach to place 2, the last one
+            # to 3.
+            return cls(plan, unions.numbers, unions.spread(unions.first + unions.sizes))
+        members = members_of(plan.spec, plan.sessions, plan.all_events)
+        opened, planned = np.split(plan.owners, [len(plan.places)])
+        sessions = np.full(len(members.order), -1)
+        sessions[np.searchsorted(members.places, plan.places)] = opened
+        first = len(members.places)
+        sessions[first : first + len(planned)] = planned
+        sessions = sessions[members.order]
+        # The sessions 0 -1 0 1 reach to the places 3 2 3 4.
+        places = np.arange(1, 1 + len(sessions))
+        ends = np.zeros(len(plan.unions), np.int64)
+        is_planned = sessions >= 0
+        np.maximum.at(ends, sessions[is_planned], places[is_planned])
+        return cls(members, sessions, np.where(is_planned, ends[sessions], places))
+
+
 def failing_events(plan: Plan, failing: Numbers) -> tuple[dict[int, Any], Mapping[int, Failure]]:
     """
-    Return the states of failing sessions, by their first places, and the failures of their events.
+    Return the states of failing sessions, by their numbers, and the failures of their events.
 
     The states count where no event fails: a function has failed over an event only once.
     """
     has_failed = np.zeros(len(plan.unions), np.bool_)
     has_failed[failing] = True
     has_failed[plan.owners[len(plan.places) + np.array([*plan.failures], np.int64)]] = True
+    walked = Walked.of(plan)
     rules = cuts_of(plan.spec).rules
-    intervals = RuledIntervals.of(rules, plan)
-    by_gap, unions = by_times(rules, intervals), plan.unions
+    intervals = RuledIntervals.of(rules, walked.members)
+    by_gap = by_times(rules, intervals)
     # The gap makes two sessions, and a rule cuts the first of them in two. One of its parts fails,
     # so the walk takes all of it: [True, False].
-    walked = by_gap.reduced(np.logical_or, unions.spread(has_failed))
-    # Of sessions of two intervals and of one: the first two reach to place 2, the last one to 3.
-    reach = unions.spread(unions.first + unions.sizes)
+    fails = (walked.sessions >= 0) & has_failed[walked.sessions]
+    parts = by_gap.reduced(np.logical_or, fails)
     states, failures = dict[int, Any](), dict[int, Failure]()
-    for part in careful_folds(plan, by_gap.first[walked], by_gap.sizes[walked]):
+    for part in careful_folds(walked.members, by_gap.first[parts], by_gap.sizes[parts]):
         members = intervals.part(rules, part.first, len(part.numbers))
-        walk = Walk(part, rules, members, reach[part.first :], plan.is_sure)
+        walk = Walk(part, rules, members, walked.reach[part.first :])
         with suppress(UnclearError):
             walk.run()
-        states |= walk.states
+        states |= {int(walked.sessions[first]): state for first, state in walk.states.items()}
         failures |= walk.failures
     # A failed `state_gap` has cut sessions: they must be planned again.
     return states, failures or plan.failures

@@ -15,10 +15,9 @@ import pyarrow as pa
 from sessionkit._arrays import Mask, concat, instants, left_over, micros, numbers_in
 from sessionkit._engine.boundaries import is_late, window_end
 from sessionkit._engine.micro_batch import BatchClocks
-from sessionkit._engine.rows.order import in_total_order, key_numbers
-from sessionkit._engine.rows.tables import SALT, Rejected, has_state
+from sessionkit._engine.rows.tables import SALT, Rejected
 from sessionkit._engine.sessions.folds import refused_first
-from sessionkit._engine.sessions.plan import Folded, Horizon, Members, Plan, WindowedEvents
+from sessionkit._engine.sessions.plan import Folded, Horizon, Plan, WindowedEvents, members_of
 from sessionkit._engine.sessions.program import Program
 from sessionkit._instants import BEGINNING_US, span_us
 from sessionkit.timeouts._policies import EventTimeGap
@@ -67,7 +66,7 @@ def join(program: Program, sessions: pa.Table, arrived: pa.Table, horizon: Horiz
             if folded.left_out:
                 # A failed event isn't processed, so the next event with its id counts, and a
                 # session that it would have ended goes on.
-                events = plan.events.without(folded.left_out).joined(repeats).joined(outside)
+                events = plan.all_events.without(folded.left_out).joined(repeats)
                 continue
             after, number = _sessions_after(program, plan, folded), len(plan.events.starts)
         if repeats is not None:
@@ -133,8 +132,8 @@ class Accepted:
         plan: The plan of the events that count; None if none does.
         late: The late events.
         outside: The events outside any session, if any.
-        repeats: The repeats of planned events, if any. They and those outside any session may count
-            where another event fails.
+        repeats: The repeats of planned events, if any. They may count where another event fails, as
+            may those outside any session.
     """
 
     plan: Plan | None
@@ -208,9 +207,8 @@ def _with_late_outside(
         why = _why_late(program, by_session=True)
         late = late + Rejected.chosen("late", why, outside.table, are_late)
         outside = outside.only(~are_late)
-    if plan is not None and program.cuts.rules.in_order:
-        # The session before may end by an event that fails.
-        plan = attrs.evolve(plan, is_sure=False)
+    if plan is not None:
+        plan = attrs.evolve(plan, left_out=outside)
     return attrs.evolve(accepted, plan=plan, late=late, outside=outside)
 
 
@@ -252,24 +250,25 @@ def _joins_late(plan: Plan, late_us: int) -> Mask:
 
 def _united(program: Program, sessions: pa.Table, events: WindowedEvents, horizon: Horizon) -> Plan:
     """Plan which sessions and events, at least one, belong together."""
-    spec = program.spec
-    key_places = range(len(spec.keys))
-    of_events, of_sessions = map(events.table.column, key_places), map(sessions.column, key_places)
-    # The number of each event's key, and of each session's; -1 for a session without events:
-    # events of b, a, b and sessions of a, c give [0, 1, 0] and [1, -1].
-    numbers, of_stored = key_numbers(list(of_events), list(of_sessions))
-    has_events = of_stored >= 0
-    places = np.flatnonzero(
-        has_events & has_state(sessions) if program.has_memories else has_events
+    members = members_of(program.spec, sessions, events)
+    untouched, salts = left_over(sessions, members.places), numbers_in(sessions, SALT.name)
+    unions, failures, outside = program.cuts.united(members)
+    plan = Plan(
+        members.spec,
+        members.events,
+        members.sessions,
+        members.places,
+        members.order,
+        members.keys,
+        members.starts,
+        members.ends,
+        untouched,
+        salts,
+        unions,
+        horizon,
+        failures,
+        outside,
     )
-    untouched, salts = left_over(sessions, places), numbers_in(sessions, SALT.name)
-    keys = np.concatenate([of_stored[places], numbers])
-    starts = np.concatenate([micros(sessions["start"])[places], events.starts])
-    ends = np.concatenate([micros(sessions["end"])[places], events.ends])
-    order = in_total_order(keys, starts, events.table, len(places), spec.sequence)
-    members = spec, events, sessions, places, order, keys, starts, ends
-    unions, failures, outside = program.cuts.united(Members(*members))
-    plan = Plan(*members, untouched, salts, unions, horizon, failures, outside)
     is_joined = unions.sizes > 1
     return plan.parted(program.cuts.column) if (is_joined & ~plan.active).any() else plan
 

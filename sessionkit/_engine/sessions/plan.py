@@ -34,7 +34,8 @@ from sessionkit._arrays import (
 from sessionkit._engine.boundaries import is_over, starts_new_session
 from sessionkit._engine.rows.ids import salt_of
 from sessionkit._engine.rows.objects import decode_keys, encode_states
-from sessionkit._engine.rows.tables import LAST_EVENT, Rejected
+from sessionkit._engine.rows.order import in_total_order, key_numbers
+from sessionkit._engine.rows.tables import EXISTS, LAST_EVENT, Rejected, has_state
 from sessionkit._instants import BEGINNING_US
 from sessionkit.spec.functions import Failure
 from sessionkit.spec.session import AnySessionSpec
@@ -110,6 +111,24 @@ class Members:
         if len(self.places) == self.sessions.num_rows:
             return self.sessions
         return self.sessions.take(pa.array(self.places))
+
+
+def members_of(spec: AnySessionSpec, sessions: pa.Table, events: WindowedEvents) -> Members:
+    """Return events, at least one, and the open sessions of their keys."""
+    key_places = range(len(spec.keys))
+    of_events, of_sessions = map(events.table.column, key_places), map(sessions.column, key_places)
+    # The number of each event's key, and of each session's; -1 for a session without events:
+    # events of b, a, b and sessions of a, c give [0, 1, 0] and [1, -1].
+    numbers, of_stored = key_numbers(list(of_events), list(of_sessions))
+    has_events = of_stored >= 0
+    if EXISTS.name in sessions.column_names:
+        has_events &= has_state(sessions)
+    places = np.flatnonzero(has_events)
+    keys = np.concatenate([of_stored[places], numbers])
+    starts = np.concatenate([micros(sessions["start"])[places], events.starts])
+    ends = np.concatenate([micros(sessions["end"])[places], events.ends])
+    order = in_total_order(keys, starts, events.table, len(places), spec.sequence)
+    return Members(spec, events, sessions, places, order, keys, starts, ends)
 
 
 @attrs.frozen
@@ -262,7 +281,7 @@ class Plan(Members):
         horizon: What the watermark has passed.
         failures: Why events failed while sessions were planned, by their places.
         outside: The places of the events outside any session: the plan without them counts.
-        is_sure: Whether no event that was left out as outside could join, if another one failed.
+        left_out: The events that it's without, as they're outside any session; None without any.
         is_event: Which members, in order, are events.
         event_places: The places of all events, by session, time and content.
         opened: The places, in order, of the open sessions.
@@ -277,7 +296,7 @@ class Plan(Members):
     horizon: Horizon
     failures: Mapping[int, Failure] = attrs.field(factory=dict)
     outside: Sequence[int] = ()
-    is_sure: bool = True
+    left_out: WindowedEvents | None = None
     is_event: Mask = attrs.field(init=False)
     event_places: Numbers = attrs.field(init=False)
     opened: Numbers = attrs.field(init=False)
@@ -300,6 +319,11 @@ class Plan(Members):
             counts=counts,
             active=counts > 0,
         )
+
+    @cached_property
+    def all_events(self) -> WindowedEvents:
+        """The events, followed by those outside any session."""
+        return self.events.joined(self.left_out)
 
     def parted(self, closes: str) -> "Plan":
         """
