@@ -169,10 +169,13 @@ def _accept(
         plan = _united(program, sessions, events, horizon) if len(events.starts) else None
         # A repeat joins no session, so repeats are found first. Where the first event of an id is
         # left out, the next one isn't a repeat.
-        if plan is None or (left_out := _left_out(plan, session_us)) is None:
+        if plan is None:
             break
         if plan.outside:
+            left_out = np.isin(np.arange(len(plan.events.starts)), [*plan.outside])
             outside = plan.events.only(left_out).joined(outside)
+        elif session_us is None or not (left_out := _joins_late(plan, session_us)).any():
+            break
         else:
             why = _why_late(program, by_session=True)
             late += Rejected.chosen("late", why, plan.events.table, left_out)
@@ -180,21 +183,11 @@ def _accept(
     accepted = Accepted(plan, late, outside, repeats)
     if outside is not None:
         accepted = _with_late_outside(program, accepted, outside, session_us)
-    if repeats is None:
-        return accepted
-    return _with_late_repeats(program, sessions, accepted, repeats, horizon)
-
-
-def _left_out(plan: Plan, late_us: int | None) -> Mask | None:
-    """Mark the events of a plan that don't count: outside any session, or else late; or None."""
-    if plan.outside:
-        are_outside = np.zeros(len(plan.events.starts), np.bool_)
-        are_outside[[*plan.outside]] = True
-        return are_outside
-    if late_us is None:
-        return None
-    are_late = _joins_late(plan, late_us)
-    return are_late if are_late.any() else None
+    return (
+        accepted
+        if repeats is None
+        else _with_late_repeats(program, sessions, accepted, repeats, horizon)
+    )
 
 
 def _with_late_outside(
