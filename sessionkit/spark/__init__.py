@@ -5,7 +5,8 @@ from sessionkit._package import check_extra
 try:
     import pyspark  # noqa: F401 (what follows needs it)
 except ModuleNotFoundError:
-    check_extra("spark", "pyspark", f"`{__name__}`", "or run it on a cluster, which has Spark")
+    others = "[sail] for batches without Java, or run it on a cluster, which has Spark"
+    check_extra("spark", "pyspark", f"`{__name__}`", others)
     raise
 
 from sessionkit.spark._seeds import read_seed
