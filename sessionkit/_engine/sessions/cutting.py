@@ -334,15 +334,16 @@ class SessionWalk:
 
     def sessions(self, first: int, size: int, gap: GapAfter | None) -> Iterator[PartialSession]:
         """Yield the sessions within intervals that the gap joins."""
-        rules, partial, failed = self.rules, None, len(self.failures)
+        rules, failed, limited = self.rules, len(self.failures), bool(self.rules.of_openings)
+        partial: PartialSession | None = None
+        fired: Sequence[Fired] = ()
         for simultaneous in instants_of(self.intervals.part(rules, first, size)):
-            instant, gap_us, fired = combined(simultaneous), None, list[Fired]()
-            begins = partial is None
+            instant, gap_us, begins = combined(simultaneous), None, partial is None
             if partial is not None:
                 fired = partial.fired_by(instant)
                 begins = bool(fired) or partial.is_over_at(instant)
             # After an event that fails, nobody knows which session is open.
-            if begins and not may_open(rules, instant) and len(self.failures) == failed:
+            if begins and limited and not may_open(rules, instant) and len(self.failures) == failed:
                 self.outside.extend(interval.place for interval in simultaneous)
                 continue
             if partial is None or begins:
