@@ -302,7 +302,7 @@ def rows_of(spec: AnySpec) -> Callable[[GroupState], pa.Table]:
 def view_schema(spec: AnySpec) -> str:
     """Return the schema of `state_frame`, as Spark's SQL."""
     if not isinstance(spec, SessionSpec):
-        return ", ".join([*_structs(spec, spec.state), TIMERS])
+        return ", ".join([*_structs(spec, spec.state), TIMERS, "last_event_time timestamp_ltz"])
     state = spec.result if isinstance(spec.logic, Aggregates) else spec.state
     keys, *states = _structs(spec, state)
     return ", ".join([keys, OWN_COLUMNS, *states])
