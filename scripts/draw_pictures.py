@@ -45,8 +45,6 @@ AXIS: Final = (62, 346)
 """Where the first and the last hour of the axis are."""
 
 USERS: Final = 400
-CHOICE: Final = "from=2026-02-01&to=2026-02-28"
-"""Days in the middle: made-up users begin in the first ones, and go away at the end."""
 DIGEST: Final = "report.sha256"
 """Of the page from which the pictures of the report were taken."""
 
@@ -231,7 +229,7 @@ def take_pictures(page: str) -> None:
         path.write_text(page, "utf-8")
         for scheme in SCHEMES:
             reader.show(width=1280, dark=scheme == "dark")
-            reader.open(f"file://{path}#{CHOICE}")
+            reader.open(f"file://{path}")
             reader.wait_for("document.body.dataset.drawn")
             picture = reader.picture((0, 0, 1280, 1000))
             (PICTURES / f"report-{scheme}.png").write_bytes(picture)

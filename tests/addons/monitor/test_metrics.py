@@ -14,7 +14,10 @@ from sessionkit.addons.monitor.query_status import QueryStatus
 
 ROOT: Final = Path(__file__).parents[3]
 PACKAGE: Final = files("sessionkit.addons.monitor")
-PAGE: Final = (ROOT / "docs" / "how-to" / "watch-a-query.md").read_text(encoding="utf-8")
+PAGES: Final = "".join(
+    (ROOT / "docs" / page).read_text(encoding="utf-8")
+    for page in ("reference/metrics.md", "how-to/watch-a-query.md")
+)
 RULES: Final = (PACKAGE / "alerts.yml").read_text(encoding="utf-8")
 DASHBOARD: Final = (PACKAGE / "dashboard.json").read_text(encoding="utf-8")
 
@@ -27,7 +30,7 @@ def test_the_documentation_has_every_metric_and_every_alert() -> None:
 
 def rows_of(prefix: str) -> list[str]:
     """Return the names with which the rows of a table on the page begin."""
-    return re.findall(rf"^\| `({prefix}\w+)`", PAGE, re.MULTILINE)
+    return re.findall(rf"^\| `({prefix}\w+)`", PAGES, re.MULTILINE)
 
 
 def test_rules_and_dashboard_name_metrics_that_there_are() -> None:
