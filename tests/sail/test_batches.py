@@ -6,6 +6,7 @@ from decimal import Decimal
 from pathlib import Path
 from random import Random
 from typing import Any
+from uuid import UUID
 
 import attrs
 import pyarrow as pa
@@ -96,16 +97,20 @@ def every_type() -> pa.Table:
         named = dict(zip([field.name for field in arrow], row, strict=True))
         named |= {
             "real": float(named["real"]),
+            "wait": float(named["wait"]),
+            "waits": [(name, float(wait)) for name, wait in named["waits"].items()],
             "items": [dict(zip(item, one, strict=True)) for one in named["items"]],
             "item": dict(zip(item, named["item"], strict=True)),
             "tags": [*named["tags"].items()],
             "days": [*named["days"].items()],
         }
         keys = {"user": user, "day_of": date(2026, 3, 8), "since": NOON, "ts": at}
+        keys |= {"visitor": str(UUID(int=1)), "plan": "paid", "team": "a@example.org"}
         table.append({**keys, "amount": Decimal("1.50"), "ok": True, "shift": 1, **named})
     instant = pa.timestamp("us", "UTC")
     kinds = {"user": pa.int64(), "day_of": pa.date32(), "since": instant, "ts": instant}
     kinds |= {"amount": pa.decimal128(5, 2), "ok": pa.bool_(), "shift": pa.int64()}
+    kinds |= dict.fromkeys(("visitor", "plan", "team"), pa.string())
     kinds |= {field.name: field.type for field in arrow}
     return pa.Table.from_pylist(table, pa.schema(kinds))
 

@@ -84,7 +84,7 @@ def test_a_frame_that_is_not_of_spark_is_refused(name: str, frame: object, kind:
 
 def test_the_clock_must_be_of_spark_too() -> None:
     """It is the second frame of a call."""
-    stream = type("Stream", (), {"isStreaming": True})()
+    stream = type("Stream", (), {"isStreaming": True, "schema": None})()
     with pytest.raises(SchemaError, match="`clock` must be a DataFrame of Spark, found pandas"):
         sessionize(stream, SESSIONS, clock=VIEWS)
 

@@ -227,7 +227,7 @@ def test_a_start_that_moves_back_behind_the_watermark_gets_another_id() -> None:
     driver.add("ann", at("10:00"), Reading(3, LONG))
     driver.run_batch()
 
-    (back, moved) = (row for row in driver.take_rows() if row.key == ("ann",))
+    (moved, back) = (row for row in driver.take_rows() if row.key == ("ann",))
     assert (moved.session_id,) == back.supersedes
     assert first not in {moved.session_id, back.session_id}
 

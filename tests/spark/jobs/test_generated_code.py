@@ -37,8 +37,9 @@ def events(spark: SparkSession, tmp_path: Path) -> str:
 
 
 def generated(spark: SparkSession, folder: str, capsys: pytest.CaptureFixture[str]) -> str:
-    """Return the code that is generated before the shuffle, as Spark prints it."""
-    frame = sessionize(spark.read.schema(INPUT).parquet(folder), visits)
+    """Return the code that a stream generates for the limit, as Spark prints it."""
+    ahead = is_future(F.col("ts"), timedelta(days=1), is_batch=False)
+    frame = spark.read.schema(INPUT).parquet(folder).select("user_id", ahead)
     capsys.readouterr()
     frame.explain("codegen")
     return "".join(

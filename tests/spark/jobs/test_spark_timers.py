@@ -23,7 +23,7 @@ TIMERS: Final = {
     "cleared": WATERMARK - timedelta(milliseconds=1),
 }
 """By key: when a timer is set for. The state of one is cleared after that."""
-PAGE: Final = Path(__file__).parents[3] / "docs" / "how-to" / "from-hand-written-code.md"
+PAGE: Final = Path(__file__).parents[3] / "docs" / "how-to" / "from-transform-with-state.md"
 ROCKS: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
