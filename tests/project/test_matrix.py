@@ -1,11 +1,12 @@
 """The matrix: what its cells cover."""
 
 import tomllib
+from datetime import date
 from pathlib import Path
 
 import pytest
 
-from scripts.matrix import CELLS, lake_cells
+from scripts.matrix import CELLS, lake_cells, lakes_in_turn
 
 ROOT = Path(__file__).parents[2]
 
@@ -37,6 +38,16 @@ def test_the_lakes_of_a_build_are_on_the_newest_spark_for_each() -> None:
         newest = max(cell.spark for cell in CELLS if name in cell.lakes)
         ways = [(cell.spark, cell.where) for cell in cells if name in cell.lakes]
         assert [(newest, "classic"), (newest, "connect")] == ways
+
+
+def test_a_build_has_each_lake_once_and_both_ways_in_two_days() -> None:
+    """One format is classic and the other on Connect, and the next day it's the other way round."""
+    days = [lakes_in_turn(date(2026, 3, day)) for day in (1, 2)]
+    ways = [{name: cell.where for cell in cells for name in cell.lakes} for cells in days]
+    assert [2, 2] == [len(cells) for cells in days]
+    for name in ("Delta", "Iceberg"):
+        assert {"classic", "connect"} == {way[name] for way in ways}
+    assert all(len({*way.values()}) == len(way) for way in ways)
 
 
 @pytest.mark.parametrize("processes", [[], ["-n", "1"]])
