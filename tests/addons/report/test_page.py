@@ -1,8 +1,6 @@
 """The page of a report in a browser: every number against SQL on the rows, whatever is chosen."""
 
 import re
-import shutil
-import subprocess
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -35,8 +33,8 @@ from tests.addons.report.visits import (
     table_of,
     visits,
 )
+from tests.support.axe import violations
 from tests.support.browser import Reader
-from tests.support.cache import cached
 
 ROWS: Final = table_of(visits(), rejected())
 DATES: Final = tuple(datetime(year, 3, 1, tzinfo=UTC) for year in (2022, 2023, 2024))
@@ -465,31 +463,7 @@ def test_axe_finds_nothing(reader: Reader, page: Path) -> None:
     """In both schemes, on a wide and a narrow screen: colours and places have no rule together."""
     for dark, width in ((False, 1280), (True, 390)):
         look(reader, page, "entry=%3D%2F&is-channel=%3Dgone", dark=dark, width=width)
-        reader.run(axe())
-        found = reader.run(
-            "axe.run().then(found => found.violations.map(one => "
-            "[one.id, one.help, one.nodes.slice(0, 3).map(node => node.html)]))"
-        )
-        assert [] == found
-
-
-def axe() -> str:
-    """Return the script of axe-core, which npm brings."""
-    npm = shutil.which("npm")
-    if npm is None:
-        pytest.skip("not run: there's no npm, which brings axe-core")
-
-    def fill(folder: Path) -> None:
-        command = [npm, "pack", "axe-core@4.10.2", "--silent", "--pack-destination", str(folder)]
-        subprocess.run(command, check=True, cwd=folder, capture_output=True, timeout=120)
-        (archive,) = folder.glob("*.tgz")
-        shutil.unpack_archive(archive, folder, filter="data")
-
-    try:
-        folder = cached("axe-core-4.10.2", fill)
-    except (subprocess.SubprocessError, ValueError) as error:
-        pytest.skip(f"not run: npm can't bring axe-core: {error}")
-    return (folder / "package" / "axe.min.js").read_text(encoding="utf-8")
+        assert [] == violations(reader)
 
 
 # -- other rows -----------------------------------------------------------------------------------

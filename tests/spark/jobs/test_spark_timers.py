@@ -1,6 +1,6 @@
 """Timers of Spark's `transformWithState` next to those of a `StatefulSpec`, as the pages say."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -114,6 +114,17 @@ def on_timer(key: Any, name: str, state: KeyState[Fired], times: KeyTimes) -> Fi
     return Fired(name)
 
 
+def with_timers(process: Callable[..., None]) -> StatefulSpec[Command, Fired, Fired]:
+    return StatefulSpec(
+        keys={"key": str},
+        event_time="ts",
+        process=process,
+        on_timer=on_timer,
+        timeout=NoTimeout(),
+        watermark_delay="0 minutes",
+    )
+
+
 def table_of_the_page() -> list[list[str]]:
     """Return the rows of the table with the clock at three instants, without their first cell."""
     table = PAGE.read_text(encoding="utf-8").partition("| the watermark is at |")[2]
@@ -134,14 +145,7 @@ def test_timers_of_a_spec_fire_as_the_page_says(millisecond: int) -> None:
         if key.key != "policy":
             times.set_event_timer("due", at(events[0].sets))
 
-    spec = StatefulSpec(
-        keys={"key": str},
-        event_time="ts",
-        process=due,
-        on_timer=on_timer,
-        timeout=NoTimeout(),
-        watermark_delay="0 minutes",
-    )
+    spec = with_timers(due)
     by_policy = attrs.evolve(spec, timeout=EventTimeGap(WATERMARK - EVENT))
     found = list[str]()
     for key, instant, of in [
@@ -161,14 +165,7 @@ def test_timers_of_a_spec_fire_as_the_page_says(millisecond: int) -> None:
 
 def test_a_timer_of_a_spec_fires_once_the_clock_is_past_it() -> None:
     """A name has one timer, and `remove` forgets it."""
-    spec = StatefulSpec(
-        keys={"key": str},
-        event_time="ts",
-        process=process,
-        on_timer=on_timer,
-        timeout=NoTimeout(),
-        watermark_delay="0 minutes",
-    )
+    spec = with_timers(process)
     driver = StatefulDriver(spec)
     for key in (*TIMERS, "earlier"):
         driver.add(key, EVENT, Command("due", clears=key == "cleared"))
