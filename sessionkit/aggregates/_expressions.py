@@ -166,7 +166,7 @@ class Operation:
         return attrs.evolve(self, operands=tuple(map(one, self.operands)))
 
     def column(self, leaves: Mapping[Any, Column], rows: int, name: str) -> Column:
-        """Return the column of the results from those of the leaves, for the field of a name."""
+        """Compute the column of a field from the columns of the leaves, by their aggregates."""
         operands = []
         for operand in self.operands:
             match operand:

@@ -1,7 +1,7 @@
 """
 Operators over the values of sessions: their types, and their columns for many sessions at once.
 
-Types and nulls are those of Spark's SQL, of `try_add` and its like where a result may not exist: a
+Types and nulls are as in Spark's SQL, by `try_add` and its like where a result may not exist: a
 null operand, a number that doesn't fit its type and a division by zero give null. Integers, times
 and decimals are exact; decimals round half up, to the digits that Spark gives them.
 """
@@ -403,7 +403,7 @@ class Operator:
 
     Attributes:
         type: Returns what is known of the result; None for operands that it doesn't take.
-        compute: Computes the column of the result, of a type, from those of the operands.
+        compute: Computes the column of the result, of a type, from the columns of the operands.
         takes: What it takes, in words.
         is_infix: Whether it's written between its operands.
     """

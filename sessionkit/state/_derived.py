@@ -1,4 +1,4 @@
-"""Types whose values are stored as those of a scalar: an `Enum`, a `Literal`, a span in seconds."""
+"""Types whose values are stored as a scalar: an `Enum`, a `Literal`, a span in seconds."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -29,8 +29,8 @@ class EnumType(FieldType):
     """
     An `Enum` whose values are all text or all integers, stored by value; a `Flag` too.
 
-    What is no value of a member is what `cls(value)` makes of it: the member that `_missing_`
-    returns, or several flags.
+    Any other value is what `cls(value)` makes of it: the member that `_missing_` returns, or
+    several flags.
     """
 
     cls: type[Enum]

@@ -35,7 +35,7 @@ LABEL: Final = 32
 """The width that a line of history leaves to its label and the frame."""
 MOST_REASON_LINES: Final = 6
 BARS: Final = ("▁▂▃▄▅▆▇█", "._-=+*%#")
-"""The bars of a history, and those of a terminal that knows only ASCII."""
+"""The bars of a history, and the bars for a terminal that knows only ASCII."""
 REASON: Final = re.compile(r"sessionkit\.errors\.(\w+: .*)", re.DOTALL)
 STACK: Final = re.compile(r"\s+at |Traceback|JVM stacktrace|Driver stacktrace")
 

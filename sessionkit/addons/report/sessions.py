@@ -107,7 +107,7 @@ def steps_of(columns: Columns) -> tuple[str, ...]:
 
 
 def _far(columns: Columns) -> str:
-    """Return SQL for the number of steps reached, of which each needs all before it."""
+    """Return SQL for the number of steps reached; a step needs all steps before it."""
     if not columns.funnel:
         return "NULL::INT"
     if columns.steps:
@@ -120,7 +120,7 @@ def _far(columns: Columns) -> str:
 
 def _views(columns: Columns, kinds: Mapping[str, Kind]) -> str:
     views = quoted(columns.views) if columns.views else "NULL"
-    # JSON of PostgreSQL, and structs, of which a frame of dicts has one column.
+    # JSON of PostgreSQL, and structs: a frame of dicts has a column of these.
     is_json = columns.views and kinds[columns.views] == "json"
     return f"TRY_CAST({f'to_json({views})' if is_json else views} AS MAP(VARCHAR, DOUBLE))"
 
