@@ -388,7 +388,7 @@ def test_a_part_of_a_batch_ends_at_an_instant(frame: DataFrame) -> None:
 
 def test_a_sort_that_the_engine_drops_is_noticed(frame: DataFrame) -> None:
     """Sail takes out a sort before `mapInArrow`: the wrong sessions would come without a word."""
-    spec = fragile()
+    spec = fragile(on_error="reject")
     worker = worker_of(spec)
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
