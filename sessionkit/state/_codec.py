@@ -1,6 +1,6 @@
 """Convert objects to Arrow columns and back, even if their class has changed in between."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from functools import cached_property, lru_cache
 from itertools import repeat
@@ -94,14 +94,12 @@ def _is_flat(kind: FieldType) -> bool:
     return isinstance(kind, ListType) and inner_type(kind.item).facts is not None
 
 
-def codec_of(cls: Any) -> ClassCodec:
-    """Return the cached codec of an attrs class; a `SpecError` names the unsupported fields."""
-    return _codec(cls)
-
-
-@lru_cache(maxsize=256)
 def _codec(cls: Any) -> ClassCodec:
     return ClassCodec(fields_of(cls))
+
+
+codec_of: Final[Callable[[Any], ClassCodec]] = lru_cache(maxsize=256)(_codec)
+"""Returns the codec of an attrs class; a `SpecError` names the unsupported fields."""
 
 
 def encode_column(kind: FieldType, values: list[Any], path: str) -> pa.Array:

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
 from sessionkit._arrays import INSTANT
-from sessionkit._engine.shell.worker import worker_of
+from sessionkit._engine.shell.storage import logic_of
+from sessionkit._engine.shell.worker import Worker
 from sessionkit._engine.wire.packing import rows_of
 from sessionkit._instants import END_OF_TIME_US, micros_of
 from sessionkit.spec.columns import KIND, OF_ROWS
@@ -150,7 +151,7 @@ def check(found: Nulled) -> None:
         "x": found.column,
     }
     packs = rows_of([frame_of(spec, sent(spec, columns))])
-    worker = worker_of(spec, with_rejected=True)
+    worker = Worker(logic_of(spec), with_rejected=True)
     ((output, _),) = worker.until(packs, 0, END_OF_TIME_US)
 
     good = [place for place, value in enumerate(found.values) if is_good(found.kind, value)]

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from sessionkit import SessionRules, SessionSpec
 from sessionkit._engine.shell import worker
+from sessionkit._engine.shell.storage import logic_of
 from sessionkit._engine.wire import packing
 from sessionkit._engine.wire.inbound import FUTURE_COLUMN, TIME_COLUMN
 from sessionkit._engine.wire.packing import Packer, portions
@@ -62,12 +63,13 @@ def came_out(
     """Return the rows and counts of what some map tasks packed, sorted as Spark does."""
     packer = Packer(spec, ("bucket",), moves_watermark=False, in_time=True)
     packed = [batch for task in tasks for batch in packer(sent(spec, task).to_batches())]
+    logic = logic_of(spec)
     table = pa.Table.from_batches(packed).sort_by(
         [("bucket", "ascending"), ("_first", "ascending")]
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(worker, "EVENTS_AT_ONCE", at_once)
-        partition = worker.worker_of(spec, with_rejected=True).partition(table.to_batches(3), 0)
+        partition = worker.Worker(logic, with_rejected=True).partition(table.to_batches(3), 0)
         *rows, counts = pa.Table.from_batches(partition).to_pylist()
     return sorted(map(repr, rows)), counts["_counts"]
 

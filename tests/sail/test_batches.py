@@ -26,7 +26,8 @@ from sessionkit import (
     StatefulSpec,
 )
 from sessionkit import aggregates as agg
-from sessionkit._engine.shell.worker import worker_of
+from sessionkit._engine.shell.storage import logic_of
+from sessionkit._engine.shell.worker import Worker
 from sessionkit._engine.wire.packing import FIRST_COLUMN
 from sessionkit.addons import presets
 from sessionkit.addons.report import report
@@ -389,7 +390,7 @@ def test_a_part_of_a_batch_ends_at_an_instant(frame: DataFrame) -> None:
 def test_a_sort_that_the_engine_drops_is_noticed(frame: DataFrame) -> None:
     """Sail takes out a sort before `mapInArrow`: the wrong sessions would come without a word."""
     spec = fragile(on_error="reject")
-    worker = worker_of(spec)
+    worker = Worker(logic_of(spec))
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return worker.partition(batches, 0)

@@ -8,7 +8,8 @@ import pandas as pd
 import pyarrow as pa
 
 from sessionkit._engine.rows.tables import Rejected
-from sessionkit._engine.shell.worker import worker_of
+from sessionkit._engine.shell.storage import logic_of
+from sessionkit._engine.shell.worker import Worker
 from sessionkit._engine.wire.inbound import FUTURE_COLUMN, TIME_COLUMN
 from sessionkit._engine.wire.outbound import packed_frame
 from sessionkit._engine.wire.packing import (
@@ -88,6 +89,6 @@ def frame_of(spec: AnySpec, table: pa.Table) -> pd.DataFrame:
 
 def run_whole(spec: AnySpec, frame: pd.DataFrame, processing_us: int = 0) -> pd.DataFrame:
     """Run rows of one group as a batch does; return its output as a stream hands it out."""
-    worker = worker_of(spec, with_rejected=True)
+    worker = Worker(logic_of(spec), with_rejected=True)
     ((output, _),) = worker.until(rows_of([frame]), processing_us, END_OF_TIME_US)
     return packed_frame(output)

@@ -20,7 +20,8 @@ from pyspark import cloudpickle
 
 import __main__
 from sessionkit import EventTimeGap, Functions, SessionSpec
-from sessionkit._engine.shell.worker import worker_of
+from sessionkit._engine.shell.storage import logic_of
+from sessionkit._engine.shell.worker import Worker
 from sessionkit.errors import NotPicklableError
 from sessionkit.spark.jobs.pickles import check_picklable
 
@@ -151,7 +152,7 @@ def sent() -> dict[str, dict[str, str]]:
         except NotPicklableError as error:
             found[name] = {"refused": str(error)}
         else:
-            dumped = cloudpickle.dumps(worker_of(spec))  # type: ignore[no-untyped-call]
+            dumped = cloudpickle.dumps(Worker(logic_of(spec)))  # type: ignore[no-untyped-call]
             found[name] = {"sent": base64.b64encode(dumped).decode()}
     return found
 

@@ -16,7 +16,8 @@ from sessionkit import (
     StatefulSpec,
     UserFunctionError,
 )
-from sessionkit._engine.shell.worker import worker_of
+from sessionkit._engine.shell.storage import logic_of
+from sessionkit._engine.shell.worker import Worker
 from sessionkit.testing import StatefulDriver
 
 Driver = StatefulDriver[Any, Any, Any]
@@ -93,7 +94,7 @@ def driver_of(spec: StatefulSpec[Any, Any, Any], processing_time: datetime | Non
 
 def unwatched(driver: Driver) -> Driver:
     """Let a driver call the functions as Spark does, which loses what they change without `set`."""
-    driver._worker = worker_of(driver.spec, with_rejected=True)
+    driver._worker = Worker(logic_of(driver.spec), with_rejected=True)
     return driver
 
 

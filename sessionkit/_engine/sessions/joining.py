@@ -6,6 +6,7 @@ The events of a micro-batch join the open sessions of a group.
     fold      the states of their sessions, and the rows of these
 """
 
+from operator import attrgetter
 from typing import Final
 
 import attrs
@@ -17,7 +18,14 @@ from sessionkit._engine.boundaries import is_late, window_end
 from sessionkit._engine.micro_batch import BatchClocks
 from sessionkit._engine.rows.tables import SALT, Rejected
 from sessionkit._engine.sessions.folds import refused_first
-from sessionkit._engine.sessions.plan import Folded, Horizon, Plan, WindowedEvents, members_of
+from sessionkit._engine.sessions.plan import (
+    Folded,
+    Horizon,
+    Members,
+    Plan,
+    WindowedEvents,
+    members_of,
+)
 from sessionkit._engine.sessions.program import Program
 from sessionkit._instants import BEGINNING_US, span_us
 from sessionkit.timeouts._policies import EventTimeGap
@@ -30,6 +38,8 @@ LATE_DAY: Final = (
 LATE_SESSION: Final = "the session it would join is over: its end is at or before the watermark"
 OUTSIDE: Final = "no session is open at its time, and by `opens_with` it may not open one"
 LATE_HEARTBEAT: Final = "no open session is there at its time, which is at or before the watermark"
+MEMBERS: Final = attrgetter(*(field.name for field in attrs.fields(Members)))
+"""Returns the attributes with which a `Plan` begins."""
 
 
 @attrs.frozen
@@ -244,24 +254,8 @@ def _joins_late(plan: Plan, late_us: int) -> Mask:
 def _united(program: Program, sessions: pa.Table, events: WindowedEvents, horizon: Horizon) -> Plan:
     """Plan which sessions and events, at least one, belong together."""
     members = members_of(program.spec, sessions, events)
-    untouched, salts = left_over(sessions, members.places), numbers_in(sessions, SALT.name)
     unions, failures, outside = program.cuts.united(members)
-    plan = Plan(
-        members.spec,
-        members.events,
-        members.sessions,
-        members.places,
-        members.order,
-        members.keys,
-        members.starts,
-        members.ends,
-        untouched,
-        salts,
-        unions,
-        horizon,
-        failures,
-        outside,
-    )
+    plan = Plan(*(*MEMBERS(members), unions, horizon, failures, outside))
     is_joined = unions.sizes > 1
     return plan.parted(program.cuts.column) if (is_joined & ~plan.active).any() else plan
 
@@ -274,18 +268,22 @@ def _sessions_after(program: Program, plan: Plan, folded: Folded) -> pa.Table:
     active, unions = plan.active, plan.unions
     # Sessions with 2 and 1 new events, and open ones with 5 and none before, have 7 and 1.
     counts = plan.counts + plan.of_opened(np.add, numbers_in(plan.sessions, "events")[plan.places])
+    keys, salts = plan.keys_of(active), plan.salts_of(active)
     columns: dict[str, pa.Array] = {
-        **dict(zip(program.schema.names, plan.keys_of(active).columns, strict=False)),
+        **dict(zip(program.schema.names, keys.columns, strict=False)),
         "start": instants(unions.start[active]),
         "end": instants(unions.end[active]),
         "events": pa.array(counts[active]),
-        SALT.name: pa.array(plan.salts_of(active)),
+        SALT.name: pa.array(salts),
     }
     for feature in program.features:
         for field, column in zip(feature.fields, feature.columns(plan, active), strict=True):
             columns[field.name] = column
     arrays = [*columns.values(), *folded.states]
-    parts = [plan.untouched, pa.Table.from_arrays(arrays, schema=program.schema)]
+    parts = [
+        left_over(plan.sessions, plan.places),
+        pa.Table.from_arrays(arrays, schema=program.schema),
+    ]
     if not active.all():
         # A session without events is one open session, its only interval.
         passed = plan.touched.take(pa.array(plan.order[unions.first[~active]]))

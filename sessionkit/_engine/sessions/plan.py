@@ -28,6 +28,7 @@ from sessionkit._arrays import (
     instants,
     lists_of,
     micros,
+    numbers_in,
     running_maximum,
     whole,
 )
@@ -35,7 +36,7 @@ from sessionkit._engine.boundaries import is_over, starts_new_session
 from sessionkit._engine.rows.ids import salt_of
 from sessionkit._engine.rows.objects import decode_keys, encode_states
 from sessionkit._engine.rows.order import in_total_order, key_numbers
-from sessionkit._engine.rows.tables import EXISTS, LAST_EVENT, Rejected, has_state
+from sessionkit._engine.rows.tables import EXISTS, LAST_EVENT, SALT, Rejected, has_state
 from sessionkit._instants import BEGINNING_US
 from sessionkit.spec.functions import Failure
 from sessionkit.spec.session import AnySessionSpec
@@ -275,8 +276,6 @@ class Plan(Members):
     Which sessions and events belong together.
 
     Attributes:
-        untouched: The rows of sessions of keys without events, and memories.
-        salts: The salts of all sessions.
         unions: The sessions that the members make.
         horizon: What the watermark has passed.
         failures: Why events failed while sessions were planned, by their places.
@@ -290,8 +289,6 @@ class Plan(Members):
         active: Which sessions have events.
     """
 
-    untouched: pa.Table
-    salts: Numbers
     unions: Unions
     horizon: Horizon
     failures: Mapping[int, Failure] = attrs.field(factory=dict)
@@ -387,7 +384,9 @@ class Plan(Members):
             salts = np.array([salt_of(nth, salt) if nth else salt for nth, salt in pairs], np.int64)
         # At one start, an open session goes before the events.
         goes_on = ~self.is_event[first]
-        salts[goes_on] = self.salts[self.places[self.order[first[goes_on]]]]
+        salts[goes_on] = numbers_in(self.sessions, SALT.name)[
+            self.places[self.order[first[goes_on]]]
+        ]
         return salts
 
     def keys_of(self, chosen: Mask) -> pa.Table:

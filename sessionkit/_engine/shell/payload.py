@@ -125,11 +125,10 @@ def binding_checksum(group: Sequence[Any], columns: Sequence[Any]) -> bytes:
     They're the same on every machine, in every release, and for the NumPy scalars of Spark.
     """
     # NumPy 2 shows its own 3 as `np.int64(3)`, NumPy 1 as `3`: Python shows both as `3`.
-    of_group, of_columns = [
-        [value.item() if isinstance(value, np.generic) else value for value in values]
-        for values in (group, columns)
-    ]
-    sums = zlib.crc32(repr(of_group).encode()), zlib.crc32(repr(of_columns).encode())
+    sums = []
+    for values in (group, columns):
+        plain = [value.item() if isinstance(value, np.generic) else value for value in values]
+        sums.append(zlib.crc32(repr(plain).encode()))
     return BINDING.pack(*sums)
 
 

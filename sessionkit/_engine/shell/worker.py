@@ -32,7 +32,7 @@ from sessionkit._engine.shell.erasing import Erased, erased_keys
 from sessionkit._engine.shell.paged_bucket import PagedBucket, PagedStateLike
 from sessionkit._engine.shell.payload import NOBODY, Origin, TaskRows
 from sessionkit._engine.shell.seed import SeedFormat, started
-from sessionkit._engine.shell.storage import GroupRow, GroupStorage, logic_of
+from sessionkit._engine.shell.storage import GroupRow, GroupStorage
 from sessionkit._engine.wire.outbound import (
     BatchOutput,
     crosses_as_rows,
@@ -101,7 +101,7 @@ class Worker:
     """The worker of the groups of a stream or a batch; where it `erases`, rows may erase keys."""
 
     logic: GroupLogic
-    with_rejected: bool
+    with_rejected: bool = False
     seed: SeedFormat | None = None
     erases: bool = False
 
@@ -310,16 +310,6 @@ def _warn_of_a_jump(spec: AnySpec, arrived: pa.Table, clocks: BatchClocks) -> No
     seen_us = clocks.watermark_us + span_us(delay)
     if clocks.watermark_us > BEGINNING_US and latest_us > seen_us + span_us(jump):
         LOG.warning(JUMPED, instant_of(latest_us), instant_of(seen_us), jump)
-
-
-def worker_of(
-    spec: AnySpec,
-    *,
-    with_rejected: bool = False,
-    seed: SeedFormat | None = None,
-    erases: bool = False,
-) -> Worker:
-    return Worker(logic_of(spec), with_rejected, seed, erases)
 
 
 def check_until(spec: AnySpec, until: datetime) -> None:

@@ -13,8 +13,8 @@ from pyspark.sql.streaming.state import GroupStateTimeout
 
 from sessionkit._arguments import explains
 from sessionkit._engine.micro_batch import GroupState
-from sessionkit._engine.shell.storage import columns_of
-from sessionkit._engine.shell.worker import Worker, check_until, end_us, worker_of
+from sessionkit._engine.shell.storage import columns_of, logic_of
+from sessionkit._engine.shell.worker import Worker, check_until, end_us
 from sessionkit._engine.wire.outbound import check_chained_columns
 from sessionkit._engine.wire.packing import FIRST_COLUMN, WATERMARK_COLUMN, rows_of_groups
 from sessionkit._instants import micros_of
@@ -97,7 +97,7 @@ def run_spec(events: DataFrame, spec: AnySpec, options: RunOptions) -> DataFrame
     if not events.isStreaming:
         if options.observation is not None:
             check_no_observation(events.sparkSession)
-        worker = worker_of(spec, with_rejected=options.with_rejected)
+        worker = Worker(logic_of(spec), options.with_rejected)
         counted = counted_rows(_batch(events, worker, options.until), options.observation)
         return as_shown(counted, worker)
     if spec.clock == "processing_time" and in_pipeline():
@@ -110,8 +110,7 @@ def run_spec(events: DataFrame, spec: AnySpec, options: RunOptions) -> DataFrame
         check_transform_with_state(events.sparkSession, spec)
     seed = None if options.seed is None else options.seed.format
     spec = with_buckets(spec, seed.buckets) if seed else for_stream(spec, events.sparkSession)
-    erases = options.erase is not None
-    worker = worker_of(spec, with_rejected=options.with_rejected, seed=seed, erases=erases)
+    worker = Worker(logic_of(spec), options.with_rejected, seed, options.erase is not None)
     return as_shown(unpacked_rows(_stream(events, worker, options), worker), worker)
 
 
@@ -203,7 +202,7 @@ def state_at_end(
     """Return rows made from the state of each group at the end of a batch."""
     check_input(events, spec)
     check_picklable(spec)
-    worker, now_us, until_us = worker_of(spec), micros_of(datetime.now(UTC)), end_us(until)
+    worker, now_us, until_us = Worker(logic_of(spec)), micros_of(datetime.now(UTC)), end_us(until)
 
     @message_first
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

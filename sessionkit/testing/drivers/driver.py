@@ -13,7 +13,8 @@ from sessionkit._arguments import one_of
 from sessionkit._engine.counts import Counts
 from sessionkit._engine.keys.program import StoredKey
 from sessionkit._engine.sessions.view import OpenSession
-from sessionkit._engine.shell.worker import Worker, worker_of
+from sessionkit._engine.shell.storage import logic_of
+from sessionkit._engine.shell.worker import Worker
 from sessionkit._instants import Duration
 from sessionkit._shown import Listed, set_fields
 from sessionkit.errors import DriverError
@@ -107,7 +108,7 @@ class Driver(Generic[Spec, Event, Row, Result, Stored]):
     def _start(self, left: Snapshot) -> None:
         """Start a query from what another one left, or from a seed."""
         spec, self._unreturned = watch.counting(self.spec)
-        self._worker = worker_of(spec, with_rejected=True, seed=left.seed)
+        self._worker = Worker(logic_of(spec), with_rejected=True, seed=left.seed)
         self._lost = watch.watched(self._worker)
         self._left, self._waiting, self.counts = left, list(left.waiting), left.counts
         # Spark runs no batch without data before one with data since the start.

@@ -25,7 +25,7 @@ from sessionkit._engine.shell.seed import (
     migrated,
 )
 from sessionkit._engine.shell.storage import logic_of, stored_memory
-from sessionkit._engine.shell.worker import Worker, check_until, end_us, worker_of
+from sessionkit._engine.shell.worker import Worker, check_until, end_us
 from sessionkit._engine.wire import packing
 from sessionkit._engine.wire.outbound import packed_frame
 from sessionkit._instants import (
@@ -340,8 +340,8 @@ def after_batch(
     rows_of_all = [read_row(spec, nulls_of_pandas(row)) for row in history]
     of_batch = [row for row in rows_of_all if row.get(name) is None or row[name] < until]
     rows = packing.rows_of([input_frame(spec, of_batch)] if of_batch else [])
-    worker, now_us = worker_of(spec, with_rejected=True), clocks.processing_ms * MILLISECOND_US
-    portions = [*worker.until(rows, now_us, end_us(until))]
+    worker = Worker(logic_of(spec), with_rejected=True)
+    portions = [*worker.until(rows, clocks.processing_ms * MILLISECOND_US, end_us(until))]
     frames, memory = [packed_frame(output) for output, _ in portions], portions[-1][1]
     form = SeedFormat.of(worker.logic, end_us(until), micros_of(until))
     return _seeded(spec, [memory], form, clocks), frames

@@ -18,7 +18,8 @@ from sessionkit import (
     StatefulSpec,
     TimeToLive,
 )
-from sessionkit._engine.shell.worker import worker_of
+from sessionkit._engine.shell.storage import logic_of
+from sessionkit._engine.shell.worker import Worker
 from sessionkit.spec import by_processing_time
 from sessionkit.testing import FakeGroupState, at, minutes
 from sessionkit.testing.drivers.results import Rejection, read_output
@@ -58,7 +59,7 @@ def call(
     spec: Spec, state: FakeGroupState, *frames: pd.DataFrame, key: Any = (1,)
 ) -> tuple[list[Row], list[Rejection], Counts]:
     """Run one micro-batch of a group; return rows, rejections and counts."""
-    worker = worker_of(spec, with_rejected=True)
+    worker = Worker(logic_of(spec), with_rejected=True)
     rows, rejections, counts, _ = read_output(spec, worker(key, frames, state))
     return [{**row.key._asdict(), **attrs.asdict(row.result)} for row in rows], rejections, counts
 

@@ -11,7 +11,8 @@ from examples.visits import visits
 from sessionkit import Inputs, Lateness, SessionRules, Storage
 from sessionkit._engine.counts import COUNTED
 from sessionkit._engine.micro_batch import BucketStats
-from sessionkit._engine.shell.worker import BINS_AT, worker_of
+from sessionkit._engine.shell.storage import logic_of
+from sessionkit._engine.shell.worker import BINS_AT, Worker
 from sessionkit._instants import micros_of
 from sessionkit.testing import FakeGroupState
 from sessionkit.testing.drivers.query import PagedGroupState
@@ -39,7 +40,7 @@ def fresh() -> FakeGroupState:
 def said(spec: Any, state: FakeGroupState, *frames: pd.DataFrame) -> BucketStats:
     """Run one micro-batch of bucket 7; return what it says."""
     seen: Any = PagedGroupState.of(state) if spec.storage.layout == "pages" else state
-    (frame,) = worker_of(spec)((7,), frames, seen)
+    (frame,) = Worker(logic_of(spec))((7,), frames, seen)
     label, *numbers = frame["_counts"].iloc[-1][len(COUNTED) : BINS_AT]
     assert 7 == label
     return BucketStats(*numbers)

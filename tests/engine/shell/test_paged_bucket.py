@@ -12,7 +12,7 @@ from sessionkit import EventTimeGap, Functions, Memory, SessionSpec, Storage
 from sessionkit._engine.shell.pages import PAGE_BYTES
 from sessionkit._engine.shell.payload import Origin
 from sessionkit._engine.shell.storage import Stored, changed_memory, logic_of, stored_memory
-from sessionkit._engine.shell.worker import worker_of
+from sessionkit._engine.shell.worker import Worker
 from sessionkit.errors import StateCorruptedError, StateError
 from sessionkit.testing import FakeGroupState, SessionDriver
 from sessionkit.testing.drivers.query import PagedGroupState, Snapshot, stored_rows
@@ -111,7 +111,7 @@ def pages(driver: Any) -> dict[int, bytes]:
 
 def watched(driver: Any, spec: Any = NOTES) -> Seen:
     """Let a driver's worker run on a state that is watched; return what is seen."""
-    seen, worker = Seen(), worker_of(spec, with_rejected=True)
+    seen, worker = Seen(), Worker(logic_of(spec), with_rejected=True)
 
     def run(group: Any, frames: Any, state: PagedGroupState, run: Origin, _: Any) -> Any:
         return worker(group, frames, WatchedState(state.row, state.pages, seen), run)
@@ -347,7 +347,7 @@ def test_a_damaged_directory_stops_the_query(place: int) -> None:
     state = FakeGroupState(value=tuple(row), timeout="EventTimeTimeout", watermark_ms=0)
 
     with pytest.raises((StateCorruptedError, StateError)):
-        list(worker_of(NOTES)((0,), [], PagedGroupState.of(state)))
+        list(Worker(logic_of(NOTES))((0,), [], PagedGroupState.of(state)))
     with pytest.raises((StateCorruptedError, StateError)):
         stored_memory(logic_of(NOTES), (0,), tuple(row))
 

@@ -94,10 +94,10 @@ class Revisions(Feature):
         return {"revisions": {"emit": str(results.emit), **spans_us}}
 
     def columns(self, plan: Plan, chosen: Mask) -> list[pa.Array]:
-        before, event_counts = plan.touched, plan.counts[chosen]
+        before, opened, event_counts = plan.touched, plan.opened_of(chosen), plan.counts[chosen]
         revisions = numbers_in(before, "revision")
         # Of open sessions with 2, 0 and 1 rows out, the first two join: lists of 2 and 1.
-        shown = whole(plan.opened_of(chosen)["shown"]).flatten()
+        shown = whole(opened["shown"]).flatten()
         lengths = whole(before["shown"]).value_lengths().to_numpy()
         pending = plan.of_opened(np.add, numbers_in(before, "pending"))[chosen]
         columns = [
