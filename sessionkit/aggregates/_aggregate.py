@@ -27,7 +27,7 @@ from sessionkit.aggregates._operators import Column, Value
 from sessionkit.errors import SpecError, StateValueError
 from sessionkit.state._codec import codec_of, encode_column
 from sessionkit.state._collections import Field, ListType, OptionalType, inner_type
-from sessionkit.state._derived import SecondsType
+from sessionkit.state._derived import SecondsType, seconds_of
 from sessionkit.state._fields import attributes_of, field_type, fields_of
 from sessionkit.state._scalars import DatetimeType, IntType, TimedeltaType
 from sessionkit.state._types import FieldType
@@ -252,6 +252,7 @@ class BoundAggregate:
         type: The type of the aggregated values, without Optional; bool for a condition.
         may_be_missing: Whether it may leave out an event, by `where` or for a null.
         parts: The aggregates of an expression, each named after it, such as `engaged.1`.
+        in_seconds: Whether the result class declares a timedelta in seconds.
         sequence: The field that orders events of one instant, if the result depends on it.
     """
 
@@ -260,6 +261,7 @@ class BoundAggregate:
     type: FieldType
     may_be_missing: bool
     parts: tuple["BoundAggregate", ...] = ()
+    in_seconds: bool = False
     sequence: str | None = None
 
     def in_sequence(self, name: str) -> "BoundAggregate":
@@ -303,7 +305,8 @@ class BoundAggregate:
         return self.aggregate.fold(self, rows)
 
     def result(self, sessions: pa.Table) -> pa.Array:
-        return self.aggregate.result(self, sessions)
+        column = self.aggregate.result(self, sessions)
+        return seconds_of(column) if self.in_seconds else column
 
     def field(self, kind: FieldType, part: str = "") -> Field:
         """Return a stored field, named after the aggregate and a part."""
@@ -424,43 +427,58 @@ def bound_aggregates(event: type[Any], aggregates: object) -> tuple[BoundAggrega
         check_field(
             name, "`aggregates`: ", "use letters, digits and underscores, and no word of Python's"
         )
-        if not isinstance(aggregate, Kind):
-            found = f"`aggregates`: `{name}` must be an aggregate, found {aggregate!r}"
-            hint = f'write {{"{name}": agg.count()}}'
-            raise SpecError(found, NOT_BY_EQUALITY if isinstance(aggregate, bool) else hint)
+        must_be = f"`aggregates`: `{name}` must be an aggregate"
+        check_aggregate(aggregate, Kind, must_be, f'write {{"{name}": agg.count()}}')
     return tuple(aggregate.bind(event, name) for name, aggregate in aggregates.items())
+
+
+def check_aggregate(value: object, cls: type[Aggregate], must_be: str, hint: str) -> None:
+    """Refuse anything but an aggregate, such as the bool of a `==` in place of an `eq`."""
+    if not isinstance(value, cls):
+        hint = NOT_BY_EQUALITY if isinstance(value, bool) else hint
+        raise SpecError(f"{must_be}, found {value!r}", hint)
 
 
 def check_event_class(event: type[Any]) -> None:
     """Check that the event class has no code that runs when an event is built."""
     codec_of(event)
-    hint = "use functions, which build events, or a class without it and a `where`"
-    for field in attributes_of(event):
-        for what in ("validator", "converter"):
-            if getattr(field, what) is not None:
-                found = f"`{event.__name__}.{field.name}` has a {what}, and without functions no"
-                raise SpecError(f"{found} event is built to run it", hint)
-    for hook in ("__attrs_pre_init__", "__attrs_post_init__", "__post_init__"):
-        if hasattr(event, hook):
-            found = f"{event.__name__} has `{hook}`, and without functions no event"
-            raise SpecError(f"{found} is built to run it", hint)
+    of_fields = (
+        f"`{event.__name__}.{field.name}` has a {code}"
+        for field in attributes_of(event)
+        for code in ("validator", "converter")
+        if getattr(field, code) is not None
+    )
+    hooks = ("__attrs_pre_init__", "__attrs_post_init__", "__post_init__")
+    of_class = (f"{event.__name__} has `{hook}`" for hook in hooks if hasattr(event, hook))
+    for found in (*of_fields, *of_class):
+        hint = "use functions, which build events, or a class without it and a `where`"
+        raise SpecError(f"{found}, and without functions no event is built to run it", hint)
 
 
 @lru_cache(maxsize=256)
-def class_of_results(*fields: tuple[str, Any]) -> type[Any]:
+def _class_of_results(*fields: tuple[str, Any]) -> type[Any]:
     """Return the class of rows with these fields; equal fields give the same class."""
     attributes = {name: attrs.field(type=annotation) for name, annotation in fields}
     return attrs.make_class("Row", attributes, frozen=True)
 
 
-def check_result(result: type[Any], bound: Sequence[BoundAggregate]) -> None:
-    """Check that a result class has the fields of the aggregates, in any order."""
-    made = class_of_results(*((aggregate.name, aggregate.annotation) for aggregate in bound))
+def with_result(
+    bound: Sequence[BoundAggregate], result: type[Any] | None
+) -> tuple[type[Any], tuple[BoundAggregate, ...]]:
+    """
+    Return the class of result rows, and the aggregates that give values of its types.
+
+    A class that is passed has the fields of the aggregates, in any order. Without it, one is made.
+    """
+    made = _class_of_results(*((aggregate.name, aggregate.annotation) for aggregate in bound))
+    if result is None:
+        return made, tuple(bound)
     expected = {field.name: field.type for field in fields_of(made).fields}
     declared = {field.name: field.type for field in fields_of(result).fields}
     if expected.keys() != declared.keys():
         text = f"{result.__name__} has the fields {', '.join(declared)}; the aggregates are "
         raise SpecError(text + ", ".join(expected), "give both the same names")
+    typed = []
     for aggregate in bound:
         name, annotation = aggregate.name, aggregate.annotation
         if declared[name] not in _declarable(expected[name]):
@@ -469,6 +487,9 @@ def check_result(result: type[Any], bound: Sequence[BoundAggregate]) -> None:
             if get_args(annotation) or spelled is None:
                 spelled = str(annotation)
             raise SpecError(text, f"write `{name}: {spelled}`")
+        in_seconds = declared[name].arrow != expected[name].arrow
+        typed.append(attrs.evolve(aggregate, in_seconds=in_seconds))
+    return result, tuple(typed)
 
 
 def _declarable(kind: FieldType) -> list[FieldType]:

@@ -13,9 +13,8 @@ from pyspark.sql import types as T
 from sessionkit._arguments import check_column, check_field, columns_named, explains
 from sessionkit._instants import Duration
 from sessionkit.aggregates import Aggregate
-from sessionkit.aggregates._aggregate import Kind
+from sessionkit.aggregates._aggregate import Kind, check_aggregate
 from sessionkit.aggregates._events import NOT_A_NAME, fields_of_condition
-from sessionkit.aggregates._expressions import NOT_BY_EQUALITY
 from sessionkit.errors import SchemaError, SpecError
 from sessionkit.spark._columns import (
     ANY_FRAME,
@@ -120,10 +119,8 @@ class Sessions:
             found = "`agg` takes the aggregates that a row has, found none"
             raise SpecError(found, "write .agg(events=agg.count())")
         for name, value in aggregates.items():
-            if not isinstance(value, Aggregate):
-                found = f"`agg`: `{name}` must be an aggregate of sessionkit, found {value!r}"
-                hint = f"write .agg({name}=agg.count()); {IMPORT}"
-                raise SpecError(found, NOT_BY_EQUALITY if isinstance(value, bool) else hint)
+            must_be = f"`agg`: `{name}` must be an aggregate of sessionkit"
+            check_aggregate(value, Aggregate, must_be, f"write .agg({name}=agg.count()); {IMPORT}")
         read = (name for value in aggregates.values() for name in self._columns_of(value))
         event = self._event_class(dict.fromkeys(read))
         return SessionSpec.aggregate(event, aggregates, keys=self.keys, **self.settings)

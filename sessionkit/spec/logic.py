@@ -21,8 +21,7 @@ from sessionkit.aggregates._aggregate import (
     BoundAggregate,
     bound_aggregates,
     check_event_class,
-    check_result,
-    class_of_results,
+    with_result,
 )
 from sessionkit.errors import SpecError
 from sessionkit.spec.base import E, R, S, set_derived
@@ -200,9 +199,8 @@ class Aggregates(Generic[E, Row]):
 
     def __attrs_post_init__(self) -> None:
         bound = bound_aggregates(self.event, self.aggregates)
-        row = self._result or class_of_results(*((field.name, field.annotation) for field in bound))
-        check_result(row, bound)
-        set_derived(self, bound=bound, result=row)
+        result, bound = with_result(bound, self._result)
+        set_derived(self, bound=bound, result=result)
 
 
 @explained()

@@ -30,7 +30,6 @@ from sessionkit.spec.logic import HELD, NUMBER, Aggregates, Functions
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import Field
-from sessionkit.state._derived import seconds_of
 
 
 @attrs.frozen(eq=False)
@@ -140,9 +139,7 @@ def stored_fields(spec: AnySessionSpec) -> Sequence[Field]:
 def results_by_aggregates(spec: AnySessionSpec, sessions: pa.Table) -> list[pa.Array]:
     """Return the columns of the results, in the order of the fields of their class."""
     results = {bound.name: bound.result(sessions) for bound in spec.bound}
-    columns = [(results[field.name], field.type) for field in codec_of(spec.result).type.fields]
-    # A result class may declare a timedelta in seconds.
-    return [column if column.type == kind.arrow else seconds_of(column) for column, kind in columns]
+    return [results[field.name] for field in codec_of(spec.result).type.fields]
 
 
 def fold_by_aggregates(plan: Plan) -> Folded:
