@@ -3,12 +3,11 @@
 import re
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
-from typing import Final
+from typing import Any, Final
 
 import attrs
 from pyspark.sql.streaming.query import StreamingQuery
@@ -207,26 +206,36 @@ def watch(
     pause_s = duration_of(every, "every").total_seconds()
     latest, history = QueryStatus(), dict[int, QueryStatus]()
     running = True
-    with _interrupts_end_it(), Live(console=console, auto_refresh=False) as live:
-        while running:
+    with _interrupted() as interrupted, Live(console=console, auto_refresh=False) as live:
+        while running and not interrupted.is_set():
             running = query.isActive
             found = statuses(query, latest)
             history |= {earlier.batch: earlier for earlier in found if earlier.batch is not None}
             history, latest = dict([*history.items()][-MOST_REMEMBERED:]), found[-1]
             live.update(Picture(latest, [*history.values()]), refresh=True)
-            time.sleep(pause_s)
+            interrupted.wait(pause_s)
     return latest
 
 
 @contextmanager
-def _interrupts_end_it() -> Iterator[None]:
-    """Let Ctrl-C end only this block: Spark's handler would cancel all jobs."""
+def _interrupted() -> Iterator[threading.Event]:
+    """
+    Yield an event that Ctrl-C sets in this block, where Spark's handler would cancel all jobs.
+
+    An exception at once would cut off a call of py4j, which logs that. A second Ctrl-C raises it.
+    """
+    event = threading.Event()
+
+    def set_or_raise(number: int, frame: Any) -> None:
+        if event.is_set():
+            signal.default_int_handler(number, frame)
+        event.set()
+
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield event
         return
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    before = signal.signal(signal.SIGINT, set_or_raise)
     try:
-        with suppress(KeyboardInterrupt):
-            yield
+        yield event
     finally:
         signal.signal(signal.SIGINT, before)

@@ -1,6 +1,7 @@
 """What the live view of a query shows in terminals of any size, without a query."""
 
 import re
+import signal
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 from itertools import accumulate
@@ -117,6 +118,34 @@ def test_the_view_begins_with_what_spark_remembers() -> None:
     shown = console.file.getvalue()  # type: ignore[attr-defined]
     assert (8, False) == (last.batch, last.is_active)
     assert 9 == len(re.findall(f"[{BARS[0]}]", shown.partition("time")[0]))
+
+
+@attrs.frozen
+class Interrupted:
+    """A query that runs on, and during whose calls Ctrl-C is pressed."""
+
+    presses: int = 1
+    id: str = "7f"
+    name: str = "visits"
+    isActive: bool = True  # noqa: N815 (Spark's name)
+    recentProgress: tuple[Any, ...] = ()  # noqa: N815 (Spark's name)
+
+    def exception(self) -> None:
+        """Return no error: this call goes on after the first interrupt."""
+        for _ in range(self.presses):
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_an_interrupt_ends_the_view_after_the_call_of_spark_that_it_meets() -> None:
+    """An exception in the call would make py4j log an error; only a second Ctrl-C raises one."""
+    before, console = signal.getsignal(signal.SIGINT), Console(file=StringIO())
+    once: Any = Interrupted()
+    twice: Any = Interrupted(presses=2)
+
+    assert watch(once, every="1 hour", console=console).is_active
+    with pytest.raises(KeyboardInterrupt):
+        watch(twice, console=console)
+    assert before == signal.getsignal(signal.SIGINT)
 
 
 def test_a_terminal_that_knows_only_ascii_gets_no_more() -> None:
