@@ -90,7 +90,7 @@ def state_changes(
 
     def changed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         group, before = None, Stored()
-        for row in groups_in(batches):
+        for row in in_order(groups_in(batches)):
             group_key = tuple(row["key"].values())
             if group_key != group:
                 group, before = group_key, Stored()
@@ -115,6 +115,25 @@ def state_changes(
             ordered = rows.repartition("key").sortWithinPartitions("key", "batch")
             return ordered.mapInArrow(changed, schema)
     return session.createDataFrame([], schema)
+
+
+def in_order(rows: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """
+    Yield rows that are sorted by key and micro-batch.
+
+    Raises:
+        SessionkitError: They aren't: a state would be compared with another than the one before.
+    """
+    last: tuple[int, ...] = ()
+    for row in rows:
+        place = (*row["key"].values(), row["batch"])
+        if place <= last:
+            found = f"micro-batch {row['batch']} of a bucket comes out of order: the engine has "
+            found += "dropped the sort by bucket and micro-batch, and the changes would be wrong"
+            hint = "turn off what replaces operators of Spark, such as an accelerator, to read them"
+            raise SessionkitError(found, hint)
+        last = place
+        yield row
 
 
 def _after(before: Stored, row: Mapping[str, Any], spec: AnySpec) -> tuple[Stored, set[int]]:

@@ -11,7 +11,7 @@ from sessionkit import SessionkitError, Storage
 from sessionkit.errors import UnsupportedError
 from sessionkit.spark import state_changes, state_frame
 from sessionkit.spark._logs import Logs
-from sessionkit.spark.checkpoints.changes import CHANGELOGS, check_feed
+from sessionkit.spark.checkpoints.changes import CHANGELOGS, check_feed, in_order
 from sessionkit.spark.checkpoints.state_reader import FORMAT
 from sessionkit.spark.jobs.transform_with_state import PROVIDER, ROCKSDB, check_operator
 from tests.support.spark_settings import changed
@@ -64,6 +64,18 @@ def test_changes_lead_from_one_micro_batch_to_another(
     ] == sorted((row[0], row[1], row["key"][0], row["events"]) for row in changes)
     with pytest.raises(SessionkitError, match="`since` is micro-batch 2, and `until` is 1"):
         state_changes(stream.checkpoint, spec, since=2, until=1, spark=spark)
+
+
+@pytest.mark.parametrize("places", [[(1, 0), (1, 2), (1, 1)], [(1, 0), (2, 0), (1, 1)]])
+def test_rows_that_an_engine_has_not_sorted_are_refused(places: list[tuple[int, int]]) -> None:
+    """A bucket that comes twice, or an earlier micro-batch after a later one, is out of order."""
+
+    def rows(places: list[tuple[int, int]]) -> list[dict[str, Any]]:
+        return [{"key": {"bucket": bucket}, "batch": batch} for bucket, batch in places]
+
+    assert rows(sorted(places)) == [*in_order(rows(sorted(places)))]
+    with pytest.raises(SessionkitError, match="micro-batch 1 of a bucket comes out of order"):
+        [*in_order(rows(places))]
 
 
 def test_changes_that_spark_does_not_know_are_refused(spark: SparkSession, tmp_path: Path) -> None:
