@@ -59,10 +59,10 @@ SERVERS: Final[list[Any]] = []
 MICROSECOND: Final = timedelta(microseconds=1)
 
 
-def start_engine(name: str, engine: str) -> SparkSession:
-    """Start Spark, or Sail in this process, which needs no Java."""
+def start_engine(name: str, engine: str, settings: Mapping[str, str] | None = None) -> SparkSession:
+    """Start Spark, with settings of its own, or Sail in this process, which needs no Java."""
     if engine == "spark":
-        return start_spark(name)
+        return start_spark(name, settings)
     from pysail.spark import SparkConnectServer  # noqa: PLC0415 - only who asks for Sail has it
 
     server = SparkConnectServer()
@@ -99,7 +99,7 @@ def parser_of(
     if takes_events:
         parser.add_argument("--events", type=Path, help="your own log, as the README shows it")
     if takes_sail:
-        told = "sail runs all events as a batch, without Java"
+        told = "sail needs no Java, and runs all events as one batch"
         parser.add_argument("--engine", choices=("spark", "sail"), default="spark", help=told)
     parser.add_argument("--out", type=Path, default=Path("out", app), help="a folder to write to")
     return parser

@@ -2,6 +2,8 @@
 Which sensors fall silent, and for how long: alerts by the engine's own clock.
 
     python -m examples.devices    sensors that are made up, for about ten seconds
+
+It is a stream by nature, so `--engine sail`, which runs batches, says that it needs Spark.
 """
 
 import sys
@@ -19,7 +21,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from examples.devices.spec import sensors
-from examples.running import emptied, parser_of, show, start_spark, write_report
+from examples.running import emptied, parser_of, show, start_engine, write_report
+from sessionkit.errors import UnsupportedError
 from sessionkit.spark import AtLeastOnce, apply_with_state, start_query
 
 __all__ = ["REPORT", "main", "run"]
@@ -116,11 +119,13 @@ def run(spark: SparkSession, out: Path, *, silence: timedelta) -> list[dict[str,
 
 def main() -> int:
     """Run it on a local Spark; return the exit code."""
-    asked = parser_of("devices", __doc__, takes_events=False).parse_args()
+    asked = parser_of("devices", __doc__, takes_events=False, takes_sail=True).parse_args()
     print("These events are MADE UP, as the clock goes.", flush=True)
-    spark = start_spark("devices")
+    spark = start_engine("devices", asked.engine)
     try:
         run(spark, emptied(asked.out), silence=timedelta(seconds=3))
+    except UnsupportedError as error:
+        sys.exit(str(error))
     finally:
         spark.stop()
     return 0
