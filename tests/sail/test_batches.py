@@ -61,16 +61,16 @@ SCHEMA = pa.schema(
 
 
 def rows(number: int = 200) -> list[dict[str, Any]]:
-    """Make views of a few users, within two days."""
+    """Make views of a few users, within two days, each in a minute of its own."""
     random = Random(7)
     return [
         {
             "user": random.choice("abcde"),
-            "ts": NOON + random.randint(0, 2_000) * MINUTE,
+            "ts": NOON + minute * MINUTE,
             "page": random.choice(["/", "/shoes", "/thanks"]),
             "n": place,
         }
-        for place in range(number)
+        for place, minute in enumerate(random.sample(range(2_001), number))
     ]
 
 
