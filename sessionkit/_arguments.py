@@ -188,6 +188,7 @@ def choice(_: Any, attribute: "attrs.Attribute[Any]", value: object) -> None:
 
 
 def one_of(options: Collection[str], name: str, value: object, hint: str) -> None:
+    """Check an argument that takes one of several texts."""
     if not isinstance(value, str) or value not in options:
         found = f"`{name}` must be one of {', '.join(map(repr, options))}, found {value!r}"
         raise SpecError(found, hint)
@@ -235,6 +236,7 @@ def columns_named(name: str, value: object, example: str) -> tuple[str, ...]:
 
 
 def columns(_: Any, attribute: "attrs.Attribute[Any]", value: object) -> None:
+    """Check an attribute that takes types, or names of fields, by the names of columns."""
     if not isinstance(value, dict) or not all(isinstance(column, str) for column in value):
         name = attribute.name
         found = f"`{name}` must be a dict of column names and types, found {value!r}"

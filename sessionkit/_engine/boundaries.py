@@ -104,8 +104,8 @@ def watermark_in_force(watermark_ms: int) -> int:
     """
     Return the watermark, in microseconds, that closes sessions and makes events late.
 
-    Spark's watermark is 0 before the first event, and while all events are before 1970: then there
-    is no watermark in force.
+    Spark's watermark is 0 before the first event, and while all events are before 1970: then no
+    watermark is in force.
     """
     return watermark_ms * MILLISECOND_US if watermark_ms > 0 else BEGINNING_US
 

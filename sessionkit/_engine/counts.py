@@ -110,8 +110,8 @@ class Declared:
     needs_input: bool = False
 
 
-def _count(metric: str | None, meaning: str, **what: bool) -> Any:
-    return attrs.field(default=0, metadata={"metric": metric, "meaning": meaning, **what})
+def _count(meaning: str, **declared: Any) -> Any:
+    return attrs.field(default=0, metadata={"meaning": meaning, **declared})
 
 
 @attrs.frozen(repr=False)
@@ -154,40 +154,26 @@ class Counts:
             without a watermark. Ignored when counts are compared.
     """
 
-    events: int = _count("events", "Rows that came in", needs_input=True)
-    processed: int = _count("processed", "Events that became part of a result", is_end=True)
-    late: int = _count(
-        "late", "Events that came too late", is_end=True, is_rejected=True, needs_input=True
-    )
-    duplicate: int = _count("duplicate", "Events that came again", is_end=True, is_rejected=True)
-    outside: int = _count("outside", "Events outside any session", is_end=True, is_rejected=True)
+    events: int = _count("Rows that came in", needs_input=True)
+    processed: int = _count("Events that became part of a result", is_end=True)
+    late: int = _count("Events that came too late", is_end=True, is_rejected=True, needs_input=True)
+    duplicate: int = _count("Events that came again", is_end=True, is_rejected=True)
+    outside: int = _count("Events outside any session", is_end=True, is_rejected=True)
     quarantined: int = _count(
-        "quarantined",
-        "Rows that couldn't be events",
-        is_end=True,
-        is_rejected=True,
-        needs_input=True,
+        "Rows that couldn't be events", is_end=True, is_rejected=True, needs_input=True
     )
-    failed: int = _count(
-        "failed", "Events for which a function raised", is_end=True, is_rejected=True
-    )
+    failed: int = _count("Events for which a function raised", is_end=True, is_rejected=True)
     # It rises and falls, so its metric is a gauge of the waiting events.
-    buffered: int = _count(None, "Events that wait for the watermark", is_end=True)
-    sessions: int = _count("sessions_closed", "Sessions that closed")
-    timers: int = _count("timers", "Timers that fired, and keys that ended")
-    rows: int = _count("rows", "Result rows")
-    revised: int = _count("revised", "Result rows that replace earlier ones")
-    out_of_order: int = _count(
-        "out_of_order", "Sessions that began before the previous one was over"
-    )
-    failed_output: int = _count("failed_output", "Outputs that failed", is_rejected=True)
-    erasures: int = _count("erasures", "Keys that were erased", needs_input=True)
-    erased_states: int = _count(
-        "erased_states", "Stored rows of keys that were erased", needs_input=True
-    )
-    erased_events: int = _count(
-        "erased_events", "Events that waited and were erased", is_end=True, needs_input=True
-    )
+    buffered: int = _count("Events that wait for the watermark", is_end=True, metric=None)
+    sessions: int = _count("Sessions that closed", metric="sessions_closed")
+    timers: int = _count("Timers that fired, and keys that ended")
+    rows: int = _count("Result rows")
+    revised: int = _count("Result rows that replace earlier ones")
+    out_of_order: int = _count("Sessions that began before the previous one was over")
+    failed_output: int = _count("Outputs that failed", is_rejected=True)
+    erasures: int = _count("Keys that were erased", needs_input=True)
+    erased_states: int = _count("Stored rows of keys that were erased", needs_input=True)
+    erased_events: int = _count("Events that waited and were erased", is_end=True, needs_input=True)
     unknown: frozenset[str] = frozenset()
     behind: DurationSketch = attrs.field(default=DurationSketch(), eq=False, repr=False)
 
@@ -229,7 +215,7 @@ class Counts:
 
 
 DECLARED: Final = tuple(
-    Declared(name=field.name, **field.metadata)
+    Declared(**{"name": field.name, "metric": field.name, **field.metadata})
     for field in attrs.fields(Counts)
     if "meaning" in field.metadata
 )

@@ -133,7 +133,6 @@ class Outcome:
     out_of_order: int = 0
 
     def then(self, later: "Outcome") -> "Outcome":
-        """Combine this outcome with the outcome of a later step."""
         return Outcome(
             memory=later.memory,
             rows=pa.concat_tables([self.rows, later.rows]),

@@ -193,6 +193,7 @@ class Calls:
 
 
 def result_rows(program: KeyProgram, runs: Sequence[KeyRun]) -> pa.Table:
+    """Return the result rows of the calls for some keys; an error names the function."""
     returned = [(run, role, row) for run in runs for role, rows in run.returned for row in rows]
     if not returned:
         return program.no_rows
@@ -211,6 +212,7 @@ def result_rows(program: KeyProgram, runs: Sequence[KeyRun]) -> pa.Table:
 
 
 def failed_outputs(spec: AnyStatefulSpec, failed: Sequence[tuple[Any, Failure]]) -> list[Rejected]:
+    """Return a rejected row for each failure of `on_timer`, given with its key."""
     if not failed:
         return []
     failures = dict(enumerate(failure for _, failure in failed))

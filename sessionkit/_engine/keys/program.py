@@ -186,7 +186,6 @@ def _earliest_of(keys: pa.Table, clock: Clock) -> Numbers:
 
 
 def read_timers(column: pa.ChunkedArray) -> list[dict[str, StoredTimer]]:
-    """Return the timers of each key, by name."""
     lists = whole(column)
     if not len(lists) or not pc.sum(pc.list_value_length(lists)).as_py():
         return [{} for _ in range(len(lists))]

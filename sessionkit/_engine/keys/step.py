@@ -147,7 +147,6 @@ class KeyLogic:
 
 
 def _turns(program: KeyProgram, memory: GroupState, arrived: pa.Table, watermark_us: int) -> Turns:
-    """Split the events of a micro-batch into due, waiting and late events."""
     if program.in_time_order:
         most = program.spec.inputs.max_buffered_per_key
         return take_turns(memory.buffered, arrived, watermark_us, most)

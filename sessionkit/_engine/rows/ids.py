@@ -122,12 +122,8 @@ def _list(column: pa.Array) -> pa.Array:
 
 
 def _map(column: pa.Array) -> pa.Array:
-    entry = pa.struct([("key", column.type.key_type), ("value", column.type.item_type)])
-    entries = (
-        None if pairs is None else [{"key": key, "value": value} for key, value in pairs]
-        for pairs in column.to_pylist()
-    )
-    return _list(pa.array(entries, pa.list_(entry)))
+    entry = pa.struct([column.type.key_field, column.type.item_field])
+    return _list(column.cast(pa.list_(entry)))
 
 
 BODIES: Final[tuple[tuple[Callable[[Any], bool], Callable[[pa.Array], pa.Array]], ...]] = (
@@ -189,6 +185,7 @@ def ids_of(sessions: pa.Table) -> list[str]:
 
 
 def salt_of(*made_of: int) -> int:
+    """Return a salt, the same for equal numbers."""
     packed = struct.pack(f">{len(made_of)}q", *made_of)
     digest = blake2b(packed, digest_size=8, person=OF_SALT).digest()
     # With 62 bits of the hash, a salt fits into an int64.

@@ -51,9 +51,7 @@ class SessionFold:
                 return lambda first, pair: function(first, *pair)
             return lambda first, pair: function(first, pair[0])
 
-        create: Callable[..., Any] | None = functions.create
-        if create is not None:
-            create = over_events(create, "create")
+        create = functions.create and over_events(functions.create, "create")
         update = over_events(functions.update, "update")
         merge = functions.merge or _no_merge
         changing = set() if is_frozen(spec.state) else {"merge", "update"} - spec.must_return

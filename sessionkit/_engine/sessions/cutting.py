@@ -172,10 +172,6 @@ class PartialSession(NamedTuple):
         end = max(self.end, instant.end) if gap_us is None else instant.at + gap_us
         return PartialSession(self.rules, self.first, self.start, end, known, fired)
 
-    def is_cut_at(self, instant: Interval) -> bool:
-        """Return whether an instant begins the next session."""
-        return self.is_over_at(instant) or bool(self.fired_by(instant))
-
     def is_over_at(self, instant: Interval) -> bool:
         """Return whether the session is over before an instant, by its own events and times."""
         inclusive = self.rules.gap_inclusive
@@ -190,10 +186,6 @@ class PartialSession(NamedTuple):
             for (place, rule), known, readings in rules
             if rule.begins_next(known, readings)
         ]
-
-    def cut_by(self, fired: Sequence[Fired]) -> "PartialSession":
-        """Record the rules fired by the instant that begins the next session."""
-        return self._replace(fired=[*self.fired, *fired]) if fired else self
 
     def closing(self, by_times: Fired) -> Fired:
         """Return the rule that closes the session, and when; its times alone say `by_times`."""
@@ -230,13 +222,14 @@ def cut(
     partials = [partial for part in parts for partial in walk.sessions(*part)]
     if walk.outside:
         return by_gap, walk.outside
-    closes, closed_by = closings_of(rules, partials)
+    starts = np.array([partial.start for partial in partials], np.int64)
+    ends = np.array([partial.end for partial in partials], np.int64)
+    closes, closed_by = closings(rules, starts, ends, partials)
     # Of sessions at [0, 2, 5], the second is marked, and cut at 2 and 4: [0, 5] and [2, 4] become
     # [0, 2, 4, 5].
     first = np.concatenate([by_gap.first[~marked], [partial.first for partial in partials]])
     order = np.argsort(first)
     first = first[order]
-    ends = np.array([partial.end for partial in partials], np.int64)
     unions = Unions(
         first,
         np.diff(first, append=len(intervals.keys)),
@@ -285,16 +278,7 @@ def reasons_of(rules: SessionRules, codes: pa.Array) -> pa.Array:
     return pa.array([names.get(code) for code in range(max(names) + 1)], pa.string()).take(codes)
 
 
-def closings_of(
-    rules: SessionRules, partials: Sequence[PartialSession]
-) -> tuple[Numbers, npt.NDArray[np.int8]]:
-    starts = np.array([partial.start for partial in partials], np.int64)
-    ends = np.array([partial.end for partial in partials], np.int64)
-    return closings(rules, starts, ends, partials)
-
-
 def may_open(rules: SessionRules, instant: Interval) -> bool:
-    """Return whether an instant may begin a session."""
     return all(rule.may_open(instant.readings[place]) for place, rule in rules.of_openings)
 
 
@@ -318,13 +302,10 @@ def _marked(rules: SessionRules, intervals: RuledIntervals, by_gap: Unions) -> M
 @attrs.frozen
 class SessionWalk:
     """
-    A walk over intervals, one instant after another.
+    A walk over intervals, one instant after another, which cuts them into sessions.
 
-    Attributes:
-        rules: The rules that cut them into sessions.
-        intervals: The intervals.
-        failures: The events that fail meanwhile.
-        outside: The places of the events outside any session.
+    `failures` has the events that fail meanwhile, and `outside` the places of the events outside
+    any session.
     """
 
     rules: SessionRules
@@ -348,7 +329,7 @@ class SessionWalk:
                 continue
             if partial is None or begins:
                 if partial is not None:
-                    yield partial.cut_by(fired)
+                    yield partial._replace(fired=[*partial.fired, *fired])
                 partial = PartialSession.at(rules, instant)
             if gap is not None:
                 places = [interval.place for interval in simultaneous]

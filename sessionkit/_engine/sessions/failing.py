@@ -67,7 +67,8 @@ class Position(NamedTuple):
 
     def is_apart(self, left: Sequence[Interval]) -> bool:
         """Return whether an instant, without the events that failed, begins another session."""
-        return self.partial is None or self.partial.is_cut_at(combined(left))
+        partial, instant = self.partial, combined(left)
+        return partial is None or partial.is_over_at(instant) or bool(partial.fired_by(instant))
 
 
 @attrs.define

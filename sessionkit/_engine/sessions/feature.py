@@ -61,7 +61,6 @@ class Emission:
         sessions: The rows of sessions: open ones, and closed ones that wait for late events.
         memories: The rows that only remember sessions: the ids of their events, or their key's
             history.
-        clocks: The clocks of the micro-batch.
         may_be_early: Whether sessions that are open may give a row.
         over, final, expired, gives_row: See above.
         emitting: The rows of the sessions that give a row, in order. Features add columns.

@@ -57,7 +57,7 @@ def fold_of(spec: AnySessionSpec) -> Fold:
             fold = partial(fold_by_functions, SessionFold.of(spec))
             return Fold("session", fields, fold, finish_by_functions)
         case Aggregates():
-            stored = stored_fields(spec)
+            stored = [field for bound in spec.bound for field in bound.stored]
             return Fold("session of aggregates", stored, fold_by_aggregates, finish_by_aggregates)
         case _:
             return Fold("session of events", fields, fold_per_event, finish_per_event)
@@ -96,18 +96,15 @@ COLUMN = f"state.{HELD}"
 
 
 def fold_per_event(plan: Plan) -> Folded:
-    return Folded([_held(plan).filter(pa.array(plan.active))])
-
-
-def _held(plan: Plan) -> pa.ListArray:
-    """Return the stored events of each session, in order."""
+    """Add the events of each session to its stored ones, in order."""
     events, owners = plan.gathered(whole(plan.touched[COLUMN]), _arrived(plan))
     content = pa.table(events.flatten(), [f"event.{field.name}" for field in events.type])
     times = micros(events.field(plan.spec.event_time))
     # Sessions 0 1 0 of events at 30, 20, 10: the order is 2 0 1, and the sizes are 2 1.
     order = in_total_order(owners, times, content, 0, plan.spec.sequence)
     sizes = np.bincount(owners, minlength=len(plan.counts))
-    return lists_of(events.take(pa.array(order)), sizes)
+    held = lists_of(events.take(pa.array(order)), sizes)
+    return Folded([held.filter(pa.array(plan.active))])
 
 
 def _arrived(plan: Plan) -> pa.StructArray:
@@ -119,7 +116,6 @@ def _arrived(plan: Plan) -> pa.StructArray:
 
 
 def finish_per_event(spec: AnySessionSpec, sessions: pa.Table, _: Tell) -> Finished:
-    """Return a row for each event of the sessions."""
     lists = whole(sessions[COLUMN])
     sizes, events = pc.list_value_length(lists).to_numpy(), lists.flatten()
     owners = np.repeat(np.arange(len(sizes)), sizes)
@@ -132,10 +128,6 @@ def finish_per_event(spec: AnySessionSpec, sessions: pa.Table, _: Tell) -> Finis
     return Finished(columns, owners)
 
 
-def stored_fields(spec: AnySessionSpec) -> Sequence[Field]:
-    return [field for bound in spec.bound for field in bound.stored]
-
-
 def results_by_aggregates(spec: AnySessionSpec, sessions: pa.Table) -> list[pa.Array]:
     """Return the columns of the results, in the order of the fields of their class."""
     results = {bound.name: bound.result(sessions) for bound in spec.bound}
@@ -143,11 +135,7 @@ def results_by_aggregates(spec: AnySessionSpec, sessions: pa.Table) -> list[pa.A
 
 
 def fold_by_aggregates(plan: Plan) -> Folded:
-    """Fold the sessions of a plan that have events."""
     spec, events, unions, active = plan.spec, plan.events, plan.unions, plan.active
-    if not active.any():
-        no_rows = [pa.array([], field.type.arrow) for field in stored_fields(spec)]
-        return Folded(no_rows)
     met: Mapping[Condition, pa.Array] = {}
     if needed := spec.conditions:
         met = dict(zip(needed, conditions_met(spec, events.table, needed.values()), strict=True))

@@ -64,11 +64,9 @@ class Program:
     A session spec, compiled.
 
     Attributes:
-        spec: The spec: its functions, and the classes of its rows.
         fold: How events become states, and states results.
         features: What the options of the spec add.
         cuts: What ends sessions.
-        finish: How sessions are finished.
         gap_us: The gap of each event in microseconds, unless functions of events say it.
         stays_us: How long after its close a session can still become part of another.
         in_time_order: Whether events wait for the watermark: then none is late in the fold.
@@ -120,11 +118,6 @@ class Program:
     def has_memories(self) -> bool:
         """Whether there are rows that only remember sessions."""
         return EXISTS.name in self.schema.names
-
-    @cached_property
-    def keeps_only_open(self) -> bool:
-        """Whether each row that stays is an open session."""
-        return not (self.spec.revises or self.has_memories)
 
     @cached_property
     def identity(self) -> bytes:

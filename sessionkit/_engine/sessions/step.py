@@ -9,7 +9,7 @@ One micro-batch of the sessions of a group: overdue sessions close, then events 
 4. *Each event is counted once*: processed, late, duplicate, outside any session, quarantined,
    failed, or buffered.
 5. *A failed event leaves no trace*: its session is folded again, from what is stored, without it.
-6. *Nothing depends on the bucket.* Which keys share one, and how many there are, changes no row.
+6. *No row depends on the bucket*: on which keys share it, or how many buckets there are.
 
 Sessions give final rows when they close, early rows while they're open, and revised rows later:
 
@@ -80,14 +80,14 @@ class SessionLogic:
     def empty_state(self) -> GroupState:
         return GroupState(self.program.schema.empty_table(), self.spec.events_schema.empty_table())
 
-    @property
+    @cached_property
     def keeps_only_open(self) -> bool:
-        return self.program.keeps_only_open
+        return not (self.spec.revises or self.program.has_memories)
 
     @property
     def takes_portions(self) -> bool:
         # Memories end by the watermark, so more steps would change them.
-        return self.program.keeps_only_open
+        return self.keeps_only_open
 
     def are_open(self, kept: pa.Table) -> Mask:
         """Mark the open sessions, not closed ones that wait or are only remembered."""
@@ -96,7 +96,7 @@ class SessionLogic:
 
     def open_stats(self, kept: pa.Table) -> tuple[int, int | None]:
         starts = micros(kept["start"])
-        if not self.program.keeps_only_open:
+        if not self.keeps_only_open:
             starts = starts[self.are_open(kept)]
         return len(starts), int(starts.min()) if len(starts) else None
 

@@ -106,12 +106,14 @@ def memory_of_sessions(
         "events": encode_column(IntType(), [session.events for session in sessions], "events"),
         SALT.name: pa.array(np.zeros(len(sessions), np.int64)),
     }
-    states = encode_states(spec.state, [one.state for one in sessions], lambda n: sessions[n].key)
+    states = encode_states(
+        spec.state, [session.state for session in sessions], lambda n: sessions[n].key
+    )
     for field, column in zip(program.state_fields, states, strict=True):
         columns[f"state.{field.name}"] = column
     rows = with_last_event(pa.table(columns), program.gap_us)
-    told = pa.array([at != end for at, end in zip(last, ends, strict=True)])
-    known = pc.if_else(told, _instants("last_event_time", last), whole(rows[LAST_EVENT.name]))
+    is_earlier = pa.array([at != end for at, end in zip(last, ends, strict=True)])
+    known = pc.if_else(is_earlier, _instants("last_event_time", last), whole(rows[LAST_EVENT.name]))
     rows = with_column(rows, LAST_EVENT, known)
     return GroupState(program.migrated(spec, rows), spec.events_schema.empty_table())
 

@@ -33,7 +33,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sessionkit._arrays import key_columns, numbers_in, whole
+from sessionkit._arrays import Mask, Numbers, key_columns, numbers_in, whole
 from sessionkit._engine.micro_batch import CLOCKS, NEVER_US, BatchClocks
 from sessionkit._engine.rows.tables import SALT
 from sessionkit._engine.shell.payload import LENGTH, RESTORE, parts_of
@@ -42,7 +42,6 @@ from sessionkit.errors import StateCorruptedError
 from sessionkit.state._types import stored_numbers
 from sessionkit.timeouts._policies import Clock
 
-Numbers: TypeAlias = npt.NDArray[np.int64]
 Words: TypeAlias = npt.NDArray[np.uint64]
 
 MAGIC: Final = b"SKP1"
@@ -167,11 +166,11 @@ class Directory:
         merged = np.concatenate([unchanged, np.array(entries, ENTRY)])
         return Directory(merged[np.argsort(merged["start"])])
 
-    def _fits_left(self) -> npt.NDArray[np.bool_]:
+    def _fits_left(self) -> Mask:
         """Mark, from the second on, the pages that fit into one with their left neighbour."""
         sizes = self.entries["bytes"].astype(np.int64)
         # Pages of 1,000, 2,000 and 3,000 bytes give [True, False]: the first two fit into one.
-        fits: npt.NDArray[np.bool_] = sizes[:-1] + sizes[1:] <= PAGE_BYTES
+        fits: Mask = sizes[:-1] + sizes[1:] <= PAGE_BYTES
         return fits
 
 
@@ -261,7 +260,6 @@ def pages_of(
 def _pages(
     kept: SortedRows, buffered: SortedRows, ranges: Sequence[tuple[int, int]]
 ) -> Iterator[Page]:
-    """Yield a page for each range of hashes."""
     if not ranges:
         return
     of_kept, of_buffered = kept.edges(ranges), buffered.edges(ranges)

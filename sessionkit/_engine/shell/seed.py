@@ -79,11 +79,9 @@ class SeedFormat:
         """Split events into unread ones, and ones that the batch of the seed may have read."""
         if self.until_us is None:
             return arrived, []
-        read_before, unread = split(arrived, micros(arrived["time"]) < self.until_us)
+        was_read = micros(arrived["time"]) < self.until_us
         why = READ_BY_BATCH % instant_of(self.until_us)
-        return unread, [
-            Rejected("late", [why] * read_before.num_rows, read_before)
-        ] if read_before.num_rows else []
+        return split(arrived, was_read)[1], Rejected.chosen("late", why, arrived, was_read)
 
     def read(
         self, logic: GroupLogic, frames: Sequence[pd.DataFrame], state: Any

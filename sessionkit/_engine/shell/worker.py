@@ -35,10 +35,10 @@ from sessionkit._engine.shell.seed import SeedFormat, started
 from sessionkit._engine.shell.storage import GroupRow, GroupStorage
 from sessionkit._engine.wire.outbound import (
     BatchOutput,
-    crosses_as_rows,
     output_batches,
     output_of,
     output_schema,
+    packed_columns,
     packed_frame,
     row_frames,
 )
@@ -107,8 +107,13 @@ class Worker:
 
     @cached_property
     def as_rows(self) -> bool:
-        """Whether the rows of a stream cross unpacked."""
-        return crosses_as_rows(self.logic.spec, with_rejected=self.with_rejected)
+        """
+        Whether the rows of a stream cross unpacked, so that Spark needs no further Python step.
+
+        pandas has no null floats, and Spark reads each NaN as a null. So rows whose floats may be
+        null, such as rejected rows, are packed.
+        """
+        return not (self.with_rejected or packed_columns(self.logic.spec))
 
     def __call__(
         self,

@@ -167,7 +167,11 @@ def _one_by_one(kind: FieldType, values: pa.Array, path: str, reasons: _Reasons)
     stored: list[Any] = []
     for place, value in enumerate(values.cast(in_utc(values.type))):
         try:
-            stored.append(_parsed(kind, value, path) if value.is_valid else None)
+            plain = value.as_py()
+            if plain is not None:
+                loaded = plain if isinstance(kind, DecimalType) else kind.load(plain)
+                plain = kind.dump(kind.coerce(loaded, path))
+            stored.append(plain)
         except Exception as error:  # noqa: BLE001 (the user's own validators and converters)
             stored.append(None)
             is_misfit, first_line = isinstance(error, StateValueError), str(error).split("\n")[0]
@@ -193,10 +197,3 @@ def in_utc(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_list(kind):
         return pa.list_(pa.field(kind.value_field.name, in_utc(kind.value_type)))
     return kind
-
-
-def _parsed(kind: FieldType, value: pa.Scalar, path: str) -> Any:
-    plain = value.as_py()
-    return kind.dump(
-        kind.coerce(plain if isinstance(kind, DecimalType) else kind.load(plain), path)
-    )

@@ -86,16 +86,6 @@ def output_of(
     return BatchOutput(pa.concat_tables([no_rows, *tables], promote_options="default"), counts)
 
 
-def crosses_as_rows(spec: AnySpec, *, with_rejected: bool) -> bool:
-    """
-    Return whether rows cross unpacked, so that Spark needs no further Python step.
-
-    pandas has no null floats, and Spark reads each NaN as a null. So rows whose floats may be null,
-    such as rejected rows, are packed.
-    """
-    return not (with_rejected or packed_columns(spec))
-
-
 def packed_columns(spec: AnySpec) -> list[str]:
     """Return the columns that force result rows to be packed."""
     return [
@@ -110,7 +100,7 @@ def check_chained_columns(spec: AnySpec) -> None:
     for name in packed_columns(spec)[:1]:
         found = f"`carries_watermark` can't have `{name}`: rows with a column of its type cross "
         found += "packed to Spark, which then can't read their event time"
-        owner = next(one.owner for one in spec.named if one.name == name)
+        owner = next(column.owner for column in spec.named if column.name == name)
         without = "" if name in spec.keys else f"leave {owner} out, or "
         hint = f"{without}leave `carries_watermark` out and read the rows in a second query"
         raise SpecError(found, hint)
@@ -176,24 +166,24 @@ def _with_counts(rows: pa.Table, counts: pa.Array) -> Iterator[pa.RecordBatch]:
 
 def _named(spec: AnySpec, part: Rejected) -> dict[str, Any]:
     """Return rejected rows with the columns of the output, without internal columns."""
-    named: dict[str, Any] = {
+    columns: dict[str, Any] = {
         NAMED.get(name, name.removeprefix("key.")): part.rows[name]
         for name in part.rows.column_names
         if name in NAMED or name.startswith(("key.", OF_PASSTHROUGH))
     }
     if spec.event_time is not None and "time" in part.rows.column_names:
-        named[spec.time_of_rejected] = part.rows["time"]
+        columns[spec.time_of_rejected] = part.rows["time"]
     if part.kind not in WITHOUT_EVENT:
-        named[f"{OF_ROWS}event_id"] = pa.array(event_ids(spec, part.rows), pa.string())
+        columns[f"{OF_ROWS}event_id"] = pa.array(event_ids(spec, part.rows), pa.string())
         kind = codec_of(spec.event).type.arrow
         if kind.num_fields:
             parts = [whole(part.rows[f"event.{field.name}"]) for field in kind]
             events = pa.StructArray.from_arrays(parts, fields=list(kind))
-            named[f"{OF_ROWS}event"] = events
-    named[f"{OF_ROWS}reason"] = pa.array(part.reasons, pa.string())
+            columns[f"{OF_ROWS}event"] = events
+    columns[f"{OF_ROWS}reason"] = pa.array(part.reasons, pa.string())
     if part.tracebacks is not None:
-        named[f"{OF_ROWS}traceback"] = pa.array(part.tracebacks, pa.string())
-    return named
+        columns[f"{OF_ROWS}traceback"] = pa.array(part.tracebacks, pa.string())
+    return columns
 
 
 def output_schema(spec: AnySpec, *, with_rejected: bool) -> pa.Schema:

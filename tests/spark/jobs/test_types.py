@@ -9,7 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sessionkit import NoTimeout, StatefulSpec
-from sessionkit._engine.wire.outbound import crosses_as_rows
+from sessionkit._engine.shell.storage import logic_of
+from sessionkit._engine.shell.worker import Worker
 from sessionkit.spark import apply_with_state, sessionize
 from sessionkit.spec.session import AnySessionSpec
 from tests.support.every_type import (
@@ -53,7 +54,7 @@ def test_types_survive_a_stream(
     spark: SparkSession, tmp_path: Path, zone: str, spec: AnySessionSpec
 ) -> None:
     """The same through stored state, in any zone, with rows that are packed and as they are."""
-    assert crosses_as_rows(spec, with_rejected=False) is (spec is SINGLE)
+    assert Worker(logic_of(spec)).as_rows is (spec is SINGLE)
     with changed(spark, {"spark.sql.session.timeZone": zone}):
         rows = stored_by_a_stream(spark, tmp_path, spec)
 

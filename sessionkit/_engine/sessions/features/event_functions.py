@@ -15,7 +15,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from sessionkit._arrays import Mask, Numbers
+from sessionkit._arrays import Mask, Numbers, mask_of
 from sessionkit._engine.boundaries import window_end
 from sessionkit._engine.rows.objects import build_events, conditions_met
 from sessionkit._engine.rows.tables import Rejected
@@ -103,7 +103,7 @@ def _predicates(functions: EventFunctions, table: pa.Table, answers: "_Answers")
                 holds_for[name][place] = holds
         else:
             (met,) = conditions_met(functions.spec, table, [predicate])
-            holds_for[name] = met.fill_null(False).to_numpy(zero_copy_only=False)  # noqa: FBT003
+            holds_for[name] = mask_of(met)
     return holds_for
 
 

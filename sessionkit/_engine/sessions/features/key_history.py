@@ -18,7 +18,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from sessionkit._arrays import Mask, Numbers, numbers_in, whole
+from sessionkit._arrays import Mask, Numbers, mask_of, numbers_in, whole
 from sessionkit._engine.rows.objects import (
     as_struct,
     check_fit,
@@ -154,10 +154,10 @@ class Values:
         """
         session_rows = np.full(len(history.order) - history.known, -1)
         # Of several rows for one session, NumPy keeps the one that it sets last.
-        valid_rows = np.flatnonzero(is_valid(rows))[:: -1 if first else 1]
+        valid_rows = np.flatnonzero(mask_of(rows.is_valid()))[:: -1 if first else 1]
         session_rows[places[valid_rows]] = valid_rows
         # Of two known values, the second null, and a session with a value in row 5: [0, -1, 7].
-        stored = np.where(is_valid(known), np.arange(len(known)), -1)
+        stored = np.where(mask_of(known.is_valid()), np.arange(len(known)), -1)
         of_sessions = np.where(session_rows < 0, -1, session_rows + len(known))
         places = np.concatenate([stored, of_sessions])[history.order]
         return cls(pa.chunked_array([known, rows]), places)
@@ -169,11 +169,6 @@ class Values:
     def at(self, entries: Numbers) -> pa.Array:
         """Return the values of some entries; null for -1."""
         return values_at(self.column, np.where(entries < 0, -1, self.places[entries]))
-
-
-def is_valid(column: pa.Array) -> Mask:
-    mask: Mask = column.is_valid().to_numpy(zero_copy_only=False)
-    return mask
 
 
 def values_at(column: pa.Array | pa.ChunkedArray, places: Numbers) -> pa.Array:

@@ -38,8 +38,10 @@ from sessionkit._arrays import (
     instants,
     key_columns,
     left_over,
+    mask_of,
     micros,
     numbers_in,
+    numbers_of,
     replaced,
     split,
     whole,
@@ -60,7 +62,6 @@ from sessionkit._engine.sessions.features.key_history import (
     KeyHistory,
     Remembering,
     Values,
-    is_valid,
     values_at,
 )
 from sessionkit._engine.sessions.plan import Plan
@@ -86,7 +87,6 @@ class KeyMemory(Feature):
     The memory of keys, as a spec asks for it.
 
     Attributes:
-        spec: The spec.
         closes: The column that says when a session is over.
         lives_us: How long a key is remembered after its latest session, in microseconds.
         stays_us: How long a closed session waits for late events.
@@ -211,13 +211,13 @@ class KeyMemory(Feature):
 
     def row_columns(self, sessions: pa.Table) -> Mapping[str, pa.Array]:
         """Return the columns of result rows; `emitted` fills in the carried values."""
-        has_previous = is_valid(whole(sessions["history.start"]))
+        has_previous = mask_of(whole(sessions["history.start"]).is_valid())
         ids = np.full(sessions.num_rows, None, object)
         if has_previous.any():
             before = sessions.filter(pa.array(has_previous))
             starts, salts = micros(before["history.start"]), numbers_in(before, "history.salt")
             ids[has_previous] = session_ids(key_columns(before), starts, salts)
-        since = micros(sessions["start"]) - _micros_or_0(sessions["history.closes"])
+        since = micros(sessions["start"]) - numbers_of(whole(sessions["history.closes"]))
         facts = (
             whole(sessions["history.number"]),
             pa.array(ids, pa.string()),
@@ -249,7 +249,7 @@ class KeyMemory(Feature):
             known, results = whole(before[f"last.{name}"]), whole(rows[field])
             values = Values.of(history, known, results, places, first=False)
             at, begun = history.last_with(values.has_value), history.starts.copy()
-            begun[: history.known] = _micros_or_0(before[f"last_at.{name}"])
+            begun[: history.known] = numbers_of(whole(before[f"last_at.{name}"]))
             begun = begun[history.order][at]
             after[f"last.{name}"] = values.at(at[owners])
             valued = np.where(at < 0, -1, np.arange(len(at)))
@@ -264,8 +264,8 @@ class KeyMemory(Feature):
         # An open session stores nothing yet.
         is_final = pa.array(emission.is_final)
         stored = {name: pc.if_else(is_final, whole(column), None) for name, column in after.items()}
-        overlaps = is_valid(whole(emitting["history.start"])) & emission.is_final
-        overlaps &= micros(emitting["start"]) < _micros_or_0(emitting["history.closes"])
+        overlaps = mask_of(whole(emitting["history.start"]).is_valid()) & emission.is_final
+        overlaps &= micros(emitting["start"]) < numbers_of(whole(emitting["history.closes"]))
         return attrs.evolve(
             closed, rows=rows, stored={**closed.stored, **stored}, out_of_order=int(overlaps.sum())
         )
@@ -313,11 +313,6 @@ class KeyMemory(Feature):
 def _of_keys(memories: pa.Table) -> pa.Table:
     """Return the memories of keys, without the memories of event ids."""
     return split(memories, numbers_in(memories, NUMBER) > 0)[0]
-
-
-def _micros_or_0(column: pa.ChunkedArray) -> Numbers:
-    instants_us: Numbers = whole(column).view(pa.int64()).fill_null(0).to_numpy()
-    return instants_us
 
 
 def _latest(remembered: pa.Table, keys: Numbers, places: Numbers) -> Numbers:

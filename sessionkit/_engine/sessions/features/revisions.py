@@ -67,7 +67,6 @@ class Revisions(Feature):
     When sessions give rows, and how long they stay after their close.
 
     Attributes:
-        spec: The spec.
         early: How often a session gives a row before it closes; None for never.
         waits_us: The time between early rows, in microseconds; None where events alone count.
     """
