@@ -25,6 +25,7 @@ from benchmarks.events import FIRST_US, batch_of_events
 from benchmarks.phases import Stopwatch, bars
 from benchmarks.workloads import SPAN, WORKLOADS, Workload
 from sessionkit._engine.micro_batch import BatchClocks
+from sessionkit._engine.shell.payload import GroupAccess
 from sessionkit._engine.shell.storage import GroupRow, first_due, logic_of, memory_in_row
 from sessionkit._engine.shell.worker import collector_paused
 
@@ -42,14 +43,14 @@ def prepared(workload: Workload) -> Run:
     """Return one call of a bucket that has seen a few batches; it can be repeated."""
     logic = logic_of(COUNTS if workload.task == "counts" else visits(workload))
     nowhere: Any = None
-    row, memory = GroupRow(logic, GROUP, nowhere), logic.empty_state
+    row, memory = GroupRow(GroupAccess(logic, GROUP), nowhere), logic.empty_state
     for batch in range(3):
         memory = logic.step(memory, *_input(logic, workload, batch)).memory
     arrived, clocks = _input(logic, workload, 3)
     stored = row.write(memory, first_due(logic, memory), 0)
 
     def call() -> None:
-        outcome = logic.step(memory_in_row(logic, row.group, stored), arrived, clocks)
+        outcome = logic.step(memory_in_row(row.access, stored), arrived, clocks)
         row.write(outcome.memory, first_due(logic, outcome.memory), 0)
 
     return call

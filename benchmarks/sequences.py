@@ -23,6 +23,7 @@ from benchmarks.events import FIRST_US
 from sessionkit import Session, SessionSpec
 from sessionkit import aggregates as agg
 from sessionkit._engine.micro_batch import BatchClocks, GroupState
+from sessionkit._engine.shell.payload import GroupAccess
 from sessionkit._engine.shell.storage import GroupRow, first_due, logic_of, memory_in_row
 from sessionkit._engine.shell.worker import collector_paused
 
@@ -118,7 +119,8 @@ def batch(spec: Any, events: pa.Table) -> Callable[[], Any]:
 def micro_batch(spec: Any, events: pa.Table) -> Callable[[], Any]:
     """Return what runs the last quarter of the events, on what is stored of the others."""
     logic, nowhere = logic_of(spec), None
-    row = GroupRow(logic, ("bucket",), nowhere)  # type: ignore[arg-type]  # it has no checkpoint
+    access = GroupAccess(logic, ("bucket",))
+    row = GroupRow(access, nowhere)  # type: ignore[arg-type]  # it has no checkpoint
     quarter, memory = len(events) // 4, logic.empty_state
     clocks = BatchClocks(0, 0)
     for start in range(0, 3 * quarter, quarter):
@@ -129,9 +131,7 @@ def micro_batch(spec: Any, events: pa.Table) -> Callable[[], Any]:
     stored = row.write(memory, first_due(logic, memory), 0)
 
     def run() -> Any:
-        outcome = logic.step(
-            memory_in_row(logic, row.group, stored), events.slice(3 * quarter), clocks
-        )
+        outcome = logic.step(memory_in_row(access, stored), events.slice(3 * quarter), clocks)
         row.write(outcome.memory, first_due(logic, outcome.memory), 0)
         return outcome
 

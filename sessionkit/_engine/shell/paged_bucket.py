@@ -35,11 +35,8 @@ from sessionkit._engine.shell.pages import (
 from sessionkit._engine.shell.payload import (
     MOST_BYTES,
     RESTORE,
-    Origin,
-    TaskRows,
+    GroupAccess,
     check_size,
-    pack_row,
-    unpack_row,
 )
 from sessionkit._engine.shell.reading import Reading
 from sessionkit._typing import GroupStateLike
@@ -77,22 +74,15 @@ class BucketHead:
         return cls(directory, kept, logic.spec.events_schema, Reading(), idle)
 
     @classmethod
-    def of_row(
-        cls,
-        logic: GroupLogic,
-        group: tuple[Any, ...],
-        row: tuple[Any, ...],
-        now: Origin,
-        task_rows: TaskRows | None = None,
-    ) -> "BucketHead":
-        """Return the bucket that a row describes; see `unpack_row` for what it raises."""
-        reading, (table, kept, buffered, *more) = unpack_row(logic, group, row, now, task_rows)
+    def of_row(cls, access: GroupAccess, row: tuple[Any, ...]) -> "BucketHead":
+        """Return the bucket that a row describes; see `GroupAccess` for what it raises."""
+        reading, (table, kept, buffered, *more) = access.unpacked(row)
         directory = Directory.of_table(table)
         idle = IdleClock.of_table(more[0]) if more else None
         events = buffered.schema
         if not (reading.is_changed or directory.total("buffered")):
             # Where no events wait, their fields may have changed since.
-            events = logic.spec.events_schema
+            events = access.logic.spec.events_schema
         return cls(directory, kept.schema, events, reading, idle)
 
     def memory(self, logic: GroupLogic, pages: Mapping[int, bytes]) -> GroupState:
@@ -112,19 +102,15 @@ class BucketHead:
 
 
 def memory_in_pages(
-    logic: GroupLogic,
-    group: tuple[Any, ...],
-    row: tuple[Any, ...],
-    pages: Mapping[int, bytes],
-    now: Origin,
+    access: GroupAccess, row: tuple[Any, ...], pages: Mapping[int, bytes]
 ) -> GroupState:
     """Return the whole memory of a bucket from its row and all of its pages."""
-    bucket = BucketHead.of_row(logic, group, row, now)
+    bucket = BucketHead.of_row(access, row)
     payloads = read_pages(bucket.directory, pages.get)
     if len(payloads) < len(pages):
         strange = min(pages.keys() - payloads.keys())
         raise _corrupted(strange, "isn't in the directory of its bucket")
-    return bucket.memory(logic, payloads)
+    return bucket.memory(access.logic, payloads)
 
 
 def read_pages(directory: Directory, page: Callable[[int], bytes | None]) -> dict[int, bytes]:
@@ -168,21 +154,18 @@ class PagedStateLike(GroupStateLike, Protocol):
 class PagedBucket:
     """The memory of one bucket during one micro-batch; see `storage`."""
 
-    logic: GroupLogic
-    group: tuple[Any, ...]
+    access: GroupAccess
     state: PagedStateLike
-    now: Origin
-    task_rows: TaskRows | None
     _bucket: BucketHead = attrs.field(init=False)
     _places: Numbers = attrs.field(init=False)
     _read: dict[int, bytes] = attrs.field(init=False)
 
     def load(self, arrived: pa.Table, clocks: BatchClocks) -> GroupState:
-        logic, state = self.logic, self.state
+        logic, state = self.access.logic, self.state
         if state.exists:
-            bucket = BucketHead.of_row(logic, self.group, state.get, self.now, self.task_rows)
+            bucket = BucketHead.of_row(self.access, state.get)
         elif state.has_pages:
-            found = f"bucket {self.group[0]} has pages, and its row is gone"
+            found = f"bucket {self.access.group[0]} has pages, and its row is gone"
             raise StateCorruptedError(f"{DAMAGED}: {found}", RESTORE)
         else:
             bucket = BucketHead.of(logic, Directory.empty())
@@ -203,17 +186,17 @@ class PagedBucket:
         return bucket.memory(logic, self._read)
 
     def store(self, memory: GroupState) -> tuple[BucketStats, Mapping[Clock, int]]:
-        directory, spec = self._bucket.directory, self.logic.spec
+        directory, logic = self._bucket.directory, self.access.logic
         turns = micros(memory.buffered["time"])
         pages = pages_of(
-            SortedRows.of(memory.kept, self.logic.due(memory.kept), self._bucket.kept),
+            SortedRows.of(memory.kept, logic.due(memory.kept), self._bucket.kept),
             SortedRows.of(memory.buffered, {"event_time": turns}, self._bucket.buffered),
             directory.ranges(self._places),
         )
         stored = {page.entry[0]: page.payload for page in pages if page.payload}
         largest = max(map(len, stored.values()), default=0)
         if largest > MOST_BYTES:
-            check_size(spec, "a page", largest, memory)
+            check_size(logic.spec, "a page", largest, memory)
         # A page with the same bytes as before isn't written: Spark would store it once more.
         for start in self._read.keys() - stored.keys():
             self.state.remove_page(start)
@@ -229,7 +212,7 @@ class PagedBucket:
         numbers = (self.state.getCurrentProcessingTimeMs(), *counts)
         tables = [directory.table(), bucket.kept.empty_table(), bucket.buffered.empty_table()]
         tables += [] if bucket.idle is None else [bucket.idle.table()]
-        row = pack_row(self.logic, self.group, numbers, tables, self.now, due=directory.due)
+        row = self.access.packed(numbers, tables, directory.due)
         self.state.update(row)
-        open_rows = counts[1] if self.logic.keeps_only_open else None
+        open_rows = counts[1] if logic.keeps_only_open else None
         return BucketStats(open_rows, counts[2], in_pages + len(row[-1])), directory.due

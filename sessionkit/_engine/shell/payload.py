@@ -257,50 +257,46 @@ class TaskRows:
             raise StateCorruptedError(found, RESTORE)
 
 
-def pack_row(
-    logic: GroupLogic,
-    group: tuple[Any, ...],
-    numbers: tuple[int, ...],
-    tables: Sequence[pa.Table],
-    origin: Origin,
-    *,
-    due: Mapping[Clock, int],
-) -> tuple[Any, ...]:
-    """Return the row of a group: its format, its numbers, what is due, and the payload."""
-    first_due_us = (due.get("event_time"), due.get("processing_time"))
-    columns = (FORMAT_VERSION, logic.spec.storage.buckets, *numbers, *first_due_us)
-    binding = binding_checksum(group, columns)
-    return (*columns, pack(logic.program.identity, tables, binding, origin))
+@attrs.frozen
+class GroupAccess:
+    """A group, the micro-batch that accesses its row, and the rows that its task has read."""
 
+    logic: GroupLogic
+    group: tuple[Any, ...]
+    now: Origin = NOBODY
+    task_rows: TaskRows | None = None
 
-def unpack_row(
-    logic: GroupLogic,
-    group: tuple[Any, ...],
-    row: tuple[Any, ...],
-    now: Origin,
-    task_rows: TaskRows | None,
-) -> tuple[Reading, list[pa.Table]]:
-    """
-    Return the reading of a group's row, and the tables in it.
+    def packed(
+        self, numbers: tuple[int, ...], tables: Sequence[pa.Table], due: Mapping[Clock, int]
+    ) -> tuple[Any, ...]:
+        """Return the row: its format, its numbers, what is due, and the payload."""
+        first_due_us = (due.get("event_time"), due.get("processing_time"))
+        columns = (FORMAT_VERSION, self.logic.spec.storage.buckets, *numbers, *first_due_us)
+        binding = binding_checksum(self.group, columns)
+        return (*columns, pack(self.logic.program.identity, tables, binding, self.now))
 
-    A StateError means damage, an older row than others allow, or another place, query, rules or
-    format.
-    """
-    *columns, payload = row
-    stored = unpack(bytes(payload))
-    what = f"the stored row of [{', '.join(map(str, group))}]"
-    stored.origin.check(now, what)
-    reading = logic.readings.get(stored.identity) or reading_of(logic, stored.identity)
-    binding = binding_checksum(group, columns)
-    if stored.binding != binding:
-        # A binding is the checksum of the group, then the checksum of the columns.
-        is_of_group = stored.binding[:CRC_BYTES] == binding[:CRC_BYTES]
-        found = "wasn't written with the other columns of its row"
-        found = found if is_of_group else "belongs to another bucket"
-        raise StateCorruptedError(f"the stored state is damaged: its payload {found}", RESTORE)
-    if task_rows is not None and logic.spec.clock == "event_time":
-        task_rows.add(what, stored.origin, columns[EVENT_DUE_AT], now)
-    return reading, stored.tables
+    def unpacked(self, row: tuple[Any, ...]) -> tuple[Reading, list[pa.Table]]:
+        """
+        Return the reading of the row, and the tables in it.
+
+        A StateError means damage, an older row than others allow, or another place, query, rules or
+        format.
+        """
+        *columns, payload = row
+        stored, logic = unpack(bytes(payload)), self.logic
+        what = f"the stored row of [{', '.join(map(str, self.group))}]"
+        stored.origin.check(self.now, what)
+        reading = logic.readings.get(stored.identity) or reading_of(logic, stored.identity)
+        binding = binding_checksum(self.group, columns)
+        if stored.binding != binding:
+            # A binding is the checksum of the group, then the checksum of the columns.
+            is_of_group = stored.binding[:CRC_BYTES] == binding[:CRC_BYTES]
+            found = "wasn't written with the other columns of its row"
+            found = found if is_of_group else "belongs to another bucket"
+            raise StateCorruptedError(f"the stored state is damaged: its payload {found}", RESTORE)
+        if self.task_rows is not None and logic.spec.clock == "event_time":
+            self.task_rows.add(what, stored.origin, columns[EVENT_DUE_AT], self.now)
+        return reading, stored.tables
 
 
 def check_size(

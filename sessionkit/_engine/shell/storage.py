@@ -38,11 +38,9 @@ from sessionkit._engine.shell.pages import Directory
 from sessionkit._engine.shell.payload import (
     MOST_BYTES,
     NOBODY,
+    GroupAccess,
     Origin,
-    TaskRows,
     check_size,
-    pack_row,
-    unpack_row,
 )
 from sessionkit._typing import GroupStateLike
 from sessionkit.spec.base import AnySpec
@@ -66,10 +64,10 @@ ONE_BY_ONE: Final = 8
 
 
 class GroupStorage(Protocol):
-    """The memory of one group during one micro-batch; `now` is the micro-batch and its query."""
+    """The memory of one group during one micro-batch."""
 
     @property
-    def now(self) -> Origin: ...
+    def access(self) -> GroupAccess: ...
 
     def load(self, arrived: pa.Table, clocks: BatchClocks) -> GroupState:
         """
@@ -96,33 +94,30 @@ class GroupRow:
     call that changes nothing would leave a timer that fires in every micro-batch.
     """
 
-    logic: GroupLogic
-    group: tuple[Any, ...]
+    access: GroupAccess
     state: GroupStateLike
-    now: Origin = NOBODY
-    task_rows: TaskRows | None = None
 
     def load(self, arrived: pa.Table, clocks: BatchClocks) -> GroupState:
         del arrived  # A row is read as a whole.
-        memory = self.logic.empty_state
+        spec, memory = self.access.logic.spec, self.access.logic.empty_state
         if self.state.exists:
-            row = self.state.get
-            memory = memory_in_row(self.logic, self.group, row, self.now, self.task_rows)
-        if self.logic.spec.close_idle_after is None:
+            memory = memory_in_row(self.access, self.state.get)
+        if spec.close_idle_after is None:
             return memory
-        return attrs.evolve(memory, idle=idle_clock(self.logic.spec, memory.idle, clocks))
+        return attrs.evolve(memory, idle=idle_clock(spec, memory.idle, clocks))
 
     def store(self, memory: GroupState) -> tuple[BucketStats, Mapping[Clock, int]]:
         holds = memory.idle is not None and memory.idle.holds
         if not (memory.kept.num_rows or memory.buffered.num_rows or holds):
             self.state.remove()
             return BucketStats(), {}
-        due = first_due(self.logic, memory)
+        logic = self.access.logic
+        due = first_due(logic, memory)
         row = self.write(memory, due, self.state.getCurrentProcessingTimeMs())
         if len(row[-1]) > MOST_BYTES:
-            check_size(self.logic.spec, "a row of state", len(row[-1]), memory)
+            check_size(logic.spec, "a row of state", len(row[-1]), memory)
         self.state.update(row)
-        open_rows, oldest_us = self.logic.open_stats(memory.kept)
+        open_rows, oldest_us = logic.open_stats(memory.kept)
         return BucketStats(open_rows, memory.buffered.num_rows, len(row[-1]), oldest_us), due
 
     def write(self, memory: GroupState, due: Mapping[Clock, int], now_ms: int) -> tuple[Any, ...]:
@@ -138,20 +133,13 @@ class GroupRow:
             optional.append(pa.Table.from_arrays(columns, schema=SALTS))
         waiting = [memory.buffered] if memory.buffered.num_rows or optional else []
         numbers = (now_ms, kept.num_rows, memory.buffered.num_rows)
-        tables = [kept, *waiting, *optional]
-        return pack_row(self.logic, self.group, numbers, tables, self.now, due=due)
+        return self.access.packed(numbers, [kept, *waiting, *optional], due)
 
 
-def memory_in_row(
-    logic: GroupLogic,
-    group: tuple[Any, ...],
-    row: tuple[Any, ...],
-    now: Origin = NOBODY,
-    task_rows: TaskRows | None = None,
-) -> GroupState:
-    """Return the memory in the row of a group; see `unpack_row` for what it raises."""
-    reading, (kept, *more) = unpack_row(logic, group, row, now, task_rows)
-    waiting, *optional = more or [logic.empty_state.buffered]
+def memory_in_row(access: GroupAccess, row: tuple[Any, ...]) -> GroupState:
+    """Return the memory in the row of a group; see `GroupAccess` for what it raises."""
+    reading, (kept, *more) = access.unpacked(row)
+    waiting, *optional = more or [access.logic.empty_state.buffered]
     salts = idle = None
     for table in optional:
         # The optional tables differ in their first column.
@@ -161,7 +149,7 @@ def memory_in_row(
             salts[table["place"].to_numpy()] = table[SALT.name].to_numpy()
         else:
             idle = IdleClock.of_table(table)
-    memory = reading.memory(logic, kept, waiting, salts)
+    memory = reading.memory(access.logic, kept, waiting, salts)
     return memory if idle is None else attrs.evolve(memory, idle=idle)
 
 
@@ -198,9 +186,10 @@ def stored_memory(
     One logic serves all groups, since it caches their readings. Under `layout="pages"` the last
     value of the row has the pages, by their numbers. By default the row of any query is read.
     """
+    access = GroupAccess(logic, group, now)
     if logic.spec.storage.layout == "pages":
-        return memory_in_pages(logic, group, row[:-1], row[-1], now)
-    return memory_in_row(logic, group, row, now)
+        return memory_in_pages(access, row[:-1], row[-1])
+    return memory_in_row(access, row)
 
 
 @attrs.frozen(eq=False)
@@ -233,7 +222,7 @@ def changed_memory(
     buckets = [
         BucketHead.of(logic, Directory.empty())
         if stored.row is None
-        else BucketHead.of_row(logic, group, stored.row, NOBODY)
+        else BucketHead.of_row(GroupAccess(logic, group), stored.row)
         for stored in (before, after)
     ]
     common = {*buckets[0].directory.stored} & {*buckets[1].directory.stored}

@@ -30,7 +30,7 @@ from sessionkit._engine.micro_batch import BatchClocks, BucketStats, GroupLogic,
 from sessionkit._engine.rows.tables import Rejected
 from sessionkit._engine.shell.erasing import Erased, erased_keys
 from sessionkit._engine.shell.paged_bucket import PagedBucket, PagedStateLike
-from sessionkit._engine.shell.payload import NOBODY, Origin, TaskRows
+from sessionkit._engine.shell.payload import NOBODY, GroupAccess, Origin, TaskRows
 from sessionkit._engine.shell.seed import SeedFormat, started
 from sessionkit._engine.shell.storage import GroupRow, GroupStorage
 from sessionkit._engine.wire.outbound import (
@@ -137,12 +137,12 @@ class Worker:
         spec = self.logic.spec
         watermark_ms = 0 if spec.delay_ms is None else state.getCurrentWatermarkMs()
         now = Origin(run.query, run.batch, watermark_ms)
+        access = GroupAccess(self.logic, group, now, task_rows)
         processing_us = state.getCurrentProcessingTimeMs() * MILLISECOND_US
         clocks = BatchClocks(watermark_in_force(watermark_ms), processing_us)
-        storage: GroupStorage = GroupRow(self.logic, group, state, now, task_rows)
+        storage: GroupStorage = GroupRow(access, state)
         if spec.storage.layout == "pages":
-            paged = cast("PagedStateLike", state)
-            storage = PagedBucket(self.logic, group, paged, now, task_rows)
+            storage = PagedBucket(access, cast("PagedStateLike", state))
         chunks = [] if state.hasTimedOut else list(frames)
         with collector_paused():
             output, stats, behind = self._micro_batch(chunks, state, storage, clocks)
@@ -189,7 +189,7 @@ class Worker:
         outcome = logic.step(memory, events, clocks)
         after = outcome.memory if idle is None else attrs.evolve(outcome.memory, idle=idle)
         stats, due = storage.store(after)
-        behind, watermark_ms = DurationSketch(), storage.now.watermark_ms
+        behind, watermark_ms = DurationSketch(), storage.access.now.watermark_ms
         has_watermark = clocks.watermark_us != BEGINNING_US
         if logic.spec.lateness.measured and has_watermark and arrived.num_rows:
             # Before this micro-batch, the latest event time was the watermark plus the delay, and
