@@ -47,15 +47,9 @@ from sessionkit.timeouts._policies import Clock
 @attrs.frozen(eq=False, slots=False)
 class KeyLogic:
     """
-    The logic of a stateful spec, as the shell calls it.
+    The fold of keys, as a `GroupLogic`; `view` builds the `KeyState` for a call.
 
-    Attributes:
-        program: The compiled spec, made at its first use: the driver only sends the spec.
-        readings: How to read stored rows, by the identity under which they were written.
-        view: Builds the `KeyState` for a call.
-        keeps_only_open: Whether each stored row is a live key.
-        takes_portions: Whether the events of a batch may run in several steps with the same result.
-            Here they may not: a function is called once for all events of a key.
+    It takes no portions, since a function is called once for all events of a key.
     """
 
     spec: AnyStatefulSpec
@@ -68,6 +62,7 @@ class KeyLogic:
 
     @cached_property
     def program(self) -> KeyProgram:
+        """The compiled spec, made at its first use: the driver only sends the spec."""
         return KeyProgram.of(self.spec)
 
     @cached_property

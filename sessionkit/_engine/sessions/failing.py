@@ -55,7 +55,6 @@ class Position(NamedTuple):
         begun: The turn at which the session began; -1 before the first session.
         partial: The session without the events of this turn; None before the first session.
         merged: The places of the open sessions that are in the state.
-        state: The state of the session.
     """
 
     turn: int = 0
