@@ -5,31 +5,29 @@ A module next to this one has each subclass of `Kind`, with the function of `ses
 that makes it.
 """
 
-from collections.abc import Mapping, Sequence
-from functools import lru_cache, partial
-from typing import Any, ClassVar, Self, get_args
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, ClassVar, Self
 
 import attrs
 import numpy as np
 import pyarrow as pa
 
-from sessionkit._arguments import check_field
-from sessionkit._arrays import Mask, Numbers, mask_of, numbers_of, total_order, whole
+from sessionkit._arrays import Mask, Numbers, instants, mask_of, numbers_of, total_order, whole
 from sessionkit.aggregates._events import Condition, EventRows, check_condition, type_in
 from sessionkit.aggregates._expressions import (
-    NOT_BY_EQUALITY,
     Operation,
     Operators,
     Plain,
     constant_of,
 )
-from sessionkit.aggregates._operators import Column, Value
+from sessionkit.aggregates._operands import Column, Value
 from sessionkit.errors import SpecError, StateValueError
-from sessionkit.state._codec import codec_of, encode_column
+from sessionkit.state._codec import encode_column
 from sessionkit.state._collections import Field, ListType, OptionalType, inner_type
-from sessionkit.state._derived import SecondsType, seconds_of
-from sessionkit.state._fields import attributes_of, field_type, fields_of
-from sessionkit.state._scalars import DatetimeType, IntType, TimedeltaType
+from sessionkit.state._derived import seconds_of
+from sessionkit.state._fields import field_type
+from sessionkit.state._scalars import DatetimeType, IntType
 from sessionkit.state._types import FieldType
 
 
@@ -99,14 +97,12 @@ class Kind(Aggregate):
 
     Attributes:
         kind: The name of the function that makes it.
-        stored_as: Its name in a checkpoint, if not `kind`.
         gives: The annotation of the result, where it doesn't depend on the field.
         takes_condition: Whether `of` is a condition.
         is_ordered: Whether the result depends on the order of events, and so on a `sequence`.
     """
 
     kind: ClassVar[str]
-    stored_as: ClassVar[str | None] = None
     gives: ClassVar[Any] = None
     takes_condition: ClassVar[bool] = False
     is_ordered: ClassVar[bool] = False
@@ -279,7 +275,7 @@ class BoundAggregate:
         """The text that is fixed while a checkpoint lives. Conditions may change, as code does."""
         kind = self.aggregate
         since = ", from now" if kind.is_from_now else ""
-        return f"{kind.stored_as or kind.kind}({kind.identity(self)}), {kind.at_most}{since}"
+        return f"{kind.kind}({kind.identity(self)}), {kind.at_most}{since}"
 
     @property
     def annotation(self) -> Any:
@@ -318,11 +314,9 @@ class BoundAggregate:
 
     # -- ordered lists -------------------------------------------------------------------------
 
-    @property
-    def moment_fields(self) -> list[Field]:
-        """The fields with the time of each value in a list, and its place in the `sequence`."""
-        at = self.field(ListType(DatetimeType()), ".at")
-        turn = self.field(ListType(IntType()), ".sequence")
+    def moments(self, form: Callable[[FieldType], FieldType] = ListType) -> list[Field]:
+        """Return the fields with the time of each value, and its place in the `sequence`."""
+        at, turn = self.field(form(DatetimeType()), ".at"), self.field(form(IntType()), ".sequence")
         return [at] if self.sequence is None else [at, turn]
 
     def in_order(
@@ -332,10 +326,10 @@ class BoundAggregate:
         Sort stored values and values of chosen events by session, time, sequence and value.
 
         Returns:
-            The session of each value, the values, and the columns of `moment_fields`.
+            The session of each value, the values, and the columns of `moments`.
         """
-        moments = [rows.instants, *([] if self.sequence is None else [rows.field(self.sequence)])]
-        parts = zip(("", ".at", ".sequence"), (values, *moments), strict=False)
+        turns = [] if self.sequence is None else [rows.field(self.sequence)]
+        parts = zip(("", ".at", ".sequence"), (values, instants(rows.times), *turns), strict=False)
         lists = [(self.column(rows.opened, part), events) for part, events in parts]
         sessions = rows.listed(lists[0][0], chosen)
         values, at, *turns = (rows.flat(before, events, chosen) for before, events in lists)
@@ -404,7 +398,7 @@ class Expression(Kind):
 
 
 def expression(sign: str, *operands: object) -> Expression:
-    """Return the expression of an operator."""
+    """Return an operator over aggregates and constants; a `SpecError` refuses other operands."""
 
     def operand(value: object) -> Any:
         if isinstance(value, Expression):
@@ -412,90 +406,3 @@ def expression(sign: str, *operands: object) -> Expression:
         return value if isinstance(value, Kind) else constant_of(sign, value)
 
     return Expression(operation=Operation(sign, tuple(map(operand, operands))))
-
-
-# -- the aggregates of a spec -------------------------------------------------------------------
-
-
-def bound_aggregates(event: type[Any], aggregates: object) -> tuple[BoundAggregate, ...]:
-    """Bind the aggregates of a spec to the event class."""
-    check_event_class(event)
-    if not (isinstance(aggregates, Mapping) and aggregates):
-        found = f"`aggregates` must be a dict of names and aggregates, found {aggregates!r}"
-        raise SpecError(found, 'write {"pages": agg.count()}')
-    for name, aggregate in aggregates.items():
-        check_field(
-            name, "`aggregates`: ", "use letters, digits and underscores, and no word of Python's"
-        )
-        must_be = f"`aggregates`: `{name}` must be an aggregate"
-        check_aggregate(aggregate, Kind, must_be, f'write {{"{name}": agg.count()}}')
-    return tuple(aggregate.bind(event, name) for name, aggregate in aggregates.items())
-
-
-def check_aggregate(value: object, cls: type[Aggregate], must_be: str, hint: str) -> None:
-    """Refuse anything but an aggregate, such as the bool of a `==` in place of an `eq`."""
-    if not isinstance(value, cls):
-        hint = NOT_BY_EQUALITY if isinstance(value, bool) else hint
-        raise SpecError(f"{must_be}, found {value!r}", hint)
-
-
-def check_event_class(event: type[Any]) -> None:
-    """Check that the event class has no code that runs when an event is built."""
-    codec_of(event)
-    of_fields = (
-        f"`{event.__name__}.{field.name}` has a {code}"
-        for field in attributes_of(event)
-        for code in ("validator", "converter")
-        if getattr(field, code) is not None
-    )
-    hooks = ("__attrs_pre_init__", "__attrs_post_init__", "__post_init__")
-    of_class = (f"{event.__name__} has `{hook}`" for hook in hooks if hasattr(event, hook))
-    for found in (*of_fields, *of_class):
-        hint = "use functions, which build events, or a class without it and a `where`"
-        raise SpecError(f"{found}, and without functions no event is built to run it", hint)
-
-
-@lru_cache(maxsize=256)
-def _class_of_results(*fields: tuple[str, Any]) -> type[Any]:
-    """Return the class of rows with these fields; equal fields give the same class."""
-    attributes = {name: attrs.field(type=annotation) for name, annotation in fields}
-    return attrs.make_class("Row", attributes, frozen=True)
-
-
-def with_result(
-    bound: Sequence[BoundAggregate], result: type[Any] | None
-) -> tuple[type[Any], tuple[BoundAggregate, ...]]:
-    """
-    Return the class of result rows, and the aggregates that give values of its types.
-
-    A class that is passed has the fields of the aggregates, in any order. Without it, one is made.
-    """
-    made = _class_of_results(*((aggregate.name, aggregate.annotation) for aggregate in bound))
-    if result is None:
-        return made, tuple(bound)
-    expected = {field.name: field.type for field in fields_of(made).fields}
-    declared = {field.name: field.type for field in fields_of(result).fields}
-    if expected.keys() != declared.keys():
-        text = f"{result.__name__} has the fields {', '.join(declared)}; the aggregates are "
-        raise SpecError(text + ", ".join(expected), "give both the same names")
-    typed = []
-    for aggregate in bound:
-        name, annotation = aggregate.name, aggregate.annotation
-        if declared[name] not in _declarable(expected[name]):
-            text = f"`{result.__name__}.{name}` has another type than `{aggregate.aggregate}`"
-            spelled = getattr(annotation, "__name__", None)
-            if get_args(annotation) or spelled is None:
-                spelled = str(annotation)
-            raise SpecError(text, f"write `{name}: {spelled}`")
-        in_seconds = declared[name].arrow != expected[name].arrow
-        typed.append(attrs.evolve(aggregate, in_seconds=in_seconds))
-    return result, tuple(typed)
-
-
-def _declarable(kind: FieldType) -> list[FieldType]:
-    """Return the types that a result class may give a field; a timedelta may be in seconds."""
-    kinds = [kind]
-    if inner_type(kind) == TimedeltaType():
-        is_optional = isinstance(kind, OptionalType)
-        kinds.append(OptionalType(SecondsType()) if is_optional else SecondsType())
-    return [*kinds, *map(OptionalType, kinds)]

@@ -30,7 +30,6 @@ from sessionkit._arrays import (
     Array,
     Mask,
     Numbers,
-    instants,
     lists_of,
     mask_of,
     one_form,
@@ -169,10 +168,6 @@ class EventRows:
         owners = np.empty(len(self.order), np.int64)
         owners[self.order] = self.sessions
         return owners
-
-    @property
-    def instants(self) -> pa.Array:
-        return instants(self.times)
 
     def field(self, name: str | None) -> pa.Array:
         column = f"event.{name}"

@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit.aggregates._operators import ALIKE, OPERATORS, Column, Value, decimal_of
+from sessionkit.aggregates._operands import Column, Value, decimal_of
+from sessionkit.aggregates._operators import ALIKE, OPERATORS
 from sessionkit.errors import SpecError, StateValueError
 from sessionkit.state._codec import encode_column
 from sessionkit.state._fields import field_type
@@ -124,10 +125,10 @@ class Constant:
 
     def column(self, rows: int) -> Column:
         """Return it as many times as there are rows."""
-        one = encode_column(self.type, [self.value], str(self))
+        single = encode_column(self.type, [self.value], str(self))
         digits = len(str(abs(self.value))) if type(self.value) is int else None
         value = Value(self.type, digits=digits, is_divisor=bool(self.value))
-        return Column(value, one.take(pa.array(np.zeros(rows, np.int64))))
+        return Column(value, single.take(pa.array(np.zeros(rows, np.int64))))
 
 
 @attrs.frozen
@@ -158,24 +159,22 @@ class Operation:
     def changed(self, change: Callable[[Any], Hashable]) -> "Operation":
         """Return the operation with each leaf changed."""
 
-        def one(operand: Hashable) -> Hashable:
+        def changed(operand: Hashable) -> Hashable:
             if isinstance(operand, Operation):
                 return operand.changed(change)
             return operand if isinstance(operand, Constant) else change(operand)
 
-        return attrs.evolve(self, operands=tuple(map(one, self.operands)))
+        return attrs.evolve(self, operands=tuple(map(changed, self.operands)))
 
     def column(self, leaves: Mapping[Any, Column], rows: int, name: str) -> Column:
         """Compute the column of a field from the columns of the leaves, by their aggregates."""
-        operands = []
-        for operand in self.operands:
-            match operand:
-                case Constant():
-                    operands.append(operand.column(rows))
-                case Operation():
-                    operands.append(operand.column(leaves, rows, name))
-                case _:
-                    operands.append(leaves[operand])
+
+        def column(operand: Hashable) -> Column:
+            if isinstance(operand, Operation):
+                return operand.column(leaves, rows, name)
+            return operand.column(rows) if isinstance(operand, Constant) else leaves[operand]
+
+        operands = list(map(column, self.operands))
         operator, values = OPERATORS[self.sign], [operand.value for operand in operands]
         result = operator.type(*values)
         if result is None:

@@ -92,7 +92,7 @@ class Funnel(Kind):
         return ", ".join(self.arguments) + what + ends
 
     def stored(self, bound: BoundAggregate) -> list[Field]:
-        return [bound.field(ListType(IntType())), *bound.moment_fields]
+        return [bound.field(ListType(IntType())), *bound.moments()]
 
     def fold(self, bound: BoundAggregate, rows: EventRows) -> list[pa.Array]:
         """

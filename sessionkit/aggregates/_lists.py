@@ -32,7 +32,7 @@ class Collect(Kind):
         return self.gives or GenericAlias(list, bound.python_type)
 
     def stored(self, bound: BoundAggregate) -> list[Field]:
-        return [bound.field(ListType(bound.type)), *bound.moment_fields]
+        return [bound.field(ListType(bound.type)), *bound.moments()]
 
     def fold(self, bound: BoundAggregate, rows: EventRows) -> list[pa.Array]:
         sessions, values, moments = bound.in_order(rows, self.values(rows), self.chosen(rows))

@@ -170,22 +170,18 @@ class Deviation(Mean):
             # A mean that was rounded is corrected by the mean of the distances from it.
             off = rows.reduced(np.add, weights * distances)
             squares = rows.reduced(np.add, weights * distances**2) - off**2 / totals
-            squares += rows.reduced(
-                np.add, rows.joined(self._squares(bound, rows.opened), np.zeros(len(ones)))
-            )
+            stored = numbers_of(bound.column(rows.opened, ".squares"))
+            squares += rows.reduced(np.add, rows.joined(stored, np.zeros(len(ones))))
             means += off / totals
         return [pa.array(means), pa.array(squares), *counted(bound).fold(rows)]
 
     def result(self, bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
         counts = numbers_of(counted(bound).result(sessions))
         free = counts if self.population else counts - 1
+        squares = numbers_of(bound.column(sessions, ".squares"))
         # Rounding may leave less than zero.
-        variances = np.maximum(self._squares(bound, sessions), 0.0) / np.maximum(free, 1)
+        variances = np.maximum(squares, 0.0) / np.maximum(free, 1)
         return pa.array(variances if self.variance else np.sqrt(variances), mask=free < 1)
-
-    @staticmethod
-    def _squares(bound: BoundAggregate, sessions: pa.Table) -> Array:
-        return numbers_of(bound.column(sessions, ".squares"))
 
 
 @explains

@@ -8,7 +8,6 @@ and decimals are exact; decimals round half up, to the digits that Spark gives t
 
 import operator
 from collections.abc import Callable, Mapping
-from decimal import Decimal
 from functools import partial, reduce
 from typing import Any, Final, TypeAlias
 
@@ -23,12 +22,11 @@ from sessionkit._arrays import (
     Mask,
     array_of,
     is_number,
-    mask_of,
     numbers_of,
     one_form,
     ranked,
 )
-from sessionkit.state._collections import OptionalType
+from sessionkit.aggregates._operands import DIGITS, Column, Value, exact_column, quotients, scale_of
 from sessionkit.state._scalars import (
     BoolType,
     DatetimeType,
@@ -37,125 +35,12 @@ from sessionkit.state._scalars import (
     IntType,
     TimedeltaType,
 )
-from sessionkit.state._types import INT64, FieldType
+from sessionkit.state._types import FieldType
 
-DIGITS: Final = 38
-"""The most digits of a decimal."""
 LEAST_SCALE: Final = 6
 """The digits after the point that a result keeps if it has them, as in Spark."""
-LOWER_WORD: Final = 2**64 - 1
 Family: TypeAlias = str
 NUMBER: Final = (IntType, FloatType, DecimalType)
-
-
-@attrs.frozen
-class Value:
-    """
-    What is known of an operand before there are sessions.
-
-    Attributes:
-        type: Its type, without Optional.
-        may_be_missing: Whether it's null for some sessions.
-        digits: The digits of a constant that is an int; None for all else.
-        is_divisor: Whether it's a constant other than zero.
-    """
-
-    type: FieldType
-    may_be_missing: bool = False
-    digits: int | None = None
-    is_divisor: bool = False
-
-    @classmethod
-    def of(cls, kind: FieldType) -> "Value":
-        if isinstance(kind, OptionalType):
-            return cls(kind.inner, may_be_missing=True)
-        return cls(kind)
-
-    @property
-    def decimal(self) -> DecimalType:
-        """The decimal type that a whole number becomes next to a decimal."""
-        if isinstance(self.type, DecimalType):
-            return self.type
-        return DecimalType(20 if self.digits is None else self.digits, 0)
-
-
-@attrs.frozen(eq=False)
-class Column:
-    """The values of an operand, a row for each session."""
-
-    value: Value
-    array: pa.Array
-
-    @property
-    def type(self) -> FieldType:
-        return self.value.type
-
-    @property
-    def missing(self) -> Mask:
-        return ~mask_of(self.array.is_valid())
-
-    @property
-    def scale(self) -> int:
-        return self.type.scale if isinstance(self.type, DecimalType) else 0
-
-    @property
-    def exact(self) -> Array:
-        """The values as Python's integers, in units of the last digit; 0 for a null."""
-        if not isinstance(self.type, DecimalType):
-            return numbers_of(self.array).astype(object)
-        if not len(self.array):
-            return np.zeros(0, object)
-        words = np.frombuffer(self.array.buffers()[1], "<i8").reshape(-1, 2)
-        low, high = words[self.array.offset :][: len(self.array)].T
-        numbers = high.astype(object) * (LOWER_WORD + 1) + low.view(np.uint64).astype(object)
-        exact: Array = np.where(self.missing, 0, numbers)
-        return exact
-
-    @property
-    def floats(self) -> Array:
-        if isinstance(self.type, DecimalType):
-            # Python divides integers to the nearest float.
-            divided: Array = (self.exact / 10**self.scale).astype(np.float64)
-            return divided
-        return numbers_of(self.array).astype(np.float64)
-
-    def converted(self, kind: FieldType) -> "Column":
-        """Return numbers as a wider type; null where one doesn't fit."""
-        if kind == self.type:
-            return self
-        if isinstance(kind, FloatType):
-            return Column(Value(kind), array_of(self.floats, kind.arrow, self.missing))
-        numbers = _quotients(self.exact, 10**self.scale, _scale(kind))
-        return Column(Value(kind), _array(kind, numbers, self.missing))
-
-
-def _scale(kind: FieldType) -> int:
-    return kind.scale if isinstance(kind, DecimalType) else 0
-
-
-def _quotients(numerators: Array, denominators: Any, scale: int) -> Array:
-    """Divide exact integers, half up, in units of the last digit of a scale."""
-    numerators = numerators * 10**scale
-    sizes = (2 * abs(numerators) + abs(denominators)) // (2 * abs(denominators))
-    quotients: Array = np.where((numerators < 0) != (denominators < 0), -sizes, sizes)
-    return quotients
-
-
-def _array(kind: FieldType, numbers: Array, missing: Mask) -> pa.Array:
-    """Return exact integers as a column; null where marked, and where one doesn't fit the type."""
-    if isinstance(kind, DecimalType):
-        bounds = (1 - 10**kind.precision, 10**kind.precision - 1)
-    else:
-        bounds = (kind.facts.bounds if kind.facts else None) or INT64
-    missing = missing | (numbers < bounds[0]) | (numbers > bounds[1])
-    numbers = np.where(missing, 0, numbers)
-    if not isinstance(kind, DecimalType):
-        return array_of(numbers.astype(np.int64), kind.arrow, missing)
-    words = np.empty((len(numbers), 2), np.uint64)
-    words[:, 0] = (numbers & LOWER_WORD).astype(np.uint64)
-    words[:, 1] = (numbers >> 64).astype(np.int64).view(np.uint64)
-    valid = pa.array(~missing).buffers()[1]
-    return pa.Array.from_buffers(kind.arrow, len(numbers), [valid, pa.py_buffer(words)])
 
 
 # -- arithmetic ---------------------------------------------------------------------------------
@@ -189,11 +74,10 @@ FUNCTIONS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
 
 
 def _arithmetic_type(sign: str, left: Value, right: Value) -> Value | None:
-    if _family(left) == _family(right) == "number":
-        kind = _number_type(sign, left, right)
-    elif (sign, _family(left), _family(right)) in OF_TIMES:
-        kind = OF_TIMES[sign, _family(left), _family(right)]
-    else:
+    families = (_family(left), _family(right))
+    is_of_numbers = families == ("number", "number")
+    kind = _number_type(sign, left, right) if is_of_numbers else OF_TIMES.get((sign, *families))
+    if kind is None:
         return None
     may_not_fit = not isinstance(kind, FloatType) or (sign == "/" and not right.is_divisor)
     return Value(kind, may_not_fit or left.may_be_missing or right.may_be_missing)
@@ -205,16 +89,17 @@ def _number_type(sign: str, left: Value, right: Value) -> FieldType:
         return FloatType()
     if not any(isinstance(kind, DecimalType) for kind in kinds):
         return FloatType() if sign == "/" else IntType()
-    one, other = left.decimal, right.decimal
+    first, second = left.decimal, right.decimal
+    whole = (first.precision - first.scale, second.precision - second.scale)
     match sign:
         case "*":
-            scale = one.scale + other.scale
-            return _fitted(one.precision + other.precision + 1, scale)
+            scale = first.scale + second.scale
+            return _fitted(sum(whole) + 1 + scale, scale)
         case "/":
-            scale = max(LEAST_SCALE, one.scale + other.precision + 1)
-            return _fitted(one.precision - one.scale + other.scale + scale, scale)
-    scale = max(one.scale, other.scale)
-    return _fitted(max(one.precision - one.scale, other.precision - other.scale) + scale + 1, scale)
+            scale = max(LEAST_SCALE, first.scale + second.precision + 1)
+            return _fitted(whole[0] + second.scale + scale, scale)
+    scale = max(first.scale, second.scale)
+    return _fitted(max(whole) + 1 + scale, scale)
 
 
 def _fitted(precision: int, scale: int) -> DecimalType:
@@ -225,41 +110,45 @@ def _fitted(precision: int, scale: int) -> DecimalType:
     return DecimalType(DIGITS, kept)
 
 
-def _arithmetic(sign: str, kind: FieldType, left: Column, right: Column) -> pa.Array:
+def _arithmetic(sign: str, result: FieldType, left: Column, right: Column) -> pa.Array:
     missing = left.missing | right.missing
-    kinds = (kind, left.type, right.type)
-    if any(isinstance(one, FloatType) for one in kinds):
+    kinds = (result, left.type, right.type)
+    if any(isinstance(kind, FloatType) for kind in kinds):
         numbers, divisors = left.floats, right.floats
         if sign == "/":
             missing |= divisors == 0
             divisors = np.where(divisors == 0, 1, divisors)
         with np.errstate(all="ignore"):
             numbers = FUNCTIONS[sign](numbers, divisors)
-        if isinstance(kind, FloatType):
-            return one_form(array_of(numbers, kind.arrow, missing))
-        return _rounded(kind, numbers, missing)
-    if sign != "/" and not any(isinstance(one, DecimalType) for one in kinds):
-        one, other = numbers_of(left.array), numbers_of(right.array)
+        if isinstance(result, FloatType):
+            return one_form(array_of(numbers, result.arrow, missing))
+        return _rounded(result, numbers, missing)
+    if sign != "/" and not any(isinstance(kind, DecimalType) for kind in kinds):
+        integers = (numbers_of(left.array), numbers_of(right.array))
         # A wider type is needed only where a result might not fit.
         function = operator.mul if sign == "*" else operator.add
-        if function(_largest(one), _largest(other)) <= LARGEST:
-            return _array(kind, FUNCTIONS[sign](one, other), missing)
-    return _array(kind, _exact(sign, kind, left, right, missing), missing)
+        if function(*map(_largest, integers)) <= LARGEST:
+            return exact_column(result, FUNCTIONS[sign](*integers), missing)
+    return exact_column(result, _exact(sign, result, left, right, missing), missing)
 
 
 def _exact(sign: str, kind: FieldType, left: Column, right: Column, missing: Mask) -> Array:
     """Work out exact numbers; a division by zero is marked as missing."""
-    one, other = left.exact, right.exact
+    numbers, others = left.exact, right.exact
     match sign:
         case "*":
-            return _quotients(one * other, 10 ** (left.scale + right.scale), _scale(kind))
+            return quotients(numbers * others, 10 ** (left.scale + right.scale), scale_of(kind))
         case "/":
-            missing |= other == 0
-            divisors = np.where(other == 0, 1, other) * 10**left.scale
-            return _quotients(one * 10**right.scale, divisors, _scale(kind))
+            missing |= others == 0
+            divisors = np.where(others == 0, 1, others) * 10**left.scale
+            return quotients(numbers * 10**right.scale, divisors, scale_of(kind))
     scale = max(left.scale, right.scale)
-    one, other = one * 10 ** (scale - left.scale), other * 10 ** (scale - right.scale)
-    return _quotients(FUNCTIONS[sign](one, other), 10**scale, _scale(kind))
+    return quotients(FUNCTIONS[sign](*_in_units(scale, left, right)), 10**scale, scale_of(kind))
+
+
+def _in_units(scale: int, *columns: Column) -> list[Array]:
+    """Return exact values as integers in units of the last digit of a scale."""
+    return [column.exact * 10 ** (scale - column.scale) for column in columns]
 
 
 def _largest(numbers: Array) -> int:
@@ -272,7 +161,7 @@ def _rounded(kind: FieldType, numbers: Array, missing: Mask) -> pa.Array:
     numbers = np.where(missing, 0, numbers)
     floors = np.trunc(numbers)
     floors += np.sign(numbers) * (np.abs(numbers - floors) >= 1 / 2)
-    return _array(kind, floors.astype(np.int64), missing)
+    return exact_column(kind, floors.astype(np.int64), missing)
 
 
 def _signed_type(value: Value) -> Value | None:
@@ -286,7 +175,7 @@ def _signed_type(value: Value) -> Value | None:
 def _signed(function: Callable[[Any], Any], kind: FieldType, column: Column) -> pa.Array:
     if isinstance(kind, FloatType):
         return one_form(array_of(function(column.floats), kind.arrow, column.missing))
-    return _array(kind, function(column.exact), column.missing)
+    return exact_column(kind, function(column.exact), column.missing)
 
 
 # -- comparisons --------------------------------------------------------------------------------
@@ -314,19 +203,17 @@ def _compared(left: Column, right: Column) -> tuple[Mask, Mask]:
     """Return where the left value is less, and where both are equal; NaN is the greatest."""
     kinds = (left.type, right.type)
     if any(isinstance(kind, FloatType) for kind in kinds):
-        one, other = left.floats, right.floats
-        nan, also = np.isnan(one), np.isnan(other)
-        return (one < other) | (also & ~nan), (one == other) | (nan & also)
+        values, others = left.floats, right.floats
+        nan, other_nan = np.isnan(values), np.isnan(others)
+        return (values < others) | (other_nan & ~nan), (values == others) | (nan & other_nan)
     if any(isinstance(kind, DecimalType) for kind in kinds):
-        scale = max(left.scale, right.scale)
-        one = left.exact * 10 ** (scale - left.scale)
-        other = right.exact * 10 ** (scale - right.scale)
+        values, others = _in_units(max(left.scale, right.scale), left, right)
     elif is_number(left.array.type):
-        one, other = numbers_of(left.array), numbers_of(right.array)
+        values, others = numbers_of(left.array), numbers_of(right.array)
     else:
         places, _ = ranked(pa.concat_arrays([left.array, right.array]))
-        one, other = np.split(places, 2)
-    return (one < other).astype(np.bool_), (one == other).astype(np.bool_)
+        values, others = np.split(places, 2)
+    return (values < others).astype(np.bool_), (values == others).astype(np.bool_)
 
 
 def _comparison_type(left: Value, right: Value) -> Value | None:
@@ -443,13 +330,3 @@ OPERATORS: Final[Mapping[str, Operator]] = {
     "is_null": Operator(_null_type, partial(_logic, pc.is_null), "a plain value"),
     "fill_null": Operator(_chosen_type, _filled, ALIKE),
 }
-
-
-def decimal_of(value: Decimal) -> DecimalType | None:
-    """Return the type of a constant, as Spark reads it; None if it has too many digits."""
-    if not value.is_finite():
-        return None
-    _, digits, exponent = value.as_tuple()
-    scale = max(0, -int(exponent))
-    precision = max(len(digits) + max(0, int(exponent)), scale, 1)
-    return DecimalType(precision, scale) if precision <= DIGITS else None

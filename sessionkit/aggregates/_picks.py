@@ -21,7 +21,7 @@ from sessionkit._arrays import (
 from sessionkit.aggregates._aggregate import Aggregate, BoundAggregate, Kind
 from sessionkit.aggregates._events import Condition, EventRows
 from sessionkit.state._collections import Field, OptionalType
-from sessionkit.state._scalars import BoolType, DatetimeType, IntType
+from sessionkit.state._scalars import BoolType
 from sessionkit.state._types import INT64, FieldType
 
 
@@ -110,12 +110,10 @@ class _Edge(Kind):
 
     def _moment_fields(self, bound: BoundAggregate) -> list[Field]:
         """Return the fields with the time of the value, and its place in the `sequence`."""
-        at = bound.field(OptionalType(DatetimeType()), ".at")
-        if bound.sequence is not None:
-            return [at, bound.field(OptionalType(IntType()), ".sequence")]
         # A session's start is the time of its first event. Its end doesn't tell the time of its
         # last event: gaps may vary by event, and rules may cut.
-        return [at] if bound.may_be_missing or self.picks is np.maximum else []
+        is_start = not bound.may_be_missing and self.picks is np.minimum
+        return [] if is_start and bound.sequence is None else bound.moments(OptionalType)
 
     def stored(self, bound: BoundAggregate) -> list[Field]:
         return [_value_field(bound), *self._moment_fields(bound)]

@@ -12,6 +12,7 @@ from sessionkit._arrays import (
     Array,
     Numbers,
     array_of,
+    instants,
     mask_of,
     micros,
     numbers_of,
@@ -133,7 +134,8 @@ class EngagedTime(Kind):
         chosen = self.chosen(rows)
         stored = [bound.column(rows.opened, part) for part in ("", ".to")]
         owners = rows.listed(stored[0], chosen)
-        starts, ends = (numbers_of(rows.flat(times, rows.instants, chosen)) for times in stored)
+        at = instants(rows.times)
+        starts, ends = (numbers_of(rows.flat(times, at, chosen)) for times in stored)
         if len(owners):
             order = np.lexsort((starts, owners))
             owners, starts, ends = owners[order], starts[order], ends[order]

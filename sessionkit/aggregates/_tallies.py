@@ -68,7 +68,6 @@ class CountDistinct(_Tally):
         return [self.tallied(bound, rows)[0]]
 
     def result(self, bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
-        """Return the number of different values, null beyond the limit."""
         return pc.list_value_length(bound.column(sessions)).cast(pa.int64())
 
 
@@ -137,7 +136,6 @@ class Top(_Tally):
 
 
 def _check_key(kind: FieldType, found: str, or_: str) -> None:
-    """Check that values can be the keys of a dict."""
     if isinstance(kind, FloatType):
         hint = f"{or_} a column of it that Spark casts to an int or a Decimal"
         raise SpecError(f"{found} a float, which can't be the key of a dict", hint)

@@ -13,8 +13,9 @@ from pyspark.sql import types as T
 from sessionkit._arguments import check_column, check_field, columns_named, explains
 from sessionkit._instants import Duration
 from sessionkit.aggregates import Aggregate
-from sessionkit.aggregates._aggregate import Kind, check_aggregate
+from sessionkit.aggregates._aggregate import Kind
 from sessionkit.aggregates._events import NOT_A_NAME, fields_of_condition
+from sessionkit.aggregates._of_spec import check_aggregate
 from sessionkit.errors import SchemaError, SpecError
 from sessionkit.spark._columns import (
     ANY_FRAME,

@@ -16,13 +16,8 @@ import attrs
 
 from sessionkit._arguments import REST, check_field, explained
 from sessionkit._typing import FinishResult, Record
-from sessionkit.aggregates._aggregate import (
-    Aggregate,
-    BoundAggregate,
-    bound_aggregates,
-    check_event_class,
-    with_result,
-)
+from sessionkit.aggregates._aggregate import Aggregate, BoundAggregate
+from sessionkit.aggregates._of_spec import bound_aggregates, check_event_class, with_result
 from sessionkit.errors import SpecError
 from sessionkit.spec.base import E, R, S, set_derived
 from sessionkit.spec.bytecode import loses
@@ -122,24 +117,15 @@ class Functions(Generic[E, S, R]):
         if self.finish is not None or self._result is not None:
             result = class_of("result", self._result, places["row"], "what `finish` returns")
         classes = {"event": event, "session": Session, **dict.fromkeys(["state", *MEANS], state)}
-        timed, promised = set(), set()
         for cls in (event, state, result):
             fields_of(cls)
         for names, signature in read:
             check_annotations(signature, dict(zip(names, map(classes.get, names), strict=True)))
-            # Annotations are resolved on the driver: executors may lack their names.
-            if "time" in names:
-                timed.add(signature.role)
-            if signature.role != "create" and signature.always_returns:
-                promised.add(signature.role)
-        set_derived(
-            self,
-            event=event,
-            state=state,
-            result=result,
-            takes_time=frozenset(timed),
-            must_return=frozenset(promised),
-        )
+        set_derived(self, event=event, state=state, result=result)
+        # Annotations are resolved on the driver: executors may lack their names.
+        timed = frozenset(signature.role for names, signature in read if "time" in names)
+        promised = {signature.role for _, signature in read if signature.always_returns}
+        set_derived(self, takes_time=timed, must_return=frozenset(promised - {"create"}))
         _check_left_out(self)
         for _, signature in read:
             if signature.role in CHANGE:
@@ -233,6 +219,7 @@ Logic: TypeAlias = Functions[E, S, R] | Aggregates[E, R] | Events[E]
 def classes_of(
     logic: Logic[Any, Any, Any], event_time: str, keys: Collection[str]
 ) -> dict[str, type[Any]]:
+    """Return the classes of events, states and result rows, by the attributes of a spec."""
     match logic:
         case Functions():
             return {"event": logic.event, "state": logic.state, "result": logic.result}
