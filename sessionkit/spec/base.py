@@ -80,6 +80,7 @@ def read_watermark_delay(value: Duration) -> timedelta:
 
 
 def read_timeout(value: TimeoutPolicy | SessionRules | Duration | None) -> Any:
+    """Read a duration as the gap of an `EventTimeGap`; leave a policy as it is."""
     is_duration = isinstance(value, str | timedelta | int | float)
     return EventTimeGap(duration_of(value, "timeout")) if is_duration else value
 
@@ -250,8 +251,8 @@ class Spec(Generic[E, S, R]):
     @property
     def named_by_result(self) -> tuple[Named, ...]:
         """The columns of the result class."""
-        fields = codec_of(self.result).type.fields
-        return tuple(Named.of_field(self.result, field.name) for field in fields)
+        of, names = self.result.__name__, codec_of(self.result).schema.names
+        return tuple(Named.of_code(name, f"the field `{of}.{name}`") for name in names)
 
     @cached_property
     def schema_with_rejected(self) -> pa.Schema:
@@ -296,6 +297,7 @@ def set_derived(made: object, **values: Any) -> None:
 
 
 def check_shared(spec: AnySpec) -> None:
+    """Check what both kinds of spec have, and derive the steps of an upgrade."""
     _check_keys(spec)
     _check_inputs(spec)
     _check_names("the result", (Named(COUNTS_COLUMN, "one of sessionkit's"), *spec.named))

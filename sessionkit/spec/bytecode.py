@@ -64,7 +64,7 @@ def _only_makes(plain: Plain, cls: type[Any]) -> bool:
     made = sum(_called(plain, *pair) in makers for pair in pairs)
     # If all calls make objects, dropped values change nothing.
     only = made == sum(_is_call(step) for step, _ in pairs)
-    return made > 0 and not changes(plain) and (only or not _has_calls(plain, dropped=True))
+    return made > 0 and not changes(plain) and (only or not calls(plain, dropped=True))
 
 
 def _called(plain: Plain, step: Instruction, after: Instruction) -> int | None:
@@ -86,11 +86,7 @@ def changes(plain: Plain) -> bool:
     )
 
 
-def calls(plain: Plain) -> bool:
-    return _has_calls(plain, dropped=False)
-
-
-def _has_calls(plain: Plain, *, dropped: bool) -> bool:
+def calls(plain: Plain, *, dropped: bool = False) -> bool:
     """Return whether a function makes a call; with `dropped`, one whose value it drops."""
     return any(
         _is_call(step) and (not dropped or after.opname == "POP_TOP")

@@ -202,12 +202,7 @@ def check_carries_watermark(
         "`timeout=SessionRules(...)`": rules is not None,
         '`layout="pages"`': storage.layout == "pages",
     }
-    for name, is_used in refused.items():
-        if is_used:
-            found = (
-                f"{name} doesn't go with `carries_watermark`: operators that follow read one row a "
-            )
-            found += "session, as the watermark reaches its end"
-            hint = f"leave {name} out, or read the rows in a second query, without "
-            hint += "`carries_watermark`"
-            raise SpecError(found, hint)
+    for name in (name for name, is_used in refused.items() if is_used):
+        found = f"{name} doesn't go with `carries_watermark`: operators that follow read one row a"
+        hint = f"leave {name} out, or read the rows in a second query, without `carries_watermark`"
+        raise SpecError(f"{found} session, as the watermark reaches its end", hint)

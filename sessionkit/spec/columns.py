@@ -55,7 +55,6 @@ REVISION_FIELDS: Final = (
     Field("supersedes", ListType(StrType()), "supersedes"),
 )
 """The columns after these where a session may give several rows."""
-REVISION_COLUMNS: Final = tuple(field.name for field in REVISION_FIELDS)
 
 
 def shown(name: str) -> str:
@@ -70,10 +69,8 @@ def key_class(names: tuple[str, ...]) -> Any:
 
 
 def typed_columns(columns: Mapping[str, Any], name: str) -> tuple[Field, ...]:
-    fields = []
-    for column, kind in columns.items():
-        fields.append(Field(column, field_type(kind, f"{name}.{column}"), column))
-    return tuple(fields)
+    types = {column: field_type(kind, f"{name}.{column}") for column, kind in columns.items()}
+    return tuple(Field(column, kind, column) for column, kind in types.items())
 
 
 @attrs.frozen
@@ -90,8 +87,7 @@ class Named:
         return cls(name, owner, f"rename the column, {renamed}, and write that name {place}")
 
     @classmethod
-    def of_field(cls, result: type[Any], name: str) -> "Named":
-        owner = f"the field `{result.__name__}.{name}`"
+    def of_code(cls, name: str, owner: str) -> "Named":
         return cls(name, owner, f"rename {owner}")
 
 

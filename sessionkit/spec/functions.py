@@ -85,6 +85,7 @@ def is_again(cls: type[Any], other: type[Any]) -> bool:
 
 
 def wrong_class(what: str, cls: type[Any], found: object, hint: str = "build one") -> str:
+    """Return the error text, with its hint, for an object of another class than `cls`."""
     kind = type(found)
     if is_again(kind, cls):
         again = f"found one of another {kind.__name__}: the class was defined again after the spec"

@@ -1,14 +1,14 @@
 """The optional settings of a spec: lateness, results and `Every`, inputs and storage."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import cached_property
 from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
-from sessionkit._arguments import at_least_one, choice, columns, explained, flag
+from sessionkit._arguments import at_least_one, choice, columns, explained, flag, names_of
 from sessionkit._instants import Duration, duration_of, duration_text
 from sessionkit.errors import SpecError
 from sessionkit.timeouts._policies import Clock
@@ -35,10 +35,6 @@ def copied(value: Mapping[str, Any]) -> Mapping[str, Any]:
     return dict(value) if isinstance(argument, Mapping) else value
 
 
-def _read_id(value: str | Sequence[str] | None) -> tuple[str, ...] | None:
-    return (value,) if isinstance(value, str) else value if value is None else tuple(value)
-
-
 def _read_skew(value: Duration | None) -> timedelta | None:
     return None if value is None else duration_of(value, "max_future_skew")
 
@@ -61,10 +57,6 @@ def _read_allowed(value: Duration | None) -> timedelta | None:
 
 def _read_reopening(value: Duration | None) -> timedelta | None:
     return None if value is None else duration_of(value, "reopen_within")
-
-
-def _last_version(storage: Any) -> int:
-    return 1 + max(storage.upgrade, default=0)
 
 
 def _read_upgrade(value: object) -> dict[int, Callable[[Any], Any]]:
@@ -245,7 +237,9 @@ class Inputs:
     max_future_skew: timedelta | None = attrs.field(default=timedelta(days=1), converter=_read_skew)
     max_jump: timedelta | None = attrs.field(default=None, converter=_read_jump)
     max_buffered_per_key: int = attrs.field(default=100_000, validator=at_least_one)
-    event_id: tuple[str, ...] | None = attrs.field(default=None, converter=_read_id)
+    event_id: tuple[str, ...] | None = attrs.field(
+        default=None, converter=attrs.converters.optional(names_of)
+    )
     drop_duplicates_for: timedelta | None = attrs.field(default=None, converter=_read_repeats)
     passthrough: Mapping[str, Any] = attrs.field(factory=dict, converter=copied, validator=columns)
 
@@ -273,9 +267,11 @@ class Storage:
     layout: Literal["buckets", "pages"] = attrs.field(default="buckets", validator=choice)
     bucket_count: int | None = attrs.field(default=None, validator=at_least_one)
     upgrade: Upgrade = attrs.field(factory=dict, converter=_read_upgrade)
-    version: int = attrs.field(
-        default=attrs.Factory(_last_version, takes_self=True), validator=at_least_one
-    )
+    version: int = attrs.field(validator=at_least_one)
+
+    @version.default
+    def _last_version(self) -> int:
+        return 1 + max(self.upgrade, default=0)
 
     def __attrs_post_init__(self) -> None:
         if self.buckets > LARGEST_BUCKET_COUNT:

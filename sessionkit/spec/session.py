@@ -12,6 +12,7 @@ from sessionkit._instants import Duration
 from sessionkit._typing import Record
 from sessionkit.aggregates._aggregate import Aggregate, BoundAggregate
 from sessionkit.aggregates._events import Condition
+from sessionkit.spec import checks
 from sessionkit.spec.base import (
     EXAMPLES,
     E,
@@ -22,18 +23,6 @@ from sessionkit.spec.base import (
     read_timeout,
     read_watermark_delay,
     set_derived,
-)
-from sessionkit.spec.checks import (
-    check_carries_watermark,
-    check_functions,
-    check_lateness,
-    check_memory,
-    check_revisions,
-    check_sequence,
-    check_session_rules,
-    check_without_functions,
-    is_in_order,
-    one_timeout,
 )
 from sessionkit.spec.columns import (
     CLOSED_BY_FIELD,
@@ -143,36 +132,36 @@ class SessionSpec(Spec[E, S, R]):
         promised = logic.must_return if isinstance(logic, Functions) else frozenset[str]()
         if isinstance(memory, Memory):
             promised |= memory.must_return
-        timeout = one_timeout(self._gap, self.timeout)
+        timeout = checks.one_timeout(self._gap, self.timeout)
         set_derived(self, timeout=timeout, _gap=None, must_return=promised, **classes)
         self._check()
         check_shared(self)
 
     def _check(self) -> None:
         logic, order, rules = self.logic, self.order, self.rules
-        in_order = is_in_order(logic, rules)
-        check_lateness(self.lateness, order, in_order=in_order)
+        in_order = checks.is_in_order(logic, rules)
+        checks.check_lateness(self.lateness, order, in_order=in_order)
         if self.sequence is not None:
-            check_sequence(self.event, self.sequence)
+            checks.check_sequence(self.event, self.sequence)
         if isinstance(logic, Functions):
-            check_functions(logic, self.keys, order, self.lateness)
+            checks.check_functions(logic, self.keys, order, self.lateness)
         else:
             # In event-time order, the earliest copy of a duplicate counts, and no session opens
             # before an event that was outside any session.
             is_needed = in_order or self.inputs.drop_duplicates_for is not None
             is_needed |= rules is not None and bool(rules.ordered)
             is_held = order == "event_time" and not is_needed
-            check_without_functions(logic, self.results, self.storage, is_held=is_held)
+            checks.check_without_functions(logic, self.results, self.storage, is_held=is_held)
         if callable(self.timeout.gap):
             check_function(self.timeout.gap, "gap", event=self.event)
         if rules is not None:
-            check_session_rules(rules, logic, order, self.lateness)
+            checks.check_session_rules(rules, logic, order, self.lateness)
         if self.memory is not None:
-            check_memory(self.memory, logic, self.keys, self.result)
+            checks.check_memory(self.memory, logic, self.keys, self.result)
         if self.revises:
-            check_revisions(logic, self.lateness, self.results, order, in_order=in_order)
+            checks.check_revisions(logic, self.lateness, self.results, order, in_order=in_order)
         if self.results.carries_watermark:
-            check_carries_watermark(self.results, self.lateness, self.storage, rules)
+            checks.check_carries_watermark(self.results, self.lateness, self.storage, rules)
 
     @cached_property
     def functions(self) -> Functions[E, S, R]:
@@ -254,23 +243,18 @@ class SessionSpec(Spec[E, S, R]):
 
     @property
     def named_by_spec(self) -> tuple[Named, ...]:
-        owners: dict[str, tuple[str, str | None]]
-        owners = {field.name: ("`memory`", None) for field in self.memory_fields}
+        of_memory = {field.name: Named(field.name, "`memory`") for field in self.memory_fields}
         if self.memory is not None:
             for name in (*self.memory.first, *self.memory.last):
-                owner = f"the column `{name}` of `memory`"
-                owners[name] = (owner, f"rename {owner}")
-        return tuple(
-            Named(column.name, *owners.get(column.name, (column.owner, None)))
-            for column in super().named_by_spec
-        )
+                of_memory[name] = Named.of_code(name, f"the column `{name}` of `memory`")
+        return tuple(of_memory.get(column.name, column) for column in super().named_by_spec)
 
     @property
     def named_by_result(self) -> tuple[Named, ...]:
         match self.logic:
             case Aggregates(bound=bound):
-                names = ((field.name, f"the aggregate `{field.name}`") for field in bound)
-                return tuple(Named(*name, f"rename {name[1]}") for name in names)
+                names = (field.name for field in bound)
+                return tuple(Named.of_code(name, f"the aggregate `{name}`") for name in names)
             case Events():
                 first, *fields = codec_of(self.result).type.fields
                 columns = ((field.name, f"the column `{field.name}`") for field in fields)

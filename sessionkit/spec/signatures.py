@@ -105,15 +105,12 @@ def signature_of(function: Any, role: str = "", owner: type[Any] | None = None) 
     while isinstance(called, functools.partial):
         called = called.func
     plain = _plain(inspect.unwrap(called))
-    raw, positional = {}, []
-    for parameter in inspected.parameters.values():
-        if parameter.kind in POSITIONAL:
-            raw[parameter.name] = parameter.annotation
-            positional.append(parameter)
+    positional = [part for part in inspected.parameters.values() if part.kind in POSITIONAL]
+    raw = {part.name: part.annotation for part in positional}
     hints = _resolved({**raw, "return": inspected.return_annotation}, plain)
     parameters = [
-        Place(role, function, owner, name, hints.get(name), parameter.default is NOT_SAID)
-        for name, parameter in zip(raw, positional, strict=True)
+        Place(role, function, owner, part.name, hints.get(part.name), part.default is NOT_SAID)
+        for part in positional
     ]
     returned = Place(role, function, owner, "return", hints.get("return"))
     promised = returned.annotation not in (None, NoneType) and _is_object(returned.annotation)
@@ -239,6 +236,7 @@ def _classes_without_fields(annotation: Any) -> list[type[Any]]:
 
 
 def check_key_annotation(place: Place, keys: Collection[str]) -> None:
+    """Check that a named tuple in the annotation of a key has the fields of `keys`."""
     for cls in (place.annotation, *get_args(place.annotation)):
         fields = getattr(cls, "_fields", None)
         if isinstance(cls, type) and fields is not None and fields != tuple(keys):

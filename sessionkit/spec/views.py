@@ -152,7 +152,7 @@ class StoredTimer:
 
 @attrs.define(eq=False)
 class KeySnapshot:
-    """A key as a call finds and leaves it, behind `KeyState` and `KeyTimes`."""
+    """A key as a call finds and leaves it: what `KeyState` and `KeyTimes` show and change."""
 
     key: Any
     value: Any  # the state, or `MISSING`
