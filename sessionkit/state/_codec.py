@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from sessionkit._arrays import whole
 from sessionkit.errors import StateError, StateValueError
 from sessionkit.state._collections import (
     AttrsType,
@@ -118,26 +119,17 @@ def decode_column(
     kind: FieldType, column: pa.Array | pa.ChunkedArray, places: Places = None
 ) -> list[Any]:
     """Return the values of a field at the given positions (all by default), in python form."""
-    values = _listed(column, places)
-    return values if kind.plain else list(map(kind.load, values))
-
-
-def _listed(column: pa.Array | pa.ChunkedArray, places: Places) -> list[Any]:
-    """Return a column as Python values, with times as integers if the column has no nulls."""
-    array = column
-    if isinstance(column, pa.ChunkedArray):
-        # `combine_chunks` copies even a column of a single chunk.
-        array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-    kind = array.type
-    if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
-        kind = pa.int64()
-    values = array
-    if not array.null_count and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
-        values = array.view(kind).to_numpy()
+    values = whole(column)
+    stored = values.type
+    # Times become integers, which take much less time than datetimes.
+    if pa.types.is_timestamp(stored) or pa.types.is_duration(stored):
+        stored = pa.int64()
+    if not values.null_count and (pa.types.is_integer(stored) or pa.types.is_floating(stored)):
+        values = values.view(stored).to_numpy()
     if places is not None:
         values = values[places] if isinstance(values, np.ndarray) else values.take(places)
     listed: list[Any] = values.tolist()
-    return listed
+    return listed if kind.plain else list(map(kind.load, listed))
 
 
 # -- schema evolution: a class that has changed since its objects were stored -------------------

@@ -67,6 +67,7 @@ FACTORY: Final[Any] = attrs.Factory  # its stub declares the class as a function
 
 
 def is_record(value: object) -> TypeGuard[type[Any]]:
+    """Return whether a value is an attrs class or a dataclass."""
     return isinstance(value, type) and (attrs.has(value) or dataclasses.is_dataclass(value))
 
 
@@ -78,9 +79,9 @@ def not_a_record(cls: type[Any], *, instead: str) -> tuple[str, str]:
     """
     if cls.__module__.partition(".")[0] in FOREIGN:
         return f"{cls.__name__}, which has no fields", instead
-    bases = [one.__name__ for one in cls.__bases__ if one is not object]
+    names = [base.__name__ for base in cls.__bases__ if base is not object]
     # attrs can decorate neither of these two, nor what Pydantic makes.
-    bases = [{"tuple": "NamedTuple", "dict": "TypedDict"}.get(one, one) for one in bases]
+    bases = [{"tuple": "NamedTuple", "dict": "TypedDict"}.get(name, name) for name in names]
     hint = f"write `@attrs.define` above `class {cls.__name__}:`"
     if issubclass(cls, tuple | dict) or hasattr(cls, "model_fields"):
         hint += f", without {' and '.join(bases) or 'its base'}; its fields stay as they are"
@@ -132,7 +133,8 @@ class _Place:
     problems: list[str] = attrs.field(factory=list)  # one line for each field
 
     def refuse(self, annotation: Any, hint: str) -> FieldType:
-        self.problems.append(f"`{self.path}`: {_spelled(annotation)} can't be stored; {hint}")
+        spelled = annotation.__name__ if isinstance(annotation, type) else annotation
+        self.problems.append(f"`{self.path}`: {spelled} can't be stored; {hint}")
         return SCALARS[int]
 
     def inside(self, part: str) -> "_Place":
@@ -293,9 +295,3 @@ def _collection(origin: Any, inside: tuple[Any, ...], place: _Place) -> FieldTyp
     if key.facts is None or isinstance(key, FloatType):
         at.refuse(inside[0], "use a key that is equal to itself, such as str")
     return DictType(key, _read(inside[1], place.inside("[]")))
-
-
-def _spelled(annotation: Any) -> str:
-    if isinstance(annotation, str):
-        return annotation
-    return annotation.__name__ if isinstance(annotation, type) else str(annotation)

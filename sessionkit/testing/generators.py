@@ -15,7 +15,7 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 
 from sessionkit._arguments import explains
 from sessionkit.spec.base import AnySpec
-from sessionkit.spec.session import SessionSpec
+from sessionkit.spec.session import AnySessionSpec
 from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import AttrsType, DictType, ListType, OptionalType, TupleType
 from sessionkit.state._derived import EnumType, LiteralType, SecondsType
@@ -30,11 +30,10 @@ from sessionkit.state._scalars import (
     TimedeltaType,
     UUIDType,
 )
-from sessionkit.state._types import FieldType
+from sessionkit.state._types import INT64, FieldType
 from sessionkit.timeouts._policies import TimeoutPolicy, deadlines_of
 from sessionkit.timeouts._session_rules import SessionRules
 
-AnySessionSpec: TypeAlias = SessionSpec[Any, Any, Any]
 T = TypeVar("T")
 Scalars: TypeAlias = dict[type[Any], SearchStrategy[Any]]
 
@@ -44,7 +43,6 @@ TRIES: Final = 10
 SOME_KEYS: Final = 3
 NUDGES: Final = tuple(timedelta(microseconds=us) for us in (0, 1, -1, 1_000, -1_000))
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)
-INT64: Final = (-(2**63), 2**63 - 1)
 ANY: Final[Scalars] = {
     IntType: st.integers(*INT64),
     FloatType: st.floats(),

@@ -81,7 +81,7 @@ class FakeGroupState:
     def __attrs_post_init__(self) -> None:
         """Check the call against what Spark can do, and copy the stored row."""
         if self._value is not None:
-            self._value = copy.deepcopy(_state_value(self._value))
+            self._value = copy.deepcopy(tuple(map(_converted, self._value)))
         if self._timeout not in get_args(TimeoutConf):
             known = ", ".join(get_args(TimeoutConf))
             found = f"`timeout`: one of {known} is needed, found {self._timeout!r}."
@@ -147,7 +147,7 @@ class FakeGroupState:
         Top-level NumPy scalars, `pd.Timestamp` and `pd.Timedelta` become Python values, as in
         PySpark. A timer stored by an earlier call is cleared unless this call sets a new one.
         """
-        self._value = _state_value(newValue)
+        self._value = tuple(map(_converted, newValue))
         self.is_updated, self.is_removed = True, False
 
     def remove(self) -> None:
@@ -273,12 +273,8 @@ def _row(value: tuple[Any, ...] | None, timer: int | None) -> StoredGroup | None
     return None if is_empty else StoredGroup(copy.deepcopy(value), timer)
 
 
-def _state_value(value: Iterable[Any]) -> tuple[Any, ...]:
-    """Convert the fields of a state value as PySpark does."""
-    return tuple(map(_converted, value))
-
-
 def _converted(field: object) -> object:
+    """Convert a field of a state value as PySpark does."""
     if field is pd.NaT or field is pd.NA:
         found = f"the state value has {field!r}, with which Spark's task fails."
         raise ValueError(with_hint(found, "store None for 'unknown'."))

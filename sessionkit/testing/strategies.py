@@ -33,7 +33,7 @@ from sessionkit._engine.sessions.plan import Horizon
 from sessionkit._engine.sessions.program import Program
 from sessionkit.errors import ExpectationError, UserFunctionError, with_hint
 from sessionkit.spec.base import AnySpec, check_kind
-from sessionkit.spec.session import SessionSpec
+from sessionkit.spec.session import AnySessionSpec, SessionSpec
 from sessionkit.spec.stateful import StatefulSpec
 from sessionkit.state._codec import codec_of, encode_column
 from sessionkit.state._fields import attributes_of, is_record
@@ -42,7 +42,6 @@ from sessionkit.testing.drivers.kinds import SessionDriver, StatefulDriver
 from sessionkit.testing.drivers.watch import counting
 from sessionkit.testing.generators import (
     START,
-    AnySessionSpec,
     Arrival,
     arrival,
     cuts,

@@ -350,21 +350,19 @@ def after_batch(
 def with_state(spec: Any, state: Iterable[Any], clocks: Clocks) -> Snapshot:
     """Return the snapshot that starts a query with open sessions, or with stored keys."""
     is_session = isinstance(spec, SessionSpec)
-    given, kind = list(state), OpenSession if is_session else StoredKey
-    for one in given:
-        if not isinstance(one, kind):
-            found = f"`state` takes {kind.__name__} objects, found {type(one).__name__}"
+    entries, kind = list(state), OpenSession if is_session else StoredKey
+    for entry in entries:
+        if not isinstance(entry, kind):
+            found = f"`state` takes {kind.__name__} objects, found {type(entry).__name__}"
             raise DriverError(found, f"write {kind.__name__}(key=..., state=...)")
-    if not given:
+    if not entries:
         return Snapshot(clocks)
-    check_state(spec, given)
-    given = [attrs.evolve(one, key=tuple(key_row(spec, one.key).values())) for one in given]
-    processing_us = clocks.processing_ms * MILLISECOND_US
-    memory = (
-        memory_of_sessions(spec, given)
-        if is_session
-        else memory_of_keys(spec, given, processing_us)
-    )
+    check_state(spec, entries)
+    entries = [attrs.evolve(entry, key=(*key_row(spec, entry.key).values(),)) for entry in entries]
+    if is_session:
+        memory = memory_of_sessions(spec, entries)
+    else:
+        memory = memory_of_keys(spec, entries, clocks.processing_ms * MILLISECOND_US)
     return _seeded(spec, [memory], SeedFormat.of(logic_of(spec), BEGINNING_US), clocks)
 
 
@@ -381,14 +379,14 @@ def check_state(spec: Any, state: Sequence[Any]) -> None:
             if is_asked:
                 found = f"`state` can't start {what}: it stores more of a session than its state"
                 raise DriverError(found, "add the events in place of the state")
-        for one in state:
-            if not one.session_start <= one.last_event_time <= one.session_end:
-                found = f"the session of {one.key!r} must start before its last event and its end"
+        for entry in state:
+            if not entry.session_start <= entry.last_event_time <= entry.session_end:
+                found = f"the session of {entry.key!r} must start before its last event and its end"
                 raise DriverError(found, "give session_start and session_end, in this order")
     elif any(d.clock == "event_time" for d in deadlines_of(spec.timeout)):
-        for one in state:
-            if one.last_event_time is None:
-                found = f"the timeout counts from the last event, and {one.key!r} has none"
+        for entry in state:
+            if entry.last_event_time is None:
+                found = f"the timeout counts from the last event, and {entry.key!r} has none"
                 raise DriverError(found, "give StoredKey(..., last_event_time=at(...))")
 
 

@@ -203,15 +203,14 @@ def frame_of(spec: AnySpec, rows: Iterable[Any]) -> pd.DataFrame:
     """Return result rows as a frame with the columns of Spark."""
     memory = {*_memory_columns(spec)}
     added = [field.name for field in spec.own_fields]
-    fields = [field.name for field in codec_of(spec.result).type.fields]
-    kinds = [field.type for field in spec.result_fields]
+    fields, kinds = codec_of(spec.result).schema.names, [field.type for field in spec.result_fields]
 
     def values(row: Any) -> list[Any]:
-        own = [row.memory[name] if name in memory else getattr(row, name) for name in added]
-        found = [*row.key, *own, *(getattr(row.result, name) for name in fields)]
-        return list(map(_of_spark, kinds, found))
+        of_session = (row.memory[name] if name in memory else getattr(row, name) for name in added)
+        of_result = (getattr(row.result, name) for name in fields)
+        return list(map(_of_spark, kinds, (*row.key, *of_session, *of_result)))
 
-    return pd.DataFrame(map(values, rows), columns=[field.name for field in spec.result_fields])
+    return pd.DataFrame(map(values, rows), columns=spec.result_schema.names)
 
 
 def _of_spark(kind: FieldType, value: Any) -> Any:
@@ -222,7 +221,7 @@ def _of_spark(kind: FieldType, value: Any) -> Any:
         case OptionalType(inner):
             return _of_spark(inner, value)
         case ListType(item):
-            return [_of_spark(item, one) for one in value]
+            return [_of_spark(item, part) for part in value]
         case TupleType(items):
             return tuple(map(_of_spark, items, value))
         case DictType(of_key, of_value):

@@ -67,6 +67,7 @@ def event_row(
 
 
 def key_row(spec: AnySpec, key: Any) -> Row:
+    """Return the key columns of a key as `add` takes it: a value, or a tuple of values."""
     values = key if isinstance(key, tuple) else (key,)
     if len(values) != len(spec.keys):
         found = f"the key must have one value for each of {list(spec.keys)}, found {key!r}"
