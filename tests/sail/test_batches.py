@@ -31,7 +31,7 @@ from sessionkit._engine.shell.worker import Worker
 from sessionkit._engine.wire.packing import FIRST_COLUMN
 from sessionkit.addons import presets
 from sessionkit.addons.report import report
-from sessionkit.errors import SessionkitError, UnsupportedError
+from sessionkit.errors import NotPicklableError, SessionkitError, UnsupportedError
 from sessionkit.spark import (
     MemoryTable,
     apply_with_state,
@@ -432,6 +432,17 @@ def test_a_stream_is_refused(
     with pytest.raises(UnsupportedError, match="is a stream, and Sail keeps no state") as refused:
         call(stream)
     assert "\n\nHint: read a batch" in str(refused.value)
+
+
+def test_a_frame_in_a_function_is_joined_before(frame: DataFrame) -> None:
+    """It has a session, which pickles there and which no worker has."""
+
+    def finish(session: Any, state: Fragile) -> Fragile:
+        return Fragile(frame.count())
+
+    with pytest.raises(NotPicklableError, match="uses `frame`, a DataFrame") as refused:
+        sessionize(frame, fragile(finish=finish))
+    assert "\n\nHint: join what it needs to" in str(refused.value)
 
 
 def test_counts_of_a_batch_are_refused(frame: DataFrame) -> None:

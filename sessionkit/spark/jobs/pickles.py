@@ -19,6 +19,9 @@ MAIN: Final = ("__main__", "__mp_main__")
 TEXTS: Final = ("SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8")
 IMPORT: Final = (cloudpickle.subimport.__module__, cloudpickle.subimport.__qualname__)
 """The function that a pickle calls to import a module."""
+SESSION: Final = b"SparkSession.__reduce__"
+"""What the pickle of a session of Connect has, and that of its frames: it loads only here."""
+JOIN: Final = "join what it needs to the events before: an executor has no session of Spark"
 
 
 @attrs.frozen
@@ -49,6 +52,8 @@ def _problem(value: object) -> Problem | None:
     except Exception as error:  # noqa: BLE001 (a foreign __reduce__ may raise anything)
         hint = "use only what can be pickled: numbers, text, and functions and classes of modules"
         return Problem(f"can't be sent to the executors: {error}", hint)
+    if SESSION in dumped:
+        return Problem("uses a session of Spark, and an executor has none", JOIN)
     if not any(name.encode() in dumped for name in filter(_is_only_here, [*sys.modules])):
         return None  # the common case, without a walk through the pickle
     for module, name in _names(dumped):
@@ -109,7 +114,7 @@ def _error(role: str, value: Any, problem: Problem) -> NotPicklableError:
         kind = type(used).__name__
         hint = f"create the {kind} inside the function, or pass plain values"
         if type(used).__module__.startswith("pyspark."):
-            hint = "join what it needs to the events before: an executor has no session of Spark"
+            hint = JOIN
         elif inspect.isfunction(used):
             hint = f"put `{name}` into a module, and import it from there"
         found = f"uses `{name}`, a {kind}, which can't be sent to the executors"

@@ -6,12 +6,17 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import run
+from types import SimpleNamespace
 
 import nbformat
 import pytest
 from nbclient import NotebookClient
+from pyspark.sql.connect.session import SparkSession
 
+from sessionkit.errors import NotPicklableError
+from sessionkit.spark.jobs.pickles import check_picklable
 from tests.support.refusals import says
+from tests.support.sent_functions import spec_of
 
 ROOT = Path(__file__).parents[3]
 SCRIPT = ROOT / "tests" / "support" / "sent_functions.py"
@@ -65,3 +70,20 @@ def test_what_a_script_defines_reaches_an_executor_or_is_refused(
     loaded = run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
     assert [f"{name} 1" for name in found if name in LOADED] == loaded.stdout.splitlines()
     assert {*LOADED} == {*found} - {*refused}
+
+
+def test_a_session_of_connect_that_a_function_uses_is_named() -> None:
+    """It pickles, unlike one of a JVM, and no executor has it; so does a frame, which has one."""
+    session = object.__new__(SparkSession)
+    vars(session)["_session_id"] = "one"
+    frame = SimpleNamespace(session=session)
+
+    uses = {
+        "`session`, a SparkSession": lambda state, event: session.table("prices"),
+        "`frame`, a SimpleNamespace": lambda state, event: frame.count(),
+    }
+    for used, use in uses.items():
+        with pytest.raises(NotPicklableError) as refused:
+            check_picklable(spec_of(use))
+        assert says(str(refused.value), f"uses {used}", "can't be sent")
+    check_picklable(spec_of(lambda state, event: str(SparkSession.__name__)))
