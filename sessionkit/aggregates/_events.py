@@ -90,6 +90,9 @@ def type_in(event: type[Any], name: str, found: str) -> FieldType:
 
 def fields_of_condition(condition: Condition, type_of: Callable[[str], pa.DataType]) -> list[str]:
     """Return the names of the fields that a condition reads; `type_of` gives their types."""
+    if isinstance(condition, str):
+        type_of(condition)
+        return [condition]
     read: dict[str, pa.DataType] = {}
     while True:
         # Arrow doesn't list the fields of an expression, but names the first missing one.

@@ -97,15 +97,14 @@ def check_without_functions(
     logic: AnyLogic, results: Results, storage: Storage, *, is_held: bool
 ) -> None:
     """Refuse options that need functions; `is_held` tells that events wait without need."""
-    kind = _kind_of(logic)
     if storage.upgrade:
-        found = f"`upgrade` converts states of a state class, and {kind} has no such class"
-        raise SpecError(found, "leave `upgrade` out")
+        found = f"`upgrade` converts states of a state class, and {_kind_of(logic)} has no such"
+        raise SpecError(f"{found} class", "leave `upgrade` out")
     if results.with_events and isinstance(logic, Events):
-        found = f"{kind} gives each event already, and `with_events` asks for them"
+        found = f"{_kind_of(logic)} gives each event already, and `with_events` asks for them"
         raise SpecError(found, "leave `with_events` out")
     if is_held:
-        found = f'`order="event_time"` has no effect on {kind} but to hold events back'
+        found = f'`order="event_time"` has no effect on {_kind_of(logic)} but to hold events back'
         raise SpecError(found, "leave `order` out: any order has the same result")
 
 
