@@ -45,14 +45,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from sessionkit._arguments import (
-        at_least_one,
-        explained,
-        explains,
-        names_of,
-        quoted,
-        sql_type,
-    )
+    from sessionkit._arguments import at_least_one, explained, explains, names_of, quoted, sql_type
     from sessionkit._engine.counts import DurationSketch, Percentiles
     from sessionkit._instants import Duration, duration_of
     from sessionkit._package import check_extra
@@ -71,13 +64,7 @@ if TYPE_CHECKING:
         total,
         watermark_in,
     )
-    from sessionkit.spark.sinks import (
-        Difference,
-        FinishedBatch,
-        RepairableSink,
-        Span,
-        finished,
-    )
+    from sessionkit.spark.sinks import Difference, FinishedBatch, RepairableSink, Span, finished
     from sessionkit.spec.base import AnySpec, Spec
 else:
     __getattr__, __dir__ = lazy_names(

@@ -133,17 +133,12 @@ class Outcome:
     out_of_order: int = 0
 
     def then(self, later: "Outcome") -> "Outcome":
-        return Outcome(
-            memory=later.memory,
-            rows=pa.concat_tables([self.rows, later.rows]),
-            rejected=self.rejected + later.rejected,
-            processed=self.processed + later.processed,
-            buffered=self.buffered + later.buffered,
-            sessions=self.sessions + later.sessions,
-            timers=self.timers + later.timers,
-            revised=self.revised + later.revised,
-            out_of_order=self.out_of_order + later.out_of_order,
-        )
+        sums: dict[str, Any] = {name: getattr(self, name) + getattr(later, name) for name in SUMMED}
+        return Outcome(later.memory, pa.concat_tables([self.rows, later.rows]), **sums)
+
+
+SUMMED: Final = tuple(field.name for field in attrs.fields(Outcome)[2:])
+"""The attributes of an outcome after its memory and its rows, which add up."""
 
 
 @attrs.frozen

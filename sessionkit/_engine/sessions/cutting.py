@@ -69,10 +69,7 @@ def combined(simultaneous: Sequence[Interval]) -> Interval:
     if len(simultaneous) == 1:
         return first
     by_rule = zip(*(interval.readings for interval in simultaneous), strict=True)
-    return Interval(
-        place=first.place,
-        moment=first.moment,
-        at=first.at,
+    return first._replace(
         end=max(interval.end for interval in simultaneous),
         extends=any(interval.extends for interval in simultaneous),
         readings=[list(chain.from_iterable(readings)) for readings in by_rule],

@@ -188,14 +188,8 @@ def unite(keys: Numbers, starts: Numbers, ends: Numbers, *, gap_inclusive: bool)
     edges = np.flatnonzero(is_edge)
     first = edges[:-1]
     end = np.maximum.reduceat(ends, first)
-    return Unions(
-        first,
-        edges[1:] - first,
-        starts[first],
-        end,
-        end,
-        np.full(len(first), GapPassed.code, np.int8),
-    )
+    closed_by = np.full(len(first), GapPassed.code, np.int8)
+    return Unions(first, edges[1:] - first, starts[first], end, end, closed_by)
 
 
 class United(NamedTuple):

@@ -15,14 +15,7 @@ import pyarrow as pa
 
 from sessionkit._arrays import INSTANT, concat, flags_in, split
 from sessionkit._engine.micro_batch import shared_identity
-from sessionkit._engine.rows.tables import (
-    CLOSED,
-    EXISTS,
-    LAST_EVENT,
-    SALT,
-    as_memories,
-    has_state,
-)
+from sessionkit._engine.rows.tables import CLOSED, EXISTS, LAST_EVENT, SALT, as_memories, has_state
 from sessionkit._engine.sessions.cutting import Cuts, cuts_of
 from sessionkit._engine.sessions.feature import Closed, Feature, Finisher
 from sessionkit._engine.sessions.features.duplicates import Duplicates

@@ -48,13 +48,7 @@ from sessionkit._engine.micro_batch import BatchClocks, GroupState, Outcome
 from sessionkit._engine.rows.ids import session_ids
 from sessionkit._engine.rows.objects import decode_keys
 from sessionkit._engine.rows.order import take_turns
-from sessionkit._engine.rows.tables import (
-    CLOSED,
-    LAST_EVENT,
-    SALT,
-    Rejected,
-    has_state,
-)
+from sessionkit._engine.rows.tables import CLOSED, LAST_EVENT, SALT, Rejected, has_state
 from sessionkit._engine.sessions.feature import Closed, Emission
 from sessionkit._engine.sessions.joining import horizon_of, join
 from sessionkit._engine.sessions.plan import with_last_event

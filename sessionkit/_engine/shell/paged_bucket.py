@@ -32,12 +32,7 @@ from sessionkit._engine.shell.pages import (
     salts_in,
     unpack_page,
 )
-from sessionkit._engine.shell.payload import (
-    MOST_BYTES,
-    RESTORE,
-    GroupAccess,
-    check_size,
-)
+from sessionkit._engine.shell.payload import MOST_BYTES, RESTORE, GroupAccess, check_size
 from sessionkit._engine.shell.reading import Reading
 from sessionkit._typing import GroupStateLike
 from sessionkit.errors import StateCorruptedError

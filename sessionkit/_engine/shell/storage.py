@@ -35,13 +35,7 @@ from sessionkit._engine.shell.paged_bucket import (
     read_pages,
 )
 from sessionkit._engine.shell.pages import Directory
-from sessionkit._engine.shell.payload import (
-    MOST_BYTES,
-    NOBODY,
-    GroupAccess,
-    Origin,
-    check_size,
-)
+from sessionkit._engine.shell.payload import MOST_BYTES, NOBODY, GroupAccess, Origin, check_size
 from sessionkit._typing import GroupStateLike
 from sessionkit.spec.base import AnySpec
 from sessionkit.spec.session import SessionSpec
