@@ -1,6 +1,6 @@
 """Find the sessions of a frame in one call, with classes and types from the frame's schema."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from types import GenericAlias
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -30,7 +30,7 @@ from sessionkit.spec.memory import Memory
 from sessionkit.spec.options import Inputs, Lateness, Results, Storage
 from sessionkit.spec.session import AnySessionSpec, SessionSpec
 from sessionkit.state import DecimalType
-from sessionkit.state._codec import codec_of
+from sessionkit.state._fields import field_type
 from sessionkit.state._scalars import SCALARS
 from sessionkit.timeouts._policies import EventTimeGap
 from sessionkit.timeouts._session_rules import SessionRules
@@ -92,7 +92,8 @@ class Sessions:
             SpecError: A column has a name that no field can have.
         """
         of_spec = {*self.keys, self.settings["event_time"]}
-        event = self._event_class(name for name in self.frame.columns if name not in of_spec)
+        columns = [column for column in self.frame.schema.fields if column.name not in of_spec]
+        event = _class("Event", columns)
         spec = SessionSpec.per_event(event, keys=self.keys, **self.settings)
         return self._rows(spec)
 
@@ -122,24 +123,20 @@ class Sessions:
         for name, value in aggregates.items():
             must_be = f"`agg`: `{name}` must be an aggregate of sessionkit"
             check_aggregate(value, Aggregate, must_be, f"write .agg({name}=agg.count()); {IMPORT}")
-        read = (name for value in aggregates.values() for name in self._columns_of(value))
-        event = self._event_class(dict.fromkeys(read))
+        read = dict[str, None]()
+        for value in aggregates.values():
+            # The spec refuses anything else, and says why.
+            for condition in value.read_by() if isinstance(value, Kind) else ():
+                read |= dict.fromkeys(fields_of_condition(condition, self._type_of))
+        event = _class("Event", [self.frame.schema[name] for name in read])
         return SessionSpec.aggregate(event, aggregates, keys=self.keys, **self.settings)
-
-    def _event_class(self, names: Iterable[str]) -> type[Any]:
-        return _class("Event", [self.frame.schema[name] for name in names])
-
-    def _columns_of(self, aggregate: Aggregate) -> Iterator[str]:
-        # The spec refuses anything else, and says why.
-        for condition in aggregate.read_by() if isinstance(aggregate, Kind) else ():
-            yield from fields_of_condition(condition, self._type_of)
 
     def _type_of(self, name: str) -> pa.DataType:
         if name not in self.frame.columns:
             found = f"the aggregates read `{name}`; the frame has {', '.join(self.frame.columns)}"
             hint = near(name, self.frame.columns) if name.isidentifier() else NOT_A_NAME
             raise SchemaError(found, hint)
-        return codec_of(self._event_class([name])).schema.field(0).type
+        return field_type(annotation_of_column(self.frame.schema[name].dataType, name), name).arrow
 
 
 @explains
