@@ -143,7 +143,6 @@ class Kind(Aggregate):
         return self._call()
 
     def __repr__(self) -> str:
-        """Return the call that makes it."""
         where = [] if self.where is None else [f"where={self.where}"]
         return f"{self._call(*where)}{'.from_now()' if self.is_from_now else ''}"
 
@@ -312,8 +311,6 @@ class BoundAggregate:
         """Return the stored column of such a field."""
         return whole(sessions[f"state.{self.name}{part}"])
 
-    # -- ordered lists -------------------------------------------------------------------------
-
     def moments(self, form: Callable[[FieldType], FieldType] = ListType) -> list[Field]:
         """Return the fields with the time of each value, and its place in the `sequence`."""
         at, turn = self.field(form(DatetimeType()), ".at"), self.field(form(IntType()), ".sequence")
@@ -341,9 +338,6 @@ class BoundAggregate:
             values.take(places),
             [column.take(places) for column in (at, *turns)],
         )
-
-
-# -- expressions --------------------------------------------------------------------------------
 
 
 @attrs.frozen(kw_only=True, order=False, repr=False)

@@ -41,8 +41,6 @@ from sessionkit.errors import SpecError
 from sessionkit.state._codec import codec_of
 from sessionkit.state._types import FieldType
 
-# -- conditions ---------------------------------------------------------------------------------
-
 Condition: TypeAlias = str | pc.Expression
 """
 The name of a bool field of the event class, or a pyarrow expression over its fields.
@@ -129,9 +127,6 @@ def check_condition(event: type[Any], what: str, condition: Condition) -> None:
         raise SpecError(found, f'compare it: pc.field("{condition}") == ...')
     found = f"{found}, which is {column.type}, neither true nor false"
     raise SpecError(found, 'compare it, such as pc.field("kind") == "buy"')
-
-
-# -- rows ---------------------------------------------------------------------------------------
 
 
 @attrs.frozen

@@ -57,7 +57,6 @@ class Path(Collect):
     kind: ClassVar = "path"
 
     def result(self, bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
-        """Return the stored values without repeats of the previous value."""
         lists = bound.column(sessions)
         owners, values = owners_of(lists), lists.flatten()
         codes, _ = coded(values)
@@ -105,7 +104,6 @@ class Steps(Collect):
         return bound
 
     def result(self, bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
-        """Count the steps from one value to the other; null beyond the limit."""
         lists = bound.column(sessions)
         between = encode_column(bound.type, list(self.between), bound.name)
         codes, _ = coded(pa.concat_arrays([lists.flatten(), between]))

@@ -37,9 +37,6 @@ def _chosen_numbers(aggregate: Kind, rows: EventRows) -> Array:
     return numbers if chosen is None else np.where(chosen, numbers, numbers.dtype.type(0))
 
 
-# -- counts -------------------------------------------------------------------------------------
-
-
 @attrs.frozen(kw_only=True, order=False, repr=False)
 class Count(Kind):
     kind: ClassVar = "count"
@@ -94,9 +91,6 @@ def count(
     return expression("least", counted, limit)
 
 
-# -- means --------------------------------------------------------------------------------------
-
-
 @attrs.frozen(kw_only=True, order=False, repr=False)
 class Mean(Kind):
     kind: ClassVar = "mean"
@@ -130,9 +124,6 @@ class Mean(Kind):
 def mean(field: str, *, where: Condition | None = None) -> Aggregate:
     """Return the mean of an int or a float, as a float; `where` selects the events to read."""
     return Mean(of=field, where=where)
-
-
-# -- deviations ---------------------------------------------------------------------------------
 
 
 @attrs.frozen(kw_only=True, order=False, repr=False)
@@ -209,9 +200,6 @@ def stddev(
         where: Selects the events to read.
     """
     return Deviation(of=field, where=where, population=population, variance=variance)
-
-
-# -- sums ---------------------------------------------------------------------------------------
 
 
 @attrs.frozen(kw_only=True, order=False, repr=False)

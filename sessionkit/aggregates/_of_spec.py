@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, get_args
+from typing import Any
 
 import attrs
 
@@ -84,9 +84,7 @@ def with_result(
         name, annotation = aggregate.name, aggregate.annotation
         if declared[name] not in _declarable(expected[name]):
             text = f"`{result.__name__}.{name}` has another type than `{aggregate.aggregate}`"
-            spelled = getattr(annotation, "__name__", None)
-            if get_args(annotation) or spelled is None:
-                spelled = str(annotation)
+            spelled = annotation.__name__ if isinstance(annotation, type) else annotation
             raise SpecError(text, f"write `{name}: {spelled}`")
         in_seconds = declared[name].arrow != expected[name].arrow
         typed.append(attrs.evolve(aggregate, in_seconds=in_seconds))

@@ -43,9 +43,6 @@ Family: TypeAlias = str
 NUMBER: Final = (IntType, FloatType, DecimalType)
 
 
-# -- arithmetic ---------------------------------------------------------------------------------
-
-
 def _family(value: Value) -> Family:
     if isinstance(value.type, NUMBER):
         return "number"
@@ -178,9 +175,6 @@ def _signed(function: Callable[[Any], Any], kind: FieldType, column: Column) -> 
     return exact_column(kind, function(column.exact), column.missing)
 
 
-# -- comparisons --------------------------------------------------------------------------------
-
-
 def _common(*values: Value) -> FieldType | None:
     """Return the type to which values are brought to be compared; None if they can't be."""
     kinds = [value.type for value in values]
@@ -263,9 +257,6 @@ def _filled(kind: FieldType, column: Column, default: Column) -> pa.Array:
     return pc.coalesce(column.converted(kind).array, default.converted(kind).array)
 
 
-# -- logic --------------------------------------------------------------------------------------
-
-
 def _logic_type(*values: Value) -> Value | None:
     if not all(isinstance(value.type, BoolType) for value in values):
         return None
@@ -278,9 +269,6 @@ def _logic(function: Callable[..., pa.Array], _: FieldType, *columns: Column) ->
 
 def _null_type(value: Value) -> Value | None:
     return None if value.type.facts is None else Value(BoolType())
-
-
-# -- the operators ------------------------------------------------------------------------------
 
 
 @attrs.frozen(eq=False)

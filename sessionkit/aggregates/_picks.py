@@ -29,9 +29,6 @@ def _value_field(bound: BoundAggregate) -> Field:
     return bound.field(OptionalType(bound.type) if bound.may_be_missing else bound.type)
 
 
-# -- the least and the greatest -----------------------------------------------------------------
-
-
 class _Extreme(Kind):
     """The least or the greatest value; NaN is greater than all numbers."""
 
@@ -96,9 +93,6 @@ def max(field: str, *, where: Condition | None = None) -> Aggregate:  # noqa: A0
     events to read.
     """
     return Greatest(of=field, where=where)
-
-
-# -- the first and the last ---------------------------------------------------------------------
 
 
 class _Edge(Kind):
@@ -182,9 +176,6 @@ def last(field: str, *, where: Condition | None = None) -> Aggregate:
     Analysts call the last page of a session its exit. `where` selects the events to read.
     """
     return Last(of=field, where=where)
-
-
-# -- conditions ---------------------------------------------------------------------------------
 
 
 class _OfCondition(Kind):

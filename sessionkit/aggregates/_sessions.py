@@ -31,9 +31,6 @@ from sessionkit.state._types import INT64
 MOST_CAPS: Final = 100_000
 
 
-# -- durations ----------------------------------------------------------------------------------
-
-
 @attrs.frozen(kw_only=True, order=False, repr=False)
 class DurationOfSession(Kind):
     """The time from the first to the last event; the first is stored where `where` chooses it."""
@@ -89,9 +86,6 @@ def duration(*, where: Condition | None = None) -> Aggregate:
         agg.count() / (agg.duration() / timedelta(minutes=1))  # events a minute
     """
     return DurationOfSession(where=where)
-
-
-# -- engaged time -------------------------------------------------------------------------------
 
 
 @attrs.frozen(kw_only=True, order=False, repr=False)
@@ -194,9 +188,6 @@ def engaged_time(
     return EngagedTime(
         where=where, cap=duration_of(cap, "cap"), within=duration_of(within, "within")
     )
-
-
-# -- several aggregates -------------------------------------------------------------------------
 
 
 @explains

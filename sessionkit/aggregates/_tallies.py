@@ -118,7 +118,6 @@ class Top(_Tally):
         return [values, lists_of(pa.array(counts), sizes)]
 
     def result(self, bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
-        """Return the most frequent values, equally frequent ones in ascending order."""
         lists = bound.column(sessions)
         counts = numbers_of(bound.column(sessions, ".counts").flatten())
         owners, values = owners_of(lists), lists.flatten()

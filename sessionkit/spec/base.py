@@ -389,9 +389,6 @@ def check_kind(
     raise SpecError(f"`{argument}` must be {expected}, found {shown}", hint)
 
 
-# -- the steps of an upgrade ---------------------------------------------------------------------
-
-
 def _upgrade_steps(storage: Storage, state: type[Any]) -> tuple[UpgradeStep, ...]:
     """Return the upgrade steps from the oldest readable version to the current one."""
     upgrade, version = storage.upgrade, storage.version

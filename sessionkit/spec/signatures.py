@@ -245,9 +245,6 @@ def check_key_annotation(place: Place, keys: Collection[str]) -> None:
             raise SpecError(f"{found} {', '.join(fields)}; `keys` has {', '.join(keys)}", hint)
 
 
-# -- checks --------------------------------------------------------------------------------------
-
-
 def check_function(function: object, role: str, **parameters: Any) -> Signature:
     """Check that a function takes these parameters by position, of these classes."""
     check_callable(function, role, parameters)

@@ -63,9 +63,6 @@ INSTEAD: Final = "pass an attrs class or a dataclass, whose fields name the colu
 FACTORY: Final[Any] = attrs.Factory  # its stub declares the class as a function
 
 
-# -- classes --
-
-
 def is_record(value: object) -> TypeGuard[type[Any]]:
     """Return whether a value is an attrs class or a dataclass."""
     return isinstance(value, type) and (attrs.has(value) or dataclasses.is_dataclass(value))
@@ -119,9 +116,6 @@ def _of_dataclass(cls: Any) -> Attributes:
             alias=field.name,
         )
     return cast("Attributes", attrs.fields(attrs.make_class(cls.__name__, fields)))
-
-
-# -- fields --
 
 
 @attrs.frozen

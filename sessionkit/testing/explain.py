@@ -123,7 +123,6 @@ class Explanation:
         return "\n".join([*self._words(), *([""] if drawn else []), *drawn])
 
     def _repr_html_(self) -> str:
-        """Return the same words, with the picture as SVG, for notebooks."""
         words = html.escape("\n".join(self._words()))
         return f"<pre>{words}</pre>{svg_of(self._picture)}"
 
@@ -311,7 +310,6 @@ class _Run:
         return [s for s in self.driver.open_sessions() if plain_key(s.key) == self.key]
 
     def _reject(self, rejection: Rejection, watermark: datetime | None) -> None:
-        """Add a rejection, with its event."""
         event = None
         if rejection.event_id is not None:
             same_time = [a for a in self.unsettled if a.time == rejection.event_time]

@@ -65,9 +65,6 @@ MODEST: Final = ANY | {
 }
 
 
-# -- objects of a class ---------------------------------------------------------------------------
-
-
 @explains
 def objects_of(cls: type[T], *, modest: bool = False) -> SearchStrategy[T]:
     """
@@ -136,9 +133,6 @@ def _decimals(largest: int, scale: int) -> SearchStrategy[Decimal]:
         return Decimal((int(number < 0), digits, -scale))
 
     return st.integers(-largest, largest).map(scaled)
-
-
-# -- events as they arrive -----------------------------------------------------------------------
 
 
 class Arrival(NamedTuple):

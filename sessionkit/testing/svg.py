@@ -110,7 +110,6 @@ class _Picture:
 
 
 def _scale(picture: _Picture) -> Iterator[str]:
-    """Yield the day, the axis, and its ticks with their labels."""
     axis: Axis = picture.layout.axis
     yield _text(0, ROW // 2, f"{instant_of(axis.first_us):%Y-%m-%d}")
     y = ROW + 4
@@ -125,7 +124,6 @@ def _scale(picture: _Picture) -> Iterator[str]:
 
 
 def _legend(y: int, *, has_timers: bool) -> Iterator[str]:
-    """Yield each sign with its meaning."""
     signs: Mapping[str, str] = {
         "event": _sign("read", 6, y),
         "waiting": _sign("waiting", 6, y),

@@ -245,7 +245,6 @@ class Driver(Generic[Spec, Event, Row, Result, Stored]):
         return "\n".join([self._title, *self._timeline.as_text()])
 
     def _repr_html_(self) -> str:
-        """Return the same drawing as SVG, for notebooks."""
         return f"<p>{html.escape(self._title)}</p>{svg_of(self._timeline)}"
 
     @property

@@ -328,9 +328,6 @@ def memories_of(spec: AnySpec, left: Snapshot) -> list[GroupState]:
     return [stored_memory(logic, group, row) for group, row in stored_rows(left)]
 
 
-# -- seeds ----------------------------------------------------------------------------------------
-
-
 def after_batch(
     spec: AnySpec, history: Iterable[Mapping[str, Any]], until: datetime, clocks: Clocks
 ) -> tuple[Snapshot, list[pd.DataFrame]]:
