@@ -85,8 +85,12 @@ class TestObjects:
         """Objects with a field of each type can be stored, and so they can be made again."""
         codec = codec_of(Everything)
         stored = codec.encode(made)
+        again = codec.encode(codec.decode(stored))
 
-        assert stored == codec.encode(codec.decode(stored))
+        # As text, since NaN isn't equal to itself.
+        assert [str(column.to_pylist()) for column in stored] == [
+            str(column.to_pylist()) for column in again
+        ]
 
     @given(made=objects_of(Reading))
     def test_validators(self, made: Reading) -> None:
