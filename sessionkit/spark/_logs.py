@@ -249,7 +249,11 @@ def exists(spark: SparkSession, path: str, glob: str = "") -> bool:
 
 
 def if_there(read: Callable[[], Found]) -> Found | None:
-    """Return what Spark reads from a path; None if the path doesn't exist."""
+    """
+    Return what Spark reads from a path; None if the path doesn't exist.
+
+    A frame isn't read yet: Connect looks for its path only when something is asked of the frame.
+    """
     try:
         return read()
     except PySparkException as error:

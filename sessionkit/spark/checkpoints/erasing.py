@@ -12,7 +12,7 @@ from sessionkit._arguments import explains, quoted
 from sessionkit._engine.shell.erasing import ERASED_COLUMN
 from sessionkit._engine.wire.packing import joined_packs
 from sessionkit.errors import SessionkitError
-from sessionkit.spark._logs import Location, active_session, if_there
+from sessionkit.spark._logs import Location, active_session, exists
 from sessionkit.spark._paths import check_stream, literal
 from sessionkit.spark._settings import own_source
 from sessionkit.spark.checkpoints.reading import finished_batch, key_row
@@ -122,7 +122,9 @@ def _schema(spec: AnySpec) -> str:
 
 def _requests(spark: SparkSession, folder: str, spec: AnySpec) -> DataFrame | None:
     """Return the keys of all requests; None if there is no folder."""
-    return if_there(lambda: spark.read.schema(_schema(spec)).parquet(literal(folder)))
+    if not exists(spark, folder):
+        return None
+    return spark.read.schema(_schema(spec)).parquet(literal(folder))
 
 
 def _write(spark: SparkSession, folder: str, spec: AnySpec, rows: Iterable[pa.RecordBatch]) -> None:

@@ -116,8 +116,8 @@ def _other_format(path: str, spark: SparkSession) -> UnsupportedError | None:
     """
     if spark.conf.get(FORMAT, None) == "2":
         return None
-    files = if_there(lambda: _state_files(path, spark))
-    if files is None or not files.where(F.col("path").rlike(WITH_ID)).head(1):
+    with_id = F.col("path").rlike(WITH_ID)
+    if not if_there(lambda: _state_files(path, spark).where(with_id).head(1)):
         return None
     found = f"the state of the checkpoint {path} was written with {FORMAT}=2"
     return UnsupportedError(found, f'spark.conf.set("{FORMAT}", "2") before it is read')

@@ -2,16 +2,19 @@
 
 from datetime import date, timedelta
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from sessionkit import SchemaError, SessionkitError, SpecError, Storage
 from sessionkit.__main__ import main
 from sessionkit.spark import batch_counts, erase_key, sessionize
 from sessionkit.spark._logs import progress_of
+from sessionkit.spark.checkpoints.erasing import unread_erasures
 from tests.support.streams import FileStream
 from tests.support.visits import NOON, SESSIONS
 
@@ -54,6 +57,31 @@ def test_a_query_erases_the_keys_that_the_command_line_asks_for(
     }
     assert not list(Path(stream.checkpoint, "erasures").glob("*.parquet"))
     assert "a key has the columns user, day" in capsys.readouterr().err
+
+
+class NothingThere:
+    """A session of Connect without files: it looks for a path once something is asked of it."""
+
+    @property
+    def read(self) -> "NothingThere":
+        return self
+
+    @property
+    def columns(self) -> list[str]:
+        found = "[PATH_NOT_FOUND] Path does not exist"
+        raise PySparkException(found)
+
+    def schema(self, _: str) -> "NothingThere":
+        return self
+
+    text = parquet = schema
+
+
+def test_a_checkpoint_without_requests_has_none_to_carry_over() -> None:
+    """On Connect too, where a frame of a path that isn't there comes without an error."""
+    nowhere: Any = NothingThere()
+
+    assert 0 == unread_erasures("nowhere", SPEC, (), nowhere).num_rows
 
 
 def test_what_cannot_be_erased_is_refused(spark: SparkSession, tmp_path: Path) -> None:
