@@ -5,7 +5,7 @@ import os
 import re
 from functools import partial
 from pathlib import PurePosixPath
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import attrs
 from attrs.converters import optional
@@ -152,11 +152,13 @@ def _read(spark: SparkSession, kind: str, path: str) -> DataFrame:
     """Return the actions of log files with the file names; no rows if there is no file."""
     reader: Any = spark.read.schema(ACTIONS).format(kind)
     try:
-        return cast("DataFrame", reader.load(path).select("*", "_metadata.file_name"))
+        actions: DataFrame = reader.load(path).select("*", "_metadata.file_name")
+        _ = actions.columns  # Connect looks for the files only now
     except PySparkException as error:
         if "PATH_NOT_FOUND" not in str(error):
             raise
         return spark.createDataFrame([], f"{ACTIONS}, file_name string")
+    return actions
 
 
 def check_delta(spark: SparkSession) -> None:

@@ -8,11 +8,12 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from sessionkit import SpecError
-from sessionkit.addons.delta import Delta, check_delta
+from sessionkit.addons.delta import ACTIONS, Delta, _read, check_delta
 from sessionkit.errors import UnsupportedError
 from sessionkit.spark import start_query
 from sessionkit.spark._settings import is_connect
 from tests.support.lakes import SPEC, events
+from tests.support.nothing_there import NothingThere
 from tests.support.streams import FileStream, refused_by_sink
 
 
@@ -68,6 +69,14 @@ def test_an_older_checkpoint_or_table_is_refused(spark: SparkSession, tmp_path: 
     stream.run_to(copied, sink_since=number)
 
     assert rows == found(spark, tmp_path / "copied", "key", "values")
+
+
+def test_a_log_without_a_checkpoint_has_no_actions_there() -> None:
+    """On Connect too, where a frame of files that aren't there comes without an error."""
+    nowhere: Any = NothingThere()
+    found: Any = _read(nowhere, "parquet", "/visits/_delta_log/*.checkpoint*")
+
+    assert ([], f"{ACTIONS}, file_name string") == found
 
 
 @pytest.mark.cell("delta")

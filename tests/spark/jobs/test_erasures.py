@@ -7,7 +7,6 @@ from typing import Any
 import attrs
 import pyarrow as pa
 import pytest
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from sessionkit import SchemaError, SessionkitError, SpecError, Storage
@@ -15,6 +14,7 @@ from sessionkit.__main__ import main
 from sessionkit.spark import batch_counts, erase_key, sessionize
 from sessionkit.spark._logs import progress_of
 from sessionkit.spark.checkpoints.erasing import unread_erasures
+from tests.support.nothing_there import NothingThere
 from tests.support.streams import FileStream
 from tests.support.visits import NOON, SESSIONS
 
@@ -57,24 +57,6 @@ def test_a_query_erases_the_keys_that_the_command_line_asks_for(
     }
     assert not list(Path(stream.checkpoint, "erasures").glob("*.parquet"))
     assert "a key has the columns user, day" in capsys.readouterr().err
-
-
-class NothingThere:
-    """A session of Connect without files: it looks for a path once something is asked of it."""
-
-    @property
-    def read(self) -> "NothingThere":
-        return self
-
-    @property
-    def columns(self) -> list[str]:
-        found = "[PATH_NOT_FOUND] Path does not exist"
-        raise PySparkException(found)
-
-    def schema(self, _: str) -> "NothingThere":
-        return self
-
-    text = parquet = schema
 
 
 def test_a_checkpoint_without_requests_has_none_to_carry_over() -> None:
