@@ -109,12 +109,12 @@ SAIL: Final = (
 """What Sail runs, which is batches."""
 
 QUICK: Final = ("tests/engine/rows/test_event_ids.py", "tests/spark/jobs/test_balance.py")
-LAKES: Final = (
-    "tests/addons/test_lake_queries.py::test_no_row_of_two_queries_is_lost_or_doubled",
-    "tests/addons/test_merging.py::test_the_highest_revision_stays",
-    "tests/addons/test_repair.py::test_a_table_becomes_that_of_one_batch",
-)
-"""A kill and a restart with each row once, a merge, and a repair."""
+KILLED: Final = "tests/addons/test_lake_queries.py::test_no_row_of_two_queries_is_lost_or_doubled"
+LAKES: Final[Mapping[str, tuple[str, ...]]] = {
+    "classic": (KILLED, "tests/addons/test_repair.py::test_a_table_becomes_that_of_one_batch"),
+    "connect": (KILLED, "tests/addons/test_merging.py::test_the_highest_revision_stays"),
+}
+"""A kill and a restart with each row once, and a merge: of revisions and of a repair, or alone."""
 ONE_OF_EACH: Final = ("-m", "cell and not long", "-k", "not database and not [no-")
 """One catalog of Iceberg, and of the kills those of two queries of which one merges."""
 
@@ -507,7 +507,7 @@ def tests_of(cell: Cell, chosen: argparse.Namespace) -> Sequence[str]:
     if cell.is_sail:
         return SAIL[:1] if chosen.quick else (*SAIL, "-m", "long or not long")
     if chosen.lakes:
-        return (*ONE_OF_EACH, *(LAKES if cell.where == "classic" else LAKES[:2]))
+        return (*ONE_OF_EACH, *LAKES[cell.where])
     if chosen.quick:
         return QUICK
     return (*CLASSIC, *EVERYWHERE) if cell.where == "classic" else EVERYWHERE

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.matrix import CELLS, lake_cells, lakes_in_turn
+from scripts.matrix import CELLS, KILLED, LAKES, lake_cells, lakes_in_turn
 
 ROOT = Path(__file__).parents[2]
 
@@ -48,6 +48,15 @@ def test_a_build_has_each_lake_once_and_both_ways_in_two_days() -> None:
     for name in ("Delta", "Iceberg"):
         assert {"classic", "connect"} == {way[name] for way in ways}
     assert all(len({*way.values()}) == len(way) for way in ways)
+
+
+def test_a_build_kills_the_queries_of_a_lake_in_both_ways_to_run_spark() -> None:
+    """And repairs a table in one, and merges rows in both."""
+    assert {cell.where for cell in lake_cells()} == LAKES.keys()
+    assert all(tests[0] == KILLED for tests in LAKES.values())
+    for test in {test for tests in LAKES.values() for test in tests}:
+        path, _, name = test.partition("::")
+        assert f"def {name}(" in (ROOT / path).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("processes", [[], ["-n", "1"]])
