@@ -11,6 +11,7 @@ from sessionkit.addons.report.columns import Columns
 from sessionkit.addons.report.engine import Engine
 from sessionkit.addons.report.sessions import (
     END,
+    NEW,
     NONE,
     OTHER,
     SESSIONS,
@@ -23,10 +24,13 @@ Counted: TypeAlias = dict[str, list[Any]]
 """Columns of counts, by name."""
 CELLS: Final = "sessionkit_cells"
 CELL_VIEWS: Final = "sessionkit_cell_views"
+VISITS: Final = "sessionkit_visits"
 STEP: Final = "far"
 """The filter by the steps of the funnel: the number of steps reached."""
 MOST_COUNTS: Final = 100_000
 """The most counts of one kind in a page: about 0.6 MB."""
+PART: Final = 4
+"""One row in this number is read first, to see whether there are too many counts."""
 MOST_USERS: Final = 400_000
 """The most counts of users, of all sets of filters."""
 MOST_ROWS: Final = 4_000_000
@@ -94,9 +98,8 @@ class Counts:
             "longest": longest,
             # Users by unit and by the units since their last visit, 0 for none, for sets of
             # filters; and the most units that are told apart, None for all.
-            "users": self.users(),
-            # Users by the week of their first session, and the weeks since.
-            "cohorts": self.cohorts(time),
+            # And `cohorts`: users by the week of their first session, and the weeks since.
+            **self.of_users(time),
         }
 
     @property
@@ -109,9 +112,10 @@ class Counts:
         return self.engine.columns(query)
 
     def cells(self) -> Counted:
-        sums = [
+        sums = ["count(is_new) AS is_new"]
+        sums += [
             f"count(*) FILTER (WHERE {name}) AS {name}"
-            for name in ("is_new", "engaged", "bounced", "converted")
+            for name in ("engaged", "bounced", "converted")
         ]
         for name in ("length", "engaged_time", "events"):
             sums += [f"CAST(sum({name}) AS HUGEINT) AS {name}", f"count({name}) AS {name}_known"]
@@ -123,7 +127,7 @@ class Counts:
         sums += ["max(length) AS longest", "max(events) AS most_events"]
         found = self.engine.columns(
             f"SELECT {self.by}, count(*) AS sessions, {', '.join(sums)} "
-            f"FROM {CELLS} GROUP BY {self.by} ORDER BY {self.by}"
+            f"FROM {CELLS} LEFT JOIN {NEW} ON place = is_new GROUP BY {self.by} ORDER BY {self.by}"
         )
         if self.columns.views:
             seen = self.with_all_cells(f"SELECT {self.by}, n FROM {CELL_VIEWS}", "0")
@@ -162,8 +166,12 @@ class Counts:
         def is_large(way: tuple[Counts, Any]) -> bool:
             of, name = way
             distinct = f"SELECT DISTINCT {of.by}, {', '.join(ways[name])} FROM {source}"
-            (row,) = self.engine.ask(f"SELECT count(*) AS n FROM ({distinct}) AS one")
-            return bool(row["n"] > MOST_COUNTS)
+            # A part of the rows often has too many, which takes less time to see.
+            for part in (f"place % {PART} = 0", "TRUE"):
+                query = f"SELECT count(*) AS n FROM ({distinct} WHERE {part}) AS one"
+                if self.engine.ask(query)[0]["n"] > MOST_COUNTS:
+                    return True
+            return False
 
         exact, *rest = ways
         if not (rest or self.coarser) or not is_large((self, exact)):
@@ -259,54 +267,61 @@ class Counts:
             steps = f"(SELECT * REPLACE (unnest(range(1, {STEP} + 1)) AS {STEP}) FROM {CELLS})"
             yield chosen, f"{steps} AS cells" if STEP in chosen else CELLS
 
-    def users(self) -> list[dict[str, Any]]:
+    def of_users(self, time: Units) -> dict[str, list[dict[str, Any]]]:
         """
-        Return the numbers of users by unit and by the units since their last visit.
+        Return the numbers of users by the time since their last visit, and since their first.
 
         The users of a range of days are those whose visit before is earlier than the range: three
-        users on Monday, two of whom return on Tuesday, are (t=0, gap=0, 3), (t=1, gap=1, 2). If
-        there are too many counts, gaps beyond a number are merged: a reader can filter by up to
-        that number of days.
+        users on Monday, two of whom return on Tuesday, are (t=0, gap=0, 3), (t=1, gap=1, 2).
         """
         choices = list(self.choices())
-        found = []
+        most = MOST_USERS // len(choices)
+        found: dict[str, list[dict[str, Any]]] = {"users": [], "cohorts": []}
         for chosen, rows in choices:
-            who, by = ", ".join((*chosen, "who")), ", ".join((*chosen, "t"))
+            who = ", ".join((*chosen, "who"))
             self.engine.keep(
-                "sessionkit_gaps",
-                f"SELECT {by}, g, count(*) AS n FROM (SELECT {by}, coalesce(t - lag(t) OVER "
-                f"(PARTITION BY {who} ORDER BY t), 0) AS g FROM (SELECT DISTINCT {who}, t "
-                f"FROM {rows}) AS one) AS two GROUP BY ALL",
+                VISITS,
+                f"SELECT {', '.join((*chosen, 't'))}, coalesce(t - lag(t) OVER visits, 0) AS g, "
+                f"first_value(t) OVER visits AS first FROM (SELECT DISTINCT {who}, t FROM {rows}) "
+                f"AS one WINDOW visits AS (PARTITION BY {who} ORDER BY t)",
             )
-            (row,) = self.engine.ask(
-                "SELECT min(g) - 1 AS most FROM (SELECT g, sum(count(*)) OVER (ORDER BY g) "
-                f"AS total FROM sessionkit_gaps GROUP BY g) AS one "
-                f"WHERE total > {MOST_USERS // len(choices)}"
-            )
-            most = row["most"]
-            if most is None or most > 0:
-                gap = "g" if most is None else f"least(g, {most + 1})"
-                merged = f"SELECT {by}, {gap} AS g, sum(n) AS n FROM sessionkit_gaps GROUP BY ALL"
-                found.append({"most": most, **self._listed(merged, chosen, "t")})
+            found["users"] += self._gaps(chosen, most)
+            found["cohorts"] += self._cohorts(chosen, most, time)
         return found
 
-    def cohorts(self, time: Units) -> list[dict[str, Any]]:
-        """Return the numbers of users by the week of their first session, and the weeks since."""
-        choices = list(self.choices())
-        found = []
-        for chosen, rows in choices:
-            who, by = ", ".join((*chosen, "who")), ", ".join((*chosen, "first"))
-            weeks = f"SELECT DISTINCT {who}, {time.week('t')} AS week FROM {rows}"
-            self.engine.keep(
-                "sessionkit_cohorts",
-                f"SELECT {by}, week - first AS g, count(*) AS n FROM (SELECT *, min(week) OVER "
-                f"(PARTITION BY {who}) AS first FROM ({weeks}) AS one) AS two "
-                f"WHERE week - first <= {WEEKS} GROUP BY ALL",
-            )
-            (row,) = self.engine.ask("SELECT count(*) AS n FROM sessionkit_cohorts")
-            if row["n"] <= MOST_USERS // len(choices):
-                found.append(self._listed("FROM sessionkit_cohorts", chosen, "first"))
-        return found
+    def _gaps(self, chosen: Sequence[str], most: int) -> Iterator[dict[str, Any]]:
+        """
+        Yield the numbers of users by unit and by the units since their last visit.
+
+        If there are too many counts, gaps beyond a number are merged: a reader can filter by up to
+        that number of days.
+        """
+        by = ", ".join((*chosen, "t"))
+        gaps = f"SELECT {by}, g, count(*) AS n FROM {VISITS} GROUP BY ALL"
+        self.engine.keep("sessionkit_gaps", gaps)
+        (row,) = self.engine.ask(
+            "SELECT min(g) - 1 AS longest FROM (SELECT g, sum(count(*)) OVER (ORDER BY g) "
+            f"AS total FROM sessionkit_gaps GROUP BY g) AS one WHERE total > {most}"
+        )
+        longest = row["longest"]
+        if longest is None or longest > 0:
+            gap = "g" if longest is None else f"least(g, {longest + 1})"
+            merged = f"SELECT {by}, {gap} AS g, sum(n) AS n FROM sessionkit_gaps GROUP BY ALL"
+            yield {"most": longest, **self._listed(merged, chosen, "t")}
+
+    def _cohorts(self, chosen: Sequence[str], most: int, time: Units) -> Iterator[dict[str, Any]]:
+        """Yield the numbers of users by the week of their first session, and the weeks since."""
+        first, week = time.week("first"), time.week("t")
+        # A user's first visit of a week, which follows one of an earlier week or none.
+        weeks = f"(g = 0 OR {time.week('t - g')} < {week}) AND {week} - {first} <= {WEEKS}"
+        self.engine.keep(
+            "sessionkit_cohorts",
+            f"SELECT {', '.join((*chosen, f'{first} AS first'))}, {week} - {first} AS g, "
+            f"count(*) AS n FROM {VISITS} WHERE {weeks} GROUP BY ALL",
+        )
+        (row,) = self.engine.ask("SELECT count(*) AS n FROM sessionkit_cohorts")
+        if row["n"] <= most:
+            yield self._listed("FROM sessionkit_cohorts", chosen, "first")
 
     def _listed(self, counts: str, chosen: Sequence[str], unit: str) -> dict[str, Any]:
         """Return counts by the chosen filters and a unit; `counts` has each `g` and its number."""

@@ -13,6 +13,7 @@ LAST_ROWS: Final = "sessionkit_last_rows"
 DATED: Final = "sessionkit_dated"
 """The last rows on the days of the report."""
 SESSIONS: Final = "sessionkit_sessions"
+NEW: Final = "sessionkit_new"
 HOUR, DAY = 3_600_000, 86_400_000
 STEPS: Final = 4
 """The number of pages of a path in the report."""
@@ -120,9 +121,10 @@ def _far(columns: Columns) -> str:
 
 def _views(columns: Columns, kinds: Mapping[str, Kind]) -> str:
     views = quoted(columns.views) if columns.views else "NULL"
-    # JSON of PostgreSQL, and structs: a frame of dicts has a column of these.
+    # JSON of PostgreSQL, and structs: a frame of dicts has a column of these. DuckDB casts a map
+    # more slowly than its keys and values.
     is_json = columns.views and kinds[columns.views] == "json"
-    return f"TRY_CAST({f'to_json({views})' if is_json else views} AS MAP(VARCHAR, DOUBLE))"
+    return f"TRY_CAST(to_json({views}) AS MAP(VARCHAR, DOUBLE))" if is_json else views
 
 
 def _cut(columns: Columns) -> str:
@@ -150,12 +152,19 @@ def _latest(columns: Columns, kinds: Mapping[str, Kind]) -> str:
     ) AS chosen"""
 
 
+def new_of(columns: Columns) -> str:
+    """Return the query of the sessions of new users: their rows in the table of sessions."""
+    if columns.number:
+        return f"SELECT rowid AS is_new FROM {SESSIONS} WHERE number = 1"
+    return f"SELECT min_by(rowid, began) AS is_new FROM {SESSIONS} GROUP BY who"
+
+
 def all_pages(columns: Columns) -> str:
     parts = [f"SELECT {role} FROM {DATED}" for role in ("entry", "exit")]
     if columns.path:
         parts.append(f"SELECT unnest(path[1:{STEPS}]) FROM {DATED}")
     if columns.views:
-        parts.append(f"SELECT unnest(map_keys(views)) FROM {DATED}")
+        parts.append(f"SELECT CAST(unnest(map_keys(views)) AS VARCHAR) FROM {DATED}")
     return " UNION ALL ".join(parts)
 
 
@@ -185,7 +194,8 @@ def views_of(columns: Columns, time: Units, by: Sequence[str]) -> str:
     by = ("t", *by)
     return f"""
         SELECT {", ".join(by)}, {page} AS page, sum({finite("n")}) AS n, count(*) AS seen_in FROM (
-            SELECT {named}, unnest(map_keys(views)) AS page, unnest(map_values(views)) AS n
+            SELECT {named}, CAST(unnest(map_keys(views)) AS VARCHAR) AS page,
+                TRY_CAST(unnest(map_values(views)) AS DOUBLE) AS n
             FROM {DATED} {" ".join(join for _, join in places.values())}
         ) AS viewed {join} WHERE n > 0 GROUP BY ALL"""
 
@@ -209,7 +219,6 @@ def filters_of(columns: Columns) -> dict[str, str]:
 
 def sessions_of(columns: Columns, time: Units) -> str:
     """Return the query of sessions as small numbers."""
-    first = "row_number() OVER (PARTITION BY who ORDER BY began) = 1"
     joins: list[str] = []
 
     def place(top: str, value: str) -> str:
@@ -224,7 +233,8 @@ def sessions_of(columns: Columns, time: Units) -> str:
         "clock": "clock",
         "length": "greatest(ended - began, 0)",
         **{name: finite(name) for name in ("engaged_time", "events", "value")},
-        "is_new": "number = 1" if columns.number else first,
+        "began": "began",
+        "number": "number",
         "engaged": "engaged",
         "bounced": "bounce",
         "converted": "converted",

@@ -23,12 +23,14 @@ from sessionkit.addons.report.sessions import (
     DAY,
     HOUR,
     LAST_ROWS,
+    NEW,
     SESSIONS,
     Units,
     all_pages,
     clock_of,
     filters_of,
     last_rows,
+    new_of,
     place_of,
     sessions_of,
     steps_of,
@@ -69,12 +71,14 @@ def summarized(engine: Engine, columns: Columns, zone: str = "UTC") -> dict[str,
     pages, _ = top_of(engine, "top_pages", all_pages(columns), PAGES[0])
     closings, _ = top_of(engine, "top_closings", f"SELECT closed_by FROM {DATED}", MOST_REASONS)
     engine.keep(SESSIONS, sessions_of(columns, time))
+    engine.keep(NEW, new_of(columns))
     named = _named(engine, columns)
     if columns.views:
         engine.keep(VIEWS, views_of(columns, time, tuple(named)))
     coarse = [upto(most, name) + f" AS {name}" for name, most in named.items() if name != STEP]
     for cells, source in ((CELLS, SESSIONS), (CELL_VIEWS, VIEWS))[: 2 if columns.views else 1]:
-        engine.view(cells, f"SELECT * REPLACE ({', '.join(('t AS t', *coarse))}) FROM {source}")
+        replaced = ", ".join(("t AS t", *coarse))
+        engine.view(cells, f"SELECT * REPLACE ({replaced}), rowid AS place FROM {source}")
     return {
         "columns": attrs.asdict(columns),
         "zone": zone,

@@ -102,6 +102,33 @@ def test_a_session_converts_by_its_column_or_by_its_funnel() -> None:
         assert wanted == cells_of(summary_of(table_of(rows), columns), "converted")
 
 
+@pytest.mark.parametrize(
+    "kind", [pa.map_(pa.int64(), pa.int32()), pa.map_(pa.string(), pa.string())]
+)
+def test_views_may_be_of_any_types(kind: pa.DataType) -> None:
+    """A page may be a number, and a count a text; what is no count isn't counted."""
+    texts = pa.types.is_string(kind.key_type)
+    counts = [{7: 2, 8: 1}, {7: 1}, None]
+    made = [
+        views and [(str(page), str(n)) if texts else (page, n) for page, n in views.items()]
+        for views in counts
+    ]
+    made += [[("9", "many")]] if texts else [[(9, 0)]]
+    rows = table_of([{**visits(1)[0], "session_id": str(n), "path": []} for n in range(4)])
+    found = summary_of(rows.drop(["views"]).append_column("views", pa.array(made, kind)))
+
+    assert ["7", "8", "9"] == found["pages"]
+    assert [4] == cells_of(found, "views")
+    assert [[0, 3, 2, 1, 1, 1]] == cells_of(found, "viewed")
+
+
+def test_one_session_of_a_user_is_new_of_several_at_one_instant() -> None:
+    rows = [{**visits(1)[0], "session_id": str(n)} for n in range(3)]
+    found = summary_of(table_of(rows))
+
+    assert ([3], [1]) == (cells_of(found, "sessions"), cells_of(found, "is_new"))
+
+
 def test_the_last_revision_of_a_session_counts() -> None:
     begin = {"session_start": NOON, "user": "ann"}
     made = [
