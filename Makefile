@@ -31,7 +31,7 @@ help:
 	@echo "make test-lakes     run a few of Delta and Iceberg, each on its newest Spark"
 	@echo "make conformance    run the cases of other engines, on the driver and on Spark"
 	@echo "make faults         kill jobs, 100 times or KILLS=1000 times, and look for every event"
-	@echo "make soak           watch memory and checkpoint of a job for SOAK=3600 s; writes docs/soak.svg"
+	@echo "make soak           watch memory and checkpoint of a job for SOAK=3600 s; records it for docs"
 	@echo "make check          run the linter, the type checker and the import contracts"
 	@echo "make lint           run the linter and the spell check alone"
 	@echo "make format         format the code, and fix what the linter can fix"

@@ -2,21 +2,16 @@
 Watch a query in the terminal: visits to a made-up site, with some late and some broken views.
 
     python -m examples.watched_query               watch it for half a minute
-    python -m examples.watched_query --svg FILE    the same, and draw how it stood in the end
 """
 
-import re
 from _thread import interrupt_main
 from argparse import ArgumentParser
-from io import StringIO
-from pathlib import Path
 from tempfile import mkdtemp
 from threading import Timer
 from typing import Final
 
 import attrs
 from pyspark.sql import DataFrame, SparkSession
-from rich.console import Console
 
 from examples.running import start_spark
 from sessionkit import SessionSpec
@@ -27,8 +22,6 @@ __all__ = ["VISITS", "main", "views"]
 
 COHORTS: Final = 20
 USERS_OF_A_COHORT: Final = 25
-WIDTH: Final = 100
-WEB_FONTS: Final = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 
 
 @attrs.frozen
@@ -85,7 +78,6 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the query, and show it."""
     parser = ArgumentParser("python -m examples.watched_query")
     parser.add_argument("--seconds", type=int, default=30, help="how long to watch it")
-    parser.add_argument("--svg", type=Path, help="where to draw how it stood in the end")
     asked = parser.parse_args(arguments)
     spark = start_spark("watched")
     query = (
@@ -96,16 +88,11 @@ def main(arguments: list[str] | None = None) -> None:
         .trigger(processingTime="1 second")
         .start()
     )
-    console = None if asked.svg is None else Console(record=True, width=WIDTH, file=StringIO())
     timer = Timer(asked.seconds, interrupt_main)
     timer.start()
-    watch(query, console=console)
+    watch(query)
     timer.cancel()
     query.stop()
-    if console is not None:
-        # With the fonts of whoever looks at it.
-        drawn = WEB_FONTS.sub("", console.export_svg(title="watch(query)"))
-        asked.svg.write_text(drawn, encoding="utf-8")
 
 
 if __name__ == "__main__":

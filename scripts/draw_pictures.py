@@ -1,8 +1,9 @@
 """
 Draw the pictures of README and docs, from today's code: `python -m scripts.draw_pictures`.
 
-`make docs` runs it. The events and sessions are those of the first code of the README, as SVG. The
-report is that of the sample shop; Chromium takes its pictures, and only where the page has changed.
+`make docs` runs it. Of SVG are the events and sessions of the README's first code, the live view of
+a query, and the recorded hour of `make soak`. Chromium takes the pictures of the sample shop's
+report, if that page has changed.
 """
 
 import hashlib
@@ -19,6 +20,7 @@ import pyarrow.compute as pc
 
 from examples.shop.events import made_up
 from examples.shop.spec import STEPS, VISITS
+from scripts.job_pictures import soak_svg, watch_svg
 from sessionkit import SessionSpec
 from sessionkit import aggregates as agg
 from sessionkit.addons.report import Columns, report
@@ -98,11 +100,12 @@ def visits() -> list[Any]:
 
 
 def pictures() -> dict[str, str]:
-    """Return each picture of the front page, by its file's name."""
-    return {
-        f"{name}-{scheme}.svg": drawn(colours)
+    """Return each picture in SVG, by its file's name."""
+    drawn = {"events": events_svg, "sessions": sessions_svg, "soak": soak_svg}
+    return {"watch.svg": watch_svg()} | {
+        f"{name}-{scheme}.svg": draw(colours)
         for scheme, colours in SCHEMES.items()
-        for name, drawn in (("events", events_svg), ("sessions", sessions_svg))
+        for name, draw in drawn.items()
     }
 
 

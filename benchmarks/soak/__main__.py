@@ -2,24 +2,23 @@
 The program behind `make soak`: a steady job, looked at from outside for an hour.
 
 It samples the memory of driver, JVM and Python workers, their threads and handles, and the files
-and bytes of the checkpoint. Then it looks for every event, and draws what it saw.
+and bytes of the checkpoint. Then it looks for every event, and records what it saw.
 """
 
 import argparse
 import json
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from random import Random
 from statistics import mean
 from typing import Final, TypeAlias
 
-from benchmarks import environments
 from tests.support.faults.campaign import Campaign, Segment
 from tests.support.faults.job import Job, Life
-from tests.support.faults.processes import ROOT, start_driver
+from tests.support.faults.processes import start_driver
 from tests.support.faults.timeline import Audit, Timeline
 from tests.support.spark_settings import quick_settings
 
@@ -42,7 +41,7 @@ NUMBERS: Final = (
     "handles of Python",
     "files of the checkpoint",
 )
-PLOT: Final = Path(__file__).with_name("plot.py")
+HOUR: Final = Path(__file__).with_name("hour.json")
 MEGABYTE: Final = 1_000_000
 
 Sample: TypeAlias = dict[str, float]
@@ -51,7 +50,7 @@ Sample: TypeAlias = dict[str, float]
 def main() -> None:
     parser = argparse.ArgumentParser(description="Watch the memory and the bytes of a steady job.")
     parser.add_argument("--seconds", type=float, default=3600, help="how long; default: an hour")
-    parser.add_argument("--plot", type=Path, default=ROOT / "docs" / "soak.svg", help="the picture")
+    parser.add_argument("--record", type=Path, default=HOUR, help="the file of what it saw")
     parser.add_argument("--trigger", default="1 second", help="of the query; default: 1 second")
     parser.add_argument(
         "--restarts", type=int, default=0, help="how often its driver is killed; default: 0"
@@ -63,10 +62,7 @@ def main() -> None:
         with campaign.running():
             samples, line, _ = soak(campaign, options.seconds, options.restarts, options.trigger)
         print(line)
-        (folder / "soak.json").write_text(json.dumps(samples))
-        python = environments.made("tables") / "bin" / "python"
-        plot = [str(python), str(PLOT), str(folder / "soak.json"), str(options.plot.resolve())]
-        subprocess.run(plot, check=True)
+        options.record.write_text(recorded(samples), "utf-8")
 
 
 def soak(
@@ -117,6 +113,17 @@ def _life(
             "files of the checkpoint": len(sizes_in(job.checkpoint)),
         }
     driver.kill()
+
+
+def recorded(samples: Sequence[Sample]) -> str:
+    """Return the mean megabytes of each minute, in JSON with a line for each series."""
+    by_minute = [[*part] for _, part in groupby(samples, lambda sample: int(sample["minutes"]))]
+    series: dict[str, list[float]] = {"minutes": [int(part[0]["minutes"]) for part in by_minute]}
+    for name in (*MEMORY, *BYTES):
+        means = (mean(sample[name] for sample in part) for part in by_minute)
+        series[name] = [round(value / MEGABYTE, 1) for value in means]
+    lines = ",\n".join(f" {json.dumps(name)}: {json.dumps(line)}" for name, line in series.items())
+    return f"{{\n{lines}\n}}\n"
 
 
 def trend(samples: Sequence[Sample], name: str, unit: int = 1) -> str:
