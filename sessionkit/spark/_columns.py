@@ -2,10 +2,10 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date, timedelta
 from decimal import Decimal
-from typing import Any, Final, cast
+from typing import Any, Final, NoReturn, cast
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -33,10 +33,7 @@ DAY_US: Final = span_us(timedelta(days=1))
 LARGEST_OFFSET_US: Final = span_us(timedelta(hours=18))
 """The largest offset from UTC of a time zone in Spark."""
 
-CASE_SENSITIVE: Final = "spark.sql.caseSensitive"
 A_STREAM: Final = "pass what spark.readStream returns, or a frame made from it"
-
-
 FROM_IT: Final = "pass the frame that its .agg(...), .events() or .apply(frame) returns"
 
 
@@ -44,11 +41,15 @@ class NotAFrameError(SpecError, AttributeError):
     """Raised when a method of a frame is called on an object that only makes a frame."""
 
 
-def no_attribute(what: str, name: str, hint: str) -> AttributeError:
-    """Return the error for a missing attribute of an object that makes a frame."""
-    if name.startswith("_"):
-        return AttributeError(name)
-    return NotAFrameError(f"{what} has no `{name}`: it's no frame yet", hint)
+def no_frame_yet(what: str, hint: str) -> Callable[[object, str], NoReturn]:
+    """Return the `__getattr__` of a class whose objects make a frame."""
+
+    def refuse(_: object, name: str) -> NoReturn:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise NotAFrameError(f"{what} has no `{name}`: it isn't a frame yet", hint)
+
+    return refuse
 
 
 def check_frame(frame: object, name: str, hint: str = ANY_FRAME) -> None:
@@ -153,10 +154,8 @@ def check_event_time(schema: T.StructType, name: str) -> None:
 def check_key_and_time(frame: DataFrame, on: str | None, keys: Sequence[str]) -> None:
     """Check that a frame has the event time `on`, unless None, and the key columns."""
     check_frame(frame, "frame")
-    for name in (*keys, *(() if on is None else (on,))):
-        problem = twice_problem(frame, name)
-        if problem is not None:
-            raise SchemaError(*problem)
+    for problem in twice_problems(frame, keys if on is None else (*keys, on)):
+        raise SchemaError(*problem)
     if on is not None:
         check_event_time(frame.schema, on)
     for key in keys:
@@ -165,17 +164,18 @@ def check_key_and_time(frame: DataFrame, on: str | None, keys: Sequence[str]) ->
             raise SchemaError(found, near(key, frame.columns))
 
 
-def twice_problem(frame: DataFrame, name: str) -> tuple[str, str] | None:
-    """Return why a name is ambiguous, and a hint; None if it isn't."""
-    same = [other for other in frame.columns if other.lower() == name.lower()]
-    if len(same) < 2 or (len({*same}) == len(same) and is_case_sensitive(frame)):  # noqa: PLR2004
-        return None
-    found = f"{len(same)} columns of the frame are called `{'` or `'.join(dict.fromkeys(same))}`"
-    return found, f'rename or drop one; of a join, write .join(other, "{name}")'
+def twice_problems(frame: DataFrame, names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield why a name is ambiguous, and a hint, for each that is."""
+    for name in names:
+        same = [other for other in frame.columns if other.lower() == name.lower()]
+        spellings = dict.fromkeys(same)
+        if len(same) > len(spellings) or (len(spellings) > 1 and not is_case_sensitive(frame)):
+            found = f"{len(same)} columns of the frame are called `{'` or `'.join(spellings)}`"
+            yield found, f'rename or drop one; of a join, write .join(other, "{name}")'
 
 
 def is_case_sensitive(frame: DataFrame) -> bool:
-    return frame.sparkSession.conf.get(CASE_SENSITIVE, "false") == "true"
+    return frame.sparkSession.conf.get("spark.sql.caseSensitive", "false") == "true"
 
 
 def time_problem(schema: T.StructType, name: str) -> tuple[str, str] | None:

@@ -103,6 +103,7 @@ def bucket_of_forms(spec: AnySpec, forms: Sequence[Column], bucket_count: int) -
 
 
 def key_forms(spec: AnySpec, rows: pa.Table) -> list[pa.Array]:
+    """Return the values by which keys are hashed, for each key column."""
     return [
         _form(field.type, column)
         for field, column in zip(spec.key_fields, key_columns(rows), strict=True)
@@ -117,6 +118,7 @@ def _form(kind: FieldType, column: pa.ChunkedArray) -> pa.Array:
 
 
 def label_of_key(spec: AnySpec, key: pa.Table) -> Column:
+    """Return the label of the bucket of a key, a table of one row."""
     values = [form[0].as_py() for form in key_forms(spec, key)]
     kinds = [key_form(field.type) for field in spec.key_fields]
     forms = [

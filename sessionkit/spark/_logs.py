@@ -18,14 +18,10 @@ from sessionkit.errors import SessionkitError, StateCorruptedError, UnsupportedE
 from sessionkit.spark._paths import literal
 from sessionkit.spark._sail import check_no_checkpoint
 
-NO_SUCH_PATH: Final = "PATH_NOT_FOUND"
 VERSION: Final = re.compile(r"v\d+")
-FORMATS: Final = ("v1", "v2")
 NAMED: Final = re.compile(r"(\w+):(.+)")
 """A line of an offset log of format 2, whose sources, by number or name, are unordered."""
 OFFSETS: Final = "spark.sql.streaming.offsetLog.formatVersion"
-COMPACT: Final = ".compact"
-"""The suffix of a file that contains all earlier entries of a source too."""
 Found = TypeVar("Found")
 Location: TypeAlias = str | os.PathLike[str]
 """The path of a checkpoint or a seed."""
@@ -55,7 +51,7 @@ class Progress:
 
 @attrs.frozen
 class Logs:
-    """The lines of the offset and the commit log by micro-batch; Spark deletes old entries."""
+    """The lines of both logs by micro-batch, of which -1 is none; Spark deletes old entries."""
 
     path: str
     offsets: Mapping[int, list[str]]
@@ -63,12 +59,10 @@ class Logs:
 
     @property
     def planned(self) -> int:
-        """The last planned micro-batch; -1 for none."""
         return max(self.offsets, default=-1)
 
     @property
     def finished(self) -> int:
-        """The number of the last finished micro-batch; -1 for none."""
         return max(self.commits, default=-1)
 
     @property
@@ -105,7 +99,6 @@ class Logs:
         return [(before + 1, after - 1) for before, after in pairs if after - before > 1]
 
     def partitions(self, number: int) -> int:
-        """Return the number of state partitions of a planned micro-batch."""
         return int(self.about(number)["conf"]["spark.sql.shuffle.partitions"])
 
     def watermark_ms(self, number: int) -> int:
@@ -113,12 +106,7 @@ class Logs:
         return int(self.about(number)["batchWatermarkMs"])
 
     def started_ms(self, number: int) -> int:
-        """Return the processing time of a planned micro-batch."""
         return int(self.about(number)["batchTimestampMs"])
-
-    def about(self, number: int) -> Mapping[str, Any]:
-        """Return the metadata of a planned micro-batch: its watermark, time and settings."""
-        return self._about("offsets", number)
 
     def sources(self, number: int) -> Mapping[str, str]:
         """Return the end offsets of a planned micro-batch as JSON, by source number or name."""
@@ -163,9 +151,12 @@ class Logs:
 
     def next_watermark_ms(self, number: int) -> int:
         """Return the watermark that a finished micro-batch passes to the next; 0 for none."""
-        return int(self._about("commits", number).get("nextBatchWatermarkMs", 0))
+        return int(self.about(number, "commits").get("nextBatchWatermarkMs", 0))
 
-    def _about(self, log: Literal["offsets", "commits"], number: int) -> Mapping[str, Any]:
+    def about(
+        self, number: int, log: Literal["offsets", "commits"] = "offsets"
+    ) -> Mapping[str, Any]:
+        """Return what a log says of a micro-batch: its watermark, time and settings."""
         try:
             return dict(json.loads(getattr(self, log)[number][1]))
         except (LookupError, ValueError, TypeError):
@@ -184,7 +175,7 @@ def logs_of(path: str, spark: SparkSession) -> Logs:
         for log in ("offsets", "commits")
     )
     version = next(iter(offsets.get(max(offsets, default=0), ())), "v1")
-    if VERSION.fullmatch(version) and version not in FORMATS:
+    if VERSION.fullmatch(version) and version not in {"v1", "v2"}:
         text = f"{path}/offsets is of format {version}, which this release can't read"
         raise UnsupportedError(text, f"set {OFFSETS} to 2, with a new checkpoint")
     return Logs(path, offsets, commits)
@@ -257,7 +248,7 @@ def if_there(read: Callable[[], Found]) -> Found | None:
     try:
         return read()
     except PySparkException as error:
-        if NO_SUCH_PATH in str(error):
+        if "PATH_NOT_FOUND" in str(error):
             return None
         raise
 
@@ -292,11 +283,7 @@ def check_logs(path: str, spark: SparkSession, readings: Sequence[int] = ()) -> 
 
 
 def _damage(logs: Logs, readings: Sequence[int], spark: SparkSession) -> Iterator[str]:
-    """
-    Yield the damage of a checkpoint.
-
-    Spark plans a micro-batch once the previous has finished, at the watermark that this passed on.
-    """
+    # Spark plans a micro-batch once the previous has finished, at the watermark that it passed on.
     path, last, finished = logs.path, logs.planned, logs.finished
     if query_id_of(spark, path) is None:
         yield f"{path}/metadata is missing, which has the id of its query"
@@ -338,7 +325,7 @@ def _source_damage(log: str, last: int | None, spark: SparkSession) -> Iterator[
     rows = if_there(lambda: files.load(literal(log)).select(name, text).collect())
     entries = {row[0]: row[1] for row in rows or ()}
     for number in range(last, -1, -1):
-        if f"{number}{COMPACT}" in entries:
+        if f"{number}.compact" in entries:  # with all earlier entries too
             break
         if str(number) not in entries:
             yield f"it has read up to {log}/{last}, and {log}/{number} is missing"

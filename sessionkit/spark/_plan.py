@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import dropwhile
+from itertools import chain, dropwhile
 from typing import Final
 from uuid import uuid4
 
@@ -47,7 +47,6 @@ class PlanNode:
 
     @property
     def is_streaming(self) -> bool:
-        """Whether it reads a stream."""
         if not self.inputs:
             return self.operator.startswith(STREAMING_LEAF)
         return any(node.is_streaming for node in self.inputs)
@@ -106,11 +105,10 @@ class PlanNode:
         watermark, it runs, and the upper one stays at 1970. A watermark below a stateful function
         without event-time timers is allowed, since it ends there.
         """
-        for node in self.walk():
-            if node.operator == WATERMARK:
-                for path in node.paths():
-                    if path[-1].operator == WATERMARK and path[-1].is_streaming:
-                        return path
+        upper = (node for node in self.walk() if node.operator == WATERMARK)
+        for path in chain.from_iterable(node.paths() for node in upper):
+            if path[-1].operator == WATERMARK and path[-1].is_streaming:
+                return path
         return None
 
     @property

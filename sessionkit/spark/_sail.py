@@ -12,8 +12,6 @@ from pyspark.sql import DataFrame, SparkSession
 from sessionkit.errors import UnsupportedError
 from sessionkit.spark._settings import is_connect, release_of
 
-OLDEST_SPARK: Final = (3,)
-"""Sail's releases begin with a smaller number, though `spark.version` says a release of Spark."""
 ASKED: Final[WeakKeyDictionary[SparkSession, bool]] = WeakKeyDictionary()
 
 
@@ -23,12 +21,12 @@ def is_sail(spark: SparkSession) -> bool:
         return False
     if spark not in ASKED:
         (row,) = spark.sql("SELECT version()").collect()
-        ASKED[spark] = release_of(row[0]) < OLDEST_SPARK
+        # Sail's releases are below 3, though `spark.version` says a release of Spark.
+        ASKED[spark] = release_of(row[0]) < (3,)
     return ASKED[spark]
 
 
 def check_no_stream(frame: DataFrame, name: str) -> None:
-    """Refuse a stream on Sail."""
     if is_connect(frame) and frame.isStreaming and is_sail(frame.sparkSession):
         found = f"`{name}` is a stream, and Sail keeps no state between micro-batches"
         hint = "read a batch, with spark.read, or run the stream on Spark"
@@ -36,7 +34,6 @@ def check_no_stream(frame: DataFrame, name: str) -> None:
 
 
 def check_no_observation(spark: SparkSession) -> None:
-    """Refuse an `Observation` on Sail."""
     if is_sail(spark):
         found = "`observation` asks for the counts of a batch, and Sail observes no metrics"
         hint = "leave it out; with_rejected=True returns the rejected rows, to be counted by `kind`"

@@ -41,8 +41,6 @@ ABOUT: Final = "about"
 ROWS: Final = "rows"
 ROWS_OF_A_CHUNK: Final = 2**15
 ROWS_AT_ONCE: Final = 2**17
-NOTHING_READ: Final = "-"
-"""Spark's offset of a source from which nothing has been read yet."""
 PATHS: Final = ("_metadata.file_path", "file_path")
 PLACES: Final = (
     ("topic", "partition", "offset"),
@@ -192,6 +190,7 @@ def read_seed(path: Location, *, spark: SparkSession | None = None) -> Seed:
 
 
 def chunks_schema(spec: AnySpec) -> str:
+    """Return the columns of `chunks_of`: the keys of a chunk, and its state or its events."""
     forms = [f"k{place}: {key_form(f.type).sql}" for place, f in enumerate(spec.key_fields)]
     return f"keys array<struct<{', '.join(forms)}>>, kept binary, held binary"
 
@@ -257,7 +256,7 @@ def _batch(buckets: pa.Array, packs: list[bytes], name: str, schema: pa.Schema) 
 
 
 def _without_read(rows: DataFrame, offset: str, files: Sequence[str]) -> DataFrame:
-    if offset == NOTHING_READ:
+    if offset == "-":  # nothing has been read of the source
         return rows
     match json.loads(offset):
         case {"logOffset": int()}:

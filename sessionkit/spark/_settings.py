@@ -165,11 +165,6 @@ def say_once(advice: str) -> None:
     LOG.warning("%s", advice)
 
 
-def _may_keep_others(spark: SparkSession) -> bool:
-    """Return whether the setting to stop other queries is unset, and the session may set it."""
-    return spark.conf.get(STOPS_OTHERS, None) is None and spark.conf.isModifiable(STOPS_OTHERS)
-
-
 @contextmanager
 def set_at_start(spark: SparkSession, *, tune: bool) -> Iterator[None]:
     """
@@ -177,7 +172,8 @@ def set_at_start(spark: SparkSession, *, tune: bool) -> Iterator[None]:
 
     Spark then refuses a checkpoint that a query of another session uses, which it would stop.
     """
-    changed = {STOPS_OTHERS: "false"} if _may_keep_others(spark) else {}
+    may_set = spark.conf.get(STOPS_OTHERS, None) is None and spark.conf.isModifiable(STOPS_OTHERS)
+    changed = {STOPS_OTHERS: "false"} if may_set else {}
     for setting in SETTINGS if tune else ():
         if setting.until == "query starts" and setting.in_release(spark.version):
             changed[setting.name] = setting.value

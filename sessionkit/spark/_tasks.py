@@ -65,16 +65,13 @@ def message_first(run: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T]]:
 def begin_with(message: Exception, error: Exception) -> None:
     """Show a message before the traceback of an error, as its first cause."""
     first: BaseException = error
-    while (earlier := _before(first)) is not None:
+    while earlier := first.__cause__ or (None if first.__suppress_context__ else first.__context__):
         first = earlier
     first.__cause__ = message
 
 
-def _before(error: BaseException) -> BaseException | None:
-    return error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-
-
 def run_of_task() -> Origin:
+    """Return the query and the micro-batch for which this task runs, where they are known."""
     task = TaskContext.get()
     if task is None:
         return NOBODY

@@ -2,18 +2,19 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import attrs
+from attrs.validators import optional
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.window import WindowSpec
 
-from sessionkit._arguments import check_column, columns_named, explains
+from sessionkit._arguments import column_name, columns_named, explains
 from sessionkit._instants import Duration, duration_text, span_us
 from sessionkit.errors import SchemaError, SpecError
-from sessionkit.spark._columns import check_key_and_time, column, no_attribute
+from sessionkit.spark._columns import check_key_and_time, column, no_frame_yet
 from sessionkit.spark._plan import plan_of
 from sessionkit.spark.watermarks import Watermark, declare_watermark, declared_watermarks
 from sessionkit.spec.base import whole_milliseconds
@@ -151,18 +152,12 @@ class Deduplication:
     """
 
     keys: tuple[str, ...]
-    event_time: str | None
+    event_time: str | None = attrs.field(validator=optional(column_name))
     watermark_delay: timedelta | None
     expiry: Expiry
 
-    def __attrs_post_init__(self) -> None:
-        if self.event_time is not None:
-            check_column("event_time", self.event_time, "ts")
-
     if not TYPE_CHECKING:  # a type checker reports a missing attribute itself
-
-        def __getattr__(self, name: str) -> Any:
-            raise no_attribute("`Deduplication`", name, "write .apply(frame) for the unique rows")
+        __getattr__ = no_frame_yet("`Deduplication`", "write .apply(frame) for the unique rows")
 
     def apply(self, frame: DataFrame) -> DataFrame:
         """

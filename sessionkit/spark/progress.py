@@ -50,7 +50,6 @@ class KnownBuckets:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the stats of every bucket are known."""
         return self.count is not None and (self.from_beginning or len(self.known) == self.count)
 
     def total(self, name: str) -> int | None:

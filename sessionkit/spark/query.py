@@ -49,7 +49,6 @@ Option: TypeAlias = str | int | float | bool
 Check: TypeAlias = Literal["rules", "deep"]
 
 CHECKPOINT_HINT: Final = "pass checkpoint='/a/folder/of/its/own'"
-CHECKPOINTS_CONF: Final = "spark.sql.streaming.checkpointLocation"
 OPTIONS_WITH_AN_ARGUMENT: Final = {
     "checkpointlocation": "checkpoint=",
     "kafka.bootstrap.servers": "Kafka(servers=...)",
@@ -237,7 +236,7 @@ def _location(
     if checkpoint is not None:
         check_path(checkpoint, "`checkpoint`")
         return os.fspath(checkpoint)
-    root = spark.conf.get(CHECKPOINTS_CONF, None)
+    root = spark.conf.get("spark.sql.streaming.checkpointLocation", None)
     if root and name:
         return f"{root}/{name}"
     if isinstance(sink, Console | MemoryTable):

@@ -22,7 +22,7 @@ from sessionkit.spark._columns import (
     check_frame,
     check_key_and_time,
     near,
-    no_attribute,
+    no_frame_yet,
 )
 from sessionkit.spark.jobs.run import sessionize
 from sessionkit.spec.base import OnError
@@ -58,10 +58,10 @@ class Sessions:
     observation: Observation | None = None
 
     if not TYPE_CHECKING:  # a type checker reports a missing attribute itself
-
-        def __getattr__(self, name: str) -> Any:
-            hint = "write .agg(n=agg.count()) for a row of each session, or .events() for events"
-            raise no_attribute("`sessions(...)`", name, hint)
+        __getattr__ = no_frame_yet(
+            "`sessions(...)`",
+            "write .agg(n=agg.count()) for a row of each session, or .events() for events",
+        )
 
     @explains
     def agg(self, **aggregates: Aggregate) -> DataFrame:

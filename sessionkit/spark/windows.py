@@ -3,16 +3,16 @@
 import warnings
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 import attrs
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from sessionkit._arguments import check_column, columns_named, explains, one_of
+from sessionkit._arguments import column_name, columns_named, explains, one_of
 from sessionkit._instants import Duration, duration_of, duration_text, span_us
 from sessionkit.errors import SpecError, with_hint
-from sessionkit.spark._columns import check_key_and_time, column, no_attribute
+from sessionkit.spark._columns import check_key_and_time, column, no_frame_yet
 from sessionkit.spark._plan import plan_of
 from sessionkit.spark.sinks import OutputMode
 from sessionkit.spark.watermarks import declare_watermark, declared_watermarks
@@ -36,14 +36,11 @@ class WindowShape:
     """The shape of windows; `length` is the gap of sessions without a dynamic gap."""
 
     kind: Literal["tumbling", "sliding", "session"]
-    event_time: str
+    event_time: str = attrs.field(validator=column_name)
     length: timedelta = NOTHING
     every: timedelta = NOTHING
     start_time: timedelta = NOTHING
     dynamic_gap: Expression | None = None
-
-    def __attrs_post_init__(self) -> None:
-        check_column("event_time", self.event_time, "ts")
 
     def window(self) -> Column:
         time, spans = column(self.event_time), (self.length, self.every, self.start_time)
@@ -139,10 +136,8 @@ def sliding(
         length: The length of a window.
         every: The time from the start of a window to the start of the next, at most its length.
         event_time: The event-time column, a timestamp.
-        keys: The key columns: each key has windows of its own; none for windows over all rows. Add
-            a computed key first, with `withColumn`.
-        watermark_delay: How far a row may trail the latest event time, in whole milliseconds.
-            Leave it out for a batch, and for a stream that already has a watermark.
+        keys: As for `tumbling`.
+        watermark_delay: As for `tumbling`.
         start_time: The offset of the windows, less than `every`.
 
     Raises:
@@ -184,10 +179,8 @@ def session(
     Args:
         gap: One gap for all rows.
         event_time: The event-time column, a timestamp.
-        keys: The key columns: each key has windows of its own; none for windows over all rows. Add
-            a computed key first, with `withColumn`.
-        watermark_delay: How far a row may trail the latest event time, in whole milliseconds.
-            Leave it out for a batch, and for a stream that already has a watermark.
+        keys: As for `tumbling`.
+        watermark_delay: As for `tumbling`.
         dynamic_gap: Instead of `gap`, a gap for each row: SQL text or a Column that gives an
             interval, or text such as `'5 minutes'`; Spark reads `'5m'` as null. Rows whose gap is
             null, zero or negative belong to no session; see `rejected`.
@@ -232,9 +225,7 @@ class Windows:
     watermark_delay: timedelta | None = None
 
     if not TYPE_CHECKING:  # a type checker reports a missing attribute itself
-
-        def __getattr__(self, name: str) -> Any:
-            raise no_attribute("`Windows`", name, 'write .agg(n="count(*)").apply(frame)')
+        __getattr__ = no_frame_yet("`Windows`", 'write .agg(n="count(*)").apply(frame)')
 
     @explains
     def agg(self, **aggregates: Expression) -> "WindowedAggregation":
@@ -261,9 +252,7 @@ class WindowedAggregation:
     keeps_window_time: bool = False
 
     if not TYPE_CHECKING:  # a type checker reports a missing attribute itself
-
-        def __getattr__(self, name: str) -> Any:
-            raise no_attribute("`WindowedAggregation`", name, "write .apply(frame) for its rows")
+        __getattr__ = no_frame_yet("`WindowedAggregation`", "write .apply(frame) for its rows")
 
     def __attrs_post_init__(self) -> None:
         if not self.aggregates:

@@ -12,7 +12,7 @@ from sessionkit.spark._columns import (
     in_nanoseconds,
     near,
     time_problem,
-    twice_problem,
+    twice_problems,
 )
 from sessionkit.spec.base import AnySpec
 from sessionkit.spec.session import SessionSpec
@@ -53,7 +53,7 @@ def check_input(frame: DataFrame, spec: AnySpec) -> None:
 def check_keys(frame: DataFrame, spec: AnySpec) -> None:
     """Check that a frame has the key columns of a spec, and no watermark of its own."""
     fields = _fields(frame.schema, spec.key_fields, "key")
-    _refuse([*_watermarks(frame, spec), *_twice(frame, spec.keys), *fields])
+    _refuse([*_watermarks(frame, spec), *twice_problems(frame, spec.keys), *fields])
 
 
 def _refuse(problems: Sequence[tuple[str, str]]) -> None:
@@ -68,7 +68,7 @@ def _refuse(problems: Sequence[tuple[str, str]]) -> None:
 
 def _problems(frame: DataFrame, spec: AnySpec) -> Iterator[tuple[str, str]]:
     schema, refuses_null = frame.schema, spec.inputs.nulls == "refuse"
-    yield from _twice(frame, spec.input_schema.names)
+    yield from twice_problems(frame, spec.input_schema.names)
     # Under "pages", Spark requires a watermark even if the spec has none.
     if spec.watermark_delay is not None or (spec.clock is None and spec.storage.layout == "pages"):
         yield from _watermarks(frame, spec)
@@ -93,13 +93,6 @@ def _watermarks(frame: DataFrame, spec: AnySpec) -> Iterator[tuple[str, str]]:
     for column in frame.schema.fields:
         if frame.isStreaming and WATERMARK_METADATA in column.metadata:
             yield f"a watermark is already declared, on `{column.name}`", hint
-
-
-def _twice(frame: DataFrame, names: Iterable[str]) -> Iterator[tuple[str, str]]:
-    for name in names:
-        problem = twice_problem(frame, name)
-        if problem is not None:
-            yield problem
 
 
 def _time(schema: T.StructType, name: str, *, refuses_null: bool) -> Iterator[tuple[str, str]]:

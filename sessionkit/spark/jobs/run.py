@@ -214,7 +214,6 @@ def state_at_end(
 
 
 def _packed(events: DataFrame, spec: AnySpec, until: datetime | None) -> DataFrame:
-    """Pack the rows of a batch."""
     if until is not None:
         time = column(spec.event_time or "")
         # A row without a time is quarantined by the batch.

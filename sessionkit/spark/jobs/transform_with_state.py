@@ -95,8 +95,6 @@ def _asked_by(spec: AnySpec) -> str:
 
 @attrs.define
 class _Processor:
-    """The processor that Spark calls for each bucket."""
-
     worker: Worker
     row: StructType
     columns: tuple[str, ...]
@@ -126,7 +124,7 @@ class _Processor:
         yield from self._run(key, [], timerValues, expiredTimerInfo.getExpiryTimeInMs())
 
     def close(self) -> None:
-        """Do nothing; Spark requires this method."""
+        """Do nothing: Spark requires this method."""
 
     @message_first
     def _run(

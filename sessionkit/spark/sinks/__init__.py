@@ -139,14 +139,7 @@ class TableSink(Protocol):
 
 @attrs.frozen
 class FinishedBatch:
-    """
-    The last micro-batch that a query has finished, which each of its sinks has.
-
-    Attributes:
-        query_id: The id of the query.
-        number: The number of the micro-batch.
-        watermark: The watermark in force in it: sessions that ended by then are in the sinks.
-    """
+    """The last finished micro-batch: sessions that ended by its watermark are in all sinks."""
 
     query_id: str
     number: int
@@ -154,12 +147,7 @@ class FinishedBatch:
 
 
 def finished(checkpoint: str, spark: SparkSession) -> FinishedBatch:
-    """
-    Return the last micro-batch that the query of a checkpoint has finished and written to sinks.
-
-    Raises:
-        SessionkitError: There is no such micro-batch.
-    """
+    """Return the last micro-batch of a checkpoint's query that is written to its sinks."""
     query_id, logs = query_id_of(spark, checkpoint), logs_of(checkpoint, spark)
     if query_id is None or not logs.commits:
         found = f"no query has finished a micro-batch at {checkpoint}"

@@ -1,22 +1,18 @@
 """The sinks of `start_query`, as values."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 import attrs
 from pyspark.sql import DataFrame
 
-from sessionkit._arguments import explained
+from sessionkit._arguments import explained, names_of
 from sessionkit.errors import SpecError
 from sessionkit.spark._paths import check_path
 from sessionkit.spark.sinks import TableSink
 
 REST: Final = "rejected"
-
-
-def _names(names: Iterable[str] | str) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else tuple(names)
 
 
 def _is_format(_: Any, __: "attrs.Attribute[str]", value: object) -> None:
@@ -58,7 +54,7 @@ class Files:
 
     format: str = attrs.field(validator=_is_format)
     path: str | os.PathLike[str] = attrs.field(validator=_is_folder)
-    partition_by: tuple[str, ...] = attrs.field(default=(), converter=_names)
+    partition_by: tuple[str, ...] = attrs.field(default=(), converter=names_of)
 
 
 @explained()

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.utils import is_remote
 
 from sessionkit.errors import SinkError, SpecError
-from sessionkit.spark._columns import twice_problem
+from sessionkit.spark._columns import twice_problems
 from sessionkit.spark._logs import exists
 from sessionkit.spark.sinks import (
     Batch,
@@ -46,7 +46,6 @@ from sessionkit.spark.sinks.values import (
     StreamSink,
     described,
 )
-from sessionkit.spec.columns import SESSION_COLUMNS
 
 BATCH: Final = "batch_id"
 """The column that names the subfolder of a micro-batch."""
@@ -59,8 +58,6 @@ LOG: Final = "_spark_metadata"
 BUILT_IN: Final = ("parquet", "orc", "json", "csv", "text")
 NO_FORMAT: Final = re.compile(r"DATA_SOURCE_NOT_(FOUND|ENABLED)|Failed to find (the )?data source")
 NESTED: Final = (T.ArrayType, T.MapType, T.StructType, T.BinaryType)
-MESSAGE_IDS: Final = (SESSION_COLUMNS[0], "event_id")
-"""The columns that identify a row, so that the consumer of a topic can drop repeats."""
 
 
 @attrs.define
@@ -177,9 +174,8 @@ def check_layout(spark: SparkSession, sink: Files, *, alone: bool) -> None:
     """
     other = f"query_id=*/{MARKS}" if alone else f"{LOG}/{numbers_from(0)}"
     if exists(spark, os.fspath(sink.path), other):
-        before, now = "alone", "as a sink of Routes"
-        if alone:
-            before, now = now, before
+        ways = ("alone", "as a sink of Routes")
+        before, now = reversed(ways) if alone else ways
         found = f"{described(sink)} has rows that `Files` has written {before}, and here it's {now}"
         raise SpecError(found, "pass a folder of its own: Spark reads only one of them")
 
@@ -198,7 +194,7 @@ def numbers_from(least: int) -> str:
 
 def messages(frame: DataFrame) -> DataFrame:
     """Return rows as JSON with their ids as keys; rows without ids are messages already."""
-    ids = [name for name in MESSAGE_IDS if name in frame.columns]
+    ids = [name for name in ("session_id", "event_id") if name in frame.columns]
     if not ids:
         return frame
     topic = [F.col("topic")] if "topic" in frame.columns else []
@@ -344,10 +340,8 @@ def _check_files(frame: DataFrame, schema: T.StructType, sink: object) -> None:
         if name not in schema.names:
             found = f"partition_by names `{name}`; the columns are {', '.join(schema.names)}"
             raise SpecError(found, "name a column of the frame")
-    for name in schema.names:
-        problem = twice_problem(frame, name)
-        if problem is not None:
-            raise SpecError(f"{problem[0]}: nobody could read such files", problem[1])
+    for found, hint in twice_problems(frame, schema.names):
+        raise SpecError(f"{found}: nobody could read such files", hint)
     kind = sink.format.lower()
     if kind not in BUILT_IN:
         _check_known(sink.format, frame.sparkSession)
