@@ -31,14 +31,19 @@ __all__ = [
     "explains",
     "finished",
     "has_run",
+    "in_utc",
     "instant_in",
+    "instant_of",
+    "is_connect",
     "is_counted",
+    "micros_of",
     "names_of",
     "newest_event_in",
     "printable",
     "progress_value",
     "query_id_of",
     "quoted",
+    "span_us",
     "sql_type",
     "total",
     "watermark_in",
@@ -47,11 +52,13 @@ __all__ = [
 if TYPE_CHECKING:
     from sessionkit._arguments import at_least_one, explained, explains, names_of, quoted, sql_type
     from sessionkit._engine.counts import DurationSketch, Percentiles
-    from sessionkit._instants import Duration, duration_of
+    from sessionkit._engine.wire.inbound import in_utc
+    from sessionkit._instants import Duration, duration_of, instant_of, micros_of, span_us
     from sessionkit._package import check_extra
     from sessionkit.aggregates._events import Condition
     from sessionkit.errors import printable
     from sessionkit.spark._logs import query_id_of
+    from sessionkit.spark._settings import is_connect
     from sessionkit.spark.progress import (
         KnownBuckets,
         bucket_stats_text,
@@ -77,7 +84,9 @@ else:
         "sessionkit.spec.base",
         "sessionkit.aggregates._events",
         "sessionkit._engine.counts",
+        "sessionkit._engine.wire.inbound",
         "sessionkit.spark._logs",
+        "sessionkit.spark._settings",
         "sessionkit.spark.progress",
         "sessionkit.spark.sinks",
     )

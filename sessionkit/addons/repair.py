@@ -16,7 +16,10 @@ from sessionkit._for_addons import (
     Span,
     explains,
     finished,
+    instant_of,
+    micros_of,
     quoted,
+    span_us,
 )
 from sessionkit.spark import sessionize, state_frame
 from sessionkit.spark.sinks import RowsToWrite
@@ -26,10 +29,8 @@ __all__ = ["repair", "replay_rejected"]
 Between: TypeAlias = tuple[datetime | None, datetime | None]
 """The span of session starts: first instant inclusive, second exclusive; None for no limit."""
 IS_FINAL, OPEN_ID = "_is_final", "_open_id"
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 END: Final = datetime.max.replace(tzinfo=UTC)
-DAY: Final = timedelta(days=1)
-MICROSECOND: Final = timedelta(microseconds=1)
+DAY_US: Final = span_us(timedelta(days=1))
 OF_REVISIONS: Final = ("revision", "is_final", "supersedes")
 KINDS: Final = ("all", "session")
 """The kind of a query's session rows: without `Routes`, and in `Routes`."""
@@ -98,7 +99,7 @@ def repair(
         # A session may give a row until this long after its end.
         revisable = filter(None, (spec.lateness.allowed, spec.lateness.reopen_within))
         settled = min(last, at.watermark - max(revisable, default=timedelta(0)))
-        final_to = F.timestamp_micros(F.lit((settled - EPOCH) // MICROSECOND))
+        final_to = F.timestamp_micros(F.lit(micros_of(settled)))
         held = state_frame(checkpoint, spec, batch=at.number, spark=spark)
         ids = held.select(F.col("session_id").alias(OPEN_ID))
         flagged = rows.join(ids, F.col("session_id") == F.col(OPEN_ID), "left")
@@ -222,31 +223,29 @@ def _reach(sessions: DataFrame) -> tuple[datetime, datetime]:
     if micros[0] is None:
         found = "`history` has no session, so all of the span would be deleted"
         raise SpecError(found, "pass the events of the span, and those around it")
-    first, last = (EPOCH + us * MICROSECOND for us in micros)
-    return first, last
+    return instant_of(micros[0]), instant_of(micros[1])
 
 
 def _days(sessions: DataFrame, settled: datetime) -> tuple[date, ...]:
     """Return the days in UTC from the first to the last event of each session, up to an instant."""
     begins, ends = (
-        F.floor(F.unix_micros(name) / F.lit(DAY // MICROSECOND)).cast("bigint")
+        F.floor(F.unix_micros(name) / F.lit(DAY_US)).cast("bigint")
         for name in ("session_start", "last_event_time")
     )
-    last = (settled - EPOCH) // DAY
+    last = micros_of(settled) // DAY_US
     covered = F.explode(F.sequence(begins, F.least(ends, F.lit(last)))).alias("day")
     numbers = sessions.where(begins <= last).select(covered).distinct().collect()
-    return tuple(sorted((EPOCH + number * DAY).date() for (number,) in numbers))
+    return tuple(sorted(instant_of(number * DAY_US).date() for (number,) in numbers))
 
 
 def _has_beginning(
     spec: SessionSpec[Any, Any, Any], first: datetime, days: tuple[date, ...]
 ) -> Any:
     """Return a condition: no earlier event of a session may lie on a day that history lacks."""
-    longest = spec.timeout.longest // MICROSECOND
-    before = F.unix_micros("session_start") - F.lit(longest)
-    numbers = [(day - EPOCH.date()).days for day in days]
-    is_first = before < F.lit((first - EPOCH) // MICROSECOND)
-    return is_first | F.floor(before / F.lit(DAY // MICROSECOND)).isin(numbers)
+    before = F.unix_micros("session_start") - F.lit(span_us(spec.timeout.longest))
+    numbers = [(day - date(1970, 1, 1)).days for day in days]
+    is_first = before < F.lit(micros_of(first))
+    return is_first | F.floor(before / F.lit(DAY_US)).isin(numbers)
 
 
 def _start(spec: SessionSpec[Any, Any, Any], between: Between, first: datetime) -> datetime:

@@ -92,7 +92,6 @@ class Upsert:
 
     Attributes:
         table: The name of the table in messages.
-        columns: The columns of the rows.
         key: The columns by which a row replaces an earlier one; empty if rows are only added.
         refuses_duplicates: Whether a second session with the same id is an error: true for
             sessions by `session_id` in append mode. Otherwise a row replaces an earlier one.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import attrs
 
 from sessionkit import Counts, SessionRules, SessionSpec, SpecError, StatefulSpec
-from sessionkit._for_addons import Duration, duration_of, explains, quoted
+from sessionkit._for_addons import Duration, duration_of, explains, quoted, span_us
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -18,7 +18,6 @@ Spec: TypeAlias = SessionSpec[Any, Any, Any] | StatefulSpec[Any, Any, Any]
 
 DELAYS: Final = ("0s", "1m", "2m", "5m", "10m", "20m", "1h", "2h", "6h", "12h", "1 day")
 SHARES: Final = (0.5, 0.99, 0.999)
-MICROSECOND: Final = timedelta(microseconds=1)
 BAR: Final = 20
 
 
@@ -132,7 +131,7 @@ def late_events(
     from sessionkit.addons.delay.batches import lasts_us, seen_by_batch  # noqa: PLC0415
 
     time, gap, spans = _rules(spec, delays)
-    every = duration_of(trigger, "trigger") // MICROSECOND
+    every = span_us(duration_of(trigger, "trigger"))
     at, arrival = (F.unix_micros(F.col(quoted(name))) for name in (time, arrived))
     events = history.select(
         at.alias("at"),
@@ -142,19 +141,20 @@ def late_events(
     if (skew := spec.inputs.max_future_skew) is not None:
         # The processing time of an event is the end of its micro-batch.
         ends = (F.col("batch") + 1) * every
-        events = events.where(F.col("at") <= ends + skew // MICROSECOND)
+        events = events.where(F.col("at") <= ends + span_us(skew))
     behind = F.col("seen") - F.col("at") - F.col("lasts")
     compared = events.join(seen_by_batch(spec, events, every), "batch").select(
         F.coalesce(behind, F.lit(-1)).alias("behind")
     )
-    counts = [F.count_if(F.col("behind") >= span // MICROSECOND) for span in spans]
+    counts = [F.count_if(F.col("behind") >= span_us(span)) for span in spans]
     shares = F.percentile_approx("behind", list(SHARES), 10_000)
     *late, quantiles, most, total = compared.agg(
         *counts, shares, F.max("behind"), F.count("*")
     ).collect()[0]
     if not total:
         raise _nothing_to_compare(history, time, arrived)
-    values = [max(us or 0, 0) * MICROSECOND for us in (*(quantiles or [0, 0, 0]), most)]
+    behind_us = [max(us or 0, 0) for us in (*(quantiles or [0, 0, 0]), most)]
+    values = [timedelta(microseconds=us) for us in behind_us]
     return LateEvents(
         total,
         dict(zip(spans, late, strict=True)),
@@ -176,7 +176,6 @@ def _nothing_to_compare(history: "DataFrame", *names: str) -> SpecError:
 
 
 def _measured(counts: Counts, spec: Spec, delays: Sequence[Duration]) -> LateEvents:
-    """Return the late events by the counts of a running query."""
     _, gap, spans = _rules(spec, delays)
     rules = spec.timeout
     is_cut = isinstance(rules, SessionRules) and rules.midnight is not None

@@ -7,15 +7,14 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from sessionkit import SessionRules
-from sessionkit._for_addons import quoted
+from sessionkit._for_addons import quoted, span_us
 
-MICROSECOND: Final = timedelta(microseconds=1)
-DAY_US: Final = 86_400_000_000
+DAY_US: Final = span_us(timedelta(days=1))
 
 
 def lasts_us(spec: Any, time: str, window: timedelta) -> Column:
     """Return the length of an event's window in microseconds: at most until midnight."""
-    lasts, rules = F.lit(window // MICROSECOND), spec.timeout
+    lasts, rules = F.lit(span_us(window)), spec.timeout
     if not isinstance(rules, SessionRules) or rules.midnight is None:
         return lasts
     at, zone = F.col(quoted(time)), rules.midnight
@@ -41,7 +40,7 @@ def seen_by_batch(spec: Any, events: DataFrame, every: int) -> DataFrame:
         moves = F.col("seen").isNull() | (F.col("latest") > F.col("seen"))
         latest = latest.withColumn("moved", F.max(F.when(moves, F.col("batch"))).over(earlier))
         ends = (F.col("batch") + 1) * every
-        by_clock = F.when(ends - F.col("moved") * every >= idle // MICROSECOND, ends)
+        by_clock = F.when(ends - F.col("moved") * every >= span_us(idle), ends)
         latest = latest.withColumn("seen", F.greatest("seen", F.max(by_clock).over(by_batch)))
     # Spark's watermark has milliseconds.
     return latest.select("batch", (F.floor(F.col("seen") / 1000) * 1000).alias("seen"))

@@ -18,7 +18,6 @@ class Event:
 
 
 def add_to(commands: Any) -> None:
-    """Add the command to the subparsers of an `ArgumentParser`."""
     command = commands.add_parser("delay", help="which watermark delay the events of the past need")
     command.set_defaults(lines=_lines)
     command.add_argument("rows", help="a file or folder with events of the past")

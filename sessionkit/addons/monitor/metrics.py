@@ -26,7 +26,6 @@ class Metric:
     Attributes:
         name: Its name without the prefix `sessionkit_` and the suffix `_total` of counters.
         kind: A counter only grows while the exporting process lives; a gauge goes up and down.
-        meaning: What it counts or measures.
         read: Returns its value in a status. An unknown value, None, isn't exported; a mapping has
             a value for each `part` of a micro-batch.
     """
@@ -112,15 +111,6 @@ end in the unit.
 """
 
 
-def _samples(metric: Metric, status: QueryStatus) -> Iterator[tuple[str | None, float]]:
-    """Yield each known value of a metric, with its part of the micro-batch or None."""
-    value = metric.read(status)
-    if isinstance(value, Mapping):
-        yield from value.items()
-    elif value is not None:
-        yield None, float(value)
-
-
 @explained()
 class PrometheusEndpoint:
     """
@@ -187,7 +177,6 @@ class _Collector:
     statuses: dict[str, QueryStatus]
 
     def collect(self) -> Iterator[Any]:
-        """Yield a metric family of prometheus_client for each metric."""
         from prometheus_client import core  # noqa: PLC0415 (an extra)
 
         families = {"counter": core.CounterMetricFamily, "gauge": core.GaugeMetricFamily}
@@ -196,6 +185,9 @@ class _Collector:
             name = metric.full_name.removesuffix("_total")
             family = families[metric.kind](name, metric.meaning, labels=labels)
             for query, status in list(self.statuses.items()):
-                for part, value in _samples(metric, status):
-                    family.add_metric([query] if part is None else [query, part], value)
+                value = metric.read(status)
+                for part, number in value.items() if isinstance(value, Mapping) else ():
+                    family.add_metric([query, part], number)
+                if isinstance(value, float | int):
+                    family.add_metric([query], value)
             yield family

@@ -21,6 +21,7 @@ from sessionkit._for_addons import (
     explains,
     has_run,
     instant_in,
+    is_connect,
     is_counted,
     newest_event_in,
     progress_value,
@@ -350,8 +351,7 @@ def monitor(spark: SparkSession, *receivers: Receiver) -> StreamingQueryListener
     Raises:
         UnsupportedError: On Spark Connect before Spark 4.0, where a listener runs in the server.
     """
-    is_connect = type(spark).__module__.startswith("pyspark.sql.connect")
-    if is_connect and spark.version.startswith("3."):
+    if is_connect(spark) and spark.version.startswith("3."):
         found = f"on Connect, Spark {spark.version} calls a listener in the server, not here"
         raise UnsupportedError(found, "call status(query) every few seconds")
     listener = _Listener(receivers)

@@ -99,13 +99,7 @@ WITH_HISTORY: Final = ("rows_in_per_second", "watermark_lag")
 
 @attrs.frozen
 class Picture:
-    """
-    The picture of a query, in two columns where there is room. Labels wrap, numbers don't.
-
-    Attributes:
-        status: The status of the query.
-        history: The statuses after its latest micro-batches.
-    """
+    """The picture of a query, in two columns where there is room. Labels wrap, numbers don't."""
 
     status: QueryStatus
     history: Sequence[QueryStatus] = ()

@@ -20,8 +20,6 @@ LEDGER: Final = "sessionkit_batches"
 """The table that records the last micro-batch of each table of its schema."""
 STAGING: Final = "sessionkit_staging_"
 """The prefix of staging tables."""
-PUBLIC: Final = "public"
-"""The default schema of PostgreSQL."""
 LONGEST_NAME: Final = 63
 PART: Final = r'"(?:[^"]|"")+"|[^".]+'
 ADDRESS: Final = re.compile(r"://|\b(?:host|dbname|password)\s*=")
@@ -115,7 +113,7 @@ class Postgres:
     @property
     def place(self) -> object:
         """What is equal for two sinks of one table, as far as the arguments show."""
-        return (self.dsn, (PUBLIC, *self.names)[-2:])
+        return (self.dsn, ("public", *self.names)[-2:])
 
     def writer(self, rows: RowsToWrite, spark: SparkSession) -> BatchWriter:
         """Check that psycopg is installed and that the rows fit, and return their writer."""

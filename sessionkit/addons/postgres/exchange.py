@@ -53,11 +53,7 @@ DROP: Final = "DROP TABLE {staging}"
 
 
 def exchanged(sink: Postgres, span: Span, upsert: Upsert, *, dry_run: bool) -> Difference:
-    """
-    Replace the sessions of a span, by way of a separate staging table.
-
-    The query never writes a row that this deletes or adds, so it may run meanwhile.
-    """
+    """Replace the sessions of a span; the query may run, since it never writes such a row."""
     with connected(sink.dsn) as connection:
         repair = f"repair of {span.finished.query_id}"
         table = tables.target(connection, sink, upsert, repair)

@@ -148,7 +148,6 @@ class Target:
     A table, for one route of one run of a query.
 
     Attributes:
-        upsert: How rows enter it.
         query_id: The id of the query; None for a new query.
         route: The kind of its rows, if the query writes to several tables.
     """
@@ -271,8 +270,7 @@ def check(
     """
     Check that no other query owns a table, and that rows fit.
 
-    Return the ledger and the table, None for each that doesn't exist yet, and the table's last
-    micro-batch or None.
+    Return the ledger, the table, and its last micro-batch; None for each that doesn't exist yet.
     """
     ledger, present = (relation(connection, name) for name in (table.ledger, table.identifier))
     last = None if ledger is None else _last_batch(connection, table, present)

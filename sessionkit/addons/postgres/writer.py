@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from sessionkit import SpecError
+from sessionkit._for_addons import in_utc
 from sessionkit.addons.postgres import Postgres, fits, tables
 from sessionkit.addons.postgres.connections import Connections, connected
 from sessionkit.addons.postgres.tables import RANK, Target, is_json, listed, postgres_type
@@ -161,11 +162,7 @@ def _prepare(connection: Connection[Any], table: Target, last: int) -> dict[str,
 
 
 def _hold(connection: Connection[Any], table: Target, last: int) -> int:
-    """
-    Lock the row of the ledger until the end of the transaction, and return its micro-batch.
-
-    That's the last micro-batch that this run knows it has written, or the next one.
-    """
+    """Lock the row of the ledger; return its micro-batch, which is `last` or the next one."""
     row = connection.execute(table.sql(tables.HOLD)).fetchone()
     if row is None:
         found = (
@@ -244,30 +241,10 @@ class Copying:
 
 
 def _values(column: pa.Array, as_json: bool) -> Iterator[Any]:  # noqa: FBT001 (mapped)
-    values: list[Any] = column.cast(nullable_in_utc(column.type)).to_pylist(
-        maps_as_pydicts="strict"
-    )
+    values: list[Any] = column.cast(in_utc(column.type)).to_pylist(maps_as_pydicts="strict")
     if not as_json:
         return iter(values)
     return (None if value is None else Jsonb(_plain(value), dumps=DUMPS) for value in values)
-
-
-def nullable_in_utc(kind: pa.DataType) -> pa.DataType:
-    """
-    Return a type with instants in UTC and nullable parts.
-
-    A datetime in another zone may not exist, and Arrow refuses to cast a null struct whose fields
-    aren't nullable.
-    """
-    if pa.types.is_timestamp(kind):
-        return pa.timestamp(kind.unit, "UTC")
-    if pa.types.is_struct(kind):
-        return pa.struct([pa.field(field.name, nullable_in_utc(field.type)) for field in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(nullable_in_utc(kind.key_type), nullable_in_utc(kind.item_type))
-    if pa.types.is_list(kind):
-        return pa.list_(pa.field(kind.value_field.name, nullable_in_utc(kind.value_type)))
-    return kind
 
 
 def _storable(text: str) -> str:

@@ -76,11 +76,7 @@ class Node:
 
 @attrs.frozen
 class Checker:
-    """
-    Raises a LimitError for a payload that exceeds a limit or doesn't match the schema.
-
-    A payload of at most `harmless` bytes can't exceed a limit.
-    """
+    """The check of payloads, which raises a LimitError; at most `harmless` bytes need none."""
 
     limits: Avro
     root: Node
@@ -93,7 +89,6 @@ class Checker:
         return cls(limits, root, _harmless_bytes(limits, nodes))
 
     def __call__(self, data: bytes, start: int) -> None:
-        """Check a payload from a position on."""
         _Walk(data, self.limits, start).over(self.root)
 
 

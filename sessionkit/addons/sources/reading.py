@@ -103,16 +103,12 @@ def _events(
     if not isinstance(spec, Spec):
         found = f"`spec` must be a SessionSpec or a StatefulSpec, found {type(spec).__name__}"
         raise SpecError(found, "pass the session of Spark, the source and the spec")
-    passed, name, position = (
-        {*spec.inputs.passthrough},
-        "JsonLines.origin_columns",
-        JsonLines.origin_columns,
-    )
-    if isinstance(source, KafkaTopics):
-        name, position = "KafkaTopics.origin_columns", KafkaTopics.origin_columns
-    if with_position and not (position.keys() - {PAYLOAD}) & passed:
+    passed = {*spec.inputs.passthrough}
+    kind = KafkaTopics if isinstance(source, KafkaTopics) else JsonLines
+    if with_position and not (kind.origin_columns.keys() - {PAYLOAD}) & passed:
         found = "rejected rows wouldn't say where they came from: the spec passes nothing through"
-        hint = f"add inputs=Inputs(passthrough={name}) to the spec, or with_position=False here"
+        passthrough = f"passthrough={kind.__name__}.origin_columns"
+        hint = f"add inputs=Inputs({passthrough}) to the spec, or with_position=False here"
         raise SpecError(found, hint)
     places = [field for field in spec.input_schema if field.name in PLACES & passed]
     fields = [field for field in spec.input_schema if field not in places]
@@ -197,11 +193,7 @@ def _header(name: str) -> tuple[Column, Column]:
 
 
 def without_long(raw: DataFrame, most: int) -> DataFrame:
-    """
-    Replace each payload that's too long by null, and add the reason.
-
-    The decoders keep this reason.
-    """
+    """Replace each payload that's too long by null, and add the reason, which decoders keep."""
     size = F.length(PAYLOAD)
     words = F.lit("its payload has "), size, F.lit(f" bytes, more than the {most} of `max_bytes`")
     reason = F.when(size > most, F.concat(*words))

@@ -19,14 +19,6 @@ MOST_LEVELS: Final = 1_000
 PAYLOAD: Final = "payload"
 UNREADABLE: Final = "_unreadable"
 """The column with the reason why a payload can't be read, which quarantines the row."""
-_OF_MESSAGES: Final[Mapping[str, type]] = {
-    "kafka_topic": str,
-    "kafka_partition": int,
-    "kafka_offset": int,
-    "kafka_timestamp": datetime,
-    PAYLOAD: bytes,
-}
-_OF_LINES: Final[Mapping[str, type]] = {"file_path": str, PAYLOAD: bytes}
 
 
 def shown(kind: pa.DataType) -> str:
@@ -140,7 +132,13 @@ class KafkaTopics:
             rows have them.
     """
 
-    origin_columns: ClassVar[Mapping[str, type]] = _OF_MESSAGES
+    origin_columns: ClassVar[Mapping[str, type]] = {
+        "kafka_topic": str,
+        "kafka_partition": int,
+        "kafka_offset": int,
+        "kafka_timestamp": datetime,
+        PAYLOAD: bytes,
+    }
     servers: str
     topics: tuple[str, ...] = attrs.field(converter=names_of)
     payload: PayloadFormat = attrs.field(factory=Json)
@@ -169,7 +167,7 @@ class JsonLines:
             bytes of a line that can't be an event. Rejected rows have them.
     """
 
-    origin_columns: ClassVar[Mapping[str, type]] = _OF_LINES
+    origin_columns: ClassVar[Mapping[str, type]] = {"file_path": str, PAYLOAD: bytes}
     path: str | os.PathLike[str]
     payload: Json = attrs.field(factory=Json)
     options: Mapping[str, str | int] = attrs.field(factory=dict)
