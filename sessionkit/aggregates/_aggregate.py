@@ -333,11 +333,8 @@ class BoundAggregate:
         content = [pa.chunked_array([column]) for column in (*turns, values)]
         order = total_order(sessions, numbers_of(at), content)
         places = pa.array(order)
-        return (
-            sessions[order],
-            values.take(places),
-            [column.take(places) for column in (at, *turns)],
-        )
+        values, *moments = (column.take(places) for column in (values, at, *turns))
+        return sessions[order], values, moments
 
 
 @attrs.frozen(kw_only=True, order=False, repr=False)

@@ -314,12 +314,8 @@ class KeyTimes:
     @property
     def timers(self) -> Mapping[str, Timer]:
         """The timers of the key that have not fired, by name."""
-        return MappingProxyType(
-            {
-                name: Timer(timer.clock, instant_of(timer.at_us))
-                for name, timer in self._snapshot.timers.items()
-            }
-        )
+        stored = self._snapshot.timers.items()
+        return MappingProxyType({name: Timer(t.clock, instant_of(t.at_us)) for name, t in stored})
 
     def set_event_timer(self, name: str, at: datetime) -> None:
         """

@@ -270,16 +270,12 @@ def read_output(spec: AnySpec, frames: Iterable[pd.DataFrame]) -> Output:
 
 
 def _session_row(spec: AnySpec, key: Any, row: Row) -> SessionRow[Any]:
-    name, start, end, last = (row[column] for column in SESSION_COLUMNS)
     # A field of the result may have one of these names where sessionkit adds no such column.
     added = {field.name: row[field.name] for field in spec.own_fields}
     is_final = added.get("is_final", True)
     return SessionRow(
         key=key,
-        session_id=name,
-        session_start=start,
-        session_end=end,
-        last_event_time=last,
+        **{name: row[name] for name in SESSION_COLUMNS},
         result=_built(spec.result, row),
         closed_by=added.get("closed_by", "gap") if is_final else None,
         revision=added.get("revision", 1),

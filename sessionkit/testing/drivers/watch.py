@@ -105,10 +105,7 @@ def counting(spec: AnySpec) -> tuple[AnySpec, list[Unreturned]]:
     if not counted:
         return spec, counted
     watched, logic = copy(spec), copy(logic)
-    set_derived(
-        logic,
-        **{unreturned.role: _named_like(unreturned, unreturned.function) for unreturned in counted},
-    )
+    set_derived(logic, **{part.role: _named_like(part, part.function) for part in counted})
     set_derived(watched, logic=logic)
     return watched, counted
 
