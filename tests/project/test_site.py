@@ -232,6 +232,15 @@ def test_a_line_of_code_fits_the_column(address: str, reader: Reader, width: int
     assert width == 390 or 0 == reader.run(f"{cut}.length")
 
 
+def test_a_name_of_an_api_page_is_in_one_line_on_a_telephone(address: str, reader: Reader) -> None:
+    """If it's as short as `Columns`; a long one wraps, and the page doesn't scroll."""
+    reader.show(width=390)
+    reader.open(f"{address}main/reference/api/sessionkit.addons.report.html")
+    names = "[...document.querySelectorAll('.autosummary td:first-child code')]"
+    lines = reader.run(f"{names}.map(one => [one.textContent, one.getClientRects().length])")
+    assert {"report": 1, "Columns": 1} == dict(lines)
+
+
 def test_axe_finds_nothing(address: str, reader: Reader) -> None:
     """On a how-to and on the front page, in both schemes, on a narrow and a wide screen."""
     for page, dark, width in (("how-to/empty-output", True, 390), ("index", False, 1280)):
