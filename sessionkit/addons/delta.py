@@ -3,7 +3,6 @@
 import logging
 import os
 import re
-from functools import partial
 from pathlib import PurePosixPath
 from typing import Any, Final
 
@@ -15,7 +14,7 @@ from pyspark.sql import functions as F
 
 from sessionkit import SpecError
 from sessionkit._for_addons import Difference, Span, explained, names_of, quoted
-from sessionkit.addons.merging import Table, check_alone, check_fits, check_types, exchange, merge
+from sessionkit.addons.merging import Table, check_alone, check_fits, check_types, exchange
 from sessionkit.addons.tables import Upsert
 from sessionkit.errors import UnsupportedError
 from sessionkit.spark.sinks import Batch, BatchWriter, Ledger, RowsToWrite
@@ -27,17 +26,13 @@ DEFAULTS: Final = ("spark_catalog", "default")
 DIGITS: Final = 20
 """The number of digits of the table version at the start of a log file's name."""
 ACTIONS: Final = "txn struct<appId: string, version: bigint>, commitInfo struct<operation: string>"
-RESTORE: Final = "RESTORE"
 LOGGER: Final = logging.getLogger("sessionkit")
-PROBE: Final = "DESCRIBE HISTORY '/' LIMIT 1"
-"""A statement that Spark parses only with Delta's extension."""
 CONFLICTS: Final = re.compile(
     "DELTA_(CONCURRENT|METADATA_CHANGED|PROTOCOL_CHANGED)"
     r"|Concurrent(Append|Delete\w+|Transaction|Write)Exception|(Metadata|Protocol)ChangedException"
 )
 """The errors of Delta for conflicting commits."""
-TRANSACTION: Final = "spark.databricks.delta.write.txnAppId"
-VERSION: Final = "spark.databricks.delta.write.txnVersion"
+SETTINGS: Final = "spark.databricks.delta.write."
 
 
 @explained()
@@ -112,7 +107,7 @@ class Delta:
 
 
 def table_of(sink: Delta) -> Table:
-    return Table(sink.identifier, sink.label, "delta", CONFLICTS)
+    return Table(sink.identifier, sink.label, "delta", SETTINGS, CONFLICTS)
 
 
 def _last_written(spark: SparkSession, table: str, transaction: str) -> tuple[int | None, bool]:
@@ -132,19 +127,12 @@ def _last_written(spark: SparkSession, table: str, transaction: str) -> tuple[in
     kept = _read(spark, "parquet", f"{log}/{newest:0{DIGITS}}.checkpoint*.parquet")
     later = F.col("file_name") >= f"{newest:0{DIGITS}}"  # Spark prunes the files by it
     recent = _read(spark, "json", f"{log}/*.json").where(later)
-    is_ours, is_restore = (
-        F.col("txn.appId") == transaction,
-        F.col("commitInfo.operation") == RESTORE,
-    )
-    last, written_at, restored_at = (
-        kept.union(recent)
-        .agg(
-            F.max(F.when(is_ours, F.col("txn.version"))),
-            F.max(F.when(is_ours, F.col("file_name"))),
-            F.max(F.when(is_restore, F.col("file_name"))),
-        )
-        .collect()[0]
-    )
+    is_ours = F.col("txn.appId") == transaction
+    is_restore = F.col("commitInfo.operation") == "RESTORE"
+    version, file = F.col("txn.version"), F.col("file_name")
+    kinds = (is_ours, version), (is_ours, file), (is_restore, file)
+    highest = [F.max(F.when(is_kind, value)) for is_kind, value in kinds]
+    last, written_at, restored_at = kept.union(recent).agg(*highest).collect()[0]
     return last, last is not None and (restored_at or "") > written_at
 
 
@@ -163,7 +151,7 @@ def _read(spark: SparkSession, kind: str, path: str) -> DataFrame:
 
 def check_delta(spark: SparkSession) -> None:
     try:
-        spark.sql(PROBE)
+        spark.sql("DESCRIBE HISTORY '/' LIMIT 1")  # parsed only with Delta's extension
     except PySparkException as error:
         if "PARSE_SYNTAX_ERROR" in str(error):
             found = f"the sink Delta needs Delta Lake, and this session of Spark {spark.version} "
@@ -181,21 +169,17 @@ class DeltaWriter(BatchWriter):
     sink: Delta
     upsert: Upsert
     route: str
-    table: Table = attrs.field(init=False)
-
-    @table.default
-    def _table(self) -> Table:
-        return table_of(self.sink)
+    table: Table = attrs.Factory(lambda self: table_of(self.sink), takes_self=True)
 
     def start(self, spark: SparkSession, checkpoint: str) -> None:
         if self.upsert.key:
             check_alone(spark, checkpoint, "a table of Delta", "delta")
 
     def ledger(self, rows: DataFrame, query_id: str | None) -> Ledger | None:
-        check_fits(rows, self.upsert, self.sink.identifier)
+        check_fits(rows, self.upsert, self.table.name)
         if query_id is None:
             return None
-        table, transaction = self.sink.identifier, self._transaction(query_id)
+        table, transaction = self.table.name, self._transaction(query_id)
         try:
             last, is_restored = _last_written(rows.sparkSession, table, transaction)
         except PySparkException as error:
@@ -225,13 +209,6 @@ class DeltaWriter(BatchWriter):
         return f"{query_id}/{self.route}"
 
     def write(self, batch: Batch) -> None:
-        self.table.write(batch.frame, partial(self._commit, batch))
-
-    def _commit(self, batch: Batch) -> None:
-        rows, table = batch.frame, self.table.name
-        transaction, version = self._transaction(batch.query_id), str(batch.number)
-        if self.upsert.key and not rows.isEmpty():
-            merge(rows, self.upsert, table, {TRANSACTION: transaction, VERSION: version})
-            return
-        writer = rows.writeTo(table).option("txnAppId", transaction)
-        writer.option("txnVersion", version).append()
+        transaction = self._transaction(batch.query_id)
+        mark = {"txnAppId": transaction, "txnVersion": str(batch.number)}
+        self.table.write(batch.frame, self.upsert, mark)

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from sessionkit import SpecError
 from sessionkit._for_addons import Difference, Span, explained, names_of
-from sessionkit.addons.merging import Table, check_alone, check_fits, check_types, exchange, merge
+from sessionkit.addons.merging import Table, check_alone, check_fits, check_types, exchange
 from sessionkit.addons.tables import Upsert
 from sessionkit.errors import UnsupportedError
 from sessionkit.spark.sinks import Batch, BatchWriter, Ledger, RowsToWrite
@@ -23,10 +23,9 @@ PACKAGE: Final = "org.apache.iceberg.spark."
 """The package of Iceberg's catalog classes."""
 PROPERTY: Final = "snapshot-property."
 """The prefix of a write option that Iceberg copies into the summary of the snapshot."""
-SETTING: Final = f"spark.sql.iceberg.{PROPERTY}"
+SETTINGS: Final = "spark.sql.iceberg."
 CONFLICTS: Final = re.compile(r"(Validation|CommitFailed|CommitStateUnknown)Exception")
 """The errors of Iceberg for conflicting commits, and for commits of unknown outcome."""
-ABSENT: Final = "TABLE_OR_VIEW_NOT_FOUND"
 
 
 @explained()
@@ -89,11 +88,10 @@ class Iceberg:
 
 
 def table_of(sink: Iceberg) -> Table:
-    return Table(sink.table, sink.label, "iceberg", CONFLICTS)
+    return Table(sink.table, sink.label, "iceberg", SETTINGS, CONFLICTS)
 
 
 def check_catalog(spark: SparkSession, table: str) -> None:
-    """Check that the catalog of a table is an Iceberg catalog."""
     name = table.replace("`", "").split(".")[0]
     kind = spark.conf.get(f"{CATALOG}{name}", None)
     if kind is None:
@@ -118,11 +116,7 @@ class IcebergWriter(BatchWriter):
     sink: Iceberg
     upsert: Upsert
     route: str
-    table: Table = attrs.field(init=False)
-
-    @table.default
-    def _table(self) -> Table:
-        return table_of(self.sink)
+    table: Table = attrs.Factory(lambda self: table_of(self.sink), takes_self=True)
 
     def start(self, spark: SparkSession, checkpoint: str) -> None:
         if self.upsert.key:
@@ -148,15 +142,8 @@ class IcebergWriter(BatchWriter):
         return last is not None and last >= batch.number
 
     def write(self, batch: Batch) -> None:
-        commit, is_written = partial(self._commit, batch), partial(self.is_written, batch)
-        self.table.write(batch.frame, commit, is_written)
-
-    def _commit(self, batch: Batch) -> None:
-        rows, table, mark = batch.frame, self.sink.table, self._mark(batch.query_id)
-        if self.upsert.key and not rows.isEmpty():
-            merge(rows, self.upsert, table, {f"{SETTING}{mark}": str(batch.number)})
-        else:
-            rows.writeTo(table).option(f"{PROPERTY}{mark}", str(batch.number)).append()
+        mark = {f"{PROPERTY}{self._mark(batch.query_id)}": str(batch.number)}
+        self.table.write(batch.frame, self.upsert, mark, partial(self.is_written, batch))
 
     def _mark(self, query_id: str) -> str:
         return f"sessionkit.{query_id}.{self.route}"
@@ -173,7 +160,7 @@ class IcebergWriter(BatchWriter):
                 "WHERE is_current_ancestor"
             ).collect()[0][0]
         except PySparkException as error:
-            if ABSENT not in str(error):
+            if "TABLE_OR_VIEW_NOT_FOUND" not in str(error):
                 raise
             return None  # the table doesn't exist yet
         return last

@@ -3,7 +3,7 @@
 import logging
 import re
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 import attrs
@@ -13,7 +13,16 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from sessionkit import SpecError
-from sessionkit._for_addons import Difference, Span, query_id_of, quoted
+from sessionkit._for_addons import (
+    Difference,
+    Span,
+    instant_of,
+    is_connect,
+    micros_of,
+    query_id_of,
+    quoted,
+    span_us,
+)
 from sessionkit.addons.tables import (
     CHANGES,
     DAY_ZERO,
@@ -35,14 +44,10 @@ DELETES: Final = f"{PREFIX}deletes"
 NEW_REVISION: Final = f"{PREFIX}revision"
 RANK, ROWS, WRITTEN = f"{PREFIX}rank", f"{PREFIX}rows", f"{PREFIX}written"
 START, END = SESSION_COLUMNS[1:]
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-MICROSECOND: Final = timedelta(microseconds=1)
 SECOND: Final = "sessionkit: a second session"
 """The error that the merge raises where the table already has a session of the same id."""
 INTERVAL: Final = re.compile(r"\binterval (year|month|day|hour|minute|second)( to \w+)?(?![^,>])")
 """A type that is or contains an interval, but not a field name, which a colon follows."""
-MERGES: Final = "spark.sessionkit.merges"
-"""Spark setting with the checkpoint of the query that merges in this session."""
 ATTEMPTS: Final = 5
 LOGGER: Final = logging.getLogger("sessionkit")
 TIMES: Final = "'timestampFormat', 'yyyy-MM-dd HH:mm:ss.SSSSSSXXX', 'ignoreNullFields', 'false'"
@@ -63,6 +68,7 @@ class Table:
         name: Its name in SQL.
         label: Its name in messages.
         kind: The name of its data source.
+        settings: The prefix with which a write option is a setting of the session.
         conflicts: Matches the error of a commit that conflicts with another one.
         is_known: Whether the table has existed in this run, with all rows of the query.
     """
@@ -70,13 +76,15 @@ class Table:
     name: str
     label: str
     kind: str
+    settings: str
     conflicts: re.Pattern[str]
     is_known: bool = attrs.field(default=False, init=False)
 
     def write(
         self,
         rows: DataFrame,
-        commit: Callable[[], None],
+        upsert: Upsert,
+        mark: Mapping[str, str],
         is_written: Callable[[], bool] = lambda: False,
     ) -> None:
         """Create the table if needed, and commit rows; retry after a conflicting commit."""
@@ -87,7 +95,7 @@ class Table:
             self.is_known = True
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                commit()
+                self.commit(rows, upsert, mark)
             except Exception as error:
                 if self._is_gone(spark):
                     found = f"{self.label} is gone, to which this query was writing"
@@ -104,8 +112,15 @@ class Table:
             else:
                 return
 
+    def commit(self, rows: DataFrame, upsert: Upsert, mark: Mapping[str, str]) -> None:
+        """Commit rows with a mark: options of the write, or settings, since `MERGE` has none."""
+        if upsert.key and not rows.isEmpty():
+            settings = {f"{self.settings}{option}": value for option, value in mark.items()}
+            merge(rows, upsert, self.name, settings)
+        else:
+            rows.writeTo(self.name).options(**mark).append()
+
     def is_conflict(self, error: Exception) -> bool:
-        """Return whether an error reports a conflicting commit."""
         return self.conflicts.search(f"{type(error).__name__}: {error}") is not None
 
     def _is_gone(self, spark: SparkSession) -> bool:
@@ -115,12 +130,11 @@ class Table:
             return True
 
 
-def merge(rows: DataFrame, upsert: Upsert, table: str, mark: Mapping[str, str]) -> None:
+def merge(rows: DataFrame, upsert: Upsert, table: str, settings: Mapping[str, str]) -> None:
     """
     Add the rows of a micro-batch, and delete the rows that they replace, in one statement.
 
-    There must be at least one row. `MERGE` takes no options, so `mark` sets them on the session
-    while it runs; see `check_alone`.
+    There must be at least one row. The settings hold while it runs; see `check_alone`.
     """
     spark, within = rows.sparkSession, _within(rows, upsert)
     matched_by, revision, superseded = upsert.key, [], None
@@ -148,7 +162,7 @@ def merge(rows: DataFrame, upsert: Upsert, table: str, mark: Mapping[str, str]) 
         f" INSERT ({', '.join(columns)}) VALUES ({', '.join(f'new.{name}' for name in columns)})"
     )
     try:
-        for name, value in mark.items():
+        for name, value in settings.items():
             spark.conf.set(name, value)
         spark.sql(statement, new=added.unionByName(deleted, allowMissingColumns=True))
     except Exception as error:
@@ -162,36 +176,20 @@ def merge(rows: DataFrame, upsert: Upsert, table: str, mark: Mapping[str, str]) 
         pairs = spark.table(table).alias("present").join(rows.alias("new"), [*upsert.key])
         raise upsert.second_session(*pairs.select(*sides).limit(1).collect()[0]) from None
     finally:
-        for name in mark:
+        for name in settings:
             spark.conf.unset(name)
 
 
 def exchange(span: Span, upsert: Upsert, target: Table, *, dry_run: bool) -> Difference:
     """Replace the sessions of a span in one statement, while the query is stopped."""
-    spark, table = span.rows.sparkSession, target.name
+    spark = span.rows.sparkSession
     if span.finished.query_id in {query.id for query in spark.streams.active}:
         found = f"the query that writes to {upsert.table} is running, and of two that change a "
         raise SpecError(
             f"{found}table at once one fails", "stop the query, and start it afterwards"
         )
-    start, end, settled = (_literal(instant) for instant in (span.start, span.end, span.settled))
-    statement = DIFFERENCES.format(
-        old=_escaped(table),
-        new="{new}",
-        keys=_escaped(", ".join(map(quoted, span.keys))),
-        revision=REVISION if upsert.revises else "CAST(1 AS BIGINT)",
-        is_final=span.is_final,
-        equal=_escaped(" AND ".join(_equal(span.rows.schema[name]) for name in span.compared)),
-        start=start,
-        end=end,
-        settled=settled,
-        start_day=_day_of(START),
-        end_day=_day_of(END),
-        days=numbers_of(span.days),
-        delete_unseen=span.delete_unseen,
-    )
     # Spark can't merge a plan that reads the table into the same table.
-    compared = spark.sql(statement, new=span.rows).localCheckpoint()
+    compared = spark.sql(_differences(span, upsert, target.name), new=span.rows).localCheckpoint()
     counts = {row[0]: row[1] for row in compared.groupBy(DIFFERENCE).count().collect()}
     days = compared.where("_unseen_day IS NOT NULL").select("_unseen_day").distinct().count()
     keys = compared.where("_is_unseen_key").select(*map(quoted, span.keys)).distinct().count()
@@ -202,22 +200,9 @@ def exchange(span: Span, upsert: Upsert, target: Table, *, dry_run: bool) -> Dif
             F.col(DIFFERENCE).alias(DELETES),
             (F.coalesce("_revision", F.lit(0)) + 1).cast("bigint").alias(NEW_REVISION),
         )
-        columns = [quoted(name) for name in upsert.columns]
-        values = [
-            f"new.{NEW_REVISION}" if upsert.revises and name == REVISION else f"new.{quoted(name)}"
-            for name in upsert.columns
-        ]
-        changed = ", ".join(map("old.{} = {}".format, columns, values))
-        statement = (
-            f"MERGE INTO {_escaped(table)} AS old USING {{new}} AS new"  # noqa: S608
-            f" ON old.{SESSION_ID} = new.{SESSION_ID} AND old.{START} >= {start}"
-            f" WHEN MATCHED AND new.{DELETES} = 'deleted' THEN DELETE"
-            f" WHEN MATCHED THEN UPDATE SET {_escaped(changed)}"
-            f" WHEN NOT MATCHED AND new.{DELETES} <> 'deleted' THEN"
-            f" INSERT ({_escaped(', '.join(columns))}) VALUES ({_escaped(', '.join(values))})"
-        )
+        new = changes.join(span.rows, SESSION_ID, "left")
         try:
-            spark.sql(statement, new=changes.join(span.rows, SESSION_ID, "left"))
+            spark.sql(_replacement(span, upsert, target.name), new=new)
         except Exception as error:
             if not target.is_conflict(error):
                 raise
@@ -227,10 +212,46 @@ def exchange(span: Span, upsert: Upsert, target: Table, *, dry_run: bool) -> Dif
     return Difference.of(counts, sessions, days=days, keys=keys)
 
 
+def _differences(span: Span, upsert: Upsert, table: str) -> str:
+    """Return the statement that compares the sessions of a table with the new ones."""
+    return DIFFERENCES.format(
+        old=_escaped(table),
+        new="{new}",
+        keys=_escaped(", ".join(map(quoted, span.keys))),
+        revision=REVISION if upsert.revises else "CAST(1 AS BIGINT)",
+        is_final=span.is_final,
+        equal=_escaped(" AND ".join(_equal(span.rows.schema[name]) for name in span.compared)),
+        start=_literal(span.start),
+        end=_literal(span.end),
+        settled=_literal(span.settled),
+        start_day=_day_of(START),
+        end_day=_day_of(END),
+        days=numbers_of(span.days),
+        delete_unseen=span.delete_unseen,
+    )
+
+
+def _replacement(span: Span, upsert: Upsert, table: str) -> str:
+    """Return the statement that deletes, changes and adds sessions."""
+    columns = [quoted(name) for name in upsert.columns]
+    values = [
+        f"new.{NEW_REVISION}" if upsert.revises and name == REVISION else f"new.{quoted(name)}"
+        for name in upsert.columns
+    ]
+    changed = ", ".join(map("old.{} = {}".format, columns, values))
+    return (
+        f"MERGE INTO {_escaped(table)} AS old USING {{new}} AS new"  # noqa: S608
+        f" ON old.{SESSION_ID} = new.{SESSION_ID} AND old.{START} >= {_literal(span.start)}"
+        f" WHEN MATCHED AND new.{DELETES} = 'deleted' THEN DELETE"
+        f" WHEN MATCHED THEN UPDATE SET {_escaped(changed)}"
+        f" WHEN NOT MATCHED AND new.{DELETES} <> 'deleted' THEN"
+        f" INSERT ({_escaped(', '.join(columns))}) VALUES ({_escaped(', '.join(values))})"
+    )
+
+
 def _day_of(column: str) -> str:
-    zero = (EPOCH - DAY_ZERO) // MICROSECOND
     micros = f"unix_micros(CAST({column} AS TIMESTAMP_LTZ))"
-    return f"({micros} + {zero}) DIV {timedelta(days=1) // MICROSECOND}"
+    return f"({micros} - ({micros_of(DAY_ZERO)})) DIV {span_us(timedelta(days=1))}"
 
 
 def _equal(field: T.StructField) -> str:
@@ -255,8 +276,8 @@ def _within(rows: DataFrame, upsert: Upsert) -> str:
     if SESSION_ID not in upsert.key or not {START, END} <= times:
         return "true"
     micros = rows.agg(F.unix_micros(F.min(START)), F.unix_micros(F.max(END))).collect()[0]
-    first, last = (EPOCH + timedelta(microseconds=us) for us in micros)
-    return f"old.{START} >= {_literal(first)} AND old.{START} <= {_literal(last)}"
+    first, last = (_literal(instant_of(us)) for us in micros)
+    return f"old.{START} >= {first} AND old.{START} <= {last}"
 
 
 def _literal(instant: datetime) -> str:
@@ -302,12 +323,9 @@ def check_alone(spark: SparkSession, checkpoint: str, what: str, scope: str) -> 
     moment, the second would carry the mark of the first: rows would be lost or written twice.
     """
     release = tuple(map(int, spark.version.split(".")[:2]))
-    if (
-        not type(spark).__module__.startswith("pyspark.sql.connect")
-        or release >= SESSION_OF_ITS_OWN
-    ):
+    if not is_connect(spark) or release >= SESSION_OF_ITS_OWN:
         return
-    setting = f"{MERGES}.{scope}"
+    setting = f"spark.sessionkit.merges.{scope}"
     other = spark.conf.get(setting, None)
     active = {query.id for query in spark.streams.active}
     if other not in {None, checkpoint} and query_id_of(spark, str(other)) in active:

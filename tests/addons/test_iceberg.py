@@ -1,12 +1,14 @@
 """The sink Iceberg: what Iceberg alone needs."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from sessionkit import SpecError
-from sessionkit.addons.iceberg import Iceberg, IcebergWriter, check_catalog
+from sessionkit.addons.iceberg import CONFLICTS, SETTINGS, Iceberg, IcebergWriter, check_catalog
+from sessionkit.addons.merging import Table
 from sessionkit.addons.tables import Upsert
 from sessionkit.errors import UnsupportedError
 from sessionkit.spark import start_query
@@ -86,19 +88,21 @@ def test_a_merge_that_meets_another_commit_is_tried_again(lake: IcebergSchema) -
     upsert = Upsert(table, ("id", "n"), ("id",))
     writer = IcebergWriter(Iceberg(table, key="id"), upsert, "all")
     writer.write(Batch(frames[0], 0, "query", "run"))
-    met: list[int] = []
+    met: list[Mapping[str, str]] = []
 
-    class Meeting(IcebergWriter):
-        def _commit(self, batch: Batch) -> None:
+    class Meeting(Table):
+        def commit(self, rows: DataFrame, upsert: Upsert, mark: Mapping[str, str]) -> None:
             if not met:
-                met.append(batch.number)
+                met.append(mark)
                 message = "org.apache.iceberg.exceptions.ValidationException: Found conflicting"
                 raise RuntimeError(message)
-            super()._commit(batch)
+            super().commit(rows, upsert, mark)
 
-    Meeting(Iceberg(table, key="id"), upsert, "all").write(Batch(frames[1], 1, "query", "run"))
+    meeting = Meeting(table, "t", "iceberg", SETTINGS, CONFLICTS)
+    writer = IcebergWriter(writer.sink, upsert, "all", meeting)
+    writer.write(Batch(frames[1], 1, "query", "run"))
 
-    assert [1] == met
+    assert [{"snapshot-property.sessionkit.query.all": "1"}] == met
     assert [(0, 0), (1, 1)] == rows_in(lake, "t", "id", "n")
 
 
