@@ -267,11 +267,11 @@ class Storage:
     layout: Literal["buckets", "pages"] = attrs.field(default="buckets", validator=choice)
     bucket_count: int | None = attrs.field(default=None, validator=at_least_one)
     upgrade: Upgrade = attrs.field(factory=dict, converter=_read_upgrade)
-    version: int = attrs.field(validator=at_least_one)
-
-    @version.default
-    def _last_version(self) -> int:
-        return 1 + max(self.upgrade, default=0)
+    # Pyright takes a field with a decorated default for one that must be passed.
+    version: int = attrs.field(
+        default=attrs.Factory(lambda storage: 1 + max(storage.upgrade, default=0), takes_self=True),
+        validator=at_least_one,
+    )
 
     def __attrs_post_init__(self) -> None:
         if self.buckets > LARGEST_BUCKET_COUNT:
