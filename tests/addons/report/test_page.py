@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -29,6 +30,7 @@ from tests.addons.report.visits import (
     HOSTILE,
     PAGES,
     asked,
+    database_of,
     rejected,
     table_of,
     visits,
@@ -101,7 +103,14 @@ def sql(query: str, where: str) -> list[tuple[Any, ...]]:
         "GROUP BY 1 ORDER BY count(*) DESC, 1 OFFSET 20)"
     )
     chosen = f"chosen AS (SELECT * FROM {SESSIONS} WHERE {where})"
-    return asked(ROWS, f"WITH {rare}, {chosen} {query}")
+    found: list[tuple[Any, ...]] = database().sql(f"WITH {rare}, {chosen} {query}").fetchall()
+    return found
+
+
+@cache
+def database() -> Any:
+    """Return the database that all tests ask."""
+    return database_of(ROWS)
 
 
 @pytest.mark.parametrize("name", CHOICES)

@@ -105,10 +105,16 @@ def table_of(*rows: list[dict[str, Any]]) -> pa.Table:
     return pa.Table.from_pylist([row for part in rows for row in part], SCHEMA)
 
 
-def asked(rows: pa.Table, query: str) -> list[tuple[Any, ...]]:
-    """Return what plain SQL says of the table `rows`."""
+def database_of(rows: pa.Table) -> Any:
+    """Return a database with the table `rows`."""
     connection = duckdb.connect()
     connection.execute("SET TimeZone = 'UTC'")
-    connection.register("rows", rows)
-    found: list[tuple[Any, ...]] = connection.sql(query).fetchall()
+    connection.register("given", rows)
+    connection.execute("CREATE TABLE rows AS FROM given")
+    return connection
+
+
+def asked(rows: pa.Table, query: str) -> list[tuple[Any, ...]]:
+    """Return what plain SQL says of the table `rows`."""
+    found: list[tuple[Any, ...]] = database_of(rows).sql(query).fetchall()
     return found
