@@ -22,8 +22,6 @@ from sessionkit.spark.jobs.frames import packed_erasures
 from sessionkit.spec.base import AnySpec, check_kind
 
 FOLDER: Final = "erasures"
-CLEANED: Final = {"cleanSource": "delete"}
-"""Spark deletes a request once a later micro-batch has begun."""
 
 
 @explains
@@ -55,7 +53,7 @@ def read_erasures(
     if _requests(session, folder, spec) is None:
         _write(session, folder, spec, [])
     reader = own_source(session, "sessionkit_erasures")
-    return reader.schema(_schema(spec)).options(**CLEANED).parquet(folder)
+    return reader.schema(_schema(spec)).option("cleanSource", "delete").parquet(folder)
 
 
 @explains

@@ -92,7 +92,6 @@ def _state_lines(path: str, spark: SparkSession) -> Iterator[str]:
 def _number_text(
     groups: DataFrame, pages: DataFrame | None, identity: Mapping[str, Any], kept: int
 ) -> str:
-    """Return the number of keys, or of open and remembered closed sessions, as text."""
     if identity["kind"] == "stateful":
         return f"{kept:,} keys"
     if not REMEMBERING & identity.keys():

@@ -109,11 +109,7 @@ def with_clear_errors(path: str, spark: SparkSession) -> Iterator[None]:
 
 
 def _other_format(path: str, spark: SparkSession) -> UnsupportedError | None:
-    """
-    Return an error if the state files have another format than Spark looks for.
-
-    In format 2, file names have an id, and Spark reads them only under the setting.
-    """
+    """Return an error for files of format 2, whose names have an id, without its setting."""
     if spark.conf.get(FORMAT, None) == "2":
         return None
     with_id = F.col("path").rlike(WITH_ID)
@@ -171,14 +167,9 @@ def stored_pages(path: str, spark: SparkSession, batch: int | None = None) -> Da
 
 
 def stored_groups(path: str, spark: SparkSession, batch: int | None = None) -> DataFrame:
-    """
-    Return the groups after a micro-batch, by default the last finished one.
-
-    The columns are `key`, `state` and `partition_id`.
-    """
-    return _rows_of_groups(_reader(spark, batch), path, spark).select(
-        "key", "state", "partition_id"
-    )
+    """Return the groups after a micro-batch: the columns `key`, `state` and `partition_id`."""
+    groups = _rows_of_groups(_reader(spark, batch), path, spark)
+    return groups.select("key", "state", "partition_id")
 
 
 def changed_groups(
@@ -268,7 +259,6 @@ def has_state_files(path: str, spark: SparkSession) -> bool:
 
 
 def _state_files(path: str, spark: SparkSession) -> DataFrame:
-    """Return the column `path` of each file of the first state."""
     files = spark.read.format("binaryFile").load(f"{literal(path)}/state/0/*/*")
     return files.select("path")
 
@@ -288,11 +278,7 @@ def not_ours(path: str) -> StateError:
 
 
 def check_stored_rules(path: str, spec: AnySpec, spark: SparkSession) -> AnySpec:
-    """
-    Check that stored state was written under the rules and classes of a spec; return the spec.
-
-    If the spec has no bucket count, it gets the count of the checkpoint.
-    """
+    """Check that stored state has the rules of a spec; return the spec with its bucket count."""
     heads = [(peek_identity(bytes(head)), *written_ms) for head, *written_ms in _heads(path, spark)]
     spec = with_buckets(spec, heads[0][0]["bucket_count"]) if heads else spec
     logic, what = logic_of(spec), f"the checkpoint {path}"
