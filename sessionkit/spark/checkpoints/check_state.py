@@ -110,7 +110,7 @@ def _damage(logs: Logs, spec: AnySpec, spark: SparkSession) -> Iterator[str]:
             yield f"{where} is missing or empty"  # Spark's reader skips it
     now = Origin.of(str(query_id_of(spark, path)), last, logs.watermark_ms(last))
     # This checks the rules too, before anything is decoded.
-    mapped_state(path, spec, partial(_checked, spec), "rows bigint", now=now, spark=spark).count()
+    mapped_state(path, spec, partial(_checked, spec), "rows bigint", spark, now=now).count()
     yield from _misplaced(spec, logs, spark)
     if spec.storage.layout == "pages":
         pages = stored_pages(path, spark).join(stored_groups(path, spark), "key", "left_anti")
@@ -171,7 +171,6 @@ def _foreign(path: str, changes: DataFrame) -> Iterator[str]:
 
 
 def _lost(path: str, changes: DataFrame, spark: SparkSession) -> Iterator[str]:
-    """Yield a row that doesn't equal its last change."""
     newest = F.row_number().over(Window.partitionBy("key").orderBy(F.desc("batch_id")))
     latest = changes.withColumn("_newest", newest).where("_newest = 1")
     digest = F.md5(F.to_json(F.struct("state.written_ms", "state.payload")))

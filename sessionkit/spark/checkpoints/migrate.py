@@ -98,7 +98,7 @@ def migrate(
         left = Erased.of(erased, memory).left if erased.num_rows else memory
         return chunks_of(new, migrated(old, new, left))
 
-    chunks = mapped_state(checkpoint, old, rows_of, chunks_schema(new), spark=session)
+    chunks = mapped_state(checkpoint, old, rows_of, chunks_schema(new), session)
     watermark_us = BEGINNING_US
     if old.delay_ms is not None:
         watermark_us = watermark_in_force(progress.watermark_ms)

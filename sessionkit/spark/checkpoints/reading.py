@@ -46,15 +46,15 @@ TIMERS: Final = "timers map<string, struct<clock: string, at: timestamp_ltz>>"
 
 
 def mapped_state(
-    path: Location,
+    path: str,
     spec: AnySpec,
     rows_of: Callable[[GroupState], pa.Table],
     schema: str,
+    spark: SparkSession,
     *,
     key: Any = None,
     now: Origin = NOBODY,
     batch: int | None = None,
-    spark: SparkSession | None = None,
 ) -> DataFrame:
     """
     Return rows made from the state of each group, or of one key, on the executors.
@@ -62,12 +62,10 @@ def mapped_state(
     `batch` is the micro-batch after which the state is read, by default the last finished one.
     `now` is the query and its last finished micro-batch; by default, rows of any query are read.
     """
-    path = os.fspath(path)
     check_picklable(spec)
-    session = active_session(spark)
-    groups, read = _opened(path, spec, key, session, now=now, batch=batch)
+    groups, read = _opened(path, spec, key, spark, now=now, batch=batch)
     if groups is None:
-        return session.createDataFrame([], schema)
+        return spark.createDataFrame([], schema)
 
     @message_first
     def mapped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -82,24 +80,6 @@ def groups_in(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
     for rows in batches:
         for place in range(rows.num_rows):
             yield from rows.slice(place, 1).to_pylist()
-
-
-def collected_state(
-    path: Location,
-    spec: AnySpec,
-    *,
-    key: Any = None,
-    batch: int | None = None,
-    spark: SparkSession | None = None,
-) -> Iterator[GroupState]:
-    """Yield the state of each group; see `mapped_state`."""
-    path = os.fspath(path)
-    session = active_session(spark)
-    groups, read = _opened(path, spec, key, session, batch=batch)
-    if groups is not None:
-        with with_clear_errors(path, session):
-            return map(read, (row.asDict(recursive=True) for row in groups.collect()))
-    return iter(())
 
 
 def _opened(
@@ -150,6 +130,7 @@ def finished_batch(path: str, batch: int | None, spark: SparkSession) -> int | N
 
 
 def of_key(groups: DataFrame, spec: AnySpec, key: pa.Table | None) -> DataFrame:
+    """Return the group of a key, which has other keys too; all groups for None."""
     if key is None:
         return groups
     return groups.where(F.col(f"key.{BUCKET}") == label_of_key(spec, key))
@@ -188,6 +169,7 @@ def key_of_texts(spec: AnySpec, texts: Sequence[str]) -> tuple[Any, ...]:
 
 
 def with_key(memory: GroupState, key: pa.Table) -> GroupState:
+    """Return the state of one key of a group."""
     parts = [memory.kept, memory.buffered]
     for name in key.column_names:
         parts = [rows.filter(pc.equal(rows[name], key[name][0])) for rows in parts]
@@ -262,9 +244,14 @@ def read_state(
             Spark has no state reader, no session is active, or the key doesn't fit the spec.
     """
     check_kind(spec, argument="spec")
-    memories = collected_state(path, spec, key=key, batch=batch, spark=spark)
+    path, session = os.fspath(path), active_session(spark)
+    rows: list[Group] = []
+    groups, read = _opened(path, spec, key, session, batch=batch)
+    if groups is not None:
+        with with_clear_errors(path, session):
+            rows = [row.asDict(recursive=True) for row in groups.collect()]
     shown: Any = open_sessions_of if isinstance(spec, SessionSpec) else stored_keys_of
-    return Listed(stored for memory in memories for stored in shown(spec, memory))
+    return Listed(stored for row in rows for stored in shown(spec, read(row)))
 
 
 @explains
@@ -288,9 +275,8 @@ def state_frame(
     Arguments and errors are as for `read_state`.
     """
     check_kind(spec, argument="spec")
-    return mapped_state(
-        path, spec, rows_of(spec), view_schema(spec), key=key, batch=batch, spark=spark
-    )
+    path, session = os.fspath(path), active_session(spark)
+    return mapped_state(path, spec, rows_of(spec), view_schema(spec), session, key=key, batch=batch)
 
 
 def rows_of(spec: AnySpec) -> Callable[[GroupState], pa.Table]:
