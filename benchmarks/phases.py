@@ -37,7 +37,7 @@ PHASES: Final[dict[str, tuple[str, ...]]] = {
     ),
     "states to columns": (
         "sessions.plan:Plan.encoded",
-        "sessions.joining:_sessions_after",
+        "sessions.joining:sessions_after",
         "keys.step:ActiveKeys.table",
     ),
     "write the row": ("shell.storage:GroupRow.write",),

@@ -100,12 +100,15 @@ class Kind(Aggregate):
         gives: The annotation of the result, where it doesn't depend on the field.
         takes_condition: Whether `of` is a condition.
         is_ordered: Whether the result depends on the order of events, and so on a `sequence`.
+        merges: The types of values for which parts of a session, each of any of its events, merge
+            to the very bits that all events give.
     """
 
     kind: ClassVar[str]
     gives: ClassVar[Any] = None
     takes_condition: ClassVar[bool] = False
     is_ordered: ClassVar[bool] = False
+    merges: ClassVar[tuple[type[FieldType], ...]] = ()
 
     # -- the arguments -------------------------------------------------------------------------
 
@@ -275,6 +278,13 @@ class BoundAggregate:
         kind = self.aggregate
         since = ", from now" if kind.is_from_now else ""
         return f"{kind.kind}({kind.identity(self)}), {kind.at_most}{since}"
+
+    @property
+    def merges(self) -> bool:
+        """Whether parts of a session, each of any of its events, merge exactly."""
+        if self.parts:
+            return all(part.merges for part in self.parts)
+        return isinstance(self.type, self.aggregate.merges)
 
     @property
     def annotation(self) -> Any:

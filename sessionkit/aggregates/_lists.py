@@ -14,6 +14,7 @@ from sessionkit.aggregates._events import Condition, EventRows
 from sessionkit.errors import SpecError
 from sessionkit.state._codec import encode_column
 from sessionkit.state._collections import Field, ListType
+from sessionkit.state._types import FieldType
 
 
 @attrs.frozen(kw_only=True, order=False, repr=False)
@@ -22,6 +23,7 @@ class Collect(Kind):
 
     kind: ClassVar = "collect"
     is_ordered: ClassVar = True
+    merges: ClassVar = (FieldType,)
 
     @property
     def kept(self) -> int:

@@ -41,6 +41,7 @@ def _chosen_numbers(aggregate: Kind, rows: EventRows) -> Array:
 class Count(Kind):
     kind: ClassVar = "count"
     gives: ClassVar = int
+    merges: ClassVar = (FieldType,)
 
     def check_type(self, kind: FieldType, found: str) -> None:
         """Accept every type."""
@@ -205,6 +206,7 @@ def stddev(
 @attrs.frozen(kw_only=True, order=False, repr=False)
 class Sum(Kind):
     kind: ClassVar = "sum"
+    merges: ClassVar = (IntType, TimedeltaType, DecimalType)
 
     def check_type(self, kind: FieldType, found: str) -> None:
         if not isinstance(kind, IntType | FloatType | TimedeltaType | DecimalType):

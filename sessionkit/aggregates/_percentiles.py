@@ -47,6 +47,7 @@ LONGEST: Final = 2.0**63 - 2**10
 @attrs.frozen(kw_only=True, order=False, repr=False)
 class Percentile(Kind):
     kind: ClassVar = "percentile"
+    merges: ClassVar = (FieldType,)
     share: float
     relative_error: float
 

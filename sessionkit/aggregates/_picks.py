@@ -33,6 +33,7 @@ class _Extreme(Kind):
     """The least or the greatest value; NaN is greater than all numbers."""
 
     __slots__ = ()
+    merges: ClassVar = (FieldType,)
     picks: ClassVar[np.ufunc]
     neutral: ClassVar[tuple[int, float]]
     """The int and the float that replace values of events that aren't chosen."""
@@ -100,6 +101,7 @@ class _Edge(Kind):
 
     __slots__ = ()
     is_ordered: ClassVar = True
+    merges: ClassVar = (FieldType,)
     picks: ClassVar[np.ufunc]
 
     def _moment_fields(self, bound: BoundAggregate) -> list[Field]:
@@ -182,6 +184,7 @@ class _OfCondition(Kind):
     __slots__ = ()
     gives: ClassVar = bool
     takes_condition: ClassVar = True
+    merges: ClassVar = (FieldType,)
     reduced_by: ClassVar[np.ufunc]
 
     @property

@@ -26,7 +26,7 @@ from sessionkit.aggregates._expressions import Plain
 from sessionkit.errors import SpecError
 from sessionkit.state._collections import Field, ListType, OptionalType
 from sessionkit.state._scalars import DatetimeType, TimedeltaType
-from sessionkit.state._types import INT64
+from sessionkit.state._types import INT64, FieldType
 
 MOST_CAPS: Final = 100_000
 
@@ -36,6 +36,7 @@ class DurationOfSession(Kind):
     """The time from the first to the last event; the first is stored where `where` chooses it."""
 
     kind: ClassVar = "duration"
+    merges: ClassVar = (FieldType,)
 
     def annotation(self, bound: BoundAggregate) -> Any:
         return timedelta | None if bound.may_be_missing else timedelta
@@ -98,6 +99,7 @@ class EngagedTime(Kind):
     """
 
     kind: ClassVar = "engaged_time"
+    merges: ClassVar = (FieldType,)
     gives: ClassVar = timedelta
     cap: timedelta
     within: timedelta

@@ -34,6 +34,7 @@ class _Tally(Kind):
     """An aggregate that stores the different values of a session, null beyond the limit."""
 
     __slots__ = ()
+    merges: ClassVar = (FieldType,)
 
     def stored(self, bound: BoundAggregate) -> list[Field]:
         return [bound.field(OptionalType(ListType(bound.type)))]
@@ -186,6 +187,7 @@ class CountBy(Kind):
     """The counts by value. The least values are kept: a value that drops out never returns."""
 
     kind: ClassVar = "count_by"
+    merges: ClassVar = (FieldType,)
     rest: Any = None
 
     def check_type(self, kind: FieldType, found: str) -> None:

@@ -32,6 +32,7 @@ from tests.support.ruled_sessions import (
 )
 
 Kind = Literal["functions", "aggregates", "events"]
+NO_SESSIONS = pa.schema({"start": pa.timestamp("us", "UTC")}).empty_table()
 
 
 def spec_of_kind(kind: Kind, rules: SessionRules, **options: Any) -> SessionSpec[Any, Any, Any]:
@@ -107,11 +108,16 @@ def test_a_portion_has_all_events_before_its_end(minutes: list[list[int]], at_on
     schema = pa.schema({"time": pa.timestamp("us", "UTC")})
     packs = sorted(minutes, key=min)
     rows = [
-        (min(one), pa.record_batch([pa.array(one, schema.types[0])], schema).serialize(), None)
+        (
+            min(one),
+            pa.record_batch([pa.array(one, schema.types[0])], schema).serialize(),
+            None,
+            None,
+        )
         for one in packs
     ]
 
-    found = [*portions(schema.empty_table(), rows, at_once)]
+    found = [*portions(schema.empty_table(), NO_SESSIONS, rows, at_once)]
 
     times = [portion.events["time"].cast(pa.int64()).to_pylist() for portion in found]
     assert sorted(time for one in minutes for time in one) == sorted(
@@ -129,8 +135,10 @@ def test_a_sorted_group_comes_in_portions_of_the_size_asked_for() -> None:
     rows = []
     for first in range(0, 10_000, 10):
         times = pa.array(range(first, first + 10), schema.types[0])
-        rows.append((first, pa.record_batch([times], schema).serialize(), None))
+        rows.append((first, pa.record_batch([times], schema).serialize(), None, None))
 
-    sizes = [part.events.num_rows for part in portions(schema.empty_table(), rows, 1_000)]
+    sizes = [
+        part.events.num_rows for part in portions(schema.empty_table(), NO_SESSIONS, rows, 1_000)
+    ]
 
     assert [1_000] * 10 == sizes

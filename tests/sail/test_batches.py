@@ -49,6 +49,7 @@ from sessionkit.spark.jobs.run import _packed
 from sessionkit.spark.watermarks import declare_watermark, guard_future
 from sessionkit.spark.windows import tumbling
 from sessionkit.state._codec import codec_of
+from tests.spark.jobs import test_combining as combining
 from tests.support.batches import frame_of, told_by_driver, told_by_engine
 from tests.support.every_type import EVERYTHING, SINGLE, expected, expected_single, shown
 from tests.support.spark_settings import changed
@@ -385,6 +386,16 @@ def test_a_part_of_a_batch_ends_at_an_instant(frame: DataFrame) -> None:
 
     assert found
     assert max(row.session_end.replace(tzinfo=UTC) for row in found) < until
+
+
+def test_hot_keys_are_combined(spark: SparkSession) -> None:
+    """Map tasks fold their events to partial sessions, and the rows are those of the driver."""
+    events = combining.rows_of(1)
+    frame = frame_of(spark, pa.Table.from_pylist(events, combining.SCHEMA)).repartition(3)
+
+    expected = told_by_driver(events, combining.SPEC, combining.VALUES)
+
+    assert expected == told_by_engine(frame, combining.SPEC, combining.VALUES)
 
 
 def test_a_sort_that_the_engine_drops_is_noticed(frame: DataFrame) -> None:

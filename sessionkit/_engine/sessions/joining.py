@@ -78,7 +78,7 @@ def join(program: Program, sessions: pa.Table, arrived: pa.Table, horizon: Horiz
                 # session that it would have ended goes on.
                 events = plan.all_events.without(folded.left_out).joined(repeats)
                 continue
-            after, number = _sessions_after(program, plan, folded), len(plan.events.starts)
+            after, number = sessions_after(program, plan, folded), len(plan.events.starts)
         if repeats is not None:
             all_repeats = np.ones(len(repeats.starts), np.bool_)
             rejected += Rejected.chosen("duplicate", REPEATS, repeats.table, all_repeats)
@@ -263,7 +263,7 @@ def _united(program: Program, sessions: pa.Table, events: WindowedEvents, horizo
 # -- what is stored -----------------------------------------------------------------------------
 
 
-def _sessions_after(program: Program, plan: Plan, folded: Folded) -> pa.Table:
+def sessions_after(program: Program, plan: Plan, folded: Folded) -> pa.Table:
     """Return the rows of all sessions: as they were without events, and the folded ones."""
     active, unions = plan.active, plan.unions
     # Sessions with 2 and 1 new events, and open ones with 5 and none before, have 7 and 1.

@@ -19,6 +19,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sessionkit._arrays import concat
 from sessionkit._engine.boundaries import (
     MILLISECOND_US,
     processing_timer_ms,
@@ -231,7 +232,7 @@ class Worker:
         memory = self.logic.empty_state
         clocks = BatchClocks(BEGINNING_US, processing_us, whole=True)
         at_once = EVENTS_AT_ONCE if self.logic.takes_portions else None
-        for portion in portions(memory.buffered, rows, at_once):
+        for portion in portions(memory.buffered, memory.kept, rows, at_once):
             # An event at the next instant may still join a session that ends just then.
             end_us = until_us if portion.until_us is None else portion.until_us - 1
             after = attrs.evolve(clocks, watermark_us=end_us)
@@ -243,7 +244,11 @@ class Worker:
     def _portion(
         self, memory: GroupState, portion: Portion, before: BatchClocks, after: BatchClocks
     ) -> tuple[BatchOutput, GroupState]:
-        logic, arrived = self.logic, portion.events
+        logic, arrived, combined = self.logic, portion.events, 0
+        if portion.sessions.num_rows:
+            # Events join partial sessions as they join open ones.
+            combined = pc.sum(portion.sessions["events"]).as_py()
+            memory = attrs.evolve(memory, kept=concat([memory.kept, portion.sessions]))
         no_events = logic.empty_state.buffered
         if logic.spec.order == "event_time":
             # All events until then have arrived, so the turn of each has come.
@@ -252,7 +257,9 @@ class Worker:
         else:
             outcome = logic.step(memory, arrived, before)
             outcome = outcome.then(logic.step(outcome.memory, no_events, after))
-        return self._output(arrived.num_rows, portion.quarantined, outcome), outcome.memory
+        outcome = attrs.evolve(outcome, processed=outcome.processed + combined)
+        output = self._output(arrived.num_rows + combined, portion.quarantined, outcome)
+        return output, outcome.memory
 
     def _output(
         self,

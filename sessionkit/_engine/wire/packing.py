@@ -16,7 +16,7 @@ events that fit into memory.
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, pairwise, repeat
 from operator import itemgetter, methodcaller
 from typing import Any, Final, TypeAlias
@@ -27,7 +27,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit._arrays import INSTANT, micros, split
+from sessionkit._arrays import INSTANT, Mask, Numbers, micros, split
 from sessionkit._engine.rows.tables import Rejected
 from sessionkit._engine.wire.inbound import (
     REASON,
@@ -45,10 +45,12 @@ EVENTS_COLUMN: Final = "_events"
 REJECTED_COLUMN: Final = "_rejected"
 FIRST_COLUMN: Final = "_first"
 """The first event time of a pack in microseconds, on a batch."""
+SESSIONS_COLUMN: Final = "_sessions"
+"""Packs of partial sessions, on a batch whose map tasks combine events."""
 
 Pack: TypeAlias = bytes | pa.Buffer
-PackedRow: TypeAlias = tuple[int | None, Pack | None, Pack | None]
-"""The first event time of a pack in microseconds, a pack of events, and one of rejected rows."""
+PackedRow: TypeAlias = tuple[int | None, Pack | None, Pack | None, Pack | None]
+"""The first time of a pack in microseconds, and a pack of events, rejected rows or sessions."""
 
 BYTES_OF_A_PACK: Final = 2**16
 """Spark puts up to 10,000 rows into an Arrow batch, which must stay well under 2 GiB."""
@@ -61,18 +63,40 @@ BYTES_AT_ONCE: Final = 2**26
 
 
 @attrs.frozen
+class Combined:
+    """
+    What a map task has made of its events.
+
+    Attributes:
+        sessions: Partial sessions, with their `start`.
+        places: The place of an event of each partial session.
+        goes_on: Which events are in no partial session, and go on as events.
+    """
+
+    sessions: pa.Table
+    places: Numbers
+    goes_on: Mask
+
+
+Combine: TypeAlias = Callable[[pa.Table, Numbers], Combined | None]
+"""A function of events and their buckets; None where combining more of them is in vain."""
+
+
+@attrs.frozen
 class Packer:
     """
     The function that packs the rows of a map task; Spark calls it before the shuffle.
 
     The columns in `group` have no nulls. `moves_watermark` adds marker rows. `in_time` puts the
-    packs of a group in time order, and adds their first event times.
+    packs of a group in time order, and adds their first event times. `combine` makes partial
+    sessions of events, which are packed as events are.
     """
 
     spec: AnySpec
     group: Sequence[str]
     moves_watermark: bool
     in_time: bool = False
+    combine: Combine | None = None
 
     def __call__(
         self, batches: Iterable[pa.RecordBatch], *, is_first: bool = False
@@ -88,6 +112,8 @@ class Packer:
         watermark = {WATERMARK_COLUMN: INSTANT} if self.moves_watermark else {}
         first = {FIRST_COLUMN: pa.int64()} if self.in_time else {}
         kinds = watermark | first | {EVENTS_COLUMN: pa.binary(), REJECTED_COLUMN: pa.binary()}
+        kinds |= {} if self.combine is None else {SESSIONS_COLUMN: pa.binary()}
+        combine = self.combine
         for rows in _joined(batches):
             valid, events, reasons = validated(self.spec, rows)
             groups = pa.table(rows.select(self.group))
@@ -102,7 +128,18 @@ class Packer:
                 groups, events = groups.filter(pa.array(valid)), events.filter(pa.array(valid))
             if not events.num_rows:
                 continue
-            of_packs, packs, first_us = packed_by_group(groups, events, in_time=self.in_time)
+            combined = None if combine is None else combine(events, groups[0].to_numpy())
+            if combined is None:
+                # What saved little before will save little again.
+                combine = None
+            elif combined.sessions.num_rows:
+                of_sessions = groups.take(pa.array(combined.places))
+                of_packs, packs, first_us = packed_by_group(of_sessions, combined.sessions, "start")
+                yield packed_rows(of_packs, kinds, {SESSIONS_COLUMN: packs, FIRST_COLUMN: first_us})
+                goes_on = pa.array(combined.goes_on)
+                groups, events = groups.filter(goes_on), events.filter(goes_on)
+            in_time = "time" if self.in_time else None
+            of_packs, packs, first_us = packed_by_group(groups, events, in_time)
             begins = {FIRST_COLUMN: first_us} if self.in_time else {}
             yield packed_rows(of_packs, kinds, {EVENTS_COLUMN: packs, **begins})
             if self.moves_watermark:
@@ -152,12 +189,12 @@ def whole_batch(rows: pa.Table) -> pa.RecordBatch:
 
 
 def packed_by_group(
-    groups: pa.Table, rows: pa.Table, *, in_time: bool = False
+    groups: pa.Table, rows: pa.Table, in_time: str | None = None
 ) -> tuple[pa.Table, pa.Array, pa.Array | None]:
     """
     Return the group of each pack, the packs sorted by group, and their first event times.
 
-    Times are in microseconds, and None unless `in_time`.
+    Times are in microseconds; `in_time` names their column, without which there are none.
     """
     # With rows of the groups 7, 3, 7, `lists` is [[0, 2], [1]]: the positions of each group's rows.
     numbered = groups.append_column("_place", pa.array(np.arange(groups.num_rows)))
@@ -165,7 +202,7 @@ def packed_by_group(
     lists = grouped.aggregate([("_place", "list")])["_place_list"].combine_chunks()
     places, starts = lists.flatten(), lists.offsets.to_pylist()
     if in_time:
-        places = _in_time(places, starts, rows)
+        places = _in_time(places, starts, rows, in_time)
     ordered = whole_batch(rows.take(places))
     firsts, packs = list[int](), list[bytes]()
     for start, end in pairwise(starts):
@@ -174,13 +211,13 @@ def packed_by_group(
             packs.append(pack)
     of_packs = groups.take(places.take(pa.array(firsts, pa.int64())))
     # The times 10, 30, 20, 40 in packs that start at positions 0 and 2 begin at 10 and 20.
-    begins = pa.array(np.minimum.reduceat(micros(ordered["time"]), firsts)) if in_time else None
+    begins = pa.array(np.minimum.reduceat(micros(ordered[in_time]), firsts)) if in_time else None
     return of_packs, pa.array(packs, pa.binary()), begins
 
 
-def _in_time(places: pa.Array, starts: Sequence[int], rows: pa.Table) -> pa.Array:
+def _in_time(places: pa.Array, starts: Sequence[int], rows: pa.Table, time: str) -> pa.Array:
     """Return the positions of rows, in time order within each group that needs several packs."""
-    ordered, times_us, limit = places.to_numpy().copy(), micros(rows["time"]), _rows_of_a_pack(rows)
+    ordered, times_us, limit = places.to_numpy().copy(), micros(rows[time]), _rows_of_a_pack(rows)
     for start, end in pairwise(starts):
         if end - start > limit:
             of_group = ordered[start:end]
@@ -244,13 +281,14 @@ def unpacked(
 @attrs.frozen
 class Portion:
     """
-    Some events of a group, and quarantined rows.
+    Some events and partial sessions of a group, and quarantined rows.
 
-    All further events of the group are at or after `until_us`, in microseconds; None for the last
-    portion.
+    All further events of the group are at or after `until_us`, in microseconds, and all further
+    partial sessions start then or later; None for the last portion.
     """
 
     events: pa.Table
+    sessions: pa.Table
     quarantined: list[Rejected]
     until_us: int | None = None
 
@@ -290,45 +328,66 @@ def _out_of_order(group: int, what: str) -> SessionkitError:
 def _rows_of_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[Any]:
     for batch in batches:
         first = batch.column(FIRST_COLUMN).to_pylist()
-        packs = [
-            map(methodcaller("as_buffer"), batch.column(name))
-            for name in (EVENTS_COLUMN, REJECTED_COLUMN)
-        ]
-        yield from zip(batch.column(0).to_pylist(), first, *packs, strict=True)
+        names = [EVENTS_COLUMN, REJECTED_COLUMN, SESSIONS_COLUMN]
+        if SESSIONS_COLUMN not in batch.schema.names:
+            names.pop()
+        packs = [map(methodcaller("as_buffer"), batch.column(name)) for name in names]
+        sessions = () if SESSIONS_COLUMN in names else (repeat(None, batch.num_rows),)
+        yield from zip(batch.column(0).to_pylist(), first, *packs, *sessions, strict=True)
 
 
 def rows_of(frames: Iterable[pd.DataFrame]) -> list[PackedRow]:
     """Return the packs in the frames of a group, without their first event times."""
     events, rejected = packs_in(frames, EVENTS_COLUMN, REJECTED_COLUMN)
-    return [*((None, pack, None) for pack in events), *((None, None, pack) for pack in rejected)]
+    return [
+        *((None, pack, None, None) for pack in events),
+        *((None, None, pack, None) for pack in rejected),
+    ]
 
 
 def portions(
-    no_events: pa.Table, rows: Iterable[PackedRow], at_once: int | None
+    no_events: pa.Table, no_sessions: pa.Table, rows: Iterable[PackedRow], at_once: int | None
 ) -> Iterator[Portion]:
     """
     Yield the rows of a group in portions of about `at_once` events, in time order.
 
-    A portion is larger if more events than that overlap in time. None yields all rows at once.
+    A portion is larger if more events than that overlap in time. None yields all rows at once. A
+    partial session counts as an event at its start.
     """
-    schema, limit = no_events.schema, at_once
-    batches, number, rejected = list[pa.RecordBatch](), 0, list[Pack]()
-    for first_us, pack, rejected_pack in rows:
+    limit, number, rejected = at_once, 0, list[Pack]()
+    events, sessions = list[pa.RecordBatch](), list[pa.RecordBatch]()
+    for first_us, pack, rejected_pack, sessions_pack in rows:
         if rejected_pack is not None:
             rejected.append(rejected_pack)
-        if pack is None:
             continue
         if limit is not None and first_us is not None and number >= limit:
-            table = pa.Table.from_batches(batches, schema)
-            done, rest = split(table, micros(table["time"]) < first_us)
-            if done.num_rows:
-                _, quarantined = unpacked(no_events, [], rejected)
-                yield Portion(done.combine_chunks(), quarantined, first_us)
+            arrived, later = _split_at(first_us, events, no_events, "time")
+            partial, later_partial = _split_at(first_us, sessions, no_sessions, "start")
+            if arrived.num_rows or partial.num_rows:
+                yield Portion(arrived, partial, unpacked(no_events, [], rejected)[1], first_us)
                 rejected = []
-            batches, number = rest.to_batches(), rest.num_rows
+            events, sessions = later.to_batches(), later_partial.to_batches()
+            number = later.num_rows + later_partial.num_rows
             # Doubling the limit bounds how often an event is scanned, for any order of packs.
             limit = max(at_once or 0, 2 * number)
-        batches.append(pa.ipc.read_record_batch(pack, schema))
-        number += batches[-1].num_rows
-    table = pa.Table.from_batches(batches, schema).combine_chunks() if batches else no_events
-    yield Portion(table, unpacked(no_events, [], rejected)[1])
+        if pack is not None:
+            events.append(pa.ipc.read_record_batch(pack, no_events.schema))
+            number += events[-1].num_rows
+        if sessions_pack is not None:
+            sessions.append(pa.ipc.read_record_batch(sessions_pack, no_sessions.schema))
+            number += sessions[-1].num_rows
+    arrived, partial = _table_of(events, no_events), _table_of(sessions, no_sessions)
+    yield Portion(arrived, partial, unpacked(no_events, [], rejected)[1])
+
+
+def _split_at(
+    first_us: int, batches: Sequence[pa.RecordBatch], none: pa.Table, time: str
+) -> tuple[pa.Table, pa.Table]:
+    """Return the rows before an instant, and those at or after it."""
+    table = _table_of(batches, none)
+    before, after = split(table, micros(table[time]) < first_us)
+    return before.combine_chunks(), after
+
+
+def _table_of(batches: Sequence[pa.RecordBatch], none: pa.Table) -> pa.Table:
+    return pa.Table.from_batches(batches, none.schema).combine_chunks() if batches else none

@@ -23,7 +23,9 @@ from sessionkit._engine.wire.packing import (
     EVENTS_COLUMN,
     FIRST_COLUMN,
     REJECTED_COLUMN,
+    SESSIONS_COLUMN,
     WATERMARK_COLUMN,
+    Combine,
     Packer,
     joined_packs,
 )
@@ -58,6 +60,7 @@ def packed(
     spec: AnySpec,
     bucket_count: int,
     others: Sequence[DataFrame] = (),
+    combine: Combine | None = None,
 ) -> DataFrame:
     """
     Pack the columns that the spec reads: a row for each bucket and map task.
@@ -66,7 +69,7 @@ def packed(
     """
     is_batch = not events.isStreaming
     moves_watermark = not is_batch and spec.delay_ms is not None
-    packer = Packer(spec, (BUCKET,), moves_watermark, in_time=is_batch)
+    packer = Packer(spec, (BUCKET,), moves_watermark, in_time=is_batch, combine=combine)
 
     @message_first
     def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -78,6 +81,7 @@ def packed(
     watermark = {WATERMARK_COLUMN: "timestamp_ltz"} if moves_watermark else {}
     first = {FIRST_COLUMN: "bigint"} if is_batch else {}
     packs = {EVENTS_COLUMN: "binary", REJECTED_COLUMN: "binary"}
+    packs |= {} if combine is None else {SESSIONS_COLUMN: "binary"}
     schema = {BUCKET: "int", **watermark, **first, **packs}
     rows = chosen.mapInArrow(pack, ", ".join(f"{name} {kind}" for name, kind in schema.items()))
     for other in others:

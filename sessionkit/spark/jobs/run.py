@@ -13,10 +13,16 @@ from pyspark.sql.streaming.state import GroupStateTimeout
 
 from sessionkit._arguments import explains
 from sessionkit._engine.micro_batch import GroupState
+from sessionkit._engine.sessions.combining import combiner_of
 from sessionkit._engine.shell.storage import columns_of, logic_of
 from sessionkit._engine.shell.worker import Worker, check_until, end_us
 from sessionkit._engine.wire.outbound import check_chained_columns
-from sessionkit._engine.wire.packing import FIRST_COLUMN, WATERMARK_COLUMN, rows_of_groups
+from sessionkit._engine.wire.packing import (
+    FIRST_COLUMN,
+    WATERMARK_COLUMN,
+    Combine,
+    rows_of_groups,
+)
 from sessionkit._instants import micros_of
 from sessionkit.errors import SchemaError, SpecError
 from sessionkit.spark._columns import A_STREAM, ANY_FRAME, check_frame, column
@@ -189,7 +195,9 @@ def _batch(events: DataFrame, worker: Worker, until: datetime | None) -> DataFra
         return worker.partition(batches, now_us, until_us)
 
     schema = f"{output_columns(worker)}, {COUNTS}"
-    return _by_bucket(_packed(events, worker.logic.spec, until), run, schema)
+    spec = worker.logic.spec
+    combine = combiner_of(spec, _buckets_of(spec))
+    return _by_bucket(_packed(events, spec, until, combine), run, schema)
 
 
 def state_at_end(
@@ -213,12 +221,19 @@ def state_at_end(
     return _by_bucket(_packed(events, spec, until), run, schema)
 
 
-def _packed(events: DataFrame, spec: AnySpec, until: datetime | None) -> DataFrame:
+def _buckets_of(spec: AnySpec) -> int:
+    return spec.storage.buckets * BUCKETS_OF_A_BATCH
+
+
+def _packed(
+    events: DataFrame, spec: AnySpec, until: datetime | None, combine: Combine | None = None
+) -> DataFrame:
+    """Pack the rows of a batch, whose map tasks may combine events."""
     if until is not None:
         time = column(spec.event_time or "")
         # A row without a time is quarantined by the batch.
         events = events.where(time.isNull() | (time < F.lit(until)))
-    return _in_buckets(events, spec, spec.storage.buckets * BUCKETS_OF_A_BATCH)
+    return _in_buckets(events, spec, _buckets_of(spec), combine=combine)
 
 
 def _by_bucket(
@@ -246,9 +261,13 @@ def _by_bucket(
 
 
 def _in_buckets(
-    events: DataFrame, spec: AnySpec, bucket_count: int, others: Sequence[DataFrame] = ()
+    events: DataFrame,
+    spec: AnySpec,
+    bucket_count: int,
+    others: Sequence[DataFrame] = (),
+    combine: Combine | None = None,
 ) -> DataFrame:
-    rows = packed(events, spec, bucket_count, others)
+    rows = packed(events, spec, bucket_count, others, combine)
     return rows.withColumn(BUCKET, label_of(F.col(BUCKET), bucket_count))
 
 

@@ -1,0 +1,143 @@
+"""
+Before the shuffle, a map task of a batch combines the events of hot buckets.
+
+Events that belong together become a partial session, all but the last one, which goes on as an
+event. In its bucket it joins the partial session, and all that overlap it, as an event joins open
+sessions in a stream. So the fold of a bucket doesn't know which sessions are partial.
+
+    read        10 20 30   90   200     events of one key, with a gap of 60
+    combined    10 20 30                a partial session, from 10 to 90
+    goes on                90   200     the last of each; a session of one event is no partial one
+
+A bucket is hot if a task reads many more events of it than of others, so that it's likely to have
+few keys. In the others, events of one session seldom meet.
+"""
+
+from functools import cached_property
+from typing import Final
+
+import attrs
+import numpy as np
+import pyarrow as pa
+
+from sessionkit._arrays import Mask, Numbers, key_columns, micros, total_order
+from sessionkit._engine.boundaries import window_end
+from sessionkit._engine.rows.order import key_numbers
+from sessionkit._engine.sessions.joining import sessions_after
+from sessionkit._engine.sessions.plan import Horizon, Plan, Unions, WindowedEvents, unite
+from sessionkit._engine.sessions.program import Program
+from sessionkit._engine.wire.packing import Combined
+from sessionkit.errors import StateValueError
+from sessionkit.spec.base import AnySpec
+from sessionkit.spec.logic import Aggregates
+from sessionkit.spec.session import AnySessionSpec, SessionSpec
+
+HOT: Final = 4
+"""A hot bucket has this many times the events of an average one."""
+LEAST: Final = 1_000
+"""Below this many events, a bucket isn't worth the fold."""
+
+
+@attrs.frozen(slots=False)
+class Combiner:
+    """
+    The function that combines the events of some rows that a map task has read.
+
+    Attributes:
+        spec: The spec, of aggregates.
+        buckets: The number of buckets.
+        least: How many events a hot bucket has at least.
+        hot: How many times the events of an average bucket a hot one has.
+    """
+
+    spec: AnySessionSpec
+    buckets: int
+    least: int = LEAST
+    hot: int = HOT
+
+    @cached_property
+    def program(self) -> Program:
+        """The compiled spec, made at its first use: the driver only sends the spec."""
+        return Program.of(self.spec)
+
+    @cached_property
+    def merges(self) -> bool:
+        """
+        Whether partial sessions give the rows that all events would.
+
+        They do where a session is a union of intervals alone, and its aggregates merge exactly. A
+        failing event must end the batch, since a rejected one would be in its partial session.
+        """
+        spec = self.spec
+        is_plain = spec.order == "arrival" and spec.on_error == "raise"
+        return is_plain and all(bound.merges for bound in spec.bound) and not self.program.features
+
+    def __call__(self, events: pa.Table, buckets: Numbers) -> Combined | None:
+        """
+        Return partial sessions, and the events that go on.
+
+        None where combining changes rows, or saves little: the events of hot buckets are of more
+        than half as many sessions.
+        """
+        if not self.merges:
+            return None
+        sizes = np.bincount(buckets, minlength=self.buckets)
+        is_hot = (sizes >= max(self.least, self.hot * len(buckets) // self.buckets))[buckets]
+        none = self.program.schema.empty_table()
+        nothing = Combined(none, buckets[:0], np.ones(len(buckets), np.bool_))
+        if not is_hot.any():
+            return nothing
+        hot = events if is_hot.all() else events.filter(pa.array(is_hot))
+        keys, _ = key_numbers(key_columns(hot), key_columns(none))
+        times = micros(hot["time"])
+        order = total_order(keys, times, [])
+        unions = self._united(keys[order], times[order])
+        if 2 * len(unions) > len(order):
+            return None
+        # In order, the last events of sessions of 3 events and 1 are at 2 and 3.
+        last = unions.first + unions.sizes - 1
+        goes_on = np.zeros(len(order), np.bool_)
+        goes_on[order[last]] = True
+        plan = self._plan(hot, keys, times, np.delete(order, last), ~goes_on)
+        try:
+            folded = self.program.fold.fold(plan)
+        except StateValueError:
+            # The sum of all events of a session may fit; if it doesn't, its bucket says so.
+            return nothing
+        first = plan.order[plan.unions.first]
+        goes_on_of_all = ~is_hot
+        goes_on_of_all[is_hot] = goes_on
+        places = np.flatnonzero(~goes_on_of_all)[first]
+        return Combined(sessions_after(self.program, plan, folded), places, goes_on_of_all)
+
+    def _plan(
+        self, events: pa.Table, keys: Numbers, times: Numbers, order: Numbers, chosen: Mask
+    ) -> Plan:
+        """Plan for chosen events alone, given their places in order."""
+        keys, times, none = keys[chosen], times[chosen], self.program.schema.empty_table()
+        # Without the first of three events, the others have the numbers 0 and 1.
+        order = (np.cumsum(chosen) - 1)[order]
+        ends = window_end(times, self.program.gap_us)
+        return Plan(
+            spec=self.spec,
+            events=WindowedEvents(events.filter(pa.array(chosen)), times, ends),
+            sessions=none,
+            places=order[:0],
+            order=order,
+            keys=keys,
+            starts=times,
+            ends=ends,
+            unions=self._united(keys[order], times[order]),
+            horizon=Horizon(),
+        )
+
+    def _united(self, keys: Numbers, times: Numbers) -> Unions:
+        ends = window_end(times, self.program.gap_us)
+        return unite(keys, times, ends, gap_inclusive=self.program.cuts.rules.gap_inclusive)
+
+
+def combiner_of(spec: AnySpec, buckets: int) -> Combiner | None:
+    """Return the combiner of a spec of aggregates, which its worker uses where it `merges`."""
+    if isinstance(spec, SessionSpec) and isinstance(spec.logic, Aggregates):
+        return Combiner(spec, buckets)
+    return None
