@@ -28,9 +28,7 @@ from sessionkit._engine.sessions.plan import Horizon, Plan, Unions, WindowedEven
 from sessionkit._engine.sessions.program import Program
 from sessionkit._engine.wire.packing import Combined
 from sessionkit.errors import StateValueError
-from sessionkit.spec.base import AnySpec
-from sessionkit.spec.logic import Aggregates
-from sessionkit.spec.session import AnySessionSpec, SessionSpec
+from sessionkit.spec.session import AnySessionSpec
 
 HOT: Final = 4
 """A hot bucket has this many times the events of an average one."""
@@ -134,10 +132,3 @@ class Combiner:
     def _united(self, keys: Numbers, times: Numbers) -> Unions:
         ends = window_end(times, self.program.gap_us)
         return unite(keys, times, ends, gap_inclusive=self.program.cuts.rules.gap_inclusive)
-
-
-def combiner_of(spec: AnySpec, buckets: int) -> Combiner | None:
-    """Return the combiner of a spec of aggregates, which its worker uses where it `merges`."""
-    if isinstance(spec, SessionSpec) and isinstance(spec.logic, Aggregates):
-        return Combiner(spec, buckets)
-    return None

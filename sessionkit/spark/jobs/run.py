@@ -13,7 +13,7 @@ from pyspark.sql.streaming.state import GroupStateTimeout
 
 from sessionkit._arguments import explains
 from sessionkit._engine.micro_batch import GroupState
-from sessionkit._engine.sessions.combining import combiner_of
+from sessionkit._engine.sessions.combining import Combiner
 from sessionkit._engine.shell.storage import columns_of, logic_of
 from sessionkit._engine.shell.worker import Worker, check_until, end_us
 from sessionkit._engine.wire.outbound import check_chained_columns
@@ -60,6 +60,7 @@ from sessionkit.spark.jobs.transform_with_state import (
     uses_transform_with_state,
 )
 from sessionkit.spec.base import AnySpec, check_kind, check_names_with_rejected
+from sessionkit.spec.logic import Aggregates
 from sessionkit.spec.session import AnySessionSpec, SessionSpec
 from sessionkit.spec.stateful import AnyStatefulSpec, StatefulSpec
 
@@ -196,7 +197,9 @@ def _batch(events: DataFrame, worker: Worker, until: datetime | None) -> DataFra
 
     schema = f"{output_columns(worker)}, {COUNTS}"
     spec = worker.logic.spec
-    combine = combiner_of(spec, _buckets_of(spec))
+    combine = None
+    if isinstance(spec, SessionSpec) and isinstance(spec.logic, Aggregates):
+        combine = Combiner(spec, _buckets_of(spec))
     return _by_bucket(_packed(events, spec, until, combine), run, schema)
 
 
