@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sessionkit._arrays import whole
 from sessionkit.errors import StateError, StateValueError
 from sessionkit.state._collections import (
     AttrsType,
@@ -119,7 +118,10 @@ def decode_column(
     kind: FieldType, column: pa.Array | pa.ChunkedArray, places: Places = None
 ) -> list[Any]:
     """Return the values of a field at the given positions (all by default), in python form."""
-    values = whole(column)
+    values = column
+    if isinstance(column, pa.ChunkedArray):
+        # `combine_chunks` copies even a column of a single chunk.
+        values = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     stored = values.type
     # Times become integers, which take much less time than datetimes.
     if pa.types.is_timestamp(stored) or pa.types.is_duration(stored):
