@@ -10,7 +10,6 @@ import hashlib
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from html import escape
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -21,6 +20,7 @@ import pyarrow.compute as pc
 from examples.shop.events import made_up
 from examples.shop.spec import STEPS, VISITS
 from scripts.job_pictures import soak_svg, watch_svg
+from scripts.svg import picture, text
 from sessionkit import SessionSpec
 from sessionkit import aggregates as agg
 from sessionkit.addons.report import Columns, report
@@ -177,11 +177,6 @@ def table(
     return parts
 
 
-def text(x: float, y: float, said: str, kind: str = "", anchor: str = "start") -> str:
-    """Return a line of text."""
-    return f'<text class="{kind}" x="{x}" y="{y}" text-anchor="{anchor}">{escape(said)}</text>'
-
-
 def card(title: str, label: str, parts: list[str], colours: dict[str, str]) -> str:
     """Return a picture with a frame and a heading; the label has no character to escape."""
     style = (
@@ -191,18 +186,9 @@ def card(title: str, label: str, parts: list[str], colours: dict[str, str]) -> s
         ".title{{font-weight:600;font-size:17px}}.card{{fill:{card};stroke:{line}}}"
         ".line{{stroke:{line};fill:none}}.bar{{fill:{bar};stroke:{edge}}}.event{{fill:{event}}}"
     ).format(**colours)
-    size = f'viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}"'
     edges = f'x="0.5" y="0.5" width="{WIDTH - 1}" height="{HEIGHT - 1}"'
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{label}">',
-            f"<style>{style}</style>",
-            f'<rect class="card" {edges} rx="10"/>',
-            text(LEFT, 34, title, "title"),
-            *parts,
-            "</svg>\n",
-        ]
-    )
+    frame = f'<rect class="card" {edges} rx="10"/>'
+    return picture(WIDTH, HEIGHT, label, style, [frame, text(LEFT, 34, title, "title"), *parts])
 
 
 # -- the report -----------------------------------------------------------------------------------

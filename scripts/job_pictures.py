@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from html import escape
 from io import StringIO
 from itertools import accumulate
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any, Final
 
 from rich.console import Console
 
+from scripts.svg import picture, text
 from sessionkit.addons.monitor.query_status import QueryStatus
 from sessionkit.addons.monitor.watching import Picture
 from tests.support.progress import progress_of
@@ -97,17 +97,9 @@ def soak_svg(colours: dict[str, str]) -> str:
         ".axis{{stroke:{line}}}path{{fill:none;stroke-width:1.5}}rect{{fill:{card}}}"
         ".edge{{stroke:{edge}}}.event{{stroke:{event}}}.quiet{{stroke:{quiet}}}"
     ).format(**colours)
-    size = f'viewBox="0 0 640 {HEIGHT}" width="640" height="{HEIGHT}"'
     label = f"After {minutes[-1] + 1} minutes: {ends}"
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{label}">',
-            f"<style>{style}</style>",
-            f'<rect width="640" height="{HEIGHT}" rx="10"/>',
-            *parts,
-            "</svg>\n",
-        ]
-    )
+    frame = f'<rect width="640" height="{HEIGHT}" rx="10"/>'
+    return picture(640, HEIGHT, label, style, [frame, *parts])
 
 
 def _panel(
@@ -125,14 +117,13 @@ def _panel(
     def x(minute: float) -> float:
         return round(LEFT + (RIGHT - LEFT) * minute / minutes[-1], 1)
 
-    parts = [_text_at(LEFT, top - 14, title)]
+    parts = [text(LEFT, top - 14, title)]
     for number in range(0, int(most) + 1, step):
         y = round(bottom - number * scale, 1)
         parts.append(f'<path class="axis" d="M{LEFT} {y}H{RIGHT}"/>')
-        parts.append(_text_at(LEFT - 8, y + 4, f"{number:,}", "small", "end"))
+        parts.append(text(LEFT - 8, y + 4, f"{number:,}", "small", "end"))
     parts += [
-        _text_at(x(minute), bottom + 18, f"{minute} min", "small", "middle")
-        for minute in minutes[::10]
+        text(x(minute), bottom + 18, f"{minute} min", "small", "middle") for minute in minutes[::10]
     ]
     for name, line in values.items():
         points = " ".join(
@@ -140,9 +131,5 @@ def _panel(
             for minute, value in zip(minutes, line, strict=True)
         )
         parts.append(f'<path class="{colours[name]}" d="M{points}"/>')
-        parts.append(_text_at(RIGHT + 10, round(bottom - line[-1] * scale + 4, 1), name))
+        parts.append(text(RIGHT + 10, round(bottom - line[-1] * scale + 4, 1), name))
     return parts
-
-
-def _text_at(x: float, y: float, said: str, kind: str = "", anchor: str = "start") -> str:
-    return f'<text class="{kind}" x="{x}" y="{y}" text-anchor="{anchor}">{escape(said)}</text>'
