@@ -1,7 +1,7 @@
 # You need make and Python 3.11 or newer. Everything else is installed into .venv, and into .jdk if
 # there's no Java. To use another Python: make test PYTHON=/path/to/python3
 .DEFAULT_GOAL := help
-.PHONY: help setup test quick coverage test-long test-matrix test-oldest test-sail test-lakes conformance faults soak check lint types contracts suite format docs app demo bench release-check clean
+.PHONY: help setup test quick coverage test-nightly test-long test-matrix test-oldest test-sail test-lakes conformance faults soak check lint types contracts suite format docs app demo bench release-check clean
 
 CANDIDATES := python3 python3.13 python3.12 python3.11 python3.14 python
 ifndef PYTHON
@@ -21,10 +21,11 @@ unexport PYTHONDONTWRITEBYTECODE
 unexport PYSPARK_DRIVER_PYTHON
 
 help:
-	@echo "make test           set up, check, and run every test except the long ones"
+	@echo "make test           set up, check, and run every test except the nightly and long ones"
 	@echo "make quick          run the tests that don't start Spark, in about a minute"
 	@echo "make coverage       run the same, and show which lines and branches they reach"
-	@echo "make test-long      like make test, with the long tests and ten times the examples"
+	@echo "make test-nightly   like make test, with the nightly tests"
+	@echo "make test-long      like make test, with all tests and ten times the examples"
 	@echo "make test-matrix    run a part in every cell: Sparks, Pythons, libraries, ways to run Spark"
 	@echo "make test-oldest    run a few in the cell with the lowest versions"
 	@echo "make test-sail      run batches on Sail, an engine without Java"
@@ -72,7 +73,7 @@ format: setup
 PARALLEL = -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 # A time zone with daylight saving, so that code that confuses local time with UTC fails.
-test quick coverage test-long suite conformance faults soak: export TZ := America/New_York
+test quick coverage test-nightly test-long suite conformance faults soak: export TZ := America/New_York
 
 # Each takes as long as a thousand others, looks at what seldom changes, or starts Spark throughout.
 NOT_QUICK := tests/examples tests/project tests/as_users tests/differential tests/spark/checkpoints \
@@ -80,7 +81,7 @@ NOT_QUICK := tests/examples tests/project tests/as_users tests/differential test
 	tests/testing/test_check_spec.py tests/testing/test_merge_law.py
 
 # The type checker fills the moments in which the tests wait for Spark.
-test test-long: lint
+test test-nightly test-long: lint
 	@$(MAKE) --no-print-directory --jobs=3 types contracts suite
 
 suite: setup
@@ -92,6 +93,8 @@ quick: setup
 
 coverage: setup
 	$(RUN) -m pytest $(PARALLEL) -m "not spark and not long" --cov
+
+test-nightly: export SELECTED := -m "not long"
 
 test-long: export HYPOTHESIS_PROFILE := ci
 test-long: export SELECTED := -m "long or not long"

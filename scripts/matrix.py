@@ -115,7 +115,7 @@ LAKES: Final[Mapping[str, tuple[str, ...]]] = {
     "connect": (KILLED, "tests/addons/test_merging.py::test_the_highest_revision_stays"),
 }
 """A kill and a restart with each row once, and a merge: of revisions and of a repair, or alone."""
-ONE_OF_EACH: Final = ("-m", "cell and not long", "-k", "not database and not [no-")
+ONE_OF_EACH: Final = ("-m", "cell and not (long or nightly)", "-k", "not database and not [no-")
 """One catalog of Iceberg, and of the kills those of two queries of which one merges."""
 
 Python: TypeAlias = str | None
@@ -422,7 +422,8 @@ def run_cell(cell: Cell, tests: Sequence[str]) -> dict[str, Any]:
     try:
         python = environment(cell)
         with place(cell, python) as address:
-            command = [str(python), "-m", "pytest", "-q", "-p", "tests.support.cell"]
+            command = [str(python), "-m", "pytest", "-q", "-m", "not long"]
+            command += ["-p", "tests.support.cell"]
             command += ["-o", "filterwarnings=", "-p", "no:cacheprovider", f"--junitxml={report}"]
             env = variables(cell, python, address)
             if AS_USERS in tests:

@@ -331,6 +331,7 @@ def test_what_cannot_be_proved_is_refused(sink: Any, spark: SparkSession, tmp_pa
     assert before == rows_of(sink, spark)
 
 
+@pytest.mark.nightly
 def test_rejected_events_come_back(sink: Any, spark: SparkSession, tmp_path: Path) -> None:
     """Late events of the rejected rows, with those that the query has taken."""
     right = spec_of(Right)

@@ -30,7 +30,7 @@ def steps_of(done: subprocess.CompletedProcess[str]) -> list[str]:
 @pytest.mark.parametrize(
     "partitions",
     [
-        pytest.param(["2"], id="as the pages advise"),
+        pytest.param(["2"], id="as the pages advise", marks=pytest.mark.nightly),
         # Each micro-batch takes eleven seconds on two cores.
         pytest.param([], id="200", marks=pytest.mark.long),
     ],

@@ -50,13 +50,13 @@ def _on_spark(run: AnyRun) -> pytest.MarkDecorator | tuple[()]:
         return ()
     if run.dialect != "spark" or not run.name.startswith(("probe", "spark")):
         return pytest.mark.long
-    return () if isinstance(run, KeyedRun) or _shows_its_batches(run) else pytest.mark.long
+    if isinstance(run, KeyedRun) or run.name.startswith(ON_A_STREAM):
+        return ()
+    return pytest.mark.nightly if _shows_its_batches(run) else pytest.mark.long
 
 
 def _shows_its_batches(run: Run) -> bool:
-    """Return whether all events in one batch come to another answer, or the case is kept anyway."""
-    if run.name.startswith(ON_A_STREAM):
-        return True
+    """Return whether all events in one batch come to another answer."""
     rows = [row for step in run.steps if isinstance(step, Batch) for row in step.rows]
     ends = [step for step in run.steps if isinstance(step, Watermark)][-1:]
     return bool(run.expected != on_driver(attrs.evolve(run, steps=[Batch(rows), *ends])))

@@ -18,6 +18,7 @@ KILLS = ["worker", "in the transaction", "JVM after the commit"]
 """At the sink, a driver and a JVM die at their worst moments; `make faults` takes any others."""
 
 
+@pytest.mark.nightly
 @pytest.mark.spark
 @pytest.mark.no_cover
 def test_every_event_is_found_once(

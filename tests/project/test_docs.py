@@ -54,7 +54,15 @@ def test_blocks_without_spark_run(page: Path) -> None:
     assert BLOCK.search(page.read_text(encoding="utf-8")) is None or run_blocks(page)
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if needs_spark(p) and p != README], ids=name_of)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=() if page.parent.name == "tutorial" else pytest.mark.nightly)
+        for page in PAGES
+        if needs_spark(page) and page != README
+    ],
+    ids=name_of,
+)
 def test_blocks_with_spark_run(page: Path, spark: Any) -> None:
     """
     The blocks run on the session that the tests share.

@@ -108,6 +108,7 @@ def action(user: str, time: str, event: str = "home", source: object = None) -> 
     return json.dumps(row)
 
 
+@pytest.mark.nightly
 def test_the_example_writes_each_visit_once(
     kafka: Kafka, postgres: Postgres, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -303,6 +304,7 @@ def test_a_query_is_started_to_a_topic(kafka: Kafka, spark: SparkSession, tmp_pa
     assert [("a", '{"key":"a","value":1}')] == [tuple(row) for row in rows]
 
 
+@pytest.mark.nightly
 def test_a_seed_says_where_to_read_on(kafka: Kafka, spark: SparkSession, tmp_path: Path) -> None:
     """Under another gap, a query reads each message of a topic once, wherever it starts."""
     before = collecting(

@@ -408,6 +408,7 @@ class TestWindowsOverWindows:
         files = [[("12:01", "dog"), ("12:12", "dog")], [("12:25", "owl"), ("12:41", "dog")], *ends]
         return source(files)
 
+    @pytest.mark.nightly
     def test_stream_equals_batch(self, long: FileStream) -> None:
         """Windows or sessions of windows, and windows of sessions, are those of a batch."""
         of_windows = session("20 minutes", event_time="window_time", keys="word").agg(

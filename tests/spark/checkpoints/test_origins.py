@@ -56,6 +56,7 @@ def run_all(frame: DataFrame, number: int) -> None:
     drain(frame)
 
 
+@pytest.mark.nightly
 def test_what_foreach_batch_stores_belongs_to_the_query(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -59,6 +59,7 @@ def repartition(spark: SparkSession, checkpoint: str | Path, partitions: int) ->
     manager.repartition(str(checkpoint), partitions)
 
 
+@pytest.mark.nightly
 def test_a_query_goes_on_with_equal_rows(spark: SparkSession, tmp_path: Path) -> None:
     """From two partitions to three and back, in the middle of a stream; also what reads it."""
     query, store = Query(spark, tmp_path), Store(tmp_path / "store.db")

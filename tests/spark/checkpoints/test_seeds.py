@@ -101,7 +101,11 @@ CHANGES: dict[str, tuple[Any, Any]] = {
     ("name", "offsets"),
     [
         pytest.param("layout and order, with events that wait", "1", marks=pytest.mark.long),
-        ("to pages, in time order, with another gap and delay and fewer buckets", "2"),
+        pytest.param(
+            "to pages, in time order, with another gap and delay and fewer buckets",
+            "2",
+            marks=pytest.mark.nightly,
+        ),
     ],
 )
 def test_sessions_go_on_under_other_rules(

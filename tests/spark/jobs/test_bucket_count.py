@@ -90,6 +90,7 @@ def test_a_restart_under_another_setting_says_what_to_pass(
     assert sorted((f"key {key}", 3) for key in range(40)) == rows
 
 
+@pytest.mark.nightly
 def test_a_seed_says_the_number(spark: SparkSession, tmp_path: Path) -> None:
     """A stream that begins with a seed hashes its keys as the seed does, under any setting."""
     old = FileStream(spark, SPEC, tmp_path / "old", files=tmp_path / "in", shape=with_gap)

@@ -51,7 +51,7 @@ ODD: Final = {
 @pytest.mark.parametrize(
     "settings",
     [
-        pytest.param(ODD, id="all"),
+        pytest.param(ODD, id="all", marks=pytest.mark.nightly),
         *(
             pytest.param({name: value}, id=name, marks=pytest.mark.long)
             for name, value in ODD.items()

@@ -40,6 +40,7 @@ VIEWS = SessionSpec.aggregate(
 )
 
 
+@pytest.mark.nightly
 def test_a_batch_and_a_stream_in_two_parts_give_the_known_sessions(
     spark: SparkSession, tmp_path: Path
 ) -> None:

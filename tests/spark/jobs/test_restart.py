@@ -61,7 +61,7 @@ def with_interval(rows: DataFrame) -> DataFrame:
 @pytest.mark.parametrize(
     ("make", "layout"),
     [
-        (in_order, "buckets"),
+        pytest.param(in_order, "buckets", marks=pytest.mark.nightly),
         (remembering, "buckets"),
         pytest.param(remembering, "pages", marks=pytest.mark.long),
         pytest.param(collecting, "buckets", marks=pytest.mark.long),

@@ -106,6 +106,7 @@ def test_each_of_several_places_is_checked(
     assert found == rows()
 
 
+@pytest.mark.nightly
 def test_a_folder_is_rewound_by_its_numbers(spark: SparkSession, tmp_path: Path) -> None:
     """Without what is above the last finished one, an older checkpoint gives the same rows."""
     query = Query(spark, tmp_path, with_rejected=True)
