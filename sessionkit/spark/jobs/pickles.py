@@ -54,10 +54,10 @@ def _problem(value: object) -> Problem | None:
         return Problem(f"can't be sent to the executors: {error}", hint)
     if SESSION in dumped:
         return Problem("uses a session of Spark, and an executor has none", JOIN)
-    if not any(name.encode() in dumped for name in filter(_is_only_here, [*sys.modules])):
-        return None  # the common case, without a walk through the pickle
-    for module, name in _names(dumped):
-        if _is_only_here(module):
+    named = [name for name in [*sys.modules] if name.encode() in dumped]
+    only_here = {*filter(_is_only_here, named)}  # mostly none, and then there's no need for a walk
+    for module, name in _names(dumped) if only_here else ():
+        if module in only_here:
             return _by_name(module, name)
     return None
 
