@@ -18,8 +18,7 @@ from sessionkit._arrays import INSTANT
 from sessionkit._instants import span_us
 from sessionkit.errors import SchemaError, SpecError
 from sessionkit.spark._sail import check_no_stream
-from sessionkit.state._collections import Field, inner_type
-from sessionkit.state._types import FieldType
+from sessionkit.spec.columns import WireColumn
 
 OF_REJECTED: Final = "sessionkit.of_rejected"
 """The metadata key that says whether only rejected rows have a column, under any name."""
@@ -55,20 +54,15 @@ def no_frame_yet(what: str, hint: str) -> Callable[[object, str], NoReturn]:
 def check_frame(frame: object, name: str, hint: str = ANY_FRAME) -> None:
     """Check that an argument is a DataFrame of classic Spark or of Connect; on Sail, a batch."""
     kind = type(frame)
-    if hasattr(kind, "isStreaming"):
-        check_no_stream(cast("DataFrame", frame), name)
-        _check_readable(frame, name)
-        return
-    package = kind.__module__.partition(".")[0]
-    hint = FROM_IT if package == "sessionkit" else hint
-    owner = "" if package == "builtins" else f"{package}."
-    raise SchemaError(f"`{name}` must be a DataFrame of Spark, found {owner}{kind.__name__}", hint)
-
-
-def _check_readable(frame: Any, name: str) -> None:
-    """Check that PySpark can read the schema of a frame: it can't where a time has nanoseconds."""
+    if not hasattr(kind, "isStreaming"):
+        package = kind.__module__.partition(".")[0]
+        hint = FROM_IT if package == "sessionkit" else hint
+        owner = "" if package == "builtins" else f"{package}."
+        text = f"`{name}` must be a DataFrame of Spark, found {owner}{kind.__name__}"
+        raise SchemaError(text, hint)
+    check_no_stream(cast("DataFrame", frame), name)
     try:
-        _ = frame.schema
+        _ = cast("DataFrame", frame).schema
     except PySparkException as error:
         if (found := NANOSECONDS.search(str(error))) is None:
             raise
@@ -85,11 +79,11 @@ def column(name: str) -> Column:
     return F.col(quoted(name))
 
 
-def to_wire(name: str, kind: FieldType) -> Column:
+def to_wire(wire: WireColumn) -> Column:
     """Return a column for Python, cast to a type that Arrow converts to the declared type."""
-    kind = inner_type(kind)
+    value, kind = column(wire.field.name), wire.kind
     is_cast = kind.facts is not None and kind.facts.is_cast
-    return column(name).cast(kind.sql) if is_cast else column(name)
+    return (value.cast(kind.sql) if is_cast else value).alias(wire.name)
 
 
 SOME: Final[Mapping[pa.DataType, Any]] = {
@@ -104,16 +98,11 @@ SOME: Final[Mapping[pa.DataType, Any]] = {
 """A value of each scalar type. For floats it's NaN, which Spark may have read as a null."""
 
 
-def never_null(field: Field) -> Column:
-    """Return a column without nulls as non-nullable in Spark's schema."""
-    # Spark takes every column from Python for nullable, and a filter doesn't change that.
-    return F.coalesce(column(field.name), _some(field.type.arrow)).alias(field.name)
-
-
-def _some(kind: pa.DataType) -> Column:
+def some_value(kind: pa.DataType) -> Column:
+    """Return a value of a type, whichever."""
     match kind:
         case pa.StructType():
-            return F.struct(*(_some(part.type).alias(part.name) for part in kind))
+            return F.struct(*(some_value(part.type).alias(part.name) for part in kind))
         case pa.ListType():
             return F.array()
         case pa.MapType():
@@ -151,9 +140,11 @@ def check_event_time(schema: T.StructType, name: str) -> None:
         raise SchemaError(*problem)
 
 
-def check_key_and_time(frame: DataFrame, on: str | None, keys: Sequence[str]) -> None:
+def check_key_and_time(
+    frame: DataFrame, on: str | None, keys: Sequence[str], hint: str = ANY_FRAME
+) -> None:
     """Check that a frame has the event time `on`, unless None, and the key columns."""
-    check_frame(frame, "frame")
+    check_frame(frame, "frame", hint)
     for problem in twice_problems(frame, keys if on is None else (*keys, on)):
         raise SchemaError(*problem)
     if on is not None:
@@ -184,14 +175,14 @@ def time_problem(schema: T.StructType, name: str) -> tuple[str, str] | None:
         found = f"the event time `{name}` is missing; the frame has {', '.join(schema.names)}"
         return found, near(name, schema.names)
     kind = schema[name].dataType
+    if isinstance(kind, T.TimestampType):
+        return None
     if in_nanoseconds(kind):
         return f"the event time `{name}` is in nanoseconds ({kind.simpleString()})", WHOLE_MICROS
     if isinstance(kind, T.TimestampNTZType):
         found = f"the event time `{name}` is a timestamp_ntz, which has no time zone"
         cast = f'col("{name}").cast("timestamp_ltz")'
         return found, f"cast it in the time zone it was written in: {cast}"
-    if isinstance(kind, T.TimestampType):
-        return None
     found = f"the event time `{name}` must be a timestamp, found {kind.simpleString()}"
     return found, "convert it, such as timestamp_millis(col) or to_timestamp(col)"
 

@@ -19,7 +19,6 @@ from sessionkit.aggregates._of_spec import check_aggregate
 from sessionkit.errors import SchemaError, SpecError
 from sessionkit.spark._columns import (
     ANY_FRAME,
-    check_frame,
     check_key_and_time,
     near,
     no_frame_yet,
@@ -198,10 +197,10 @@ def sessions(
             time isn't a timestamp.
         SpecError: A stream has no `watermark_delay`; or other arguments can't work.
     """
-    check_frame(frame, "frame", f"{ANY_FRAME}; a test passes the spec to SessionDriver")
     names = columns_named("keys", keys, "user")
     check_column("event_time", event_time, "ts")
-    check_key_and_time(frame, event_time, names)
+    test = f"{ANY_FRAME}; a test passes the spec to SessionDriver"
+    check_key_and_time(frame, event_time, names, test)
     if frame.isStreaming and watermark_delay is None:
         found = "a stream needs `watermark_delay`: without a watermark no session is ever over"
         raise SpecError(found, 'say how late an event may come, such as "10 minutes"')

@@ -44,8 +44,8 @@ from sessionkit.spark import (
 from sessionkit.spark._grouping import BUCKET
 from sessionkit.spark._sail import is_sail
 from sessionkit.spark.dedup import drop_duplicates_by_key, drop_duplicates_within
-from sessionkit.spark.jobs.frames import COUNTS, output_columns
-from sessionkit.spark.jobs.run import _packed
+from sessionkit.spark.jobs.frames import COUNTS, output_columns, packed
+from sessionkit.spark.jobs.run import BUCKETS_OF_A_BATCH
 from sessionkit.spark.watermarks import declare_watermark, guard_future
 from sessionkit.spark.windows import tumbling
 from sessionkit.state._codec import codec_of
@@ -406,7 +406,9 @@ def test_a_sort_that_the_engine_drops_is_noticed(frame: DataFrame) -> None:
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return worker.partition(batches, 0)
 
-    packs = _packed(frame.repartition(8), spec, None).repartition(BUCKET)
+    packs = packed(
+        frame.repartition(8), spec, spec.storage.buckets * BUCKETS_OF_A_BATCH
+    ).repartition(BUCKET)
     ordered = packs.sortWithinPartitions(BUCKET, FIRST_COLUMN)
     with pytest.raises(Exception, match="the engine has dropped the sort by bucket"):
         ordered.mapInArrow(run, f"{output_columns(worker)}, {COUNTS}").collect()

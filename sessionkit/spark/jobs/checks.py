@@ -47,60 +47,56 @@ def check_not_chained(spec: AnySpec, name: str) -> None:
 
 def check_input(frame: DataFrame, spec: AnySpec) -> None:
     """Check that the columns of a frame fit the spec, and name all that don't at once."""
-    _refuse([*_problems(frame, spec)])
-
-
-def check_keys(frame: DataFrame, spec: AnySpec) -> None:
-    """Check that a frame has the key columns of a spec, and no watermark of its own."""
-    fields = _fields(frame.schema, spec.key_fields, "key")
-    _refuse([*_watermarks(frame, spec), *twice_problems(frame, spec.keys), *fields])
-
-
-def _refuse(problems: Sequence[tuple[str, str]]) -> None:
-    if not problems:
-        return
-    if len(problems) == 1:
-        raise SchemaError(*problems[0])
-    lines = [f"{problem} ({hint})" for problem, hint in problems]
-    title = f"{len(problems)} columns don't fit the spec:"
-    raise SchemaError("\n  ".join([title, *lines]), "fix each one as its brackets say")
-
-
-def _problems(frame: DataFrame, spec: AnySpec) -> Iterator[tuple[str, str]]:
     schema, refuses_null = frame.schema, spec.inputs.nulls == "refuse"
-    yield from twice_problems(frame, spec.input_schema.names)
+    times = [] if spec.event_time is None else [spec.event_time]
+    read = [*(wire.field.name for wire in spec.wire_columns), *times]
+    problems = [*twice_problems(frame, dict.fromkeys(read))]
     # Under "pages", Spark requires a watermark even if the spec has none.
-    if spec.watermark_delay is not None or (spec.clock is None and spec.storage.layout == "pages"):
-        yield from _watermarks(frame, spec)
-    if spec.event_time is not None:
-        yield from _time(schema, spec.event_time, refuses_null=refuses_null)
+    pages_alone = spec.clock is None and spec.storage.layout == "pages"
+    if frame.isStreaming and (spec.watermark_delay is not None or pages_alone):
+        problems += _watermarks(schema, spec)
+    for name in times:
+        problem = time_problem(schema, name)
+        if problem is None and refuses_null and schema[name].nullable:
+            problem = _nullable(name, "event_time")
+        problems += [] if problem is None else [problem]
     groups: list[tuple[str, tuple[Field, ...]]] = [
         ("key", spec.key_fields),
         (spec.event.__name__, codec_of(spec.event).type.fields),
         ("passthrough", spec.passthrough_fields),
     ]
     for path, fields in groups:
-        yield from _fields(schema, fields, path, refuses_null=refuses_null)
+        problems += _fields(schema, fields, path, refuses_null=refuses_null)
+    if problems:
+        raise _misfit(problems)
 
 
-def _watermarks(frame: DataFrame, spec: AnySpec) -> Iterator[tuple[str, str]]:
+def check_keys(frame: DataFrame, spec: AnySpec) -> None:
+    """Check that a stream has the key columns of a spec, and no watermark of its own."""
+    fields = _fields(frame.schema, spec.key_fields, "key")
+    watermarks, twice = _watermarks(frame.schema, spec), twice_problems(frame, spec.keys)
+    if problems := [*watermarks, *twice, *fields]:
+        raise _misfit(problems)
+
+
+def _misfit(problems: Sequence[tuple[str, str]]) -> SchemaError:
+    if len(problems) == 1:
+        return SchemaError(*problems[0])
+    lines = [f"{problem} ({hint})" for problem, hint in problems]
+    title = f"{len(problems)} columns don't fit the spec:"
+    return SchemaError("\n  ".join([title, *lines]), "fix each one as its brackets say")
+
+
+def _watermarks(schema: T.StructType, spec: AnySpec) -> Iterator[tuple[str, str]]:
     """Yield the watermarks of a stream: Spark refuses a second one at the first micro-batch."""
     hint = "remove withWatermark: the `watermark_delay` of the spec declares it. "
     if isinstance(spec, SessionSpec):
         hint += "In place of a deduplication before, write inputs=Inputs(drop_duplicates_for=...)"
     else:
         hint += "Let a deduplication before be a query of its own, whose table this one reads"
-    for column in frame.schema.fields:
-        if frame.isStreaming and WATERMARK_METADATA in column.metadata:
+    for column in schema.fields:
+        if WATERMARK_METADATA in column.metadata:
             yield f"a watermark is already declared, on `{column.name}`", hint
-
-
-def _time(schema: T.StructType, name: str, *, refuses_null: bool) -> Iterator[tuple[str, str]]:
-    problem = time_problem(schema, name)
-    if problem is not None:
-        yield problem
-    elif refuses_null and schema[name].nullable:
-        yield _nullable(name, "event_time")
 
 
 def _fields(

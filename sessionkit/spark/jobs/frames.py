@@ -5,12 +5,13 @@ from typing import Any, Final
 from uuid import uuid4
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from sessionkit._arguments import quoted
 from sessionkit._arrays import INSTANT
 from sessionkit._engine.counts import COUNTED
+from sessionkit._engine.sessions.combining import Combiner
 from sessionkit._engine.shell.erasing import ERASED_COLUMN, ErasurePacker
 from sessionkit._engine.shell.worker import BINS_AT, Worker
 from sessionkit._engine.wire.inbound import (
@@ -25,7 +26,6 @@ from sessionkit._engine.wire.packing import (
     REJECTED_COLUMN,
     SESSIONS_COLUMN,
     WATERMARK_COLUMN,
-    Combine,
     Packer,
     joined_packs,
 )
@@ -34,10 +34,10 @@ from sessionkit.spark._columns import (
     ROW_KIND,
     column,
     is_future,
-    never_null,
+    some_value,
     to_wire,
 )
-from sessionkit.spark._grouping import BUCKET, bucket_number
+from sessionkit.spark._grouping import BUCKET, bucket_number, label_of
 from sessionkit.spark._tasks import freeze_imports, is_first_batch, message_first
 from sessionkit.spark.progress import (
     BINS,
@@ -49,6 +49,8 @@ from sessionkit.spark.progress import (
 )
 from sessionkit.spec.base import AnySpec
 from sessionkit.spec.columns import COUNTS_COLUMN, KIND, REJECTED_COLUMNS, shown
+from sessionkit.spec.logic import Aggregates
+from sessionkit.spec.session import SessionSpec
 from sessionkit.state._collections import Field, OptionalType
 
 COUNTS: Final = f"{COUNTS_COLUMN} array<bigint>"
@@ -60,15 +62,20 @@ def packed(
     spec: AnySpec,
     bucket_count: int,
     others: Sequence[DataFrame] = (),
-    combine: Combine | None = None,
+    *,
+    combines: bool = False,
 ) -> DataFrame:
     """
     Pack the columns that the spec reads: a row for each bucket and map task.
 
-    The `others` are packed already, or only move the watermark.
+    The `others` are packed already, or only move the watermark. Where it `combines`, map tasks may
+    combine the events of aggregates.
     """
     is_batch = not events.isStreaming
     moves_watermark = not is_batch and spec.delay_ms is not None
+    combine = None
+    if combines and isinstance(spec, SessionSpec) and isinstance(spec.logic, Aggregates):
+        combine = Combiner(spec, bucket_count)
     packer = Packer(spec, (BUCKET,), moves_watermark, in_time=is_batch, combine=combine)
 
     @message_first
@@ -86,11 +93,11 @@ def packed(
     rows = chosen.mapInArrow(pack, ", ".join(f"{name} {kind}" for name, kind in schema.items()))
     for other in others:
         rows = rows.unionByName(other, allowMissingColumns=True)
-    if not moves_watermark:
-        return rows
-    timed = rows.withWatermark(WATERMARK_COLUMN, f"{spec.delay_ms} milliseconds")
-    # Drop the marker rows: Spark doesn't push this filter below the watermark.
-    return timed.where(F.col(WATERMARK_COLUMN).isNull())
+    if moves_watermark:
+        rows = rows.withWatermark(WATERMARK_COLUMN, f"{spec.delay_ms} milliseconds")
+        # Drop the marker rows: Spark doesn't push this filter below the watermark.
+        rows = rows.where(F.col(WATERMARK_COLUMN).isNull())
+    return rows.withColumn(BUCKET, label_of(F.col(BUCKET), bucket_count))
 
 
 def _columns_read(spec: AnySpec, events: DataFrame) -> Iterator[Column]:
@@ -102,8 +109,7 @@ def _columns_read(spec: AnySpec, events: DataFrame) -> Iterator[Column]:
         if skew is not None:
             time, is_batch = column(spec.event_time), not events.isStreaming
             yield is_future(time, skew, is_batch=is_batch).alias(FUTURE_COLUMN)
-    for wire in spec.wire_columns:
-        yield to_wire(wire.field.name, wire.field.type).alias(wire.name)
+    yield from map(to_wire, spec.wire_columns)
 
 
 def frame_columns(worker: Worker) -> str:
@@ -120,7 +126,7 @@ def unpacked_rows(rows: DataFrame, worker: Worker) -> DataFrame:
     """Return the output rows of a stream's groups; the counts go to the query's progress."""
     # Spark refuses a plan with two observations of one name.
     name, spec = f"{OBSERVATION}-{uuid4().hex[:8]}", worker.logic.spec
-    rows = rows.observe(name, *_sums(), *_stats(spec))
+    rows = rows.observe(name, *sums(), *_stats(spec))
     output = rows.where(F.col(COUNTS_COLUMN).isNull())
     if worker.as_rows:
         fields = output_fields(spec, with_rejected=worker.with_rejected)
@@ -147,12 +153,6 @@ def _as_users_see_it(field: Field, spec: AnySpec) -> Column:
     return F.timestamp_micros(value).alias(field.name) if _in_micros(field, spec) else value
 
 
-def counted_rows(rows: DataFrame, observation: Observation | None) -> DataFrame:
-    if observation is not None:
-        rows = rows.observe(observation, *_sums())
-    return rows.where(F.col(COUNTS_COLUMN).isNull()).drop(COUNTS_COLUMN)
-
-
 def as_shown(rows: DataFrame, worker: Worker) -> DataFrame:
     """
     Return rows under the column names that users see, with columns that are never null marked so.
@@ -170,7 +170,10 @@ def as_shown(rows: DataFrame, worker: Worker) -> DataFrame:
     }
     columns = []
     for field in fields:
-        value = never_null(field) if field.name in required else column(field.name)
+        value = column(field.name)
+        if field.name in required:
+            # Spark takes every column from Python for nullable, and a filter doesn't change that.
+            value = F.coalesce(value, some_value(field.type.arrow)).alias(field.name)
         name = shown(field.name)
         of_rejected = name != field.name
         has_rejected_name = name in {"kind", *REJECTED_COLUMNS}
@@ -216,7 +219,8 @@ def _added(left: Column, right: Column) -> Column:
     return F.coalesce(left, F.lit(0)) + F.coalesce(right, F.lit(0))
 
 
-def _sums() -> list[Column]:
+def sums() -> list[Column]:
+    """Return the sum of each count, over the rows of `COUNTS_COLUMN`."""
     counts = F.col(COUNTS_COLUMN)
     return [
         F.coalesce(F.sum(counts.getItem(place)), F.lit(0).cast("bigint")).alias(name)
@@ -237,8 +241,7 @@ def packed_erasures(erase: DataFrame, spec: AnySpec) -> DataFrame:
         freeze_imports("pack")
         return packer(batches)
 
-    keys = [wire for wire in spec.wire_columns if wire.role == "key"]
-    columns = [to_wire(wire.field.name, wire.field.type).alias(wire.name) for wire in keys]
+    columns = [to_wire(wire) for wire in spec.wire_columns if wire.role == "key"]
     bucket = bucket_number(spec, spec.storage.buckets).alias(BUCKET)
     schema = f"{BUCKET} int, {ERASED_COLUMN} binary, {REJECTED_COLUMN} binary"
     return erase.select(bucket, *columns).mapInArrow(pack, schema)

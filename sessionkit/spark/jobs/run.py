@@ -1,6 +1,6 @@
 """Turn a DataFrame into result rows, for any kind of spec."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -13,20 +13,18 @@ from pyspark.sql.streaming.state import GroupStateTimeout
 
 from sessionkit._arguments import explains
 from sessionkit._engine.micro_batch import GroupState
-from sessionkit._engine.sessions.combining import Combiner
 from sessionkit._engine.shell.storage import columns_of, logic_of
 from sessionkit._engine.shell.worker import Worker, check_until, end_us
 from sessionkit._engine.wire.outbound import check_chained_columns
 from sessionkit._engine.wire.packing import (
     FIRST_COLUMN,
     WATERMARK_COLUMN,
-    Combine,
     rows_of_groups,
 )
 from sessionkit._instants import micros_of
 from sessionkit.errors import SchemaError, SpecError
 from sessionkit.spark._columns import A_STREAM, ANY_FRAME, check_frame, column
-from sessionkit.spark._grouping import BUCKET, for_stream, label_of, with_buckets
+from sessionkit.spark._grouping import BUCKET, for_stream, with_buckets
 from sessionkit.spark._pipelines import in_pipeline
 from sessionkit.spark._sail import check_no_observation, is_sail
 from sessionkit.spark._seeds import Seed, check_unread, read_seed_rows
@@ -46,11 +44,11 @@ from sessionkit.spark.jobs.checks import (
 from sessionkit.spark.jobs.frames import (
     COUNTS,
     as_shown,
-    counted_rows,
     frame_columns,
     output_columns,
     packed,
     packed_erasures,
+    sums,
     unpacked_rows,
 )
 from sessionkit.spark.jobs.pickles import check_picklable
@@ -60,7 +58,7 @@ from sessionkit.spark.jobs.transform_with_state import (
     uses_transform_with_state,
 )
 from sessionkit.spec.base import AnySpec, check_kind, check_names_with_rejected
-from sessionkit.spec.logic import Aggregates
+from sessionkit.spec.columns import COUNTS_COLUMN
 from sessionkit.spec.session import AnySessionSpec, SessionSpec
 from sessionkit.spec.stateful import AnyStatefulSpec, StatefulSpec
 
@@ -102,11 +100,8 @@ def run_spec(events: DataFrame, spec: AnySpec, options: RunOptions) -> DataFrame
     check_picklable(spec)
     _check_options(events, spec, options)
     if not events.isStreaming:
-        if options.observation is not None:
-            check_no_observation(events.sparkSession)
         worker = Worker(logic_of(spec), options.with_rejected)
-        counted = counted_rows(_batch(events, worker, options.until), options.observation)
-        return as_shown(counted, worker)
+        return as_shown(_batch(events, worker, options), worker)
     if spec.clock == "processing_time" and in_pipeline():
         why = "a run of the pipeline would never end: with a timeout or timers in processing time"
         hint = "take event time; a stream passed as `clock=` closes what waits for a later event"
@@ -135,7 +130,8 @@ def _check_options(events: DataFrame, spec: AnySpec, options: RunOptions) -> Non
             raise SpecError(found, "read the events with readStream")
         if options.seed.progress is not None:
             check_unread(events, options.seed.marker)
-    _check_streams(events, spec, options)
+    if options.clock is not None or options.erase is not None:
+        _check_streams(events, spec, options)
 
 
 def _check_chained(spec: AnySpec, options: RunOptions) -> None:
@@ -172,7 +168,7 @@ def _stream(events: DataFrame, worker: Worker, options: RunOptions) -> DataFrame
         more_rows.append(options.clock.toDF(WATERMARK_COLUMN).dropna())
     if options.erase is not None:
         more_rows.append(packed_erasures(options.erase, spec))
-    rows = _in_buckets(events, spec, spec.storage.buckets, more_rows)
+    rows = packed(events, spec, spec.storage.buckets, more_rows)
     if uses_transform_with_state(spec):
         return transformed(rows, worker)
 
@@ -188,19 +184,19 @@ def _stream(events: DataFrame, worker: Worker, options: RunOptions) -> DataFrame
     )
 
 
-def _batch(events: DataFrame, worker: Worker, until: datetime | None) -> DataFrame:
-    now_us, until_us = micros_of(datetime.now(UTC)), end_us(until)
+def _batch(events: DataFrame, worker: Worker, options: RunOptions) -> DataFrame:
+    now_us, until_us = micros_of(datetime.now(UTC)), end_us(options.until)
 
     @message_first
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return worker.partition(batches, now_us, until_us)
 
-    schema = f"{output_columns(worker)}, {COUNTS}"
-    spec = worker.logic.spec
-    combine = None
-    if isinstance(spec, SessionSpec) and isinstance(spec.logic, Aggregates):
-        combine = Combiner(spec, _buckets_of(spec))
-    return _by_bucket(_packed(events, spec, until, combine), run, schema)
+    spec, schema = worker.logic.spec, f"{output_columns(worker)}, {COUNTS}"
+    rows = _by_bucket(events, spec, options.until, run, schema, combines=True)
+    if options.observation is not None:
+        check_no_observation(events.sparkSession)
+        rows = rows.observe(options.observation, *sums())
+    return rows.where(F.col(COUNTS_COLUMN).isNull())
 
 
 def state_at_end(
@@ -221,30 +217,24 @@ def state_at_end(
             *_, (_, memory) = worker.until(packs, now_us, until_us)
             yield from rows_of(memory).to_batches()
 
-    return _by_bucket(_packed(events, spec, until), run, schema)
+    return _by_bucket(events, spec, until, run, schema)
 
 
-def _buckets_of(spec: AnySpec) -> int:
-    return spec.storage.buckets * BUCKETS_OF_A_BATCH
-
-
-def _packed(
-    events: DataFrame, spec: AnySpec, until: datetime | None, combine: Combine | None = None
+def _by_bucket(
+    events: DataFrame,
+    spec: AnySpec,
+    until: datetime | None,
+    run: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    schema: str,
+    *,
+    combines: bool = False,
 ) -> DataFrame:
-    """Pack the rows of a batch, whose map tasks may combine events."""
+    """Run the whole buckets of a batch, whose packs come in the order of their times."""
     if until is not None:
         time = column(spec.event_time or "")
         # A row without a time is quarantined by the batch.
         events = events.where(time.isNull() | (time < F.lit(until)))
-    return _in_buckets(events, spec, _buckets_of(spec), combine=combine)
-
-
-def _by_bucket(
-    rows: DataFrame,
-    run: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]],
-    schema: str,
-) -> DataFrame:
-    """Run whole buckets, whose packs come in the order of their times."""
+    rows = packed(events, spec, spec.storage.buckets * BUCKETS_OF_A_BATCH, combines=combines)
     if not is_sail(rows.sparkSession):
         advice = advice_for_batch(rows.sparkSession)
         if advice is not None:
@@ -261,17 +251,6 @@ def _by_bucket(
         return pa.Table.from_batches(run(packs.sort_by(FIRST_COLUMN).to_batches()))
 
     return rows.groupBy(BUCKET).applyInArrow(run_group, schema)
-
-
-def _in_buckets(
-    events: DataFrame,
-    spec: AnySpec,
-    bucket_count: int,
-    others: Sequence[DataFrame] = (),
-    combine: Combine | None = None,
-) -> DataFrame:
-    rows = packed(events, spec, bucket_count, others, combine)
-    return rows.withColumn(BUCKET, label_of(F.col(BUCKET), bucket_count))
 
 
 @explains

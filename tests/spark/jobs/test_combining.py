@@ -11,7 +11,6 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 
 from sessionkit import SessionSpec
 from sessionkit import aggregates as agg
-from sessionkit._engine.sessions.combining import Combiner
 from sessionkit._engine.wire.packing import SESSIONS_COLUMN
 from sessionkit.spark import reconcile, sessionize
 from sessionkit.spark.jobs.frames import packed
@@ -83,7 +82,7 @@ def test_the_rows_are_those_of_the_driver(spark: SparkSession) -> None:
     """Sessions, ids, bounds and values, whichever task reads an event."""
     rows = rows_of(1)
     frame = in_tasks(spark, rows)
-    packs = packed(frame, SPEC, 24, combine=Combiner(SPEC, 24))
+    packs = packed(frame, SPEC, 24, combines=True)
     assert packs.where(f"{SESSIONS_COLUMN} IS NOT NULL").count()
 
     assert told_by_driver(rows, SPEC, VALUES) == told_by_engine(frame, SPEC, VALUES)
