@@ -30,14 +30,11 @@ MOST_DIGITS: Final = 18
 FRACTION_DIGITS: Final = 6
 
 UNITS: Final = {
-    "microsecond": MICROSECOND,
-    "millisecond": timedelta(milliseconds=1),
-    "second": timedelta(seconds=1),
-    "minute": timedelta(minutes=1),
-    "hour": timedelta(hours=1),
-    "day": timedelta(days=1),
-    "week": timedelta(weeks=1),
+    unit: timedelta(**{f"{unit}s": 1}) // MICROSECOND
+    for unit in ("week", "day", "hour", "minute", "second", "millisecond", "microsecond")
 }
+"""The microseconds of each unit, the longest first."""
+CALENDAR: Final = frozenset({"month", "mon", "year", "y", "quarter"})
 SHORT_UNITS: Final = {
     "us": "microsecond",
     "ms": "millisecond",
@@ -76,7 +73,7 @@ def duration_of(value: object, name: str, *, zero_allowed: bool = False) -> time
     own `session_window(ts, "30m")` accepts the short form too, but returns no rows.
     """
     if isinstance(value, timedelta):
-        micros = span_us(value)
+        micros = value // MICROSECOND
         if value % MICROSECOND:
             found = f"`{name}` must be whole microseconds, found {value!r}"
             raise SpecError(found, "round it; Spark counts time in microseconds")
@@ -96,9 +93,9 @@ def duration_of(value: object, name: str, *, zero_allowed: bool = False) -> time
 
 def duration_text(span: timedelta) -> str:
     """Return a duration as text that `duration_of` reads, such as `1 hour 30 minutes`."""
-    rest, words = span_us(span), []
-    for unit, size in sorted(UNITS.items(), key=lambda pair: pair[1], reverse=True):
-        number, rest = divmod(rest, span_us(size))
+    rest, words = span // MICROSECOND, []
+    for unit, micros in UNITS.items():
+        number, rest = divmod(rest, micros)
         if number:
             words.append(f"{number} {unit}{'s' if number > 1 else ''}")
     return " ".join(words) or "0 seconds"
@@ -111,8 +108,11 @@ def _read(text: str, name: str) -> int:
         body = body.removeprefix("interval ").strip()
     total, seen = 0, set[str]()
     for term in TERM.finditer(body):
-        unit = _unit(term["unit"], text, name)
-        if unit in seen:
+        unit = SHORT_UNITS.get(term["unit"], term["unit"].removesuffix("s"))
+        if unit in CALENDAR:
+            found = f"`{name}` must have a fixed length, found {text!r}: months and years have none"
+            raise SpecError(found, "count in days, such as '30 days'")
+        if unit not in UNITS or unit in seen:
             raise _unreadable(text, name)
         seen.add(unit)
         amount = _amount(term["number"], unit, text, name)
@@ -132,22 +132,12 @@ def _amount(number: str, unit: str, text: str, name: str) -> int:
     if len(fraction) > FRACTION_DIGITS:
         found = f"`{name}` must be whole microseconds, found {text!r}"
         raise SpecError(found, "Spark counts time in microseconds: round it")
-    return int(whole) * span_us(UNITS[unit]) + int(fraction.ljust(FRACTION_DIGITS, "0"))
+    return int(whole) * UNITS[unit] + int(fraction.ljust(FRACTION_DIGITS, "0"))
 
 
 def _too_long(value: object, name: str) -> SpecError:
     found = f"`{name}` must be at most a hundred years, found {value!r}"
     return SpecError(found, "pass a shorter duration")
-
-
-def _unit(word: str, text: str, name: str) -> str:
-    unit = SHORT_UNITS.get(word, word.removesuffix("s"))
-    if unit in UNITS:
-        return unit
-    if unit in {"month", "mon", "year", "y", "quarter"}:
-        found = f"`{name}` must have a fixed length, found {text!r}: months and years have none"
-        raise SpecError(found, "count in days, such as '30 days'")
-    raise _unreadable(text, name)
 
 
 def _unreadable(text: str, name: str) -> SpecError:
