@@ -6,7 +6,6 @@ The events of a micro-batch join the open sessions of a group.
     fold      the states of their sessions, and the rows of these
 """
 
-from operator import attrgetter
 from typing import Final
 
 import attrs
@@ -21,7 +20,6 @@ from sessionkit._engine.sessions.folds import refused_first
 from sessionkit._engine.sessions.plan import (
     Folded,
     Horizon,
-    Members,
     Plan,
     WindowedEvents,
     members_of,
@@ -38,8 +36,6 @@ LATE_DAY: Final = (
 LATE_SESSION: Final = "the session it would join is over: its end is at or before the watermark"
 OUTSIDE: Final = "no session is open at its time, and by `opens_with` it may not open one"
 LATE_HEARTBEAT: Final = "no open session is there at its time, which is at or before the watermark"
-MEMBERS: Final = attrgetter(*(field.name for field in attrs.fields(Members)))
-"""Returns the attributes with which a `Plan` begins."""
 
 
 @attrs.frozen
@@ -255,7 +251,8 @@ def _united(program: Program, sessions: pa.Table, events: WindowedEvents, horizo
     """Plan which sessions and events, at least one, belong together."""
     members = members_of(program.spec, sessions, events)
     unions, failures, outside = program.cuts.united(members)
-    plan = Plan(*(*MEMBERS(members), unions, horizon, failures, outside))
+    named = attrs.asdict(members, recurse=False)
+    plan = Plan(**named, unions=unions, horizon=horizon, failures=failures, outside=outside)
     is_joined = unions.sizes > 1
     return plan.parted(program.cuts.column) if (is_joined & ~plan.active).any() else plan
 
