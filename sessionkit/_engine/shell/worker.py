@@ -38,7 +38,6 @@ from sessionkit._engine.wire.outbound import (
     BatchOutput,
     output_batches,
     output_of,
-    output_schema,
     packed_columns,
     packed_frame,
     row_frames,
@@ -65,6 +64,7 @@ from sessionkit._instants import (
 from sessionkit._typing import GroupStateLike
 from sessionkit.errors import SpecError
 from sessionkit.spec.base import AnySpec
+from sessionkit.state._collections import Field, arrow_schema
 from sessionkit.timeouts._policies import Clock
 
 REJECTED: Final = tuple(count.name for count in DECLARED if count.is_rejected)
@@ -105,6 +105,19 @@ class Worker:
     with_rejected: bool = False
     seed: SeedFormat | None = None
     erases: bool = False
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """
+        The columns of the output; `shown` returns the names that a frame has for them.
+
+        With rejected rows, a column `row.kind` is added: `session` or `result`, `event`, `late`,
+        `duplicate`, `outside`, `quarantined`, `failed`, `failed_output` (a session whose `finish`
+        failed, or a timer whose function failed), or `erased` (an erased key). If the event class
+        has no fields, there is no column `row.event`.
+        """
+        spec = self.logic.spec
+        return spec.fields_with_rejected if self.with_rejected else spec.result_fields
 
     @cached_property
     def as_rows(self) -> bool:
@@ -217,7 +230,7 @@ class Worker:
         """
         groups = rows_of_groups(batches)
         outputs = (step for rows in groups for step in self.until(rows, processing_us, until_us))
-        schema = output_schema(self.logic.spec, with_rejected=self.with_rejected)
+        schema = arrow_schema(self.fields)
         return output_batches((output for output, _ in outputs), schema)
 
     def until(

@@ -22,7 +22,6 @@ from sessionkit.errors import SpecError
 from sessionkit.spec.base import AnySpec
 from sessionkit.spec.columns import COUNTS_COLUMN, KIND, OF_PASSTHROUGH, OF_ROWS
 from sessionkit.state._codec import codec_of
-from sessionkit.state._collections import Field
 from sessionkit.state._scalars import FloatType
 
 ROWS_COLUMN: Final = "_rows"
@@ -46,21 +45,9 @@ NAMED: Final = {
 }
 
 
-def output_fields(spec: AnySpec, *, with_rejected: bool) -> list[Field]:
-    """
-    Return the columns of the output; `shown` returns the names that a frame has for them.
-
-    With rejected rows, a column `row.kind` is added: `session` or `result`, `event`, `late`,
-    `duplicate`, `outside`, `quarantined`, `failed`, `failed_output` (a session whose `finish`
-    failed, or a timer whose function failed), or `erased` (an erased key). If the event class has
-    no fields, there is no column `row.event`.
-    """
-    return [*(spec.fields_with_rejected if with_rejected else spec.result_fields)]
-
-
 @attrs.frozen
 class BatchOutput:
-    """The output of a group: its rows, with the columns of `output_fields`, and its counts."""
+    """The output of a group: its rows, with the columns of `Worker.fields`, and its counts."""
 
     rows: pa.Table
     counts: Counts
@@ -184,7 +171,3 @@ def _named(spec: AnySpec, part: Rejected) -> dict[str, Any]:
     if part.tracebacks is not None:
         columns[f"{OF_ROWS}traceback"] = pa.array(part.tracebacks, pa.string())
     return columns
-
-
-def output_schema(spec: AnySpec, *, with_rejected: bool) -> pa.Schema:
-    return spec.schema_with_rejected if with_rejected else spec.result_schema

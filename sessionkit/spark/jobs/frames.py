@@ -19,7 +19,7 @@ from sessionkit._engine.wire.inbound import (
     TIME_COLUMN,
     UNREADABLE_COLUMN,
 )
-from sessionkit._engine.wire.outbound import ROWS_COLUMN, output_fields, output_schema
+from sessionkit._engine.wire.outbound import ROWS_COLUMN
 from sessionkit._engine.wire.packing import (
     EVENTS_COLUMN,
     FIRST_COLUMN,
@@ -51,7 +51,7 @@ from sessionkit.spec.base import AnySpec
 from sessionkit.spec.columns import COUNTS_COLUMN, KIND, REJECTED_COLUMNS, shown
 from sessionkit.spec.logic import Aggregates
 from sessionkit.spec.session import SessionSpec
-from sessionkit.state._collections import Field, OptionalType
+from sessionkit.state._collections import Field, OptionalType, arrow_schema
 
 COUNTS: Final = f"{COUNTS_COLUMN} array<bigint>"
 PACKED_ROWS: Final = f"{COUNTS}, {ROWS_COLUMN} binary"
@@ -116,9 +116,8 @@ def frame_columns(worker: Worker) -> str:
     if not worker.as_rows:
         return PACKED_ROWS
     spec = worker.logic.spec
-    fields = output_fields(spec, with_rejected=worker.with_rejected)
     # Spark would shift a timestamp of pandas by the time zone of the session.
-    kinds = {f.name: "bigint" if _in_micros(f, spec) else f.type.sql for f in fields}
+    kinds = {f.name: "bigint" if _in_micros(f, spec) else f.type.sql for f in worker.fields}
     return ", ".join((COUNTS, *(f"{quoted(name)} {kind}" for name, kind in kinds.items())))
 
 
@@ -129,9 +128,8 @@ def unpacked_rows(rows: DataFrame, worker: Worker) -> DataFrame:
     rows = rows.observe(name, *sums(), *_stats(spec))
     output = rows.where(F.col(COUNTS_COLUMN).isNull())
     if worker.as_rows:
-        fields = output_fields(spec, with_rejected=worker.with_rejected)
-        return output.select(*(_as_users_see_it(field, spec) for field in fields))
-    schema = output_schema(spec, with_rejected=worker.with_rejected)
+        return output.select(*(_as_users_see_it(field, spec) for field in worker.fields))
+    schema = arrow_schema(worker.fields)
 
     @message_first
     def unpack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -161,7 +159,7 @@ def as_shown(rows: DataFrame, worker: Worker) -> DataFrame:
     by their names; metadata overrides a name that would mislead it.
     """
     spec = worker.logic.spec
-    fields = output_fields(spec, with_rejected=worker.with_rejected)
+    fields = worker.fields
     required = {
         field.name
         for field in (fields[:1] if worker.with_rejected else fields)
@@ -187,8 +185,7 @@ def as_shown(rows: DataFrame, worker: Worker) -> DataFrame:
 
 
 def output_columns(worker: Worker) -> str:
-    fields = output_fields(worker.logic.spec, with_rejected=worker.with_rejected)
-    return ", ".join(f"{quoted(field.name)} {field.type.sql}" for field in fields)
+    return ", ".join(f"{quoted(field.name)} {field.type.sql}" for field in worker.fields)
 
 
 def _stats(spec: AnySpec) -> list[Column]:
