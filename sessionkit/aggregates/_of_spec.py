@@ -43,17 +43,19 @@ def check_aggregate(value: object, cls: type[Aggregate], must_be: str, hint: str
 def check_event_class(event: type[Any]) -> None:
     """Check that the event class has no code that runs when an event is built."""
     codec_of(event)
-    of_fields = (
-        f"`{event.__name__}.{field.name}` has a {code}"
-        for field in attributes_of(event)
-        for code in ("validator", "converter")
-        if getattr(field, code) is not None
-    )
     hooks = ("__attrs_pre_init__", "__attrs_post_init__", "__post_init__")
-    of_class = (f"{event.__name__} has `{hook}`" for hook in hooks if hasattr(event, hook))
-    for found in (*of_fields, *of_class):
+    code = [
+        *[
+            f"`{event.__name__}.{field.name}` has a {argument}"
+            for field in attributes_of(event)
+            for argument in ("validator", "converter")
+            if getattr(field, argument) is not None
+        ],
+        *[f"{event.__name__} has `{hook}`" for hook in hooks if hasattr(event, hook)],
+    ]
+    if code:
         hint = "use functions, which build events, or a class without it and a `where`"
-        raise SpecError(f"{found}, and without functions no event is built to run it", hint)
+        raise SpecError(f"{code[0]}, and without functions no event is built to run it", hint)
 
 
 @lru_cache(maxsize=256)
@@ -71,7 +73,8 @@ def with_result(
 
     A class that is passed has the fields of the aggregates, in any order. Without it, one is made.
     """
-    made = _class_of_results(*((aggregate.name, aggregate.annotation) for aggregate in bound))
+    annotations = {aggregate.name: aggregate.annotation for aggregate in bound}
+    made = _class_of_results(*annotations.items())
     if result is None:
         return made, tuple(bound)
     expected = {field.name: field.type for field in fields_of(made).fields}
@@ -81,7 +84,7 @@ def with_result(
         raise SpecError(text + ", ".join(expected), "give both the same names")
     typed = []
     for aggregate in bound:
-        name, annotation = aggregate.name, aggregate.annotation
+        name, annotation = aggregate.name, annotations[aggregate.name]
         if declared[name] not in _declarable(expected[name]):
             text = f"`{result.__name__}.{name}` has another type than `{aggregate.aggregate}`"
             spelled = annotation.__name__ if isinstance(annotation, type) else annotation

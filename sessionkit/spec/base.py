@@ -19,7 +19,6 @@ from sessionkit.errors import SpecError
 from sessionkit.spec.columns import (
     COUNTS_COLUMN,
     KIND,
-    NUMBER_COLUMN,
     OF_PASSTHROUGH,
     OF_ROWS,
     REJECTED_COLUMNS,
@@ -304,8 +303,6 @@ def check_shared(spec: AnySpec) -> None:
     names = [COUNTS_COLUMN, *[field.name.casefold() for field in spec.result_fields]]
     if len({*names}) < len(names):
         _check_names("the result", (Named(COUNTS_COLUMN, "one of sessionkit's"), *spec.named))
-    if NUMBER_COLUMN in spec.rejected_columns:
-        check_names_with_rejected(spec)
     steps = _upgrade_steps(spec.storage, spec.state) if spec.storage.upgrade else ()
     set_derived(spec, upgrade_steps=steps)
 

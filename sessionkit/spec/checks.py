@@ -53,12 +53,6 @@ def check_lateness(lateness: Lateness, order: Order, *, in_order: bool) -> None:
         raise SpecError(f"{found}, where {why}", _without("judged_by", in_order=in_order))
 
 
-def is_in_order(logic: AnyLogic, rules: SessionRules | None) -> bool:
-    """Return whether a spec needs `order="event_time"`."""
-    has_merge = not isinstance(logic, Functions) or logic.merge is not None
-    return not has_merge or (rules is not None and bool(rules.in_order))
-
-
 def _without(name: str, *, in_order: bool) -> str:
     """Return the hint for an option that `order="event_time"` rules out."""
     return f"leave `{name}` out" if in_order else f'leave `{name}` out, or write order="arrival"'

@@ -69,8 +69,10 @@ def key_class(names: tuple[str, ...]) -> Any:
 
 
 def typed_columns(columns: Mapping[str, Any], name: str) -> tuple[Field, ...]:
-    types = {column: field_type(kind, f"{name}.{column}") for column, kind in columns.items()}
-    return tuple(Field(column, kind, column) for column, kind in types.items())
+    return tuple(
+        Field(column, field_type(kind, f"{name}.{column}"), column)
+        for column, kind in columns.items()
+    )
 
 
 @attrs.frozen

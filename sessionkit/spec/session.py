@@ -19,6 +19,7 @@ from sessionkit.spec.base import (
     R,
     S,
     Spec,
+    check_names_with_rejected,
     check_shared,
     read_timeout,
     read_watermark_delay,
@@ -136,10 +137,13 @@ class SessionSpec(Spec[E, S, R]):
         set_derived(self, timeout=timeout, _gap=None, must_return=promised, **classes)
         self._check()
         check_shared(self)
+        if self.results.with_events:
+            check_names_with_rejected(self)
 
     def _check(self) -> None:
         logic, order, rules = self.logic, self.order, self.rules
-        in_order = checks.is_in_order(logic, rules)
+        in_order = isinstance(logic, Functions) and logic.merge is None
+        in_order |= rules is not None and bool(rules.in_order)
         checks.check_lateness(self.lateness, order, in_order=in_order)
         if self.sequence is not None:
             checks.check_sequence(self.event, self.sequence)

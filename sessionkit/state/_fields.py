@@ -142,11 +142,6 @@ def fields_of(cls: type[Any]) -> AttrsType:
     if not is_record(cls):
         found, hint = not_a_record(cls, instead=INSTEAD)
         raise SpecError(f"events, states and rows have a class of fields, found {found}", hint)
-    return _compiled(cast("Hashable", cls))
-
-
-@lru_cache(maxsize=256)
-def _compiled(cls: Any) -> AttrsType:
     place = _Place(cls.__name__)
     kind = _attrs_type(cls, place)
     if place.problems:

@@ -25,8 +25,8 @@ def _read_gap(value: Duration) -> timedelta:
     return duration_of(value, "gap")
 
 
-def read_max_gap(value: Duration | None) -> timedelta | None:
-    return None if value is None else duration_of(value, "max_gap")
+def read_max_gap(value: Duration) -> timedelta:
+    return duration_of(value, "max_gap")
 
 
 def _read_span(value: Duration) -> timedelta:
@@ -128,7 +128,9 @@ class EventTimeGap(_Combinable):
     """
 
     gap: Gap = attrs.field()
-    max_gap: timedelta | None = attrs.field(default=None, kw_only=True, converter=read_max_gap)
+    max_gap: timedelta | None = attrs.field(
+        default=None, kw_only=True, converter=attrs.converters.optional(read_max_gap)
+    )
     gap_inclusive: bool = attrs.field(default=True, kw_only=True, validator=flag)
 
     def __attrs_post_init__(self) -> None:

@@ -123,7 +123,9 @@ class SessionRules:
     """
 
     gap: Gap = attrs.field()
-    max_gap: timedelta | None = attrs.field(default=None, kw_only=True, converter=read_max_gap)
+    max_gap: timedelta | None = attrs.field(
+        default=None, kw_only=True, converter=attrs.converters.optional(read_max_gap)
+    )
     state_gap: StateGap | None = attrs.field(default=None, kw_only=True)
     gap_inclusive: bool = attrs.field(default=True, kw_only=True)
     max_duration: timedelta | None = attrs.field(default=None, kw_only=True, converter=_read_length)

@@ -230,7 +230,7 @@ def test_annotations_may_be_text() -> None:
 
 def test_a_class_is_compiled_once() -> None:
     """The second look at a class costs nothing: it gives the same object."""
-    assert fields_of(Item) is fields_of(Item)
+    assert codec_of(Item) is codec_of(Item)
 
 
 def test_a_private_attribute_is_stored_under_its_own_name() -> None:

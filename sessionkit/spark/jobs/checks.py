@@ -49,11 +49,12 @@ def check_input(frame: DataFrame, spec: AnySpec) -> None:
     """Check that the columns of a frame fit the spec, and name all that don't at once."""
     schema, refuses_null = frame.schema, spec.inputs.nulls == "refuse"
     times = [] if spec.event_time is None else [spec.event_time]
-    read = [*(wire.field.name for wire in spec.wire_columns), *times]
+    read = [wire.field.name for wire in spec.wire_columns] + times
     problems = [*twice_problems(frame, dict.fromkeys(read))]
     # Under "pages", Spark requires a watermark even if the spec has none.
-    pages_alone = spec.clock is None and spec.storage.layout == "pages"
-    if frame.isStreaming and (spec.watermark_delay is not None or pages_alone):
+    if frame.isStreaming and (
+        spec.watermark_delay is not None or (spec.clock is None and spec.storage.layout == "pages")
+    ):
         problems += _watermarks(schema, spec)
     for name in times:
         problem = time_problem(schema, name)
