@@ -56,6 +56,7 @@ def is_connect(part: SparkSession | DataFrame) -> bool:
     return type(part).__module__.startswith("pyspark.sql.connect")
 
 
+@cache
 def check_libraries(
     spark: str = pyspark.__version__,
     python: tuple[int, ...] = sys.version_info[:2],

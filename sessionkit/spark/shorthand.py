@@ -78,7 +78,10 @@ class Sessions:
                 can't be read.
             SpecError: An aggregate doesn't fit its column, or no field can have its name.
         """
-        return self._rows(self.spec(**aggregates))
+        spec = self.spec(**aggregates)
+        return sessionize(
+            self.frame, spec, with_rejected=self.with_rejected, observation=self.observation
+        )
 
     def events(self) -> DataFrame:
         """
@@ -94,9 +97,6 @@ class Sessions:
         columns = [column for column in self.frame.schema.fields if column.name not in of_spec]
         event = _class("Event", columns)
         spec = SessionSpec.per_event(event, keys=self.keys, **self.settings)
-        return self._rows(spec)
-
-    def _rows(self, spec: AnySessionSpec) -> DataFrame:
         return sessionize(
             self.frame, spec, with_rejected=self.with_rejected, observation=self.observation
         )

@@ -16,7 +16,6 @@ from sessionkit.spark._columns import (
 )
 from sessionkit.spec.base import AnySpec
 from sessionkit.spec.session import SessionSpec
-from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import (
     AttrsType,
     DictType,
@@ -57,17 +56,13 @@ def check_input(frame: DataFrame, spec: AnySpec) -> None:
     ):
         problems += _watermarks(schema, spec)
     for name in times:
-        problem = time_problem(schema, name)
-        if problem is None and refuses_null and schema[name].nullable:
-            problem = _nullable(name, "event_time")
-        problems += [] if problem is None else [problem]
-    groups: list[tuple[str, tuple[Field, ...]]] = [
-        ("key", spec.key_fields),
-        (spec.event.__name__, codec_of(spec.event).type.fields),
-        ("passthrough", spec.passthrough_fields),
-    ]
-    for path, fields in groups:
-        problems += _fields(schema, fields, path, refuses_null=refuses_null)
+        if (problem := time_problem(schema, name)) is not None:
+            problems.append(problem)
+        elif refuses_null and schema[name].nullable:
+            problems.append(_nullable(name, "event_time"))
+    for wire in spec.wire_columns:
+        path = spec.event.__name__ if wire.role == "event" else wire.role
+        problems += _fields(schema, [wire.field], path, refuses_null=refuses_null)
     if problems:
         raise _misfit(problems)
 

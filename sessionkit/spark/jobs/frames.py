@@ -85,12 +85,11 @@ def packed(
 
     bucket = bucket_number(spec, bucket_count).alias(BUCKET)
     chosen = events.select(bucket, *_columns_read(spec, events))
-    watermark = {WATERMARK_COLUMN: "timestamp_ltz"} if moves_watermark else {}
-    first = {FIRST_COLUMN: "bigint"} if is_batch else {}
-    packs = {EVENTS_COLUMN: "binary", REJECTED_COLUMN: "binary"}
-    packs |= {} if combine is None else {SESSIONS_COLUMN: "binary"}
-    schema = {BUCKET: "int", **watermark, **first, **packs}
-    rows = chosen.mapInArrow(pack, ", ".join(f"{name} {kind}" for name, kind in schema.items()))
+    watermark = [f"{WATERMARK_COLUMN} timestamp_ltz"] if moves_watermark else []
+    first = [f"{FIRST_COLUMN} bigint"] if is_batch else []
+    sessions = [] if combine is None else [f"{SESSIONS_COLUMN} binary"]
+    packs = [f"{EVENTS_COLUMN} binary", f"{REJECTED_COLUMN} binary", *sessions]
+    rows = chosen.mapInArrow(pack, ", ".join([f"{BUCKET} int", *watermark, *first, *packs]))
     for other in others:
         rows = rows.unionByName(other, allowMissingColumns=True)
     if moves_watermark:

@@ -1,7 +1,8 @@
 """Turn a DataFrame into result rows, for any kind of spec."""
 
 from collections.abc import Callable, Iterable, Iterator
-from datetime import UTC, datetime
+from datetime import datetime
+from time import time_ns
 from typing import Any, Final
 
 import attrs
@@ -21,7 +22,6 @@ from sessionkit._engine.wire.packing import (
     WATERMARK_COLUMN,
     rows_of_groups,
 )
-from sessionkit._instants import micros_of
 from sessionkit.errors import SchemaError, SpecError
 from sessionkit.spark._columns import A_STREAM, ANY_FRAME, check_frame, column
 from sessionkit.spark._grouping import BUCKET, for_stream, with_buckets
@@ -185,7 +185,7 @@ def _stream(events: DataFrame, worker: Worker, options: RunOptions) -> DataFrame
 
 
 def _batch(events: DataFrame, worker: Worker, options: RunOptions) -> DataFrame:
-    now_us, until_us = micros_of(datetime.now(UTC)), end_us(options.until)
+    now_us, until_us = time_ns() // 1_000, end_us(options.until)
 
     @message_first
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -209,7 +209,7 @@ def state_at_end(
     """Return rows made from the state of each group at the end of a batch."""
     check_input(events, spec)
     check_picklable(spec)
-    worker, now_us, until_us = Worker(logic_of(spec)), micros_of(datetime.now(UTC)), end_us(until)
+    worker, now_us, until_us = Worker(logic_of(spec)), time_ns() // 1_000, end_us(until)
 
     @message_first
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
