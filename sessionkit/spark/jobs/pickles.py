@@ -54,8 +54,8 @@ def _problem(value: object) -> Problem | None:
         return Problem(f"can't be sent to the executors: {error}", hint)
     if SESSION in dumped:
         return Problem("uses a session of Spark, and an executor has none", JOIN)
-    named = [name for name in [*sys.modules] if name.encode() in dumped]
-    only_here = {*filter(_is_only_here, named)}  # mostly none, and then there's no need for a walk
+    # Mostly there is none, and no need for a walk through the pickle.
+    only_here = {name for name in filter(_is_only_here, [*sys.modules]) if name.encode() in dumped}
     for module, name in _names(dumped) if only_here else ():
         if module in only_here:
             return _by_name(module, name)
