@@ -5,8 +5,8 @@ The rule that fires first in event time ends a session. Where several fire at on
 in `SessionRules.in_use` counts.
 
     by times     rules that read only a session's own times: all sessions at once
-    in order     rules that depend on earlier cuts: one instant of a key after the other, as partial
-                 sessions; `state_gap` on its state, too
+    in order     rules that depend on earlier cuts: one instant of a key after the other;
+                 `state_gap` on the state after it, too
 
 The second kind visits only the sessions in which such a rule may fire and, under `state_gap`, those
 with events. Where an instant that begins a session may not open one, its events are outside any
@@ -140,9 +140,9 @@ class RuledIntervals:
         return list(map(Interval, range(first, first + size), *numbers, by_interval))
 
 
-class PartialSession(NamedTuple):
+class CurrentSession(NamedTuple):
     """
-    A session so far, from one cut on.
+    The session to which a walk adds instants, from its first one on.
 
     `known` holds what each ordered rule knows of it; `fired`, the rules that fired, and when.
     """
@@ -155,11 +155,11 @@ class PartialSession(NamedTuple):
     fired: Sequence[Fired] = ()
 
     @classmethod
-    def at(cls, rules: SessionRules, instant: Interval) -> "PartialSession":
+    def at(cls, rules: SessionRules, instant: Interval) -> "CurrentSession":
         """Begin a session at an instant, which isn't added yet."""
         return cls(rules, instant.place, instant.at, instant.at, [None] * len(rules.ordered))
 
-    def after(self, instant: Interval, gap_us: int | None = None) -> "PartialSession":
+    def after(self, instant: Interval, gap_us: int | None = None) -> "CurrentSession":
         """Add an instant, and the gap that the state gives after it, if any."""
         known, fired, ordered = list[Any](), [*self.fired], self.rules.ordered
         for (place, rule), before, read in zip(ordered, self.known, instant.readings, strict=True):
@@ -167,7 +167,7 @@ class PartialSession(NamedTuple):
             if rule.is_last(known[-1]):
                 fired.append((instant.at, place))
         end = max(self.end, instant.end) if gap_us is None else instant.at + gap_us
-        return PartialSession(self.rules, self.first, self.start, end, known, fired)
+        return CurrentSession(self.rules, self.first, self.start, end, known, fired)
 
     def is_over_at(self, instant: Interval) -> bool:
         """Return whether the session is over before an instant, by its own events and times."""
@@ -216,15 +216,15 @@ def cut(
     within = [None] * len(first) if gaps is None else gaps(first, sizes)
     walk = SessionWalk(rules, intervals, {} if gaps is None else gaps.failures)
     parts = zip(first.tolist(), sizes.tolist(), within, strict=True)
-    partials = [partial for part in parts for partial in walk.sessions(*part)]
+    walked = [session for part in parts for session in walk.sessions(*part)]
     if walk.outside:
         return by_gap, walk.outside
-    starts = np.array([partial.start for partial in partials], np.int64)
-    ends = np.array([partial.end for partial in partials], np.int64)
-    closes, closed_by = closings(rules, starts, ends, partials)
+    starts = np.array([session.start for session in walked], np.int64)
+    ends = np.array([session.end for session in walked], np.int64)
+    closes, closed_by = closings(rules, starts, ends, walked)
     # Of sessions at [0, 2, 5], the second is marked, and cut at 2 and 4: [0, 5] and [2, 4] become
     # [0, 2, 4, 5].
-    first = np.concatenate([by_gap.first[~marked], [partial.first for partial in partials]])
+    first = np.concatenate([by_gap.first[~marked], [session.first for session in walked]])
     order = np.argsort(first)
     first = first[order]
     unions = Unions(
@@ -253,18 +253,18 @@ def by_times(rules: SessionRules, intervals: RuledIntervals) -> Unions:
 
 
 def closings(
-    rules: SessionRules, starts: Numbers, ends: Numbers, partials: Sequence[PartialSession] = ()
+    rules: SessionRules, starts: Numbers, ends: Numbers, walked: Sequence[CurrentSession] = ()
 ) -> tuple[Numbers, npt.NDArray[np.int8]]:
-    """Return when sessions close, and the codes of the rules; `partials` may have fired others."""
+    """Return when sessions close, and the codes of the rules that close them."""
     instants_by_rule = [rule.closes(starts, ends) for rule in rules.in_use]
     by_times = [place for place, closes in enumerate(instants_by_rule) if closes is not None]
     fired = np.stack([closes for closes in instants_by_rule if closes is not None])
     # Of equal instants, `argmin` takes the first rule: the one that counts.
     closes, places = fired.min(axis=0), np.array(by_times)[fired.argmin(axis=0)]
-    for nth, partial in enumerate(partials):
-        if partial.fired:
+    for nth, session in enumerate(walked):
+        if session.fired:
             # Rules of both kinds have fired: the earlier one counts.
-            closes[nth], places[nth] = partial.closing((int(closes[nth]), int(places[nth])))
+            closes[nth], places[nth] = session.closing((int(closes[nth]), int(places[nth])))
     return closes, np.array([rule.code for rule in rules.in_use], np.int8)[places]
 
 
@@ -310,30 +310,30 @@ class SessionWalk:
     failures: Sized
     outside: list[int] = attrs.field(factory=list, init=False)
 
-    def sessions(self, first: int, size: int, gap: GapAfter | None) -> Iterator[PartialSession]:
+    def sessions(self, first: int, size: int, gap: GapAfter | None) -> Iterator[CurrentSession]:
         """Yield the sessions within intervals that the gap joins."""
         rules, failed, limited = self.rules, len(self.failures), bool(self.rules.of_openings)
-        partial: PartialSession | None = None
+        session: CurrentSession | None = None
         fired: Sequence[Fired] = ()
         for simultaneous in instants_of(self.intervals.part(rules, first, size)):
-            instant, gap_us, begins = combined(simultaneous), None, partial is None
-            if partial is not None:
-                fired = partial.fired_by(instant)
-                begins = bool(fired) or partial.is_over_at(instant)
+            instant, gap_us, begins = combined(simultaneous), None, session is None
+            if session is not None:
+                fired = session.fired_by(instant)
+                begins = bool(fired) or session.is_over_at(instant)
             # After an event that fails, nobody knows which session is open.
             if begins and limited and not may_open(rules, instant) and len(self.failures) == failed:
                 self.outside.extend(interval.place for interval in simultaneous)
                 continue
-            if partial is None or begins:
-                if partial is not None:
-                    yield partial._replace(fired=[*partial.fired, *fired])
-                partial = PartialSession.at(rules, instant)
+            if session is None or begins:
+                if session is not None:
+                    yield session._replace(fired=[*session.fired, *fired])
+                session = CurrentSession.at(rules, instant)
             if gap is not None:
                 places = [interval.place for interval in simultaneous]
                 gap_us = gap(places, extends=instant.extends, begins=begins)
-            partial = partial.after(instant, gap_us)
-        if partial is not None:
-            yield partial
+            session = session.after(instant, gap_us)
+        if session is not None:
+            yield session
 
 
 def moments_of(members: Members, sequence: str) -> Numbers:

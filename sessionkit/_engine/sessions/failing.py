@@ -25,8 +25,8 @@ from sessionkit._arrays import Numbers
 from sessionkit._engine.boundaries import starts_new_session
 from sessionkit._engine.sessions.careful_fold import CarefulFold, careful_folds
 from sessionkit._engine.sessions.cutting import (
+    CurrentSession,
     Interval,
-    PartialSession,
     RuledIntervals,
     by_times,
     combined,
@@ -53,21 +53,21 @@ class Position(NamedTuple):
         turn: The number of the instant.
         folded: How many of its events are in the state already.
         begun: The turn at which the session began; -1 before the first session.
-        partial: The session without the events of this turn; None before the first session.
+        session: The session without the events of this turn; None until one begins.
         merged: The places of the open sessions that are in the state.
     """
 
     turn: int = 0
     folded: int = 0
     begun: int = -1
-    partial: PartialSession | None = None
+    session: CurrentSession | None = None
     merged: Sequence[int] = ()
     state: Any = None
 
     def is_apart(self, left: Sequence[Interval]) -> bool:
         """Return whether an instant, without the events that failed, begins another session."""
-        partial, instant = self.partial, combined(left)
-        return partial is None or partial.is_over_at(instant) or bool(partial.fired_by(instant))
+        session, instant = self.session, combined(left)
+        return session is None or session.is_over_at(instant) or bool(session.fired_by(instant))
 
 
 @attrs.define
@@ -149,14 +149,14 @@ class Walk:
     def _ends(self, end: int) -> bool:
         """Return whether the session, if any, may end at a place; else go back to its beginning."""
         at, strict = self._at, self.part.strict
-        if at.partial is None:
+        if at.session is None:
             return True
         if any(place >= end for place in at.merged):
             raise UnclearError
-        places = [interval.place for interval in self._between(at.partial.first, end)]
+        places = [interval.place for interval in self._between(at.session.first, end)]
         is_checked = len(at.merged) == len(places) or strict.issuperset(places)
         if is_checked or codec_of(self.part.fold.spec.state).misfit(at.state) is None:
-            self.states[at.partial.first] = at.state
+            self.states[at.session.first] = at.state
             return True
         strict.update(places)
         self._go_back()
@@ -167,8 +167,8 @@ class Walk:
         turn, first = self._at.turn, left[0].place
         end = self.reach[first - self.part.first]
         merged = [place for place in self._opened if first <= place < end]
-        partial = PartialSession.at(self.rules, combined(left))
-        self._before, self._at = self._at, Position(turn, 0, turn, partial, merged)
+        session = CurrentSession.at(self.rules, combined(left))
+        self._before, self._at = self._at, Position(turn, 0, turn, session, merged)
         self._at = self._at._replace(state=self.part.state_of(merged))
         self._save(self._at, first)
 
@@ -185,11 +185,11 @@ class Walk:
             elif place not in at.merged:
                 raise UnclearError
             at = at._replace(folded=at.folded + 1, state=state)
-        if (partial := at.partial) is not None:
+        if (session := at.session) is not None:
             instant = combined(left)
             gap_us = part.gap_us(self.rules, at.state, left[-1].place, extends=instant.extends)
-            partial = partial.after(instant, gap_us)
-        self._at = at._replace(turn=at.turn + 1, folded=0, partial=partial)
+            session = session.after(instant, gap_us)
+        self._at = at._replace(turn=at.turn + 1, folded=0, session=session)
 
     def _save(self, at: Position, place: int, copy_after: int = 1) -> None:
         self._saved = at._replace(state=self.part.copied(at.state))
