@@ -298,17 +298,18 @@ def rows_of_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[Iterator[Packe
     Yield the rows of each group; rows are sorted by group, the first column, and by time.
 
     Raises:
-        SessionkitError: They aren't: their sessions would be cut apart.
+        SessionkitError: A row is out of order: sessions would be cut apart.
     """
     seen = set[int]()
     for group, rows in groupby(_rows_of_batches(batches), key=itemgetter(0)):
         if group in seen:
             raise _out_of_order(group, "comes twice in a partition")
         seen.add(group)
-        yield _in_order(group, rows)
+        yield _in_time_order(group, rows)
 
 
-def _in_order(group: int, rows: Iterable[Any]) -> Iterator[PackedRow]:
+def _in_time_order(group: int, rows: Iterable[Any]) -> Iterator[PackedRow]:
+    """Yield the packs of a group, which are sorted by their first event times."""
     latest_us = BEGINNING_US
     for _, first_us, *packs in rows:
         if first_us is not None:  # a pack of rejected rows has no time

@@ -90,7 +90,7 @@ def state_changes(
 
     def changed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         group, before = None, Stored()
-        for row in in_order(groups_in(batches)):
+        for row in in_batch_order(groups_in(batches)):
             group_key = tuple(row["key"].values())
             if group_key != group:
                 group, before = group_key, Stored()
@@ -117,12 +117,12 @@ def state_changes(
     return session.createDataFrame([], schema)
 
 
-def in_order(rows: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+def in_batch_order(rows: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
     """
-    Yield rows that are sorted by key and micro-batch.
+    Yield rows, which are sorted by key and micro-batch.
 
     Raises:
-        SessionkitError: They aren't: a state would be compared with another than the one before.
+        SessionkitError: A row is out of order: it would be compared with the wrong state.
     """
     last: tuple[int, ...] = ()
     for row in rows:

@@ -11,7 +11,7 @@ from sessionkit import SessionkitError, Storage
 from sessionkit.errors import UnsupportedError
 from sessionkit.spark import state_changes, state_frame
 from sessionkit.spark._logs import Logs
-from sessionkit.spark.checkpoints.changes import CHANGELOGS, check_feed, in_order
+from sessionkit.spark.checkpoints.changes import CHANGELOGS, check_feed, in_batch_order
 from sessionkit.spark.checkpoints.state_reader import FORMAT
 from sessionkit.spark.jobs.transform_with_state import PROVIDER, ROCKSDB, check_operator
 from tests.support.spark_settings import changed
@@ -73,9 +73,9 @@ def test_rows_that_an_engine_has_not_sorted_are_refused(places: list[tuple[int, 
     def rows(places: list[tuple[int, int]]) -> list[dict[str, Any]]:
         return [{"key": {"bucket": bucket}, "batch": batch} for bucket, batch in places]
 
-    assert rows(sorted(places)) == [*in_order(rows(sorted(places)))]
+    assert rows(sorted(places)) == [*in_batch_order(rows(sorted(places)))]
     with pytest.raises(SessionkitError, match="micro-batch 1 of a bucket comes out of order"):
-        [*in_order(rows(places))]
+        [*in_batch_order(rows(places))]
 
 
 def test_changes_that_spark_does_not_know_are_refused(spark: SparkSession, tmp_path: Path) -> None:
