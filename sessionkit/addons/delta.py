@@ -154,12 +154,12 @@ def check_delta(spark: SparkSession) -> None:
         spark.sql("DESCRIBE HISTORY '/' LIMIT 1")  # parsed only with Delta's extension
     except PySparkException as error:
         if "PARSE_SYNTAX_ERROR" in str(error):
-            found = f"the sink Delta needs Delta Lake, and this session of Spark {spark.version} "
+            found = f"this session of Spark {spark.version} runs without Delta Lake"
             hint = (
                 "use a Spark for which there is a delta-spark, with its session extension and "
                 "catalog in `spark.sql.extensions` and `spark.sql.catalog.spark_catalog`"
             )
-            raise UnsupportedError(f"{found}runs without it", hint) from None
+            raise UnsupportedError(found, hint) from None
 
 
 @attrs.frozen

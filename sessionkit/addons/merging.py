@@ -184,10 +184,8 @@ def exchange(span: Span, upsert: Upsert, target: Table, *, dry_run: bool) -> Dif
     """Replace the sessions of a span in one statement, while the query is stopped."""
     spark = span.rows.sparkSession
     if span.finished.query_id in {query.id for query in spark.streams.active}:
-        found = f"the query that writes to {upsert.table} is running, and of two that change a "
-        raise SpecError(
-            f"{found}table at once one fails", "stop the query, and start it afterwards"
-        )
+        found = f"the query that writes to {upsert.table} is running: one of the two would fail"
+        raise SpecError(found, "stop the query, and start it afterwards")
     # Spark can't merge a plan that reads the table into the same table.
     compared = spark.sql(_differences(span, upsert, target.name), new=span.rows).localCheckpoint()
     counts = {row[0]: row[1] for row in compared.groupBy(DIFFERENCE).count().collect()}

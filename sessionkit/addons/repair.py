@@ -174,8 +174,7 @@ def _check(
         found = f"`spec` must be a SessionSpec, found {type(spec).__name__}"
         raise SpecError(found, "pass the one that the query runs")
     if spec.memory is not None:
-        found = "the spec has `memory`: a session depends on those before it, and the query goes on"
-        found += " from what it remembers"
+        found = "the spec has `memory`: each session depends on the ones before it"
         raise SpecError(found, "write a new table from all of history, with `bootstrap`")
     _check_batch(history, "history")
     _check_between(between)
@@ -257,8 +256,7 @@ def _start(spec: SessionSpec[Any, Any, Any], between: Between, first: datetime) 
             raise SpecError(found, "pass the events of the span, and those around it")
         return first
     if first + spec.timeout.longest > start:
-        found = f"`history` begins with an event of {first}, less than a gap before {start}, so the"
-        found += " first sessions of the span may lack events"
+        found = f"`history` begins at {first}, less than a gap before {start}: it may lack events"
         hint = "pass events from before, or between=(None, ...) if the query began then"
         raise SpecError(found, hint)
     return start

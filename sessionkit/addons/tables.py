@@ -122,8 +122,8 @@ class Upsert:
             found += f"`{SESSION_ID}`, by which one replaces another; they have {', '.join(names)}"
             raise SpecError(found, f"keep `{SESSION_ID}`, or pass key=() to add every row")
         if rows.mode != "append" and not key:
-            found = f"mode {rows.mode!r} writes a row again to change it, and {sink.table} has "
-            raise SpecError(f"{found}no key", "pass key=(...) with the columns of the groups")
+            found = f"mode {rows.mode!r} writes changed rows again, and {sink.table} has no key"
+            raise SpecError(found, "pass key=(...) with the columns of the groups")
         are_certain = sink.key is None or {*SESSION_COLUMNS} <= {*names}
         refuses = are_sessions and SESSION_ID in key and rows.mode == "append" and are_certain
         return cls(sink.table, names, key, refuses)
@@ -133,8 +133,7 @@ class Upsert:
         """Return how rows of a span enter a table, which must have one row per session id."""
         upsert = cls.of(sink, RowsToWrite(span.rows.drop(span.is_final).schema))
         if upsert.key != (SESSION_ID,) or not upsert.refuses_duplicates:
-            found = f"the table {sink.table} has rows by the key ({', '.join(upsert.key)}), so "
-            found += "which of them a session replaces isn't known"
+            found = f"the table {sink.table} has the key ({', '.join(upsert.key)}), not the id"
             raise SpecError(found, "repair tables of sessions by their `session_id`")
         return upsert
 
@@ -157,8 +156,8 @@ class Upsert:
     def check_columns_of(self, present: Collection[str]) -> None:
         """Check that a table with these columns has each column of the rows."""
         if SESSION_ID in self.key and not REJECTED & {*self.columns} and {*present} >= REJECTED:
-            found = f"the table {self.table} has rejected rows, with `kind` and `reason`, and takes"
-            raise SpecError(f"{found} no sessions alone", OF_SESSIONS)
+            found = f"the table {self.table} also has rejected rows, and takes no sessions alone"
+            raise SpecError(found, OF_SESSIONS)
         missing = [name for name in self.columns if name not in present]
         if missing:
             found = f"the table {self.table} has no column `{missing[0]}`; it has "
@@ -168,9 +167,9 @@ class Upsert:
     def unfit(self, field: T.StructField, present: str, expected: str) -> SpecError:
         """Return the error for a column whose type can't take the values of a field."""
         kind = field.dataType.simpleString()
-        found = f"the column `{field.name}` of the table {self.table} is {present}, and the rows "
+        found = f"the column `{field.name}` of the table {self.table} is {present}, not {kind}"
         hint = f"make it {expected}, or leave the table to the sink to make"
-        return SpecError(f"{found}have {kind} for it", hint)
+        return SpecError(found, hint)
 
     def second_session(self, present: Sequence[object], new: Sequence[object]) -> SinkError:
         """Return the error for two sessions with one id, from the `shown` columns of both."""

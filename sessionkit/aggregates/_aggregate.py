@@ -179,7 +179,7 @@ class Kind(Aggregate):
             return IntType()
         found = f"`{name}` is `{self}`, and {event.__name__} has no field `{self.of}`"
         kind = type_in(event, str(self.of), found)
-        found = f"`{name}` is `{self}`, and `{event.__name__}.{self.of}` is"
+        found = f"`{name}` is `{self}`, and `{event.__name__}.{self.of}`"
         self.check_type(inner_type(kind), found)
         return kind
 
@@ -187,7 +187,7 @@ class Kind(Aggregate):
         """Check the type of the field; `found` is the start of the error."""
         if kind.facts is None:
             hint = "use a field of a plain type, such as a column that Spark computes from it"
-            raise SpecError(f"{found} a collection or a class", hint)
+            raise SpecError(f"{found} is a collection or a class", hint)
 
     def check_values(self, event: type[Any], bound: "BoundAggregate", *values: Any) -> None:
         """Check that values of an argument fit the field."""
@@ -195,10 +195,8 @@ class Kind(Aggregate):
             try:
                 encode_column(bound.type, [value], bound.name)
             except StateValueError as error:
-                found = (
-                    f"`{bound.name}`: `{self.kind}` is of `{event.__name__}.{self.of}`, which is"
-                )
-                raise SpecError(f"{found} never {value!r}", "write values of its type") from error
+                found = f"`{bound.name}`: `{event.__name__}.{self.of}` is never {value!r}"
+                raise SpecError(found, "write values of its type") from error
 
     def annotation(self, bound: "BoundAggregate") -> Any:
         if self.gives is not None:

@@ -101,7 +101,7 @@ class Mean(Kind):
             hint = "use a number, such as a column that Spark casts to a float"
             if isinstance(kind, DecimalType | TimedeltaType):
                 hint = f'divide the sum by the count: agg.sum("{self.of}") / agg.count("{self.of}")'
-            raise SpecError(f"{found} neither an int nor a float", hint)
+            raise SpecError(f"{found} is neither an int nor a float", hint)
 
     def annotation(self, bound: BoundAggregate) -> Any:
         return float | None if bound.may_be_missing else float
@@ -213,7 +213,7 @@ class Sum(Kind):
             hint = "add up an int, a float, a timedelta or a Decimal"
             if isinstance(kind, BoolType):
                 hint = f'count the events: count(where="{self.of}")'
-            raise SpecError(f"{found} none of int, float, timedelta, Decimal", hint)
+            raise SpecError(f"{found} is none of int, float, timedelta, Decimal", hint)
 
     def annotation(self, bound: BoundAggregate) -> Any:
         return attrs.evolve(bound, type=_sum_type(bound)).python_type

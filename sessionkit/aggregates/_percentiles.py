@@ -68,7 +68,7 @@ class Percentile(Kind):
     def check_type(self, kind: FieldType, found: str) -> None:
         if not isinstance(kind, IntType | FloatType | TimedeltaType):
             hint = "use a field that is a number, such as a column that Spark computes from it"
-            raise SpecError(f"{found} none of int, float, timedelta", hint)
+            raise SpecError(f"{found} is none of int, float, timedelta", hint)
 
     def annotation(self, bound: BoundAggregate) -> Any:
         return (timedelta if isinstance(bound.type, TimedeltaType) else float) | None

@@ -138,7 +138,7 @@ class Top(_Tally):
 def _check_key(kind: FieldType, found: str, or_: str) -> None:
     if isinstance(kind, FloatType):
         hint = f"{or_} a column of it that Spark casts to an int or a Decimal"
-        raise SpecError(f"{found} a float, which can't be the key of a dict", hint)
+        raise SpecError(f"{found} is a float, which can't be the key of a dict", hint)
 
 
 def _maps_of(

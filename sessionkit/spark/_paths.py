@@ -41,8 +41,8 @@ def check_stream(folder: str) -> None:
     """Check that a stream can read a folder: Spark takes its path for a pattern."""
     signs = sorted({*PATTERN.findall(folder)})
     if signs:
-        found = f"no stream can read the folder {folder}: its path has {' '.join(signs)}, which "
-        raise SpecError(f"{found}Spark takes for a pattern", "take a path without")
+        found = f"a stream takes the folder {folder} for a pattern: its path has {' '.join(signs)}"
+        raise SpecError(found, "take a path without")
 
 
 def folder_of(path: str | os.PathLike[str]) -> PurePosixPath:

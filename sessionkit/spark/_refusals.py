@@ -99,8 +99,7 @@ def check_one_state(plan: PlanNode | None) -> None:
 def _second_watermark(path: Sequence[PlanNode]) -> SpecError:
     over = [node for node in path if node.operator == AGGREGATE or node.is_python_state]
     if not over:
-        found = "a watermark is declared on a frame that has one, which Spark doesn't take: the "
-        found += "query would end in its first micro-batch"
+        found = "a watermark is declared on a frame that has one, which Spark doesn't take"
         hint = "remove withWatermark from the frame, or from one that it is a union of; the "
         return SpecError(found, f"{hint}`watermark_delay` of a spec declares it")
     what = "windows" if over[0].operator == AGGREGATE else "a spec"

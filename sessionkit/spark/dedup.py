@@ -205,10 +205,10 @@ class Deduplication:
         if not declared:
             root = plan_of(frame)
             if root is not None and root.aggregates_stream:
-                found = f"a watermark on `{self.event_time}` would follow an aggregation: no row"
+                found = f"after an aggregation, a watermark on `{self.event_time}` lets no row out"
                 hint = "add .with_window_time() to the windows, and take event_time='window_time' "
                 hint += "with the delay of the watermark before"
-                raise SpecError(f"{found} would ever come", hint)
+                raise SpecError(found, hint)
             return declare_watermark(frame, self.event_time, self.watermark_delay)
         if Watermark(self.event_time, self.watermark_delay) in declared:
             return frame

@@ -199,8 +199,7 @@ def _timing(trigger: Trigger, *, always_due: bool = False) -> dict[str, Any]:
     hint = "use a trigger such as '1 minute' and stop the query yourself, or an event-time timeout"
     if trigger == "availableNow":
         if always_due:
-            found = f"the query would never end: {always}, and availableNow ends only when there "
-            raise SpecError(f"{found}is none", hint)
+            raise SpecError(f"the query would never end, with availableNow: {always}", hint)
         return {"availableNow": True}
     if isinstance(trigger, str) and trigger.lower() in {"once", "available_now", "availablenow"}:
         found = f"`trigger` must be a duration or 'availableNow', found {trigger!r}"

@@ -116,11 +116,9 @@ def declare_watermark(
     span = whole_milliseconds(watermark_delay, "watermark_delay", zero_allowed=True)
     one_of(get_args(ZeroDelay), "zero_delay", zero_delay, "leave it out, or confirm 'drops_ties'")
     if not span and zero_delay == "refused":
-        found = (
-            f"`watermark_delay` is zero, found {watermark_delay!r}: rows of the newest event time"
-        )
+        found = "`watermark_delay` is zero: later rows of the newest event time are dropped"
         hint = "pass '1 millisecond' to keep them, or confirm with zero_delay='drops_ties'"
-        raise SpecError(f"{found} are dropped if they arrive one micro-batch later", hint)
+        raise SpecError(found, hint)
     check_frame(frame, "frame")
     check_event_time(frame.schema, event_time)
     if not frame.isStreaming:
@@ -161,9 +159,9 @@ def check_watermarks(*frames: DataFrame, policy: Policy = "min") -> None:
     streams = [(place, frame) for place, frame in enumerate(frames, 1) if frame.isStreaming]
     for place, frame in streams:
         if not declared_watermarks(frame):
-            found = f"stream {place} of {len(frames)} has no watermark, so it can't hold back"
+            found = f"stream {place} of {len(frames)} has no watermark, so its rows may be dropped"
             hint = "call declare_watermark on each stream, or once on the union of all"
-            raise SchemaError(f"{found} the watermark that drops its rows", hint)
+            raise SchemaError(found, hint)
     if len(streams) <= 1:
         return
     setting = str(streams[0][1].sparkSession.conf.get(POLICY_SETTING)).lower()

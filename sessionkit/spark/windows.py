@@ -145,9 +145,9 @@ def sliding(
     """
     span, step = duration_of(length, "length"), duration_of(every, "every")
     if step > span:
-        found = f"`every` must be at most the length, found {duration_text(step)} for windows of"
-        hint = "make the windows longer, or start them more often"
-        raise SpecError(f"{found} {duration_text(span)}: some rows would fall into none", hint)
+        found = f"`every` ({duration_text(step)}) must be at most the length, {duration_text(span)}"
+        hint = "make the windows longer, or start them more often: each row must fall into one"
+        raise SpecError(found, hint)
     shift = _shift(start_time, step, "every")
     return _windows(WindowShape("sliding", event_time, span, step, shift), keys, watermark_delay)
 

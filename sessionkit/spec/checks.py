@@ -92,8 +92,8 @@ def check_without_functions(
 ) -> None:
     """Refuse options that need functions; `is_held` tells that events wait without need."""
     if storage.upgrade:
-        found = f"`upgrade` converts states of a state class, and {_kind_of(logic)} has no such"
-        raise SpecError(f"{found} class", "leave `upgrade` out")
+        found = f"`upgrade` converts states, and {_kind_of(logic)} has no state class"
+        raise SpecError(found, "leave `upgrade` out")
     if results.with_events and isinstance(logic, Events):
         found = f"{_kind_of(logic)} gives each event already, and `with_events` asks for them"
         raise SpecError(found, "leave `with_events` out")
@@ -141,10 +141,10 @@ def check_memory(memory: object, logic: AnyLogic, keys: Collection[str], result:
     hint = "name a field that is a number, a text, a time or the like"
     for rule, columns in (("first", memory.first), ("last", memory.last)):
         for column, name in columns.items():
-            what = f"`memory`: `{rule}` names `{name}`, and {result.__name__}"
-            kind = inner_type(type_in(result, name, f"{what} has no such field"))
-            if kind.facts is None:
-                raise SpecError(f"{what}.{name} isn't of a plain type", hint)
+            unknown = f"`memory`: `{rule}` names `{name}`, and {result.__name__} has no such field"
+            if inner_type(type_in(result, name, unknown)).facts is None:
+                found = f"`memory`: `{rule}` names `{name}`, which isn't of a plain type"
+                raise SpecError(found, hint)
             if not column.isidentifier():
                 found = f"`memory`: `{rule}` can't name a column {column!r}"
                 raise SpecError(found, "use letters, digits and underscores")
@@ -196,6 +196,6 @@ def check_carries_watermark(
         '`layout="pages"`': storage.layout == "pages",
     }
     for name in (name for name, is_used in refused.items() if is_used):
-        found = f"{name} doesn't go with `carries_watermark`: operators that follow read one row a"
+        found = f"{name} doesn't go with `carries_watermark`: each session has one row, at its end"
         hint = f"leave {name} out, or read the rows in a second query, without `carries_watermark`"
-        raise SpecError(f"{found} session, as the watermark reaches its end", hint)
+        raise SpecError(found, hint)

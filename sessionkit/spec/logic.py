@@ -323,9 +323,9 @@ def event_row_class(event: Any, event_time: str, keys: frozenset[str]) -> type[A
     """Return the class of a row: the number and the event, without its key columns."""
     fields = _fields(event, event_time)
     if NUMBER in {*fields, *keys}:
-        found = f"each row has the number of its event in the session as `{NUMBER}`, and the events"
+        found = f"`{NUMBER}` numbers the events of a session, and they have such a column"
         hint = "rename the column in the frame, or leave it out"
-        raise SpecError(f"{found} have a column of this name", hint)
+        raise SpecError(found, hint)
     fields = {NUMBER: attrs.field(type=int, kw_only=True), **fields}
     fields = {name: field for name, field in fields.items() if name not in keys}
     return attrs.make_class("EventRow", fields, frozen=True)

@@ -227,10 +227,10 @@ def _check_views(places: Sequence[Place], state: type[Any] | None) -> None:
             cls = get_origin(part) or part
             if isinstance(cls, type) and not is_record(cls) and cls not in bases:
                 text = cls.__name__ if cls is part else str(part)
-                found = f"{place} says KeyState[{text}], and the state of a key is one object of"
+                found = f"{place} says KeyState[{text}], which isn't an attrs class or a dataclass"
                 listed = f"annotate KeyState with a class that has a field `items: {text}`"
                 _, hint = not_a_record(cls, instead=listed)
-                raise SpecError(f"{found} an attrs class or a dataclass", hint)
+                raise SpecError(found, hint)
 
 
 def _check_meaning(spec: AnyStatefulSpec) -> None:

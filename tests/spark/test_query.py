@@ -194,7 +194,7 @@ def test_available_now_with_a_processing_time_timeout_is_refused(events: Events)
     message, hint = refusal(with_state(events.stream(), "append", PROCESSING_TIME))
 
     assert "the query would never end" in message
-    assert "availableNow ends only when there is none" in message
+    assert "never end, with availableNow: with a processing-time timeout, Spark always" in message
     assert "use a trigger such as '1 minute'" in hint
 
 

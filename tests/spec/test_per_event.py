@@ -70,7 +70,7 @@ def test_a_column_of_the_name_of_the_number_is_refused(
 ) -> None:
     """Only one of the two would be in the row."""
     text = refusal(SessionSpec.per_event, event, gap="30m", **RULES | rules)
-    assert says(text, "as `number`", "have a column of this name", "rename the column")
+    assert says(text, "`number` numbers", "they have such a column", "rename the column")
 
 
 def test_numbers_go_on_over_micro_batches_and_bridges() -> None:

@@ -127,4 +127,4 @@ def test_only_a_state_of_the_users_is_upgraded() -> None:
         lambda: SessionSpec.aggregate(View, {"pages": agg.count()}, **shared),
         lambda: SessionSpec.per_event(View, **shared),
     ):
-        assert says(refusal(make), "has no such class")
+        assert says(refusal(make), "has no state class")

@@ -175,15 +175,15 @@ class CarefulFold:
 
 
 def _check_gap(state_gap: Callable[[Any], Any], returned: Any, longest: timedelta) -> None:
-    what = f"`state_gap` ({name_of(state_gap)}) must return"
+    what = f"`state_gap` ({name_of(state_gap)})"
     if not isinstance(returned, timedelta):
-        what = f"{what} a timedelta, found {type(returned).__name__}"
+        what = f"{what} must return a timedelta, found {type(returned).__name__}"
         raise UserFunctionError(with_hint(what, "return timedelta(minutes=...)"))
     if span_us(returned) <= 0:
-        what = f"{what} a gap longer than zero, found {returned}"
+        what = f"{what} must return a gap longer than zero, found {returned}"
         raise UserFunctionError(with_hint(what, "return the shortest gap that a session may have"))
     if returned > longest:
-        what = f"{what} no gap longer than `gap`, {longest}, found {returned}"
+        what = f"{what} must return no gap longer than `gap`, {longest}, found {returned}"
         raise UserFunctionError(with_hint(what, "pass the longest one as `gap`"))
 
 

@@ -320,8 +320,7 @@ def _in_time_order(group: int, rows: Iterable[Any]) -> Iterator[PackedRow]:
 
 
 def _out_of_order(group: int, what: str) -> SessionkitError:
-    found = f"bucket {group} {what}: the engine has dropped the sort by bucket and event time that "
-    found += "a batch asks for, and sessions would be cut apart without a word"
+    found = f"the engine has dropped the sort by bucket and event time: bucket {group} {what}"
     hint = "turn off what replaces operators of Spark, such as an accelerator, for this batch"
     return SessionkitError(found, hint)
 

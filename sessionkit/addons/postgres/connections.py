@@ -74,11 +74,9 @@ class Connections:
                 now = time.monotonic()
                 end = now + self.sink.retry_for.total_seconds() if end is None else end
                 if isinstance(error, QueryCanceled) and now >= end:
-                    found = (
-                        f"PostgreSQL has canceled the transaction for the table {self.sink.table}"
-                    )
+                    found = f"PostgreSQL canceled each try to write to {self.sink.table}: {error}"
                     hint = "give the role more time: ALTER ROLE .. SET statement_timeout = '10min'"
-                    raise SinkError(f"{found} at each try: {error}", hint) from error
+                    raise SinkError(found, hint) from error
                 if isinstance(error, UndefinedTable):
                     reason, *_ = str(error).splitlines()
                     found = f"a table that the query needs for {self.sink.label} is gone: {reason}"

@@ -158,6 +158,6 @@ def exchange(
     added = connection.execute(table.sql(INSERT, values=values, copied=copied)).rowcount
     if (done := (changed, added, deleted)) != expected:
         parts = (f"{a} of {b} {c}" for a, b, c in zip(done, expected, CHANGES, strict=True))
-        found = f"the table {table.label} has taken {', '.join(parts)} rows: a trigger or a rule "
+        found = f"a trigger or rule of the table {table.label} took {', '.join(parts)} rows"
         hint = "let a trigger return OLD before DELETE, and NEW before INSERT and UPDATE"
-        raise SinkError(f"{found}keeps the others", hint)
+        raise SinkError(found, hint)

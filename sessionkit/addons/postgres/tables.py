@@ -230,8 +230,8 @@ class Relation:
         """Check that the role sees all rows: it couldn't replace a hidden row."""
         if self.is_filtered:
             found = f"row-level security may hide rows of the table {self.name} from this role"
-            hint = "let the role own the table, without FORCE ROW LEVEL SECURITY, or give it "
-            raise SpecError(f"{found}, and it can't replace those", f"{hint}BYPASSRLS")
+            hint = "give the role BYPASSRLS, or a table of its own without FORCE ROW LEVEL SECURITY"
+            raise SpecError(f"{found}, and it can't replace those", hint)
 
 
 def in_sql(*names: str) -> str:

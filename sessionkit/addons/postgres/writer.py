@@ -319,8 +319,7 @@ class Moving:
         connection.execute(self._sql("DELETE" + selected))
         kept = self._count(connection, "SELECT count(*)" + selected)
         if kept:
-            found = f"{kept} rows of the table {self.table.label} are replaced by a micro-batch, "
-            found += "and stay there: a trigger or a rule of the table keeps them"
+            found = f"a trigger or rule of the table {self.table.label} keeps {kept} replaced rows"
             raise SinkError(found, "let a trigger before DELETE return OLD")
 
     def _check_taken(self, connection: Connection[Any], rows: int, taken: int) -> None:
@@ -330,8 +329,7 @@ class Moving:
         elif self.table.upsert.revises:
             rows = self._count(connection, "SELECT count(*) FROM {moved}")
         if taken != rows:
-            found = f"{rows} rows of a micro-batch go to the table {self.table.label}, and it has "
-            found += f"taken {taken} of them: a trigger or a rule of the table keeps the others out"
+            found = f"a trigger or rule of the table {self.table.label} took {taken} of {rows} rows"
             hint = "let the trigger return NEW; partition the table with PARTITION BY instead"
             raise SinkError(found, hint)
 

@@ -97,8 +97,8 @@ def _check_readable(psycopg: Any, address: str) -> None:
     except psycopg.ProgrammingError:
         is_clear = False
     if not (is_clear and port.replace(",", "").isdigit()):
-        found = "PostgreSQL can't read the address in `rows`, which isn't shown: it may have a "
-        raise SpecError(f"{found}password", HINT)
+        found = "PostgreSQL can't read the address in `rows`, which is hidden for its password"
+        raise SpecError(found, HINT)
 
 
 def _type_of(types: Any, oid: int) -> str:

@@ -128,8 +128,8 @@ def in_batch_order(rows: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, A
     for row in rows:
         place = (*row["key"].values(), row["batch"])
         if place <= last:
-            found = f"micro-batch {row['batch']} of a bucket comes out of order: the engine has "
-            found += "dropped the sort by bucket and micro-batch, and the changes would be wrong"
+            found = "the engine has dropped the sort by bucket and micro-batch: "
+            found += f"micro-batch {row['batch']} of a bucket comes out of order"
             hint = "turn off what replaces operators of Spark, such as an accelerator, to read them"
             raise SessionkitError(found, hint)
         last = place

@@ -180,9 +180,9 @@ def _lost(path: str, changes: DataFrame, spark: SparkSession) -> Iterator[str]:
     joined = latest.join(state, "key", "left")
     wrong = joined.where(~F.col("left").eqNullSafe(F.col("found")))
     for key, place, batch, is_gone in _first(wrong, "batch_id", F.col("found").isNull()):
-        what = "is gone" if is_gone else "isn't the one"
+        what = "is gone" if is_gone else "has changed since"
         where = f"{path}/state/0/{place}"
-        yield f"the row of {tuple(key)} in {where} {what} that micro-batch {batch} has left"
+        yield f"the row of {tuple(key)} that micro-batch {batch} has left in {where} {what}"
 
 
 def _first(rows: DataFrame, *more: str | Column) -> list[Row]:

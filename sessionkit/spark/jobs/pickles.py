@@ -102,9 +102,9 @@ def _by_name(module: str, name: str | None) -> Problem:
         found = f"uses the module `{module}`, and an executor has another one of this name"
         hint = "put what it uses of it into a module, and import that"
         return Problem(found, hint, is_by_name=True)
-    found = f"uses `{name}` of this script or notebook, which Python pickles by its name alone: "
+    found = f"uses `{name}` of this script or notebook, pickled by name: no executor has it"
     hint = f"put `{name.partition('.')[0]}` into a module, and import it from there"
-    return Problem(f"{found}no executor has it", hint, is_by_name=True)
+    return Problem(found, hint, is_by_name=True)
 
 
 def _error(role: str, value: Any, problem: Problem) -> NotPicklableError:

@@ -112,8 +112,8 @@ def _check(schema: T.StructType, sink: Routes) -> None:
     result_kind = schema[KIND].metadata.get(ROW_KIND, RESULTS[SESSION_ID not in schema.names])
     (other,) = {*RESULTS} - {result_kind}
     if result_kind not in sink.named or other in sink.named:
-        found = f"the frame has rows of kind `{result_kind}`, and Routes have "
-        found += "no sink for them" if result_kind not in sink.named else f"a sink for `{other}`"
+        what = "no sink for them" if result_kind not in sink.named else f"a sink for `{other}`"
+        found = f"the frame has rows of kind `{result_kind}`, and Routes have {what}"
         raise SpecError(found, f"write Routes({result_kind}=..., rejected=...)")
     sinks = sink.named if sink.rejected is None else {**sink.named, REST: sink.rejected}
     for kind, target in sinks.items():

@@ -44,9 +44,9 @@ def warn(found: str, hint: str) -> None:
 def check_watermark(instant: datetime, stays: datetime | None) -> None:
     """Warn if the watermark was to go back."""
     if stays is not None and instant < stays:
-        found = f"the watermark can't go back to {clock_text(instant)}: it stays at"
+        found = f"the watermark can't go from {clock_text(stays)} back to {clock_text(instant)}"
         hint = "it never goes back on Spark; a new driver has none yet"
-        warn(f"{found} {clock_text(stays)}", hint)
+        warn(found, hint)
 
 
 def check_late(before: Snapshot, counts: Counts) -> None:
@@ -130,10 +130,10 @@ def check_leap(spec: AnySpec, last: datetime | None, now: datetime | None, *, wa
     """Warn if the processing time leapt by more than `close_idle_after`."""
     span = spec.close_idle_after
     if waits and span is not None and last is not None and now is not None and now - last > span:
-        found = f"the processing time leapt by {duration_text(now - last)} from one micro-batch to "
-        found += f"the next: `close_idle_after` ({duration_text(span)}) takes that for a pause of "
+        leap = f"the processing time leapt by {duration_text(now - last)}"
+        found = f"{leap}, which `close_idle_after` ({duration_text(span)}) takes for a pause"
         hint = "advance it in steps of at most that, as a trigger does, with run_batch() after each"
-        warn(f"{found}the query, which doesn't count", hint)
+        warn(found, hint)
 
 
 def check_behind(spec: AnySpec, clocks: Clocks) -> None:

@@ -147,7 +147,7 @@ def test_a_table_of_rejected_rows_leads_to_that_of_the_sessions() -> None:
     by_columns = refusal(upsert.check_columns_of, [*sessions.names, *kinds])
 
     assert says(by_key, "`key` of the table t names `event_id`", "`session` of Routes")
-    assert says(by_columns, "the table t has rejected rows", "`session` of Routes")
+    assert says(by_columns, "the table t also has rejected rows", "`session` of Routes")
     upsert.check_columns_of([*sessions.names, "kind", "reason"])
 
 

@@ -261,7 +261,7 @@ def test_a_clock_that_leaps_over_the_time_to_close_is_said() -> None:
     driver = closing_idle()
     for _ in range(12):
         driver.advance_processing_time(minutes(1))
-        with pytest.warns(UserWarning, match=r"leapt by 1 minute .*1 second.*\s+Hint: .*steps"):
+        with pytest.warns(UserWarning, match=r"leapt by 1 minute, .*1 second.*\s+Hint: .*steps"):
             driver.run_batch()
     assert [] == driver.take_rows()
 

@@ -238,11 +238,11 @@ class Revisions(Feature):
         self, finish: Callable[..., Any], emitting: pa.Table, places: Numbers
     ) -> dict[int, Failure]:
         """Return the failures of sessions with rows out whose `finish` returned no row now."""
-        what = f"`finish` ({name_of(finish)}) returned no row for a session that has rows"
+        what = f"`finish` ({name_of(finish)}) returned no row for a session that has rows out"
         hint = "return a row for it too, with a field that says so"
         keys = decode_keys(self.spec, emitting.take(pa.array(places)))
         failures = {
-            int(place): Failure(f"{what} out, for {key!r}", None, hint)
+            int(place): Failure(f"{what}, for {key!r}", None, hint)
             for place, key in zip(places, keys, strict=True)
         }
         if self.spec.on_error == "raise":
