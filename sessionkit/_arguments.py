@@ -214,6 +214,7 @@ def at_least_one(_: Any, attribute: "attrs.Attribute[Any]", value: object) -> No
 
 
 def column_name(_: Any, attribute: "attrs.Attribute[str]", value: object) -> None:
+    """Check that an argument is the name of a column."""
     check_column(attribute.name, value, "ts")
 
 
@@ -251,6 +252,7 @@ def check_field(name: object, what: str, hint: str) -> None:
 
 
 def flag(_: Any, attribute: "attrs.Attribute[bool]", value: object) -> None:
+    """Check that an argument is True or False."""
     if not isinstance(value, bool):
         found = f"`{attribute.name}` must be True or False, found {value!r}"
         raise SpecError(found, f"leave it out for {attribute.default}")

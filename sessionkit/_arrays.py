@@ -28,6 +28,7 @@ LARGEST: Final = 2**63 - 1
 
 
 def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return a column as one array."""
     if not isinstance(column, pa.ChunkedArray):
         return column
     # Nearly every column has one chunk, and `combine_chunks` is slower at finding that out.
@@ -226,6 +227,7 @@ def with_fields(table: pa.Table, fields: Iterable[pa.Field]) -> pa.Table:
 
 
 def replaced(table: pa.Table, columns: Mapping[str, pa.Array]) -> pa.Table:
+    """Return a table with new values in some of its columns."""
     if not columns:
         return table
     arrays = dict(zip(table.column_names, table.columns, strict=True)) | {**columns}

@@ -76,6 +76,7 @@ def in_nanoseconds(kind: T.DataType) -> bool:
 
 
 def column(name: str) -> Column:
+    """Return the column of exactly this name: a dot in it means no field."""
     return F.col(quoted(name))
 
 

@@ -52,6 +52,7 @@ def _labels(bucket_count: int) -> tuple[int, ...]:
 
 
 def label_of(bucket: Column, bucket_count: int) -> Column:
+    """Return the label of a bucket number: Spark groups by it."""
     labels = F.array(*map(F.lit, _labels(bucket_count)))
     return F.element_at(labels, bucket + F.lit(1))
 
@@ -94,6 +95,7 @@ def bucket_number(spec: AnySpec, bucket_count: int) -> Column:
 
 
 def bucket_of_forms(spec: AnySpec, forms: Sequence[Column], bucket_count: int) -> Column:
+    """Return the bucket number of keys, from the values by which keys are hashed."""
     # Equal decimals of any scale, as numbers or text, round to the same double.
     hashed = [
         form.cast("double") if isinstance(field.type, DecimalType) else form

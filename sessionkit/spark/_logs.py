@@ -182,6 +182,7 @@ def logs_of(path: str, spark: SparkSession) -> Logs:
 
 
 def progress_of(path: str, spark: SparkSession) -> Progress:
+    """Return how far the query of a checkpoint has come."""
     logs = logs_of(path, spark)
     if not logs.offsets:
         raise _no_checkpoint(path)
@@ -195,6 +196,7 @@ def progress_of(path: str, spark: SparkSession) -> Progress:
 
 
 def check_begun(path: str, spark: SparkSession) -> None:
+    """Check that a path is the checkpoint of a query that has begun."""
     if query_id_of(spark, path) is None and not logs_of(path, spark).offsets:
         raise _no_checkpoint(path)
 
@@ -205,6 +207,7 @@ def _no_checkpoint(path: str) -> SessionkitError:
 
 
 def files_read(logs: Logs, number: int, spark: SparkSession) -> tuple[tuple[str, ...], ...]:
+    """Return the files that each source has read up to a micro-batch."""
     if number < 0:
         return ()
     return tuple(
@@ -351,6 +354,7 @@ def damaged_state(found: str) -> StateCorruptedError:
 
 
 def active_session(spark: SparkSession | None) -> SparkSession:
+    """Return the session, by default the active one."""
     session = spark or SparkSession.getActiveSession()
     if session is None:
         raise SessionkitError("no Spark session is active", "pass spark=...")

@@ -27,6 +27,7 @@ def is_sail(spark: SparkSession) -> bool:
 
 
 def check_no_stream(frame: DataFrame, name: str) -> None:
+    """Refuse a stream on Sail."""
     if is_connect(frame) and frame.isStreaming and is_sail(frame.sparkSession):
         found = f"`{name}` is a stream, and Sail keeps no state between micro-batches"
         hint = "read a batch, with spark.read, or run the stream on Spark"
@@ -34,6 +35,7 @@ def check_no_stream(frame: DataFrame, name: str) -> None:
 
 
 def check_no_observation(spark: SparkSession) -> None:
+    """Refuse an `observation` on Sail."""
     if is_sail(spark):
         found = "`observation` asks for the counts of a batch, and Sail observes no metrics"
         hint = "leave it out; with_rejected=True returns the rejected rows, to be counted by `kind`"

@@ -135,6 +135,7 @@ class Seed:
 
 
 def write_seed(chunks: DataFrame, spec: AnySpec, seed: Seed) -> Seed:
+    """Write a seed from chunks of state, and return it."""
     spark = chunks.sparkSession
     if folder_texts(spark, f"{seed.path}/{ABOUT}"):
         found = f"there is a seed at {seed.path} already"
@@ -298,6 +299,7 @@ def _first(rows: DataFrame, choices: Collection[Sequence[str]], what: str) -> li
 
 
 def check_unread(events: DataFrame, marker: str) -> None:
+    """Check that a stream has only events that the old query has not read."""
     root = plan_of(events)
     if root is None:
         found = "the plan of the stream can't be read, so it may have rows that the seed has too"

@@ -64,6 +64,7 @@ def check_libraries(
     *,
     is_streaming: bool = True,
 ) -> None:
+    """Refuse versions of Python and pyarrow with which this Spark fails."""
     if spark.startswith("3.") and python >= (3, 12) and find_spec("distutils") is None:
         found = f"Spark {spark} imports `distutils`, which Python has no longer since 3.12"
         hint = 'pip install "setuptools<81", which brings it, where the driver and executors run'

@@ -93,6 +93,7 @@ def is_first_batch() -> bool:
 
 
 def rows_of_task() -> TaskRows | None:
+    """Return the rows that this task has read and written; None outside a task."""
     task = TaskContext.get()
     return None if task is None else _rows_of(task.taskAttemptId())
 

@@ -69,6 +69,7 @@ def key_class(names: tuple[str, ...]) -> Any:
 
 
 def typed_columns(columns: Mapping[str, Any], name: str) -> tuple[Field, ...]:
+    """Return the fields that a dict of column names and types declares."""
     return tuple(
         Field(column, field_type(kind, f"{name}.{column}"), column)
         for column, kind in columns.items()

@@ -31,6 +31,7 @@ CLOCKS: Final[dict[str, Clock]] = {"event": "event_time", "processing": "process
 
 
 def copied(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a copy of a dict: a spec never changes."""
     argument: object = value  # the validator `columns` refuses anything but a dict
     return dict(value) if isinstance(argument, Mapping) else value
 

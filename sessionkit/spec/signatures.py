@@ -255,6 +255,7 @@ def check_function(function: object, role: str, **parameters: Any) -> Signature:
 
 
 def check_callable(function: Any, role: str, parameters: Collection[str]) -> None:
+    """Check that a role has a plain function: neither async, nor a generator."""
     call = f"{role}({', '.join(parameters)})"
     if not callable(function):
         found = f"`{role}` must be a function, found {function!r} ({type(function).__name__})"

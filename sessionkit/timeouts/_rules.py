@@ -35,6 +35,8 @@ class _OfPredicate(Rule):
 
 @attrs.frozen(eq=False)
 class Until(_OfPredicate):
+    """The rule that ends a session with an event that meets a condition."""
+
     name: ClassVar = "until"
     code: ClassVar = 0
     text: ClassVar = "an event ends it"
@@ -51,6 +53,8 @@ class Until(_OfPredicate):
 
 @attrs.frozen
 class MaxEvents(Rule):
+    """The rule that ends a session at a number of events."""
+
     name: ClassVar = "max_events"
     code: ClassVar = 1
     needs_order: ClassVar = True
@@ -79,6 +83,8 @@ class MaxEvents(Rule):
 
 @attrs.frozen(eq=False)
 class StartsWith(_OfPredicate):
+    """The rule that begins a session at each event that meets a condition."""
+
     name: ClassVar = "starts_with"
     code: ClassVar = 4
     text: ClassVar = "an event starts the next session"
@@ -159,6 +165,8 @@ class ChangesOf(Rule):
 
 @attrs.frozen
 class Midnight(Rule):
+    """The rule that ends sessions at midnight in a time zone."""
+
     name: ClassVar = "midnight"
     code: ClassVar = 2
     zone: str

@@ -62,6 +62,7 @@ SHOWN_TIMERS: Final = pa.map_(pa.string(), pa.struct({"clock": pa.string(), "at"
 
 
 def clock_times(clocks: BatchClocks) -> dict[Clock, int]:
+    """Return the instant of each clock, in microseconds."""
     return {"event_time": clocks.watermark_us, "processing_time": clocks.processing_us}
 
 
@@ -186,6 +187,7 @@ def _earliest_of(keys: pa.Table, clock: Clock) -> Numbers:
 
 
 def read_timers(column: pa.ChunkedArray) -> list[dict[str, StoredTimer]]:
+    """Return the timers of each key, by name."""
     lists = whole(column)
     if not len(lists) or not pc.sum(pc.list_value_length(lists)).as_py():
         return [{} for _ in range(len(lists))]

@@ -151,6 +151,7 @@ def event_ids(spec: AnySpec, rows: pa.Table) -> list[str]:
 
 
 def event_digests(spec: AnySpec, rows: pa.Table) -> list[bytes]:
+    """Return a digest of each event: of its `event_id`, or else of all its columns."""
     if not rows.num_rows:
         return []
     if spec.inputs.event_id is None:
@@ -180,6 +181,7 @@ def session_ids(
 
 
 def ids_of(sessions: pa.Table) -> list[str]:
+    """Return the ids of stored sessions."""
     salts = numbers_in(sessions, SALT.name)
     return session_ids(key_columns(sessions), micros(sessions["start"]), salts)
 

@@ -77,6 +77,7 @@ def combined(simultaneous: Sequence[Interval]) -> Interval:
 
 
 def input_of(members: Members) -> RuleInput:
+    """Return what rules read: open sessions and events, in order."""
     return RuleInput(members.touched, members.events.table, members.starts, members.order)
 
 
@@ -276,6 +277,7 @@ def reasons_of(rules: SessionRules, codes: pa.Array) -> pa.Array:
 
 
 def may_open(rules: SessionRules, instant: Interval) -> bool:
+    """Return whether a session may open at an instant."""
     return all(rule.may_open(instant.readings[place]) for place, rule in rules.of_openings)
 
 

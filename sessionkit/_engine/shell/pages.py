@@ -287,6 +287,7 @@ def _pages(
 
 
 def page_checksum(payload: bytes) -> int:
+    """Return the checksum that is stored in a page."""
     return int.from_bytes(payload[len(MAGIC) : PAGE.size], "big")
 
 

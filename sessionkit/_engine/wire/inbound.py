@@ -33,6 +33,7 @@ HINTS: Final = {
 
 
 def rejected_schema(events: pa.Schema) -> pa.Schema:
+    """Return the schema of quarantined rows: events with the reason."""
     return events.append(pa.field(REASON, pa.string()))
 
 
@@ -69,6 +70,7 @@ def why_none(found: str, reasons: Counter[str]) -> str:
 
 
 def hint_for(reasons: Counter[str], otherwise: str = LOOK) -> str:
+    """Return the hint for the most frequent reason."""
     ((reason, _),) = reasons.most_common(1)
     return HINTS.get(reason, otherwise)
 

@@ -44,6 +44,7 @@ LONGEST_WAIT_S: Final = 5.0
 
 
 def connected(dsn: str | Callable[[], str]) -> Connection[Any]:
+    """Return a new connection; no error shows the address."""
     text = dsn if isinstance(dsn, str) else dsn()
     check_readable(text)
     try:

@@ -126,6 +126,7 @@ SERVER: Final = "SELECT pg_postmaster_start_time(), current_database()"
 
 
 def postgres_type(kind: T.DataType, name: str) -> str:
+    """Return the type of a PostgreSQL column for a type of Spark."""
     if isinstance(kind, T.DecimalType):
         return f"numeric({kind.precision},{kind.scale})"
     if isinstance(kind, T.ArrayType) and type(kind.elementType) in SCALARS:
@@ -205,6 +206,7 @@ class Target:
 
 
 def listed(names: Sequence[str]) -> Composed:
+    """Return the names of columns as SQL, separated by commas."""
     return SQL(", ").join(map(Identifier, names))
 
 

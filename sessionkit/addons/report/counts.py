@@ -343,6 +343,7 @@ def _path(code: int) -> tuple[int, ...]:
 
 
 def upto(most: int, place: str) -> str:
+    """Return SQL for a place in which all places from `most` on are one."""
     return f"CASE WHEN {place} >= {most} THEN {OTHER} ELSE {place} END"
 
 

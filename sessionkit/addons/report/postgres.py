@@ -31,6 +31,7 @@ def quoted(column: str) -> str:
 
 
 def is_address(place: str) -> bool:
+    """Return whether `rows` is the address of a PostgreSQL database."""
     return place.startswith(SCHEMES)
 
 

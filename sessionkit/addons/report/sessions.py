@@ -160,6 +160,7 @@ def new_of(columns: Columns) -> str:
 
 
 def all_pages(columns: Columns) -> str:
+    """Return the query of the pages of all sessions, with repeats."""
     parts = [f"SELECT {role} FROM {DATED}" for role in ("entry", "exit")]
     if columns.path:
         parts.append(f"SELECT unnest(path[1:{STEPS}]) FROM {DATED}")

@@ -235,6 +235,7 @@ def _rows_of_groups(reader: DataFrameReader, path: str, spark: SparkSession) -> 
 
 
 def reads_state(spark: SparkSession) -> bool:
+    """Return whether this release of Spark has a state reader."""
     return release_of(spark.version) >= FIRST_WITH_READER
 
 

@@ -112,6 +112,7 @@ def _columns_read(spec: AnySpec, events: DataFrame) -> Iterator[Column]:
 
 
 def frame_columns(worker: Worker) -> str:
+    """Return the columns that a worker returns to Spark, as DDL."""
     if not worker.as_rows:
         return PACKED_ROWS
     spec = worker.logic.spec
@@ -184,6 +185,7 @@ def as_shown(rows: DataFrame, worker: Worker) -> DataFrame:
 
 
 def output_columns(worker: Worker) -> str:
+    """Return the columns of the result, as DDL."""
     return ", ".join(f"{quoted(field.name)} {field.type.sql}" for field in worker.fields)
 
 

@@ -69,6 +69,7 @@ def transformed(rows: DataFrame, worker: Worker) -> DataFrame:
 
 
 def check_transform_with_state(spark: SparkSession, spec: AnySpec) -> None:
+    """Check that Spark can run a spec with `transformWithState`."""
     check_operator(spark, spec)
     provider = spark.conf.get(PROVIDER)
     if "RocksDB" not in (provider or ""):

@@ -71,6 +71,7 @@ class Route:
 
 
 def routes_of(schema: T.StructType, sink: Any) -> Sequence[Route]:
+    """Return the routes of rows to sinks: one route, or one for each kind."""
     names = {field.name for field in schema.fields if field.metadata.get(OF_REJECTED, True)}
     marks = {KIND, REJECTED_COLUMNS[0]}
     has_kinds = marks <= names

@@ -308,6 +308,7 @@ def check_start(
 def to_sink(
     frame: DataFrame, mode: OutputMode, sink: StreamSink, parts: Sequence[Part], start: Start | None
 ) -> DataStreamWriter:
+    """Return the writer of a stream to a sink."""
     if isinstance(sink, Kafka):
         frame = messages(frame)
     writer = frame.writeStream.outputMode(mode)
