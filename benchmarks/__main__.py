@@ -64,8 +64,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--entrants", nargs="+", choices=ENTRANTS, metavar="ENTRANT", help="run these alone"
     )
-    parser.add_argument("--batches", type=int, help="at most so many batches")
-    parser.add_argument("--repetitions", type=int, help="read a batch at most so often")
+    parser.add_argument("--batches", type=int, help="the most batches of a run")
+    parser.add_argument("--repetitions", type=int, help="how often to read a batch, at most")
     parser.add_argument("--scale", type=float, default=1.0, help="times the events and keys")
     parser.add_argument("--rounds", type=int, default=1, help="runs of each entrant")
     parser.add_argument("--patience", type=float, default=1200, help="seconds that a run may take")

@@ -76,16 +76,16 @@ def _in_turn(at: Place, rounds: int) -> Mapping[str, Sequence[Run]]:
 
 def told(base: str, runs: Sequence[Run]) -> str:
     """Return the cells of runs of an operator: seconds, latencies, CPU seconds, how many."""
-    counted = [one for run in runs for one in run.samples[len(run.samples) // 2 :]]
-    whole_ms = [MS * (one.whole_s or 0.0) for one in counted]
+    counted = [sample for run in runs for sample in run.samples[len(run.samples) // 2 :]]
+    whole_ms = [MS * (sample.whole_s or 0.0) for sample in counted]
     p50, p99 = np.percentile(whole_ms, [50, 99])
     cells = (
         base,
-        f"{median(one.seconds for one in counted):.3f}",
+        f"{median(sample.seconds for sample in counted):.3f}",
         f"{p50:.0f} ms",
         f"{p99:.0f} ms",
-        f"{_mean([one.jvm_s for one in counted]):.3f}",
-        f"{_mean([one.rest_s for one in counted]):.3f}",
+        f"{_mean([sample.jvm_s for sample in counted]):.3f}",
+        f"{_mean([sample.rest_s for sample in counted]):.3f}",
         f"{len(counted)}",
     )
     return " | ".join(cells)

@@ -84,7 +84,7 @@ def bytes_of(log: Iterable[str]) -> Mapping[str, int]:
 def told(
     entrant: str, executors: int, workload: Workload, run: Run, found: Mapping[str, int]
 ) -> str:
-    """Return a run as a line; bytes are those of an event."""
+    """Return a run as a line, with the bytes of an event."""
     counted, events = run.samples[workload.uncounted :], workload.events
     cpu_s = median(sample.jvm_s + sample.rest_s for sample in counted)
     amounts: dict[str, Any] = dict(found) | {

@@ -23,7 +23,7 @@ __all__ = ["ALLOWED", "RECORDED", "ratios", "recorded", "slower"]
 
 RECORDED: Final = Path(__file__).with_name("guard.json")
 ALLOWED: Final = 1.5
-"""A ratio may be so many times the recorded one."""
+"""A ratio may be at most this many times the recorded one."""
 ROUNDS: Final = 2
 MANY: Final = Workload(
     name="many",
@@ -44,7 +44,7 @@ FEW: Final = Workload(
 
 
 def ratios(spark: SparkSession, folder: Path) -> dict[str, float]:
-    """Return the CPU time of sessionkit, divided by that of the floor and of a job by hand."""
+    """Return the CPU time of sessionkit, as a ratio to the floor and to a job by hand."""
     found: dict[str, float] = {}
     for workload in (MANY, FEW):
         best = _best(spark, workload, folder / workload.name)

@@ -194,7 +194,7 @@ def _finished(
 def _command(entrant: Entrant, workload: Workload, job: Job, python: str) -> list[str]:
     if entrant.script is None or entrant.environment is None:
         return [python, "-m", "benchmarks.child", job.as_json()]
-    told = {
+    task = {
         "files": sorted(map(str, job.files.iterdir())),
         "task": workload.task,
         "workload": workload.name,
@@ -206,7 +206,7 @@ def _command(entrant: Entrant, workload: Workload, job: Job, python: str) -> lis
         "answer": str(job.answer),
     }
     script = ROOT / "benchmarks" / "engines" / entrant.script
-    return [str(python_of(entrant.environment)), str(script), json.dumps(told)]
+    return [str(python_of(entrant.environment)), str(script), json.dumps(task)]
 
 
 def _environment(entrant: Entrant) -> Mapping[str, str]:
@@ -230,8 +230,8 @@ def _as_csv(files: Path, workload: Workload) -> None:
     paths = sorted(files.glob("*.parquet"))
     options = pyarrow.csv.WriteOptions(include_header=False)
     for part in range(FILES_A_BATCH):
-        own = [path for path in paths if path.stem.endswith(f"-{part}")]
-        events = pa.concat_tables(pq.read_table(path, columns=columns) for path in own)
+        chosen = [path for path in paths if path.stem.endswith(f"-{part}")]
+        events = pa.concat_tables(pq.read_table(path, columns=columns) for path in chosen)
         events = events.set_column(1, columns[1], events[1].cast(pa.int64()))
         pyarrow.csv.write_csv(events, files / f"part-{part}.csv", options)
     for path in paths:
@@ -252,5 +252,5 @@ def _waited(process: "subprocess.Popen[Any]", patience_s: float) -> int:
 
 def _last_words(log: Path) -> str:
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    told = [line for line in lines if "Error" in line or "Exception" in line]
-    return (told or lines or [""])[-1][:300]
+    errors = [line for line in lines if "Error" in line or "Exception" in line]
+    return (errors or lines or [""])[-1][:300]

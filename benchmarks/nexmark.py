@@ -26,14 +26,14 @@ AUCTIONS: Final = 3
 BIDS_AN_EPOCH: Final = EPOCH - PERSONS - AUCTIONS
 FIRST_ID: Final = 1_000
 HOT_EVERY: Final = 100
-"""Of so many people, or auctions, one is hot."""
+"""One person, or auction, of this many is hot."""
 COLD_BIDDERS: Final = 4
 COLD_AUCTIONS: Final = 2
 HOT_CHANNELS: Final = ("Google", "Facebook", "Baidu", "Apple")
-"""One of so many bids is for an auction, or by a bidder, that isn't hot."""
+"""One bid of this many is for an auction, or by a bidder, that isn't hot."""
 IN_FLIGHT: Final = 100
 AHEAD: Final = 10
-"""So many people and auctions that don't exist yet can be chosen."""
+"""This many people and auctions that don't exist yet can be chosen."""
 CHANNELS: Final = 10_000
 NOBODY: Final = 0
 """The bidder of the bid that moves the watermark past the end of every session."""

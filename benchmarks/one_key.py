@@ -125,7 +125,7 @@ CASES: Final[Mapping[str, Callable[[], Driver]]] = {
 
 def seconds_of_batch(driver: Driver, events: int) -> float:
     """
-    Return the CPU seconds of two batches: one with so many events of a key, and one that ends it.
+    Return the CPU seconds of two batches: one with this many events of a key, and one that ends it.
 
     The events are a second apart. A spec in order of event time folds them in the second batch.
     """

@@ -59,14 +59,14 @@ class Stopwatch:
         return taken
 
     def timed(self, phase: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function that adds its time, without that of other timed ones inside."""
+        """Return a function that adds its time, less the time of timed functions that it calls."""
 
         @wraps(function)
-        def call(*given: Any, **named: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
             start = time.process_time()
             self._inside.append(0.0)
             try:
-                return function(*given, **named)
+                return function(*args, **kwargs)
             finally:
                 took = time.process_time() - start
                 self.seconds[phase] += took - self._inside.pop()

@@ -1,7 +1,7 @@
 """
 What a process and all its descendants use, read from `/proc` while they run.
 
-The CPU time of a process that has ended is in that of its parent, so the sum never loses any.
+The CPU time of a process that has ended counts for its parent, so the sum never loses any.
 """
 
 import os

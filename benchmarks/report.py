@@ -85,7 +85,7 @@ better than seconds do. `python -m benchmarks.latency` measures from Kafka to Ka
 
 OF_BIDS: Final = f"""\
 Query 11 of [NEXMark](https://github.com/nexmark/nexmark): how many bids a bidder made in each
-session, with a gap of 10 seconds and a watermark 4 seconds behind. The bids come from a generator
+session, with a gap of 10 seconds and a watermark delay of 4 seconds. The bids come from a generator
 after the published one, at its default rate of 10,000 events a second: three of four bids are by a
 hot bidder, who changes after 100 new people. Query 12 is left out: its windows are of the
 processing time, so no two runs need to have the same rows.
@@ -187,19 +187,19 @@ def _kept_targets(results: Mapping[str, Result], earlier: Earlier) -> Rows:
 def latency_table(latencies: Sequence[Latency]) -> Rows:
     """Return how long rows were under way, next to Spark's own operator at the same rate."""
     heading = ("events a second", "entrant", "of Spark's", "met", "p50 s", "p99 s", "n", "load")
-    by_name = {(one.rate, one.entrant): one for one in latencies}
+    by_name = {(run.rate, run.entrant): run for run in latencies}
     rows: list[Sequence[str]] = [heading]
-    for one in latencies:
-        against = by_name.get((one.rate, one.against))
+    for run in latencies:
+        against = by_name.get((run.rate, run.against))
         ratios, met = NONE, NONE
-        if against is not None and against is not one:
-            found = one.p50_s / against.p50_s, one.p99_s / against.p99_s
+        if against is not None and against is not run:
+            found = run.p50_s / against.p50_s, run.p99_s / against.p99_s
             ratios = f"{found[0]:.2f}, {found[1]:.2f}"
-            most = LATENCY_TARGETS.get((one.rate, one.entrant))
+            most = LATENCY_TARGETS.get((run.rate, run.entrant))
             if most is not None:
                 met = "yes" if max(found) <= most else f"**no**: at most {most}"
-        figures = f"{one.p50_s:.2f}", f"{one.p99_s:.2f}", f"{one.n:,}", f"{one.load:.1f}"
-        rows.append((f"{one.rate:,}", one.entrant, ratios, met, *figures))
+        figures = f"{run.p50_s:.2f}", f"{run.p99_s:.2f}", f"{run.n:,}", f"{run.load:.1f}"
+        rows.append((f"{run.rate:,}", run.entrant, ratios, met, *figures))
     return rows
 
 
@@ -249,7 +249,7 @@ def _about_jobs(result: Result) -> str:
     """Say what a second of a whole job is, and who has done a part of it."""
     workload = result.workload
     text = (
-        "Seconds and CPU seconds are those of a job, start-up included, divided by its batches.\n"
+        "Seconds and CPU seconds of a whole job, start-up included, are divided by its batches.\n"
     )
     few = (f"{name} gets {workload.batches_of(name)}" for name in workload.few)
     return text + "".join(f"{each} of the {workload.batches} batches.\n" for each in few)
@@ -309,8 +309,8 @@ def _taking_part(
             yield from WORKLOADS[name].entrants
 
 
-def _entrants(named: Collection[str]) -> str:
-    rows = [(name, entrant.about) for name, entrant in ENTRANTS.items() if name in named]
+def _entrants(names: Collection[str]) -> str:
+    rows = [(name, entrant.about) for name, entrant in ENTRANTS.items() if name in names]
     return "".join(f"- **{name}**: {about}\n" for name, about in rows)
 
 

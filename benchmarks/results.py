@@ -34,7 +34,7 @@ Figure: TypeAlias = Literal[
     "seconds", "cpu_s", "rest_s", "peak_rss_bytes", "checkpoint_bytes", "state_bytes"
 ]
 """
-What can be asked of a result: seconds and CPU seconds a batch, those of them outside the JVM, the
+What can be asked of a result: seconds and CPU seconds a batch, CPU seconds outside the JVM, the
 most memory at one time, bytes written to the checkpoint a batch, bytes in the checkpoint for an
 open session.
 """
@@ -108,12 +108,12 @@ class Latency:
 
 def latencies_in(path: Path) -> list[Latency]:
     """Return what a file has; nothing if there's no file."""
-    return [Latency(**one) for one in json.loads(path.read_text())] if path.exists() else []
+    return [Latency(**latency) for latency in json.loads(path.read_text())] if path.exists() else []
 
 
 def save_latencies(found: Sequence[Latency], path: Path) -> None:
     """Write what was measured in place of what the file has of the same entrants and rates."""
-    places = {(one.rate, one.entrant): one for one in (*latencies_in(path), *found)}
+    places = {(latency.rate, latency.entrant): latency for latency in (*latencies_in(path), *found)}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(list(map(attrs.asdict, places.values())), indent=1) + "\n")
 

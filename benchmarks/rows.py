@@ -43,12 +43,12 @@ def difference(left: pa.Table, right: pa.Table) -> str | None:
     if left.num_rows != right.num_rows:
         return f"{left.num_rows:,} rows and {right.num_rows:,}"
     for name in left.column_names:
-        one, other = left[name].to_numpy(), right[name].to_numpy()
-        is_float = np.issubdtype(one.dtype, np.floating)
-        equal = np.isclose(one, other, rtol=ROUNDING, atol=0) if is_float else one == other
+        value, other = left[name].to_numpy(), right[name].to_numpy()
+        is_float = np.issubdtype(value.dtype, np.floating)
+        equal = np.isclose(value, other, rtol=ROUNDING, atol=0) if is_float else value == other
         if not equal.all():
             row = int(np.argmin(equal))
-            return f"`{name}` in row {row}: {one[row]} and {other[row]}"
+            return f"`{name}` in row {row}: {value[row]} and {other[row]}"
     return None
 
 

@@ -35,9 +35,11 @@ class Ratio:
         result = results.get(self.workload)
         if result is None:
             return None
-        one, *others = (result.figure(name, self.figure) for name in (self.entrant, *self.others))
+        own_time, *others = (
+            result.figure(name, self.figure) for name in (self.entrant, *self.others)
+        )
         found = [seconds for seconds in others if seconds]
-        return one / min(found) if one and len(found) == len(others) else None
+        return own_time / min(found) if own_time and len(found) == len(others) else None
 
     @property
     def others(self) -> tuple[str, ...]:
@@ -159,4 +161,4 @@ LATENCY_TARGETS: Final[Mapping[tuple[int, str], float]] = {
     (1_000, "functions, on_update"): 1.3,
     (1_000, "aggregates, on_update"): 1.2,
 }
-"""What p50 and p99 may be of those of a window in update mode, at so many events a second."""
+"""The most that p50 and p99 may be, as a ratio to a window in update mode, by events a second."""

@@ -1,8 +1,8 @@
 """
 What each recommended setting of Spark gains, on a workload of small micro-batches.
 
-`python -m benchmarks.tuning` runs the same job with all of them, and with each one as it would be
-without advice. `--python` names another interpreter, with the same packages, to compare with this
+`python -m benchmarks.tuning` runs the same job with all of them, and then without one of them
+at a time. `--python` names another interpreter, with the same packages, to compare with this
 one.
 """
 

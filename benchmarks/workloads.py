@@ -2,7 +2,7 @@
 The workloads: what comes in, who takes part, and in how many batches.
 
 A batch covers more than the gap, by default twice as much (`SPAN`), so sessions of one batch are
-over in the next. The events of a batch come in any order, but bids in that of their times. No event
+over in the next. The events of a batch come in any order, but bids in time order. No event
 is ever late, so every entrant has to return the same rows.
 """
 
@@ -30,7 +30,7 @@ SPAN: Final = timedelta(seconds=60)
 """The event time that a batch covers, unless a workload says otherwise."""
 
 ENOUGH: Final = 16
-"""The JVM compiles during the first batches, so the median needs so many; the first is left out."""
+"""The JVM compiles during the first batches, so the median needs this many samples."""
 
 
 @attrs.frozen(kw_only=True)
@@ -50,7 +50,7 @@ class Workload:
         batches: How many batches there are.
         repetitions: How often a batch is read.
         warm_up: How many samples come before those that count.
-        few: Entrants that are so slow that they get only so many batches.
+        few: Slow entrants, and how many batches each gets.
         opened: How many more keys there are, each of which gets one event in the first batch.
         one_each: Whether every user has exactly one event a batch.
         hot_share: The share of the events that belong to one user.
@@ -88,12 +88,12 @@ class Workload:
     size: int = 1
 
     def scaled(self, factor: float) -> "Workload":
-        """Return the same with so many times the events and keys, at least one of each."""
+        """Return the same with more or fewer events and keys, at least one of each."""
         events, keys = (max(1, round(n * factor)) for n in (self.events, self.keys))
         return attrs.evolve(self, events=events, keys=keys, opened=round(self.opened * factor))
 
     def shortened(self, batches: int | None) -> "Workload":
-        """Return the same with at most so many batches."""
+        """Return the same with at most this many batches."""
         return attrs.evolve(self, batches=min(self.batches, batches or self.batches))
 
     def repeated(self, times: int | None) -> "Workload":

@@ -21,7 +21,7 @@ VIEWS = {
 
 
 def explained() -> Explanation:
-    """Return what becomes of the views of ann, in the order in which they arrived."""
+    """Return what each view of ann does to her visit, in the order in which the views arrived."""
     return explain_session(visits, "ann", [(at(time), view) for time, view in VIEWS.items()])
 
 

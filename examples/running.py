@@ -99,21 +99,21 @@ def parser_of(
     if takes_events:
         parser.add_argument("--events", type=Path, help="your own log, as the README shows it")
     if takes_sail:
-        told = "sail needs no Java, and runs all events as one batch"
-        parser.add_argument("--engine", choices=("spark", "sail"), default="spark", help=told)
+        note = "sail needs no Java, and runs all events as one batch"
+        parser.add_argument("--engine", choices=("spark", "sail"), default="spark", help=note)
     parser.add_argument("--out", type=Path, default=Path("out", app), help="a folder to write to")
     return parser
 
 
-def log_of(name: str, given: Path | None) -> Path | None:
+def log_of(name: str, events: Path | None) -> Path | None:
     """Say where the events come from, and return the log; None if the app makes them up."""
-    if given is not None and not given.exists():
-        sys.exit(f"There is no {given}.\n\nHint: leave --events out, and the app makes events up")
-    log = given or DATA / name
+    if events is not None and not events.exists():
+        sys.exit(f"There is no {events}.\n\nHint: leave --events out, and the app makes events up")
+    log = events or DATA / name
     if not log.exists():
         print("These events are MADE UP: pass a log with --events.", flush=True)
         return None
-    print(f"The events are those of {log.name}.", flush=True)
+    print(f"The events come from {log.name}.", flush=True)
     return log
 
 

@@ -116,7 +116,7 @@ LAKES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """A kill and a restart with each row once, and a merge: of revisions and of a repair, or alone."""
 ONE_OF_EACH: Final = ("-m", "cell and not (long or nightly)", "-k", "not database and not [no-")
-"""One catalog of Iceberg, and of the kills those of two queries of which one merges."""
+"""One catalog of Iceberg, and the kills of two queries, one of which merges."""
 
 Python: TypeAlias = str | None
 
@@ -154,8 +154,8 @@ class Cell(NamedTuple):
     def lakes(self) -> dict[str, str]:
         """The releases of the table formats that it has."""
         deltas = [need.partition("==")[2] for need in self.more if need.startswith("delta-spark")]
-        named = {"Delta": "".join(deltas), "Iceberg": self.iceberg}
-        return {name: release for name, release in named.items() if release}
+        releases = {"Delta": "".join(deltas), "Iceberg": self.iceberg}
+        return {name: release for name, release in releases.items() if release}
 
 
 LOWEST: Final = ("numpy==1.26.0", "attrs==23.2.0")
@@ -210,9 +210,9 @@ def lakes_in_turn(day: date) -> list[Cell]:
 
 def find_python(version: str) -> Python:
     """Return a Python of a minor version: of PATH, of pyenv, or none."""
-    own = f"python{version}"
+    name = f"python{version}"
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
-    found = [*map(str, sorted(pyenv.glob(f"{version}.*/bin/{own}"))), shutil.which(own)]
+    found = [*map(str, sorted(pyenv.glob(f"{version}.*/bin/{name}"))), shutil.which(name)]
     return next((python for python in found if python and _runs(python)), None)
 
 
@@ -222,8 +222,8 @@ def _runs(python: str) -> bool:
 
 def environment(cell: Cell) -> Path:
     """Return the Python of a cell's environment, which is made if it isn't there."""
-    wanted = "\n".join((cell.python, *cell.packages))
-    name = f"{cell.spark}-py{cell.python}-{hashlib.sha256(wanted.encode()).hexdigest()[:8]}"
+    packages = "\n".join((cell.python, *cell.packages))
+    name = f"{cell.spark}-py{cell.python}-{hashlib.sha256(packages.encode()).hexdigest()[:8]}"
     python, stamp = ENVIRONMENTS / name / "bin" / "python", ENVIRONMENTS / name / "installed"
     if not stamp.exists():
         base = find_python(cell.python)
@@ -235,7 +235,7 @@ def environment(cell: Cell) -> Path:
             if done.returncode:
                 found = f"it can't be installed: {done.stderr.strip()[-400:]}"
                 raise NotHereError(found)
-        stamp.write_text(wanted)
+        stamp.write_text(packages)
     return python
 
 
@@ -244,9 +244,9 @@ class NotHereError(Exception):
 
 
 def uv() -> str | None:
-    """Return uv: that of this environment, or of PATH."""
-    beside = Path(sys.executable).with_name("uv")
-    return str(beside) if beside.exists() else shutil.which("uv")
+    """Return the path of uv: in this environment, or on PATH."""
+    sibling = Path(sys.executable).with_name("uv")
+    return str(sibling) if sibling.exists() else shutil.which("uv")
 
 
 def install_commands(
@@ -293,7 +293,7 @@ def variables(cell: Cell, python: Path, address: str | None) -> dict[str, str]:
         "server": address,
         "standalone": address,
     }
-    own = {
+    added = {
         "PYSPARK_PYTHON": str(python),
         "PYTHONPATH": str(ROOT),
         "SESSIONKIT_ICEBERG": cell.iceberg,
@@ -304,13 +304,13 @@ def variables(cell: Cell, python: Path, address: str | None) -> dict[str, str]:
         "TZ": "UTC" if cell.is_sail or cell.where in {"connect", "server"} else "America/New_York",
     }
     if cell.where == "connect" and (package := connect_package(cell.spark)):
-        own["PYSPARK_SUBMIT_ARGS"] = " ".join([*package, "pyspark-shell"])
-    return {**kept, **own}
+        added["PYSPARK_SUBMIT_ARGS"] = " ".join([*package, "pyspark-shell"])
+    return {**kept, **added}
 
 
 @contextmanager
 def place(cell: Cell, python: Path) -> Iterator[str | None]:
-    """Run what the cell's Spark needs beside it; return the address, if there is one."""
+    """Run the server that the cell's Spark needs; return the address, if there is one."""
     env = variables(cell, python, None)
     match cell.where:
         case "server":

@@ -1,5 +1,5 @@
 """
-Put a site that was built next to those of other versions, and tell each of all.
+Put a built site next to the sites of other versions, and list all versions in each.
 
     python scripts/publish_docs.py site pages v0.2.0    as the folder pages/0.2.0
     python scripts/publish_docs.py site pages main      as the folder pages/main

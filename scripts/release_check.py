@@ -64,20 +64,20 @@ def tracked(root: Path) -> set[str]:
 def wheel_faults(names: Iterable[str], project: set[str]) -> list[str]:
     """Return what a wheel lacks, and what it has that nobody imports."""
     found = {name for name in names if ".dist-info/" not in name}
-    wanted = {name for name in project if name.startswith(PACKAGE)}
-    return _differences("wheel", found, wanted | {"sessionkit/py.typed"})
+    expected = {name for name in project if name.startswith(PACKAGE)}
+    return _differences("wheel", found, expected | {"sessionkit/py.typed"})
 
 
 def sdist_faults(names: Iterable[str], project: set[str]) -> list[str]:
     """Return what a source distribution lacks or has too much; PKG-INFO and .gitignore are free."""
     found = {name.partition("/")[2] for name in names} - {"PKG-INFO", ".gitignore"}
-    wanted = {name for name in project if not name.startswith(NOT_IN_SDIST)} - {".gitignore"}
-    return _differences("sdist", found, wanted | {"docs/conf.py", "docs/index.md"})
+    expected = {name for name in project if not name.startswith(NOT_IN_SDIST)} - {".gitignore"}
+    return _differences("sdist", found, expected | {"docs/conf.py", "docs/index.md"})
 
 
-def _differences(kind: str, found: set[str], wanted: set[str]) -> list[str]:
-    missing = [f"the {kind} lacks {name}" for name in sorted(wanted - found)]
-    return missing + [f"the {kind} has {name}" for name in sorted(found - wanted)]
+def _differences(kind: str, found: set[str], expected: set[str]) -> list[str]:
+    missing = [f"the {kind} lacks {name}" for name in sorted(expected - found)]
+    return missing + [f"the {kind} has {name}" for name in sorted(found - expected)]
 
 
 def tag_faults(tag: str, version: str, changelog: str) -> list[str]:
@@ -202,7 +202,7 @@ def follow(wheel: Path, folder: Path) -> list[Step]:
 
 
 def summary(steps: Sequence[Step]) -> str:
-    """Return how many commands and minutes lead to the first rows, those of the README."""
+    """Return how many commands and minutes lead to the first rows, which the README shows."""
     first = steps[: 1 + next(i for i, step in enumerate(steps) if step.command.endswith(".py"))]
     minutes = sum(step.seconds for step in first) / 60
     return f"{len(first)} commands and {minutes:.1f} minutes to the first rows"

@@ -30,7 +30,7 @@ class Entrant:
         logic: For sessionkit on another engine, which of its specs.
         reads: The format of the files that it gets; Flink from PyPI has no reader for Parquet.
         environment: The name of the packages that it needs besides the project's own.
-        settings: Settings of Spark, beside those that all have.
+        settings: Its own settings of Spark, in addition to the shared ones.
         returns_rows: Whether its rows are compared; the floor has none.
     """
 

@@ -1,7 +1,7 @@
 """
 What entrants need besides the project's own packages, made under `out/` at the first need.
 
-Each file beside this one lists the packages of one virtual environment, pinned. The project's own
+Each file in this folder lists the packages of one virtual environment, pinned. The project's own
 environment stays as it is.
 """
 

@@ -47,8 +47,8 @@ def main() -> None:
             found[name, rate] = answer
             kind = ENTRANTS[name].kind
             figures = {each: answer[each] for each in ("p50_s", "p99_s", "n")}
-            one = Latency(rate=rate, entrant=name, against=AGAINST[kind], load=load, **figures)
-            save_latencies([one], LATENCIES)
+            latency = Latency(rate=rate, entrant=name, against=AGAINST[kind], load=load, **figures)
+            save_latencies([latency], LATENCIES)
             line = told(name, rate, answer, found.get((AGAINST[kind], rate)))
             print(f"{line}  load {load:.1f}", flush=True)
 
@@ -76,7 +76,7 @@ def _measured(name: str, rate: int, options: argparse.Namespace, folder: Path) -
         job = _job(name, rate, options, folder, kafka)
         command = [sys.executable, "-m", "benchmarks.latency.child", json.dumps(attrs.asdict(job))]
         with (folder / "log").open("w") as log:
-            told = subprocess.run(
+            done = subprocess.run(
                 command,
                 stdout=log,
                 stderr=log,
@@ -84,7 +84,7 @@ def _measured(name: str, rate: int, options: argparse.Namespace, folder: Path) -
                 env={**os.environ, "PYTHONPATH": path, "PYTHONWARNINGS": "ignore"},
                 check=False,
             )
-        if told.returncode:
+        if done.returncode:
             raise SystemExit((folder / "log").read_text()[-3000:])
         return json.loads((folder / "answer.json").read_text())
 

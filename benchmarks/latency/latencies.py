@@ -24,14 +24,14 @@ def _of_updates(events: pd.DataFrame, rows: pd.DataFrame, first_ms: int) -> Any:
     """Find for each event the first row of its user that has a number as large."""
     counted = events[events["at"] >= first_ms]
     width = int(events["number"].max()) + 1
-    given = rows.sort_values(["user", "last", "at"], kind="stable")
-    found = (given["user"] * width + given["last"]).to_numpy()
+    updates = rows.sort_values(["user", "last", "at"], kind="stable")
+    found = (updates["user"] * width + updates["last"]).to_numpy()
     places = np.searchsorted(found, (counted["user"] * width + counted["number"]).to_numpy())
     has_row = places < len(found)
     has_row[has_row] = (
-        given["user"].to_numpy()[places[has_row]] == counted["user"].to_numpy()[has_row]
+        updates["user"].to_numpy()[places[has_row]] == counted["user"].to_numpy()[has_row]
     )
-    return given["at"].to_numpy()[places[has_row]] - counted["at"].to_numpy()[has_row]
+    return updates["at"].to_numpy()[places[has_row]] - counted["at"].to_numpy()[has_row]
 
 
 def _of_closes(events: pd.DataFrame, rows: pd.DataFrame, first_ms: int) -> Any:

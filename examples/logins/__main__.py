@@ -69,7 +69,7 @@ def run(spark: SparkSession, records: pa.Table, out: Path, *, files: int = FILES
 
 
 def as_sessions(periods: DataFrame) -> DataFrame:
-    """Name the columns as the report expects those of sessions."""
+    """Give the columns the names that the report expects of sessions."""
     return periods.select(
         "user",
         F.col("session").cast("string").alias("session_id"),

@@ -36,7 +36,7 @@ def read_log(path: Path) -> pa.Table:
 
 
 def made_up(users: int = 100) -> pa.Table:
-    """Return the records of three days: those of users, and of two accounts in other hands."""
+    """Return the records of three days, of users and of two stolen accounts."""
     chance = Random(2026)  # noqa: S311 (nobody is to be surprised)
     sessions = count(1)
     rows = [row for user in range(users) for row in _life(f"user-{user:03}", chance, sessions)]

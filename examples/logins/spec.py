@@ -136,7 +136,7 @@ class Alert:
 def judge(
     key: Any, attempts: list[Attempt], state: KeyState[Recent], times: KeyTimes
 ) -> list[Alert]:
-    """Compare each attempt with those of the hour before it."""
+    """Compare each attempt with the attempts of the hour before it."""
     seen = state.get(Recent([])).attempts
     alerts = []
     for attempt, time in zip(attempts, times.event_times, strict=True):

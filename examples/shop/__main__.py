@@ -131,9 +131,9 @@ def run_stream(spark: SparkSession, asked: Namespace, out: Path) -> None:
         conclude(database, out)
 
 
-def events_of(given: Path | None) -> pa.Table:
+def events_of(events: Path | None) -> pa.Table:
     """Return the events of a log, or made-up ones."""
-    log = log_of("ecom/ecom.csv.gz", given)
+    log = log_of("ecom/ecom.csv.gz", events)
     return read_log(log) if log else made_up()
 
 

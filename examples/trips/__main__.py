@@ -2,7 +2,7 @@
 When aircraft are on duty: from the first flight after a rest, for 14 hours, and until midnight.
 
     python -m examples.trips                 the flights that left New York in January 2013
-    python -m examples.trips --days 365      those of the whole year
+    python -m examples.trips --days 365      the flights of the whole year
     python -m examples.trips --engine sail   without Java, as one batch
     python -m examples.trips.demo            duty periods without cuts, next to `session_window`
 """

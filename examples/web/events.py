@@ -42,9 +42,9 @@ def read_log(path: Path) -> pa.Table:
     with opened(path, "rt", encoding="utf-8", errors="replace") as lines:
         found = (LINE.match(line) for line in lines)
         return _table(
-            {**one.groupdict(), "at": datetime.strptime(one["at"], CLOCK)}  # noqa: DTZ007 (it has %z)
-            for one in found
-            if one is not None
+            {**match.groupdict(), "at": datetime.strptime(match["at"], CLOCK)}  # noqa: DTZ007 (it has %z)
+            for match in found
+            if match is not None
         )
 
 

@@ -1,4 +1,4 @@
-"""Visits to a web site, and which of them are those of programs. It needs no Spark."""
+"""Visits to a web site, and which of them programs made. It needs no Spark."""
 
 from datetime import timedelta
 from typing import Final
@@ -12,7 +12,7 @@ __all__ = ["VISITS", "Hit"]
 
 FEW: Final = 20
 FAST: Final = 30.0
-"""Who asks for more than a few pages, and for so many in a minute, doesn't read them."""
+"""Who asks for more than FEW pages, and for FAST a minute, doesn't read them."""
 AWAKE: Final = timedelta(hours=6)
 """Nobody reads longer than this without half an hour of rest."""
 
@@ -44,7 +44,7 @@ VISITS: Final = SessionSpec.aggregate(
         "engaged": _engaged_for > timedelta(seconds=10),
         "is_bounce": _pages <= 1,
         "bot_by_name": agg.any("is_named"),
-        # No rate is that of one instant.
+        # One instant has no rate.
         "bot_by_rate": (_pages > FEW) & (_rate > FAST).fill_null(value=True),
         "bot_by_age": _lasted > AWAKE,
     },

@@ -190,7 +190,7 @@ def stddev(
         agg.stddev("seconds")  # Spark's stddev, which is stddev_samp
         agg.stddev("seconds", population=True, variance=True)  # var_pop
 
-    It's that of a sample, as in Spark, so it's None for fewer than two values. It's merged without
+    As in Spark, it's the deviation of a sample: None for fewer than two values. It's merged without
     a loss of precision for values that are far from zero and close together.
 
     Args:

@@ -51,7 +51,7 @@ class Progress:
 
 @attrs.frozen
 class Logs:
-    """The lines of both logs by micro-batch, of which -1 is none; Spark deletes old entries."""
+    """The lines of both logs by micro-batch; Spark deletes old entries."""
 
     path: str
     offsets: Mapping[int, list[str]]

@@ -110,7 +110,7 @@ def _second_watermark(path: Sequence[PlanNode]) -> SpecError:
         return SpecError(found, f"{hint}the watermark")
     if any(node.operator == SETS_EVENT_TIME for node in path):
         return SpecError(
-            found, "remove withWatermark: under `carries_watermark`, that of the spec goes on"
+            found, "remove withWatermark: under `carries_watermark`, the spec's own goes on"
         )
     return SpecError(found, f"{TWO_QUERIES}; {LIST}")
 

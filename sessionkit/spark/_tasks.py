@@ -52,9 +52,9 @@ def message_first(run: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T]]:
     """
 
     @wraps(run)
-    def shortened(*values: P.args, **named: P.kwargs) -> Iterator[T]:
+    def shortened(*args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
         try:
-            yield from run(*values, **named)
+            yield from run(*args, **kwargs)
         except SessionkitError as error:
             message = type(error).__new__(type(error), *error.args)
             raise error.with_traceback(None) from message  # where Spark shows causes, it's first

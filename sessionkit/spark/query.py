@@ -206,7 +206,7 @@ def _timing(trigger: Trigger, *, always_due: bool = False) -> dict[str, Any]:
         raise SpecError(found, "write trigger='availableNow'")
     pause = whole_milliseconds(trigger, "trigger", zero_allowed=True)
     if always_due and not pause:
-        found = f"the query would never rest: {always}, and each one reads all state again"
+        found = f"the query would never rest: {always}, and each batch reads all state again"
         raise SpecError(found, hint)
     return {"processingTime": f"{pause // MILLISECOND} milliseconds"}
 

@@ -239,7 +239,7 @@ def _check_meaning(spec: AnyStatefulSpec) -> None:
     for field in attrs.fields(Lateness):
         if getattr(lateness, field.name) != field.default:
             found = f"`{field.name}` is about sessions, and a StatefulSpec has none"
-            raise SpecError(found, "leave it out; `late_events` says what becomes of late events")
+            raise SpecError(found, "leave it out; `late_events` says what happens to late events")
     if spec.inputs.drop_duplicates_for is not None:
         found = "`drop_duplicates_for` is about sessions, and a StatefulSpec has none"
         hint = "leave it out; docs/how-to/deduplicate.md shows what drops copies before"

@@ -141,9 +141,7 @@ def decode_column(
 # get more digits, and an Enum more members, also inside lists, tuples, dicts and classes. Every
 # other change is refused.
 
-BY_HAND: Final = (
-    "undo the change, or, for a state, say with `upgrade=` what becomes of a stored value"
-)
+BY_HAND: Final = "undo the change, or, for a state, convert stored values with `upgrade=`"
 
 
 @attrs.frozen

@@ -70,9 +70,9 @@ def is_record(value: object) -> TypeGuard[type[Any]]:
 
 def not_a_record(cls: type[Any], *, instead: str) -> tuple[str, str]:
     """
-    Return why a class can't be that of events, states or rows, and what to write.
+    Return why a class can't be the class of events, states or rows, and what to write.
 
-    That is `instead` where it's one of Python's, or of a package, that nobody can decorate.
+    For a class of Python or of a package, which nobody can decorate, that is `instead`.
     """
     if cls.__module__.partition(".")[0] in FOREIGN:
         return f"{cls.__name__}, which has no fields", instead
@@ -219,9 +219,9 @@ def _read(annotation: Any, place: _Place) -> FieldType:
     if annotation in SCALARS:
         return SCALARS[annotation]
     # An alias, `type X = ...`, has the first; a NewType has the second.
-    for named in ("__value__", "__supertype__"):
-        if hasattr(annotation, named):
-            return _read(getattr(annotation, named), place)
+    for attribute in ("__value__", "__supertype__"):
+        if hasattr(annotation, attribute):
+            return _read(getattr(annotation, attribute), place)
     origin, inside = get_origin(annotation), get_args(annotation)
     if isinstance(annotation, type) and origin is None:
         return _class(annotation, place)

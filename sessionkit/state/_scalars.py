@@ -44,9 +44,9 @@ class IntType(FieldType):
         if isinstance(value, bool) or not isinstance(value, int | np.integer):
             raise refused(value, path, "an int", "convert it with int(...) where you set it")
         if not INT64[0] <= value <= INT64[1]:
-            wanted, hint = "an int from -2**63 to 2**63 - 1", "declare the field as Decimal or str"
+            kind, hint = "an int from -2**63 to 2**63 - 1", "declare the field as Decimal or str"
             shown = "a larger one" if value > 0 else "a smaller one"
-            raise refused(value, path, wanted, hint, shown=shown)
+            raise refused(value, path, kind, hint, shown=shown)
         return int(value)
 
 

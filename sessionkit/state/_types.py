@@ -171,10 +171,10 @@ def same(value: Any) -> Any:
 
 
 def refused(
-    value: object, path: str, wanted: str, hint: str, *, shown: str | None = None
+    value: object, path: str, expected: str, hint: str, *, shown: str | None = None
 ) -> StateValueError:
     """Return the error for a misfit, without the value itself: it may be personal data."""
     if value is None:
         hint = "declare it as `... | None` where it may be missing, or give it a default"
-    found = f"`{path}` must be {wanted}, found {shown or type(value).__name__}"
+    found = f"`{path}` must be {expected}, found {shown or type(value).__name__}"
     return StateValueError(found, hint)

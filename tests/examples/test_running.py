@@ -17,7 +17,7 @@ def test_a_log_of_ones_own_is_taken(tmp_path: Path, capsys: pytest.CaptureFixtur
     own.touch()
 
     assert own == log_of("ecom/ecom.csv.gz", own)
-    assert "The events are those of own.csv.\n" == capsys.readouterr().out
+    assert "The events come from own.csv.\n" == capsys.readouterr().out
 
 
 def test_without_a_log_the_events_are_made_up(capsys: pytest.CaptureFixture[str]) -> None:

@@ -294,7 +294,7 @@ def test_an_int_that_no_float_is_equal_to_is_refused() -> None:
     with pytest.raises(StateError, match="`value` doesn't fit its new type") as refused:
         read(first, [first(value=2**53 + 1)], made(value=float))
 
-    assert str(refused.value).endswith("with `upgrade=` what becomes of a stored value")
+    assert str(refused.value).endswith("convert stored values with `upgrade=`")
 
 
 @pytest.mark.parametrize(

@@ -48,23 +48,23 @@ def told_by_driver(
     sessions = [
         {
             "kind": "session",
-            **dict(zip(spec.keys, one.key, strict=True)),
-            "session_id": one.session_id,
-            "session_start": micros_of(one.session_start),
-            "session_end": micros_of(one.session_end),
-            **{name: _plain(getattr(one.result, name)) for name in values},
+            **dict(zip(spec.keys, row.key, strict=True)),
+            "session_id": row.session_id,
+            "session_start": micros_of(row.session_start),
+            "session_end": micros_of(row.session_end),
+            **{name: _plain(getattr(row.result, name)) for name in values},
         }
-        for one in driver.take_rows()
-        if one.is_final
+        for row in driver.take_rows()
+        if row.is_final
     ]
     rejected = [
         {
-            "kind": one.kind,
-            **dict(zip(spec.keys, one.key, strict=True)),
-            "reason": one.reason,
-            "event_time": None if one.event_time is None else micros_of(one.event_time),
+            "kind": rejection.kind,
+            **dict(zip(spec.keys, rejection.key, strict=True)),
+            "reason": rejection.reason,
+            "event_time": None if rejection.event_time is None else micros_of(rejection.event_time),
         }
-        for one in driver.take_rejections()
+        for rejection in driver.take_rejections()
     ]
     return sorted(map(_told, [*sessions, *rejected]))
 

@@ -31,7 +31,7 @@ class NavigatedError(Exception):
 
 @contextmanager
 def browser_in(home: Path) -> Iterator["Reader"]:
-    """Start a browser that keeps its files in a folder, and end it behind the block."""
+    """Start a browser that keeps its files in a folder, and end it after the block."""
     program = next((found for found in map(shutil.which, NAMES) if found), None)
     if program is None:
         text = f"there is no {' or '.join(NAMES)} on the path"
@@ -157,8 +157,8 @@ class Reader:
     def press(self, key: str, code: int) -> None:
         """Press a key, which has a name and a number."""
         for kind in ("keyDown", "keyUp"):
-            given = {"type": kind, "key": key, "windowsVirtualKeyCode": code}
-            self.ask("Input.dispatchKeyEvent", **given)
+            event = {"type": kind, "key": key, "windowsVirtualKeyCode": code}
+            self.ask("Input.dispatchKeyEvent", **event)
 
     def _next(self) -> bytes:
         while b"\0" not in self.rest:

@@ -142,8 +142,8 @@ def keys(
         if key.user.endswith("7"):
             return
         found = state.get(cls())
-        for one in events:
-            update(found, one)
+        for passed in events:
+            update(found, passed)
         state.set(found)
 
     def on_timer(key: Any, name: str, state: KeyState[Any], times: KeyTimes) -> Any:
@@ -182,7 +182,7 @@ def add(driver: Any, event: Any, when: datetime, users: list[str] = USERS) -> No
 
 def states(driver: Any) -> dict[str, Any]:
     found = driver.open_sessions if isinstance(driver, SessionDriver) else driver.stored_keys
-    return {one.key.user: one.state for one in found()}
+    return {stored.key.user: stored.state for stored in found()}
 
 
 SPECS: list[tuple[Any, str]] = [

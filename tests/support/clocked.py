@@ -2,10 +2,10 @@
 A Spark stream whose processing time is moved by hand, so that no test has to sleep.
 
 Spark writes the processing time of a micro-batch to the log `offsets` before it runs the batch, and
-to the log `commits` once the sink is done. A batch of which the first is there and not the second
-runs again at the next start, at the time in the log: that is how its result stays the same after a
-crash. So here every batch is planned first, by a sink that fails; then the time in the log is
-rewritten; then the query is started again, runs the batch, and plans the next one.
+to the log `commits` once the sink is done. A batch with the first entry and without the second runs
+again at the next start, at the time in the log, so that its result stays the same after a crash.
+So here every batch is planned first, by a sink that fails; then the time in the log is rewritten;
+then the query is started again, runs the batch, and plans the next one.
 
 Every batch thus comes after a restart, and one that ran twice.
 """

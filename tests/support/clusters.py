@@ -17,10 +17,10 @@ def bare_python(folder: Path) -> Path:
     venv.create(folder, symlinks=True)
     (packages,) = folder.glob("lib/python*/site-packages")
     # The folder is added to the path; what its own .pth files name, such as sessionkit, isn't.
-    own = Path(sysconfig.get_path("purelib"))
-    (packages / "dependencies.pth").write_text(f"{own}\n")
+    packages_here = Path(sysconfig.get_path("purelib"))
+    (packages / "dependencies.pth").write_text(f"{packages_here}\n")
     # But for the file by which setuptools brings `distutils`, for Spark 3.5 on Python 3.12.
-    for distutils in own.glob("distutils-precedence.pth"):
+    for distutils in packages_here.glob("distutils-precedence.pth"):
         shutil.copy(distutils, packages)
     return folder / "bin" / "python"
 

@@ -1,4 +1,4 @@
-"""A spec that counts the views of forty users, for tests of what becomes of a checkpoint."""
+"""A spec that counts the views of forty users, for tests of what happens to a checkpoint."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -48,13 +48,13 @@ SPEC: Final = SessionSpec.of(
 def views(*rows: tuple[str, float, str]) -> pa.Table:
     """Return page views: the user, how many minutes after noon, and the address."""
     users, minutes, urls = zip(*rows, strict=True)
-    at = [NOON + timedelta(minutes=one) for one in minutes]
+    at = [NOON + timedelta(minutes=minute) for minute in minutes]
     return pa.table({"user": users, "url": urls, "at": pa.array(at, pa.timestamp("us", "UTC"))})
 
 
 def users(stream: FileStream) -> list[str]:
     """Return whose sessions are open, with how many events each."""
-    return sorted(f"{one.key.user} {one.events}" for one in stream.open())
+    return sorted(f"{session.key.user} {session.events}" for session in stream.open())
 
 
 def _end(url: str) -> None:

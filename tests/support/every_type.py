@@ -141,10 +141,10 @@ class Single:
 
 def finish_single(session: Any, state: Kept) -> Single:
     event = state.event
-    own: dict[str, Any] = {
+    fields: dict[str, Any] = {
         field.name: getattr(event, field.name, None) for field in attrs.fields(Single)
     }
-    return Single(**{**own, "texts": list(event.tags), "later": event.item.seen})
+    return Single(**{**fields, "texts": list(event.tags), "later": event.item.seen})
 
 
 LOGIC: Any = EVERYTHING.logic

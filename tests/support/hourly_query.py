@@ -1,4 +1,4 @@
-"""A query of which each run reads one more hour, and a store of a user's own."""
+"""A query that reads one more hour in each run, and a store of a user's own."""
 
 import shutil
 import sqlite3
@@ -54,7 +54,7 @@ class Store:
 
 
 class Query:
-    """A query of which each run reads one more hour, and whose files can be copied."""
+    """A query that reads one more hour in each run, and whose files can be copied."""
 
     def __init__(self, spark: SparkSession, folder: Path, *, with_rejected: bool = False) -> None:
         self.stream = FileStream(spark, SPEC, folder, with_rejected=with_rejected, shape=with_gap)

@@ -105,9 +105,9 @@ def _connector(spark_version: str) -> Path:
     fallback = f"connector-4.2.0-for-{spark_version}"
     if (CACHE / fallback).exists():
         return CACHE / fallback
-    own = {f"org.apache.spark:spark-sql-kafka-0-10_{SCALA}": spark_version}
+    connector = {f"org.apache.spark:spark-sql-kafka-0-10_{SCALA}": spark_version}
     try:
-        return _fetched(f"connector-{spark_version}", own)
+        return _fetched(f"connector-{spark_version}", connector)
     except KafkaMissingError:
         return _fetched(fallback, LAST_SEEN_TO_WORK, alone=True)
 
@@ -117,9 +117,9 @@ def _fetched(name: str, artifacts: dict[str, str], *, alone: bool = False) -> Pa
     return cached(name, partial(_fetch, _project(artifacts, alone=alone)))
 
 
-def _fetch(wanted: str, folder: Path) -> None:
+def _fetch(ivy_xml: str, folder: Path) -> None:
     project = folder / "ivy.xml"
-    project.write_text(wanted)
+    project.write_text(ivy_xml)
     ivy = [_java(), *SHORT_LIFE.split(), "-cp", str(SPARK_JARS / "*")]
     what = ["-ivy", str(project), "-cache", str(CACHE / "ivy"), "-types", "jar", "bundle"]
     where = ["-retrieve", str(folder / "[artifact]-[revision].[ext]")]
@@ -129,14 +129,14 @@ def _fetch(wanted: str, folder: Path) -> None:
 
 def _project(artifacts: dict[str, str], *, alone: bool) -> str:
     transitive = str(not alone).lower()
-    wanted = []
+    dependencies = []
     for coordinates, version in artifacts.items():
         group, artifact = coordinates.split(":")
-        named = f'org="{group}" name="{artifact}" rev="{version}"'
-        wanted.append(f'<dependency {named} transitive="{transitive}" conf="default"/>')
+        attributes = f'org="{group}" name="{artifact}" rev="{version}"'
+        dependencies.append(f'<dependency {attributes} transitive="{transitive}" conf="default"/>')
     return (
         '<ivy-module version="2.0"><info organisation="tests" module="kafka"/>'
-        f"<dependencies>{''.join(wanted)}</dependencies></ivy-module>"
+        f"<dependencies>{''.join(dependencies)}</dependencies></ivy-module>"
     )
 
 

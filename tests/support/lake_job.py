@@ -22,8 +22,8 @@ LakeName: TypeAlias = Literal["delta", "iceberg"]
 
 def settings(folder: str) -> dict[str, str]:
     """Return the settings of a session with a lake in a folder; a server has them already."""
-    own = {"spark.sql.streaming.pollingDelay": "20ms", "spark.ui.enabled": "false"}
-    return {**quick_settings(), **own, **lake_settings(f"{folder}/warehouse")}
+    added = {"spark.sql.streaming.pollingDelay": "20ms", "spark.ui.enabled": "false"}
+    return {**quick_settings(), **added, **lake_settings(f"{folder}/warehouse")}
 
 
 def table_in(folder: str, name: str, lake: LakeName) -> str:
@@ -33,9 +33,9 @@ def table_in(folder: str, name: str, lake: LakeName) -> str:
 
 def main(folder: str, keyed: str, lake: LakeName) -> None:
     """Run both queries until they have read what is there."""
-    own = {} if "SPARK_REMOTE" in os.environ else settings(folder)
+    options = {} if "SPARK_REMOTE" in os.environ else settings(folder)
     builder = SparkSession.builder
-    for name, value in own.items():
+    for name, value in options.items():
         builder.config(name, value)
     spark = builder.getOrCreate()
     queries = []

@@ -46,7 +46,7 @@ def compiled_file_system() -> Path | None:
 
 @attrs.define
 class Cut:
-    """A place at which the changes to files end: after so many. `is_over` if none came after."""
+    """The change to files after which no other is made. `is_over` if there was no other."""
 
     spark: SparkSession
     after: int
@@ -54,7 +54,7 @@ class Cut:
 
     @contextmanager
     def made(self) -> Iterator[None]:
-        """Let the JVM make only so many, as if it were killed then; what fails then may fail."""
+        """Let the JVM make only these changes, as if it were killed then."""
         jvm: Any = self.spark._jvm
         files = jvm.PlainLocalFileSystem
         files.allow(self.after)

@@ -154,7 +154,7 @@ AGGREGATES: Final[dict[str, Any]] = {
     "took": agg.funnel_times(FUNNELS["far"], between=("seen", "bought")),
     "took_strictly": agg.funnel_times(FUNNELS["far_strictly"], between=("good", "bought")),
     **FUNNELS,
-    **{f"{name}_at": agg.funnel_times(one) for name, one in FUNNELS.items()},
+    **{f"{name}_at": agg.funnel_times(funnel) for name, funnel in FUNNELS.items()},
 }
 FIELDS: Final[dict[str, Kind]] = {
     "number": "int",
@@ -177,10 +177,10 @@ RESULTS: Final[dict[str, Kind]] = {
     **dict.fromkeys(("duration", "engaged_time", "funnel_times"), "span"),
     **dict.fromkeys(("any", "all"), "bool"),
 }
-"""The types of aggregates, where they aren't those of their fields."""
+"""The types of aggregates whose type isn't the type of their field."""
 
 Moment = tuple[datetime, int]
-"""When an event was, and its place among those of its instant: 0 without a sequence."""
+"""The time of an event, and its place in the sequence of its instant: 0 without a sequence."""
 Pair = tuple[Moment, Act]
 Values = list[tuple[Moment, Any]]
 
@@ -349,7 +349,7 @@ def _best_chain(aggregate: Any, hits: Sequence[Any]) -> list[Any]:
     for hit in hits:
         at, step = hit
         if step == steps:
-            chains = [[one for one in each if one[-1][0] == at] for each in chains]
+            chains = [[chain for chain in of_step if chain[-1][0] == at] for of_step in chains]
             continue
         is_early = step == -1 or (step and not chains[step - 1])
         is_passed = "order" not in strict or (aggregate.allow_reentry and step >= 0)
@@ -453,7 +453,7 @@ def _merge(left: Kept, right: Kept) -> None:
 def naive_row(events: Sequence[tuple[datetime, Act]], sequence: str | None = None) -> Any:
     """Return the row of a session from its events, in any order."""
     placed = [((at, getattr(act, sequence) if sequence else 0), act) for at, act in events]
-    return Row(**{name: of_session(one, placed) for name, one in AGGREGATES.items()})
+    return Row(**{name: of_session(aggregate, placed) for name, aggregate in AGGREGATES.items()})
 
 
 def of_session(aggregate: Any, events: Sequence[Pair]) -> Any:

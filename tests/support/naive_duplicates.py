@@ -52,31 +52,31 @@ class NaiveDuplicates:
     def run(self, events: Iterable[Arrival], watermark: datetime) -> Counted:
         if not self.in_order:
             self._close(watermark)
-        late = [one for one in events if self._is_late(one, watermark)]
-        self.waiting += [one for one in events if one not in late]
-        turn = [one for one in self.waiting if one.at <= watermark or not self.in_order]
-        self.waiting = [one for one in self.waiting if one not in turn]
+        late = [event for event in events if self._is_late(event, watermark)]
+        self.waiting += [event for event in events if event not in late]
+        turn = [event for event in self.waiting if event.at <= watermark or not self.in_order]
+        self.waiting = [event for event in self.waiting if event not in turn]
         taken = self._first(turn)
-        while alone := [one for one in taken if self._is_alone(one, taken, watermark)]:
+        while alone := [event for event in taken if self._is_alone(event, taken, watermark)]:
             late += alone
-            turn = [one for one in turn if one not in alone]
+            turn = [event for event in turn if event not in alone]
             taken = self._first(turn)
-        repeats = [one for one in turn if one not in taken]
-        behind = [one for one in repeats if self._is_alone(one, taken, watermark)]
-        for one in taken:
-            self._join(one)
+        repeats = [event for event in turn if event not in taken]
+        too_late = [event for event in repeats if self._is_alone(event, taken, watermark)]
+        for event in taken:
+            self._join(event)
         if self.in_order:
             self._close(watermark)
-        return Counted(len(late) + len(behind), len(repeats) - len(behind))
+        return Counted(len(late) + len(too_late), len(repeats) - len(too_late))
 
     def _first(self, events: Iterable[Arrival]) -> list[Arrival]:
         """Return the events whose id is new, the first of each."""
         taken: list[Arrival] = []
-        for one in sorted(events, key=lambda event: event[1:]):
-            if not self._is_known(one) and (one.key, one.name) not in {
+        for event in sorted(events, key=lambda event: event[1:]):
+            if not self._is_known(event) and (event.key, event.name) not in {
                 (other.key, other.name) for other in taken
             }:
-                taken.append(one)
+                taken.append(event)
         return taken
 
     def _extends(self, event: Arrival) -> bool:
@@ -93,12 +93,14 @@ class NaiveDuplicates:
         return self._extends(event) and over <= watermark
 
     def _is_alone(self, event: Arrival, taken: Iterable[Arrival], watermark: datetime) -> bool:
-        """Return whether an event behind the watermark extends nothing, and finds no session."""
+        """Return whether an event before the watermark extends nothing, and finds no session."""
         if self.in_order or self._extends(event) or event.at > watermark:
             return False
         spans = [(part.start, part.end) for part in self.opened if part.key == event.key]
         spans += [
-            (one.at, self._end(one)) for one in taken if one.key == event.key and self._extends(one)
+            (near.at, self._end(near))
+            for near in taken
+            if near.key == event.key and self._extends(near)
         ]
         return not any(start <= event.at <= end for start, end in spans)
 

@@ -42,7 +42,7 @@ def _typed(operand: Any, leaf: Callable[[Any], Typed]) -> Typed:
     if not isinstance(operand, Operation):
         kind, value = leaf(operand)
         return kind, _exact(value)
-    operands = [_typed(one, leaf) for one in operand.operands]
+    operands = [_typed(part, leaf) for part in operand.operands]
     values = [value for _, value in operands]
     match operand.sign:
         case "is_null":
@@ -80,14 +80,14 @@ def _exact(value: Any) -> Any:
 
 
 def _order(left: Typed, right: Typed) -> int:
-    one, other = left[1], right[1]
+    first, second = left[1], right[1]
     if "float" in (left[0], right[0]):
-        one, other = float(one), float(other)
-        if math.isnan(one) or math.isnan(other):
-            return math.isnan(one) - math.isnan(other)
-    if isinstance(one, Enum):
-        one, other = one.value, other.value
-    return int(one > other) - int(one < other)
+        first, second = float(first), float(second)
+        if math.isnan(first) or math.isnan(second):
+            return math.isnan(first) - math.isnan(second)
+    if isinstance(first, Enum):
+        first, second = first.value, second.value
+    return int(first > second) - int(first < second)
 
 
 def _digits(operand: Typed, constant: Any) -> tuple[int, int]:
@@ -102,18 +102,18 @@ def _chosen(operation: Operation, operands: list[Typed]) -> Typed:
     kind: Kind = operands[0][0]
     if "float" in kinds:
         kind = "float"
-    elif any(isinstance(one, tuple) for one in kinds):
+    elif any(isinstance(kind, tuple) for kind in kinds):
         digits = list(map(_digits, operands, operation.operands))
         scale, whole = max(s for _, s in digits), max(p - s for p, s in digits)
         kind = (min(38, whole + scale), max(0, min(scale, 38 - whole)))
     found = [(kind, _converted(kind, value)) for _, value in operands]
-    found = [one for one in found if one[1] is not None]
+    found = [pair for pair in found if pair[1] is not None]
     if operation.sign == "fill_null":
         return found[0] if found else (kind, None)
     best: Typed = (kind, None)
-    for one in found:
-        better = best[1] is None or _order(one, best) * (1 if operation.sign == "greatest" else -1)
-        best = one if better is True or better > 0 else best
+    for pair in found:
+        better = best[1] is None or _order(pair, best) * (1 if operation.sign == "greatest" else -1)
+        best = pair if better is True or better > 0 else best
     return best
 
 
@@ -173,46 +173,46 @@ def _arithmetic(operation: Operation, operands: list[Typed]) -> Typed:
     digits = []
     if any(isinstance(kind, tuple) for kind, _ in operands) and "float" not in dict(operands):
         digits = [
-            (0, 0) if operand[0] == "span" else _digits(operand, one)
-            for operand, one in zip(operands, operation.operands, strict=True)
+            (0, 0) if operand[0] == "span" else _digits(operand, constant)
+            for operand, constant in zip(operands, operation.operands, strict=True)
         ]
     kind = _result(sign, left, right, digits)
-    one, other = left[1], right[1]
-    if one is None or other is None:
+    first, second = left[1], right[1]
+    if first is None or second is None:
         return kind, None
     if "instant" in (left[0], right[0]):
-        return kind, _moved(sign, one, other)
-    one, other = (
-        value // MICRO if isinstance(value, timedelta) else value for value in (one, other)
+        return kind, _moved(sign, first, second)
+    first, second = (
+        value // MICRO if isinstance(value, timedelta) else value for value in (first, second)
     )
-    if sign == "/" and not other:
+    if sign == "/" and not second:
         return kind, None
     if kind == "float" or "float" in (left[0], right[0]):
-        return kind, _of_floats(kind, sign, float(one), float(other))
-    return kind, _within(kind, _calculated(sign, Fraction(one), Fraction(other)))
+        return kind, _of_floats(kind, sign, float(first), float(second))
+    return kind, _within(kind, _calculated(sign, Fraction(first), Fraction(second)))
 
 
-def _moved(sign: str, one: Any, other: Any) -> Any:
+def _moved(sign: str, first: Any, second: Any) -> Any:
     try:
-        return one - other if sign == "-" else one + other
+        return first - second if sign == "-" else first + second
     except OverflowError:  # beyond the years 1 to 9999
         return None
 
 
-def _calculated(sign: str, one: Any, other: Any) -> Any:
+def _calculated(sign: str, first: Any, second: Any) -> Any:
     match sign:
         case "+":
-            return one + other
+            return first + second
         case "-":
-            return one - other
+            return first - second
         case "*":
-            return one * other
-    return one / other
+            return first * second
+    return first / second
 
 
-def _of_floats(kind: Kind, sign: str, one: float, other: float) -> Any:
+def _of_floats(kind: Kind, sign: str, first: float, second: float) -> Any:
     try:
-        value = _calculated(sign, one, other)
+        value = _calculated(sign, first, second)
     except OverflowError:
         value = math.inf
     if kind == "float":

@@ -44,12 +44,12 @@ class Table:
 
     def upsert(self, rows: Iterable[Upserted]) -> None:
         """Take the rows of a micro-batch; one that has no place is refused, as sinks do."""
-        there = {**self.rows}
+        before = {**self.rows}
         for row in rows:
             for superseded in row.supersedes:
                 del self.rows[superseded]
             name = row.session_id
-            assert name not in there or row.revision > there[name].revision
+            assert name not in before or row.revision > before[name].revision
             if name not in self.rows or row.revision > self.rows[name].revision:
                 self.rows[name] = row
 
@@ -66,8 +66,8 @@ class Trigger:
     When a session that is open gives a row.
 
     Attributes:
-        events: With so many new events.
-        duration: So long after its start and after each row, where it has new events.
+        events: With this many new events.
+        duration: This long after its start and after each row, where it has new events.
         by_start: Whether that begins at the time of its first event, or when it's first seen.
     """
 
@@ -102,28 +102,28 @@ class NaiveRows:
         only_final: bool = False,
     ) -> list[Row]:
         """Return the rows, given all events so far."""
-        given: list[Row] = []
+        rows: list[Row] = []
         known: list[_Known] = []
         for found in self.sessions(events):
             over = watermark is not None and found.end <= watermark
             values = tuple(sorted(found.values))
             row = Row(found.key, found.start, found.end, values, over)
-            parts = [one for one in self.known if self._is_part(one.row, row)]
-            out = frozenset[int]().union(*(one.out for one in parts))
+            parts = [part for part in self.known if self._is_part(part.row, row)]
+            out = frozenset[int]().union(*(part.out for part in parts))
             counts = parts if out or not self._by_start else []
-            times = [one.next_at for one in counts if one.next_at is not None]
-            is_out = row in [one.row for one in parts if one.out]
+            times = [part.next_at for part in counts if part.next_at is not None]
+            is_out = row in [part.row for part in parts if part.out]
             next_at = min(times, default=self._after(row.start if self._by_start else now))
             early = (
                 not over and not only_final and self._is_due(len(values) - len(out), next_at, now)
             )
             if early or (over and not is_out):
-                given.append(row)
+                rows.append(row)
                 out, next_at = frozenset(values), self._after(now)
             kept = row if len(out) == len(values) else attrs.evolve(row, is_final=False)
             known.append(_Known(kept, out, next_at))
         self.known = known
-        return given
+        return rows
 
     @staticmethod
     def _is_part(part: Row, row: Row) -> bool:

@@ -13,11 +13,11 @@ from sessionkit import SessionRules
 from sessionkit.timeouts._session_rules import CLOSED_BY, ClosedBy
 
 Fails: TypeAlias = Callable[[Sequence[int], int], bool]
-"""Whether a value fails after those of its session so far."""
+"""Whether a value fails after the values of its session so far."""
 
 
 class Click(NamedTuple):
-    """An event, and which rules it fires; `seq` is its place among those of its instant."""
+    """An event, and which rules it fires; `seq` is its place among the events of its instant."""
 
     key: str
     at: datetime
@@ -74,13 +74,13 @@ def naive_cuts(
     Return the sessions of some events, every one on time, in order of key and start.
 
     Events of one time and one `seq` have no order: they're never parted. A value that fails after
-    those of its session so far isn't there: its instant is judged again. Nor is an instant that
-    would begin a session, if none of its events may open one: these are added to `outside`.
+    the values of its session so far is left out, and its instant judged again. So is an instant
+    that would begin a session, if none of its events may open one; these go to `outside`.
     """
     outside = [] if outside is None else outside
     found: list[Cut] = []
-    by_instant = sorted(clicks, key=lambda one: (one.key, one.at, one.seq, one.value))
-    for (key, *_), run in groupby(by_instant, key=lambda one: (one.key, one.at, one.seq)):
+    by_instant = sorted(clicks, key=lambda click: (click.key, click.at, click.seq, click.value))
+    for (key, *_), run in groupby(by_instant, key=lambda click: (click.key, click.at, click.seq)):
         last = found.pop() if found and found[-1].key == key else None
         found += _after(last, list(run), rules, fails, own, outside=outside)
     for cut in found:
@@ -103,16 +103,16 @@ def _after(
     before, (key, at, *_) = deepcopy(last), instant[0]
     found = [last] if last else []
     if last is None or _is_over(last, instant, rules, own):
-        if rules.opens_with is not None and not any(one.opens for one in instant):
+        if rules.opens_with is not None and not any(click.opens for click in instant):
             outside += instant
             return [before] if before else []
         found.append(Cut(key, at, at, [], None, []))
     values = [*found[-1].values]
-    for place, one in enumerate(instant):
-        if fails(values, one.value):
+    for place, click in enumerate(instant):
+        if fails(values, click.value):
             left = instant[:place] + instant[place + 1 :]
             return _after(before, left, rules, fails, own, outside=outside)
-        values.append(one.value)
+        values.append(click.value)
     _take(found[-1], instant, rules)
     return found
 
@@ -128,21 +128,21 @@ def naive_arrivals(
     """
     found, outside = list[Cut](), list[Click]()
     for batch in batches:
-        parts: list[Cut | Alone] = [*found, *(_alone(one, rules) for one in batch)]
-        parts.sort(key=lambda one: (one.key, one.start))
+        parts: list[Cut | Alone] = [*found, *(_alone(click, rules) for click in batch)]
+        parts.sort(key=lambda part: (part.key, part.start))
         found = []
-        for (key, at), same in groupby(parts, key=lambda one: (one.key, one.start)):
+        for (key, at), same in groupby(parts, key=lambda part: (part.key, part.start)):
             instant, last = list(same), found[-1] if found and found[-1].key == key else None
             if last is None or _is_apart(at, last, rules):
-                alone = [one.click for one in instant if isinstance(one, Alone)]
-                if len(alone) == len(instant) and not any(one.opens for one in alone):
+                alone = [part.click for part in instant if isinstance(part, Alone)]
+                if len(alone) == len(instant) and not any(click.opens for click in alone):
                     outside += alone
                     continue
                 last = Cut(key, at, at, [], None, [])
                 found.append(last)
-            for one in instant:
-                last.end = max(last.end, one.end)
-                last.values += one.values if isinstance(one, Cut) else [one.click.value]
+            for part in instant:
+                last.end = max(last.end, part.end)
+                last.values += part.values if isinstance(part, Cut) else [part.click.value]
     for cut in found:
         cut.values.sort()
         _fire_by_times(cut, rules)
@@ -158,10 +158,10 @@ class Alone(NamedTuple):
     click: Click
 
 
-def _alone(one: Click, rules: SessionRules) -> Alone:
-    own = timedelta(0) if rules.gap_inclusive else timedelta(microseconds=1)
-    window = one.gap if one.keeps or rules.extends is None else own
-    return Alone(one.key, one.at, one.at + window, one)
+def _alone(click: Click, rules: SessionRules) -> Alone:
+    no_gap = timedelta(0) if rules.gap_inclusive else timedelta(microseconds=1)
+    window = click.gap if click.keeps or rules.extends is None else no_gap
+    return Alone(click.key, click.at, click.at + window, click)
 
 
 def _is_apart(at: datetime, last: Cut, rules: SessionRules) -> bool:
@@ -172,9 +172,9 @@ def _is_apart(at: datetime, last: Cut, rules: SessionRules) -> bool:
 
 def _is_over(cut: Cut, instant: Sequence[Click], rules: SessionRules, own: OwnRule | None) -> bool:
     at = instant[0].at
-    if rules.starts_with is not None and any(one.begins for one in instant):
+    if rules.starts_with is not None and any(click.begins for click in instant):
         _fire(cut, at, "starts_with")
-    campaigns = {one.campaign for one in instant} - {None, cut.campaign}
+    campaigns = {click.campaign for click in instant} - {None, cut.campaign}
     if rules.changes_of and campaigns:
         _fire(cut, at, "changes_of")
     if own is not None and own.begins(cut, instant):
@@ -192,15 +192,16 @@ def _is_over(cut: Cut, instant: Sequence[Click], rules: SessionRules, own: OwnRu
 
 def _take(cut: Cut, instant: Sequence[Click], rules: SessionRules) -> None:
     at = instant[0].at
-    own = timedelta(0) if rules.gap_inclusive else timedelta(microseconds=1)
-    for one in instant:
-        keeps = one.keeps or rules.extends is None
-        cut.end = max(cut.end, at + (one.gap if keeps else own))
-        cut.values.append(one.value)
-        cut.campaign = one.campaign or cut.campaign
-    if rules.state_gap is not None and any(one.keeps or rules.extends is None for one in instant):
+    no_gap = timedelta(0) if rules.gap_inclusive else timedelta(microseconds=1)
+    for click in instant:
+        keeps = click.keeps or rules.extends is None
+        cut.end = max(cut.end, at + (click.gap if keeps else no_gap))
+        cut.values.append(click.value)
+        cut.campaign = click.campaign or cut.campaign
+    keeps = rules.extends is None or any(click.keeps for click in instant)
+    if rules.state_gap is not None and keeps:
         cut.end = at + rules.state_gap(cut)
-    if rules.until is not None and any(one.ends for one in instant):
+    if rules.until is not None and any(click.ends for click in instant):
         _fire(cut, at, "until")
     if rules.max_events and len(cut.values) >= rules.max_events:
         _fire(cut, at, "max_events")

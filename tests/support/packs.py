@@ -82,8 +82,8 @@ def packed(
 
 def frame_of(spec: AnySpec, table: pa.Table) -> pd.DataFrame:
     """Return rows of one group as Spark hands them to the worker."""
-    one = table.append_column(GROUP[0], pa.nulls(table.num_rows, pa.int32()).fill_null(0))
-    (rows,) = packed(spec, one.to_batches()).packs.values()
+    grouped = table.append_column(GROUP[0], pa.nulls(table.num_rows, pa.int32()).fill_null(0))
+    (rows,) = packed(spec, grouped.to_batches()).packs.values()
     return pd.DataFrame(rows, dtype=object)
 
 

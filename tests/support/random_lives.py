@@ -1,7 +1,7 @@
 """
 Random lives of queries, under every option that may change which sessions there are.
 
-There are events at and behind the watermark, restarts, micro-batches that run again, and state that
+There are events at and before the watermark, restarts, micro-batches that run again, and state that
 is carried over to other rules. What is under test is only that no two sessions of a key have one
 id, so nothing here says what the sessions are.
 """
@@ -37,7 +37,7 @@ CARRIED: Final = 0
 @attrs.frozen
 class Event(random_scripts.Event):
     """
-    An event with its place among those of its instant.
+    An event with its place among the events of its instant.
 
     Two of its weight may be too large for a sum.
     """
@@ -107,7 +107,7 @@ class Sightings:
     """
 
     rows: dict[tuple[str, str], tuple[frozenset[int], int, datetime]] = attrs.field(factory=dict)
-    gone: set[tuple[str, str]] = attrs.field(factory=set)
+    superseded: set[tuple[str, str]] = attrs.field(factory=set)
     last: set[tuple[str, str]] = attrs.field(factory=set)
     failed: set[tuple[str, str]] = attrs.field(factory=set)
     faults: list[str] = attrs.field(factory=list)
@@ -123,17 +123,19 @@ class Sightings:
             numbers = frozenset(values if values is not None else row.result)
             self.story.append(f"  row {row}")
             self._row(spec, row, numbers)
-        # Rows of one micro-batch have no order but that of their starts.
-        self.gone |= {(row.key[0], one) for row in rows if spec.revises for one in row.supersedes}
-        for one in driver.take_rejections():
-            if one.kind == "failed_output":
-                name = (one.key[0], str(one.session_id))
-                self.story.append(f"  {one.kind} {name} {one.session_start}: {one.reason}")
+        # Rows of one micro-batch have no order but the order of their starts.
+        self.superseded |= {
+            (row.key[0], name) for row in rows if spec.revises for name in row.supersedes
+        }
+        for lost in driver.take_rejections():
+            if lost.kind == "failed_output":
+                name = (lost.key[0], str(lost.session_id))
+                self.story.append(f"  {lost.kind} {name} {lost.session_start}: {lost.reason}")
                 if not spec.revises:
                     self.last.add(name)
                 self.failed.add(name)
             else:
-                self.story.append(f"  {one.kind} {one.event_time}")
+                self.story.append(f"  {lost.kind} {lost.event_time}")
         for event in driver.take_events():
             name = (event.key[0], event.session_id)
             if name not in self.rows and name not in self.failed:
@@ -141,7 +143,7 @@ class Sightings:
 
     def _row(self, spec: AnySpec, row: Any, numbers: frozenset[int]) -> None:
         name, revision = (row.key[0], row.session_id), row.revision if spec.revises else 1
-        if name in self.gone or name in self.last:
+        if name in self.superseded or name in self.last:
             self.faults.append(f"superseded or failed, and there again: {row}")
         if name in self.rows:
             before, last, start = self.rows[name]
@@ -166,8 +168,8 @@ def _by_session(rows: Iterable[Any]) -> list[Any]:
     found: dict[Any, _Rows] = {}
     for row in rows:
         name = row.session_id, row.session_start
-        one = found.setdefault(name, _Rows(row.key, *name, []))
-        one.result.append(row.result.value)
+        session = found.setdefault(name, _Rows(row.key, *name, []))
+        session.result.append(row.result.value)
     return list(found.values())
 
 

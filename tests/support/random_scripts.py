@@ -176,7 +176,7 @@ def _rules_in_order() -> SearchStrategy[dict[str, Any]]:
 
 
 def specs(layout: str, on_error: Sequence[str] = ("raise", "reject")) -> SearchStrategy[AnySpec]:
-    """Make specs with every option that changes what becomes of an event."""
+    """Make specs with every option that changes what happens to an event."""
     return st.builds(
         _spec,
         gap=st.sampled_from([GAP, own_gap]),

@@ -8,10 +8,10 @@ import pytest
 from sessionkit import SpecError
 
 
-def refusal(make: Callable[..., Any], *given: Any, **named: Any) -> str:
+def refusal(make: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
     """Return the text with which a call is refused; it ends with what to do."""
     with pytest.raises(SpecError) as refused:
-        make(*given, **named)
+        make(*args, **kwargs)
     text = str(refused.value)
     assert text.count("\n\nHint: ") == 1
     return text

@@ -129,13 +129,13 @@ def with_holes(random: Random, events: Sequence[Event]) -> list[Event]:
     first, last = sorted(random.sample(range(6 * 24 * 60), 2))
     left = [*events]
     if random.random() < 0.5:
-        left = [one for one in left if one[1] >= NOON + first * MINUTE]
+        left = [event for event in left if event[1] >= NOON + first * MINUTE]
     if random.random() < 0.5:
-        left = [one for one in left if one[1] <= NOON + last * MINUTE]
+        left = [event for event in left if event[1] <= NOON + last * MINUTE]
     keys = random.sample("abcd", random.choice([0, 0, 1, 2]))
-    left = [one for one in left if one[0] not in keys]
+    left = [event for event in left if event[0] not in keys]
     days = random.sample(range(6), random.choice([0, 0, 1, 2]))
-    left = [one for one in left if (one[1].date() - NOON.date()).days not in days]
+    left = [event for event in left if (event[1].date() - NOON.date()).days not in days]
     return left or with_holes(random, events)
 
 

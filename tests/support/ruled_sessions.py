@@ -179,20 +179,20 @@ def told(
     """
     driver, rows, kinds = SessionDriver(spec), [], []
     for batch in cut:
-        for one in batch:
-            driver.add(one.key, one.at, Shown(*one[2:]))
+        for click in batch:
+            driver.add(click.key, click.at, Shown(*click[2:]))
         driver.run_batch()
         rows += driver.take_rows()
-        kinds += [one.kind for one in driver.take_rejections()]
+        kinds += [rejection.kind for rejection in driver.take_rejections()]
         if restart:
             driver = SessionDriver.restore(spec, driver.snapshot())
     driver.advance_watermark_to(END)
     driver.run_until_idle()
     rows += driver.take_rows()
-    kinds += [one.kind for one in driver.take_rejections()]
+    kinds += [rejection.kind for rejection in driver.take_rejections()]
     assert driver.counts.is_balanced
     assert not driver.open_sessions()
-    at = {one.value: one.at for batch in cut for one in batch}
+    at = {click.value: click.at for batch in cut for click in batch}
     for row in rows:
         if (values := getattr(row.result, "values", None)) is not None:
             assert max(at[value] for value in values) == row.last_event_time

@@ -226,13 +226,13 @@ def _report(report: Report, result: BatchResult[Any]) -> None:
     report.rejections[result.batch_id] = sorted(
         (
             (
-                one.kind,
-                one.reason.splitlines()[0],
-                one.key.key,
-                None if one.event_time is None else micros_of(one.event_time),
-                one.passthrough.get("offset"),
+                rejection.kind,
+                rejection.reason.splitlines()[0],
+                rejection.key.key,
+                None if rejection.event_time is None else micros_of(rejection.event_time),
+                rejection.passthrough.get("offset"),
             )
-            for one in result.rejections
+            for rejection in result.rejections
         ),
         key=repr,
     )

@@ -90,7 +90,7 @@ def remember(session: Session[Any, Past], state: Open) -> Past:
 
 
 def with_past(session: Session[Any, Past], state: Open) -> Listed:
-    """Return a row whose number of events is that of the sessions before, too."""
+    """Return a row whose number of events includes the sessions before."""
     past = len(session.memory.values) if session.memory else 0
     return Listed(state.values, past + session.events)
 
@@ -124,7 +124,7 @@ def fed(
 def ended(
     driver: SessionDriver[Any, Any, Any], until: str = "2026-01-02 00:00"
 ) -> list[SessionRow[Any]]:
-    """Move the watermark to an instant behind all sessions, and return their rows."""
+    """Move the watermark to an instant after all sessions, and return their rows."""
     driver.advance_watermark_to(at(until))
     driver.run_until_idle()
     return driver.take_rows()

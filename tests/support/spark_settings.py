@@ -125,10 +125,10 @@ def lake_settings(warehouse: str) -> dict[str, str]:
     settings: dict[str, str] = {}
     release = ".".join(map(str, spark_release()[:2]))
     if find_spec("delta") is not None:
-        own = version("delta-spark")
+        release_of_delta = version("delta-spark")
         # Since 4.1, a package is for one release of Spark.
-        suffix = "" if release_of(own) < (4, 1) else f"_{release}"
-        packages.append(f"io.delta:delta-spark{suffix}_2.13:{own}")
+        suffix = "" if release_of(release_of_delta) < (4, 1) else f"_{release}"
+        packages.append(f"io.delta:delta-spark{suffix}_2.13:{release_of_delta}")
         extensions.append("io.delta.sql.DeltaSparkSessionExtension")
         settings |= {
             "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",

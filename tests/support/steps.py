@@ -61,7 +61,7 @@ class Kept:
         return frame.writeStream.foreachBatch(self).outputMode(mode)
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
-        """Keep the rows of a micro-batch; those of one that runs again replace them."""
+        """Keep the rows of a micro-batch; if it runs again, its new rows replace them."""
         rows = self._shown(frame).collect()
         written = Path(self.folder, f".{batch_id}")
         written.write_bytes(pickle.dumps(rows))
@@ -112,12 +112,12 @@ class Source:
 
     def put(self, *rows: TimedRow) -> None:
         """Put a file after those that are there."""
-        there = len(list(self.folder.glob("*.parquet"))) if self.folder.exists() else 0
+        written = len(list(self.folder.glob("*.parquet"))) if self.folder.exists() else 0
         columns = zip(*rows, strict=True) if rows else ((), (), ())
         ids, times, values = columns
         instants = [None if time is None else instant(time) for time in times]
         table = pa.table([pa.array(ids, pa.string()), instants, list(values)], schema=SCHEMA)
-        write_files(self.folder, [table], first=there)
+        write_files(self.folder, [table], first=written)
 
     def stream(self) -> DataFrame:
         self.folder.mkdir(parents=True, exist_ok=True)

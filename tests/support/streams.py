@@ -126,8 +126,8 @@ class FileStream:
 
     def put(self, *tables: pa.Table) -> None:
         """Put files before the source, after those that are there."""
-        there = len(list(self.source.glob("*.parquet"))) if self.source.exists() else 0
-        write_files(self.source, tables, first=there)
+        written = len(list(self.source.glob("*.parquet"))) if self.source.exists() else 0
+        write_files(self.source, tables, first=written)
 
     @cached_property
     def schema(self) -> StructType:

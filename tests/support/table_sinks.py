@@ -9,7 +9,7 @@ from sessionkit.spark.sinks import Batch, BatchWriter, RowsToWrite, TableSink
 
 
 def writer_of(sink: TableSink, schema: T.StructType, **rows: Any) -> Any:
-    """Return what writes rows of a schema, which are no sessions unless `rows` says so."""
+    """Return the writer of rows of a schema, which aren't sessions unless `rows` says so."""
     spark: Any = SparkSession.getActiveSession()
     return sink.writer(RowsToWrite(schema, **{"of_results": False, **rows}), spark)
 

@@ -18,7 +18,7 @@ DISTANCES: Final = [
     *(timedelta(0), MICRO, MILLI, GAP / 2, 2 * GAP, 5 * GAP),
     *(GAP - MILLI, GAP - MICRO, GAP, GAP + MICRO, GAP + MILLI),
 ]
-"""Around the boundary: exactly one gap, and one microsecond and millisecond beside it."""
+"""Around the boundary: exactly one gap, and one microsecond and millisecond more or less."""
 STORAGES: Final[st.SearchStrategy[dict[str, Any]]] = st.fixed_dictionaries(
     {
         "storage": st.builds(

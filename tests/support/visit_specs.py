@@ -49,7 +49,7 @@ class Row:
 
 @attrs.frozen
 class Reading:
-    """A frozen state with every method, one of which takes the time."""
+    """A frozen state with every method; some of them take the time."""
 
     pages: int
     last: datetime
@@ -97,8 +97,8 @@ FUNCTIONS = {"create", "update", "merge", "finish", "event", "state", "result"}
 def spec_of(**changes: Any) -> SessionSpec[Any, Any, Any]:
     """Make a spec from functions only, some of its settings changed."""
     logic: Any = {"create": create, "update": update, "merge": merge, "finish": finish}
-    given = {name: changes.pop(name) for name in FUNCTIONS & changes.keys()}
-    logic = Functions(**logic | given)
+    functions = {name: changes.pop(name) for name in FUNCTIONS & changes.keys()}
+    logic = Functions(**logic | functions)
     return SessionSpec(logic=logic, **{**SETTINGS, "timeout": "30 minutes", **changes})
 
 

@@ -71,7 +71,7 @@ def fold_by_functions(functions: SessionFold, plan: Plan) -> Folded:
     if plan.failures and spec.on_error == "raise":
         raise UserFunctionError(*plan.failures[min(plan.failures)])
     if failed and spec.on_error == "raise":
-        # If sessions 0 and 2 have events, the second state, 1, is that of session 2.
+        # If sessions 0 and 2 have events, the second state, 1, belongs to session 2.
         failing, unions = np.flatnonzero(active)[failed], plan.unions
         parts = careful_folds(plan, unions.first[failing], unions.sizes[failing])
         for place, part in zip(failed, parts, strict=True):

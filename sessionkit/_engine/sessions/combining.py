@@ -7,7 +7,7 @@ sessions in a stream. So the fold of a bucket doesn't know which sessions are pa
 
     read        10 20 30   90   200     events of one key, with a gap of 60
     combined    10 20 30                a partial session, from 10 to 90
-    goes on                90   200     the last of each; a session of one event is no partial one
+    goes on                90   200     the last of each; one event alone makes no partial session
 
 A bucket is hot if a task reads many more events of it than of others, so that it's likely to have
 few keys. In the others, events of one session seldom meet.

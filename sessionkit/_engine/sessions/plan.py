@@ -348,7 +348,7 @@ class Plan(Members):
 
     def of_opened(self, ufunc: np.ufunc, values: Numbers, none: int = 0) -> Numbers:
         """Reduce the values of the open sessions that joined each session to one."""
-        # Of three open sessions, the first two of which joined session 0, and the last session 2:
+        # Of three open sessions, the first two joined session 0, and the last one session 2:
         # the sum of [5, 6, 7] is [11, none, 7].
         folded = np.full(len(self.counts), none)
         ufunc.at(folded, self.joined, values[self.order[self.opened]])

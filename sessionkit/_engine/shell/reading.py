@@ -69,10 +69,8 @@ FROM_NOW: Final = (
     "session that is open then has it of its later events alone"
 )
 NEW_FIELD: Final = "undo the change, or keep the field, and add a new one with a default"
-BY_HAND: Final = "undo the change, or say with `upgrade=` what becomes of a stored state"
-ANOTHER_NAME: Final = (
-    "give it a name that no stored row has, or say with `upgrade=` what becomes of a stored state"
-)
+BY_HAND: Final = "undo the change, or convert stored states with `upgrade=`"
+ANOTHER_NAME: Final = "use a name that no stored row has, or convert stored states with `upgrade=`"
 
 
 @attrs.frozen

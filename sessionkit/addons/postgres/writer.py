@@ -201,7 +201,7 @@ def checked_copies(
     if kept != rows:
         found = (
             f"{rows} rows were copied for the table {table.label}, and {kept} are there: the "
-            "server has lost them, one that is behind has taken its place, or they were deleted"
+            "server has lost them, one that lags has taken its place, or they were deleted"
         )
         raise SinkError(found, hint)
     return copied

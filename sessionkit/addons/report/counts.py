@@ -62,10 +62,10 @@ class Counts:
     coarser: "Counts | None"
 
     @classmethod
-    def of(cls, engine: Engine, columns: Columns, named: Mapping[str, int]) -> "Counts":
+    def of(cls, engine: Engine, columns: Columns, filters: Mapping[str, int]) -> "Counts":
         of_rows = tuple(f"d{n}" for n in range(len(columns.dimensions)))
-        coarser = cls(engine, columns, of_rows, None) if len(named) > len(of_rows) else None
-        return cls(engine, columns, tuple(named), coarser)
+        coarser = cls(engine, columns, of_rows, None) if len(filters) > len(of_rows) else None
+        return cls(engine, columns, tuple(filters), coarser)
 
     def all(self, time: Units) -> dict[str, Any]:
         """Return all counts of sessions and users."""

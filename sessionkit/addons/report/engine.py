@@ -102,7 +102,7 @@ def _check(rows: Any, table: str | None) -> None:
         hint = "write the address of PostgreSQL as postgresql://user@host/database"
         check_no_secret("rows", rows, hint)
     if table is not None and not is_table:
-        found = f"`table` names a table of a database, found {table!r}, and `rows` is no address"
+        found = f"`table` names a table of a database, found {table!r}, and `rows` isn't one"
         raise SpecError(found, 'leave it out, or pass "postgresql://user@host/database" as `rows`')
 
 

@@ -72,10 +72,10 @@ def summarized(engine: Engine, columns: Columns, zone: str = "UTC") -> dict[str,
     closings, _ = top_of(engine, "top_closings", f"SELECT closed_by FROM {DATED}", MOST_REASONS)
     engine.keep(SESSIONS, sessions_of(columns, time))
     engine.keep(NEW, new_of(columns))
-    named = _named(engine, columns)
+    filters = _named(engine, columns)
     if columns.views:
-        engine.keep(VIEWS, views_of(columns, time, tuple(named)))
-    coarse = [upto(most, name) + f" AS {name}" for name, most in named.items() if name != STEP]
+        engine.keep(VIEWS, views_of(columns, time, tuple(filters)))
+    coarse = [upto(most, name) + f" AS {name}" for name, most in filters.items() if name != STEP]
     for cells, source in ((CELLS, SESSIONS), (CELL_VIEWS, VIEWS))[: 2 if columns.views else 1]:
         replaced = ", ".join(("t AS t", *coarse))
         engine.view(cells, f"SELECT * REPLACE ({replaced}), rowid AS place FROM {source}")
@@ -91,11 +91,11 @@ def summarized(engine: Engine, columns: Columns, zone: str = "UTC") -> dict[str,
         "last": (last - time.first) // time.unit,
         "ends_with": "last_event_time" if "last_event_time" in kinds else "session_end",
         # What readers can filter by: the most frequent values, and the number of others.
-        "filters": list(_filters(columns, tops, named)),
+        "filters": list(_filters(columns, tops, filters)),
         # The names of pages, and of the reasons why sessions ended.
         "pages": pages,
         "closings": closings,
-        **Counts.of(engine, columns, named).all(time),
+        **Counts.of(engine, columns, filters).all(time),
         # Rows that aren't sessions, by unit, kind and reason.
         **_rejected(engine, columns, kinds, time, zone),
     }
@@ -175,8 +175,8 @@ def _named(engine: Engine, columns: Columns) -> dict[str, int]:
     ends = [name for name in filters_of(columns) if name not in of_rows]
     steps = [STEP] if columns.funnel else []
 
-    def fits(named: Mapping[str, int]) -> bool:
-        values = (name if name == STEP else upto(most, name) for name, most in named.items())
+    def fits(filters: Mapping[str, int]) -> bool:
+        values = (name if name == STEP else upto(most, name) for name, most in filters.items())
         distinct = f"SELECT DISTINCT {', '.join(('t', *values))} FROM {SESSIONS}"
         (row,) = engine.ask(f"SELECT count(*) AS n FROM ({distinct}) AS one")
         return bool(row["n"] <= MOST_CELLS)
@@ -195,11 +195,11 @@ def _named(engine: Engine, columns: Columns) -> dict[str, int]:
 
 
 def _filters(
-    columns: Columns, tops: Mapping[str, tuple[list[str], int]], named: Mapping[str, int]
+    columns: Columns, tops: Mapping[str, tuple[list[str], int]], filters: Mapping[str, int]
 ) -> Iterator[dict[str, Any]]:
     """Yield what readers can filter by; a step stands for all sessions that got so far."""
     sources = filters_of(columns)
-    for name, most in named.items():
+    for name, most in filters.items():
         if name == STEP:
             yield {"column": STEP, "role": "step", "name": "reached", "values": steps_of(columns)}
             continue

@@ -20,7 +20,7 @@ TEXTS: Final = ("SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8")
 IMPORT: Final = (cloudpickle.subimport.__module__, cloudpickle.subimport.__qualname__)
 """The function that a pickle calls to import a module."""
 SESSION: Final = b"SparkSession.__reduce__"
-"""What the pickle of a session of Connect has, and that of its frames: it loads only here."""
+"""What pickles of a session of Connect, and of its frames, contain: they load only here."""
 JOIN: Final = "join what it needs to the events before: an executor has no session of Spark"
 
 

@@ -142,7 +142,7 @@ def test_what_no_rule_covers_stops_the_query_at_its_first_read(make: Any, layout
         "the stored state was written under other rules:\n"
         "  `Wrong.views` is str in the class, int in the checkpoint\n"
         "  `Wrong.x` isn't in the checkpoint; its default: `Wrong.x` must be an int, found str\n\n"
-        "Hint: undo the change, or say with `upgrade=` what becomes of a stored state"
+        "Hint: undo the change, or convert stored states with `upgrade=`"
     ) == str(refused.value)
 
 
@@ -229,8 +229,7 @@ def test_a_field_that_was_removed_and_added_again_is_refused() -> None:
         "the checkpoint c has old values of a field that was removed and added again:\n"
         "  `First.views` is in a row of 1970-01-01 00:00:00.001000+00:00, and not in a newer one\n"
         "  `First.gone` is in a row of 1970-01-01 00:00:00.001000+00:00, and not in a newer one\n\n"
-        "Hint: give it a name that no stored row has, or say with `upgrade=` what becomes of a "
-        "stored state"
+        "Hint: use a name that no stored row has, or convert stored states with `upgrade=`"
     ) == str(refused.value)
 
 

@@ -313,7 +313,7 @@ def test_what_would_drop_or_never_get_rows_is_refused(
         windows = tumbling("1 minute", event_time="session_end").agg(n="count(*)").apply(rows)
         once = drop_duplicates_within("1 minute", keys="n", event_time="window_end")
         refused: dict[str, Callable[..., Any]] = {
-            "that of the spec goes on": partial(
+            "the spec's own goes on": partial(
                 start_query, timed, sink=TABLE, trigger="availableNow"
             ),
             "add .with_window_time() to the windows": partial(once.apply, windows),

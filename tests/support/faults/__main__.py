@@ -1,5 +1,5 @@
 """
-The program behind `make faults`: so many kills, and then one line that says what they did.
+The program of `make faults`: a number of kills, and then one line that says what they did.
 
 A seed decides events and kills. The same one again gives the same events, and kills of the same
 kinds in the same order; when exactly each falls, the machine decides.

@@ -92,7 +92,7 @@ class Segment:
         return sorted(batches_in(self.job.checkpoint / "commits"))
 
     def feed(self, jvm: Jvm, ahead: int = AHEAD) -> None:
-        """Put events before the source, until so many files are left."""
+        """Feed the source, until this many files are left to read."""
         done = max(self.done(), default=-1) + 1
         while self.batches < done + ahead:
             self._put(jvm, self.timeline.batch(self.batches))
@@ -130,10 +130,10 @@ class Segment:
 
     def _copy(self, folders: Sequence[Path], to: str, of: str = "") -> None:
         for folder in folders:
-            there, here = (folder.with_name(f"{folder.name}{end}") for end in (to, of))
-            shutil.rmtree(there, ignore_errors=True)
-            if here.exists():
-                shutil.copytree(here, there)
+            target, source = (folder.with_name(f"{folder.name}{end}") for end in (to, of))
+            shutil.rmtree(target, ignore_errors=True)
+            if source.exists():
+                shutil.copytree(source, target)
 
     def _put(self, jvm: Jvm, rows: Sequence[Arrival]) -> None:
         if self.job.servers is None:

@@ -198,9 +198,9 @@ def _query(spark: SparkSession, life: Life, sink: Sink) -> tuple[DataFrame, Any,
 
 def _by_hour(rows: DataFrame) -> DataFrame:
     """Take sessions through a window and a deduplication, and list them again."""
-    one = F.struct("session_id", "numbers")
+    session = F.struct("session_id", "numbers")
     window = F.window("session_end", "1 hour")
-    found = F.collect_list(one).alias("sessions"), F.count("*").alias("n")
+    found = F.collect_list(session).alias("sessions"), F.count("*").alias("n")
     # By the columns of the window alone, Spark 4.3 would run both in one stage, and fail.
     once = (
         rows.groupBy(window, "key")
@@ -277,9 +277,9 @@ def rows_in(job: Job) -> list[Row]:
         others = [(line["kind"], line["event"]["number"]) for line in lines]
         return [*rows_of(job.ledger), *(Row(kind, None, (number,)) for kind, number in others)]
     sessions, rejected = (sql.Identifier(f"{job.topic}_{name}") for name in TABLES)
-    named = sql.SQL("session_id" if job.spec == "sessions" else "NULL")
+    name = sql.SQL("session_id" if job.spec == "sessions" else "NULL")
     with psycopg.connect(job.servers.dsn) as connection:
-        found = connection.execute(SESSIONS.format(named, sessions)).fetchall()
+        found = connection.execute(SESSIONS.format(name, sessions)).fetchall()
         others = connection.execute(REJECTED.format(rejected)).fetchall()
     return [
         *(Row("session", key, tuple(numbers), id_) for key, numbers, id_ in found),

@@ -87,7 +87,7 @@ class Jvm:
         return self.gateway.proc.poll() is None
 
     def daemons(self) -> list[int]:
-        """Return the processes of which its Python workers are children."""
+        """Return the processes that start its Python workers."""
         return [pid for pid in children_of(self.pid) if is_python(pid)]
 
     def workers(self) -> list[int]:

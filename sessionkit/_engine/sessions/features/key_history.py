@@ -108,7 +108,7 @@ class KeyHistory:
 
     @property
     def before(self) -> Numbers:
-        """The entry before each one in order, in its run; -1 for none."""
+        """The entry before each entry in order, in its run; -1 for none."""
         entries: Numbers = np.where(self.previous < 0, -1, self.order[self.previous])
         return entries
 
