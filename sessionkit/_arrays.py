@@ -107,10 +107,10 @@ def ranked(values: pa.Array) -> tuple[Numbers, pa.Array]:
 
 def running_maximum(groups: Numbers, values: Numbers, begins: Mask) -> Numbers:
     """
-    Return the greatest value of each group so far.
+    Return the running maximum of values within each group.
 
-    Groups are numbers from 0 in ascending order; `begins` marks, from the second value on, the
-    first of each group. In the groups `0 0 1 1`, `5 3 1 4` becomes `5 5 1 4`.
+    `groups` ascend from 0; `begins` marks, from the second value on, the first value of a group. In
+    the groups `0 0 1 1`, `5 3 1 4` becomes `5 5 1 4`.
     """
     if ((values[1:] >= values[:-1]) | begins).all():
         return values
@@ -299,7 +299,7 @@ def _cuts(same: Mask) -> list[int]:
 
 
 def _order_ties(order: Numbers, same: Mask, columns: Sequence[pa.ChunkedArray], first: int) -> None:
-    """Order the rows that tie by their content, one column after the other."""
+    """Order tied rows by their columns, one column after the other."""
     for column in columns:
         if not same.any():
             return

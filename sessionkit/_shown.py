@@ -95,7 +95,7 @@ def html_table(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def _cells(item: Any) -> dict[str, Any]:
-    """Return the fields of an object by name: of its key and its state or result, each part."""
+    """Return the fields of an object by name, with each part of its key, state and result."""
     cells = dict[str, Any]()
     for name in _names(item):
         value = getattr(item, name)

@@ -83,7 +83,7 @@ class DurationSketch:
         return sum(self.bins[1 + power :])
 
     def __add__(self, other: "DurationSketch") -> "DurationSketch":
-        """Return the sketch of the durations of both sketches."""
+        """Return a single sketch of the durations in both."""
         return DurationSketch(tuple(map(sum, zip_longest(self.bins, other.bins, fillvalue=0))))
 
 

@@ -185,7 +185,7 @@ class GroupProgram(Protocol):
         """Add to stored rows what a spec may gain without a migration."""
 
     def incompatibilities(self, old: AnySpec) -> list[str]:
-        """Return a line for each way in which rows of another spec don't fit."""
+        """Return a line for each reason why stored rows of another spec don't fit."""
 
     def migrated(self, old: AnySpec, kept: pa.Table) -> pa.Table:
         """Convert rows of another spec to rows of this one."""

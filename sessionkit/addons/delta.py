@@ -88,7 +88,7 @@ class Delta:
 
     @property
     def place(self) -> object:
-        """What is equal for two sinks of one table: its path, or its full name."""
+        """The identity of the table, equal for all of its sinks: its path, or its full name."""
         if self.is_path:
             return PurePosixPath(os.fspath(self.table))
         names = os.fspath(self.table).replace("`", "").lower().split(".")

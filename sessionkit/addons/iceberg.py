@@ -71,7 +71,7 @@ class Iceberg:
 
     @property
     def place(self) -> object:
-        """What is equal for two sinks of one table: its name."""
+        """The identity of the table, equal for all of its sinks: its name."""
         return tuple(self.table.replace("`", "").split("."))
 
     def writer(self, rows: RowsToWrite, spark: SparkSession) -> BatchWriter:

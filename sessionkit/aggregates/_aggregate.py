@@ -78,7 +78,7 @@ class Aggregate(Operators["Aggregate"]):
         return self._operated("ne", self, other)
 
     def is_null(self) -> "Aggregate":
-        """Return whether there is no value: a bool."""
+        """Return whether the value is missing: a bool."""
         return self._operated("is_null", self)
 
     def fill_null(self, value: "Aggregate | Plain") -> "Aggregate":
@@ -165,7 +165,7 @@ class Kind(Aggregate):
         return [*of, *self.conditions.values()]
 
     def bind(self, event: type[Any], name: str) -> "BoundAggregate":
-        """Check it against the event class, and name it."""
+        """Check the aggregate against the event class, and name it."""
         for what, condition in self.conditions.items():
             check_condition(event, f"`{name}`: {what}", condition)
         kind = self.value_type(event, name)
@@ -261,7 +261,7 @@ class BoundAggregate:
     sequence: str | None = None
 
     def in_sequence(self, name: str) -> "BoundAggregate":
-        """Return it with a field that orders events of one instant."""
+        """Return the aggregate with a field that orders events of one instant."""
         parts = tuple(part.in_sequence(name) for part in self.parts)
         return attrs.evolve(self, parts=parts, sequence=name if self.aggregate.is_ordered else None)
 
@@ -279,7 +279,7 @@ class BoundAggregate:
 
     @property
     def merges(self) -> bool:
-        """Whether parts of a session, each of any of its events, merge exactly."""
+        """Whether parts of a session merge exactly, whichever events each part has."""
         if self.parts:
             return all(part.merges for part in self.parts)
         return isinstance(self.type, self.aggregate.merges)
@@ -357,7 +357,7 @@ class Expression(Kind):
 
     @property
     def folded(self) -> list[Kind]:
-        """The aggregates in it, in an order that doesn't depend on the operators."""
+        """The aggregates of the expression, in an order that doesn't depend on the operators."""
         return sorted({*self.operation.leaves()}, key=lambda part: (part.kind, repr(part)))
 
     def from_now(self) -> Self:

@@ -110,7 +110,7 @@ class Operators(Generic[A]):
 
 @attrs.frozen
 class Constant:
-    """A constant; 1, 1.0 and True are different ones."""
+    """A constant; 1, 1.0 and True differ."""
 
     value: Any = attrs.field(eq=repr)
 
@@ -124,7 +124,7 @@ class Constant:
         return field_type(type(self.value), "a constant")
 
     def column(self, rows: int) -> Column:
-        """Return it as many times as there are rows."""
+        """Return the constant as a column of this many rows."""
         single = encode_column(self.type, [self.value], str(self))
         digits = len(str(abs(self.value))) if type(self.value) is int else None
         value = Value(self.type, digits=digits, is_divisor=bool(self.value))

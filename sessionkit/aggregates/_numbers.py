@@ -63,7 +63,7 @@ class Count(Kind):
 
 
 def counted(bound: BoundAggregate) -> BoundAggregate:
-    """Return the count of the events of an aggregate."""
+    """Return the count of the events that an aggregate reads."""
     count = Count(of=bound.aggregate.of, where=bound.aggregate.where)
     return attrs.evolve(bound, name=f"{bound.name}.count", aggregate=count)
 

@@ -104,7 +104,7 @@ def scale_of(kind: FieldType) -> int:
 
 
 def quotients(numerators: Array, denominators: Any, scale: int) -> Array:
-    """Divide exact integers, half up, in units of the last digit of a scale."""
+    """Divide exact integers, rounded half up to `scale` digits, in units of the last digit."""
     numerators = numerators * 10**scale
     sizes = (2 * abs(numerators) + abs(denominators)) // (2 * abs(denominators))
     quotients: Array = np.where((numerators < 0) != (denominators < 0), -sizes, sizes)

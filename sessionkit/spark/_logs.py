@@ -122,7 +122,7 @@ class Logs:
 
     @property
     def source_names(self) -> set[str]:
-        """The names of sources in all offset entries, which may be damaged otherwise."""
+        """The names of sources in all offset entries, damaged ones included."""
         return {line.partition(":")[0] for lines in self.offsets.values() for line in lines[2:]}
 
     def source_logs(

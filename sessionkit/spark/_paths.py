@@ -19,7 +19,7 @@ HIDDEN: Final = ("_", ".")
 
 
 def check_path(path: object, what: str) -> None:
-    """Check the path of a folder, since Spark would silently use another folder."""
+    """Refuse the path of a folder for which Spark would silently use another folder."""
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):
         found = f"{what} must be the path of a folder, found {path!r}"
         raise SpecError(found, "write a text such as '/data/visits', or a Path")

@@ -81,7 +81,7 @@ def check_folders(
 
 
 def check_one_state(plan: PlanNode | None) -> None:
-    """Refuse an operator that reads a spec's rows in the same query, and would drop late ones."""
+    """Refuse an operator after a spec in the same query: it would drop the spec's rows as late."""
     if plan is None:
         return
     after = plan.loses_rows_of_python_state

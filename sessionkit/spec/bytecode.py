@@ -87,7 +87,7 @@ def changes(plain: Plain) -> bool:
 
 
 def calls(plain: Plain, *, dropped: bool = False) -> bool:
-    """Return whether a function makes a call; with `dropped`, one whose value it drops."""
+    """Return whether a function makes a call; with `dropped`, a call whose value it drops."""
     return any(
         _is_call(step) and (not dropped or after.opname == "POP_TOP")
         for step, after in chain.from_iterable(map(_pairs, _codes(plain.__code__)))
@@ -125,7 +125,7 @@ def _pairs(code: CodeType) -> Iterator[tuple[Instruction, Instruction]]:
 
 
 def _accesses(steps: list[Instruction]) -> Iterator[tuple[int, str, str]]:
-    """Yield step, LOAD, STORE or DELETE, and name; from Python 3.13 on, a step may have two."""
+    """Yield each access to a name: the step, LOAD, STORE or DELETE, and the name."""
     for number, step in enumerate(steps):
         names = step.argval if isinstance(step.argval, tuple) else (step.argval,)
         for how, name in zip(LOCAL.findall(step.opname), names, strict=False):

@@ -90,7 +90,7 @@ def check_functions(
 def check_without_functions(
     logic: AnyLogic, results: Results, storage: Storage, *, is_held: bool
 ) -> None:
-    """Refuse options that need functions; `is_held` tells that events wait without need."""
+    """Refuse options that need functions; `is_held` means that events wait for no reason."""
     if storage.upgrade:
         found = f"`upgrade` converts states, and {_kind_of(logic)} has no state class"
         raise SpecError(found, "leave `upgrade` out")

@@ -296,7 +296,7 @@ def _listed(batches: Batches) -> str:
 
 
 def _dealt(spec: AnySessionSpec, events: SearchStrategy[Any] | None) -> SearchStrategy[Batches]:
-    """Generate events of one key, in micro-batches regardless of their times."""
+    """Generate events of one key, put into micro-batches at random."""
     made = objects_of(spec.event, modest=True) if events is None else events
     parts = st.tuples(instants_near(spec, gaps=3), made, st.integers(0, MOST_EVENTS - 1))
 

@@ -115,10 +115,10 @@ class Rule:
         return {}
 
     def check(self, event: type[Any]) -> None:
-        """Check that it can work with events of a class."""
+        """Check that the rule fits a class of events."""
 
     def identity(self, event: type[Any]) -> dict[str, Any]:
-        """Return its settings for the checkpoint, as JSON; predicates are code, so left out."""
+        """Return the settings for the checkpoint, as JSON; predicates are code, so left out."""
         return {}
 
     def fields(self, event: type[Any]) -> Sequence[pa.Field]:
@@ -130,7 +130,7 @@ class Rule:
         return {}
 
     def read(self, rows: RuleInput) -> Sequence[Array]:
-        """Return at least one column of its input from open sessions and events, in order."""
+        """Return what the rule reads of open sessions and events, in order: at least one column."""
         return ()
 
     def days(self, starts: Numbers) -> Numbers | None:
@@ -148,7 +148,7 @@ class Rule:
 
     def may_fire(self, columns: Sequence[Array], later: Mask, sessions: Joined) -> Mask:
         """
-        Mark the sessions that its input may change; only these are walked instant by instant.
+        Mark the sessions in which the rule may fire: only these are walked instant by instant.
 
         Args:
             columns: The columns of `read`.
@@ -163,7 +163,7 @@ class Rule:
         return False
 
     def after(self, known: Any, readings: Readings) -> Any:
-        """Return what it knows about a session after an instant; `known` is None at the first."""
+        """Return what the rule knows after an instant of a session; `known` is None before any."""
         return known
 
     def is_last(self, known: Any) -> bool:

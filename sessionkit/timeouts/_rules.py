@@ -99,7 +99,7 @@ class StartsWith(_OfPredicate):
 @attrs.frozen
 class ChangesOf(Rule):
     """
-    A rule that compares values by their codes: equal values of sessions and events share a code.
+    The rule that ends a session where a field changes, by codes: equal values share a code.
 
     The values `a null b a` have the codes `0 -1 1 0`: a null, -1, changes nothing.
     """
@@ -221,7 +221,7 @@ class GapPassed(Rule):
 @attrs.frozen
 class MaxDuration(Rule):
     """
-    The longest duration of a session.
+    The rule that ends a session at its longest duration.
 
     Attributes:
         longest: The duration.
@@ -273,7 +273,7 @@ class OpensWith(_OfPredicate):
     """
     A rule that ends no session: only events that meet it open one.
 
-    An open session of an earlier micro-batch is open, whichever events it has.
+    A session that an earlier micro-batch opened stays open, whichever events it has.
     """
 
     name: ClassVar = "opens_with"

@@ -47,7 +47,7 @@ from sessionkit.timeouts._policies import Clock
 @attrs.frozen(eq=False, slots=False)
 class KeyLogic:
     """
-    The fold of keys, as a `GroupLogic`; `view` builds the `KeyState` for a call.
+    The fold of a stateful spec, as a `GroupLogic`; `view` builds the `KeyState` for a call.
 
     It takes no portions, since a function is called once for all events of a key.
     """

@@ -71,7 +71,7 @@ def _end(calls: Calls, run: KeyRun, policy: str) -> None:
 
 
 def fire_due(calls: Calls, run: KeyRun) -> None:
-    """Fire the timers of a key that are due after its events, up to its end."""
+    """Fire the timers of a key that are due after its events, until the key ends."""
     if run.snapshot.timers:
         clocks = calls.clocks
         _fire(calls, run, clocks, CLOCKS, lambda end: clocks if end is None else end.lived)

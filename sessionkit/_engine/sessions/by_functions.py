@@ -88,7 +88,7 @@ def fold_by_functions(functions: SessionFold, plan: Plan) -> Folded:
 
 
 def _rejecting(plan: Plan, states: list[Any], failed: Sequence[int]) -> Folded:
-    """Return the failing events of sessions whose states failed, or else all states."""
+    """Return the events that fail in failed sessions or, if none fails again, all states."""
     failing = np.flatnonzero(plan.active)[[*failed]]
     refolded, failures = failing_events(plan, failing)
     if failures:
@@ -101,7 +101,7 @@ def _rejecting(plan: Plan, states: list[Any], failed: Sequence[int]) -> Folded:
 
 
 def _misfits(plan: Plan, states: Sequence[Any]) -> list[int]:
-    """Return the places of the states that don't fit; encoding all at once tells none."""
+    """Return the places of the states that don't fit: encoding all at once doesn't name them."""
     codec = codec_of(plan.spec.state)
     return [place for place, state in enumerate(states) if codec.misfit(state)]
 

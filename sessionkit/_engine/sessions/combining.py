@@ -74,8 +74,8 @@ class Combiner:
         """
         Return partial sessions, and the events that go on.
 
-        None where combining changes rows, or saves little: the events of hot buckets are of more
-        than half as many sessions.
+        None where combining changes rows, or saves little: the hot buckets have more than half as
+        many sessions as events.
         """
         if not self.merges:
             return None

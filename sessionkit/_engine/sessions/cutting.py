@@ -50,7 +50,7 @@ Fired: TypeAlias = tuple[int, int]
 
 class Interval(NamedTuple):
     """
-    An open session or event, at its place by key and start; or all that start at one instant.
+    An open session or event, at its place by key and start; or all of a key at one instant.
 
     `readings` holds, for each ordered rule, what the rule has read of each of them.
     """
@@ -88,11 +88,11 @@ class RuledIntervals:
 
     Attributes:
         keys: The number of the key of each interval.
-        moments: Equal where two are never parted: the start, unless events have a `sequence`.
+        moments: Equal for intervals that no rule parts: the start, unless there is a `sequence`.
         starts: The start of each interval, in microseconds.
         ends: The end of its gap, exclusive.
-        least: The end that it would have if it kept no session open; of an open session, its end.
-        extends: Whether it's an event that keeps its session open.
+        least: The end of an event if it kept no session open; of an open session, its end.
+        extends: Which intervals are events that keep their sessions open.
         columns: What each ordered rule has read.
     """
 
@@ -186,7 +186,7 @@ class CurrentSession(NamedTuple):
         ]
 
     def closing(self, by_times: Fired) -> Fired:
-        """Return the rule that closes the session, and when; its times alone say `by_times`."""
+        """Return the rule that closes the session, and when; its times alone give `by_times`."""
         at, place = by_times
         if self.rules.in_use[place].inclusive:
             # An event at that instant still belongs to the session.

@@ -253,10 +253,10 @@ class Walk:
 @attrs.frozen
 class Walked:
     """
-    What is walked for a plan: its intervals, and the events outside any session.
+    The intervals that are walked for a plan, with the events outside any session.
 
-    These may be in one without an event that fails. Each array has an entry for each interval, in
-    order.
+    Such an event may be in a session once another event fails. Each array has an entry for each
+    interval, in order.
 
     Attributes:
         members: The open sessions and events.
@@ -295,7 +295,7 @@ def failing_events(plan: Plan, failing: Numbers) -> tuple[dict[int, Any], Mappin
     """
     Return the states of failing sessions, by their numbers, and the failures of their events.
 
-    The states count where no event fails: a function has failed over an event only once.
+    The states count only if no event fails: then a function has failed once, and not again.
     """
     has_failed = np.zeros(len(plan.unions), np.bool_)
     has_failed[failing] = True

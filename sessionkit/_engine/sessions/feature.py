@@ -156,7 +156,7 @@ class Feature:
     def distinct(
         self, sessions: pa.Table, events: WindowedEvents
     ) -> tuple[WindowedEvents, WindowedEvents | None]:
-        """Split events into those that count, and repeats of these or of earlier ones."""
+        """Split events into new ones, and repeats of these or of earlier events."""
         return events, None
 
     def columns(self, plan: Plan, chosen: Mask) -> list[pa.Array]:
@@ -164,11 +164,11 @@ class Feature:
         return []
 
     def passed(self, plan: Plan, sessions: pa.Table) -> pa.Table:
-        """Return the sessions of a plan that have no events, as they're stored from now on."""
+        """Return the sessions of a plan that have no events, as they are stored afterwards."""
         return sessions
 
     def due(self, emission: Emission) -> Emission:
-        """Choose more sessions that give a row than those that close."""
+        """Choose sessions that give a row though they stay open."""
         return emission
 
     def due_at(self, sessions: pa.Table) -> dict[Clock, Numbers]:
@@ -194,11 +194,11 @@ class Feature:
     def remembered(
         self, memories: pa.Table, kept: pa.Table, forgotten: pa.Table, watermark_us: int
     ) -> list[pa.Table]:
-        """Return the memories from now on: earlier ones, and new ones of forgotten sessions."""
+        """Return the memories to store: earlier ones, and new ones of forgotten sessions."""
         return []
 
     def incompatibilities(self, old: AnySessionSpec) -> list[str]:
-        """Return a line for each way in which sessions of another spec don't fit."""
+        """Return a line for each reason why stored sessions of another spec don't fit."""
         return []
 
     def migrated(self, sessions: pa.Table, old: AnySessionSpec) -> pa.Table:

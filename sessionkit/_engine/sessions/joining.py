@@ -261,7 +261,7 @@ def _united(program: Program, sessions: pa.Table, events: WindowedEvents, horizo
 
 
 def sessions_after(program: Program, plan: Plan, folded: Folded) -> pa.Table:
-    """Return the rows of all sessions: as they were without events, and the folded ones."""
+    """Return the rows of all sessions: unchanged ones without events, and folded ones."""
     active, unions = plan.active, plan.unions
     # Sessions with 2 and 1 new events, and open ones with 5 and none before, have 7 and 1.
     counts = plan.counts + plan.of_opened(np.add, numbers_in(plan.sessions, "events")[plan.places])

@@ -151,7 +151,7 @@ def _close_due(
     """
     Emit the rows of the sessions that are due, and return the rows that stay.
 
-    Only `at_end`, the end of the micro-batch, sessions give early rows.
+    Sessions give early rows only `at_end`, at the end of the micro-batch.
     """
     emission, closed = _due(program, rows, clocks, at_end=at_end), program.none_closed
     if emission is None:

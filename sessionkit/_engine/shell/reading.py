@@ -258,10 +258,10 @@ def _reading(
 
 def check_events_order(comparisons: Iterable[tuple[Comparison, int, int]], what: str) -> None:
     """
-    Check that no field was removed and added again, while rows still have its old values.
+    Check that no field was removed and added again while rows still have its old values.
 
-    In that case a row without the field is newer than a row with it, a StateError. Each comparison
-    has the first and the last instant of rows under its identity, in milliseconds.
+    A row without the field that is newer than a row with it proves that, and raises a StateError.
+    With each comparison come the first and the last time of its rows, in milliseconds.
     """
     first, last = dict[tuple[int, str], int](), dict[tuple[int, str], int]()
     for comparison, first_ms, last_ms in comparisons:

@@ -148,7 +148,7 @@ def memory_in_row(access: GroupAccess, row: tuple[Any, ...]) -> GroupState:
 
 
 def first_due(logic: GroupLogic, memory: GroupState) -> dict[Clock, int]:
-    """Return the first instant, in microseconds, that each clock must reach for a change."""
+    """Return the first instant, in microseconds, at which each clock has something to do."""
     first: dict[Clock, int] = {}
     due = [*logic.due(memory.kept).items()]
     if memory.buffered.num_rows:
@@ -188,7 +188,7 @@ def stored_memory(
 
 @attrs.frozen(eq=False)
 class Stored:
-    """The row of a group, None where there is none; with pages, also the written pages."""
+    """The row of a group, None if it has none; under `layout="pages"`, also written pages."""
 
     row: tuple[Any, ...] | None = None
     pages: Mapping[int, bytes] = attrs.field(factory=dict)

@@ -203,7 +203,7 @@ def _gap(spec: Spec) -> timedelta:
 
 
 def _window(spec: Spec) -> timedelta:
-    """Return how far the watermark may pass an event before it's late, midnight aside."""
+    """Return how far the watermark may pass an event before the event is late, but for midnight."""
     extends = spec.timeout.extends if isinstance(spec.timeout, SessionRules) else None
     # In order of event time, an event is late as soon as the watermark reaches it.
     at_once = spec.order == "event_time" or extends is not None

@@ -172,7 +172,7 @@ def _bar(share: float, bars: str) -> str:
 
 
 def reason_in(failure: str) -> list[str]:
-    """Return the first lines of the reason of a failure: of sessionkit's error, if it is one."""
+    """Return the first lines of a failure's text: of sessionkit's own error, if it has one."""
     found = REASON.search(failure)
     lines = (found[1] if found else failure).splitlines()
     text = [printable(line) for line in takewhile(lambda line: not STACK.match(line), lines)]

@@ -112,7 +112,7 @@ class Postgres:
 
     @property
     def place(self) -> object:
-        """What is equal for two sinks of one table, as far as the arguments show."""
+        """The identity of the table, equal for all of its sinks, as far as the arguments show."""
         return (self.dsn, ("public", *self.names)[-2:])
 
     def writer(self, rows: RowsToWrite, spark: SparkSession) -> BatchWriter:

@@ -103,7 +103,7 @@ def _keys_as_read(span: Span) -> Composed:
 def find(
     connection: Connection[Any], table: Target, span: Span, copied: Composed, types: dict[str, str]
 ) -> tuple[dict[str, int], int, int]:
-    """Store how the sessions differ; return the counts, and the unseen days and keys."""
+    """Store how the sessions differ; return counts, and how many days and keys history lacks."""
     connection.execute(_find(table, span, copied, types))
     counts = dict(connection.execute(COUNT).fetchall())
     ((days, keys),) = connection.execute(table.sql(UNSEEN, keys=listed(span.keys))).fetchall()

@@ -155,7 +155,7 @@ def _keys_in(kinds: Mapping[str, Kind]) -> tuple[str, ...]:
 
 
 def has_kinds(kinds: Mapping[str, Kind], keys: Collection[str]) -> bool:
-    """Return whether rows are of several kinds: a key or a result may be called `kind` too."""
+    """Return whether rows are of several kinds: a key or a result may have a `kind`, too."""
     names = list(kinds)
     if "kind" not in kinds or "kind" in keys:
         return False

@@ -145,7 +145,7 @@ class Counts:
     def histogram(
         self, value: str, *more: str, where: str = "TRUE", source: str = CELLS
     ) -> list[list[int]]:
-        """Return a list for each cell: each value followed by its count, and by more counts."""
+        """Return a list for each cell: each value, followed by its count or counts."""
         counts = [f"n{n}" for n in range(len(more) or 1)]
         summed = (f"{sql} AS {n}" for sql, n in zip(more or ["count(*)"], counts, strict=True))
         counted = (

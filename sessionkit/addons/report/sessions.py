@@ -1,4 +1,4 @@
-"""SQL that turns result rows into sessions of small numbers, for many counts."""
+"""SQL that turns result rows into a table of sessions in small integers, quick to count."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -47,7 +47,7 @@ def clock_of(instant: str, zone: str) -> str:
 
 
 def finite(number: str) -> str:
-    """Return SQL for a number; null for NaN, infinity, and what no sum can take."""
+    """Return SQL for a number; null for NaN, infinity, and numbers too large for a sum."""
     return f"CASE WHEN abs({number}) < 1e15 THEN {number} END"
 
 
@@ -92,7 +92,7 @@ def last_rows(columns: Columns, kinds: Mapping[str, Kind], zone: str) -> str:
 
 
 def _numbers(columns: Columns, kinds: Mapping[str, Kind]) -> dict[str, str]:
-    """Return SQL for the numbers that rows give, whatever a float may be."""
+    """Return SQL for the numbers of a row: its events, value and engaged time."""
     engaged = quoted(columns.engaged_time) if columns.engaged_time else "NULL::DOUBLE"
     is_interval = kinds.get(columns.engaged_time or "") == "interval"
     return {

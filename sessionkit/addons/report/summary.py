@@ -170,7 +170,7 @@ def _notes(engine: Engine, columns: Columns) -> list[str]:
 
 
 def _named(engine: Engine, columns: Columns) -> dict[str, int]:
-    """Return the filters, and how many values of each are named, so that there are few cells."""
+    """Return how many values each filter names: few enough to keep the cells few."""
     of_rows = [f"d{n}" for n in range(len(columns.dimensions))]
     ends = [name for name in filters_of(columns) if name not in of_rows]
     steps = [STEP] if columns.funnel else []
@@ -197,7 +197,7 @@ def _named(engine: Engine, columns: Columns) -> dict[str, int]:
 def _filters(
     columns: Columns, tops: Mapping[str, tuple[list[str], int]], filters: Mapping[str, int]
 ) -> Iterator[dict[str, Any]]:
-    """Yield what readers can filter by; a step stands for all sessions that got so far."""
+    """Yield what readers can filter by; a funnel step selects the sessions that reached it."""
     sources = filters_of(columns)
     for name, most in filters.items():
         if name == STEP:
@@ -218,7 +218,7 @@ def _filters(
 def _rejected(
     engine: Engine, columns: Columns, kinds: Mapping[str, Kind], time: Units, zone: str
 ) -> dict[str, Any]:
-    """Return the reasons of rows that aren't sessions, and counts, also of rows without a day."""
+    """Return why rows aren't sessions, with counts, which include rows without a day."""
     if not has_kinds(kinds, columns.keys):
         return {"reasons": [], "rejected": {}}
     at = "coalesce(event_time, session_start)" if "event_time" in kinds else "session_start"

@@ -183,7 +183,7 @@ class Start:
         checkpoint: The checkpoint location.
         planned: The last planned micro-batch; -1 for none.
         finished: The last micro-batch that is finished and written to the sinks; -1 for none.
-        since: The first micro-batch of a place that joins the query later.
+        since: The first micro-batch for a sink that is added to the query later.
         repartitioned: The last finished micro-batch, which may be a repartition by Spark's
             checkpoint manager; no sink gets those.
     """

@@ -67,7 +67,7 @@ MILLISECOND_US: Final = 1_000
 
 @attrs.frozen
 class Clocks:
-    """The clocks between two batches: processing time, next and last watermark, 0 for none."""
+    """The clocks between two batches: processing time, and the next and last watermark, or 0."""
 
     watermark_ms: int = 0
     before_ms: int = 0
@@ -269,7 +269,7 @@ class MicroBatch:
         *,
         erases: bool,
     ) -> Iterator[pd.DataFrame]:
-        """Call the worker for a group, without parts for its timer, and store its state."""
+        """Call the worker for a group, with no rows where its timer fires, and store its state."""
         stored, clocks = groups.get(group) or StoredGroup(None, None), self.before.clocks
         state = FakeGroupState(
             value=stored.value,
@@ -364,7 +364,7 @@ def with_state(spec: Any, state: Iterable[Any], clocks: Clocks) -> Snapshot:
 
 
 def check_state(spec: Any, state: Sequence[Any]) -> None:
-    """Check that a query can start with open sessions, or stored keys, and nothing else."""
+    """Check that a query can start from open sessions, or stored keys, alone."""
     if isinstance(spec, SessionSpec):
         rules = spec.rules.in_use if spec.rules is not None else ()
         unknown = next((rule.name for rule in rules if rule.fields(spec.event)), None)

@@ -39,7 +39,7 @@ NEVER: Final = np.iinfo(np.int64).max
 @attrs.frozen
 class KeyHistory:
     """
-    Entries by key and start. Instants are in microseconds.
+    Memories and sessions, as entries in order of key and start. Instants are in microseconds.
 
     Attributes:
         known: How many entries are memories of keys.
@@ -71,7 +71,7 @@ class KeyHistory:
         lives_us: int,
     ) -> "KeyHistory":
         """
-        Put entries in order; `counts` has the number of sessions of each memory, 0 for a session.
+        Put entries in order; `counts` has the sessions that each memory counts, 0 for a session.
 
         A session is remembered for `lives_us` after it was over.
         """
@@ -100,7 +100,7 @@ class KeyHistory:
 
     @property
     def owners(self) -> Numbers:
-        """The place in order of each session."""
+        """The position of each session in the order."""
         turns = np.empty(len(self.order), np.int64)
         # The order 2 0 1 puts entry 0 at 1, entry 1 at 2, and entry 2 at 0: 1 2 0.
         turns[self.order] = np.arange(len(self.order))
@@ -108,12 +108,12 @@ class KeyHistory:
 
     @property
     def before(self) -> Numbers:
-        """The entry before each entry in order, in its run; -1 for none."""
+        """For each entry in order, the previous entry of its run; -1 for none."""
         entries: Numbers = np.where(self.previous < 0, -1, self.order[self.previous])
         return entries
 
     def first_with(self, has: Mask) -> Numbers:
-        """Return the first entry with a value, of each entry's run up to it; -1 for none."""
+        """Return, for each entry, the first entry of its run so far with a value; -1 for none."""
         if not len(has):
             return np.zeros(0, np.int64)
         at = np.arange(len(has))
@@ -127,7 +127,7 @@ class KeyHistory:
         return entries
 
     def last_with(self, has: Mask) -> Numbers:
-        """Return the last entry with a value, of each entry's run up to it; -1 for none."""
+        """Return, for each entry, the last entry of its run so far with a value; -1 for none."""
         valued = np.where(has, np.arange(len(has)), -1)
         # The running maximum crosses the edge of a run: what lies before it doesn't count.
         at = np.maximum.accumulate(np.where(self.early, -1, valued))
@@ -204,7 +204,7 @@ class Remembering:
         return pa.field("remembered", self.codec.type.arrow)
 
     def finish(self, spec: AnySessionSpec, emitting: pa.Table, tell: Tell) -> Finished:
-        """Finish sessions one after the other, each with what the one before it left."""
+        """Finish sessions one after the other, each with the memory of the previous session."""
         states, codec, sessions = decode_states(spec.state, emitting), codec_of(spec.result), tell()
         before, known = numbers_in(emitting, BEFORE).tolist(), whole(emitting[KNOWN])
         leaves = emitting[LEAVES].to_pylist()
@@ -260,7 +260,7 @@ class Remembering:
         return rows, check_fit(rows, cls, "finish", finish, session.key)
 
     def _remembered(self, session: Session[Any], state: Any) -> pa.Array:
-        """Return what the next session of the key finds, as it's stored."""
+        """Return what `remember` leaves to the next session of the key, in stored form."""
         function, cls = self.function, self.codec.type.cls
         try:
             returned = function(session, state)

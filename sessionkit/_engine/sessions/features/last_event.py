@@ -24,7 +24,7 @@ from sessionkit.spec.session import AnySessionSpec
 
 @attrs.frozen(eq=False)
 class LastEvent(Feature):
-    """The last event of a session, as it's stored."""
+    """The stored time of a session's last event."""
 
     fields: Sequence[pa.Field] = (LAST_EVENT,)
 

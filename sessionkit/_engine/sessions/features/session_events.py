@@ -58,7 +58,7 @@ class SessionEvents(Feature):
         return [plan.lists_of("held", chosen)]
 
     def emitted(self, emission: Emission, closed: Closed) -> Closed:
-        """Hand out the events of sessions in order, each with facts of its session."""
+        """Hand out the events of sessions in order, each with columns of its session."""
         sessions = emission.emitting
         lists = whole(sessions["held"])
         owners = pc.list_parent_indices(lists).to_numpy()
