@@ -26,7 +26,7 @@ from benchmarks.measure import Place, place, timed, wrong_rows
 from benchmarks.results import Run
 from benchmarks.workloads import WORKLOADS
 
-__all__ = ["BASES", "main", "told"]
+__all__ = ["BASES", "line_of", "main"]
 
 BASES: Final = ("functions", "chained")
 BATCHES: Final = {"tiny": 100, "small": 40, "dense": 16}
@@ -61,7 +61,7 @@ def main() -> None:
                 print(HEAD)
                 for base in BASES:
                     where = "on" if sockets == "true" else "off"
-                    print(f"| {name} | {where} | {told(base, runs[base])} |", flush=True)
+                    print(f"| {name} | {where} | {line_of(base, runs[base])} |", flush=True)
 
 
 def _in_turn(at: Place, rounds: int) -> Mapping[str, Sequence[Run]]:
@@ -70,11 +70,11 @@ def _in_turn(at: Place, rounds: int) -> Mapping[str, Sequence[Run]]:
         for base in BASES[:: -1 if turn % 2 else 1]:
             load = os.getloadavg()[0]
             runs[base].append(timed(ENTRANTS[base], at))
-            print(f"{base}: {told(base, runs[base][-1:])}; load before {load:.1f}", flush=True)
+            print(f"{base}: {line_of(base, runs[base][-1:])}; load before {load:.1f}", flush=True)
     return runs
 
 
-def told(base: str, runs: Sequence[Run]) -> str:
+def line_of(base: str, runs: Sequence[Run]) -> str:
     """Return the cells of runs of an operator: seconds, latencies, CPU seconds, how many."""
     counted = [sample for run in runs for sample in run.samples[len(run.samples) // 2 :]]
     whole_ms = [MS * (sample.whole_s or 0.0) for sample in counted]

@@ -25,7 +25,7 @@ from benchmarks.results import Run
 from benchmarks.workloads import WORKLOADS, Workload
 from tests.support.clusters import cluster_environment
 
-__all__ = ["bytes_of", "main", "told"]
+__all__ = ["bytes_of", "line_of", "main"]
 
 MEMORY_MB: Final = 2048
 PARTITIONS_A_CORE: Final = 2
@@ -67,7 +67,9 @@ def main() -> None:
                 load, run = os.getloadavg()[0], timed(ENTRANTS[entrant], place)
                 lines = chain.from_iterable(path.open() for path in log.iterdir())
                 found = bytes_of(lines)
-                print(told(entrant, number, workload, run, found), f"load {load:.1f}", flush=True)
+                print(
+                    line_of(entrant, number, workload, run, found), f"load {load:.1f}", flush=True
+                )
 
 
 def bytes_of(log: Iterable[str]) -> Mapping[str, int]:
@@ -81,7 +83,7 @@ def bytes_of(log: Iterable[str]) -> Mapping[str, int]:
     return found
 
 
-def told(
+def line_of(
     entrant: str, executors: int, workload: Workload, run: Run, found: Mapping[str, int]
 ) -> str:
     """Return a run as a line, with the bytes of an event."""

@@ -19,7 +19,7 @@ from benchmarks.latency.entrants import ENTRANTS, Kind
 from benchmarks.results import LATENCIES, Latency, save_latencies
 from tests.support.kafka import Kafka, java_with_kafka, running_kafka
 
-__all__ = ["main", "told"]
+__all__ = ["line_of", "main"]
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 AGAINST: Final[Mapping[Kind, str]] = {"update": "window, update mode", "close": "session_window"}
@@ -49,11 +49,11 @@ def main() -> None:
             figures = {each: answer[each] for each in ("p50_s", "p99_s", "n")}
             latency = Latency(rate=rate, entrant=name, against=AGAINST[kind], load=load, **figures)
             save_latencies([latency], LATENCIES)
-            line = told(name, rate, answer, found.get((AGAINST[kind], rate)))
+            line = line_of(name, rate, answer, found.get((AGAINST[kind], rate)))
             print(f"{line}  load {load:.1f}", flush=True)
 
 
-def told(name: str, rate: int, answer: Any, against: Any) -> str:
+def line_of(name: str, rate: int, answer: Any, against: Any) -> str:
     """Return a run as a line, with what it is of Spark's own operator."""
     line = (
         f"{rate:6,} events/s  {name:22} p50 {answer['p50_s']:6.2f} s  p99 {answer['p99_s']:6.2f} s"

@@ -125,7 +125,7 @@ def test_only_the_second_half_of_a_run_is_compared() -> None:
     samples = [Sample(9.0, 9.0, 9.0, 9.0), Sample(0.5, 0.3, 0.1, 0.6)]
     runs = [Run(samples, peak_rss_bytes=0)] * 2
 
-    assert "chained | 0.500 | 600 ms | 600 ms | 0.300 | 0.100 | 2" == bases.told("chained", runs)
+    assert "chained | 0.500 | 600 ms | 600 ms | 0.300 | 0.100 | 2" == bases.line_of("chained", runs)
 
 
 def test_the_page_of_the_site_is_the_summary_of_all_results() -> None:

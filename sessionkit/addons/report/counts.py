@@ -139,7 +139,7 @@ class Counts:
         return {name: values for name, values in found.items() if name in cell or any(values)}
 
     def with_all_cells(self, rows: str, none: str) -> str:
-        """Return rows with one for each cell, which may have none."""
+        """Return rows, and an empty row for each cell."""
         return f"({rows} UNION ALL SELECT DISTINCT {self.by}, {none} FROM {CELLS}) AS every"
 
     def histogram(
@@ -253,7 +253,7 @@ class Counts:
         return listed, unlisted["length"]
 
     def choices(self) -> Iterator[tuple[tuple[str, ...], str]]:
-        """Yield the sets of filters by which users are counted, and their rows: few, if many."""
+        """Yield sets of filters by which users are counted, and the rows: few sets of many rows."""
         (row,) = self.engine.ask(f"SELECT count(*) AS n FROM {SESSIONS}")
         dimensions = {*(self.coarser or self).filters}
         every = [
@@ -271,8 +271,8 @@ class Counts:
         """
         Return the numbers of users by the time since their last visit, and since their first.
 
-        The users of a range of days are those whose visit before is earlier than the range: three
-        users on Monday, two of whom return on Tuesday, are (t=0, gap=0, 3), (t=1, gap=1, 2).
+        A user counts in a range of days if the previous visit is before the range: three users on
+        Monday, two of whom return on Tuesday, are (t=0, gap=0, 3), (t=1, gap=1, 2).
         """
         choices = list(self.choices())
         most = MOST_USERS // len(choices)

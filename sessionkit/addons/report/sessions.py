@@ -23,7 +23,7 @@ OTHER, NONE, MORE, END = -1, -2, -3, -4
 
 @attrs.frozen
 class Units:
-    """The units of time: their length and the first start in ms of a clock, and their number."""
+    """The units of time: their length and first start, in ms of a clock, and their number."""
 
     unit: int
     first: int
