@@ -100,7 +100,7 @@ SOME: Final[Mapping[pa.DataType, Any]] = {
 
 
 def some_value(kind: pa.DataType) -> Column:
-    """Return a value of a type, whichever."""
+    """Return a constant of a type that isn't null."""
     match kind:
         case pa.StructType():
             return F.struct(*(some_value(part.type).alias(part.name) for part in kind))
