@@ -24,13 +24,15 @@ def bound_aggregates(event: type[Any], aggregates: object) -> tuple[BoundAggrega
     if not (isinstance(aggregates, Mapping) and aggregates):
         found = f"`aggregates` must be a dict of names and aggregates, found {aggregates!r}"
         raise SpecError(found, 'write {"pages": agg.count()}')
+    bound = []
     for name, aggregate in aggregates.items():
         check_field(
             name, "`aggregates`: ", "use letters, digits and underscores, and no word of Python's"
         )
         must_be = f"`aggregates`: `{name}` must be an aggregate"
         check_aggregate(aggregate, Kind, must_be, f'write {{"{name}": agg.count()}}')
-    return tuple(aggregate.bind(event, name) for name, aggregate in aggregates.items())
+        bound.append(aggregate.bind(event, name))
+    return tuple(bound)
 
 
 def check_aggregate(value: object, cls: type[Aggregate], must_be: str, hint: str) -> None:

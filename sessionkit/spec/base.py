@@ -182,16 +182,15 @@ class Spec(Generic[E, S, R]):
     @cached_property
     def wire_columns(self) -> tuple[WireColumn, ...]:
         """The input columns as they cross to the workers, without the event time."""
-        roles: list[tuple[Role, tuple[Field, ...]]] = [
-            ("key", self.key_fields),
-            ("event", codec_of(self.event).type.fields),
-            ("passthrough", self.passthrough_fields),
-        ]
-        return tuple(
-            WireColumn.of(role, place, field)
-            for role, fields in roles
-            for place, field in enumerate(fields)
-        )
+        fields_by_role: dict[Role, tuple[Field, ...]] = {
+            "key": self.key_fields,
+            "event": codec_of(self.event).type.fields,
+            "passthrough": self.passthrough_fields,
+        }
+        columns = list[WireColumn]()
+        for role, fields in fields_by_role.items():
+            columns += [WireColumn.of(role, place, field) for place, field in enumerate(fields)]
+        return tuple(columns)
 
     @cached_property
     def events_schema(self) -> pa.Schema:
