@@ -79,6 +79,8 @@ class Iceberg:
         upsert = Upsert.of(self, rows)
         check_types(rows.schema, "Iceberg")
         check_catalog(spark, self.table)
+        if upsert.key:
+            check_merge(spark.version, self.label)
         return IcebergWriter(self, upsert, rows.name)
 
     def exchange(self, span: Span, *, dry_run: bool) -> Difference:
@@ -107,6 +109,14 @@ def check_catalog(spark: SparkSession, table: str) -> None:
         "lake.<schema>.<table>"
     )
     raise UnsupportedError(found, hint)
+
+
+def check_merge(spark_version: str, label: str) -> None:
+    """Check that Iceberg copies settings of the session into the snapshot of a `MERGE`."""
+    if spark_version.startswith("3."):
+        found = f"Iceberg on Spark {spark_version} can't keep the number of a micro-batch with a "
+        found += f"MERGE, so rows could be lost or go to {label} twice"
+        raise UnsupportedError(found, "use Spark 4, or pass key=() to add rows without a merge")
 
 
 @attrs.frozen

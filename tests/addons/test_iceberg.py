@@ -7,7 +7,14 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from sessionkit import SpecError
-from sessionkit.addons.iceberg import CONFLICTS, SETTINGS, Iceberg, IcebergWriter, check_catalog
+from sessionkit.addons.iceberg import (
+    CONFLICTS,
+    SETTINGS,
+    Iceberg,
+    IcebergWriter,
+    check_catalog,
+    check_merge,
+)
 from sessionkit.addons.merging import Table
 from sessionkit.addons.tables import Upsert
 from sessionkit.errors import UnsupportedError
@@ -37,6 +44,15 @@ def test_a_catalog_of_another_kind_is_refused(spark: SparkSession, tmp_path: Pat
 
     assert "Hint:" in str(refused.value)
     assert str(refused.value) == str(started.value)
+
+
+def test_a_merge_that_leaves_no_mark_is_refused() -> None:
+    """On Spark 3.5, the snapshot of a MERGE has no number; rows that are added have one."""
+    check_merge("4.0.1", "the table t")
+    with pytest.raises(UnsupportedError, match="Spark 3.5.9 can't keep the number") as refused:
+        check_merge("3.5.9", "the table t")
+
+    assert "Hint: use Spark 4, or pass key=()" in str(refused.value)
 
 
 def test_a_table_that_is_rolled_back_is_refused_until_the_checkpoint_is(
