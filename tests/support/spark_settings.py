@@ -124,18 +124,18 @@ def lake_settings(warehouse: str) -> dict[str, str]:
     packages, extensions = list[str](), list[str]()
     settings: dict[str, str] = {}
     release = ".".join(map(str, spark_release()[:2]))
+    scala = "2.12" if release == "3.5" else "2.13"
     if find_spec("delta") is not None:
         release_of_delta = version("delta-spark")
         # Since 4.1, a package is for one release of Spark.
         suffix = "" if release_of(release_of_delta) < (4, 1) else f"_{release}"
-        packages.append(f"io.delta:delta-spark{suffix}_2.13:{release_of_delta}")
+        packages.append(f"io.delta:delta-spark{suffix}_{scala}:{release_of_delta}")
         extensions.append("io.delta.sql.DeltaSparkSessionExtension")
         settings |= {
             "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
             "spark.databricks.delta.snapshotPartitions": "2",
         }
     if ICEBERG:
-        scala = "2.12" if release == "3.5" else "2.13"
         packages += [
             f"org.apache.iceberg:iceberg-spark-runtime-{release}_{scala}:{ICEBERG}",
             f"org.xerial:sqlite-jdbc:{SQLITE}",
