@@ -264,8 +264,8 @@ def test_a_checkpoint_keeps_no_question_that_its_values_answer_anyway() -> None:
     ("made", "found"),
     [
         (lambda: agg.steps("kind", "a", "a"), "takes two different values, found 'a' twice"),
-        (lambda: spec_of(x=agg.steps("kind", 1, "a")), "of `Act.kind`, which is never 1"),
-        (lambda: spec_of(x=agg.count_by("kind", rest=1)), "of `Act.kind`, which is never 1"),
+        (lambda: spec_of(x=agg.steps("kind", 1, "a")), "`Act.kind` is never 1"),
+        (lambda: spec_of(x=agg.count_by("kind", rest=1)), "`Act.kind` is never 1"),
         (lambda: agg.top("kind", 1, counts=1), "`counts` must be True or False"),  # type: ignore[arg-type]
         (lambda: agg.top("kind", 0), "`n` must be a whole number from 1 to `at_most`, found 0"),
         (lambda: agg.top("kind", 3, at_most=2), "from 1 to `at_most`, found 3"),
