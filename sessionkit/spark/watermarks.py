@@ -116,7 +116,7 @@ def declare_watermark(
     span = whole_milliseconds(watermark_delay, "watermark_delay", zero_allowed=True)
     one_of(get_args(ZeroDelay), "zero_delay", zero_delay, "leave it out, or confirm 'drops_ties'")
     if not span and zero_delay == "refused":
-        found = "`watermark_delay` is zero: later rows of the newest event time are dropped"
+        found = f"`watermark_delay` is {watermark_delay!r}: rows of the newest time can be dropped"
         hint = "pass '1 millisecond' to keep them, or confirm with zero_delay='drops_ties'"
         raise SpecError(found, hint)
     check_frame(frame, "frame")
