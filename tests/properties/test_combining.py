@@ -98,6 +98,27 @@ def test_combining_shows_in_no_row(data: st.DataObject) -> None:
     assert expected == found
 
 
+@attrs.frozen
+class Hit:
+    number: int
+
+
+def test_a_portion_has_a_partial_session_with_the_event_that_joins_it() -> None:
+    """In the smallest portions, a session that is open already takes in a partial one."""
+    spec: SessionSpec[Any, Any, Any]
+    spec = SessionSpec.aggregate(Hit, {"hits": agg.count()}, gap=GAP, **OPTIONS)
+    quarters = [[0, 0, 0, 6], [0, 9, 0, 11]]
+    tasks: Any = [[("a", NOON + n * GAP / 4, Hit(n)) for n in task] for task in quarters]
+    combiner = Combiner(spec, BUCKETS, least=1, hot=0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(packing, "BYTES_OF_A_PACK", 1)
+        *expected, _ = came_out(spec, tasks, None, at_once=2**20)
+        *found, packs = came_out(spec, tasks, combiner, at_once=1)
+
+    assert expected == found
+    assert 3 == packs
+
+
 @pytest.mark.parametrize(
     "options",
     [

@@ -1,13 +1,16 @@
 """
 Before the shuffle, a map task of a batch combines the events of hot buckets.
 
-Events that belong together become a partial session, all but the last one, which goes on as an
+Events that belong together become a partial session, all but the first one, which goes on as an
 event. In its bucket it joins the partial session, and all that overlap it, as an event joins open
 sessions in a stream. So the fold of a bucket doesn't know which sessions are partial.
 
-    read        10 20 30   90   200     events of one key, with a gap of 60
-    combined    10 20 30                a partial session, from 10 to 90
-    goes on                90   200     the last of each; one event alone makes no partial session
+    read        10 20 30   60   200     events of one key, with a gap of 60
+    goes on     10              200     the first of each; one event alone makes no partial session
+    combined       20 30   60           a partial session, from 10 to 120
+
+A partial session starts with its event, so both are in one portion of their bucket. Of two partial
+sessions that overlap, the event of the later one is in the earlier one, and joins them.
 
 A bucket is hot if a task reads many more events of it than of others, so that it's likely to have
 few keys. In the others, events of one session seldom meet.
@@ -92,11 +95,11 @@ class Combiner:
         unions = self._united(keys[order], times[order])
         if 2 * len(unions) > len(order):
             return None
-        # In order, the last events of sessions of 3 events and 1 are at 2 and 3.
-        last = unions.first + unions.sizes - 1
         goes_on = np.zeros(len(order), np.bool_)
-        goes_on[order[last]] = True
-        plan = self._plan(hot, keys, times, np.delete(order, last), ~goes_on)
+        goes_on[order[unions.first]] = True
+        plan = self._plan(hot, keys, times, np.delete(order, unions.first), ~goes_on)
+        starts = unions.start[unions.sizes > 1]
+        plan = attrs.evolve(plan, unions=attrs.evolve(plan.unions, start=starts))
         try:
             folded = self.program.fold.fold(plan)
         except StateValueError:
