@@ -234,8 +234,11 @@ def _by_bucket(
         time = column(spec.event_time or "")
         # A row without a time is quarantined by the batch.
         events = events.where(time.isNull() | (time < F.lit(until)))
-    rows = packed(events, spec, spec.storage.buckets * BUCKETS_OF_A_BATCH, combines=combines)
-    if not is_sail(rows.sparkSession):
+    on_sail = is_sail(events.sparkSession)
+    # Sail holds all buckets in memory, and more of them only mean more calls of Python.
+    buckets = spec.storage.buckets * (1 if on_sail else BUCKETS_OF_A_BATCH)
+    rows = packed(events, spec, buckets, combines=combines)
+    if not on_sail:
         advice = advice_for_batch(rows.sparkSession)
         if advice is not None:
             say_once(advice)
