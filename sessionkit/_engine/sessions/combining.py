@@ -23,7 +23,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from sessionkit._arrays import Mask, Numbers, key_columns, micros, total_order
+from sessionkit._arrays import Numbers, key_columns, micros, total_order
 from sessionkit._engine.boundaries import window_end
 from sessionkit._engine.rows.order import key_numbers
 from sessionkit._engine.sessions.joining import sessions_after
@@ -92,14 +92,15 @@ class Combiner:
         keys, _ = key_numbers(key_columns(hot), key_columns(none))
         times = micros(hot["time"])
         order = total_order(keys, times, [])
-        unions = self._united(keys[order], times[order])
+        ends = window_end(times[order], self.program.gap_us)
+        inclusive = self.program.cuts.rules.gap_inclusive
+        unions = unite(keys[order], times[order], ends, gap_inclusive=inclusive)
         if 2 * len(unions) > len(order):
             return None
         goes_on = np.zeros(len(order), np.bool_)
         goes_on[order[unions.first]] = True
-        plan = self._plan(hot, keys, times, np.delete(order, unions.first), ~goes_on)
-        starts = unions.start[unions.sizes > 1]
-        plan = attrs.evolve(plan, unions=attrs.evolve(plan.unions, start=starts))
+        left = np.delete(order, unions.first)
+        plan = self._plan(hot, keys, times, left, _without_first(unions))
         try:
             folded = self.program.fold.fold(plan)
         except StateValueError:
@@ -112,9 +113,11 @@ class Combiner:
         return Combined(sessions_after(self.program, plan, folded), places, goes_on_of_all)
 
     def _plan(
-        self, events: pa.Table, keys: Numbers, times: Numbers, order: Numbers, chosen: Mask
+        self, events: pa.Table, keys: Numbers, times: Numbers, order: Numbers, unions: Unions
     ) -> Plan:
-        """Plan for chosen events alone, given their places in order."""
+        """Plan for some of the events, by their places in the order of their sessions."""
+        chosen = np.zeros(len(keys), np.bool_)
+        chosen[order] = True
         keys, times, none = keys[chosen], times[chosen], self.program.schema.empty_table()
         # Without the first of three events, the others have the numbers 0 and 1.
         order = (np.cumsum(chosen) - 1)[order]
@@ -128,10 +131,15 @@ class Combiner:
             keys=keys,
             starts=times,
             ends=ends,
-            unions=self._united(keys[order], times[order]),
+            unions=unions,
             horizon=Horizon(),
         )
 
-    def _united(self, keys: Numbers, times: Numbers) -> Unions:
-        ends = window_end(times, self.program.gap_us)
-        return unite(keys, times, ends, gap_inclusive=self.program.cuts.rules.gap_inclusive)
+
+def _without_first(unions: Unions) -> Unions:
+    """Return sessions, as they start and end, without the first event of each."""
+    # Sessions of 3, 1 and 2 events keep 2, none and 1: two begin, at 0 and 2.
+    kept = unions.sizes > 1
+    sizes = unions.sizes[kept] - 1
+    ends = unions.start[kept], unions.end[kept], unions.closes[kept]
+    return Unions(np.cumsum(sizes) - sizes, sizes, *ends, unions.closed_by[kept])
