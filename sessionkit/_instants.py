@@ -73,7 +73,7 @@ def duration_of(value: object, name: str, *, zero_allowed: bool = False) -> time
     own `session_window(ts, "30m")` accepts the short form too, but returns no rows.
     """
     if isinstance(value, timedelta):
-        micros = value // MICROSECOND
+        micros = span_us(value)
         if value % MICROSECOND:
             found = f"`{name}` must be whole microseconds, found {value!r}"
             raise SpecError(found, "round it; Spark counts time in microseconds")
@@ -93,7 +93,7 @@ def duration_of(value: object, name: str, *, zero_allowed: bool = False) -> time
 
 def duration_text(span: timedelta) -> str:
     """Return a duration as text that `duration_of` reads, such as `1 hour 30 minutes`."""
-    rest, words = span // MICROSECOND, []
+    rest, words = span_us(span), []
     for unit, micros in UNITS.items():
         number, rest = divmod(rest, micros)
         if number:

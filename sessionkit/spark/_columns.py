@@ -148,8 +148,8 @@ def check_key_and_time(
     check_frame(frame, "frame", hint)
     for problem in twice_problems(frame, keys if on is None else (*keys, on)):
         raise SchemaError(*problem)
-    if on is not None and (of_time := time_problem(frame.schema, on)) is not None:
-        raise SchemaError(*of_time)
+    if on is not None:
+        check_event_time(frame.schema, on)
     for key in keys:
         if key not in frame.columns:
             found = f"the key `{key}` is missing; the frame has {', '.join(frame.columns)}"

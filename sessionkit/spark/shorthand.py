@@ -78,10 +78,7 @@ class Sessions:
                 can't be read.
             SpecError: An aggregate doesn't fit its column, or no field can have its name.
         """
-        spec = self.spec(**aggregates)
-        return sessionize(
-            self.frame, spec, with_rejected=self.with_rejected, observation=self.observation
-        )
+        return self._rows(self.spec(**aggregates))
 
     def events(self) -> DataFrame:
         """
@@ -96,7 +93,9 @@ class Sessions:
         of_spec = {*self.keys, self.settings["event_time"]}
         columns = [column for column in self.frame.schema.fields if column.name not in of_spec]
         event = _class("Event", columns)
-        spec = SessionSpec.per_event(event, keys=self.keys, **self.settings)
+        return self._rows(SessionSpec.per_event(event, keys=self.keys, **self.settings))
+
+    def _rows(self, spec: AnySessionSpec) -> DataFrame:
         return sessionize(
             self.frame, spec, with_rejected=self.with_rejected, observation=self.observation
         )

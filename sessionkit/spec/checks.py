@@ -143,7 +143,7 @@ def check_memory(memory: object, logic: AnyLogic, keys: Collection[str], result:
         for column, name in columns.items():
             unknown = f"`memory`: `{rule}` names `{name}`, and {result.__name__} has no such field"
             if inner_type(type_in(result, name, unknown)).facts is None:
-                found = f"`memory`: `{rule}` names `{name}`, which isn't of a plain type"
+                found = f"`memory`: `{rule}` names `{result.__name__}.{name}`, not of a plain type"
                 raise SpecError(found, hint)
             if not column.isidentifier():
                 found = f"`memory`: `{rule}` can't name a column {column!r}"

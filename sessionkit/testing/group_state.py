@@ -183,7 +183,9 @@ class FakeGroupState:
         raw = _epoch_ms(timestampMs) if isinstance(timestampMs, dt.datetime) else timestampMs
         timestamp = _positive_ms("setTimeoutTimestamp(timestampMs)", raw)
         if self._watermark_ms is not None and timestamp < self._watermark_ms:
-            found = f"the timestamp {timestamp} is before the watermark, {self._watermark_ms}"
+            found = (
+                f"`setTimeoutTimestamp`: {timestamp} is before the watermark, {self._watermark_ms}"
+            )
             hint = "pass `max(timestamp_ms, state.getCurrentWatermarkMs())`; a row that is only "
             hint += "just on time can be before the watermark of its own batch."
             raise ValueError(with_hint(found, hint))
