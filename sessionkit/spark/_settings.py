@@ -32,6 +32,7 @@ PARTITIONS: Final = "spark.sql.shuffle.partitions"
 CORES: Final = "cores"
 STOPS_OTHERS: Final = "spark.sql.streaming.stopActiveRunOnRestart"
 LOG: Final = logging.getLogger("sessionkit")
+PLAN_CACHE: Final = "spark.connect.session.planCache.enabled"
 SOURCE_EVOLUTION: Final = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
 
 
@@ -54,6 +55,17 @@ def has_source_evolution(spark: SparkSession) -> bool:
 
 def is_connect(part: SparkSession | DataFrame) -> bool:
     return type(part).__module__.startswith("pyspark.sql.connect")
+
+
+def plan_each_read(spark: SparkSession) -> None:
+    """
+    Stop Spark Connect from answering a read with the plan of an earlier one.
+
+    A session keeps a plan, with the files that it found, under its content and number. Each process
+    that runs a `foreachBatch` function numbers its plans from 0. So the process of a later query
+    would see the folder or the table as the process of an earlier query did.
+    """
+    spark.conf.set(PLAN_CACHE, "false")
 
 
 @cache

@@ -18,6 +18,7 @@ from pyspark.sql.utils import is_remote
 from sessionkit.errors import SinkError, SpecError
 from sessionkit.spark._columns import twice_problems
 from sessionkit.spark._logs import exists
+from sessionkit.spark._settings import plan_each_read
 from sessionkit.spark.sinks import (
     Batch,
     BatchWriter,
@@ -312,6 +313,8 @@ def to_sink(
     if isinstance(sink, Kafka):
         frame = messages(frame)
     writer = frame.writeStream.outputMode(mode)
+    if start is not None and is_remote():
+        plan_each_read(frame.sparkSession)
     if start is not None and isinstance(sink, BatchSink):
         unchecked = start if is_remote() else None
         return writer.foreachBatch(WriteBatches(start.checkpoint, str(uuid4()), parts, unchecked))
