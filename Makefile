@@ -22,7 +22,7 @@ unexport PYSPARK_DRIVER_PYTHON
 
 help:
 	@echo "make test           set up, check, and run every test except the nightly and long ones"
-	@echo "make quick          run the tests that don't start Spark, in about a minute"
+	@echo "make quick          run the tests of specs, engine and most add-ons, in less than a minute"
 	@echo "make coverage       run the same, and show which lines and branches they reach"
 	@echo "make test-nightly   like make test, with the nightly tests"
 	@echo "make test-long      like make test, with all tests and ten times the examples"
@@ -75,10 +75,10 @@ PARALLEL = -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 # A time zone with daylight saving, so that code that confuses local time with UTC fails.
 test quick coverage test-nightly test-long suite conformance faults soak: export TZ := America/New_York
 
-# Each takes as long as a thousand others, looks at what seldom changes, or starts Spark throughout.
-NOT_QUICK := tests/examples tests/project tests/as_users tests/differential tests/spark/checkpoints \
-	tests/addons/report/test_page.py tests/conformance/test_real_events.py \
-	tests/testing/test_check_spec.py tests/testing/test_merge_law.py
+# Each takes as long as a thousand others, or starts a server or Spark.
+NOT_QUICK := tests/properties tests/examples tests/project tests/as_users tests/differential \
+	tests/spark tests/faults tests/testing tests/addons/report tests/addons/postgres \
+	tests/addons/test_delay.py tests/conformance tests/engine/shell/test_altered_state.py
 
 # The type checker fills the moments in which the tests wait for Spark.
 test test-nightly test-long: lint

@@ -233,7 +233,7 @@ def environment(cell: Cell) -> Path:
         for command in install_commands(uv(), base, python, cell.packages):
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
-                found = f"it can't be installed: {done.stderr.strip()[-400:]}"
+                found = f"it can't be installed: {done.stderr.strip()[-2000:]}"
                 raise NotHereError(found)
         stamp.write_text(packages)
     return python

@@ -123,7 +123,10 @@ def naive(rows: list[Any]) -> list[Any]:
     "options",
     [
         pytest.param({}, marks=pytest.mark.long),
-        {"lateness": Lateness(allowed=30 * MINUTE), "results": Results(emit="on_update")},
+        pytest.param(
+            {"lateness": Lateness(allowed=30 * MINUTE), "results": Results(emit="on_update")},
+            marks=pytest.mark.nightly,
+        ),
     ],
     ids=["once", "revisions"],
 )
@@ -192,6 +195,7 @@ def test_a_stream_runs_next_to_it(sink: Any, spark: SparkSession, tmp_path: Path
         query.stop()
 
 
+@pytest.mark.nightly
 def test_what_history_says_nothing_of_is_left(
     sink: Any, spark: SparkSession, tmp_path: Path
 ) -> None:

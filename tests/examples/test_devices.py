@@ -73,6 +73,7 @@ class TestSilentSensors:
         assert [] == cellar.stored_keys()
 
 
+@pytest.mark.nightly
 def test_the_program(spark: SparkSession, tmp_path: Path) -> None:
     """The weak sensors fall silent and recover; the report is there."""
     outages = run(spark, tmp_path, silence=timedelta(seconds=1))

@@ -86,6 +86,7 @@ class TestFraud:
         assert [] == _alerts([(0, login, "DE"), (1, Action.ALIVE, "BR"), (2, login, "DE")])
 
 
+@pytest.mark.nightly
 def test_the_program(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

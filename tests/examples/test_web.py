@@ -91,6 +91,7 @@ def test_the_log_has_the_visits_that_are_known() -> None:
     assert google["bot_by_name"].all()
 
 
+@pytest.mark.nightly
 def test_the_program(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,6 +12,7 @@ from benchmarks.guard import RECORDED, ratios, recorded, slower
 RECORD = "RECORD_SPEED"
 
 
+@pytest.mark.nightly
 @pytest.mark.speed
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="CPU time is read from /proc")
 def test_sessionkit_is_no_slower_than_recorded(spark: SparkSession, tmp_path: Path) -> None:

@@ -344,6 +344,7 @@ def sent(spark: SparkSession, folder: Path) -> DataFrame:
     return source.stream()
 
 
+@pytest.mark.nightly
 def test_one_without_a_watermark_may_come_before_sessions(
     spark: SparkSession, tmp_path: Path
 ) -> None:

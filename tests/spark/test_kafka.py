@@ -197,6 +197,7 @@ def test_messages_of_an_aborted_transaction_are_no_events(
     assert 30 == events(**{"kafka.isolation.level": "read_uncommitted"})
 
 
+@pytest.mark.nightly
 def test_avro_is_read_by_a_batch(kafka: Kafka, spark: SparkSession, tmp_path: Path) -> None:
     """With the bytes of what can't be read; the counts say the same."""
     schema = {
@@ -360,6 +361,7 @@ def started(
     return start_query(actions, sink=sink, trigger="0 seconds", checkpoint=checkpoint)
 
 
+@pytest.mark.nightly
 def test_partitions_that_are_added_are_read_from_their_start(
     kafka: Kafka, admin: Any, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -443,6 +445,7 @@ def test_a_compacted_topic_has_what_compaction_left(
     assert ["ann", "bob"] == after
 
 
+@pytest.mark.nightly
 def test_headers_are_columns_on_request(kafka: Kafka, spark: SparkSession) -> None:
     """The last one of a name; one that's no text makes the row a quarantined one."""
     headers = [

@@ -28,7 +28,7 @@ def followed(stream: FileStream) -> list[QueryStatus]:
 @pytest.mark.parametrize(
     "layout",
     [
-        "buckets",
+        pytest.param("buckets", marks=pytest.mark.nightly),
         pytest.param(
             "pages",
             marks=[pytest.mark.long, pytest.mark.since_spark("4.0.2", "pages need 4.0.2")],

@@ -53,7 +53,13 @@ def running(spark: SparkSession, folder: Path, sink: Postgres) -> Any:
     return start_query(rows, sink=sink, trigger="0 seconds", checkpoint=folder / "checkpoint")
 
 
-@pytest.mark.parametrize("crashes", [False, True], ids=["stopped", "crashed"])
+@pytest.mark.parametrize(
+    "crashes",
+    [
+        pytest.param(False, id="stopped", marks=pytest.mark.nightly),
+        pytest.param(True, id="crashed"),
+    ],
+)
 def test_a_query_outlives_a_server_that_comes_back(
     spark: SparkSession,
     tmp_path: Path,
@@ -137,6 +143,7 @@ def test_a_transaction_of_which_nobody_knows_is_looked_up(
     assert (2, [(1,)]) == (len(calls), postgres.rows("SELECT id FROM unknown"))
 
 
+@pytest.mark.nightly
 def test_a_server_that_stays_away_ends_the_query_in_the_time_that_the_user_sets(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -268,7 +275,7 @@ def standby_of(primary: server.Postgres) -> Iterator[server.Postgres]:
         standby.stop()
 
 
-@pytest.mark.parametrize("loses", [False, True])
+@pytest.mark.parametrize("loses", [pytest.param(False, marks=pytest.mark.nightly), True])
 def test_a_failover_goes_on_or_is_noticed(spark: SparkSession, loses: bool) -> None:
     """A standby is refused at the start; one that lacks a micro-batch when it takes over, later."""
     with server.running_postgres() as primary, standby_of(primary) as standby:

@@ -227,7 +227,10 @@ def test_what_spark_reads_as_something_else_is_quarantined(
 
 @pytest.mark.parametrize(
     ("most", "is_read"),
-    [pytest.param(20_000_000, False, marks=pytest.mark.long), (30_000_000, True)],
+    [
+        pytest.param(20_000_000, False, marks=pytest.mark.long),
+        pytest.param(30_000_000, True, marks=pytest.mark.nightly),
+    ],
 )
 def test_a_payload_of_more_than_20_mb_says_so(
     spark: SparkSession, tmp_path: Path, most: int, *, is_read: bool

@@ -27,7 +27,7 @@ FIRST, SECOND = views(("ann", 0), ("bob", 0), ("cy", 0)), views(("ann", 1), ("an
 @pytest.mark.parametrize(
     ("spec", "settings"),
     [
-        (SESSIONS_IN_PAGES, IN_ROCKSDB),
+        pytest.param(SESSIONS_IN_PAGES, IN_ROCKSDB, marks=pytest.mark.nightly),
         pytest.param(SESSIONS_IN_BUCKETS, IN_ROCKSDB, marks=pytest.mark.long),
         pytest.param(SESSIONS_IN_BUCKETS, {}, marks=pytest.mark.long),
         pytest.param(SESSIONS_IN_PAGES, {**IN_ROCKSDB, FORMAT: "2"}, marks=pytest.mark.long),

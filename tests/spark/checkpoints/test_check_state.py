@@ -240,6 +240,7 @@ def alter(file: Path, key: str, value: int) -> None:
     (file.parent / f".{file.name}.crc").unlink(missing_ok=True)
 
 
+@pytest.mark.nightly
 def test_rows_of_another_time_than_the_checkpoint_are_named(
     streams: Streams, tmp_path: Path
 ) -> None:
@@ -332,6 +333,7 @@ def replace(path: Path, source: Path) -> None:
     (path.parent / f".{path.name}.crc").unlink(missing_ok=True)
 
 
+@pytest.mark.nightly
 def test_changes_of_another_micro_batch_are_named(streams: Streams, tmp_path: Path) -> None:
     """An older file is whole and has the right rows of its time; each says when it was written."""
     stream = streams("buckets")
@@ -358,6 +360,7 @@ def test_changes_of_another_micro_batch_are_named(streams: Streams, tmp_path: Pa
         start(check="all")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("first", "found"),
     [

@@ -116,7 +116,7 @@ def test_sessions_are_inspected(spark: SparkSession, tmp_path: Path, capsys: Any
     "options",
     [
         {"inputs": Inputs(drop_duplicates_for="2 days")},
-        {"lateness": Lateness(allowed="2 days")},
+        pytest.param({"lateness": Lateness(allowed="2 days")}, marks=pytest.mark.nightly),
         pytest.param(
             {"lateness": Lateness(allowed="2 days"), "storage": Storage(layout="pages")},
             marks=pytest.mark.long,

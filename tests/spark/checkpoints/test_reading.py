@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from uuid import uuid4
 
 import attrs
@@ -144,13 +144,13 @@ SPECS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[pytest.mark.long] if name.startswith("pages") else [])
-        for name in SPECS
-    ],
-)
+MARKS: Final = {
+    "pages, with events that wait": pytest.mark.long,
+    "aggregates": pytest.mark.nightly,
+}
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS.get(name, ())) for name in SPECS])
 def test_a_frame_has_what_the_list_has(spark: SparkSession, tmp_path: Path, name: str) -> None:
     """The frame and the list are equal, of all keys and of one, for each way to store them."""
     spec = SPECS[name]
@@ -178,6 +178,7 @@ def test_a_frame_has_what_the_list_has(spark: SparkSession, tmp_path: Path, name
         state_frame(stream.checkpoint, spec, key=("a", "b", "c"), spark=spark)
 
 
+@pytest.mark.nightly
 def test_a_state_is_read_whatever_its_path(spark: SparkSession, tmp_path: Path) -> None:
     """Spark's reader would escape some characters twice, and find no micro-batch."""
     spec, odd = SPECS["aggregates"], tmp_path / "a place, 100% [of] {it} #1 ü+"

@@ -81,6 +81,7 @@ def test_a_query_goes_on_with_equal_rows(spark: SparkSession, tmp_path: Path) ->
     assert [(2, "new"), (2, "new"), *told] == sorted((row[0], row[1]) for row in changes.collect())
 
 
+@pytest.mark.nightly
 def test_what_another_store_leaves_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     """Spark plans the micro-batch before it looks at the store; without its entry, all goes on."""
     query, store = Query(spark, tmp_path), Store(tmp_path / "store.db")

@@ -292,6 +292,7 @@ def test_a_query_that_finished_nothing_is_not_carried_over(
         migrate(moving, spec, spec, str(tmp_path / "next"), spark=spark)
 
 
+@pytest.mark.nightly
 def test_keys_that_the_old_query_was_to_erase_are_not_carried_over(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -182,6 +182,7 @@ def test_what_is_stored_is_checked(begun: Query) -> None:
         state_changes(checkpoint, VIEWS, since=-1, spark=spark)
 
 
+@pytest.mark.nightly
 @SINCE
 def test_a_window_and_a_deduplication_follow(begun: Query) -> None:
     """

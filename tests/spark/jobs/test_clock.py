@@ -26,6 +26,7 @@ def clock(minutes: int) -> pa.Table:
     return pa.table({"at": pa.array([NOON + minutes * MINUTE, None], INSTANT)})
 
 
+@pytest.mark.nightly
 def test_a_clock_closes_what_is_open_and_is_no_event(spark: SparkSession, tmp_path: Path) -> None:
     """After the last event one time ends its session; it counts as no row, and isn't lost."""
     stream = FileStream(spark, SPEC, tmp_path, with_rejected=True, has_clock=True)

@@ -39,6 +39,7 @@ LIVES: Final = [
 ]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("layout", ["buckets", pytest.param("pages", marks=pytest.mark.long)])
 def test_spark_closes_what_the_driver_does(
     layout: Literal["buckets", "pages"], spark: SparkSession, tmp_path: Path

@@ -93,6 +93,7 @@ def test_settings_that_only_a_start_of_spark_can_set(spark: SparkSession, tmp_pa
     assert 0 == done.returncode, done.stderr[-6000:]
 
 
+@pytest.mark.nightly
 @pytest.mark.since_spark("4.0", "Spark 3.5 can't read state")
 def test_without_batches_that_have_no_data_the_last_sessions_stay_open(
     spark: SparkSession, tmp_path: Path

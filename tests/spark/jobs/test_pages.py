@@ -122,7 +122,7 @@ def test_a_checkpoint_in_pages_is_checked_and_read(spark: SparkSession, tmp_path
 @pytest.mark.parametrize(
     "options",
     [
-        {"timeout": ProcessingTimeGap("10 seconds")},
+        pytest.param({"timeout": ProcessingTimeGap("10 seconds")}, marks=pytest.mark.nightly),
         pytest.param(
             {"timeout": NoTimeout(), "processing_timers": False, "watermark_delay": None},
             marks=pytest.mark.long,

@@ -238,6 +238,7 @@ def query(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Stre
     return started
 
 
+@pytest.mark.nightly
 def test_a_frame_that_two_actions_ran_over_is_named(query: StreamingQuery) -> None:
     """One that is persisted isn't: the micro-batch before it passes."""
     with pytest.raises(BalanceError, match=f"micro-batch {TWICE} ran more than once: 4 tasks"):

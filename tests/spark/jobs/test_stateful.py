@@ -161,6 +161,7 @@ NAMED: Final = [
 ]
 
 
+@pytest.mark.nightly
 def test_late_rows_are_processed_where_the_spec_says_so(
     spark: SparkSession, tmp_path: Path
 ) -> None:

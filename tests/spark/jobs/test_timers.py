@@ -119,6 +119,7 @@ def silence(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Li
     return lived(Life(spec, SILENCE), spark, tmp_path_factory.mktemp("silence"))
 
 
+@pytest.mark.nightly
 def test_no_batch_without_data_runs_behind_a_start_before_one_with_data(silence: Lived) -> None:
     """So nothing that waits for the clock happens behind a restart until a row has come."""
     assert [0, None, 1, 2] == silence.spark.batches

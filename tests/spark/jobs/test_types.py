@@ -45,7 +45,7 @@ def test_types_survive_a_batch(spark: SparkSession) -> None:
     ("zone", "spec"),
     [
         ("America/New_York", EVERYTHING),
-        ("America/New_York", SINGLE),
+        pytest.param("America/New_York", SINGLE, marks=pytest.mark.nightly),
         pytest.param("Asia/Kolkata", EVERYTHING, marks=pytest.mark.long),
         pytest.param("Asia/Kolkata", SINGLE, marks=pytest.mark.long),
     ],

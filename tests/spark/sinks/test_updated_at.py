@@ -88,6 +88,7 @@ def test_a_micro_batch_that_runs_again_has_its_time(stream: FileStream) -> None:
     assert planned_at(stream, number)[0] == rows[0]["updated_at"]
 
 
+@pytest.mark.nightly
 def test_a_clock_that_goes_back_gives_later_rows_an_earlier_time(stream: FileStream) -> None:
     """Nothing holds it, so a reader of rows after the latest that it has seen misses them."""
     number, _ = run(stream)
