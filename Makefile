@@ -21,10 +21,10 @@ unexport PYTHONDONTWRITEBYTECODE
 unexport PYSPARK_DRIVER_PYTHON
 
 help:
-	@echo "make test           set up, check, and run every test except the nightly and long ones"
+	@echo "make test           set up, check, and run all tests but the nightly, the long and Sail's"
 	@echo "make quick          run the tests of specs, engine and most add-ons, in less than a minute"
 	@echo "make coverage       run the same, and show which lines and branches they reach"
-	@echo "make test-nightly   like make test, with the nightly tests"
+	@echo "make test-nightly   like make test, with the nightly tests and Sail's"
 	@echo "make test-long      like make test, with all tests and ten times the examples"
 	@echo "make test-matrix    run a part in every cell: Sparks, Pythons, libraries, ways to run Spark"
 	@echo "make test-oldest    run a few in the cell with the lowest versions"
@@ -93,6 +93,9 @@ quick: setup
 
 coverage: setup
 	$(RUN) -m pytest $(PARALLEL) -m "not spark and not long" --cov
+
+# `make test-sail` runs those of Sail, where there is no Java.
+test: export SELECTED := --ignore=tests/sail
 
 test-nightly: export SELECTED := -m "not long"
 

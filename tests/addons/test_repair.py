@@ -310,6 +310,7 @@ def test_one_that_is_killed_has_changed_nothing(
     assert before != rows_of(sink, spark)
 
 
+@pytest.mark.nightly
 def test_what_cannot_be_proved_is_refused(sink: Any, spark: SparkSession, tmp_path: Path) -> None:
     """A table that isn't the query's, history that lacks what counts, a query that never ran."""
     stream, right = spoiled(spark, tmp_path), spec_of(Right)

@@ -86,6 +86,7 @@ def spec_of_shop(*aggregates: Any) -> SessionSpec[Any, Any, Any]:
     return SessionSpec.per_event(Action, **settings)
 
 
+@pytest.mark.nightly
 @needs_shop
 def test_the_events_of_a_shop_share_the_sessions_that_are_known() -> None:
     """Two events have one id if and only if they have one in the data."""

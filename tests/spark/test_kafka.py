@@ -180,6 +180,7 @@ def send_in_transactions(
     producer.close()
 
 
+@pytest.mark.nightly
 def test_messages_of_an_aborted_transaction_are_no_events(
     kafka: Kafka, spark: SparkSession
 ) -> None:

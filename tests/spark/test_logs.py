@@ -164,6 +164,7 @@ def test_each_source_has_its_log(spark: SparkSession, name: str) -> None:
     assert [f"/cp/sources/{log}" for log in logs] == [log for _, log in found]
 
 
+@pytest.mark.nightly
 def test_without_the_query_one_log_is_of_one_source(spark: SparkSession, tmp_path: Path) -> None:
     """Where the offsets are equal, and there is no second log; else a log is missing."""
     root, about = checkpoint(tmp_path), planned(3, 3 * HOUR_MS)

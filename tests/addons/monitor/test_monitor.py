@@ -79,6 +79,7 @@ def _watched(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> I
         endpoint.close()
 
 
+@pytest.mark.nightly
 def test_a_listener_says_what_a_look_at_the_query_says(watched: Watched) -> None:
     """Batch by batch, of queries over a spec only, and what one receiver raises harms no other."""
     last = watched.statuses[-1]

@@ -53,13 +53,8 @@ def running(spark: SparkSession, folder: Path, sink: Postgres) -> Any:
     return start_query(rows, sink=sink, trigger="0 seconds", checkpoint=folder / "checkpoint")
 
 
-@pytest.mark.parametrize(
-    "crashes",
-    [
-        pytest.param(False, id="stopped", marks=pytest.mark.nightly),
-        pytest.param(True, id="crashed"),
-    ],
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("crashes", [False, True], ids=["stopped", "crashed"])
 def test_a_query_outlives_a_server_that_comes_back(
     spark: SparkSession,
     tmp_path: Path,

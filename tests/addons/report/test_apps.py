@@ -33,7 +33,7 @@ from sessionkit.testing import SessionDriver, StatefulDriver
 from tests.addons.report.reading import OPEN, cards, follow, look, number, share, span, table
 from tests.support.browser import Reader
 
-ZONES: Final = ("America/New_York", "Asia/Kolkata")
+ZONES: Final = ("America/New_York", pytest.param("Asia/Kolkata", marks=pytest.mark.nightly))
 END: Final = datetime(2100, 1, 1, tzinfo=UTC)
 
 

@@ -308,6 +308,7 @@ def count_clicks(state: Renamed, event: View) -> None:
     state.clicks += event.number
 
 
+@pytest.mark.nightly
 def test_old_values_of_a_field_that_is_added_again_are_refused(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -386,6 +387,7 @@ def test_a_single_row_that_is_older_or_gone_is_named(
         check_checkpoint(stream.checkpoint, stream.spec, deep=True, spark=spark)
 
 
+@pytest.mark.nightly
 def test_damage_to_what_a_checkpoint_says_of_its_operators_is_named(
     streams: Streams, tmp_path: Path
 ) -> None:

@@ -232,7 +232,13 @@ READERS: dict[str, Callable[[str], Any]] = {
 
 
 @pytest.mark.since_spark("4.0", "Spark 3.5 can't read state")
-@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize(
+    "reader",
+    [
+        pytest.param(name, marks=() if name == "read_state" else pytest.mark.nightly)
+        for name in READERS
+    ],
+)
 def test_a_path_without_a_checkpoint_is_refused(
     spark: SparkSession, tmp_path: Path, reader: str
 ) -> None:
