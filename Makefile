@@ -1,7 +1,7 @@
 # You need make and Python 3.11 or newer. Everything else is installed into .venv, and into .jdk if
 # there's no Java. To use another Python: make test PYTHON=/path/to/python3
 .DEFAULT_GOAL := help
-.PHONY: help setup test quick coverage test-nightly test-long test-matrix test-oldest test-sail test-lakes conformance faults soak check lint types contracts suite format docs app demo bench release-check clean
+.PHONY: help setup test quick coverage test-nightly test-long test-matrix test-oldest test-sail test-lakes test-Delta test-Iceberg conformance faults soak check lint types contracts suite format docs app demo bench release-check clean
 
 CANDIDATES := python3 python3.13 python3.12 python3.11 python3.14 python
 ifndef PYTHON
@@ -111,9 +111,12 @@ test-oldest: setup
 test-sail: setup
 	@$(RUN) scripts/matrix.py --dry --quick sail-py
 
-test-lakes: export KILLS := 1
+test-lakes test-Delta test-Iceberg: export KILLS := 1
 test-lakes: setup
 	@$(RUN) scripts/matrix.py --dry --lakes $(CELLS)
+
+test-Delta test-Iceberg: setup
+	@$(RUN) scripts/matrix.py --dry --lakes $(subst test-,,$@)
 
 conformance: setup
 	$(RUN) -m pytest $(PARALLEL) --dist load tests/conformance -m "long or not long"

@@ -192,6 +192,9 @@ CELLS: Final = (
 )
 
 
+FORMATS: Final = ("Iceberg", "Delta")
+
+
 def lake_cells() -> list[Cell]:
     """Return the cells of the newest Spark that each table format has, classic and on Connect."""
     newest = {name: cell.spark for cell in CELLS for name in cell.lakes}
@@ -201,7 +204,7 @@ def lake_cells() -> list[Cell]:
 def lakes_in_turn(day: date) -> list[Cell]:
     """Return a cell of each table format: one is classic, the other on Connect, in turn by day."""
     first, second = (("classic", "connect"), ("connect", "classic"))[day.toordinal() % 2]
-    ways = {"Iceberg": first, "Delta": second}
+    ways = dict(zip(FORMATS, (first, second), strict=True))
     return [cell for cell in lake_cells() if [cell.where] == [ways[name] for name in cell.lakes]]
 
 
@@ -517,7 +520,7 @@ def tests_of(cell: Cell, chosen: argparse.Namespace) -> Sequence[str]:
 def main() -> int:
     """Run the chosen cells; the exit status says whether all that ran are green."""
     parser = argparse.ArgumentParser(description="Run tests in the cells of the matrix.")
-    parser.add_argument("words", nargs="*", help="words of the names of cells; none: every cell")
+    parser.add_argument("words", nargs="*", help="words of the names of cells, or Delta, Iceberg")
     parser.add_argument("--list", action="store_true", help="show the names of the cells")
     few = parser.add_mutually_exclusive_group()
     few.add_argument("--quick", action="store_true", help="run a few tests")
@@ -526,8 +529,13 @@ def main() -> int:
     chosen = parser.parse_args()
     among: Sequence[Cell] = CELLS
     if chosen.lakes:
-        among = lake_cells() if chosen.words else lakes_in_turn(datetime.now(UTC).date())
-    cells = [cell for cell in among if all(word in cell.name for word in chosen.words)]
+        in_turn = {*chosen.words} <= {*FORMATS}
+        among = lakes_in_turn(datetime.now(UTC).date()) if in_turn else lake_cells()
+    cells = [
+        cell
+        for cell in among
+        if all(word in cell.name or word in cell.lakes for word in chosen.words)
+    ]
     if chosen.list:
         print("\n".join(cell.name for cell in cells))
         return 0
