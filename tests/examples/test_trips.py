@@ -121,6 +121,7 @@ class TestFiles:
 class TestDemo:
     """The demo on a few days, and what it says of sessions that differ."""
 
+    @pytest.mark.nightly
     def test_equal(
         self, spark: SparkSession, days: pa.Table, tmp_path: Path, capsys: Capture
     ) -> None:

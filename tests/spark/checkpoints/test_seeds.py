@@ -176,6 +176,7 @@ def test_keys_go_on_in_another_layout(
     )
 
 
+@pytest.mark.nightly
 def test_a_batch_is_handed_over_to_a_stream(spark: SparkSession, tmp_path: Path) -> None:
     """
     Batch to T, a stream from T and one after `migrate` have the rows of one batch over everything.

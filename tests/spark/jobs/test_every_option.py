@@ -502,6 +502,7 @@ def test_a_sequence_parts_an_instant(expected: Found) -> None:
     assert len({row[2] for row in rows}) == len(rows) > len({(row[1], row[3]) for row in rows})
 
 
+@pytest.mark.nightly
 @some(FEW)
 def test_a_batch_agrees(
     names: Sequence[str], quick: SparkSession, stream: FileStream, expected: Found
