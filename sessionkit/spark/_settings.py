@@ -65,7 +65,8 @@ def plan_each_read(spark: SparkSession) -> None:
     that runs a `foreachBatch` function numbers its plans from 0. So the process of a later query
     would see the folder or the table as the process of an earlier query did.
     """
-    spark.conf.set(PLAN_CACHE, "false")
+    if spark.conf.isModifiable(PLAN_CACHE):  # Spark 3.5 has no such setting
+        spark.conf.set(PLAN_CACHE, "false")
 
 
 @cache

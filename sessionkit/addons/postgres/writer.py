@@ -319,7 +319,8 @@ class Moving:
         connection.execute(self._sql("DELETE" + selected))
         kept = self._count(connection, "SELECT count(*)" + selected)
         if kept:
-            found = f"a trigger or rule of the table {self.table.label} keeps {kept} replaced rows"
+            label = self.table.label
+            found = f"a trigger or rule of the table {label} keeps {kept} of the replaced rows"
             raise SinkError(found, "let a trigger before DELETE return OLD")
 
     def _check_taken(self, connection: Connection[Any], rows: int, taken: int) -> None:

@@ -282,7 +282,7 @@ def test_rows_that_a_trigger_does_not_let_go_stop_the_query(
         .replace("LIKE 'drop%'", "IS NULL")
     )
     with pytest.raises(
-        SinkError, match=f"rule of the table public.{table} keeps 1 replaced rows"
+        SinkError, match=f"rule of the table public.{table} keeps 1 of the replaced rows"
     ) as refused:
         write(writer, second, 1)
 
