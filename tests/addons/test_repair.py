@@ -224,8 +224,9 @@ def test_what_history_says_nothing_of_is_left(
     change(
         sink,
         spark,
-        "INSERT INTO {table} (session_id, session_start, session_end)"
-        " SELECT 'foreign', session_start, session_end FROM {table} WHERE key = 'eve'",
+        "INSERT INTO {table} (session_id, session_start, session_end, last_event_time, key,"
+        " {q}values{q}, note) SELECT 'foreign', session_start, session_end, NULL, NULL, NULL, NULL"
+        " FROM {table} WHERE key = 'eve'",
     )
     done = repair(sink, right, lacking, delete_unseen=True, **arguments)
     assert {"unchanged": 2, "changed": 2, "added": 0, "deleted": 3, "left": 1} == done.counts
