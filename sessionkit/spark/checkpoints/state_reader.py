@@ -269,6 +269,9 @@ def _reader(spark: SparkSession, batch: int | None = None) -> DataFrameReader:
         found = f"Spark {spark.version} can't read state; only 4.0 and later can"
         hint = "use Spark 4.0 or later; the first micro-batch compares the spec with the checkpoint"
         raise UnsupportedError(found, hint)
+    # Spark 4.1 and 4.2 read state only where the session has once managed streams: before that, the
+    # driver lacks the coordinator of state stores that readers report to.
+    _ = spark.streams.active
     reader = spark.read.format("statestore")
     return reader if batch is None else reader.option("batchId", batch)
 

@@ -1,5 +1,7 @@
 """What a checkpoint remembers, read as lists, as DataFrames, and for one key."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -198,6 +200,32 @@ def test_a_state_is_read_whatever_its_path(spark: SparkSession, tmp_path: Path) 
         attrs.evolve(stream, spec=other).run_to(Files("parquet", odd / "out"))
     with pytest.raises(SpecError, match="a stream takes the folder"):
         read_erasures(stream.checkpoint, spec, spark=spark)
+
+
+READS_ALONE: Final = """
+import sys
+from pyspark.sql import SparkSession
+from sessionkit.spark import read_state
+from tests.spark.checkpoints.test_reading import SPECS
+
+builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+spark = builder.getOrCreate()
+print(len(read_state(sys.argv[1], SPECS["aggregates"], spark=spark)))
+"""
+
+
+@pytest.mark.nightly
+@pytest.mark.since_spark("4.0", "Spark 3.5 can't read state")
+def test_a_session_that_has_run_no_stream_reads_state(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark 4.1 and 4.2 fail there, and the error said that the state is damaged."""
+    stream = FileStream(spark, SPECS["aggregates"], tmp_path, shape=with_gap)
+    stream.put(table(NOON))
+    stream.run_to(Files("parquet", tmp_path / "out"))
+
+    command = [sys.executable, "-c", READS_ALONE, str(stream.checkpoint)]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert "20" == found.stdout.strip(), found.stderr
 
 
 def test_state_in_another_format_is_not_called_damaged(spark: SparkSession, tmp_path: Path) -> None:
