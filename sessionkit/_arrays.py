@@ -35,6 +35,12 @@ def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
+def whole_batch(rows: pa.Table) -> pa.RecordBatch:
+    """Return rows, at most some hundred megabytes, as a single record batch."""
+    batches = rows.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], rows.schema)
+
+
 def micros(column: pa.Array | pa.ChunkedArray) -> Numbers:
     """Return a column of instants as microseconds since the epoch."""
     result: Numbers = whole(column).view(pa.int64()).to_numpy(zero_copy_only=False)

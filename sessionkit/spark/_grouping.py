@@ -88,20 +88,32 @@ def with_buckets(spec: A, count: int) -> A:
 
 def bucket_number(spec: AnySpec, bucket_count: int) -> Column:
     """Return the bucket number of each row; equal keys share it, whatever the column types."""
-    forms = [
-        F.expr(key_form(field.type).made_by.format(quoted(field.name))) for field in spec.key_fields
-    ]
-    return bucket_of_forms(spec, forms, bucket_count)
+    return bucket_of_forms(spec, _forms(spec), bucket_count)
+
+
+def hash_of_keys(spec: AnySpec) -> Column:
+    """Return a 64-bit hash of the key of each row; equal keys share it, whatever their types."""
+    return _hash_of_forms(spec, _forms(spec))
 
 
 def bucket_of_forms(spec: AnySpec, forms: Sequence[Column], bucket_count: int) -> Column:
     """Return the bucket number of keys, from the values by which keys are hashed."""
+    return F.pmod(_hash_of_forms(spec, forms), F.lit(bucket_count)).cast("int")
+
+
+def _forms(spec: AnySpec) -> list[Column]:
+    return [
+        F.expr(key_form(field.type).made_by.format(quoted(field.name))) for field in spec.key_fields
+    ]
+
+
+def _hash_of_forms(spec: AnySpec, forms: Sequence[Column]) -> Column:
     # Equal decimals of any scale, as numbers or text, round to the same double.
     hashed = [
         form.cast("double") if isinstance(field.type, DecimalType) else form
         for field, form in zip(spec.key_fields, forms, strict=True)
     ]
-    return F.pmod(F.xxhash64(*hashed), F.lit(bucket_count)).cast("int")
+    return F.xxhash64(*hashed)
 
 
 def key_forms(spec: AnySpec, rows: pa.Table) -> list[pa.Array]:

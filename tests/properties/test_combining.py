@@ -68,7 +68,7 @@ def came_out(
     partial = 0 if combiner is None else len(table["_sessions"].drop_null())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(worker, "EVENTS_AT_ONCE", at_once)
-        partition = worker.Worker(logic_of(spec), with_rejected=True).partition(
+        partition = worker.Worker(logic_of(spec), with_rejected=True).packed_partition(
             table.to_batches(3), 0
         )
         *rows, counts = pa.Table.from_batches(partition).to_pylist()

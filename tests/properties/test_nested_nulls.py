@@ -152,7 +152,7 @@ def check(found: Nulled) -> None:
     }
     packs = rows_of([frame_of(spec, sent(spec, columns))])
     worker = Worker(logic_of(spec), with_rejected=True)
-    ((output, _),) = worker.until(packs, 0, END_OF_TIME_US)
+    ((output, _),) = worker.until(worker.portions(packs), 0, END_OF_TIME_US)
 
     good = [place for place, value in enumerate(found.values) if is_good(found.kind, value)]
     kept, bad = (output.rows.filter(flags) for flags in split_by_kind(output.rows))

@@ -49,7 +49,6 @@ from sessionkit.spark.jobs.run import BUCKETS_OF_A_BATCH
 from sessionkit.spark.watermarks import declare_watermark, guard_future
 from sessionkit.spark.windows import tumbling
 from sessionkit.state._codec import codec_of
-from tests.spark.jobs import test_combining as combining
 from tests.support.batches import frame_of, told_by_driver, told_by_engine
 from tests.support.every_type import EVERYTHING, SINGLE, expected, expected_single, shown
 from tests.support.spark_settings import changed
@@ -388,23 +387,13 @@ def test_a_part_of_a_batch_ends_at_an_instant(frame: DataFrame) -> None:
     assert max(row.session_end.replace(tzinfo=UTC) for row in found) < until
 
 
-def test_hot_keys_are_combined(spark: SparkSession) -> None:
-    """Map tasks fold their events to partial sessions, and the rows are those of the driver."""
-    events = combining.rows_of(1)
-    frame = frame_of(spark, pa.Table.from_pylist(events, combining.SCHEMA)).repartition(3)
-
-    expected = told_by_driver(events, combining.SPEC, combining.VALUES)
-
-    assert expected == told_by_engine(frame, combining.SPEC, combining.VALUES)
-
-
 def test_a_sort_that_the_engine_drops_is_noticed(frame: DataFrame) -> None:
     """Sail takes out a sort before `mapInArrow`: the wrong sessions would come without a word."""
     spec = fragile(on_error="reject")
     worker = Worker(logic_of(spec))
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return worker.partition(batches, 0)
+        return worker.packed_partition(batches, 0)
 
     packs = packed(
         frame.repartition(8), spec, spec.storage.buckets * BUCKETS_OF_A_BATCH

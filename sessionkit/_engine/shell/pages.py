@@ -33,11 +33,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sessionkit._arrays import Mask, Numbers, key_columns, numbers_in, whole
+from sessionkit._arrays import Mask, Numbers, key_columns, numbers_in, whole, whole_batch
 from sessionkit._engine.micro_batch import CLOCKS, NEVER_US, BatchClocks
 from sessionkit._engine.rows.tables import SALT
 from sessionkit._engine.shell.payload import LENGTH, RESTORE, parts_of
-from sessionkit._engine.wire.packing import whole_batch
 from sessionkit.errors import StateCorruptedError
 from sessionkit.state._types import stored_numbers
 from sessionkit.timeouts._policies import Clock

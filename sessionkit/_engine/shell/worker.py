@@ -34,6 +34,7 @@ from sessionkit._engine.shell.paged_bucket import PagedBucket, PagedStateLike
 from sessionkit._engine.shell.payload import NOBODY, GroupAccess, Origin, TaskRows
 from sessionkit._engine.shell.seed import SeedFormat, started
 from sessionkit._engine.shell.storage import GroupRow, GroupStorage
+from sessionkit._engine.wire.gathering import gathered
 from sessionkit._engine.wire.outbound import (
     BatchOutput,
     output_batches,
@@ -217,24 +218,48 @@ class Worker:
         output = self._output(arrived.num_rows, quarantined, outcome, waited, erased)
         return output, stats, behind
 
-    def partition(
-        self,
-        batches: Iterable[pa.RecordBatch],
-        processing_us: int,
-        until_us: int = END_OF_TIME_US,
+    def packed_partition(
+        self, batches: Iterable[pa.RecordBatch], processing_us: int, until_us: int = END_OF_TIME_US
     ) -> Iterator[pa.RecordBatch]:
         """
         Run all groups of a partition, one after the other; Spark calls it on a batch.
 
         The packed rows are sorted by group, which is their first column, and by time.
         """
-        groups = rows_of_groups(batches)
-        outputs = (step for rows in groups for step in self.until(rows, processing_us, until_us))
+        groups = map(self.portions, rows_of_groups(batches))
+        return self._partition(groups, processing_us, until_us)
+
+    def unpacked_partition(
+        self, batches: Iterable[pa.RecordBatch], processing_us: int, until_us: int = END_OF_TIME_US
+    ) -> Iterator[pa.RecordBatch]:
+        """
+        Run all rows of some keys, in any order; Sail calls it on a batch.
+
+        They have their wire names, and the hash of their keys.
+        """
+        no_sessions = self.logic.empty_state.kept
+        groups = gathered(self.logic.spec, no_sessions, batches, self._at_once)
+        return self._partition(groups, processing_us, until_us)
+
+    def _partition(
+        self, groups: Iterable[Iterable[Portion]], processing_us: int, until_us: int
+    ) -> Iterator[pa.RecordBatch]:
+        outputs = (step for group in groups for step in self.until(group, processing_us, until_us))
         schema = arrow_schema(self.fields)
         return output_batches((output for output, _ in outputs), schema)
 
+    @property
+    def _at_once(self) -> int | None:
+        """How many events of a group a batch folds at a time; None if it folds all of them."""
+        return EVENTS_AT_ONCE if self.logic.takes_portions else None
+
+    def portions(self, rows: Iterable[PackedRow]) -> Iterator[Portion]:
+        """Yield the rows of a group of a batch in portions that fit into memory."""
+        memory = self.logic.empty_state
+        return portions(memory.buffered, memory.kept, rows, self._at_once)
+
     def until(
-        self, rows: Iterable[PackedRow], processing_us: int, until_us: int
+        self, group: Iterable[Portion], processing_us: int, until_us: int
     ) -> Iterator[tuple[BatchOutput, GroupState]]:
         """
         Run all rows of a group, up to a watermark: no event is late.
@@ -244,8 +269,7 @@ class Worker:
         """
         memory = self.logic.empty_state
         clocks = BatchClocks(BEGINNING_US, processing_us, whole=True)
-        at_once = EVENTS_AT_ONCE if self.logic.takes_portions else None
-        for portion in portions(memory.buffered, memory.kept, rows, at_once):
+        for portion in group:
             # An event at the next instant may still join a session that ends just then.
             end_us = until_us if portion.until_us is None else portion.until_us - 1
             after = attrs.evolve(clocks, watermark_us=end_us)

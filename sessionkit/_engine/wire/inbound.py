@@ -1,7 +1,8 @@
 """Convert input rows to events in their declared types, and quarantine all other rows."""
 
+import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import attrs
@@ -10,10 +11,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit._arrays import INSTANT, Mask, mask_of
+from sessionkit._arrays import INSTANT, Mask, mask_of, whole_batch
 from sessionkit._engine.boundaries import latest_before_jump
 from sessionkit._instants import FIRST_INSTANT_US, span_us
-from sessionkit.errors import StateValueError
+from sessionkit.errors import StateValueError, with_hint
 from sessionkit.spec.base import AnySpec
 from sessionkit.spec.columns import WireColumn
 from sessionkit.state._scalars import DecimalType
@@ -30,6 +31,72 @@ LOOK: Final = "look at the rejected rows, which with_rejected=True returns"
 HINTS: Final = {
     TOO_LATE: "read milliseconds with timestamp_millis(column): as seconds, they give such years"
 }
+
+ROWS_AT_ONCE: Final = 2**18
+BYTES_AT_ONCE: Final = 2**26
+LOG: Final = logging.getLogger("sessionkit")
+
+
+@attrs.frozen
+class Arrivals:
+    """
+    Some rows that a task has read: events, and quarantined rows with their reasons.
+
+    `groups` has the group columns of each event, and `groups_of_rejected` those of the other rows.
+    """
+
+    groups: pa.Table
+    events: pa.Table
+    groups_of_rejected: pa.Table
+    rejected: pa.Table
+
+
+def arrivals(
+    spec: AnySpec, group: Sequence[str], batches: Iterable[pa.RecordBatch], *, warns: bool
+) -> Iterator[Arrivals]:
+    """
+    Yield the rows of record batches, under their wire names, as events and quarantined rows.
+
+    Where it `warns`, and no row can be an event, a log says why.
+    """
+    why = Counter[str]() if warns else None
+    for rows in _joined(batches):
+        valid, events, reasons = validated(spec, rows)
+        groups = pa.table(rows.select(group))
+        if why is not None:
+            # A single valid row is enough to say nothing.
+            why = None if valid.any() else why + Counter(reasons.to_pylist())
+        if valid.all():
+            none = groups.slice(0, 0), events.slice(0, 0).append_column(REASON, reasons[:0])
+            yield Arrivals(groups, events, *none)
+            continue
+        is_rejected, is_event = pa.array(~valid), pa.array(valid)
+        rejected = events.append_column(REASON, reasons).filter(is_rejected)
+        yield Arrivals(
+            groups.filter(is_event), events.filter(is_event), groups.filter(is_rejected), rejected
+        )
+    if why:
+        found = why_none("no row that a task has read is an event", why)
+        LOG.warning("%s", with_hint(found, hint_for(why)))
+
+
+def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Join small record batches, up to the row and byte limits."""
+    joined, rows, size = list[pa.RecordBatch](), 0, 0
+    for batch in batches:
+        # `nbytes` follows the offsets of lists. If all lists of a batch are empty, the JVM sends no
+        # offsets for lists nested in them, and `nbytes` would read past an empty buffer.
+        batch_bytes = batch.get_total_buffer_size()
+        if rows and size + batch_bytes > BYTES_AT_ONCE:
+            yield whole_batch(pa.Table.from_batches(joined))
+            joined, rows, size = [], 0, 0
+        joined.append(batch)
+        rows, size = rows + batch.num_rows, size + batch_bytes
+        if rows >= ROWS_AT_ONCE:
+            yield whole_batch(pa.Table.from_batches(joined))
+            joined, rows, size = [], 0, 0
+    if rows:
+        yield whole_batch(pa.Table.from_batches(joined))
 
 
 def rejected_schema(events: pa.Schema) -> pa.Schema:

@@ -14,8 +14,6 @@ once a pack begins at an instant, all earlier events have arrived. A group then 
 events that fit into memory.
 """
 
-import logging
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, pairwise, repeat
 from operator import itemgetter, methodcaller
@@ -27,17 +25,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit._arrays import INSTANT, Mask, Numbers, micros, split
+from sessionkit._arrays import INSTANT, Mask, Numbers, micros, split, whole_batch
 from sessionkit._engine.rows.tables import Rejected
-from sessionkit._engine.wire.inbound import (
-    REASON,
-    hint_for,
-    rejected_schema,
-    validated,
-    why_none,
-)
+from sessionkit._engine.wire.inbound import REASON, arrivals, rejected_schema
 from sessionkit._instants import BEGINNING_US
-from sessionkit.errors import SessionkitError, with_hint
+from sessionkit.errors import SessionkitError
 from sessionkit.spec.base import AnySpec
 
 WATERMARK_COLUMN: Final = "_watermark"
@@ -54,9 +46,6 @@ PackedRow: TypeAlias = tuple[int | None, Pack | None, Pack | None, Pack | None]
 
 BYTES_OF_A_PACK: Final = 2**16
 """Spark puts up to 10,000 rows into an Arrow batch, which must stay well under 2 GiB."""
-LOG: Final = logging.getLogger("sessionkit")
-ROWS_AT_ONCE: Final = 2**18
-BYTES_AT_ONCE: Final = 2**26
 
 
 # -- before the shuffle ---------------------------------------------------------------------------
@@ -108,24 +97,16 @@ class Packer:
         order, `_events` and `_rejected`. If no row of a batch, or of the first micro-batch
         (`is_first`), can be an event, a log says why.
         """
-        why = Counter[str]() if is_first else None
         watermark = {WATERMARK_COLUMN: INSTANT} if self.moves_watermark else {}
         first = {FIRST_COLUMN: pa.int64()} if self.in_time else {}
         kinds = watermark | first | {EVENTS_COLUMN: pa.binary(), REJECTED_COLUMN: pa.binary()}
         kinds |= {} if self.combine is None else {SESSIONS_COLUMN: pa.binary()}
         combine = self.combine
-        for rows in _joined(batches):
-            valid, events, reasons = validated(self.spec, rows)
-            groups = pa.table(rows.select(self.group))
-            if why is not None:
-                # A single valid row is enough to say nothing.
-                why = None if valid.any() else why + Counter(reasons.to_pylist())
-            if not valid.all():
-                is_rejected = pa.array(~valid)
-                rejected = events.append_column(REASON, reasons).filter(is_rejected)
-                of_packs, packs, _ = packed_by_group(groups.filter(is_rejected), rejected)
+        for arrived in arrivals(self.spec, self.group, batches, warns=is_first):
+            groups, events = arrived.groups, arrived.events
+            if arrived.rejected.num_rows:
+                of_packs, packs, _ = packed_by_group(arrived.groups_of_rejected, arrived.rejected)
                 yield packed_rows(of_packs, kinds, {REJECTED_COLUMN: packs})
-                groups, events = groups.filter(pa.array(valid)), events.filter(pa.array(valid))
             if not events.num_rows:
                 continue
             combined = None if combine is None else combine(events, groups[0].to_numpy())
@@ -147,9 +128,6 @@ class Packer:
                 no_group = pa.Table.from_pylist([{}], schema=groups.schema)
                 latest = pa.array([pc.max(events["time"]).value], INSTANT)
                 yield packed_rows(no_group, kinds, {WATERMARK_COLUMN: latest})
-        if why:
-            found = why_none("no row that a task has read is an event", why)
-            LOG.warning("%s", with_hint(found, hint_for(why)))
 
 
 def packed_rows(
@@ -161,31 +139,6 @@ def packed_rows(
         column = columns[name] if name in columns else pa.nulls(groups.num_rows, kind)
         rows = rows.append_column(name, column)
     return whole_batch(rows)
-
-
-def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Join small record batches, up to the row and byte limits."""
-    joined, rows, size = list[pa.RecordBatch](), 0, 0
-    for batch in batches:
-        # `nbytes` follows the offsets of lists. If all lists of a batch are empty, the JVM sends no
-        # offsets for lists nested in them, and `nbytes` would read past an empty buffer.
-        batch_bytes = batch.get_total_buffer_size()
-        if rows and size + batch_bytes > BYTES_AT_ONCE:
-            yield whole_batch(pa.Table.from_batches(joined))
-            joined, rows, size = [], 0, 0
-        joined.append(batch)
-        rows, size = rows + batch.num_rows, size + batch_bytes
-        if rows >= ROWS_AT_ONCE:
-            yield whole_batch(pa.Table.from_batches(joined))
-            joined, rows, size = [], 0, 0
-    if rows:
-        yield whole_batch(pa.Table.from_batches(joined))
-
-
-def whole_batch(rows: pa.Table) -> pa.RecordBatch:
-    """Return rows, at most some hundred megabytes, as a single record batch."""
-    batches = rows.combine_chunks().to_batches()
-    return batches[0] if batches else pa.RecordBatch.from_pylist([], rows.schema)
 
 
 def packed_by_group(
@@ -349,7 +302,7 @@ def portions(
     no_events: pa.Table, no_sessions: pa.Table, rows: Iterable[PackedRow], at_once: int | None
 ) -> Iterator[Portion]:
     """
-    Yield the rows of a group in portions of about `at_once` events, in time order.
+    Yield the rows of a group in portions of about `at_once` events, in time order; see `weight`.
 
     A portion is larger if more events than that overlap in time. None yields all rows at once. A
     partial session counts as an event at its start.
@@ -367,17 +320,24 @@ def portions(
                 yield Portion(arrived, partial, unpacked(no_events, [], rejected)[1], first_us)
                 rejected = []
             events, sessions = later.to_batches(), later_partial.to_batches()
-            number = later.num_rows + later_partial.num_rows
+            number = weight(later) + weight(later_partial)
             # Doubling the limit bounds how often an event is scanned, for any order of packs.
             limit = max(at_once or 0, 2 * number)
         if pack is not None:
             events.append(pa.ipc.read_record_batch(pack, no_events.schema))
-            number += events[-1].num_rows
+            number += weight(events[-1])
         if sessions_pack is not None:
             sessions.append(pa.ipc.read_record_batch(sessions_pack, no_sessions.schema))
-            number += sessions[-1].num_rows
+            number += weight(sessions[-1])
     arrived, partial = _table_of(events, no_events), _table_of(sessions, no_sessions)
     yield Portion(arrived, partial, unpacked(no_events, [], rejected)[1])
+
+
+def weight(rows: pa.RecordBatch | pa.Table) -> int:
+    """Return how many events rows count as: an event of more than 1 KB counts as several."""
+    # So a million events are never more than 1 GB: Arrow joins at most 2 GB of text.
+    number: int = max(rows.num_rows, rows.nbytes >> 10)
+    return number
 
 
 def _split_at(

@@ -14,6 +14,7 @@ from sessionkit._engine.counts import COUNTED
 from sessionkit._engine.sessions.combining import Combiner
 from sessionkit._engine.shell.erasing import ERASED_COLUMN, ErasurePacker
 from sessionkit._engine.shell.worker import BINS_AT, Worker
+from sessionkit._engine.wire.gathering import HASH_COLUMN
 from sessionkit._engine.wire.inbound import (
     FUTURE_COLUMN,
     TIME_COLUMN,
@@ -37,7 +38,7 @@ from sessionkit.spark._columns import (
     some_value,
     to_wire,
 )
-from sessionkit.spark._grouping import BUCKET, bucket_number, label_of
+from sessionkit.spark._grouping import BUCKET, bucket_number, hash_of_keys, label_of
 from sessionkit.spark._tasks import freeze_imports, is_first_batch, message_first
 from sessionkit.spark.progress import (
     BINS,
@@ -97,6 +98,12 @@ def packed(
         # Drop the marker rows: Spark doesn't push this filter below the watermark.
         rows = rows.where(F.col(WATERMARK_COLUMN).isNull())
     return rows.withColumn(BUCKET, label_of(F.col(BUCKET), bucket_count))
+
+
+def hashed(events: DataFrame, spec: AnySpec) -> DataFrame:
+    """Return the columns that the spec reads as they are, and the hash of each row's key."""
+    hash_of_key = hash_of_keys(spec).alias(HASH_COLUMN)
+    return events.select(hash_of_key, *_columns_read(spec, events))
 
 
 def _columns_read(spec: AnySpec, events: DataFrame) -> Iterator[Column]:

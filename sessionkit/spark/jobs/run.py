@@ -16,6 +16,7 @@ from sessionkit._arguments import explains
 from sessionkit._engine.micro_batch import GroupState
 from sessionkit._engine.shell.storage import columns_of, logic_of
 from sessionkit._engine.shell.worker import Worker, check_until, end_us
+from sessionkit._engine.wire.gathering import HASH_COLUMN
 from sessionkit._engine.wire.outbound import check_chained_columns
 from sessionkit._engine.wire.packing import (
     FIRST_COLUMN,
@@ -45,6 +46,7 @@ from sessionkit.spark.jobs.frames import (
     COUNTS,
     as_shown,
     frame_columns,
+    hashed,
     output_columns,
     packed,
     packed_erasures,
@@ -188,11 +190,20 @@ def _batch(events: DataFrame, worker: Worker, options: RunOptions) -> DataFrame:
     now_us, until_us = time_ns() // 1_000, end_us(options.until)
 
     @message_first
-    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return worker.partition(batches, now_us, until_us)
+    def run_packed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return worker.packed_partition(batches, now_us, until_us)
+
+    @message_first
+    def run_unpacked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return worker.unpacked_partition(batches, now_us, until_us)
 
     spec, schema = worker.logic.spec, f"{output_columns(worker)}, {COUNTS}"
-    rows = _by_bucket(events, spec, options.until, run, schema, combines=True)
+    before = _before(events, spec, options.until)
+    if is_sail(events.sparkSession):
+        # Sail shuffles columns as they are, in memory: packs would only cost.
+        rows = hashed(before, spec).repartition(HASH_COLUMN).mapInArrow(run_unpacked, schema)
+    else:
+        rows = _by_bucket(before, spec, run_packed, schema, combines=True)
     if options.observation is not None:
         check_no_observation(events.sparkSession)
         rows = rows.observe(options.observation, *sums())
@@ -214,46 +225,37 @@ def state_at_end(
     @message_first
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for packs in rows_of_groups(batches):
-            *_, (_, memory) = worker.until(packs, now_us, until_us)
+            *_, (_, memory) = worker.until(worker.portions(packs), now_us, until_us)
             yield from rows_of(memory).to_batches()
 
-    return _by_bucket(events, spec, until, run, schema)
+    return _by_bucket(_before(events, spec, until), spec, run, schema)
+
+
+def _before(events: DataFrame, spec: AnySpec, until: datetime | None) -> DataFrame:
+    """Return the events before an instant, and the rows without a time, which are quarantined."""
+    if until is None:
+        return events
+    time = column(spec.event_time or "")
+    return events.where(time.isNull() | (time < F.lit(until)))
 
 
 def _by_bucket(
     events: DataFrame,
     spec: AnySpec,
-    until: datetime | None,
     run: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]],
     schema: str,
     *,
     combines: bool = False,
 ) -> DataFrame:
     """Run the whole buckets of a batch, whose packs come in the order of their times."""
-    if until is not None:
-        time = column(spec.event_time or "")
-        # A row without a time is quarantined by the batch.
-        events = events.where(time.isNull() | (time < F.lit(until)))
-    on_sail = is_sail(events.sparkSession)
-    # Sail holds all buckets in memory, and more of them only mean more calls of Python.
-    buckets = spec.storage.buckets * (1 if on_sail else BUCKETS_OF_A_BATCH)
-    rows = packed(events, spec, buckets, combines=combines)
-    if not on_sail:
-        advice = advice_for_batch(rows.sparkSession)
-        if advice is not None:
-            say_once(advice)
-        # Spark sorts on disk if necessary, so a hot bucket never is in memory as a whole.
-        return (
-            rows.repartition(BUCKET)
-            .sortWithinPartitions(BUCKET, FIRST_COLUMN)
-            .mapInArrow(run, schema)
-        )
-
-    def run_group(packs: pa.Table) -> pa.Table:
-        # Sail drops a sort before `mapInArrow`, and hands over the rows of a group in any order.
-        return pa.Table.from_batches(run(packs.sort_by(FIRST_COLUMN).to_batches()))
-
-    return rows.groupBy(BUCKET).applyInArrow(run_group, schema)
+    rows = packed(events, spec, spec.storage.buckets * BUCKETS_OF_A_BATCH, combines=combines)
+    advice = advice_for_batch(rows.sparkSession)
+    if advice is not None:
+        say_once(advice)
+    # Spark sorts on disk if necessary, so a hot bucket never is in memory as a whole.
+    return (
+        rows.repartition(BUCKET).sortWithinPartitions(BUCKET, FIRST_COLUMN).mapInArrow(run, schema)
+    )
 
 
 @explains

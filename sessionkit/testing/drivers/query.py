@@ -9,7 +9,7 @@ import attrs
 import pandas as pd
 import pyarrow as pa
 
-from sessionkit._arrays import micros
+from sessionkit._arrays import micros, whole_batch
 from sessionkit._engine.boundaries import watermark_in_force
 from sessionkit._engine.counts import Counts
 from sessionkit._engine.keys.program import StoredKey, memory_of_keys, stored_keys_of
@@ -338,8 +338,9 @@ def after_batch(
     of_batch = [row for row in rows_of_all if row.get(name) is None or row[name] < until]
     rows = packing.rows_of([input_frame(spec, of_batch)] if of_batch else [])
     worker = Worker(logic_of(spec), with_rejected=True)
-    portions = [*worker.until(rows, clocks.processing_ms * MILLISECOND_US, end_us(until))]
-    frames, memory = [packed_frame(output) for output, _ in portions], portions[-1][1]
+    processing_us = clocks.processing_ms * MILLISECOND_US
+    steps = [*worker.until(worker.portions(rows), processing_us, end_us(until))]
+    frames, memory = [packed_frame(output) for output, _ in steps], steps[-1][1]
     form = SeedFormat.of(worker.logic, end_us(until), micros_of(until))
     return _seeded(spec, [memory], form, clocks), frames
 
@@ -413,7 +414,7 @@ def _seeded(
             for place, key in enumerate(decode_keys(spec, table)):
                 places.setdefault(bucket_of(spec, key._asdict()), []).append(place)
             for group, in_group in places.items():
-                packs = packing.packs_of(packing.whole_batch(table.take(pa.array(in_group))))
+                packs = packing.packs_of(whole_batch(table.take(pa.array(in_group))))
                 rows.setdefault(group, []).extend({name: pack} for _, pack in packs)
     columns = [packing.EVENTS_COLUMN, packing.REJECTED_COLUMN, KEPT_COLUMN, HELD_COLUMN]
     frames = {g: pd.DataFrame(packs, columns=columns, dtype=object) for g, packs in rows.items()}

@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 
 from sessionkit import EventTimeGap, SessionRules, SessionSpec
+from sessionkit._arrays import whole_batch
 from sessionkit._engine.shell.seed import HELD_COLUMN, KEPT_COLUMN, SeedFormat
 from sessionkit._engine.shell.storage import logic_of
-from sessionkit._engine.wire.packing import whole_batch
 from sessionkit._instants import BEGINNING_US
 from sessionkit.errors import StateError, StateValueError
 from sessionkit.state import DecimalType

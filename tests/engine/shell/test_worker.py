@@ -166,7 +166,7 @@ def test_a_partition_runs_each_group_as_a_whole(rows_at_once: int) -> None:
     """Its rows may come in any number of record batches; its last row has the counts alone."""
     batches = partition_of({3: [0, 5, 90], 7: [1], 9: [2, 200]}, rows_at_once)
 
-    found = pa.Table.from_batches(Worker(logic_of(visits)).partition(batches, 0)).to_pylist()
+    found = pa.Table.from_batches(Worker(logic_of(visits)).packed_partition(batches, 0)).to_pylist()
 
     *rows, last = found
     assert [2, 1, 1, 1, 1] == [row["pages"] for row in rows]
@@ -189,7 +189,7 @@ def test_rows_of_a_partition_in_another_order_are_refused(shuffled: list[tuple[i
     rows = [row for bucket, minute in shuffled for row in packed_rows({bucket: [minute]})]
     runs = [[minute for _, minute in run] for _, run in groupby(shuffled, key=itemgetter(0))]
     is_in_order = len(runs) == 3 and all(run == sorted(run) for run in runs)
-    out = Worker(logic_of(visits)).partition(table_of(rows).to_batches(), 0)
+    out = Worker(logic_of(visits)).packed_partition(table_of(rows).to_batches(), 0)
 
     if is_in_order:
         assert 6 == pa.Table.from_batches(out).num_rows

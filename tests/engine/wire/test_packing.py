@@ -18,8 +18,8 @@ from hypothesis.strategies import DrawFn
 
 from sessionkit import NoTimeout
 from sessionkit._arrays import INSTANT
-from sessionkit._engine.wire.inbound import TOO_LATE
-from sessionkit._engine.wire.packing import BYTES_AT_ONCE, BYTES_OF_A_PACK, ROWS_AT_ONCE, Packer
+from sessionkit._engine.wire.inbound import BYTES_AT_ONCE, ROWS_AT_ONCE, TOO_LATE
+from sessionkit._engine.wire.packing import BYTES_OF_A_PACK, Packer
 from sessionkit._instants import LAST_INSTANT_US, micros_of
 from sessionkit.testing import at
 from tests.support.packs import GROUP, IS_FUTURE, packed, sent
