@@ -109,8 +109,8 @@ def portions_in_time(
         Chunk.of(np.searchsorted(cuts_us, of_part, side="right"), part)
         for of_part, part in zip(times_us, parts, strict=True)
     ]
-    untils = [*cuts_us.tolist(), None]
-    for some, until_us in zip(_cut(chunks, np.arange(len(untils) + 1)), untils, strict=True):
+    bounds_us = [*cuts_us.tolist(), None]
+    for some, until_us in zip(_cut(chunks, np.arange(len(bounds_us) + 1)), bounds_us, strict=True):
         if some:
             yield Portion(_joined(some), no_sessions, [], until_us)
 
