@@ -39,7 +39,7 @@ KILLS: Final = int(os.environ.get("KILLS", "2"))
 SEED: Final = int(os.environ.get("SEED", "7"))
 FIRST_CUT, LAST_CUT = map(int, os.environ.get("CUTS", "0-999").split("-"))
 TABLES: Final = ("one", "two")
-FILES, ROWS_A_FILE = 3 * KILLS + 4, 5
+FILES, ROWS_A_FILE = 3 * KILLS + 2, 5
 SERVER: Final = "org.apache.spark.sql.connect.service.SparkConnectServer"
 IS_SHARED: Final = spark_release() < SESSION_OF_ITS_OWN
 
