@@ -49,6 +49,21 @@ FOUND_BY_SPARK: Final = (
     "Partition should start with 0",
     "No continuous partitions",
 )
+NO_DAMAGE: Final = (
+    "AccessControlException",
+    "AccessDenied",
+    "Permission denied",
+    "UnknownHostException",
+    "ConnectException",
+    "SocketTimeoutException",
+    "No space left on device",
+    "OutOfMemoryError",
+    "Python worker exited",
+    "UnsatisfiedLinkError",
+    "JOB_CANCELLED",
+    "Cannot find endpoint",
+)
+"""Causes that leave the state as it is: their hint must not be to start a new checkpoint."""
 ESCAPED: Final = frozenset(' "%<>^`|#?\\{}[]')
 """The characters that Spark 4's reader escapes twice in a path, so that it finds nothing."""
 MOUNT: Final = "sessionkit"
@@ -127,7 +142,7 @@ def _clear_error(text: str, path: str) -> SessionkitError | None:
         return kind(ours[2])
     if EMPTY_LOG in text:
         return damaged_checkpoint(f"a file in {path}/offsets or {path}/commits is empty")
-    if not any(sign in text for sign in FOUND_BY_SPARK):
+    if not any(sign in text for sign in FOUND_BY_SPARK) or any(sign in text for sign in NO_DAMAGE):
         return None
     file = FILE.search(text)
     where = file[0].rstrip(".:;") if file else f"a file below {path}/state"

@@ -244,6 +244,27 @@ def test_state_in_another_format_is_not_called_damaged(spark: SparkSession, tmp_
         raise missing
 
 
+@pytest.mark.parametrize(
+    "cause",
+    [
+        "org.apache.hadoop.security.AccessControlException: Permission denied: user=ann",
+        "java.lang.OutOfMemoryError: Java heap space",
+        "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)",
+        "java.net.UnknownHostException: bucket.example.org",
+    ],
+)
+def test_what_leaves_the_state_as_it_is_is_not_called_damage(
+    spark: SparkSession, tmp_path: Path, cause: str
+) -> None:
+    """The hint for damage is to start a new checkpoint: Spark's own error comes instead."""
+    failed = f"[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] {tmp_path}/state/0/0\nCaused by: {cause}"
+
+    with pytest.raises(RuntimeError) as raised, with_clear_errors(str(tmp_path), spark):
+        raise RuntimeError(failed)
+
+    assert failed == str(raised.value)
+
+
 VALUES, STORED = in_order(EventTimeGap(GAP)), remembering()
 READERS: dict[str, Callable[[str], Any]] = {
     "read_state": lambda path: read_state(path, VALUES),
