@@ -188,22 +188,20 @@ def _stream(events: DataFrame, worker: Worker, options: RunOptions) -> DataFrame
 
 def _batch(events: DataFrame, worker: Worker, options: RunOptions) -> DataFrame:
     now_us, until_us = time_ns() // 1_000, end_us(options.until)
+    # Sail shuffles columns as they are, in memory: packs would only cost.
+    in_packs = not is_sail(events.sparkSession)
+    partition = worker.packed_partition if in_packs else worker.unpacked_partition
 
     @message_first
-    def run_packed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return worker.packed_partition(batches, now_us, until_us)
-
-    @message_first
-    def run_unpacked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return worker.unpacked_partition(batches, now_us, until_us)
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return partition(batches, now_us, until_us)
 
     spec, schema = worker.logic.spec, f"{output_columns(worker)}, {COUNTS}"
     before = _before(events, spec, options.until)
-    if is_sail(events.sparkSession):
-        # Sail shuffles columns as they are, in memory: packs would only cost.
-        rows = hashed(before, spec).repartition(HASH_COLUMN).mapInArrow(run_unpacked, schema)
+    if in_packs:
+        rows = _by_bucket(before, spec, run, schema, combines=True)
     else:
-        rows = _by_bucket(before, spec, run_packed, schema, combines=True)
+        rows = hashed(before, spec).repartition(HASH_COLUMN).mapInArrow(run, schema)
     if options.observation is not None:
         check_no_observation(events.sparkSession)
         rows = rows.observe(options.observation, *sums())
