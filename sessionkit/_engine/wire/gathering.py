@@ -21,10 +21,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sessionkit._arrays import Numbers, micros, whole_batch
+from sessionkit._arrays import Numbers, concat, micros, whole_batch
 from sessionkit._engine.rows.tables import Rejected
-from sessionkit._engine.wire.inbound import REASON, arrivals
-from sessionkit._engine.wire.packing import Portion, weight
+from sessionkit._engine.wire.inbound import arrivals
+from sessionkit._engine.wire.packing import Portion, quarantined, weight
 from sessionkit.spec.base import AnySpec
 
 HASH_COLUMN: Final = "_hash"
@@ -44,12 +44,10 @@ def gathered(
     All rows of a key are in one group. Rows that can't be events come last, in a group of their
     own.
     """
-    chunks, quarantined = list[Chunk](), list[Rejected]()
+    chunks, rejected = list[Chunk](), list[Rejected]()
     for arrived in arrivals(spec, [HASH_COLUMN], batches, warns=True):
         if arrived.rejected.num_rows:
-            reasons = arrived.rejected[REASON].to_pylist()
-            rows = arrived.rejected.drop_columns([REASON])
-            quarantined.append(Rejected("quarantined", reasons, rows))
+            rejected.append(quarantined(arrived.rejected))
         if arrived.events.num_rows:
             hashes = arrived.groups[HASH_COLUMN].to_numpy() % SHORT
             chunks.append(Chunk.of(hashes, arrived.events))
@@ -57,8 +55,8 @@ def gathered(
     for parts in _cut(chunks, np.arange(number + 1) * SHORT // max(number, 1)):
         if parts:
             yield portions_in_time(parts, no_sessions, at_once)
-    if quarantined:
-        yield iter([Portion(spec.events_schema.empty_table(), no_sessions, quarantined)])
+    if rejected:
+        yield iter([Portion(spec.events_schema.empty_table(), no_sessions, rejected)])
 
 
 @attrs.frozen
@@ -98,7 +96,7 @@ def portions_in_time(
     """
     number = 1 if at_once is None else -(-sum(map(weight, parts)) // at_once)
     if number == 1:
-        yield Portion(_joined(parts), no_sessions, [])
+        yield Portion(concat(parts).combine_chunks(), no_sessions, [])
         return
     times_us = [micros(part["time"]) for part in parts]
     all_us = np.concatenate(times_us)
@@ -112,8 +110,4 @@ def portions_in_time(
     bounds_us = [*cuts_us.tolist(), None]
     for some, until_us in zip(_cut(chunks, np.arange(len(bounds_us) + 1)), bounds_us, strict=True):
         if some:
-            yield Portion(_joined(some), no_sessions, [], until_us)
-
-
-def _joined(parts: Sequence[pa.Table]) -> pa.Table:
-    return pa.concat_tables(parts).combine_chunks()
+            yield Portion(concat(some).combine_chunks(), no_sessions, [], until_us)

@@ -224,8 +224,12 @@ def unpacked(
     if not rejected:
         return arrived, []
     rows = joined_packs(rejected_schema(no_events.schema), rejected)
-    reasons = rows[REASON].to_pylist()
-    return arrived, [Rejected("quarantined", reasons, rows.drop_columns([REASON]))]
+    return arrived, [quarantined(rows)]
+
+
+def quarantined(rows: pa.Table) -> Rejected:
+    """Return rows that come with their reasons as rejected rows."""
+    return Rejected("quarantined", rows[REASON].to_pylist(), rows.drop_columns([REASON]))
 
 
 # -- after the shuffle of a batch -----------------------------------------------------------------
