@@ -28,9 +28,9 @@ except ModuleNotFoundError:
 
 from sessionkit._arguments import explains
 from sessionkit._engine.sessions.folds import states_of
-from sessionkit._engine.sessions.joining import join
 from sessionkit._engine.sessions.plan import Horizon
 from sessionkit._engine.sessions.program import Program
+from sessionkit._engine.sessions.verdicts import join
 from sessionkit.errors import ExpectationError, UserFunctionError, with_hint
 from sessionkit.spec.base import AnySpec, check_kind
 from sessionkit.spec.session import AnySessionSpec, SessionSpec

@@ -138,7 +138,7 @@ class Stream:
 
     def run(self, batch: Sequence[Click], pause: timedelta) -> None:
         for one in batch:
-            self.driver.add(one.key, one.at, Shown(*one[2:]))
+            self.driver.add(one.key, one.at, Shown(*one[2:10]))
         self.driver.advance_processing_time(pause)
         self.processed += self.driver.run_batch().counts.processed
         self.take()
@@ -172,7 +172,7 @@ def test_it_is_the_time_of_the_last_event(make: str, data: st.DataObject) -> Non
     cut += data.draw(st.lists(st.sampled_from(cut), max_size=1))
     spec = data.draw(specs(make, delay))
     at = {click.value: click.at for click in clicks}
-    history = [event_row(spec, one.key, one.at, Shown(*one[2:]), {}) for one in clicks]
+    history = [event_row(spec, one.key, one.at, Shown(*one[2:10]), {}) for one in clicks]
     until = data.draw(st.sampled_from([None, *at.values()]))
 
     driver = SessionDriver(spec, processing_time=START)

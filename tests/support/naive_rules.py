@@ -29,6 +29,8 @@ class Click(NamedTuple):
     campaign: str | None = None
     seq: int = 0
     opens: bool = True
+    name: int = 0
+    refused: bool = False
 
 
 @attrs.define
@@ -84,7 +86,7 @@ def naive_cuts(
         last = found.pop() if found and found[-1].key == key else None
         found += _after(last, list(run), rules, fails, own, outside=outside)
     for cut in found:
-        _fire_by_times(cut, rules)
+        fire_by_times(cut, rules)
     return found
 
 
@@ -102,7 +104,7 @@ def _after(
         return [last] if last else []
     before, (key, at, *_) = deepcopy(last), instant[0]
     found = [last] if last else []
-    if last is None or _is_over(last, instant, rules, own):
+    if last is None or is_over(last, instant, rules, own):
         if rules.opens_with is not None and not any(click.opens for click in instant):
             outside += instant
             return [before] if before else []
@@ -113,7 +115,7 @@ def _after(
             left = instant[:place] + instant[place + 1 :]
             return _after(before, left, rules, fails, own, outside=outside)
         values.append(click.value)
-    _take(found[-1], instant, rules)
+    take(found[-1], instant, rules)
     return found
 
 
@@ -145,7 +147,7 @@ def naive_arrivals(
                 last.values += part.values if isinstance(part, Cut) else [part.click.value]
     for cut in found:
         cut.values.sort()
-        _fire_by_times(cut, rules)
+        fire_by_times(cut, rules)
     return found, outside
 
 
@@ -170,7 +172,7 @@ def _is_apart(at: datetime, last: Cut, rules: SessionRules) -> bool:
     return is_another_day or _comes_after(at, last.end, inclusive=rules.gap_inclusive)
 
 
-def _is_over(cut: Cut, instant: Sequence[Click], rules: SessionRules, own: OwnRule | None) -> bool:
+def is_over(cut: Cut, instant: Sequence[Click], rules: SessionRules, own: OwnRule | None) -> bool:
     at = instant[0].at
     if rules.starts_with is not None and any(click.begins for click in instant):
         _fire(cut, at, "starts_with")
@@ -190,7 +192,7 @@ def _is_over(cut: Cut, instant: Sequence[Click], rules: SessionRules, own: OwnRu
     )
 
 
-def _take(cut: Cut, instant: Sequence[Click], rules: SessionRules) -> None:
+def take(cut: Cut, instant: Sequence[Click], rules: SessionRules) -> None:
     at = instant[0].at
     no_gap = timedelta(0) if rules.gap_inclusive else timedelta(microseconds=1)
     for click in instant:
@@ -207,7 +209,7 @@ def _take(cut: Cut, instant: Sequence[Click], rules: SessionRules) -> None:
         _fire(cut, at, "max_events")
 
 
-def _fire_by_times(cut: Cut, rules: SessionRules) -> None:
+def fire_by_times(cut: Cut, rules: SessionRules) -> None:
     _fire(cut, cut.end, "gap", after=rules.gap_inclusive)
     if rules.max_duration:
         longest = cut.start + rules.max_duration

@@ -180,7 +180,7 @@ def told(
     driver, rows, kinds = SessionDriver(spec), [], []
     for batch in cut:
         for click in batch:
-            driver.add(click.key, click.at, Shown(*click[2:]))
+            driver.add(click.key, click.at, Shown(*click[2:10]))
         driver.run_batch()
         rows += driver.take_rows()
         kinds += [rejection.kind for rejection in driver.take_rejections()]

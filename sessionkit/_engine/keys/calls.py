@@ -153,6 +153,8 @@ class Calls:
         try:
             try:
                 rows = collected(function(key, argument, state, times), spec, role)
+            except MemoryError:
+                raise
             except Exception as error:
                 raise UserFunctionError(*call_failed(role, function, repr(key), error)) from error
             check_rows(rows, spec, role, function, key)

@@ -79,6 +79,8 @@ def _called(
     arrived = pa.table({**keys, **time, **columns, **time, **keys})
     try:
         result = function(arrived, shown, now)
+    except MemoryError:
+        raise
     except Exception as error:
         of_what = f"the {touched.num_rows} stored keys and {events.num_rows} events of a bucket"
         raise UserFunctionError(*call_failed("process", function, of_what, error)) from error

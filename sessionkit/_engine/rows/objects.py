@@ -93,6 +93,8 @@ def build_events(
     values = list(map(decode_column, types, columns, repeat(places)))
     try:
         return list(map(codec.type.build, *values)), {}
+    except MemoryError:
+        raise
     except Exception:  # noqa: BLE001 (the user's own validators and converters)
         return _objects_one_by_one(codec.type.build, values, spec.event.__name__)
 
@@ -105,6 +107,8 @@ def _objects_one_by_one(
     for place, row in enumerate(zip(*values, strict=True)):
         try:
             objects.append(build(*row))
+        except MemoryError:
+            raise
         except Exception as error:  # noqa: BLE001 (the user's own validators and converters)
             objects.append(None)
             refused[place] = f"{name} refused it: {type(error).__name__}: {error}"

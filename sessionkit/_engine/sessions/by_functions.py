@@ -1,10 +1,9 @@
 """
 The fold of sessions by the functions of the user.
 
-One loop folds all sessions, and tells only which of them fail. Where some do, or leave states that
-don't fit their fields, `on_error` decides: the reason is raised, or they're folded again without
-the events that fail. The second fold goes one step after another (`careful_fold`), with new
-objects, since the functions may have changed the old ones.
+One loop folds all sessions, and tells only which of them fail, or leave states that don't fit their
+fields. These are folded again, one step after another (`folding_walk`), with new objects, since the
+functions may have changed the old ones.
 """
 
 from collections import deque
@@ -16,6 +15,7 @@ from typing import Any, Final, NoReturn
 import numpy as np
 import pyarrow as pa
 
+from sessionkit._arrays import Numbers
 from sessionkit._engine.rows.objects import (
     build_events,
     check_fit,
@@ -25,8 +25,7 @@ from sessionkit._engine.rows.objects import (
     decode_states,
 )
 from sessionkit._engine.rows.tables import Rejected
-from sessionkit._engine.sessions.careful_fold import SessionFold, careful_folds
-from sessionkit._engine.sessions.failing import failing_events
+from sessionkit._engine.sessions.careful_fold import SessionFold
 from sessionkit._engine.sessions.feature import Finished, ResultPlaces, Tell
 from sessionkit._engine.sessions.plan import Folded, Plan
 from sessionkit.errors import StateValueError, UserFunctionError
@@ -37,96 +36,101 @@ from sessionkit.state._codec import codec_of
 OBJECTS_AT_ONCE: Final = 2**16
 
 
+class EventsBrokeError(BaseException):
+    """
+    Making the events broke, which is nobody's failure.
+
+    The fold of a session asks for its events in the middle of the user's functions, whose errors
+    are `Exception`s.
+    """
+
+
 def fold_by_functions(functions: SessionFold, plan: Plan) -> Folded:
     """
-    Fold every session of a plan that has events.
+    Fold every session of a plan that has events, and no state yet.
 
     Raises:
-        UserFunctionError: A function failed, under `on_error="raise"`.
         StateValueError: A state doesn't fit its fields, under `on_error="raise"`.
     """
-    spec, active = plan.spec, plan.active
-    refused = dict[int, str]()
+    spec, known, refused = plan.spec, plan.states, dict[int, str]()
+    chosen, numbers = plan.active, plan.event_numbers
+    if known is not None:
+        chosen = chosen & np.array([state is None for state in known])
+        numbers = plan.events_of(chosen)
     keys: list[Any] = []
-    # The places of the open sessions that joined sessions with events, and how many joined each.
-    opened = plan.places[plan.order[plan.opened[active[plan.joined]]]]
-    opened_counts = (plan.unions.sizes - plan.counts)[active]
+    # The rows of the open sessions that joined chosen sessions, and how many joined each.
+    opened = plan.rows[plan.order[plan.opened[chosen[plan.joined]]]]
+    opened_counts = (plan.unions.sizes - plan.counts)[chosen]
     if functions.create is not None:
-        new = active.copy()
+        new = chosen.copy()
         # Of three sessions, two have events, with 1 and 0 open ones: [False, False, True].
-        new[active] = opened_counts == 0
+        new[chosen] = opened_counts == 0
         keys = decode_keys(spec, plan.keys_of(new))
-    # A session that fails here is folded again with care, which tells what failed.
-    states, failed = fold_all(
-        functions,
-        iter(keys),
-        decode_states(spec.state, plan.sessions, opened),
-        chain.from_iterable(_objects(functions, plan, refused)),
-        zip(opened_counts.tolist(), plan.counts[active].tolist(), strict=True),
-    )
-    if refused:
-        # Quarantined events hold no sessions together, so the others are planned again.
-        quarantined = Rejected.with_reasons("quarantined", refused, plan.events.table)
-        return Folded([], refused, quarantined)
-    if plan.failures and spec.on_error == "raise":
-        raise UserFunctionError(*plan.failures[min(plan.failures)])
-    if failed and spec.on_error == "raise":
-        # If sessions 0 and 2 have events, the second state, 1, belongs to session 2.
-        failing, unions = np.flatnonzero(active)[failed], plan.unions
-        parts = careful_folds(plan, unions.first[failing], unions.sizes[failing])
-        for place, part in zip(failed, parts, strict=True):
-            states[place] = part.state_of(part.places)
-        failed = []
-    if failed or plan.failures:
-        return _rejecting(plan, states, failed)
     try:
-        return Folded(plan.encoded(states))
-    except StateValueError:
-        if spec.on_error == "raise" or not (misfits := _misfits(plan, states)):
-            raise
-        return _rejecting(plan, states, misfits)
+        states, failed = fold_all(
+            functions,
+            iter(keys),
+            decode_states(spec.state, plan.sessions, opened),
+            chain.from_iterable(_objects(functions, plan, numbers, refused)),
+            zip(opened_counts.tolist(), plan.counts[chosen].tolist(), strict=True),
+        )
+    except EventsBrokeError as broke:
+        raise (broke.__cause__ or broke) from None
+    if refused:
+        # Refused events hold no sessions together, so the others are judged again.
+        rejected = Rejected.with_reasons("quarantined", refused, plan.events.table)
+        return Folded(left_out=refused, rejected=rejected)
+    if known is not None:
+        new_states = iter(states)
+        pairs = zip(known, plan.active.tolist(), strict=True)
+        states = [next(new_states) if state is None else state for state, has in pairs if has]
+    return _encoded(plan, states, np.flatnonzero(chosen)[failed], may_fail=bool(chosen.any()))
 
 
-def _rejecting(plan: Plan, states: list[Any], failed: Sequence[int]) -> Folded:
-    """Return the events that fail in failed sessions or, if none fails again, all states."""
-    failing = np.flatnonzero(plan.active)[[*failed]]
-    refolded, failures = failing_events(plan, failing)
-    if failures:
-        rejected = Rejected.with_failures("failed", failures, plan.all_events.table)
-        return Folded([], failures, rejected)
-    for place, session in zip(failed, failing.tolist(), strict=True):
-        states[place] = refolded[session]
-    misfits = _misfits(plan, states)
-    return _rejecting(plan, states, misfits) if misfits else Folded(plan.encoded(states))
-
-
-def _misfits(plan: Plan, states: Sequence[Any]) -> list[int]:
-    """Return the places of the states that don't fit: encoding all at once doesn't name them."""
-    codec = codec_of(plan.spec.state)
-    return [place for place, state in enumerate(states) if codec.misfit(state)]
+def _encoded(plan: Plan, states: Sequence[Any], failed: Numbers, *, may_fail: bool) -> Folded:
+    """Return the columns of the states, or which sessions have failed or left what doesn't fit."""
+    on_error, failing = plan.spec.on_error, np.zeros(len(plan.active), np.bool_)
+    failing[failed] = True
+    if not len(failed) or on_error == "reject":
+        try:
+            columns = plan.encoded([state for state in states if state is not None])
+        except StateValueError:
+            if on_error == "raise" or not may_fail:
+                raise
+            # All states are encoded at once, which doesn't say which of them don't fit.
+            misfit = codec_of(plan.spec.state).misfit
+            misfits = [state is not None and misfit(state) is not None for state in states]
+            failing[plan.active] |= np.array(misfits, np.bool_)
+        else:
+            if not len(failed):
+                return Folded(columns)
+    return Folded(failing=failing, objects=states)
 
 
 def _objects(
-    functions: SessionFold, plan: Plan, refused: dict[int, str]
+    functions: SessionFold, plan: Plan, numbers: Numbers, refused: dict[int, str]
 ) -> Iterator[Sequence[Any]]:
     """
-    Yield the events of a plan as objects, some at a time: an object is larger than a row.
+    Yield events of a plan as objects, some at a time: an object is larger than a row.
 
     Events that their class refuses go into `refused` with the reasons, and no more are yielded.
     """
-    for first in range(0, len(plan.event_places), OBJECTS_AT_ONCE):
-        places = plan.event_places[first : first + OBJECTS_AT_ONCE]
-        objects, reasons = build_events(plan.spec, plan.events.table, places)
+    for first in range(0, len(numbers), OBJECTS_AT_ONCE):
+        some = numbers[first : first + OBJECTS_AT_ONCE]
+        try:
+            objects, reasons = build_events(plan.spec, plan.events.table, some)
+            if functions.takes_time:
+                objects = functions.timed(objects, plan.events.starts[some])
+        except Exception as error:
+            raise EventsBrokeError from error
         for place, why in reasons.items():
             # `place` counts the objects: of the events 4 7 2, the place 1 is event 7.
-            refused[int(places[place])] = why
-        if functions.takes_time:
-            objects = functions.timed(objects, plan.events.starts[places])
+            refused[int(some[place])] = why
         if not refused:
             yield objects
 
 
-def fold_all(
+def fold_all(  # noqa: C901 (one loop, for its speed)
     functions: SessionFold,
     new_keys: Iterator[Any],
     opened: Sequence[Any],
@@ -167,6 +171,8 @@ def fold_all(
                         state = returned
                     elif returned is not None or not may_return_nothing:
                         _fail()
+        except MemoryError:
+            raise
         except Exception:  # noqa: BLE001 (the functions of the user)
             failed.append(len(states))
             state = None
@@ -218,6 +224,8 @@ def _finished(
                 several = collected(result, spec, "finish")
                 results += several
                 places += [place] * len(several)
+        except MemoryError:
+            raise
         except Exception as error:
             failure = call_failed("finish", finish, repr(session.key), error, session.session_start)
             if spec.on_error == "raise":

@@ -7,9 +7,8 @@ one instant in the order of their content, so that a micro-batch that runs again
 Under `state_gap` they come later anyway, since it needs sessions whose events came in order.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
 import attrs
@@ -21,7 +20,7 @@ from sessionkit._engine.rows.objects import build_events, check_fit, decode_keys
 from sessionkit._engine.sessions.plan import Members
 from sessionkit._instants import instant_of, span_us
 from sessionkit.errors import UserFunctionError, with_hint
-from sessionkit.spec.functions import Failure, call_failed, name_of, wrong_class
+from sessionkit.spec.functions import call_failed, name_of, wrong_class
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.state._codec import codec_of
 from sessionkit.state._fields import is_frozen
@@ -83,6 +82,8 @@ class SessionFold:
             if returned is None and role in self.may_return_nothing:
                 return arguments[0]
             _check_state(role, user_function, self.spec.state, returned)
+        except MemoryError:
+            raise
         except Exception as error:
             raise UserFunctionError(*call_failed(role, user_function, repr(key), error)) from error
         return returned
@@ -105,9 +106,12 @@ class CarefulFold:
     """
     The fold of open sessions and events of one key, at consecutive places.
 
-    `numbers` has the number of the event at each place, below 0 for an open session. After the
-    places in `strict`, the state must fit its fields. `at` is the place where a function has
-    failed.
+    Attributes:
+        numbers: The number of the event at each place, below 0 for an open session.
+        refused: Why its class refuses an event, by its place.
+        tried: The places where a function has failed once.
+        strict: After these places the state must fit its fields.
+        at: The place where a function has failed last.
     """
 
     fold: SessionFold
@@ -115,43 +119,31 @@ class CarefulFold:
     first: int
     numbers: Sequence[int]
     contents: Sequence[Any]
+    refused: Mapping[int, str]
+    tried: set[int] = attrs.field(factory=set)
     strict: set[int] = attrs.field(factory=set)
     at: int = -1
 
     @property
-    def places(self) -> range:
-        return range(self.first, self.first + len(self.numbers))
+    def stop(self) -> int:
+        return self.first + len(self.numbers)
 
-    def event_at(self, place: int) -> int | None:
-        """Return the number of the event at a place; None for an open session."""
-        number = self.numbers[place - self.first]
-        return None if number < 0 else number
-
-    def opened(self, places: Iterable[int]) -> list[int]:
-        """Return the places that hold an open session."""
-        return [place for place in places if self.numbers[place - self.first] < 0]
-
-    def state_of(self, places: Sequence[int]) -> Any:
-        """Fold the open sessions and events at some places, or raise a UserFunctionError."""
-        opened, state = self.opened(places), None
-        # Open sessions are merged before any event is added, as in the quick fold.
-        for place in [*opened, *(at for at in places if self.numbers[at - self.first] >= 0)]:
-            state = self.after(state, place)
-        return state
+    def is_event(self, place: int) -> bool:
+        return self.numbers[place - self.first] >= 0
 
     def after(self, state: Any, place: int) -> Any:
         """Fold what is at a place into a state, None at first, which may be changed in place."""
-        event, content = self.event_at(place), self.contents[place - self.first]
-        spec, key, self.at = self.fold.spec, self.key, place
-        if event is None:
+        content, spec, key = self.contents[place - self.first], self.fold.spec, self.key
+        self.at = place
+        if self.is_event(place):
+            role = "create" if state is None and self.fold.create else "update"
+            state = self.fold.added(key, state, content)
+        else:
             # A fold may be done again, so what is stored must stay as it is.
             content = self.copied(content)
             if state is None:
                 return content
             role, state = "merge", self.fold.merged(key, state, content)
-        else:
-            role = "create" if state is None and self.fold.create else "update"
-            state = self.fold.added(key, state, content)
         if place in self.strict:
             function = getattr(spec.functions, role)
             check_fit([state], spec.state, role, function, key, "left a state that")
@@ -160,18 +152,118 @@ class CarefulFold:
     def copied(self, state: Any) -> Any:
         return None if state is None else codec_of(self.fold.spec.state).copied(state)
 
-    def gap_us(self, rules: SessionRules, state: Any, last: int, *, extends: bool) -> int | None:
-        """Return the gap that the state gives after an instant; None if it gives none."""
-        if rules.state_gap is None or not extends or self.event_at(last) is None:
+    def fails_again(self, place: int) -> bool:
+        """Return whether a function has failed at a place before."""
+        fails_again = place in self.tried
+        self.tried.add(place)
+        return fails_again
+
+
+@attrs.define(eq=False)
+class Log:
+    """
+    The fold of a session: the places that were folded, and a copy of the state on the way.
+
+    It copies the state after one place, two more, four more and so on. Where a function fails, it
+    goes back to the copy, folds on, and copies the state again right before that place. Only where
+    the function fails again, the place has failed. So there are few copies where few places fail,
+    and a place is folded about twice at most.
+
+    A state must fit its fields where it's stored, at the end. Where it doesn't, the session is
+    folded once more, and each event must leave a state that fits.
+
+    Attributes:
+        places: The places of the session.
+        length: How many of them are in it; what follows may be another session's now.
+        done: How many of them are in the `state`.
+        copy: The last copy, and how many places are in it.
+        copy_after: How many places after the copy the next one is due.
+    """
+
+    part: CarefulFold
+    places: list[int] = attrs.field(factory=list, init=False)
+    length: int = attrs.field(default=0, init=False)
+    done: int = attrs.field(default=0, init=False)
+    state: Any = attrs.field(default=None, init=False)
+    copy: tuple[int, Any] = attrs.field(default=(0, None), init=False)
+    copy_after: int = attrs.field(default=1, init=False)
+
+    def fold(self, place: int) -> None:
+        """Fold what is at a place, unless it was folded there already; a failure is raised."""
+        length, places = self.length, self.places
+        if length == len(places) or places[length] != place:
+            self._cut()
+            places.append(place)
+            self._run()
+        self.length += 1
+
+    def ended(self, length: int) -> Any:
+        """Return the state after a number of places; one that doesn't fit is a failure."""
+        self.length = length
+        self._cut()
+        self._run()
+        spec, has_events = self.part.fold.spec, any(map(self.part.is_event, self.places))
+        if has_events and spec.on_error == "reject" and codec_of(spec.state).misfit(self.state):
+            self.part.strict.update(self.places)
+            self.copy = 0, None
+            self._go_back(0)
+            self._run()
+        return self.state
+
+    def gap_us(self, rules: SessionRules) -> int | None:
+        """Return the gap that the state gives now, if any; a failure is that of the last place."""
+        state_gap, part, last = rules.state_gap, self.part, self.places[self.length - 1]
+        if state_gap is None or not part.is_event(last):
             return None
-        state_gap, self.at = rules.state_gap, last
-        try:
-            returned = state_gap(state)
-            _check_gap(state_gap, returned, rules.longest)
-        except Exception as error:
-            failure = call_failed("state_gap", state_gap, repr(self.key), error)
-            raise UserFunctionError(*failure) from error
-        return span_us(returned)
+        self._cut()
+        while True:
+            part.at = last
+            try:
+                returned = state_gap(self.state)
+                _check_gap(state_gap, returned, rules.longest)
+            except MemoryError:
+                raise
+            except Exception as error:
+                if not part.fails_again(last):
+                    continue
+                self._go_back(self.length - 1)
+                failure = call_failed("state_gap", state_gap, repr(part.key), error)
+                raise UserFunctionError(*failure) from error
+            return span_us(returned)
+
+    def _run(self) -> None:
+        """Fold what isn't in the state yet."""
+        part, fails_at = self.part, -1
+        while self.done < len(self.places):
+            if self.done - self.copy[0] >= self.copy_after or self.done == fails_at:
+                self.copy = self.done, part.copied(self.state)
+                # Copies get rarer as long as nothing fails.
+                self.copy_after = 1 if self.done == fails_at else 2 * self.copy_after
+            place = self.places[self.done]
+            try:
+                self.state = part.after(self.state, place)
+            except UserFunctionError:
+                fails_at, fails_again = self.done, part.fails_again(place)
+                if fails_again:
+                    del self.places[fails_at:]
+                self._go_back(fails_at)
+                if fails_again:
+                    raise
+            else:
+                self.done += 1
+
+    def _cut(self) -> None:
+        """Forget the places that aren't in the session any more."""
+        if self.length < len(self.places):
+            del self.places[self.length :]
+            if self.length < self.done:
+                self._go_back(self.length)
+
+    def _go_back(self, length: int) -> None:
+        """Go back to the copy, if no more places are in it; else to the beginning."""
+        if length < self.copy[0]:
+            self.copy = 0, None
+        self.done, self.state, self.copy_after = self.copy[0], self.part.copied(self.copy[1]), 1
 
 
 def _check_gap(state_gap: Callable[[Any], Any], returned: Any, longest: timedelta) -> None:
@@ -189,60 +281,25 @@ def _check_gap(state_gap: Callable[[Any], Any], returned: Any, longest: timedelt
 
 def careful_folds(members: Members, first: Numbers, sizes: Numbers) -> Iterator[CarefulFold]:
     """Yield the folds of parts, each of one key, from their first places and sizes."""
-    spec, touched, number = members.spec, members.touched, len(members.places)
+    spec, touched, opened = members.spec, members.touched, len(members.rows)
     fold, after = SessionFold.of(spec), np.cumsum(sizes)
     # Parts at 2 and 7, of 3 and 2 intervals, end at 3 and 5 among all of them. So 2 and 4 are added
     # to 0 1 2 and to 3 4: the places 2 3 4 and 7 8.
-    numbers = members.order[np.repeat(first + sizes - after, sizes) + np.arange(after[-1])]
-    stored = touched.take(pa.array(numbers[numbers < number]))
-    arrived = members.events.at(numbers[numbers >= number] - number)
-    opened = iter(decode_states(spec.state, stored))
-    events = iter(fold.timed(build_events(spec, arrived.table)[0], arrived.starts))
+    places = np.repeat(first + sizes - after, sizes) + np.arange(after[-1])
+    numbers = members.order[places]
+    is_event = numbers >= opened
+    stored, arrived = touched.take(pa.array(numbers[~is_event])), numbers[is_event] - opened
+    objects, reasons = build_events(spec, members.events.table, arrived)
+    # `reasons` counts the events: of an open session and two events, the place 2 is the event 1.
+    refused = {int(places[is_event][number]): why for number, why in reasons.items()}
+    states = iter(decode_states(spec.state, stored))
+    events = iter(fold.timed(objects, members.events.starts[arrived]))
     names = touched.column_names[: len(spec.keys)]
     # Open sessions and then events, as members are numbered: so the first of a part names its key.
     key_rows = pa.concat_tables([touched.select(names), members.events.table.select(names)])
     keys = decode_keys(spec, key_rows.take(pa.array(members.order[first])))
-    parts = zip(keys, first.tolist(), np.split(numbers - number, after[:-1]), strict=True)
+    parts = zip(keys, first.tolist(), np.split(numbers - opened, after[:-1]), strict=True)
     for key, place, part in parts:
         # A part with the numbers -2 -1 0 takes two open sessions, and then an event.
-        contents = [next(events if event >= 0 else opened) for event in part.tolist()]
-        yield CarefulFold(fold, key, place, part.tolist(), contents)
-
-
-@attrs.define
-class StateGaps:
-    """
-    The gaps that states give, while sessions are cut; see `cutting.Gaps`.
-
-    The states are thrown away: the plan is then folded like any other. After an event that fails,
-    nothing keeps its session open.
-    """
-
-    rules: SessionRules
-    members: Members
-    failures: dict[int, Failure] = attrs.field(factory=dict)
-    """The first failure of each failing session, by the number of the event."""
-    state: Any = None
-    has_failed: bool = False
-
-    def __call__(self, first: Numbers, sizes: Numbers) -> Iterator[Callable[..., int | None]]:
-        """Yield, for each part, the function that gives the gap after an instant."""
-        for part in careful_folds(self.members, first, sizes):
-            yield partial(self._after, part)
-
-    def _after(
-        self, part: CarefulFold, places: Sequence[int], *, extends: bool, begins: bool
-    ) -> int | None:
-        if begins:
-            self.state, self.has_failed = None, False
-        if self.has_failed:
-            return None
-        try:
-            for place in places:
-                self.state = part.after(self.state, place)
-            return part.gap_us(self.rules, self.state, places[-1], extends=extends)
-        except UserFunctionError as error:
-            self.has_failed, event = True, part.event_at(part.at)
-            if event is not None:
-                self.failures[event] = Failure.of(error)
-            return None
+        contents = [next(events if event >= 0 else states) for event in part.tolist()]
+        yield CarefulFold(fold, key, place, part.tolist(), contents, refused)

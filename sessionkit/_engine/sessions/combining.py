@@ -26,7 +26,6 @@ import pyarrow as pa
 from sessionkit._arrays import Numbers, key_columns, micros, total_order
 from sessionkit._engine.boundaries import window_end
 from sessionkit._engine.rows.order import key_numbers
-from sessionkit._engine.sessions.joining import sessions_after
 from sessionkit._engine.sessions.plan import Horizon, Plan, Unions, WindowedEvents, unite
 from sessionkit._engine.sessions.program import Program
 from sessionkit._engine.wire.packing import Combined
@@ -110,7 +109,7 @@ class Combiner:
         goes_on_of_all = ~is_hot
         goes_on_of_all[is_hot] = goes_on
         places = np.flatnonzero(~goes_on_of_all)[first]
-        return Combined(sessions_after(self.program, plan, folded), places, goes_on_of_all)
+        return Combined(self.program.stored(plan, folded), places, goes_on_of_all)
 
     def _plan(
         self, events: pa.Table, keys: Numbers, times: Numbers, order: Numbers, unions: Unions
@@ -126,7 +125,7 @@ class Combiner:
             spec=self.spec,
             events=WindowedEvents(events.filter(pa.array(chosen)), times, ends),
             sessions=none,
-            places=order[:0],
+            rows=order[:0],
             order=order,
             keys=keys,
             starts=times,

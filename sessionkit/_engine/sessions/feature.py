@@ -2,7 +2,7 @@
 The features of a spec: what each option adds to the stages of a micro-batch.
 
     compile    fields, identity                what is stored of a session, and under which rules
-    events     read, distinct                  what is read of an event, and which don't count
+    events     read, repeats                   what is read of an event, and which repeat others
     fold       columns, passed                 what is stored after a fold
     close      due, due_at                     which sessions give a row, and when
                context, row_columns            what `finish` gets, and a result row says
@@ -34,7 +34,7 @@ import pyarrow as pa
 from sessionkit._arrays import Mask, Numbers
 from sessionkit._engine.micro_batch import BatchClocks
 from sessionkit._engine.rows.tables import Rejected
-from sessionkit._engine.sessions.plan import Plan, WindowedEvents
+from sessionkit._engine.sessions.plan import Members, Plan, Repeats, WindowedEvents
 from sessionkit.spec.functions import Failure
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.spec.views import Session
@@ -153,11 +153,9 @@ class Feature:
         """Add what the feature reads of each event; return the rejected events too."""
         return events, []
 
-    def distinct(
-        self, sessions: pa.Table, events: WindowedEvents
-    ) -> tuple[WindowedEvents, WindowedEvents | None]:
-        """Split events into new ones, and repeats of these or of earlier events."""
-        return events, None
+    def repeats(self, sessions: pa.Table, members: Members) -> Repeats | None:
+        """Return which events have the id of an earlier one; None if none has."""
+        return None
 
     def columns(self, plan: Plan, chosen: Mask) -> list[pa.Array]:
         """Return the columns of `fields` for chosen sessions of a folded plan."""

@@ -147,11 +147,11 @@ def fold_by_aggregates(plan: Plan) -> Folded:
         for bound in spec.bound:
             columns += bound.fold(rows)
     except SumTooLargeError as error:
-        failed = plan.places_of(error.sessions).tolist()
+        failed = plan.events_of(error.sessions).tolist()
         failures = dict.fromkeys(failed, _too_large(plan, error))
         rejected = Rejected.with_failures("failed", failures, events.table)
-        # The other events are planned again: these may have held sessions together.
-        return Folded([], failures, rejected)
+        # The other events are judged again: these may have held sessions together.
+        return Folded(left_out=failures, rejected=rejected)
     if not active.all():
         # An aggregate folds all sessions; those without events stay as they're stored.
         columns = [column.filter(pa.array(active)) for column in columns]

@@ -12,9 +12,9 @@ rule covers three cases:
     several                           events bridge them:   merge from the left, then update
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import attrs
 import numpy as np
@@ -38,10 +38,9 @@ from sessionkit._engine.rows.objects import decode_keys, encode_states
 from sessionkit._engine.rows.order import in_total_order, key_numbers
 from sessionkit._engine.rows.tables import EXISTS, LAST_EVENT, SALT, Rejected, has_state
 from sessionkit._instants import BEGINNING_US
-from sessionkit.spec.functions import Failure
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.timeouts._rules import GapPassed
-from sessionkit.timeouts._session_rules import SessionRules
+from sessionkit.timeouts._session_rules import RULES, SessionRules
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
@@ -64,27 +63,14 @@ class WindowedEvents:
         table = self.table.filter(pa.array(chosen))
         return WindowedEvents(table, self.starts[chosen], self.ends[chosen])
 
-    def at(self, places: Numbers) -> "WindowedEvents":
-        table = self.table.take(pa.array(places))
-        return WindowedEvents(table, self.starts[places], self.ends[places])
-
-    def without(self, places: Collection[int]) -> "WindowedEvents":
+    def without(self, numbers: Collection[int]) -> "WindowedEvents":
         left = np.ones(len(self.starts), np.bool_)
-        left[list(places)] = False
+        left[list(numbers)] = False
         return self.only(left)
 
     def keep_open(self, *, gap_inclusive: bool) -> Mask:
         """Mark the events that keep a session open: the windows of others have no length."""
         return self.ends > self.starts + (0 if gap_inclusive else 1)
-
-    def joined(self, others: "WindowedEvents | None") -> "WindowedEvents":
-        if others is None or not len(others.starts):
-            return self
-        return WindowedEvents(
-            pa.concat_tables([self.table, others.table]),
-            np.concatenate([self.starts, others.starts]),
-            np.concatenate([self.ends, others.ends]),
-        )
 
 
 @attrs.frozen
@@ -93,14 +79,15 @@ class Members:
     The events of a micro-batch, at least one, and the open sessions of their keys, as intervals.
 
     Members are numbered: first the open sessions, then the events. `order` has these numbers by
-    (key, start, content). `keys`, `starts` and `ends` have an entry for each number; instants are
-    in microseconds. `places` are the rows of the open sessions in `sessions`, in ascending order.
+    (key, start, content); a *place* is a position in it. `keys`, `starts` and `ends` have an entry
+    for each number; instants are in microseconds. `rows` are the rows of the open sessions in
+    `sessions`, in ascending order.
     """
 
     spec: AnySessionSpec
     events: WindowedEvents
     sessions: pa.Table
-    places: Numbers
+    rows: Numbers
     order: Numbers
     keys: Numbers
     starts: Numbers
@@ -108,28 +95,63 @@ class Members:
 
     @cached_property
     def touched(self) -> pa.Table:
-        """The rows of the open sessions."""
-        if len(self.places) == self.sessions.num_rows:
+        """The open sessions, as rows."""
+        if len(self.rows) == self.sessions.num_rows:
             return self.sessions
-        return self.sessions.take(pa.array(self.places))
+        return self.sessions.take(pa.array(self.rows))
+
+    def without(self, left_out: Mask) -> "Members":
+        """Return the members without some of the events, in the same order."""
+        if not left_out.any():
+            return self
+        opened = len(self.rows)
+        kept = np.concatenate([np.ones(opened, np.bool_), ~left_out])
+        # One open session and the events 1 2 3, without 2: the others have the numbers 0 1 - 2.
+        numbers = np.cumsum(kept) - 1
+        return Members(
+            self.spec,
+            self.events.only(kept[opened:]),
+            self.sessions,
+            self.rows,
+            numbers[self.order[kept[self.order]]],
+            self.keys[kept],
+            self.starts[kept],
+            self.ends[kept],
+        )
 
 
 def members_of(spec: AnySessionSpec, sessions: pa.Table, events: WindowedEvents) -> Members:
     """Return events, at least one, and the open sessions of their keys."""
-    key_places = range(len(spec.keys))
-    of_events, of_sessions = map(events.table.column, key_places), map(sessions.column, key_places)
+    columns = range(len(spec.keys))
+    of_events, of_sessions = map(events.table.column, columns), map(sessions.column, columns)
     # The number of each event's key, and of each session's; -1 for a session without events:
     # events of b, a, b and sessions of a, c give [0, 1, 0] and [1, -1].
     numbers, of_stored = key_numbers(list(of_events), list(of_sessions))
     has_events = of_stored >= 0
     if EXISTS.name in sessions.column_names:
         has_events &= has_state(sessions)
-    places = np.flatnonzero(has_events)
-    keys = np.concatenate([of_stored[places], numbers])
-    starts = np.concatenate([micros(sessions["start"])[places], events.starts])
-    ends = np.concatenate([micros(sessions["end"])[places], events.ends])
-    order = in_total_order(keys, starts, events.table, len(places), spec.sequence)
-    return Members(spec, events, sessions, places, order, keys, starts, ends)
+    rows = np.flatnonzero(has_events)
+    keys = np.concatenate([of_stored[rows], numbers])
+    starts = np.concatenate([micros(sessions["start"])[rows], events.starts])
+    ends = np.concatenate([micros(sessions["end"])[rows], events.ends])
+    order = in_total_order(keys, starts, events.table, len(rows), spec.sequence)
+    return Members(spec, events, sessions, rows, order, keys, starts, ends)
+
+
+@attrs.frozen
+class Repeats:
+    """
+    Events with the ids of others; each attribute has an entry for each event.
+
+    Attributes:
+        mask: Whether its id was processed earlier, or belongs to an event before it.
+        ids: Equal for events of one key that have one id.
+        is_stored: Whether its id was processed earlier.
+    """
+
+    mask: Mask
+    ids: Numbers
+    is_stored: Mask
 
 
 @attrs.frozen
@@ -192,46 +214,90 @@ def unite(keys: Numbers, starts: Numbers, ends: Numbers, *, gap_inclusive: bool)
     return Unions(first, edges[1:] - first, starts[first], end, end, closed_by)
 
 
-class United(NamedTuple):
-    """
-    Open sessions and events, joined into sessions.
+def by_times(rules: SessionRules, members: Members) -> Unions:
+    """Join members, at least one, into sessions by the gap, within a key and a day."""
+    order, inclusive = members.order, rules.gap_inclusive
+    groups, starts, ends = members.keys[order], members.starts[order], members.ends[order]
+    if len(rules.in_use) == 1:
+        return unite(groups, starts, ends, gap_inclusive=inclusive)
+    groups = groups_of(rules, groups, starts)
+    unions = unite(groups, starts, ends, gap_inclusive=inclusive)
+    closes, closed_by = closings(rules, unions.start, unions.end)
+    return attrs.evolve(unions, closes=closes, closed_by=closed_by)
 
-    Attributes:
-        unions: The sessions; they don't count where events are outside any session.
-        failures: Why events failed meanwhile, by their places.
-        outside: The places of the events that are outside any session, and may not open one.
-    """
 
-    unions: Unions
-    failures: Mapping[int, Failure] = {}
-    outside: Sequence[int] = ()
+def groups_of(rules: SessionRules, keys: Numbers, starts: Numbers) -> Numbers:
+    """Return a number for each interval, in order: equal within a key, and a day if that cuts."""
+    # Keys [0, 0, 0, 1] on days [3, 3, 4, 4]: `new` is [no, yes, yes], and the groups [0, 0, 1, 2].
+    new = np.diff(keys) != 0
+    for rule in rules.in_use:
+        if (days := rule.days(starts)) is not None:
+            new |= np.diff(days) != 0
+    return np.concatenate([[0], np.cumsum(new)])
+
+
+def closings(
+    rules: SessionRules, starts: Numbers, ends: Numbers
+) -> tuple[Numbers, npt.NDArray[np.int8]]:
+    """Return when sessions close by their times, and the codes of the rules that close them."""
+    closes, positions = first_by_times(rules, starts, ends)
+    return closes, codes_of(rules)[positions]
+
+
+def first_by_times(
+    rules: SessionRules, starts: Numbers, ends: Numbers
+) -> tuple[Numbers, npt.NDArray[np.intp]]:
+    """Return when the first rule fires by the times of sessions, and its position in `in_use`."""
+    instants_by_rule = [rule.closes(starts, ends) for rule in rules.in_use]
+    by_times = [place for place, closes in enumerate(instants_by_rule) if closes is not None]
+    fired = np.stack([closes for closes in instants_by_rule if closes is not None])
+    # Of equal instants, `argmin` takes the first rule: the one that counts.
+    return fired.min(axis=0), np.array(by_times)[fired.argmin(axis=0)]
+
+
+def codes_of(rules: SessionRules) -> npt.NDArray[np.int8]:
+    return np.array([rule.code for rule in rules.in_use], np.int8)
 
 
 @attrs.frozen
-class GapAlone:
+class Cuts:
     """
-    The cuts of a spec without `SessionRules`: its gap alone. See also `cutting.ByRules`.
+    What ends the sessions of a spec: its gap, and its rules if it has any.
 
-    `rules` holds the gap, which is a rule too. `column` is the stored instant at which a session is
-    over.
+    `column` is the stored instant at which a session is over.
     """
 
     rules: SessionRules
-    column: str = "end"
+    column: str
 
     def over_at(self, events: WindowedEvents) -> Numbers:
         """Return when a session of each event alone would be over, in microseconds."""
-        return events.ends
-
-    def united(self, members: Members) -> United:
-        """Join open sessions and events into sessions."""
-        order, inclusive = members.order, self.rules.gap_inclusive
-        keys, starts, ends = members.keys[order], members.starts[order], members.ends[order]
-        return United(unite(keys, starts, ends, gap_inclusive=inclusive))
+        return (
+            events.ends
+            if self.column == "end"
+            else closings(self.rules, events.starts, events.ends)[0]
+        )
 
     def reasons(self, sessions: pa.Table) -> pa.Array:
         """Return the name of the rule that ends each session."""
-        return pa.repeat(pa.scalar("gap"), sessions.num_rows)
+        if "closed_by" not in sessions.column_names:
+            return pa.repeat(pa.scalar(GapPassed.name), sessions.num_rows)
+        return reasons_of(self.rules, whole(sessions["closed_by"]))
+
+
+def cuts_of(spec: AnySessionSpec) -> Cuts:
+    timeout = spec.timeout
+    if isinstance(timeout, SessionRules):
+        return Cuts(timeout, "closes")
+    longest, inclusive = timeout.max_gap, timeout.gap_inclusive
+    return Cuts(SessionRules(timeout.gap, max_gap=longest, gap_inclusive=inclusive), "end")
+
+
+def reasons_of(rules: SessionRules, codes: pa.Array) -> pa.Array:
+    """Return the names of rules by their codes, also of rules no longer in use."""
+    names = {rule.code: rule.name for rule in RULES}
+    names |= {rule.code: rule.name for rule in rules.in_use}
+    return pa.array([names.get(code) for code in range(max(names) + 1)], pa.string()).take(codes)
 
 
 def with_last_event(sessions: pa.Table, gap_us: int) -> pa.Table:
@@ -272,12 +338,10 @@ class Plan(Members):
     Attributes:
         unions: The sessions that the members make.
         horizon: What the watermark has passed.
-        failures: Why events failed while sessions were planned, by their places.
-        outside: The places of the events outside any session: the plan without them counts.
-        left_out: The events that it's without, as they're outside any session; None without any.
+        states: The states that are known already, for each session; None where none is.
         is_event: Which members, in order, are events.
-        event_places: The places of all events, by session, time and content.
-        opened: The places, in order, of the open sessions.
+        event_numbers: The numbers of all events among the events, by session, time and content.
+        opened: The places of the open sessions.
         joined: The number of the session that each open one joined, in order.
         counts: How many events each session has.
         active: Which sessions have events.
@@ -285,11 +349,9 @@ class Plan(Members):
 
     unions: Unions
     horizon: Horizon
-    failures: Mapping[int, Failure] = attrs.field(factory=dict)
-    outside: Sequence[int] = ()
-    left_out: WindowedEvents | None = None
+    states: Sequence[Any] | None = None
     is_event: Mask = attrs.field(init=False)
-    event_places: Numbers = attrs.field(init=False)
+    event_numbers: Numbers = attrs.field(init=False)
     opened: Numbers = attrs.field(init=False)
     joined: Numbers = attrs.field(init=False)
     counts: Numbers = attrs.field(init=False)
@@ -298,23 +360,18 @@ class Plan(Members):
     def __attrs_post_init__(self) -> None:
         # Of intervals [open, event, event | event], two sessions, the open one is at place 0 and
         # joined session 0, which has two events; session 1 has one.
-        is_event = self.order >= len(self.places)
+        is_event = self.order >= len(self.rows)
         opened = np.flatnonzero(~is_event)
         joined = np.searchsorted(self.unions.first, opened, side="right") - 1
         counts = self.unions.sizes - np.bincount(joined, minlength=len(self.unions.first))
         vars(self).update(
             is_event=is_event,
-            event_places=self.order[is_event] - len(self.places),
+            event_numbers=self.order[is_event] - len(self.rows),
             opened=opened,
             joined=joined,
             counts=counts,
             active=counts > 0,
         )
-
-    @cached_property
-    def all_events(self) -> WindowedEvents:
-        """The events, followed by those outside any session."""
-        return self.events.joined(self.left_out)
 
     def parted(self, closes: str) -> "Plan":
         """
@@ -354,10 +411,10 @@ class Plan(Members):
         ufunc.at(folded, self.joined, values[self.order[self.opened]])
         return folded
 
-    def places_of(self, chosen: Mask) -> Numbers:
-        """Return the places of the events of the chosen sessions, in order."""
+    def events_of(self, chosen: Mask) -> Numbers:
+        """Return the numbers of the events of the chosen sessions, in order."""
         # Sessions with 2 and 1 events, the second one chosen: [False, False, True].
-        return self.event_places[np.repeat(chosen, self.counts)]
+        return self.event_numbers[np.repeat(chosen, self.counts)]
 
     def opened_of(self, chosen: Mask) -> pa.Table:
         """Return the rows of the open sessions that joined the chosen ones, in order."""
@@ -378,17 +435,15 @@ class Plan(Members):
             salts = np.array([salt_of(nth, salt) if nth else salt for nth, salt in pairs], np.int64)
         # At one start, an open session goes before the events.
         goes_on = ~self.is_event[first]
-        salts[goes_on] = numbers_in(self.sessions, SALT.name)[
-            self.places[self.order[first[goes_on]]]
-        ]
+        salts[goes_on] = numbers_in(self.sessions, SALT.name)[self.rows[self.order[first[goes_on]]]]
         return salts
 
     def keys_of(self, chosen: Mask) -> pa.Table:
         """Return the keys of the chosen sessions as a table; each session has events."""
         # Sessions with [2, 0, 1] events have their first one at [0, 2, 2] among all.
         first_event = np.cumsum(self.counts) - self.counts
-        places = self.event_places[first_event[chosen]]
-        return self.events.table.select(range(len(self.spec.keys))).take(pa.array(places))
+        numbers = self.event_numbers[first_event[chosen]]
+        return self.events.table.select(range(len(self.spec.keys))).take(pa.array(numbers))
 
     def encoded(self, states: list[Any]) -> list[pa.Array]:
         """Encode the states of sessions with events; a `StateValueError` names one that misfits."""
@@ -423,14 +478,18 @@ class Plan(Members):
 @attrs.frozen
 class Folded:
     """
-    The fold of a plan: a state for each session with events, or events to leave out.
+    The fold of a plan: a state for each session with events; or what must be judged before.
 
     Attributes:
         states: The columns of the states, in the order of their sessions.
-        left_out: The places of events that the next plan must leave out; then no state counts.
+        left_out: The numbers of events that the next plan must leave out; then no state counts.
         rejected: The events left out, and why.
+        failing: Which sessions fail, and must be folded with care; then no column counts.
+        objects: The states of all sessions with events as objects, if some fail.
     """
 
-    states: Sequence[pa.Array]
+    states: Sequence[pa.Array] = ()
     left_out: Collection[int] = ()
     rejected: Sequence[Rejected] = ()
+    failing: Mask | None = None
+    objects: Sequence[Any] = ()

@@ -11,12 +11,12 @@ from functools import cached_property
 from typing import Any, Final
 
 import attrs
+import numpy as np
 import pyarrow as pa
 
-from sessionkit._arrays import INSTANT, concat, flags_in, split
-from sessionkit._engine.micro_batch import shared_identity
+from sessionkit._arrays import INSTANT, concat, flags_in, instants, left_over, numbers_in, split
+from sessionkit._engine.micro_batch import BatchClocks, shared_identity
 from sessionkit._engine.rows.tables import CLOSED, EXISTS, LAST_EVENT, SALT, as_memories, has_state
-from sessionkit._engine.sessions.cutting import Cuts, cuts_of
 from sessionkit._engine.sessions.feature import Closed, Feature, Finisher
 from sessionkit._engine.sessions.features.duplicates import Duplicates
 from sessionkit._engine.sessions.features.event_functions import EventFunctions
@@ -26,11 +26,12 @@ from sessionkit._engine.sessions.features.revisions import Revisions
 from sessionkit._engine.sessions.features.rules import Rules
 from sessionkit._engine.sessions.features.session_events import SessionEvents
 from sessionkit._engine.sessions.folds import Fold, fold_of
-from sessionkit._engine.sessions.plan import with_last_event
+from sessionkit._engine.sessions.plan import Cuts, Folded, Horizon, Plan, cuts_of, with_last_event
 from sessionkit._instants import BEGINNING_US, span_us
 from sessionkit.spec.logic import Aggregates
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.state._collections import Field
+from sessionkit.timeouts._policies import EventTimeGap
 
 FEATURES: Final[Sequence[Callable[[AnySessionSpec], Feature | None]]] = (
     EventFunctions.of,
@@ -131,6 +132,68 @@ class Program:
         if isinstance(spec.logic, Aggregates):
             entries["aggregates"] = {bound.name: bound.text for bound in spec.bound}
         return json.dumps(entries, sort_keys=True).encode()
+
+    def horizon(self, clocks: BatchClocks) -> Horizon:
+        """Return what the watermark of a micro-batch has passed, by the rules of a spec."""
+        spec, watermark_us, since_us = self.spec, clocks.watermark_us, clocks.since_us
+        late_us: int | None = watermark_us
+        forgotten_us = watermark_us - self.stays_us
+        if spec.lateness.allowed is not None:
+            late_us = watermark_us - span_us(spec.lateness.allowed)
+        if watermark_us == BEGINNING_US:
+            late_us = forgotten_us = BEGINNING_US
+        if self.in_time_order:
+            # Events of an instant are folded in one micro-batch, and later arrivals are late.
+            late_us, forgotten_us = None, BEGINNING_US
+        # A restart may change functions, and rules that are code.
+        is_fixed = isinstance(spec.timeout, EventTimeGap) and not callable(spec.timeout.gap)
+        lasts_us, from_us = self.gap_us if is_fixed else 0, BEGINNING_US
+        if since_us is not None:
+            # Sessions of a seed may have had other rules.
+            if not self.in_time_order:
+                forgotten_us = max(forgotten_us, since_us)
+            forgotten_us, lasts_us, from_us = max(forgotten_us, clocks.idle_us), 0, since_us
+        by_event = spec.lateness.judged_by == "event"
+        # The window of an event that keeps no session open is over as soon as it happens.
+        by_session = not by_event or self.cuts.rules.extends is not None
+        return Horizon(
+            late_event_us=late_us if by_event else None,
+            late_session_us=late_us if by_session else None,
+            forgotten_us=forgotten_us,
+            lasts_us=lasts_us,
+            salted=(watermark_us, self.stays_us, from_us),
+        )
+
+    def stored(self, plan: Plan, folded: Folded) -> pa.Table:
+        """Return the rows of all sessions: unchanged ones without events, and folded ones."""
+        active, unions = plan.active, plan.unions
+        # Sessions with 2 and 1 new events, and open ones with 5 and none before, have 7 and 1.
+        counts = plan.counts + plan.of_opened(
+            np.add, numbers_in(plan.sessions, "events")[plan.rows]
+        )
+        keys, salts = plan.keys_of(active), plan.salts_of(active)
+        columns: dict[str, pa.Array] = {
+            **dict(zip(self.schema.names, keys.columns, strict=False)),
+            "start": instants(unions.start[active]),
+            "end": instants(unions.end[active]),
+            "events": pa.array(counts[active]),
+            SALT.name: pa.array(salts),
+        }
+        for feature in self.features:
+            for field, column in zip(feature.fields, feature.columns(plan, active), strict=True):
+                columns[field.name] = column
+        arrays = [*columns.values(), *folded.states]
+        parts = [
+            left_over(plan.sessions, plan.rows),
+            pa.Table.from_arrays(arrays, schema=self.schema),
+        ]
+        if not active.all():
+            # A session without events is one open session, its only interval.
+            passed = plan.touched.take(pa.array(plan.order[unions.first[~active]]))
+            for feature in self.features:
+                passed = feature.passed(plan, passed)
+            parts.append(passed)
+        return concat(parts)
 
     def completed(self, kept: pa.Table) -> pa.Table:
         # A spec without `extends` stores no last event, since the end implies it.

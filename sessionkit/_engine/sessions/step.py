@@ -50,9 +50,10 @@ from sessionkit._engine.rows.objects import decode_keys
 from sessionkit._engine.rows.order import take_turns
 from sessionkit._engine.rows.tables import CLOSED, LAST_EVENT, SALT, Rejected, has_state
 from sessionkit._engine.sessions.feature import Closed, Emission
-from sessionkit._engine.sessions.joining import horizon_of, join
+from sessionkit._engine.sessions.folds import refused_first
 from sessionkit._engine.sessions.plan import with_last_event
 from sessionkit._engine.sessions.program import Program
+from sessionkit._engine.sessions.verdicts import join
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.spec.views import Session, session_of
 from sessionkit.timeouts._policies import Clock
@@ -113,11 +114,12 @@ class SessionLogic:
         if program.in_time_order:
             most, sequence = self.spec.inputs.max_buffered_per_key, self.spec.sequence
             turns = take_turns(waiting, arrived, clocks.watermark_us, most, sequence)
-            arrived, waiting, rejected = turns.due, turns.waiting, turns.rejected
+            arrived, waiting = turns.due, turns.waiting
+            rejected = [one for part in turns.rejected for one in refused_first(self.spec, part)]
         else:
             kept, closed = _close_due(program, kept, clocks, at_end=False)
         if arrived.num_rows:
-            joined = join(program, kept, arrived, horizon_of(program, clocks))
+            joined = join(program, kept, arrived, program.horizon(clocks))
             kept, processed, rejected = joined.sessions, joined.events, rejected + joined.rejected
         if program.in_time_order or self.spec.revises:
             kept, later = _close_due(program, kept, clocks, at_end=True)

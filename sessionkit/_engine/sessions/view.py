@@ -15,9 +15,9 @@ from sessionkit._engine.rows.ids import ids_of
 from sessionkit._engine.rows.objects import as_struct, encode_keys, encode_states, key_struct
 from sessionkit._engine.rows.tables import LAST_EVENT, SALT
 from sessionkit._engine.sessions.folds import state_columns, states_of
-from sessionkit._engine.sessions.joining import join
 from sessionkit._engine.sessions.plan import Horizon, with_last_event
 from sessionkit._engine.sessions.step import SessionLogic, session_views
+from sessionkit._engine.sessions.verdicts import join
 from sessionkit._instants import instant_of
 from sessionkit.spec.base import S
 from sessionkit.spec.logic import Aggregates

@@ -241,6 +241,8 @@ def _one_by_one(kind: FieldType, values: pa.Array, path: str, reasons: _Reasons)
                 loaded = plain if isinstance(kind, DecimalType) else kind.load(plain)
                 plain = kind.dump(kind.coerce(loaded, path))
             stored.append(plain)
+        except MemoryError:
+            raise
         except Exception as error:  # noqa: BLE001 (the user's own validators and converters)
             stored.append(None)
             is_misfit, first_line = isinstance(error, StateValueError), str(error).split("\n")[0]

@@ -10,8 +10,8 @@ import pytest
 from sessionkit import EventTimeGap, Functions, Lateness, SessionSpec
 from sessionkit._engine.micro_batch import BatchClocks
 from sessionkit._engine.sessions.by_functions import OBJECTS_AT_ONCE
-from sessionkit._engine.sessions.joining import JoinedEvents, horizon_of, join
 from sessionkit._engine.sessions.program import Program
+from sessionkit._engine.sessions.verdicts import JoinedEvents, join
 from sessionkit._instants import micros_of
 from sessionkit.testing import at
 
@@ -61,7 +61,7 @@ def joined(
     }
     arrived = pa.table(columns, schema=spec.events_schema)
     program = Program.of(spec)
-    horizon = horizon_of(program, BatchClocks(micros_of(at(watermark)), 0))
+    horizon = program.horizon(BatchClocks(micros_of(at(watermark)), 0))
     return join(program, program.schema.empty_table(), arrived, horizon)
 
 

@@ -23,10 +23,10 @@ import pyarrow.compute as pc
 from sessionkit._arrays import Mask, key_columns, micros, whole, with_column
 from sessionkit._engine.boundaries import is_over
 from sessionkit._engine.rows.ids import ID, event_digests
-from sessionkit._engine.rows.order import in_total_order, key_numbers
+from sessionkit._engine.rows.order import key_numbers
 from sessionkit._engine.rows.tables import EXISTS, Rejected, memories_until
 from sessionkit._engine.sessions.feature import Feature
-from sessionkit._engine.sessions.plan import Plan, WindowedEvents
+from sessionkit._engine.sessions.plan import Members, Plan, Repeats, WindowedEvents
 from sessionkit._instants import span_us
 from sessionkit.spec.session import AnySessionSpec
 
@@ -57,13 +57,9 @@ class Duplicates(Feature):
         digests = pa.array(event_digests(self.spec, events.table), ID)
         return attrs.evolve(events, table=events.table.append_column("each.ids", digests)), []
 
-    def distinct(
-        self, sessions: pa.Table, events: WindowedEvents
-    ) -> tuple[WindowedEvents, WindowedEvents | None]:
-        if not len(events.starts):
-            return events, None
-        repeated = _repeated(sessions, events, self.spec.sequence)
-        return events.only(~repeated), events.only(repeated)
+    def repeats(self, sessions: pa.Table, members: Members) -> Repeats | None:
+        repeats = _repeats(sessions, members)
+        return repeats if repeats.mask.any() else None
 
     def columns(self, plan: Plan, chosen: Mask) -> list[pa.Array]:
         return [plan.lists_of("ids", chosen), pa.repeat(pa.scalar(value=True), int(chosen.sum()))]
@@ -96,26 +92,29 @@ class Duplicates(Feature):
         return with_column(sessions, IDS, pa.array([[]] * sessions.num_rows, IDS.type))
 
 
-def _repeated(sessions: pa.Table, events: WindowedEvents, sequence: str | None) -> Mask:
-    """Mark the events whose key and id are stored, or belong to an event before them."""
-    numbers, of_stored = key_numbers(key_columns(events.table), key_columns(sessions))
+def _repeats(sessions: pa.Table, members: Members) -> Repeats:
+    """Find the events whose key and id are stored, or belong to an event before them."""
+    events, opened = members.events.table, len(members.rows)
+    numbers, of_stored = key_numbers(key_columns(events), key_columns(sessions))
     concerned = of_stored >= 0
     stored = whole(sessions["ids"]).filter(pa.array(concerned))
     # Stored ids and the ids of events, each with the number of its key. Stored ids have the turn 0,
     # then events follow: by key, id and turn, an id that equals its predecessor is a repeat.
     keys = np.concatenate([of_stored[concerned][pc.list_parent_indices(stored)], numbers])
-    ids = _words(pa.concat_arrays([stored.flatten(), whole(events.table["each.ids"])]))
+    words = _words(pa.concat_arrays([stored.flatten(), whole(events["each.ids"])]))
     first_event = len(keys) - len(numbers)
     turns = np.zeros(len(keys), np.int64)
-    in_turn = in_total_order(numbers, events.starts, events.table, 0, sequence)
+    in_turn = members.order[members.order >= opened] - opened
     # Two stored ids, and events whose order is 1 0, have the turns 0 0 2 1.
     turns[first_event + in_turn] = 1 + np.arange(len(numbers))
-    order = np.lexsort((turns, *ids, keys))
-    # With the keys 0 0 1 and the ids a a a in order: [True, False].
-    same = np.all([np.diff(column[order]) == 0 for column in (*ids, keys)], axis=0)
-    repeated = np.zeros(len(keys), np.bool_)
-    repeated[order[1:]] = same
-    return repeated[first_event:]
+    order = np.lexsort((turns, *words, keys))
+    # With the keys 0 0 1 and the ids a a a in order: [False, True, False].
+    same = np.zeros(len(keys), np.bool_)
+    same[1:] = np.all([np.diff(column[order]) == 0 for column in (*words, keys)], axis=0)
+    repeated, ids = np.zeros(len(keys), np.bool_), np.zeros(len(keys), np.int64)
+    repeated[order], ids[order] = same, np.cumsum(~same)
+    is_stored = np.isin(ids[first_event:], ids[:first_event])
+    return Repeats(repeated[first_event:], ids[first_event:], is_stored)
 
 
 def _words(ids: pa.Array) -> npt.NDArray[np.uint64]:

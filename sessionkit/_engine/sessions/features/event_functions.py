@@ -137,6 +137,8 @@ class _Answers:
 def _called(role: str, function: Callable[[Any], A], event: Any, kind: type[A]) -> A:
     try:
         answer = function(event)
+    except MemoryError:
+        raise
     except Exception as error:
         what = f"`{role}` ({name_of(function)}) raised {type(error).__name__}: {error}"
         raise UserFunctionError(what, traceback_of(error), HINTS[kind][0]) from error

@@ -237,6 +237,8 @@ class Remembering:
         """Decode stored values to new objects; a null gives none."""
         try:
             return self.codec.decode(stored.drop_null().flatten())
+        except MemoryError:
+            raise
         except Exception as error:
             name = self.codec.type.cls.__name__
             unreadable = (
@@ -252,6 +254,8 @@ class Remembering:
             return [state], codec_of(cls).encode([state])
         try:
             rows = collected(finish(session, state), self.spec, "finish")
+        except MemoryError:
+            raise
         except Exception as error:
             raise UserFunctionError(*_failed("finish", finish, session, error)) from error
         if not rows:
@@ -264,6 +268,8 @@ class Remembering:
         function, cls = self.function, self.codec.type.cls
         try:
             returned = function(session, state)
+        except MemoryError:
+            raise
         except Exception as error:
             raise UserFunctionError(*_failed("remember", function, session, error)) from error
         must_return = "remember" in self.spec.must_return

@@ -37,7 +37,7 @@ class LastEvent(Feature):
 
     def columns(self, plan: Plan, chosen: Mask) -> list[pa.Array]:
         times = plan.starts.copy()
-        times[: len(plan.places)] = micros(plan.touched[LAST_EVENT.name])
+        times[: len(plan.rows)] = micros(plan.touched[LAST_EVENT.name])
         return [instants(plan.unions.reduced(np.maximum, times[plan.order])[chosen])]
 
     def migrated(self, sessions: pa.Table, old: AnySessionSpec) -> pa.Table:

@@ -51,7 +51,6 @@ from sessionkit._engine.boundaries import is_over
 from sessionkit._engine.rows.ids import session_ids
 from sessionkit._engine.rows.order import key_numbers
 from sessionkit._engine.rows.tables import CLOSED, EXISTS, INSTANTS, SALT, memories_until
-from sessionkit._engine.sessions.cutting import cuts_of
 from sessionkit._engine.sessions.feature import Closed, Emission, Feature, Finisher
 from sessionkit._engine.sessions.features.key_history import (
     BEFORE,
@@ -64,7 +63,7 @@ from sessionkit._engine.sessions.features.key_history import (
     Values,
     values_at,
 )
-from sessionkit._engine.sessions.plan import Plan
+from sessionkit._engine.sessions.plan import Plan, cuts_of
 from sessionkit._instants import span_us
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.state._collections import forms_of

@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 
 from sessionkit._arrays import INSTANT, Mask, instants, micros, whole, with_column, with_fields
 from sessionkit._engine.boundaries import event_that_moves_to
-from sessionkit._engine.sessions.cutting import closings, cuts_of, input_of, reasons_of
+from sessionkit._engine.sessions.cutting import input_of
 from sessionkit._engine.sessions.feature import Emission, Feature
-from sessionkit._engine.sessions.plan import Plan
+from sessionkit._engine.sessions.plan import Plan, closings, cuts_of, reasons_of
 from sessionkit._instants import instant_of, micros_of
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.timeouts._rules import Idle

@@ -17,9 +17,8 @@ from sessionkit._arrays import Mask, micros, places_in, whole
 from sessionkit._engine.rows.ids import ids_of
 from sessionkit._engine.rows.order import in_total_order
 from sessionkit._engine.rows.tables import Rejected
-from sessionkit._engine.sessions.cutting import cuts_of
 from sessionkit._engine.sessions.feature import Closed, Emission, Feature
-from sessionkit._engine.sessions.plan import Plan, WindowedEvents
+from sessionkit._engine.sessions.plan import Plan, WindowedEvents, cuts_of
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import forms_of

@@ -25,7 +25,8 @@ FEATURES = frozenset(
         "shell/seed.py",
         "sessions/careful_fold.py",
         "sessions/cutting.py",
-        "sessions/failing.py",
+        "sessions/folding_walk.py",
+        "sessions/walk.py",
         "sessions/features/duplicates.py",
         "sessions/features/event_functions.py",
         "sessions/features/key_history.py",
@@ -94,7 +95,7 @@ def test_a_spec_without_options_enters_no_feature(on_error: Any) -> None:
     assert set() == of_features(spec)
     if on_error == "reject":
         found = entered(spec, bridge=-1)
-        assert "sessions/failing.py" in found
+        assert "sessions/folding_walk.py" in found
         assert "sessions/features/rules.py" not in found
 
 
