@@ -91,7 +91,7 @@ def _spec(text: str) -> Any:
     except (ImportError, AttributeError, ValueError) as error:
         found = f"there is no spec `{text}`: {error}"
         raise SessionkitError(found, "write --spec module:name") from error
-    import_module("sessionkit.spec.base").check_kind(spec, argument="--spec")
+    import_module("sessionkit.spec.calls").check_kind(spec, argument="--spec")
     return spec
 
 

@@ -42,7 +42,8 @@ from sessionkit.spark.sinks.values import (
     StreamSink,
 )
 from sessionkit.spark.sinks.writers import check_start, checked_parts, to_sink
-from sessionkit.spec.base import MILLISECOND, AnySpec, check_kind, whole_milliseconds
+from sessionkit.spec.base import MILLISECOND, AnySpec, whole_milliseconds
+from sessionkit.spec.calls import check_kind
 
 Trigger: TypeAlias = Duration | Literal["availableNow"]
 Option: TypeAlias = str | int | float | bool

@@ -365,26 +365,6 @@ def _check_inputs(spec: AnySpec) -> None:
         raise SpecError(found, "add event_time=..., or leave it out")
 
 
-def check_kind(
-    spec: object, cls: type[Any] = Spec, other: str = "", *, argument: str = "spec"
-) -> None:
-    """Check that `spec` is a `cls`; the hint names `other`, which takes the other kind."""
-    if isinstance(spec, cls):
-        return
-    expected = "a SessionSpec or a StatefulSpec" if cls is Spec else f"a {cls.__name__}"
-    shown, name = type(spec).__name__, "Visit"
-    if isinstance(spec, type):
-        shown, name = f"the class {spec.__name__}", spec.__name__
-    made = "StatefulSpec(process=..." if "Stateful" in expected[:14] else f"SessionSpec.of({name}"
-    hint = f'{made}, keys={{"user_id": str}}, ...)'
-    hint = f"make a spec with it: write {hint}" if isinstance(spec, type) else f"write {hint}"
-    if isinstance(spec, Spec):
-        hint = f"call {other}, which takes a {shown}"
-    elif hasattr(type(spec), "isStreaming"):
-        hint = "pass the frame first, and the spec after it"
-    raise SpecError(f"`{argument}` must be {expected}, found {shown}", hint)
-
-
 def _upgrade_steps(storage: Storage, state: type[Any]) -> tuple[UpgradeStep, ...]:
     """Return the upgrade steps from the oldest readable version to the current one."""
     upgrade, version = storage.upgrade, storage.version

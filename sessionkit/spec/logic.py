@@ -29,7 +29,6 @@ from sessionkit.spec.signatures import (
     check_annotations,
     check_call,
     check_callable,
-    check_returns,
     class_of,
     signature_of,
 )
@@ -106,10 +105,6 @@ class Functions(Generic[E, S, R]):
 
     def __attrs_post_init__(self) -> None:
         read = self._signatures(*PARAMETERS)
-        for _, signature in read:
-            # With a `result` class, a `finish` that returns None gives no rows.
-            if signature.role == "create" or (signature.role == "finish" and self._result is None):
-                check_returns(signature)
         places = _places(read)
         event = class_of("event", self._event, places["event"], "in `update`: `event: View`")
         state = class_of("state", self._state, places["state"], "in `update`: `state: Visit`")
@@ -152,7 +147,9 @@ class Functions(Generic[E, S, R]):
                 names = METHODS.get(role, names)
             if role in MAY_TAKE_TIME and signature.takes_time:
                 names = (*names, "time")
-            check_call(signature, names)
+            # With a `result` class, a `finish` that returns None gives no rows.
+            or_nothing = role == "finish" and self._result is not None
+            check_call(signature, names, or_nothing=or_nothing)
             check_annotations(signature, dict.fromkeys(names))
             read.append((names, signature))
         return read

@@ -11,7 +11,7 @@ from sessionkit._instants import Duration, duration_of, duration_text
 from sessionkit.errors import SpecError
 from sessionkit.spec.base import set_derived
 from sessionkit.spec.options import copied
-from sessionkit.spec.signatures import check_function, check_returns, class_of
+from sessionkit.spec.signatures import check_function, class_of
 from sessionkit.spec.views import Session
 from sessionkit.state._fields import fields_of
 
@@ -99,7 +99,6 @@ class Memory(Generic[S_contra]):
         if self.remember is None:
             return
         signature = check_function(self.remember, "remember", session=Session, state=None)
-        check_returns(signature)
         places = [signature.returned]
         cls = class_of("remembered", self._remembered, places, "what `remember` returns")
         if not fields_of(cls).fields:

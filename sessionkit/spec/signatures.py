@@ -34,6 +34,7 @@ GIVES: Final = {
     "remember": "the next session is told what it returns",
 }
 """The purpose of the functions that are called only for their value."""
+USED: Final = "it's called for its value"
 NOT_SAID: Final = inspect.Parameter.empty
 
 
@@ -269,11 +270,22 @@ def check_callable(function: Any, role: str, parameters: Collection[str]) -> Non
         raise SpecError(found, "write `return` in place of `yield`")
 
 
-def check_returned(signature: Signature) -> None:
-    """Check that a function returns a value where its annotation or its role needs one."""
+def check_returned(signature: Signature, *, or_nothing: bool = False) -> None:
+    """
+    Check that a function returns a value where its annotation or its role needs one.
+
+    With `or_nothing`, it may do without if it's annotated `-> None`.
+    """
     role, plain, annotation = signature.role, signature.plain, signature.returned.annotation
-    must_return = signature.always_returns or (annotation is None and role not in MAY_GIVE_NOTHING)
-    if plain and must_return and not inspect.isgeneratorfunction(plain) and ends_in_none(plain):
+    is_used = role not in MAY_GIVE_NOTHING
+    if inspect.isgeneratorfunction(plain):
+        return
+    if is_used and annotation is NoneType and not or_nothing:
+        found = f"{signature.returned} never returns anything, and {GIVES.get(role, USED)}"
+        value = "an object, and annotate its class, such as `-> Visit`"
+        raise SpecError(found, f"let it return {value if role in GIVES else 'a value'}")
+    must_return = signature.always_returns or (is_used and annotation is None)
+    if plain and must_return and ends_in_none(plain):
         name = getattr(annotation, "__name__", annotation)
         shown = "" if annotation is None else f" is annotated `-> {name}`, and"
         or_not = NO_ROWS_MEANT if annotation is None and role == "finish" else ""
@@ -281,10 +293,12 @@ def check_returned(signature: Signature) -> None:
         raise SpecError(found, f"end it with `return ...`{or_not}")
 
 
-def check_call(signature: Signature, parameters: Collection[str]) -> None:
+def check_call(
+    signature: Signature, parameters: Collection[str], *, or_nothing: bool = False
+) -> None:
     """Check that a function takes these arguments by position, and returns a value."""
     role, function = signature.role, signature.function
-    check_returned(signature)
+    check_returned(signature, or_nothing=or_nothing)
     if signature.inspected is None:
         return
     try:
@@ -298,15 +312,6 @@ def check_call(signature: Signature, parameters: Collection[str]) -> None:
         if may_take_time and len(signature.parameters) > len(parameters):
             hint += "; a third parameter must be `time`, the event's time"
         raise SpecError(found, hint) from None
-
-
-def check_returns(signature: Signature) -> None:
-    """Check that a function that is called only for its value can return one."""
-    if signature.returns_nothing and not inspect.isgeneratorfunction(signature.plain):
-        found = f"{signature.returned} never returns anything, and {GIVES[signature.role]}"
-        raise SpecError(
-            found, "let it return an object, and annotate its class, such as `-> Visit`"
-        )
 
 
 def check_annotations(signature: Signature, parameters: Mapping[str, Any]) -> None:

@@ -17,6 +17,7 @@ import attrs
 import pyarrow as pa
 
 from sessionkit._package import check_extra
+from sessionkit.spec.calls import check_kind
 
 try:
     from hypothesis import strategies as st
@@ -32,7 +33,7 @@ from sessionkit._engine.sessions.plan import Horizon
 from sessionkit._engine.sessions.program import Program
 from sessionkit._engine.sessions.verdicts import join
 from sessionkit.errors import ExpectationError, UserFunctionError, with_hint
-from sessionkit.spec.base import AnySpec, check_kind
+from sessionkit.spec.base import AnySpec
 from sessionkit.spec.session import AnySessionSpec, SessionSpec
 from sessionkit.spec.stateful import StatefulSpec
 from sessionkit.state._codec import codec_of, encode_column

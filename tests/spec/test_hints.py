@@ -3,7 +3,7 @@
 import ast
 import traceback
 from collections.abc import Callable, Iterator
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,9 +36,10 @@ from sessionkit import (
     TimeToLive,
 )
 from sessionkit import aggregates as agg
-from sessionkit._engine.wire.outbound import check_chained_columns
+from sessionkit.spark.jobs.checks import check_chained_columns
 from sessionkit.spec import BatchTimes, BucketResult, by_bucket, by_processing_time
 from sessionkit.spec.base import check_names_with_rejected
+from sessionkit.spec.calls import check_kind, check_until
 from sessionkit.testing import SessionDriver
 
 Make = Callable[[], Any]
@@ -1067,7 +1068,28 @@ OF_AGGREGATES = [
     ),
 ]
 
-EVERY = [*IN_CIRCLES, *OF_SPECS, *OF_KEYS, *OF_AGGREGATES]
+NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
+AHEAD = timezone(timedelta(hours=1))
+OF_CALLS = [
+    Case(lambda: check_kind(Visit), "write SessionSpec.of(Visit,", lambda: check_kind(of())),
+    Case(
+        lambda: check_until(keyed(event_time=None, watermark_delay=None), NOON),
+        "leave it out",
+        lambda: keyed(event_time=None, watermark_delay=None),
+    ),
+    Case(
+        lambda: check_until(of(), NOON.replace(tzinfo=None)),
+        "write datetime(..., tzinfo=UTC)",
+        lambda: check_until(of(), NOON),
+    ),
+    Case(
+        lambda: check_until(of(), datetime(1, 1, 1, tzinfo=AHEAD)),
+        "write it in UTC: datetime(..., tzinfo=UTC)",
+        lambda: check_until(of(), datetime(1, 1, 1, tzinfo=UTC)),
+    ),
+]
+
+EVERY = [*IN_CIRCLES, *OF_SPECS, *OF_KEYS, *OF_AGGREGATES, *OF_CALLS]
 FOLDERS = ("spec", "timeouts", "aggregates")
 OF_WORKERS = {"spec/views.py", "timeouts/_rule.py"}
 """Modules whose errors come from calls while a query runs."""

@@ -17,13 +17,14 @@ from sessionkit import (
     NoTimeout,
     ProcessingTimeGap,
     Session,
+    SessionRules,
     SessionSpec,
     SpecError,
     StatefulSpec,
     Storage,
 )
 from sessionkit._instants import micros_of
-from sessionkit.spec.base import check_kind
+from sessionkit.spec.calls import check_kind
 from sessionkit.spec.columns import SESSION_COLUMNS, key_class
 from sessionkit.spec.views import session_of
 from sessionkit.state import DecimalType
@@ -35,6 +36,10 @@ from tests.support.strategies import Plan
 from tests.support.visit_specs import SILENT, TYPED, Unstorable, View, Visit, spec_of, untyped
 
 HALF_HOUR = timedelta(minutes=30)
+
+
+def nothing(_: Any) -> None:
+    """Return nothing, which is no rule."""
 
 
 def gap_of(event: View) -> timedelta:
@@ -202,6 +207,20 @@ def test_a_function_of_other_arguments_is_refused(role: str, arguments: str) -> 
     text = refusal(spec_of, **TYPED, **{role: lambda one: one})
     assert f"`{role}` must take {role}({arguments}), found {__name__}." in text
     assert text.endswith(f"\n\nHint: write `def {role}({arguments}): ...`")
+
+
+@pytest.mark.parametrize(
+    ("role", "rules"),
+    [
+        ("gap", EventTimeGap(nothing, max_gap="1h")),  # type: ignore[arg-type]
+        ("starts_with", SessionRules("1h", starts_with=nothing)),
+        ("state_gap", SessionRules("1h", state_gap=nothing)),  # type: ignore[arg-type]
+    ],
+)
+def test_a_function_annotated_to_return_nothing_is_no_rule(role: str, rules: Any) -> None:
+    """Its value is the rule; called, it would stop the first micro-batch."""
+    found = refusal(spec_of, timeout=rules)
+    assert says(found, f"`{role}` (", "nothing", "never returns anything", "let it return a value")
 
 
 class Frame:

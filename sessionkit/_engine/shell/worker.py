@@ -56,14 +56,11 @@ from sessionkit._engine.wire.packing import (
 from sessionkit._instants import (
     BEGINNING_US,
     END_OF_TIME_US,
-    FIRST_INSTANT_US,
-    LAST_INSTANT_US,
     instant_of,
     micros_of,
     span_us,
 )
 from sessionkit._typing import GroupStateLike
-from sessionkit.errors import SpecError
 from sessionkit.spec.base import AnySpec
 from sessionkit.state._collections import Field, arrow_schema
 from sessionkit.timeouts._policies import Clock
@@ -359,19 +356,6 @@ def _warn_of_a_jump(spec: AnySpec, arrived: pa.Table, clocks: BatchClocks) -> No
     seen_us = clocks.watermark_us + span_us(delay)
     if clocks.watermark_us > BEGINNING_US and latest_us > seen_us + span_us(jump):
         LOG.warning(JUMPED, instant_of(latest_us), instant_of(seen_us), jump)
-
-
-def check_until(spec: AnySpec, until: datetime) -> None:
-    """Check that a batch can end at `until`."""
-    if spec.event_time is None:
-        found = "`until` is an event time, and the spec has no `event_time`"
-        raise SpecError(found, "leave it out")
-    if until.utcoffset() is None:
-        found = f"`until` must be a datetime with a time zone, found {until!r}"
-        raise SpecError(found, "write datetime(..., tzinfo=UTC)")
-    if not FIRST_INSTANT_US <= micros_of(until) <= LAST_INSTANT_US:
-        found = f"`until` is outside the years 1 to 9999 in UTC: {until!r}"
-        raise SpecError(found, "write it in UTC: datetime(..., tzinfo=UTC)")
 
 
 def end_us(until: datetime | None) -> int:

@@ -18,7 +18,6 @@ from sessionkit._engine.counts import COUNTS_OF, Counts
 from sessionkit._engine.rows.ids import event_ids
 from sessionkit._engine.rows.tables import Rejected
 from sessionkit._engine.wire.packing import packs_of
-from sessionkit.errors import SpecError
 from sessionkit.spec.base import AnySpec
 from sessionkit.spec.columns import COUNTS_COLUMN, KIND, OF_PASSTHROUGH, OF_ROWS
 from sessionkit.state._codec import codec_of
@@ -80,17 +79,6 @@ def packed_columns(spec: AnySpec) -> list[str]:
         for field in spec.result_fields
         if not (field.type.arrow in KEPT or isinstance(field.type, FloatType))
     ]
-
-
-def check_chained_columns(spec: AnySpec) -> None:
-    """Check that rows which stateful operators may read cross as they are."""
-    for name in packed_columns(spec)[:1]:
-        found = f"`carries_watermark` can't have `{name}`: rows with a column of its type cross "
-        found += "packed to Spark, which then can't read their event time"
-        owner = next(column.owner for column in spec.named if column.name == name)
-        without = "" if name in spec.keys else f"leave {owner} out, or "
-        hint = f"{without}leave `carries_watermark` out and read the rows in a second query"
-        raise SpecError(found, hint)
 
 
 def row_frames(output: BatchOutput, stats: Sequence[int | None] = ()) -> Iterator[pd.DataFrame]:

@@ -34,7 +34,8 @@ from sessionkit.spark.checkpoints.state_reader import (
     with_clear_errors,
 )
 from sessionkit.spark.jobs.pickles import check_picklable
-from sessionkit.spec.base import AnySpec, check_kind
+from sessionkit.spec.base import AnySpec
+from sessionkit.spec.calls import check_kind
 from sessionkit.spec.session import SessionSpec
 
 BEFORE_ALL: Final = -1

@@ -38,7 +38,8 @@ from sessionkit.spark.checkpoints.state_reader import (
     stored_pages,
     with_clear_errors,
 )
-from sessionkit.spec.base import AnySpec, check_kind
+from sessionkit.spec.base import AnySpec
+from sessionkit.spec.calls import check_kind
 from sessionkit.spec.logic import Aggregates
 from sessionkit.spec.session import SessionSpec
 

@@ -19,7 +19,8 @@ from sessionkit.spark.checkpoints.reading import finished_batch, key_row
 from sessionkit.spark.checkpoints.state_reader import check_stored_rules, reads_state
 from sessionkit.spark.jobs.checks import check_not_chained
 from sessionkit.spark.jobs.frames import packed_erasures
-from sessionkit.spec.base import AnySpec, check_kind
+from sessionkit.spec.base import AnySpec
+from sessionkit.spec.calls import check_kind
 
 FOLDER: Final = "erasures"
 

@@ -15,7 +15,7 @@ from sessionkit._engine.micro_batch import GroupState
 from sessionkit._engine.shell.erasing import Erased
 from sessionkit._engine.shell.seed import SeedFormat, check_migration, migrated
 from sessionkit._engine.shell.storage import logic_of
-from sessionkit._engine.shell.worker import check_until, end_us
+from sessionkit._engine.shell.worker import end_us
 from sessionkit._instants import BEGINNING_US, micros_of, span_us
 from sessionkit.errors import SessionkitError
 from sessionkit.spark._columns import ANY_FRAME, check_frame
@@ -43,7 +43,8 @@ from sessionkit.spark.checkpoints.erasing import unread_erasures
 from sessionkit.spark.checkpoints.reading import mapped_state
 from sessionkit.spark.jobs.checks import check_not_chained
 from sessionkit.spark.jobs.run import state_at_end
-from sessionkit.spec.base import AnySpec, check_kind
+from sessionkit.spec.base import AnySpec
+from sessionkit.spec.calls import check_kind, check_until
 
 MILLISECOND_US: Final = 1_000
 

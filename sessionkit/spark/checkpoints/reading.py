@@ -30,7 +30,8 @@ from sessionkit.spark.checkpoints.state_reader import (
     with_clear_errors,
 )
 from sessionkit.spark.jobs.pickles import check_picklable
-from sessionkit.spec.base import AnySpec, S, check_kind
+from sessionkit.spec.base import AnySpec, S
+from sessionkit.spec.calls import check_kind
 from sessionkit.spec.logic import Aggregates
 from sessionkit.spec.session import SessionSpec
 from sessionkit.spec.stateful import StatefulSpec

@@ -1,4 +1,4 @@
-"""Check that the columns fit the spec, before a query starts."""
+"""Checks of a call before its query starts: columns that fit the spec, options that go together."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
@@ -6,6 +6,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
+from sessionkit._engine.wire.outbound import packed_columns
 from sessionkit.errors import SchemaError, SpecError
 from sessionkit.spark._columns import (
     WHOLE_MICROS,
@@ -41,6 +42,17 @@ def check_not_chained(spec: AnySpec, name: str) -> None:
         hint = (
             f"leave `{name}` out, or read the rows in a second query, without `carries_watermark`"
         )
+        raise SpecError(found, hint)
+
+
+def check_chained_columns(spec: AnySpec) -> None:
+    """Check that rows which stateful operators may read cross as they are."""
+    for name in packed_columns(spec)[:1]:
+        found = f"`carries_watermark` can't have `{name}`: rows with a column of its type cross "
+        found += "packed to Spark, which then can't read their event time"
+        owner = next(column.owner for column in spec.named if column.name == name)
+        without = "" if name in spec.keys else f"leave {owner} out, or "
+        hint = f"{without}leave `carries_watermark` out and read the rows in a second query"
         raise SpecError(found, hint)
 
 

@@ -15,9 +15,8 @@ from pyspark.sql.streaming.state import GroupStateTimeout
 from sessionkit._arguments import explains
 from sessionkit._engine.micro_batch import GroupState
 from sessionkit._engine.shell.storage import columns_of, logic_of
-from sessionkit._engine.shell.worker import Worker, check_until, end_us
+from sessionkit._engine.shell.worker import Worker, end_us
 from sessionkit._engine.wire.gathering import HASH_COLUMN
-from sessionkit._engine.wire.outbound import check_chained_columns
 from sessionkit._engine.wire.packing import (
     FIRST_COLUMN,
     WATERMARK_COLUMN,
@@ -38,6 +37,7 @@ from sessionkit.spark._settings import (
 )
 from sessionkit.spark._tasks import freeze_imports, message_first, rows_of_task, run_of_task
 from sessionkit.spark.jobs.checks import (
+    check_chained_columns,
     check_input,
     check_keys,
     check_not_chained,
@@ -59,7 +59,8 @@ from sessionkit.spark.jobs.transform_with_state import (
     transformed,
     uses_transform_with_state,
 )
-from sessionkit.spec.base import AnySpec, check_kind, check_names_with_rejected
+from sessionkit.spec.base import AnySpec, check_names_with_rejected
+from sessionkit.spec.calls import check_kind, check_until
 from sessionkit.spec.columns import COUNTS_COLUMN
 from sessionkit.spec.session import AnySessionSpec, SessionSpec
 from sessionkit.spec.stateful import AnyStatefulSpec, StatefulSpec

@@ -18,7 +18,8 @@ from sessionkit._engine.shell.worker import Worker
 from sessionkit._instants import Duration
 from sessionkit._shown import Listed, set_fields
 from sessionkit.errors import DriverError
-from sessionkit.spec.base import AnySpec, check_kind
+from sessionkit.spec.base import AnySpec
+from sessionkit.spec.calls import check_kind
 from sessionkit.spec.session import SessionSpec
 from sessionkit.testing.drivers import watch
 from sessionkit.testing.drivers.query import (

@@ -25,7 +25,7 @@ from sessionkit._engine.shell.seed import (
     migrated,
 )
 from sessionkit._engine.shell.storage import logic_of, stored_memory
-from sessionkit._engine.shell.worker import Worker, check_until, end_us
+from sessionkit._engine.shell.worker import Worker, end_us
 from sessionkit._engine.wire import packing
 from sessionkit._engine.wire.outbound import packed_frame
 from sessionkit._instants import (
@@ -39,6 +39,7 @@ from sessionkit._instants import (
 )
 from sessionkit.errors import DriverError
 from sessionkit.spec.base import AnySpec
+from sessionkit.spec.calls import check_until
 from sessionkit.spec.logic import Functions
 from sessionkit.spec.session import SessionSpec
 from sessionkit.testing.drivers.rows import (
