@@ -5,20 +5,24 @@ One micro-batch of a group: its clocks, the group's memory, the outcome, and the
 """
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any, Final, Protocol
 
 import attrs
 import pyarrow as pa
 
 from sessionkit._arrays import Numbers
+from sessionkit._engine.boundaries import MILLISECOND_US
 from sessionkit._engine.rows.tables import Rejected
 from sessionkit._instants import BEGINNING_US, END_OF_TIME_US, span_us
 from sessionkit.spec.base import AnySpec
 from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import Field, forms_of
-from sessionkit.timeouts._policies import Clock
+from sessionkit.timeouts._policies import Clock, EventTimeGap
+from sessionkit.timeouts._session_rules import SessionRules
 
 CLOCKS: Final[tuple[Clock, Clock]] = ("event_time", "processing_time")
+NO_TIME: Final = timedelta(0)
 NEVER_US: Final = END_OF_TIME_US
 """The due time of what never happens."""
 
@@ -33,6 +37,7 @@ class BatchClocks:
         whole: Whether all events of a group come at once, as on a batch.
         since_us: The watermark at which the query began with a seed; None where it has none.
         idle_us: How far a watermark of their own had moved groups by then, where a source was idle.
+        ends_us: The latest instant at which a session of the seed can end.
     """
 
     watermark_us: int
@@ -41,6 +46,7 @@ class BatchClocks:
     whole: bool = False
     since_us: int | None = None
     idle_us: int = BEGINNING_US
+    ends_us: int = BEGINNING_US
 
     def at_least(self, floor_us: int) -> "BatchClocks":
         """Return the clocks with a watermark of the group's own, where it's ahead of Spark's."""
@@ -68,12 +74,14 @@ class IdleClock:
         seen: The processing time of that call.
         since: The processing time since which the watermark has been the same.
         floor: The watermark in force at least.
+        until: The latest instant at which a session can end, by the events so far.
     """
 
     watermark: int
     seen: int
     since: int
     floor: int
+    until: int = BEGINNING_US
 
     @classmethod
     def of_table(cls, table: pa.Table) -> "IdleClock":
@@ -88,20 +96,36 @@ class IdleClock:
         return self.floor > self.watermark
 
 
+def latest_end(spec: AnySpec, watermark_us: int) -> int:
+    """Return the latest instant at which a session can end, by all events up to a watermark."""
+    # The watermark is the latest event time in whole milliseconds, less the delay.
+    latest_us = watermark_us + span_us(spec.watermark_delay or NO_TIME) + MILLISECOND_US - 1
+    policy, stays = spec.timeout, spec.lateness.allowed or NO_TIME
+    longest = policy.longest if isinstance(policy, EventTimeGap | SessionRules) else NO_TIME
+    return latest_us + span_us(longest) + span_us(stays)
+
+
 def idle_clock(spec: AnySpec, before: IdleClock | None, clocks: BatchClocks) -> IdleClock | None:
     """Advance the idle clock of a group in a micro-batch; None without `close_idle_after`."""
-    if (after := spec.close_idle_after) is None or spec.watermark_delay is None:
+    rules = spec.timeout
+    if not isinstance(rules, SessionRules) or rules.close_idle_after is None:
         return None
-    span, watermark_us, now = span_us(after), clocks.watermark_us, clocks.processing_us
+    span, watermark_us, now = (
+        span_us(rules.close_idle_after),
+        clocks.watermark_us,
+        clocks.processing_us,
+    )
+    until = max(latest_end(spec, watermark_us), clocks.ends_us)
     if before is None:
-        return IdleClock(watermark_us, now, now, BEGINNING_US)
+        return IdleClock(watermark_us, now, now, BEGINNING_US, until)
     moved = watermark_us > before.watermark
     since = before.since if not moved and 0 <= now - before.seen <= span else now
-    floor = before.floor
+    # A restart may have made the delay shorter, since when no event has come.
+    floor, until = before.floor, max(until, before.until)
     if now - since >= span:
         # A floor never falls: what it has closed stays closed.
-        floor = max(floor, now - span_us(spec.watermark_delay))
-    return IdleClock(max(watermark_us, before.watermark), now, since, floor)
+        floor = max(floor, min(now - span_us(spec.watermark_delay or NO_TIME), until))
+    return IdleClock(max(watermark_us, before.watermark), now, since, floor, until)
 
 
 @attrs.frozen

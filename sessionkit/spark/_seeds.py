@@ -181,7 +181,9 @@ def read_seed(path: Location, *, spark: SparkSession | None = None) -> Seed:
     kept, waiting = (
         pa.ipc.read_schema(pa.py_buffer(base64.b64decode(about[name]))) for name in ("kept", "held")
     )
-    instants = about["watermark_us"], about["until_us"], about["idle_us"]
+    # Seeds of early releases don't say when their last session can end.
+    ends_us = about.get("ends_us", BEGINNING_US)
+    instants = about["watermark_us"], about["until_us"], about["idle_us"], ends_us
     form = SeedFormat(about["identity"].encode(), kept, waiting, *instants)
     progress = about["progress"]
     if progress is not None:

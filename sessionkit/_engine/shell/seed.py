@@ -39,7 +39,7 @@ class SeedFormat:
 
     The watermark of a query doesn't fall below the watermark of its seed. A batch has read every
     event before `until_us`. Where a source was idle, groups may have followed a watermark of their
-    own by then, up to `idle_us`.
+    own by then, up to `idle_us`. Its sessions, which may have had a longer gap, end by `ends_us`.
     """
 
     identity: bytes
@@ -48,6 +48,7 @@ class SeedFormat:
     watermark_us: int
     until_us: int | None = None
     idle_us: int = BEGINNING_US
+    ends_us: int = BEGINNING_US
 
     @classmethod
     def of(
@@ -56,11 +57,11 @@ class SeedFormat:
         watermark_us: int,
         until_us: int | None = None,
         idle_us: int = BEGINNING_US,
+        ends_us: int = BEGINNING_US,
     ) -> "SeedFormat":
-        held = logic.spec.events_schema
-        return cls(
-            logic.program.identity, logic.program.schema, held, watermark_us, until_us, idle_us
-        )
+        program, held = logic.program, logic.spec.events_schema
+        instants = watermark_us, until_us, idle_us, ends_us
+        return cls(program.identity, program.schema, held, *instants)
 
     @property
     def buckets(self) -> int:
@@ -73,6 +74,7 @@ class SeedFormat:
             watermark_us=max(clocks.watermark_us, self.watermark_us),
             since_us=self.watermark_us,
             idle_us=self.idle_us,
+            ends_us=self.ends_us,
         )
 
     def unread(self, arrived: pa.Table) -> tuple[pa.Table, list[Rejected]]:

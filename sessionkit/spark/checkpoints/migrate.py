@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from sessionkit._arguments import explains
 from sessionkit._engine.boundaries import watermark_in_force
-from sessionkit._engine.micro_batch import GroupState
+from sessionkit._engine.micro_batch import GroupState, latest_end
 from sessionkit._engine.shell.erasing import Erased
 from sessionkit._engine.shell.seed import SeedFormat, check_migration, migrated
 from sessionkit._engine.shell.storage import logic_of
@@ -103,7 +103,7 @@ def migrate(
     watermark_us = BEGINNING_US
     if old.delay_ms is not None:
         watermark_us = watermark_in_force(progress.watermark_ms)
-    until_us, idle_us = None, BEGINNING_US
+    until_us, idle_us, ends_us = None, BEGINNING_US, latest_end(old, watermark_us)
     if old.close_idle_after is not None and old.watermark_delay is not None:
         # The watermark of a group may be this far ahead of Spark's.
         started_ms = logs_of(checkpoint, session).started_ms(progress.batch)
@@ -111,7 +111,8 @@ def migrate(
     before = _seed_before(progress.files, session)
     if before is not None:
         until_us, idle_us = before.format.until_us, max(idle_us, before.format.idle_us)
-    form = SeedFormat.of(logic_of(new), watermark_us, until_us, idle_us)
+        ends_us = max(ends_us, before.format.ends_us)
+    form = SeedFormat.of(logic_of(new), watermark_us, until_us, idle_us, ends_us)
     return write_seed(chunks, new, Seed(to, form, progress))
 
 

@@ -13,7 +13,7 @@ from sessionkit._arrays import micros, whole_batch
 from sessionkit._engine.boundaries import watermark_in_force
 from sessionkit._engine.counts import Counts
 from sessionkit._engine.keys.program import StoredKey, memory_of_keys, stored_keys_of
-from sessionkit._engine.micro_batch import GroupState
+from sessionkit._engine.micro_batch import GroupState, latest_end
 from sessionkit._engine.rows.objects import decode_keys
 from sessionkit._engine.sessions.view import OpenSession, memory_of_sessions, open_sessions_of
 from sessionkit._engine.shell.payload import Origin, TaskRows
@@ -393,11 +393,13 @@ def after_migration(old: AnySpec, new: AnySpec, left: Snapshot) -> Snapshot:
     """Return the snapshot that starts a query under another spec."""
     check_migration(old, new)
     memories = memories_of(old, left)
-    until_us, floors = None, [BEGINNING_US]
+    until_us, floors, ends = None, [BEGINNING_US], [latest_end(old, left.clocks.in_force_us)]
     if left.seed is not None:
         until_us, floors = left.seed.until_us, [left.seed.idle_us]
+        ends.append(left.seed.ends_us)
     floors += [memory.idle.floor for memory in memories if memory.idle is not None]
-    form = SeedFormat.of(logic_of(new), left.clocks.in_force_us, until_us, max(floors))
+    instants = left.clocks.in_force_us, until_us, max(floors), max(ends)
+    form = SeedFormat.of(logic_of(new), *instants)
     memories = [migrated(old, new, memory) for memory in memories]
     seeded = _seeded(new, memories, form, Clocks(processing=left.clocks.processing))
     waiting = (row if isinstance(row, Erasure) else read_row(new, row) for row in left.unread)

@@ -123,9 +123,11 @@ def test_a_bucket_of_an_idle_source_says_by_which_watermark_it_went_on() -> None
     )
     first = said(spec, state, frame_of(spec, 0))
     silent = state
-    for minutes in (3, 6):
+    for minutes in (1, 3, 6):
         silent = silent.next_call(
-            watermark_ms=1, processing_time_ms=NOON_MS + minutes * MINUTE_MS, has_timed_out=True
+            watermark_ms=NOON_MS - 10 * MINUTE_MS,
+            processing_time_ms=NOON_MS + minutes * MINUTE_MS,
+            has_timed_out=True,
         )
         last = said(spec, silent)
 

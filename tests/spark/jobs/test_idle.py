@@ -31,11 +31,18 @@ def came(user: str, seconds: float) -> dict[str, Any]:
     return {"user": user, "ts": at(seconds)}
 
 
-# Each a restart; a trigger comes every ten seconds, and a pause of a minute between two lives.
+MONTH: Final = 30 * 24 * 3600
+# Each a restart; a trigger comes every ten seconds, and a pause of a minute between two lives. In
+# the fourth, the clock is a month ahead.
 LIVES: Final = [
     [Trigger(at(1), [came("ann", 0), came("bob", 20)]), *(Trigger(at(s)) for s in (11, 21, 31))],
     [Trigger(at(91)), Trigger(at(101)), Trigger(at(111), [came("ann", 85)]), Trigger(at(121))],
     [Trigger(at(131), [came("bob", 1)]), *(Trigger(at(s)) for s in (141, 151))],
+    [
+        Trigger(at(MONTH + 161), [came("cid", 150)]),
+        *(Trigger(at(MONTH + s)) for s in (171, 181, 191, 201)),
+    ],
+    [Trigger(at(s), [came("dan", s)]) for s in (211, 221, 231)],
 ]
 
 
@@ -63,10 +70,12 @@ def test_spark_closes_what_the_driver_does(
         if rows
     }
 
-    driver, now, closed = SessionDriver(spec, processing_time=NOON), NOON, set()
+    driver, closed = SessionDriver(spec, processing_time=NOON), set()
     expected: dict[int, list[tuple[str, str, str | None]]] = {}
     for triggers, ran in zip(LIVES, numbers, strict=True):
-        driver = SessionDriver.restore(spec, driver.snapshot())
+        left, now = driver.snapshot(), triggers[0].at
+        clocks = attrs.evolve(left.clocks, processing=now)
+        driver = SessionDriver.restore(spec, attrs.evolve(left, clocks=clocks))
         for trigger, number in zip(triggers, ran, strict=True):
             for row in trigger.rows:
                 driver.add_row(row)
@@ -84,4 +93,7 @@ def test_spark_closes_what_the_driver_does(
     assert expected == found
     assert {"idle"} <= closed
     assert any(kind == "late" for rows in found.values() for kind, *_ in rows)
+    ahead, right = ({row for at in ran for row in found.get(at or 0, ())} for ran in numbers[3:])
+    assert ("session", "cid", "idle") in ahead
+    assert "late" not in {kind for kind, *_ in right}
     assert all(counts.is_balanced for counts in stream.counts.values())
