@@ -94,7 +94,8 @@ class Rule:
 
     Attributes:
         name: The value of `closed_by` for the sessions that it ends.
-        code: Its code in checkpoints, unique among all rules, former ones included.
+        code: Its code in checkpoints, unique among all rules, former ones included. Those of
+            tests begin at 100.
         needs_order: Whether it depends on the order of events.
         limits_openings: Whether it has a `may_open` of its own.
     """

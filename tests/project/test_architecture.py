@@ -24,7 +24,9 @@ PACKAGE = ROOT / "sessionkit"
 MODULES = sorted(path.relative_to(ROOT).as_posix() for path in PACKAGE.rglob("*.py"))
 
 MOST_AT_THE_ROOT = 25
-MOST_NAMES = 150
+MOST_NAMES = 122
+CATALOGS = {"sessionkit.aggregates", "sessionkit.addons.presets"}
+"""The lists of ready-made values, which cost no reader anything: they may grow."""
 
 every_facade = pytest.mark.parametrize(
     "facade", [sessionkit, sessionkit.testing], ids=lambda facade: facade.__name__
@@ -156,10 +158,12 @@ def test_only_public_addresses_list_their_names() -> None:
 
 
 def test_the_door_is_narrow() -> None:
-    """A new public name displaces another one: there is a budget, and each has one address."""
+    """Outside of the catalogs, a new name displaces another one; each name has one address."""
     public = Counter(name for address in PUBLIC for name in exported(address))
+    counted = [name for address in {*PUBLIC} - CATALOGS for name in exported(address)]
+    assert {*PUBLIC} > CATALOGS
     assert len(sessionkit.__all__) <= MOST_AT_THE_ROOT
-    assert len(public) <= MOST_NAMES
+    assert len(counted) <= MOST_NAMES
     assert {} == {name: count for name, count in public.items() if count > 1}
 
 

@@ -147,6 +147,7 @@ AGGREGATES: Final[dict[str, Any]] = {
     "share_spent": agg.sum("spent") / agg.duration(where=IS_BUY),
     "until": agg.max("at") - agg.duration(),
     "least_of_all": agg.least(agg.min("number"), agg.max("maybe"), agg.max("light")),
+    "most_of_all": agg.greatest(agg.min("number"), agg.max("maybe"), agg.max("light")),
     "deviation": agg.stddev("weight"),
     "variance": agg.stddev("light", variance=True, population=True, where="is_good"),
     "lasted_in_buys": agg.duration(where=IS_BUY),

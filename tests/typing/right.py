@@ -18,6 +18,7 @@ from sessionkit import (
     Memory,
     NoTimeout,
     Session,
+    SessionRules,
     SessionSpec,
     StatefulSpec,
     Storage,
@@ -272,6 +273,38 @@ per_bucket = StatefulSpec(
 )
 assert_type(per_bucket, StatefulSpec[View, Visit, Row])
 
+# -- rules that cut sessions -------------------------------------------------------------------
+
+
+def gap_of(view: View) -> timedelta:
+    return timedelta(minutes=len(view.url))
+
+
+def gap_after(visit: Visit) -> timedelta:
+    return timedelta(minutes=visit.pages)
+
+
+def is_logout(view: View) -> bool:
+    return view.url == "/logout"
+
+
+every_rule = SessionRules(
+    gap="30m",
+    gap_inclusive=False,
+    state_gap=gap_after,
+    max_duration=timedelta(days=1),
+    max_duration_inclusive=False,
+    max_events=500,
+    until=is_logout,
+    starts_with=pc.field("url") == "/login",
+    changes_of=("url", "campaign"),
+    midnight="Europe/Berlin",
+    opens_with="is_view",
+    extends=is_logout,
+    close_idle_after="5m",
+)
+by_gaps = SessionRules(gap_of, max_gap="1h", changes_of="url")
+
 # -- aggregates --------------------------------------------------------------------------------
 
 made = SessionSpec.aggregate(View, {"pages": agg.count()}, gap="1m", **RULES)
@@ -296,6 +329,11 @@ typed = SessionSpec.aggregate(
         "exit": agg.last("url", where="is_new"),
         "is_bounce": (3 > agg.count(at_most=3)) & ~(agg.duration() >= timedelta(seconds=10)),
         "at_home": agg.first("url").eq("/").fill_null(value=False),
+        "different": agg.count_distinct("url", at_most=20, where="is_new"),
+        "each": agg.count_by("url", at_most=5, rest="other"),
+        "usual": agg.mean("seconds"),
+        "all_new": agg.all("is_new") & ~agg.any(pc.field("url") == "/help"),
+        "most": agg.greatest(agg.max("seconds"), 2.5),
         "least": agg.least(abs(-agg.sum("seconds")), 2 - agg.min("seconds"), Decimal(2)),
     },
     result=Row,

@@ -48,7 +48,7 @@ class MaxStep(Rule):
     """Of values `1 null 7 NaN 2`, a null and NaN, both NaN here, say nothing."""
 
     name: ClassVar = "max_step"
-    code: ClassVar = 9
+    code: ClassVar = 100
     needs_order: ClassVar = True
     most: Mapping[str, float]
 
