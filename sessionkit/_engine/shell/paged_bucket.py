@@ -155,7 +155,7 @@ class PagedBucket:
     _places: Numbers = attrs.field(init=False)
     _read: dict[int, bytes] = attrs.field(init=False)
 
-    def load(self, arrived: pa.Table, clocks: BatchClocks) -> GroupState:
+    def load(self, keys: pa.Table, clocks: BatchClocks) -> tuple[GroupState, BatchClocks]:
         logic, state = self.access.logic, self.state
         if state.exists:
             bucket = BucketHead.of_row(self.access, state.get)
@@ -171,14 +171,16 @@ class PagedBucket:
         directory = bucket.directory
         self._bucket = bucket
         # The places in the directory of pages with keys that have events, or with something due.
-        self._places = directory.concerned(key_hashes(key_columns(arrived)), clocks)
+        self._places = directory.concerned(key_hashes(key_columns(keys)), clocks)
         names = {*logic.program.schema.names} - {SALT.name}
-        if bucket.reading.is_changed or {*bucket.kept.names} != names:
-            # Pages share one schema, so pages of an older class are all written anew.
+        is_other = bucket.reading.is_changed or {*bucket.kept.names} != names
+        if is_other or not state.exists:
+            # Pages share one schema, so pages of an older class are all written anew. A new bucket
+            # may begin with a seed of any keys.
             self._bucket = BucketHead.of(logic, directory, bucket.idle)
             self._places = np.arange(len(directory.entries))
         self._read = read_pages(Directory(directory.entries[self._places]), state.page)
-        return bucket.memory(logic, self._read)
+        return bucket.memory(logic, self._read), clocks
 
     def store(self, memory: GroupState) -> tuple[BucketStats, Mapping[Clock, int]]:
         directory, logic = self._bucket.directory, self.access.logic

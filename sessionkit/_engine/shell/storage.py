@@ -63,11 +63,12 @@ class GroupStorage(Protocol):
     @property
     def access(self) -> GroupAccess: ...
 
-    def load(self, arrived: pa.Table, clocks: BatchClocks) -> GroupState:
+    def load(self, keys: pa.Table, clocks: BatchClocks) -> tuple[GroupState, BatchClocks]:
         """
-        Return the memory, at least of the keys in `arrived` and of keys with something due.
+        Return the memory, at least of these keys and of keys with something due, and the clocks.
 
-        It has the idle clock of this micro-batch, whose watermark may be ahead of Spark's.
+        Under `close_idle_after`, these have the watermark of the group, which may be ahead of
+        Spark's; the storage keeps the idle clock.
         """
 
     def store(self, memory: GroupState) -> tuple[BucketStats, Mapping[Clock, int]]:
@@ -79,7 +80,7 @@ class GroupStorage(Protocol):
         """
 
 
-@attrs.frozen
+@attrs.define(eq=False)
 class GroupRow:
     """
     The memory of a group, a bucket of many keys, in one row of Spark's state store.
@@ -90,18 +91,19 @@ class GroupRow:
 
     access: GroupAccess
     state: GroupStateLike
+    _idle: IdleClock | None = attrs.field(init=False, default=None)
 
-    def load(self, arrived: pa.Table, clocks: BatchClocks) -> GroupState:
-        del arrived  # A row is read as a whole.
+    def load(self, keys: pa.Table, clocks: BatchClocks) -> tuple[GroupState, BatchClocks]:
+        del keys  # A row is read as a whole.
         spec, memory = self.access.logic.spec, self.access.logic.empty_state
         if self.state.exists:
             memory = memory_in_row(self.access, self.state.get)
-        if spec.close_idle_after is None:
-            return memory
-        return attrs.evolve(memory, idle=idle_clock(spec, memory.idle, clocks))
+        if spec.close_idle_after is not None:
+            self._idle = idle_clock(spec, memory.idle, clocks)
+        return memory, clocks if self._idle is None else clocks.at_least(self._idle.floor)
 
     def store(self, memory: GroupState) -> tuple[BucketStats, Mapping[Clock, int]]:
-        holds = memory.idle is not None and memory.idle.holds
+        holds = self._idle is not None and self._idle.holds
         if not (memory.kept.num_rows or memory.buffered.num_rows or holds):
             self.state.remove()
             return BucketStats(), {}
@@ -119,7 +121,7 @@ class GroupRow:
         kept, salts = memory.kept, np.zeros(0, np.int64)
         if SALT.name in kept.schema.names:
             kept, salts = kept.drop_columns(SALT.name), numbers_in(kept, SALT.name)
-        optional = [] if memory.idle is None else [memory.idle.table()]
+        optional = [] if self._idle is None else [self._idle.table()]
         if salts.any():
             # The salts 0 8 9 are stored as the places 1 2 with the salts 8 9.
             places = np.flatnonzero(salts)

@@ -29,7 +29,7 @@ from sessionkit._engine.boundaries import (
 from sessionkit._engine.counts import COUNTED, DECLARED, Counts, DurationSketch
 from sessionkit._engine.micro_batch import BatchClocks, BucketStats, GroupLogic, GroupState, Outcome
 from sessionkit._engine.rows.tables import Rejected
-from sessionkit._engine.shell.erasing import Erased, erased_keys
+from sessionkit._engine.shell.erasing import Erased, erased_keys, keys_of
 from sessionkit._engine.shell.paged_bucket import PagedBucket, PagedStateLike
 from sessionkit._engine.shell.payload import NOBODY, GroupAccess, Origin, TaskRows
 from sessionkit._engine.shell.seed import SeedFormat, started
@@ -169,48 +169,37 @@ class Worker:
         storage: GroupStorage,
         clocks: BatchClocks,
     ) -> tuple[BatchOutput, BucketStats, DurationSketch]:
-        logic, seeded, erasing, erased = self.logic, None, None, None
+        logic, spec = self.logic, self.logic.spec
         packs = packs_in(frames, EVENTS_COLUMN, REJECTED_COLUMN)
         arrived, quarantined = unpacked(logic.empty_state.buffered, *packs)
-        if logic.spec.inputs.max_jump is not None:
-            _warn_of_a_jump(logic.spec, arrived, clocks)
-        # The tables whose keys the storage must load.
-        keyed = [arrived]
+        if spec.inputs.max_jump is not None:
+            _warn_of_a_jump(spec, arrived, clocks)
+        seeded, erasing, erased = None, None, None
         if self.seed is not None:
-            seeded = self.seed.read(logic, frames, state)
-            clocks = self.seed.in_force(clocks)
+            seeded, clocks = self.seed.read(logic, frames, state), self.seed.in_force(clocks)
             arrived, read_before = self.seed.unread(arrived)
             quarantined += read_before
-            keyed = [arrived] if seeded is None else [arrived, seeded.kept, seeded.buffered]
         if self.erases:
             erasing = erased_keys(logic, frames)
-            keyed += [] if erasing is None else [erasing]
-        if len(keyed) > 1:
-            names = [name for name in arrived.column_names if name.startswith("key.")]
-            keyed = [pa.concat_tables([table.select(names) for table in keyed])]
-        memory = storage.load(keyed[0], clocks)
-        idle, events = memory.idle, arrived
-        memory = memory if seeded is None else seeded
+        keys = arrived if erasing is None else keys_of(arrived, erasing)
+        memory, clocks = storage.load(keys, clocks)
+        memory, events = seeded or memory, arrived
         if erasing is not None:
             erased = Erased.of(erasing, memory)
             memory = erased.left
         if seeded is not None:
-            memory, events = started(logic.spec, memory, arrived)
-        if idle is not None:
-            clocks = clocks.at_least(idle.floor)
+            memory, events = started(spec, memory, arrived)
         outcome = logic.step(memory, events, clocks)
-        after = outcome.memory if idle is None else attrs.evolve(outcome.memory, idle=idle)
-        stats, due = storage.store(after)
-        behind, watermark_ms = DurationSketch(), storage.access.now.watermark_ms
-        has_watermark = clocks.watermark_us != BEGINNING_US
-        if logic.spec.lateness.measured and has_watermark and arrived.num_rows:
-            # Before this micro-batch, the latest event time was the watermark plus the delay, and
-            # so was the moment at which an idle source moved it on.
-            latest_us = clocks.watermark_us + (logic.spec.delay_ms or 0) * MILLISECOND_US
-            behind = DurationSketch.of_times(arrived["time"], latest_us)
-        _arm(logic.spec.clock, due, state, watermark_ms)
+        stats, due = storage.store(outcome.memory)
+        watermark_ms, behind = storage.access.now.watermark_ms, DurationSketch()
+        _arm(spec.clock, due, state, watermark_ms)
         if clocks.watermark_us != BEGINNING_US:
             stats = attrs.evolve(stats, watermark_us=clocks.watermark_us)
+            if spec.lateness.measured and arrived.num_rows:
+                # Before this micro-batch, the latest event time was the watermark plus the delay,
+                # and so was the moment at which an idle source moved it on.
+                latest_us = clocks.watermark_us + (spec.delay_ms or 0) * MILLISECOND_US
+                behind = DurationSketch.of_times(arrived["time"], latest_us)
         waited = events.num_rows - arrived.num_rows
         output = self._output(arrived.num_rows, quarantined, outcome, waited, erased)
         return output, stats, behind
