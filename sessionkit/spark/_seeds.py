@@ -1,4 +1,9 @@
-"""Seeds: write and read them, and leave out the rows that the old query has read."""
+"""
+Seeds: what one is, its files, and the rows that the old query has read, which are left out.
+
+`checkpoints/migrate` makes them, of a checkpoint or of a batch; `jobs/run` begins with one. What
+the engine makes of one is in `_engine/shell/seed`.
+"""
 
 import base64
 import json
@@ -190,6 +195,15 @@ def read_seed(path: Location, *, spark: SparkSession | None = None) -> Seed:
         offsets, files = tuple(progress["offsets"]), tuple(map(tuple, progress["files"]))
         progress = Progress(**{**progress, "offsets": offsets, "files": files})
     return Seed(path, form, progress)
+
+
+def seed_among(files: Iterable[Iterable[str]], spark: SparkSession) -> Seed | None:
+    """Return the seed among the files that a query has read; None if it began without one."""
+    parted = (path.rpartition(f"/{ROWS}/") for paths in files for path in paths)
+    for place in sorted({place for place, is_seed, _ in parted if is_seed}):
+        if folder_texts(spark, f"{place}/{ABOUT}"):
+            return read_seed(place, spark=spark)
+    return None
 
 
 def chunks_schema(spec: AnySpec) -> str:

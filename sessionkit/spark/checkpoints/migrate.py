@@ -1,7 +1,6 @@
 """Write the state of a stopped query or a batch as a seed for a new query."""
 
 import os
-from collections.abc import Iterable
 from datetime import datetime
 from functools import partial
 from typing import Final
@@ -24,19 +23,16 @@ from sessionkit.spark._logs import (
     Location,
     active_session,
     files_read,
-    folder_texts,
     logs_of,
     progress_of,
 )
 from sessionkit.spark._paths import check_stream
 from sessionkit.spark._sail import check_no_checkpoint
 from sessionkit.spark._seeds import (
-    ABOUT,
-    ROWS,
     Seed,
     chunks_of,
     chunks_schema,
-    read_seed,
+    seed_among,
     write_seed,
 )
 from sessionkit.spark.checkpoints.erasing import unread_erasures
@@ -108,7 +104,7 @@ def migrate(
         # The watermark of a group may be this far ahead of Spark's.
         started_ms = logs_of(checkpoint, session).started_ms(progress.batch)
         idle_us = started_ms * MILLISECOND_US - span_us(old.watermark_delay)
-    before = _seed_before(progress.files, session)
+    before = seed_among(progress.files, session)
     if before is not None:
         until_us, idle_us = before.format.until_us, max(idle_us, before.format.idle_us)
         ends_us = max(ends_us, before.format.ends_us)
@@ -118,7 +114,7 @@ def migrate(
 
 def _nothing_finished(checkpoint: str, spec: AnySpec, spark: SparkSession) -> SessionkitError:
     logs = logs_of(checkpoint, spark)
-    seed = _seed_before(files_read(logs, logs.planned, spark), spark)
+    seed = seed_among(files_read(logs, logs.planned, spark), spark)
     found = f"the query of the checkpoint {checkpoint} has finished no micro-batch"
     if seed is None:
         return SessionkitError(found, "start the new query without a seed")
@@ -129,15 +125,6 @@ def _nothing_finished(checkpoint: str, spec: AnySpec, spark: SparkSession) -> Se
     way = "bootstrap" if seed.progress is None else "migrate"
     hint = f"start the new query with that seed; for other rules, call {way} again, from what "
     return SessionkitError(found, f"{hint}that seed was written from")
-
-
-def _seed_before(files: Iterable[Iterable[str]], spark: SparkSession) -> Seed | None:
-    """Return the seed among the files that a query has read; None if it began without one."""
-    parted = (path.rpartition(f"/{ROWS}/") for paths in files for path in paths)
-    for place in sorted({place for place, is_seed, _ in parted if is_seed}):
-        if folder_texts(spark, f"{place}/{ABOUT}"):
-            return read_seed(place, spark=spark)
-    return None
 
 
 @explains
