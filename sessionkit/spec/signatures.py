@@ -20,6 +20,7 @@ from sessionkit._arguments import POSITIONAL
 from sessionkit.errors import SpecError
 from sessionkit.spec.bytecode import ends_in_none
 from sessionkit.spec.functions import is_again, name_of
+from sessionkit.state._declared import check_declared
 from sessionkit.state._fields import is_record, not_a_record
 
 AGAIN: Final = "define the function again too; in a notebook, run its cell again"
@@ -244,6 +245,8 @@ def check_key_annotation(place: Place, keys: Collection[str]) -> None:
             found = f"{place} declares the key as {cls.__name__}, with the fields"
             hint = f"give {cls.__name__} the fields of `keys`, in their order"
             raise SpecError(f"{found} {', '.join(fields)}; `keys` has {', '.join(keys)}", hint)
+        if isinstance(cls, type) and fields is not None:
+            check_declared(cls, fields)
 
 
 def check_function(function: object, role: str, **parameters: Any) -> Signature:

@@ -1,7 +1,7 @@
 """Read the fields of events, states and rows from attrs classes and dataclasses."""
 
 import dataclasses
-import sys
+import inspect
 import types
 from collections.abc import Callable, Hashable, Sequence
 from datetime import timedelta
@@ -25,6 +25,7 @@ from typing import (
 
 import attrs
 
+from sessionkit._arguments import POSITIONAL, REST
 from sessionkit.errors import SpecError
 from sessionkit.state._collections import (
     AttrsType,
@@ -35,6 +36,7 @@ from sessionkit.state._collections import (
     RenamedFrom,
     TupleType,
 )
+from sessionkit.state._declared import FOREIGN, check_declared
 from sessionkit.state._derived import EnumType, LiteralType, SecondsType, choice_of
 from sessionkit.state._scalars import SCALARS, DecimalType, FloatType
 from sessionkit.state._types import FieldType, same
@@ -57,8 +59,6 @@ KNOWN: Final = (
     "Literal, Optional, "
     "list, dict, tuple, or an attrs class of these"
 )
-FOREIGN: Final = sys.stdlib_module_names | {"numpy", "pandas", "pyarrow", "pyspark"}
-"""Packages whose classes users can't decorate."""
 INSTEAD: Final = "pass an attrs class or a dataclass, whose fields name the columns"
 FACTORY: Final[Any] = attrs.Factory  # its stub declares the class as a function
 
@@ -164,17 +164,20 @@ def field_type(annotation: Any, path: str) -> FieldType:
 
 def _attributes(cls: Any, place: _Place) -> Attributes:
     try:
-        return attributes_of(cls)
+        attributes = attributes_of(cls)
     except NameError as error:
         hint = "define the class and the types of its fields at the top level of a module"
         place.refuse(f"the name {error.name!r} in its annotations", hint)
     except (SyntaxError, AttributeError, TypeError) as error:
         place.refuse(f"an annotation ({error})", "write the types without quotes")
+    else:
+        check_declared(cls, [attribute.name for attribute in attributes])
+        return attributes
     return ()
 
 
 def _attrs_type(cls: Any, place: _Place) -> AttrsType:
-    fields, names, is_named = [], [], False
+    fields, names = [], []
     for attribute in _attributes(cls, place):
         at = _Place(f"{place.path}.{attribute.name}", (*place.above, cls), place.problems)
         former: tuple[str, ...] | None = None
@@ -182,7 +185,6 @@ def _attrs_type(cls: Any, place: _Place) -> AttrsType:
             notes = [note for note in get_args(attribute.type) if isinstance(note, RenamedFrom)]
             former = tuple(name for note in notes for name in note.names) if notes else None
         names += [attribute.name, *{*(former or ())}]
-        is_named = is_named or attribute.kw_only
         if not attribute.init:
             at.refuse("a field with init=False", "make it an argument of __init__")
             continue
@@ -203,8 +205,31 @@ def _attrs_type(cls: Any, place: _Place) -> AttrsType:
             name = max(field.former, key=names.count)
             found = f"`{place.path}.{field.name}`: `{name}` is, or was, another field too"
             place.problems.append(f"{found}; a former name belongs to one field")
-    build = partial(_built, cls, [field.alias for field in fields]) if is_named else cls
+    names = [field.alias for field in fields]
+    is_named = not place.problems and _takes(cls, names, place) != names
+    build = partial(_built, cls, names) if is_named else cls
     return AttrsType(cls, tuple(fields), build)
+
+
+def _takes(cls: type[Any], names: Sequence[str], place: _Place) -> list[str]:
+    """Return the first arguments of a class by position; refuse those that aren't its fields."""
+    arguments = inspect.signature(cls).parameters
+    rest = {argument.kind for argument in arguments.values()}.intersection(REST)
+    for name, argument in arguments.items():
+        if name in names or argument.kind in REST:
+            continue
+        # A dataclass lists an InitVar here; with a default, objects are made without it.
+        is_known = name in getattr(cls, "__dataclass_fields__", ())
+        if not is_known or argument.default is argument.empty:
+            hint = "make it a field, or leave it out: objects are made of their fields alone"
+            place.refuse(f"the argument `{name}` of __init__", hint)
+    for name in names:
+        if name not in arguments and not rest:
+            place.refuse(f"a class whose __init__ doesn't take `{name}`", "add the argument")
+    by_position = [name for name, argument in arguments.items() if argument.kind in POSITIONAL]
+    if inspect.Parameter.VAR_POSITIONAL in rest and names[: len(by_position)] == by_position:
+        return [*names]
+    return by_position[: len(names)]
 
 
 def _built(cls: type[Any], names: Sequence[str], *values: Any) -> Any:

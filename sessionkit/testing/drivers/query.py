@@ -40,6 +40,7 @@ from sessionkit._instants import (
 from sessionkit.errors import DriverError
 from sessionkit.spec.base import AnySpec
 from sessionkit.spec.calls import check_until
+from sessionkit.spec.functions import wrong_class
 from sessionkit.spec.logic import Functions
 from sessionkit.spec.session import SessionSpec
 from sessionkit.testing.drivers.rows import (
@@ -357,6 +358,10 @@ def with_state(spec: Any, state: Iterable[Any], clocks: Clocks) -> Snapshot:
     if not entries:
         return Snapshot(clocks)
     check_state(spec, entries)
+    for entry in entries:
+        if entry.state is not None and type(entry.state) is not spec.state:
+            what = f"the state of {entry.key!r} must be a"
+            raise DriverError(wrong_class(what, spec.state, entry.state))
     entries = [attrs.evolve(entry, key=(*key_row(spec, entry.key).values(),)) for entry in entries]
     if is_session:
         memory = memory_of_sessions(spec, entries)

@@ -16,7 +16,7 @@ from sessionkit._engine.shell.erasing import ErasurePacker
 from sessionkit._engine.wire.inbound import FUTURE_COLUMN, TIME_COLUMN
 from sessionkit._engine.wire.packing import EVENTS_COLUMN, WATERMARK_COLUMN, Packer
 from sessionkit._instants import micros_of
-from sessionkit.errors import DriverError, StateValueError
+from sessionkit.errors import DriverError, SpecError, StateValueError
 from sessionkit.spec.base import AnySpec
 from sessionkit.spec.columns import WireColumn
 from sessionkit.spec.functions import wrong_class
@@ -51,6 +51,7 @@ def event_row(
         raise DriverError(wrong_class("the event must be a", spec.event, event, hint))
     name = spec.event_time
     fields = codec_of(spec.event).type.fields
+    _check_event(spec, event)
     row = {field.name: _none_for_na(getattr(event, field.name)) for field in fields}
     _add(row, key_row(spec, key), event, "in the key")
     if name is not None and event_time is not attrs.NOTHING:
@@ -64,6 +65,20 @@ def event_row(
         found = f"no event time is given, and {spec.event.__name__} has no field `{name}`"
         raise DriverError(found, 'pass it before the event: add(key, at("10:00"), event)')
     return row
+
+
+def _check_event(spec: AnySpec, event: Any) -> None:
+    """Refuse an event with a value that no column has: it wouldn't reach the spec."""
+    try:
+        kind = codec_of(type(event)).type
+    except SpecError as error:
+        raise DriverError(str(error)) from error
+    known = [field.name for field in codec_of(spec.event).type.fields]
+    for field in kind.fields:
+        if field.name not in known:
+            found = f"the spec reads a {spec.event.__name__}, which has no field `{field.name}`"
+            hint = f"pass a {spec.event.__name__}, or write the spec for {type(event).__name__}"
+            raise DriverError(f"{found}, and the event is a {type(event).__name__}", hint)
 
 
 def key_row(spec: AnySpec, key: Any) -> Row:
