@@ -11,6 +11,7 @@ import pandas as pd
 from sessionkit._instants import instant_of, micros_of
 from sessionkit.errors import StateValueError, TimerError
 from sessionkit.spec.functions import wrong_class
+from sessionkit.state._beside import UNSET
 from sessionkit.state._collections import AttrsType
 from sessionkit.timeouts._policies import Clock
 from sessionkit.timeouts._session_rules import ClosedBy
@@ -218,10 +219,13 @@ class KeyState(Generic[S]):
             what, cls = "`state.set(...)` must be given a", self._kind.cls
             hint = "build one" if value is not None else "to drop the state call state.remove()"
             raise StateValueError(wrong_class(what, cls, value, hint))
+        name, beside = self._kind.cls.__name__, self._kind.beside
         for field in self._kind.fields:
-            part = getattr(value, field.name)
+            part = getattr(value, field.name, UNSET)
             if part.__class__ not in field.type.exact:
-                field.type.coerce(part, f"{self._kind.cls.__name__}.{field.name}")
+                field.type.coerce(part, f"{name}.{field.name}")
+        if beside is not None and beside.found_in([value]):
+            self._kind.coerce(value, name)
         self._snapshot.value = value
         self._snapshot.was_set = self._snapshot.is_set = True
 

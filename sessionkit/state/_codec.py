@@ -40,13 +40,22 @@ class ClassCodec:
 
     def encode(self, objects: Sequence[Any]) -> list[pa.Array]:
         """Return an Arrow array for each field; a `StateValueError` names the path of a misfit."""
-        name = self.type.cls.__name__
-        return [
-            encode_column(
-                field.type, list(map(attrgetter(field.name), objects)), f"{name}.{field.name}"
-            )
-            for field in self.type.fields
-        ]
+        name, beside = self.type.cls.__name__, self.type.beside
+        try:
+            columns = [
+                encode_column(
+                    field.type, list(map(attrgetter(field.name), objects)), f"{name}.{field.name}"
+                )
+                for field in self.type.fields
+            ]
+        except AttributeError:
+            for value in objects:
+                self.type.coerce(value, name)  # names the field that was deleted
+            raise
+        if beside is not None:
+            for value in beside.found_in(objects):
+                self.type.coerce(value, name)
+        return columns
 
     def misfit(self, candidate: Any) -> StateValueError | None:
         """Return the error that encoding an object raises; None if it can be encoded."""

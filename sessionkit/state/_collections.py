@@ -6,6 +6,7 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
+from sessionkit.state._beside import UNSET, Beside
 from sessionkit.state._types import Convert, FieldType, Form, Widening, refused
 
 
@@ -145,7 +146,8 @@ class DictType(FieldType):
         return pa.map_(self.key.arrow, self.value.arrow)
 
     def coerce(self, value: Any, path: str) -> dict[Any, Any]:
-        if not isinstance(value, dict):
+        # One that makes missing values would come back as a dict that doesn't.
+        if not isinstance(value, dict) or hasattr(value, "__missing__"):
             raise refused(value, path, "a dict", "convert it with dict(...)")
         return {
             self.key.coerce(key, f"{path} key"): self.value.coerce(item, f"{path}[{key!r}]")
@@ -211,6 +213,11 @@ class AttrsType(FieldType):
     cls: type[Any]
     fields: tuple[Field, ...]
     build: Callable[..., Any] = attrs.field(eq=False)
+    beside: Beside | None = attrs.field(init=False, eq=False, repr=False)
+
+    @beside.default
+    def _beside(self) -> Beside | None:
+        return Beside.of(self.cls, [field.name for field in self.fields])
 
     @property
     def form(self) -> Form:
@@ -225,10 +232,13 @@ class AttrsType(FieldType):
             name = self.cls.__name__
             raise refused(value, path, f"a {name}", f"build a {name} where you set it")
         parts = [
-            field.type.coerce(getattr(value, field.name), f"{path}.{field.name}")
+            field.type.coerce(getattr(value, field.name, UNSET), f"{path}.{field.name}")
             for field in self.fields
         ]
-        return self.build(*parts)
+        made = self.build(*parts)
+        if self.beside is not None:
+            self.beside.check(value, made, path)
+        return made
 
     def dump(self, value: Any) -> dict[str, Any]:
         return {field.name: field.type.dump(getattr(value, field.name)) for field in self.fields}

@@ -32,7 +32,7 @@ from sessionkit._engine.sessions.folds import states_of
 from sessionkit._engine.sessions.plan import Horizon
 from sessionkit._engine.sessions.program import Program
 from sessionkit._engine.sessions.verdicts import join
-from sessionkit.errors import ExpectationError, UserFunctionError, with_hint
+from sessionkit.errors import ExpectationError, StateValueError, UserFunctionError, with_hint
 from sessionkit.spec.base import AnySpec
 from sessionkit.spec.session import AnySessionSpec, SessionSpec
 from sessionkit.spec.stateful import StatefulSpec
@@ -110,7 +110,7 @@ def check_spec(
             check_merge_law(spec, events, max_examples=4 * max_examples)
     except ExpectationError as error:
         others.append(str(error))
-    except UserFunctionError as error:
+    except FAILURES as error:
         failing = failing or FAILS.format(error)
     others += [with_hint(*found) for function in unreturned if (found := function.finding())]
     problems = [text for text in (failing, *others) if text is not None]
@@ -172,6 +172,8 @@ def check_merge_law(
 
 # -- runs on a driver ----------------------------------------------------------------------------
 
+FAILURES: Final = (UserFunctionError, StateValueError)
+"""What stops a query: a function fails, or leaves what doesn't fit."""
 FAILS: Final = "a function fails, and the query stops:\n{}"
 LAST: Final = START + timedelta(days=1000)
 LONG: Final = timedelta(days=2000)
@@ -203,7 +205,9 @@ def _driver(spec: Any, batches: Batches) -> Any:
     return driver
 
 
-def _outcome(spec: AnySpec, batches: Batches) -> tuple[Any, ...] | UserFunctionError:
+def _outcome(
+    spec: AnySpec, batches: Batches
+) -> tuple[Any, ...] | UserFunctionError | StateValueError:
     """Return the output after all sessions and timers, or the error that stops the query."""
     try:
         driver = _driver(spec, batches)
@@ -212,14 +216,14 @@ def _outcome(spec: AnySpec, batches: Batches) -> tuple[Any, ...] | UserFunctionE
         if spec.clock == "processing_time":
             driver.advance_processing_time(LONG)
         driver.run_until_idle()
-    except UserFunctionError as error:
+    except FAILURES as error:
         return error
     return driver.take_rows(), driver.take_rejections()
 
 
 def _failing(spec: AnySpec, runs: SearchStrategy[Batches], max_examples: int) -> str | None:
     def fails(batches: Batches) -> bool:
-        return isinstance(_outcome(spec, batches), UserFunctionError)
+        return isinstance(_outcome(spec, batches), FAILURES)
 
     batches = first_example(runs, fails, max_examples)
     if batches is None:
@@ -232,7 +236,7 @@ def _unstable(spec: AnySpec, runs: SearchStrategy[Batches], max_examples: int) -
 
     def differ(batches: Batches) -> bool:
         first, second = _outcome(spec, batches), _outcome(spec, batches)
-        errors = isinstance(first, UserFunctionError) or isinstance(second, UserFunctionError)
+        errors = isinstance(first, FAILURES) or isinstance(second, FAILURES)
         if not errors and not alike(first, second):
             seen.append((batches, first, second))
         return bool(seen) and seen[-1][0] is batches
@@ -260,7 +264,7 @@ def _by_cut(spec: AnySpec, runs: SearchStrategy[Batches], max_examples: int) -> 
     def states(batches: Batches) -> list[Any] | None:
         try:
             return [(stored.key, stored.state) for stored in _driver(spec, batches).stored_keys()]
-        except UserFunctionError:
+        except FAILURES:
             return None
 
     def differ(batches: Batches) -> bool:

@@ -79,6 +79,11 @@ def _check_event(spec: AnySpec, event: Any) -> None:
             found = f"the spec reads a {spec.event.__name__}, which has no field `{field.name}`"
             hint = f"pass a {spec.event.__name__}, or write the spec for {type(event).__name__}"
             raise DriverError(f"{found}, and the event is a {type(event).__name__}", hint)
+    if kind.beside is not None and kind.beside.found_in([event]):
+        try:
+            kind.coerce(event, type(event).__name__)
+        except StateValueError as error:
+            raise DriverError(str(error)) from error
 
 
 def key_row(spec: AnySpec, key: Any) -> Row:
