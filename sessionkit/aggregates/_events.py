@@ -37,6 +37,7 @@ from sessionkit._arrays import (
     places_in,
     whole,
 )
+from sessionkit.aggregates._literals import misleading
 from sessionkit.errors import SpecError
 from sessionkit.state._codec import codec_of
 from sessionkit.state._types import FieldType
@@ -50,7 +51,9 @@ once. Where it is null, the event isn't selected. A spec raises a `SpecError` fo
 event class doesn't have, and for an expression that isn't a bool.
 
 Combine expressions with `&`, `|` and `~`, and compare with several values by `.isin([...])`:
-pyarrow raises an error for `and`, `or`, `not` and `in`.
+pyarrow raises an error for `and`, `or`, `not` and `in`. A spec refuses a comparison with None or
+NaN, which no event meets, or every one: ask by `.is_null()`, `.is_valid()` or `.is_nan()`. It also
+refuses `.isin` of single characters alone, which is what Arrow makes of `.isin("/x")`.
 """
 
 NOT_A_NAME: Final = (
@@ -114,7 +117,11 @@ def check_condition(event: type[Any], what: str, condition: Condition) -> None:
         type_in(event, name, f"{found}, and {event.__name__} has no field `{name}`")
         return schema.field(name).type
 
-    fields_of_condition(condition, type_of)
+    read = fields_of_condition(condition, type_of)
+    if not isinstance(condition, str):
+        types = {name: type_in(event, name, found) for name in read}
+        if (problem := misleading(condition, types)) is not None:
+            raise SpecError(f"{found}, which {problem[0]}", problem[1])
     try:
         (column,) = evaluated(schema.empty_table(), [condition])
     except (pa.ArrowException, TypeError, ValueError) as error:

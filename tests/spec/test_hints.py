@@ -1060,6 +1060,16 @@ OF_AGGREGATES = [
         "Spark casts to an int or a Decimal",
         lambda: agg.count_by("number"),
     ),
+    one(
+        lambda: agg.count(where=pc.field("page") != None),  # noqa: E711 (the mistake)
+        'write pc.field("page").is_valid()',
+        lambda: agg.count(where=pc.field("page").is_valid()),
+    ),
+    one(
+        lambda: agg.count(where=pc.field("page").isin("/x")),
+        "write isin(['/x'])",
+        lambda: agg.count(where=pc.field("page").isin(["/x"])),
+    ),
     one(lambda: agg.top("page", 0), "write n=3", lambda: agg.top("page", n=3)),
     Case(
         lambda: later_only(agg.duration()),
