@@ -21,6 +21,18 @@ import attrs
 Plain: TypeAlias = FunctionType | MethodType
 """A function, which type checkers take for a method where a class attribute holds it."""
 MAKERS: Final = (attrs.evolve, dataclasses.replace, copy.copy, copy.deepcopy)
+PURE: Final = (
+    *(abs, all, any, bool, dict, divmod, enumerate, float, frozenset, int, len, list, max, min),
+    *(range, reversed, round, set, sorted, str, sum, tuple, zip),
+)
+"""Functions of Python that only make values of others."""
+UNCERTAIN: Final = re.compile(
+    "RAISE_.*|LOAD_ASSERTION_ERROR|IMPORT_.*|BEFORE_.*|MAKE_FUNCTION|YIELD_VALUE|SEND|RERAISE"
+)
+"""What may have another purpose than a value: a check, a context, a function of its own."""
+COMPUTED: Final = re.compile(
+    "(BINARY|COMPARE|CONTAINS|IS|UNARY|BUILD|FORMAT|CALL|LIST|SET|DICT)(_.*)?"
+)
 JUMPS: Final = {*dis.hasjrel, *dis.hasjabs}
 CHANGE: Final = re.compile("(STORE|DELETE)_(ATTR|SUBSCR|SLICE|GLOBAL|DEREF)")
 CALL: Final = re.compile("CALL(_KW|_FUNCTION_EX)?")
@@ -76,6 +88,30 @@ def _called(plain: Plain, step: Instruction, after: Instruction) -> int | None:
     if after.opname in {"LOAD_ATTR", "LOAD_METHOD"}:
         value = getattr(value, after.argval, None) if isinstance(value, ModuleType) else None
     return id(value)
+
+
+def computes_in_vain(plain: Plain) -> bool:
+    """
+    Return whether a function only computes values, of which it keeps none and returns none.
+
+    Such as `state.pages + 1`, or `pages = max(left.pages, right.pages)`.
+    """
+    pairs = list(_pairs(plain.__code__))
+    if changes(plain) or not ends_in_none(plain):
+        return False
+    pure = sum(_called(plain, *pair) in set(map(id, PURE)) for pair in pairs)
+    if any(UNCERTAIN.fullmatch(step.opname) for step, _ in pairs):
+        return False
+    return pure == sum(_is_call(step) for step, _ in pairs) and any(map(_is_dropped, pairs))
+
+
+def _is_dropped(pair: tuple[Instruction, Instruction]) -> bool:
+    """Return whether a value is computed, and then dropped or given a local name."""
+    step, after = pair
+    if after.opname == "POP_TOP":
+        return COMPUTED.fullmatch(step.opname) is not None
+    is_named = after.opname == "STORE_FAST" and not after.argval.startswith("_")
+    return is_named and (step.opname == "LOAD_ATTR" or COMPUTED.fullmatch(step.opname) is not None)
 
 
 def changes(plain: Plain) -> bool:

@@ -20,7 +20,7 @@ from sessionkit.aggregates._aggregate import Aggregate, BoundAggregate
 from sessionkit.aggregates._of_spec import bound_aggregates, check_event_class, with_result
 from sessionkit.errors import SpecError
 from sessionkit.spec.base import E, R, S, set_derived
-from sessionkit.spec.bytecode import loses
+from sessionkit.spec.bytecode import computes_in_vain, loses
 from sessionkit.spec.functions import FinishMethod
 from sessionkit.spec.signatures import (
     MAY_TAKE_TIME,
@@ -278,6 +278,14 @@ def _check_kept(signature: Signature, state: type[Any]) -> None:
         if signature.plain and loses(signature.plain, place.name, state):
             found = f"{place} makes a new {state.__name__} and does not return it: it would be lost"
             raise SpecError(found, f"return it, or change `{place.name}` itself")
+        if signature.plain and computes_in_vain(signature.plain):
+            found = (
+                f"{place} computes a value and does nothing with it: `{place.name}` stays as it was"
+            )
+            hint = (
+                f"assign it, such as `{place.name}.pages = ...`, or return a new {state.__name__}"
+            )
+            raise SpecError(found, hint)
 
 
 def _shared_defaults(cls: type[Any]) -> Iterator[tuple[str, "attrs.Attribute[Any]"]]:

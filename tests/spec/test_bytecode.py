@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import pytest
 
-from sessionkit.spec.bytecode import attributes_alone, ends_in_none, loses
+from sessionkit.spec.bytecode import attributes_alone, computes_in_vain, ends_in_none, loses
 
 
 @attrs.define
@@ -133,6 +133,114 @@ def test_a_new_object_that_is_dropped_is_seen(function: Any) -> None:
 def test_what_may_change_the_state_passes(function: Any) -> None:
     """A call may do so, and a function may have nothing to do."""
     assert not loses(function, "state", Visit)
+
+
+def adds(left: Any, right: Any) -> Any:
+    left.pages + right.pages
+
+
+def compares_by_mistake(left: Any, right: Any) -> Any:
+    left.pages == left.pages + right.pages  # noqa: B015 (the mistake)
+
+
+def forgets_the_state(state: Any, event: Any) -> Any:
+    url = event.url  # noqa: F841
+
+
+def names_the_sum(left: Any, right: Any) -> Any:
+    pages = left.pages + right.pages  # noqa: F841
+
+
+def takes_the_larger(left: Any, right: Any) -> Any:
+    max(left.pages, right.pages)
+
+
+def joins_lists(left: Any, right: Any) -> Any:
+    [*left.urls, *right.urls]  # noqa: B018 (the mistake)
+
+
+def sorts(left: Any, right: Any) -> Any:
+    urls = sorted(left.urls + right.urls)  # noqa: F841
+
+
+def adds_in_a_branch(state: Any, event: Any) -> Any:
+    if event.url:
+        state.pages + 1
+
+
+def adds_in_a_loop(left: Any, right: Any) -> Any:
+    for url in right.urls:
+        left.urls + [url]  # noqa: RUF005 (the mistake)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        adds,
+        adds_in_a_branch,
+        adds_in_a_loop,
+        compares_by_mistake,
+        forgets_the_state,
+        names_the_sum,
+        takes_the_larger,
+        joins_lists,
+        sorts,
+    ],
+)
+def test_a_value_that_nothing_takes_is_seen(function: Any) -> None:
+    """The function calls nothing that could change the state, and assigns nothing."""
+    assert computes_in_vain(function)
+
+
+def checks(left: Any, right: Any) -> Any:
+    assert left.pages + right.pages < 100
+    if left.pages > right.pages:
+        raise ValueError
+
+
+def names_what_it_leaves(state: Any, event: Any) -> Any:
+    _ = event.url
+
+
+def branches(state: Any, event: Any) -> Any:
+    if event.url == "/":
+        pass
+
+
+def sums_in_place(left: Any, right: Any) -> Any:
+    urls = left.urls
+    urls += right.urls
+
+
+def extends(left: Any, right: Any) -> Any:
+    left.urls.extend(left.urls + right.urls)
+
+
+def returns_a_sum(left: Any, right: Any) -> Any:
+    return left.pages + right.pages
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        checks,
+        names_what_it_leaves,
+        branches,
+        sums_in_place,
+        extends,
+        returns_a_sum,
+        changes,
+        changes_by_alias,
+        changes_by_call,
+        does_nothing,
+        compares,
+        helper,
+        lambda state, event: None,
+    ],
+)
+def test_a_value_that_something_may_take_passes(function: Any) -> None:
+    """As does a function that has nothing to do, or that checks its arguments."""
+    assert not computes_in_vain(function)
 
 
 def reads(key: Any, events: Any, state: Any, times: Any) -> Any:

@@ -96,6 +96,10 @@ def evolved_in_vain(state: Visit, event: View) -> None:
     state = attrs.evolve(state, pages=state.pages + 1)
 
 
+def adds_in_vain(state: Visit, event: View) -> None:
+    state.pages + 1
+
+
 def evolved(state: Visit, event: View) -> Visit:
     return attrs.evolve(state, pages=state.pages + 1)
 
@@ -473,6 +477,7 @@ OF_SPECS = [
         "annotate it `-> None` and pass the class `result=...`",
         {"finish": no_rows, "result": Row},
     ),
+    case(folded, {"update": adds_in_vain}, "assign it, such as `state.pages", {"update": update}),
     case(folded, {"update": evolved_in_vain}, "return it, or change `state`", {"update": evolved}),
     Case(
         lambda: per_event(keys={"number": int}),

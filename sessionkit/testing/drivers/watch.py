@@ -4,9 +4,10 @@ import inspect
 import warnings
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
-from copy import copy
+from copy import copy, deepcopy
 from datetime import datetime, timedelta
 from pathlib import Path
+from types import NoneType
 from typing import Any, Final
 
 import attrs
@@ -70,11 +71,29 @@ class Unreturned:
     is_settled: bool = False
 
     def __call__(self, state: Any, *arguments: Any) -> Any:
-        before = None if self.is_settled else _stored(state)
+        if self.is_settled:
+            return self.function(state, *arguments)
+        before = _stored(state)
+        other = arguments[0] if self.role == "merge" else None
+        others = [] if other is None else [(other, state), *_onto_new(other)]
+        others = deepcopy(others)
         returned = self.function(state, *arguments)
-        self.calls += 1
-        self.is_settled = self.is_settled or returned is not None or _stored(state) != before
+        self.is_settled = returned is not None or _stored(state) != before
+        if other is None:
+            self.calls += 1
+        elif not self.is_settled and _stored(other) != before:
+            # A merge may leave the left state as it is. Then it adds something the other way
+            # round, or to a new state.
+            self.is_settled = any(self._changes(*pair) for pair in others)
+            self.calls += 1
         return returned
+
+    def _changes(self, state: Any, argument: Any) -> bool:
+        before = _stored(state)
+        try:
+            return self.function(state, argument) is not None or _stored(state) != before
+        except Exception:  # noqa: BLE001 (the user's own function)
+            return True
 
     def finding(self) -> tuple[str, str] | None:
         """Return the problem and its hint, once; None where nothing is wrong."""
@@ -84,14 +103,27 @@ class Unreturned:
         calls = "its call" if self.calls == 1 else f"all of its {self.calls} calls"
         found = f"`{self.role}` ({name_of(self.function)}) returns nothing, and has left its state"
         hint = "end it with `return ...`; or, if it's meant to do that, annotate it `-> None`"
+        if self.role == "merge":
+            hint = (
+                "assign what it computes, or return it; if the left state is to stay, return that"
+            )
         return f"{found} as it was in {calls}", hint
+
+
+def _onto_new(other: Any) -> list[tuple[Any, Any]]:
+    """Return a new state and another one, where the class needs no arguments."""
+    try:
+        return [(type(other)(), other)]
+    except Exception:  # noqa: BLE001 (the user's own class)
+        return []
 
 
 def counting(spec: AnySpec) -> tuple[AnySpec, list[Unreturned]]:
     """
     Return a spec that counts the calls of functions that may lack a `return` of the state.
 
-    They have no annotation, return nothing, and can change the state only by calls.
+    They return nothing, and can change the state only by calls. An `update` without effect may be
+    meant, where its annotation says that it returns None; a `merge` that is, would lose a session.
     """
     counted, logic = list[Unreturned](), getattr(spec, "logic", None)
     if not isinstance(logic, Functions):
@@ -99,8 +131,9 @@ def counting(spec: AnySpec) -> tuple[AnySpec, list[Unreturned]]:
     for role in CHANGE:
         function = getattr(logic, role)
         signature = signature_of(function, role)
-        plain, is_silent = signature.plain, signature.returned.annotation is None
-        if plain and is_silent and ends_in_none(plain) and calls(plain) and not changes(plain):
+        plain, annotation = signature.plain, signature.returned.annotation
+        is_counted = annotation is None or (role == "merge" and annotation is NoneType)
+        if plain and is_counted and ends_in_none(plain) and calls(plain) and not changes(plain):
             counted.append(Unreturned(role, function))
     if not counted:
         return spec, counted
