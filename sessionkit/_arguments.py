@@ -3,7 +3,7 @@
 import functools
 import inspect
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sized
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from keyword import iskeyword
 from types import MappingProxyType
@@ -20,6 +20,7 @@ P = ParamSpec("P")
 NONE: Final[Mapping[str, str]] = MappingProxyType({})
 WORD: Final = re.compile(r"[A-Z]?[a-z]+")
 POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+RECEIVERS: Final = ("self", "cls")
 REST: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
@@ -54,34 +55,65 @@ def sql_type(kind: pa.DataType) -> str:
 
 
 def names_of(names: Iterable[str] | str) -> tuple[str, ...]:
-    """Convert one name or several to a tuple, as an attrs converter."""
-    return (names,) if isinstance(names, str) else tuple(names)
+    """Convert one name or several to a tuple, as an attrs converter; `names` checks them."""
+    is_one = isinstance(names, str | bytes | Mapping) or not isinstance(names, Iterable)
+    return (names,) if is_one else tuple(names)  # type: ignore[return-value]  # checked
 
 
-def explained(examples: Mapping[str, str] = NONE) -> Callable[[type[T]], type[T]]:
+def names(_: Any, attribute: "attrs.Attribute[Any]", value: Collection[object] | None) -> None:
+    """Check an attribute that takes one name or several, or None as the default."""
+    for name in value or ():
+        if not isinstance(name, str) or not name:
+            found = f"`{attribute.name}` must be a name, or several, as text; found {name!r}"
+            raise SpecError(found, f'write {attribute.name}="page", or a list of such names')
+
+
+def explained(
+    examples: Mapping[str, str] = NONE, *, shows_call: bool = True
+) -> Callable[[type[T]], type[T]]:
     """
     Decorate a class to raise a `SpecError` with a hint for wrong or missing arguments.
 
-    Its objects are shown as the calls that make them, unless it has `repr=False`.
-
     Args:
         examples: What to write for missing arguments, by name.
+        shows_call: Whether its objects are shown as the calls that make them, unless it has
+            `repr=False`.
     """
 
     def explain(cls: Any) -> Any:
         cls.__init__ = _explaining(cls.__init__, cls.__name__, examples)
-        if "__repr__" in vars(cls):
+        if shows_call and "__repr__" in vars(cls):
             cls.__repr__ = as_call
         return cls
 
     return explain
 
 
+def explained_methods(cls: type[T]) -> type[T]:
+    """Decorate a class to explain the arguments of its public methods, as `explains` does."""
+    for name, member in [*vars(cls).items()]:
+        function = getattr(member, "__func__", member)
+        is_explained = hasattr(function, "__wrapped__")
+        if inspect.isfunction(function) and not is_explained and not name.startswith("_"):
+            call = _explaining(function, name, NONE)
+            setattr(cls, name, call if member is function else type(member)(call))
+    return cls
+
+
 def explains(function: Callable[P, T]) -> Callable[P, T]:
     """Decorate a function to raise a `SpecError` with a hint for wrong or missing arguments."""
-    call: Callable[P, T]
-    call = _explaining(function, function.__name__, NONE)
-    return call
+    return explains_with()(function)
+
+
+def explains_with(**examples: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Return `explains` with what to write for missing arguments, by name."""
+
+    def explain(function: Callable[P, T]) -> Callable[P, T]:
+        call: Callable[P, T]
+        call = _explaining(function, function.__name__, examples)
+        return call
+
+    return explain
 
 
 def _explaining(function: Any, name: str, examples: Mapping[str, str]) -> Any:
@@ -90,48 +122,80 @@ def _explaining(function: Any, name: str, examples: Mapping[str, str]) -> Any:
     @functools.wraps(function)
     def call(*positional: Any, **keywords: Any) -> Any:
         try:
-            signature.bind(*positional, **keywords)
-        except TypeError:
+            return function(*positional, **keywords)
+        except TypeError:  # a call that fits costs nothing
+            if _fits(signature, positional, keywords):
+                raise
             raise _misfit(name, signature, positional, keywords, examples) from None
-        return function(*positional, **keywords)
 
     return call
 
 
+def _fits(
+    signature: inspect.Signature, positional: Sequence[object], keywords: Mapping[str, object]
+) -> bool:
+    try:
+        signature.bind(*positional, **keywords)
+    except TypeError:
+        return False
+    return True
+
+
 def _misfit(
-    called: str,
+    name: str,
     signature: inspect.Signature,
-    positional: Sized,
+    positional: Sequence[object],
     keywords: Mapping[str, object],
     examples: Mapping[str, str],
 ) -> SpecError:
     """Return the error for arguments that don't fit a signature."""
     all_parameters = signature.parameters.items()
+    called = _called(name, positional, [*signature.parameters])
     parameters = {name: argument for name, argument in all_parameters if argument.kind not in REST}
     places = [name for name, argument in parameters.items() if argument.kind in POSITIONAL]
     kinds = {argument.kind for _, argument in all_parameters}
-    if inspect.Parameter.VAR_KEYWORD not in kinds:
-        for name in [name for name in keywords if name not in parameters]:
-            return SpecError(f"{called} has no argument `{name}`", _meant(name, parameters))
+    takes_any_name = inspect.Parameter.VAR_KEYWORD in kinds
+    if not takes_any_name:
+        for unknown in [unknown for unknown in keywords if unknown not in parameters]:
+            return SpecError(f"{called} has no argument `{unknown}`", _meant(unknown, parameters))
     if len(positional) > len(places) and inspect.Parameter.VAR_POSITIONAL not in kinds:
-        shown = [f"`{name}`" for name in places if name != "self"]
+        shown = [f"`{name}`" for name in places if name not in RECEIVERS]
         unnamed = [name for name in parameters if name not in {*places, *keywords}]
-        unnamed = unnamed[: len(positional) - len(places)] or ["name"]
+        unnamed = unnamed[: len(positional) - len(places)]
         count = len(positional) - len(places) + len(shown)
         found = f"{called} takes {'only ' if shown else 'nothing'}{', '.join(shown)} without a name"
         hint = f"name the others, such as {', '.join(f'{name}=...' for name in unnamed)}"
-        if inspect.Parameter.VAR_KEYWORD in kinds and not parameters.keys() - {"self"}:
-            hint = f"name each, such as .{called}(n=...)"
-        return SpecError(f"{found}, found {count} values", hint)
-    passed = {*keywords, *places[: len(positional)]}
+        if takes_any_name and not shown:
+            hint = f"name each, such as .{name}(n=...)"
+        elif not unnamed:
+            hint = f"write {called}({', '.join(name for name in places if name not in RECEIVERS)})"
+        return SpecError(f"{found}, found {count} value{'' if count == 1 else 's'}", hint)
+    only_by_place = {
+        name for name, argument in parameters.items() if argument.kind is argument.POSITIONAL_ONLY
+    }
+    passed = {*(name for name in keywords if name not in only_by_place)}
+    passed |= {*places[: len(positional)]}
     required = [name for name, argument in parameters.items() if argument.default is argument.empty]
     missing = [name for name in required if name not in passed]
     if not missing:
         twice = next(name for name in places if name in keywords)
         return SpecError(f"{called} is given `{twice}` twice", "leave one of them out")
     found = f"{called} needs {', '.join(f'`{name}`' for name in missing)}"
+    if not only_by_place.isdisjoint(missing):
+        values = [examples.get(name, name) for name in places if name not in RECEIVERS]
+        more = ", ..." if takes_any_name else ""
+        return SpecError(found, f"write {called}({', '.join(values)}{more})")
     added = ", ".join(examples.get(name, f"{name}=...") for name in missing)
     return SpecError(found, f"add {added}")
+
+
+def _called(name: str, positional: Sequence[object], names: Sequence[str]) -> str:
+    """Return the name of what was called: a method's after that of its class."""
+    if not positional or names[:1] not in (["self"], ["cls"]):
+        return name
+    receiver = positional[0]
+    owner = receiver.__name__ if isinstance(receiver, type) else type(receiver).__name__
+    return name if name == owner else f"{owner}.{name}"
 
 
 def _meant(name: str, known: Mapping[str, inspect.Parameter]) -> str:
@@ -146,7 +210,7 @@ def _meant(name: str, known: Mapping[str, inspect.Parameter]) -> str:
         return f"write {places[name]}"
     words = (word.lower() for word in WORD.findall(name))  # such as `outputMode`
     near = nearest(name, places) or next((word for word in words if word in places), None)
-    names = ", ".join(argument for argument in known if argument != "self")
+    names = ", ".join(argument for argument in known if argument not in RECEIVERS)
     return f"it has {names}" if near is None else f"did you mean `{places[near]}`?"
 
 
@@ -198,7 +262,8 @@ def group(_: Any, attribute: "attrs.Attribute[Any]", value: object) -> None:
     """Check an attribute that takes a group of settings, of the class of its default."""
     cls = type(attribute.default)
     if not isinstance(value, cls):
-        found = f"`{attribute.name}` must be a {cls.__name__}, found {value!r}"
+        article = "an" if cls.__name__[0] in "AEIOU" else "a"
+        found = f"`{attribute.name}` must be {article} {cls.__name__}, found {value!r}"
         raise SpecError(found, f"write {attribute.name}={cls.__name__}(...)")
 
 
@@ -242,6 +307,15 @@ def columns(_: Any, attribute: "attrs.Attribute[Any]", value: object) -> None:
         name = attribute.name
         found = f"`{name}` must be a dict of column names and types, found {value!r}"
         raise SpecError(found, f'write {name}={{"user_id": str}}')
+
+
+def carried(_: Any, attribute: "attrs.Attribute[Any]", value: object) -> None:
+    """Check an attribute that takes fields by the names of the new columns that carry them."""
+    pairs = value.items() if isinstance(value, dict) else [(None, None)]
+    if not all(isinstance(name, str) for pair in pairs for name in pair):
+        name = attribute.name
+        found = f"`{name}` must be a dict of new columns and fields of the result, found {value!r}"
+        raise SpecError(found, f'write {name}={{"{name}_source": "source"}}')
 
 
 def check_field(name: object, what: str, hint: str) -> None:

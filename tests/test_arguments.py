@@ -27,7 +27,7 @@ from sessionkit.addons.presets import amplitude
 from sessionkit.spark import Kafka, sessions, start_query
 from sessionkit.spark.watermarks import check_watermarks, declare_watermark
 from sessionkit.spark.windows import tumbling
-from sessionkit.testing import SessionDriver
+from sessionkit.testing import SessionDriver, StatefulDriver
 from tests.support.refusals import refusal, says
 
 
@@ -236,6 +236,8 @@ def hint_of(function: Any, *values: Any, **named: Any) -> str:
 
 PUBLIC = (
     "sessionkit.aggregates",
+    "sessionkit.addons.presets",
+    "sessionkit.testing",
     "sessionkit.addons.report",
     "sessionkit.spark",
     "sessionkit.spark.dedup",
@@ -256,3 +258,15 @@ def test_every_public_function_explains_its_arguments(module: str) -> None:
     takes = {name for name, one in functions.items() if inspect.signature(one).parameters}
 
     assert takes == {name for name in takes if hasattr(functions[name], "__wrapped__")}
+
+
+@pytest.mark.parametrize("cls", [SessionDriver, StatefulDriver, agg.Aggregate])
+def test_every_method_that_tests_and_specs_call_explains_its_arguments(cls: type[Any]) -> None:
+    """Its own and inherited ones; a method without arguments is told so."""
+    ours = [base for base in cls.__mro__ if base.__module__.startswith("sessionkit.")]
+    methods = {name: one for base in ours for name, one in vars(base).items() if name[0] != "_"}
+    functions = {name: getattr(one, "__func__", one) for name, one in methods.items()}
+    called = {name for name, one in functions.items() if inspect.isfunction(one)}
+
+    assert called == {name for name in called if hasattr(functions[name], "__wrapped__")}
+    assert called

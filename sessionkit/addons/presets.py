@@ -23,7 +23,7 @@ from typing import Any, Final, Literal
 
 from sessionkit import SessionRules, SpecError
 from sessionkit import aggregates as agg
-from sessionkit._for_addons import Condition, Duration, duration_of
+from sessionkit._for_addons import Condition, Duration, duration_of, explains
 from sessionkit.aggregates import Aggregate
 
 __all__ = ["amplitude", "ga4", "ga4_engaged", "posthog", "segment", "snowplow", "snowplow_unified"]
@@ -33,6 +33,7 @@ TEN_SECONDS: Final = timedelta(seconds=10)
 TWO_VIEWS: Final = 2
 
 
+@explains
 def ga4(gap: Duration = HALF_HOUR) -> SessionRules:
     """
     Return the rules of Google Analytics 4: a session ends after 30 minutes of inactivity.
@@ -47,6 +48,7 @@ def ga4(gap: Duration = HALF_HOUR) -> SessionRules:
     return SessionRules(gap)
 
 
+@explains
 def ga4_engaged(
     *, page_view: Condition, key_event: Condition | None = None, longer_than: Duration = TEN_SECONDS
 ) -> Aggregate:
@@ -69,6 +71,7 @@ def ga4_engaged(
     return engaged if key_event is None else engaged | (agg.count(where=key_event) > 0)
 
 
+@explains
 def posthog(
     gap: Duration = HALF_HOUR, *, opens_with: Condition | Callable[[Any], bool] | None = None
 ) -> SessionRules:
@@ -99,6 +102,7 @@ def posthog(
     return SessionRules(gap, max_duration="24 hours", opens_with=opens_with)
 
 
+@explains
 def segment(gap: Duration = HALF_HOUR) -> SessionRules:
     """
     Return the rules of Segment's dbt package: a session ends 30 minutes after its last page view.
@@ -116,6 +120,7 @@ def segment(gap: Duration = HALF_HOUR) -> SessionRules:
     return SessionRules(gap)
 
 
+@explains
 def snowplow(gap: Duration = HALF_HOUR) -> SessionRules:
     """
     Return the rules of Snowplow's web trackers: a session ends after 30 minutes of inactivity.
@@ -135,6 +140,7 @@ def snowplow(gap: Duration = HALF_HOUR) -> SessionRules:
     return SessionRules(gap, gap_inclusive=False)
 
 
+@explains
 def snowplow_unified(longest: Duration = "3 days") -> SessionRules:
     """
     Return the rules of Snowplow's dbt package "Unified Digital": sessions by the tracker's id.
@@ -162,6 +168,7 @@ def snowplow_unified(longest: Duration = "3 days") -> SessionRules:
     return SessionRules(longest, max_duration=longest)
 
 
+@explains
 def amplitude(
     platform: Literal["web", "mobile"] = "web", *, gap: Duration | None = None
 ) -> SessionRules:
@@ -191,7 +198,8 @@ def amplitude(
         SpecError: The platform is unknown.
     """
     gaps = {"web": HALF_HOUR, "mobile": timedelta(minutes=5)}
-    if platform not in gaps:
+    asked: object = platform
+    if not isinstance(asked, str) or asked not in gaps:
         found = f"`platform` must be one of {', '.join(map(repr, gaps))}, found {platform!r}"
         raise SpecError(found, 'write amplitude("mobile") for events of an app')
     return SessionRules(gaps[platform] if gap is None else gap, gap_inclusive=platform == "web")

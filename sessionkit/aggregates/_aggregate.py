@@ -13,6 +13,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from sessionkit._arguments import explained_methods
 from sessionkit._arrays import Mask, Numbers, instants, mask_of, numbers_of, total_order, whole
 from sessionkit.aggregates._events import Condition, EventRows, check_condition, type_in
 from sessionkit.aggregates._expressions import (
@@ -31,6 +32,7 @@ from sessionkit.state._scalars import DatetimeType, IntType
 from sessionkit.state._types import FieldType
 
 
+@explained_methods
 @attrs.frozen(kw_only=True, order=False, repr=False)
 class Aggregate(Operators["Aggregate"]):
     """
@@ -109,6 +111,8 @@ class Kind(Aggregate):
     takes_condition: ClassVar[bool] = False
     is_ordered: ClassVar[bool] = False
     merges: ClassVar[tuple[type[FieldType], ...]] = ()
+    without: ClassVar[str] = ""
+    """What it means without `of`, for a hint."""
 
     # -- the arguments -------------------------------------------------------------------------
 
@@ -118,7 +122,7 @@ class Kind(Aggregate):
             expected = "a condition" if self.takes_condition else "the name of a field, as text"
             argument = 'pc.field("kind") == "buy"' if self.takes_condition else '"seconds"'
             found = f"`{self.kind}` takes {expected}, found {self.of!r}"
-            raise SpecError(found, f"pass that first, such as {argument}")
+            raise SpecError(found, f"pass that first, such as {argument}{self.without}")
         if not isinstance(self.where, Condition | None):
             found = f"`where` takes an expression or the name of a bool field, found {self.where!r}"
             raise SpecError(found, 'write where=pc.field("kind") == "buy"')

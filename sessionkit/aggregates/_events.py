@@ -61,7 +61,9 @@ NOT_A_NAME: Final = (
     "add a computed column before"
 )
 
-UNKNOWN: Final = re.compile(r"No match for FieldRef\.Name\((.*?)\) in ")
+UNKNOWN: Final = re.compile(r"No match for FieldRef\.(?:Nested\(FieldRef\.)?Name\((.*?)\)[ )]")
+"""Arrow's error for a field that isn't there; of a nested one, it has the outermost name."""
+BY_PLACE: Final = re.compile(r"No match for FieldRef\.FieldPath\(")
 
 
 def evaluated(table: pa.Table, conditions: Collection[Condition]) -> list[pa.Array]:
@@ -82,11 +84,23 @@ def type_in(event: type[Any], name: str, found: str) -> FieldType:
     """Return the type of a field of the event class; `found` is the error if there is none."""
     types = {field.name: field.type for field in codec_of(event).type.fields}
     if name not in types:
-        near = nearest(name, types)
-        hint = f"write `{near}`" if near else f"name another field: it has {', '.join(types)}"
-        hint = hint if types else f"give {event.__name__} the field"
-        raise SpecError(found, hint if name.isidentifier() else NOT_A_NAME)
+        hint = hint_for_name(name, types)
+        if not hint:
+            near = nearest(name, types)
+            hint = f"write `{near}`" if near else f"name another field: it has {', '.join(types)}"
+        raise SpecError(found, hint if types else f"give {event.__name__} the field")
     return types[name]
+
+
+def hint_for_name(name: str, known: Collection[str]) -> str:
+    """Return the hint for a text that can't be the name of a field; nothing for one that can."""
+    parent, _, child = name.partition(".")
+    if name == "*":
+        return "agg.count() counts all events; others take the name of one field"
+    if child.isidentifier() and parent in known:
+        column = f'add a column before: withColumn("{child}", F.col("{name}"))'
+        return f'{column}; a condition reads it as pc.field("{parent}", "{child}")'
+    return "" if name.isidentifier() else NOT_A_NAME
 
 
 def fields_of_condition(condition: Condition, type_of: Callable[[str], pa.DataType]) -> list[str]:
@@ -100,6 +114,9 @@ def fields_of_condition(condition: Condition, type_of: Callable[[str], pa.DataTy
         try:
             evaluated(pa.schema(read).empty_table(), [condition])
         except pa.ArrowException as error:
+            if BY_PLACE.search(str(error)):
+                found = f"`{condition}` reads a field by its place, which another one may take"
+                raise SpecError(found, 'read it by its name: pc.field("page")') from None
             unknown = UNKNOWN.search(str(error))
             if unknown is None or unknown[1] in read:
                 return list(read)
@@ -126,7 +143,9 @@ def check_condition(event: type[Any], what: str, condition: Condition) -> None:
         (column,) = evaluated(schema.empty_table(), [condition])
     except (pa.ArrowException, TypeError, ValueError) as error:
         found = f"{found}, which does not fit the fields of {event.__name__}: {error}"
-        raise SpecError(found, "compare a field with a value of its type") from error
+        hint = "compare a field with a value of its type"
+        hint = "name a field that the nested class has" if UNKNOWN.search(str(error)) else hint
+        raise SpecError(found, hint) from error
     if pa.types.is_boolean(column.type):
         return
     if isinstance(condition, str):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from datetime import date, time, timedelta
 from decimal import Decimal
 from enum import Enum
-from typing import Any, Final, Generic, NoReturn, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeAlias, TypeVar
 
 import attrs
 import numpy as np
@@ -27,6 +27,14 @@ A = TypeVar("A")
 LOGIC: Final = frozenset("&|~")
 NOT_BY_EQUALITY: Final = "compare values by .eq(...): `==` compares the aggregates themselves"
 """The hint where a bool is found, which `==` of two aggregates has given."""
+NOT_A_BOOL: Final = (
+    "leave a constant True or False out; or, if it comes from `==`, which compares the aggregates "
+    "themselves, write .eq(...)"
+)
+INSTEAD: Final = (
+    'compute it from the columns of the rows, such as F.floor(F.col("pages") / 2); aggregates have '
+    "+ - * /, < <= > >=, & | ~, abs, .eq, .ne, .is_null and .fill_null"
+)
 LONGEST: Final = 80
 """How many characters of an expression an error shows."""
 Plain: TypeAlias = bool | int | float | Decimal | str | bytes | date | time | timedelta | Enum
@@ -38,6 +46,20 @@ def shortened(expression: object) -> str:
     text = str(expression)
     half = LONGEST // 2
     return text if len(text) <= LONGEST else f"{text[:half]}...{text[-half:]}"
+
+
+def _lacking(sign: str) -> Callable[..., NoReturn]:
+    """Return the method of an operator of Python that aggregates don't have."""
+
+    def refuse(self: object, *_: object) -> NoReturn:
+        found = f"aggregates have no `{sign}`, found it at `{shortened(self)}`"
+        raise SpecError(found, INSTEAD)
+
+    return refuse
+
+
+class LackingError(SpecError, AttributeError):
+    """Raised for a method that aggregates don't have, such as one of a column of Spark."""
 
 
 class Operators(Generic[A]):
@@ -103,9 +125,33 @@ class Operators(Generic[A]):
     # On the left, only the bool of a `==` comes first, which is refused as on the right.
     __rand__, __ror__ = __and__, __or__
 
+    if not TYPE_CHECKING:  # a type checker reports these itself
+        __floordiv__ = __rfloordiv__ = _lacking("//")
+        __mod__ = __rmod__ = _lacking("%")
+        __divmod__ = __rdivmod__ = _lacking("divmod")
+        __pow__ = __rpow__ = _lacking("**")
+        __xor__ = __rxor__ = _lacking("^")
+        __matmul__ = __rmatmul__ = _lacking("@")
+        __lshift__ = __rlshift__ = _lacking("<<")
+        __rshift__ = __rrshift__ = _lacking(">>")
+        __pos__ = _lacking("+")
+        __round__, __int__, __float__ = _lacking("round"), _lacking("int"), _lacking("float")
+        __floor__, __ceil__, __trunc__ = _lacking("floor"), _lacking("ceil"), _lacking("trunc")
+        __len__, __getitem__ = _lacking("len"), _lacking("[]")
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name.startswith("_"):
+                raise AttributeError(name)
+            hint = 'its name is that of the argument: .agg(pages=agg.count()), or {"pages": ...}'
+            found = f"an aggregate is no column of Spark, and has no `{name}`"
+            raise LackingError(found, hint if name in {"alias", "name"} else INSTEAD)
+
     def __bool__(self) -> NoReturn:
         found = f"`{shortened(self)}` is neither true nor false before there are sessions"
-        raise SpecError(found, "combine with &, | and ~, in parentheses: (a > 1) & (a < 9)")
+        hint = (
+            "combine with &, | and ~, in parentheses: (a > 1) & (a < 9); in place of Python's max "
+        )
+        raise SpecError(found, f"{hint}and min, write agg.greatest(a, b) and agg.least(a, b)")
 
 
 @attrs.frozen
@@ -187,11 +233,13 @@ class Operation:
 def constant_of(sign: str, value: object) -> Constant:
     """Check an operand that isn't an aggregate."""
     hint = "pass an aggregate or a constant, such as agg.count() or 2"
-    if isinstance(value, bool) and sign in LOGIC:
-        hint = NOT_BY_EQUALITY
-    elif isinstance(value, pc.Expression):
+    if isinstance(value, pc.Expression):
         hint = 'pass an aggregate of the field, such as agg.max("price")'
-    elif sign not in LOGIC and (type(value) in SCALARS or isinstance(value, Enum)):
+        hint = f"pass an aggregate of it: agg.any({value})" if sign in LOGIC else hint
+    elif sign in LOGIC:
+        hint = "pass a comparison in parentheses, such as (agg.count() > 1)"
+        hint = NOT_A_BOOL if isinstance(value, bool) else hint
+    elif type(value) in SCALARS or isinstance(value, Enum):
         constant = Constant(value)
         try:
             constant.column(1)

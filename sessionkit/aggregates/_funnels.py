@@ -66,6 +66,9 @@ class Funnel(Kind):
         if not isinstance(self.not_between, Condition | None):
             found = f"`not_between` must be a condition, found {self.not_between!r}"
             raise SpecError(found, 'write not_between=pc.field("kind") == "error"')
+        if not isinstance(self.allow_reentry, bool):
+            found = f"`allow_reentry` must be True or False, found {self.allow_reentry!r}"
+            raise SpecError(found, "leave it out for False")
         if self.allow_reentry and "order" not in self.strict:
             found = "`allow_reentry` has no effect, since the order isn't strict"
             raise SpecError(found, 'write strict="order", or leave it out')
@@ -298,7 +301,7 @@ def _strict_of(value: Any) -> frozenset[Any]:
         return frozenset({"order"} if value else ())
     is_single = isinstance(value, str) or not isinstance(value, Collection)
     modes, choices = (value,) if is_single else tuple(value), get_args(Strict)
-    if not all(mode in choices for mode in modes):
+    if not all(isinstance(mode, str) and mode in choices for mode in modes):
         found = f"`strict` must be True or False, or of {', '.join(map(repr, choices))}"
         raise SpecError(f"{found}, found {value!r}", "leave it out for events in between")
     return frozenset(modes)
@@ -313,11 +316,13 @@ class FunnelTimes(Funnel):
 
     def check(self) -> None:
         super().check()
-        pair, names = self.between, self.arguments
+        pair: Any = self.between
+        names = self.arguments
         if pair is None:
             return
         pairs = [(name, later) for place, name in enumerate(names) for later in names[place + 1 :]]
-        if pair not in pairs:
+        are_names = isinstance(pair, tuple) and all(isinstance(name, str) for name in pair)
+        if not are_names or pair not in pairs:
             found = f"`between` takes two of the steps {', '.join(names)}, the earlier one first"
             hint = f"write between=({names[0]!r}, {names[-1]!r})"
             hint = hint if pairs else "leave it out: the funnel has a single step"
@@ -362,5 +367,6 @@ def funnel_times(funnel: Aggregate, *, between: tuple[str, str] | None = None) -
     if type(funnel) is not Funnel:
         found = f"`funnel_times` takes a funnel, found {funnel!r}"
         raise SpecError(found, 'write funnel_times(funnel(["is_view", "is_sale"]))')
-    pair: Any = tuple(between) if isinstance(between, Sequence) else between
+    pair: Any = between
+    pair = tuple(pair) if isinstance(pair, list) else pair
     return FunnelTimes(**attrs.asdict(funnel, recurse=False), between=pair)

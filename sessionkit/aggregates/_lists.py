@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import attrs
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sessionkit._arguments import explains
 from sessionkit._arrays import coded, lists_of, owners_of
@@ -87,6 +88,10 @@ class Steps(Collect):
 
     def check(self) -> None:
         before, after = self.between
+        for value in self.between:
+            if isinstance(value, pc.Expression):
+                found = f"`steps` takes values of the field, found the expression {value}"
+                raise SpecError(found, 'write steps("page", "/cart", "/thanks")')
         if before == after or (before != before and after != after):  # noqa: PLR0124 (NaN)
             found = f"`steps` takes two different values, found {self.between[0]!r} twice"
             raise SpecError(found, "a value that repeats is one of the path")

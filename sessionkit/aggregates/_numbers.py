@@ -41,6 +41,7 @@ def _chosen_numbers(aggregate: Kind, rows: EventRows) -> Array:
 class Count(Kind):
     kind: ClassVar = "count"
     gives: ClassVar = int
+    without: ClassVar = "; agg.count() counts all events"
     merges: ClassVar = (FieldType,)
 
     def check_type(self, kind: FieldType, found: str) -> None:

@@ -13,7 +13,7 @@ from sessionkit.errors import SpecError
 from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import OptionalType, inner_type
 from sessionkit.state._derived import SecondsType
-from sessionkit.state._fields import attributes_of, fields_of
+from sessionkit.state._fields import attributes_of, check_class, fields_of
 from sessionkit.state._scalars import TimedeltaType
 from sessionkit.state._types import FieldType
 
@@ -44,6 +44,7 @@ def check_aggregate(value: object, cls: type[Aggregate], must_be: str, hint: str
 
 def check_event_class(event: type[Any]) -> None:
     """Check that the event class has no code that runs when an event is built."""
+    check_class(event)
     codec_of(event)
     hooks = ("__attrs_pre_init__", "__attrs_post_init__", "__post_init__")
     code = [

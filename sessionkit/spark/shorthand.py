@@ -14,7 +14,7 @@ from sessionkit._arguments import check_column, check_field, columns_named, expl
 from sessionkit._instants import Duration
 from sessionkit.aggregates import Aggregate
 from sessionkit.aggregates._aggregate import Kind
-from sessionkit.aggregates._events import NOT_A_NAME, fields_of_condition
+from sessionkit.aggregates._events import fields_of_condition, hint_for_name
 from sessionkit.aggregates._of_spec import check_aggregate
 from sessionkit.errors import SchemaError, SpecError
 from sessionkit.spark._columns import (
@@ -132,7 +132,7 @@ class Sessions:
     def _type_of(self, name: str) -> pa.DataType:
         if name not in self.frame.columns:
             found = f"the aggregates read `{name}`; the frame has {', '.join(self.frame.columns)}"
-            hint = near(name, self.frame.columns) if name.isidentifier() else NOT_A_NAME
+            hint = hint_for_name(name, self.frame.columns) or near(name, self.frame.columns)
             raise SchemaError(found, hint)
         return field_type(annotation_of_column(self.frame.schema[name].dataType, name), name).arrow
 

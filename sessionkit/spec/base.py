@@ -98,7 +98,8 @@ class UpgradeStep:
 class Spec(Generic[E, S, R]):
     """The base class of `SessionSpec` and `StatefulSpec`. Users never inherit from it."""
 
-    keys: Mapping[str, Any] = attrs.field(converter=copied, validator=columns)
+    # A dict has no hash; specs that are equal have equal ones without it.
+    keys: Mapping[str, Any] = attrs.field(converter=copied, validator=columns, hash=False)
     event_time: str | None = attrs.field(
         default=None, validator=attrs.validators.optional(column_name)
     )

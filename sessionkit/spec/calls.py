@@ -37,12 +37,12 @@ def check_kind(
     raise SpecError(f"`{argument}` must be {expected}, found {shown}", hint)
 
 
-def check_until(spec: AnySpec, until: datetime) -> None:
+def check_until(spec: AnySpec, until: object) -> None:
     """Check that a batch can end at `until`."""
     if spec.event_time is None:
         found = "`until` is an event time, and the spec has no `event_time`"
         raise SpecError(found, "leave it out")
-    if until.utcoffset() is None:
+    if not isinstance(until, datetime) or until.utcoffset() is None:
         found = f"`until` must be a datetime with a time zone, found {until!r}"
         raise SpecError(found, "write datetime(..., tzinfo=UTC)")
     if not FIRST_INSTANT_US <= micros_of(until) <= LAST_INSTANT_US:

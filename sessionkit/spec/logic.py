@@ -173,7 +173,7 @@ class Aggregates(Generic[E, Row]):
     """
 
     event: type[E]
-    aggregates: Mapping[str, Aggregate]
+    aggregates: Mapping[str, Aggregate] = attrs.field(hash=False)
     _result: type[Row] | None = attrs.field(
         default=None, alias="result", eq=False, repr=False, kw_only=True
     )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic
 
 import attrs
 
-from sessionkit._arguments import columns, explained
+from sessionkit._arguments import carried, explained
 from sessionkit._instants import Duration, duration_of, duration_text
 from sessionkit.errors import SpecError
 from sessionkit.spec.base import set_derived
@@ -78,8 +78,12 @@ class Memory(Generic[S_contra]):
     """
 
     time_to_live: timedelta = attrs.field(converter=_read_life)
-    first: Mapping[str, str] = attrs.field(factory=dict, converter=copied, validator=columns)
-    last: Mapping[str, str] = attrs.field(factory=dict, converter=copied, validator=columns)
+    first: Mapping[str, str] = attrs.field(
+        factory=dict, converter=copied, validator=carried, hash=False
+    )
+    last: Mapping[str, str] = attrs.field(
+        factory=dict, converter=copied, validator=carried, hash=False
+    )
     lookback: timedelta | None = attrs.field(default=None, converter=_read_lookback)
     remember: Callable[[Session[Any], S_contra], Any] | None = None
     _remembered: type[Any] | None = attrs.field(

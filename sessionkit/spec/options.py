@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
-from sessionkit._arguments import at_least_one, choice, columns, explained, flag, names_of
+from sessionkit._arguments import at_least_one, choice, columns, explained, flag, names, names_of
 from sessionkit._instants import Duration, duration_of, duration_text
 from sessionkit.errors import SpecError
 from sessionkit.timeouts._policies import Clock
@@ -164,9 +164,12 @@ An `Every`, or text such as `"every 5 minutes"`: also at this interval.
 
 
 def _read_emit(value: object) -> Any:
-    if isinstance(value, Every) or value in ("on_close", "on_update"):
+    if isinstance(value, Every):
         return value
-    match = TEXT.fullmatch(value) if isinstance(value, str) else None
+    text = value if isinstance(value, str) else ""
+    if text in {"on_close", "on_update"}:
+        return text
+    match = TEXT.fullmatch(text)
     if match is None:
         raise SpecError(f"`emit` can't be {value!r}", HINT)
     if match["events"] is not None:
@@ -239,10 +242,12 @@ class Inputs:
     max_jump: timedelta | None = attrs.field(default=None, converter=_read_jump)
     max_buffered_per_key: int = attrs.field(default=100_000, validator=at_least_one)
     event_id: tuple[str, ...] | None = attrs.field(
-        default=None, converter=attrs.converters.optional(names_of)
+        default=None, converter=attrs.converters.optional(names_of), validator=names
     )
     drop_duplicates_for: timedelta | None = attrs.field(default=None, converter=_read_repeats)
-    passthrough: Mapping[str, Any] = attrs.field(factory=dict, converter=copied, validator=columns)
+    passthrough: Mapping[str, Any] = attrs.field(
+        factory=dict, converter=copied, validator=columns, hash=False
+    )
 
 
 @explained()
@@ -267,7 +272,7 @@ class Storage:
 
     layout: Literal["buckets", "pages"] = attrs.field(default="buckets", validator=choice)
     bucket_count: int | None = attrs.field(default=None, validator=at_least_one)
-    upgrade: Upgrade = attrs.field(factory=dict, converter=_read_upgrade)
+    upgrade: Upgrade = attrs.field(factory=dict, converter=_read_upgrade, hash=False)
     # Pyright takes a field with a decorated default for one that must be passed.
     version: int = attrs.field(
         default=attrs.Factory(lambda storage: 1 + max(storage.upgrade, default=0), takes_self=True),

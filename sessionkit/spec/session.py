@@ -7,7 +7,7 @@ from typing import Any, ClassVar, TypeAlias, TypeVar, Unpack, overload
 
 import attrs
 
-from sessionkit._arguments import column_name, explained, group, spelled_out
+from sessionkit._arguments import column_name, explained, explains_with, group, spelled_out
 from sessionkit._instants import Duration
 from sessionkit._typing import Record
 from sessionkit.aggregates._aggregate import Aggregate, BoundAggregate
@@ -300,6 +300,7 @@ class SessionSpec(Spec[E, S, R]):
         cls, state: InOrder[S1, E1], /, **settings: Unpack[SettingsInOrder[E1, S1]]
     ) -> "SessionSpec[E1, S1, S1]": ...
     @classmethod
+    @explains_with(state="Visit")
     def of(
         cls,
         state: Any,
@@ -373,6 +374,7 @@ class SessionSpec(Spec[E, S, R]):
         **settings: Unpack[AggregateSettings],
     ) -> "SessionSpec[E1, Any, Any]": ...
     @classmethod
+    @explains_with(event="View", aggregates='{"pages": agg.count()}')
     def aggregate(
         cls,
         event: Any,
@@ -407,6 +409,7 @@ class SessionSpec(Spec[E, S, R]):
         return SessionSpec(logic=Aggregates(event, aggregates, result=result), **settings)
 
     @classmethod
+    @explains_with(event="View")
     def per_event(
         cls, event: type[E1], /, **settings: Unpack[AggregateSettings]
     ) -> "SessionSpec[E1, Any, Any]":

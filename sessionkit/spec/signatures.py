@@ -21,7 +21,7 @@ from sessionkit.errors import SpecError
 from sessionkit.spec.bytecode import ends_in_none
 from sessionkit.spec.functions import is_again, name_of
 from sessionkit.state._declared import check_declared
-from sessionkit.state._fields import is_record, not_a_record
+from sessionkit.state._fields import check_class, is_record, not_a_record
 
 AGAIN: Final = "define the function again too; in a notebook, run its cell again"
 MAY_TAKE_TIME: Final = ("create", "update")
@@ -110,6 +110,7 @@ def signature_of(function: Any, role: str = "", owner: type[Any] | None = None) 
     positional = [part for part in inspected.parameters.values() if part.kind in POSITIONAL]
     raw = {part.name: part.annotation for part in positional}
     hints = _resolved({**raw, "return": inspected.return_annotation}, plain)
+    _check_hints(role, function, hints)
     parameters = [
         Place(role, function, owner, part.name, hints.get(part.name), part.default is NOT_SAID)
         for part in positional
@@ -148,6 +149,18 @@ def _resolved(raw: Mapping[str, Any], plain: FunctionType | None) -> dict[str, A
     return hints
 
 
+def _check_hints(role: str, function: Any, hints: Mapping[str, Any]) -> None:
+    """Check that annotations are types, such as `list[View]`, and not values, such as `[View]`."""
+    for name, annotation in hints.items():
+        try:
+            hash(annotation)
+        except TypeError:
+            said = f"-> {annotation!r}" if name == "return" else f"{name}: {annotation!r}"
+            found = f"`{role}` ({name_of(function)}) is annotated `{said}`, which isn't a type"
+            hint = "write a class, or list[View] for a list of its objects"
+            raise SpecError(found, hint) from None
+
+
 def _is_object(annotation: Any) -> bool:
     origin = get_origin(annotation)
     if origin in {Union, UnionType}:
@@ -184,7 +197,8 @@ def class_of(
             if all(issubclass(cls, other) for other in annotated):
                 return cls
         raise _not_inferred(name, places, hint, annotated)
-    if not annotated or passed in annotated or not is_record(passed):
+    check_class(passed)
+    if not annotated or passed in annotated:
         return passed
     if not any(issubclass(passed, cls) or issubclass(cls, passed) for cls in annotated):
         shown, found = passed.__name__, "the annotations name another class"
@@ -317,6 +331,10 @@ def check_call(
         raise SpecError(found, hint) from None
 
 
+def _is_subclass(cls: type[Any], declared: type[Any]) -> bool:
+    return not typing.is_typeddict(declared) and issubclass(cls, declared)
+
+
 def check_annotations(signature: Signature, parameters: Mapping[str, Any]) -> None:
     """Check the order of the parameters, by annotation or name, and their classes."""
     expected, role, function = [*parameters], signature.role, signature.function
@@ -327,7 +345,7 @@ def check_annotations(signature: Signature, parameters: Mapping[str, Any]) -> No
             fits = [
                 name
                 for name, passed in parameters.items()
-                if passed is not None and issubclass(get_origin(passed) or passed, place.cls)
+                if passed is not None and _is_subclass(get_origin(passed) or passed, place.cls)
             ]
             matches = fits if len(fits) == 1 else matches
         positions += map(expected.index, matches)
@@ -338,7 +356,7 @@ def check_annotations(signature: Signature, parameters: Mapping[str, Any]) -> No
         raise SpecError(found, f"write `def {call}: ...`")
     for place, (name, passed) in zip(signature.parameters, parameters.items(), strict=False):
         declared, cls = place.cls, get_origin(passed) or passed
-        if passed is None or declared is None or issubclass(cls, declared):
+        if passed is None or declared is None or _is_subclass(cls, declared):
             continue
         found = f"`{role}` is given a {cls.__name__} as its {name}, but "
         found += f"{name_of(function)} declares `{place.declared}`"

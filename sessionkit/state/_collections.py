@@ -6,6 +6,7 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
+from sessionkit.errors import SpecError
 from sessionkit.state._beside import UNSET, Beside
 from sessionkit.state._types import Convert, FieldType, Form, Widening, refused
 
@@ -192,6 +193,10 @@ class RenamedFrom:
     names: tuple[str, ...]
 
     def __init__(self, *names: str) -> None:
+        for name in names:
+            if not isinstance(name, str):
+                found = f"`RenamedFrom` takes former names as text, found {name!r}"
+                raise SpecError(found, 'write RenamedFrom("views")')
         object.__setattr__(self, "names", names)
 
 

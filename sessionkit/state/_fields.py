@@ -135,13 +135,21 @@ class _Place:
         return _Place(self.path + part, self.above, self.problems)
 
 
-def fields_of(cls: type[Any]) -> AttrsType:
-    """Read the fields of a class; a `SpecError` names all that can't be stored."""
+def check_class(cls: object) -> None:
+    """Check that a value is the class of events, states or rows."""
     if not isinstance(cls, type):
-        raise SpecError(f"{cls!r} ({type(cls).__name__}) isn't a class", "pass an attrs class")
+        hint = INSTEAD
+        if isinstance(cls, dict):
+            hint = "declare an attrs class or a dataclass with these fields, and pass that"
+        raise SpecError(f"{cls!r} ({type(cls).__name__}) isn't a class", hint)
     if not is_record(cls):
         found, hint = not_a_record(cls, instead=INSTEAD)
         raise SpecError(f"events, states and rows have a class of fields, found {found}", hint)
+
+
+def fields_of(cls: type[Any]) -> AttrsType:
+    """Read the fields of a class; a `SpecError` names all that can't be stored."""
+    check_class(cls)
     place = _Place(cls.__name__)
     kind = _attrs_type(cls, place)
     if place.problems:
@@ -290,8 +298,10 @@ def _annotated(inner: Any, *notes: Any, place: _Place) -> FieldType:
     digits = [note for note in notes if isinstance(note, DecimalType)]
     if inner is not Decimal or not digits:
         return _read(inner, place)
-    if not 0 <= digits[0].scale <= digits[0].precision <= DecimalType().precision:
-        hint = "precision is at most 38, and scale at most the precision"
+    sizes = (digits[0].precision, digits[0].scale)
+    are_whole = all(type(size) is int for size in sizes)
+    if not are_whole or not 0 <= sizes[1] <= sizes[0] <= DecimalType().precision:
+        hint = "precision is a whole number up to 38, and scale at most the precision"
         return place.refuse(digits[0], hint)
     return digits[0]
 

@@ -4,6 +4,7 @@ import re
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 
+from sessionkit._arguments import explains
 from sessionkit.errors import DriverError
 
 DEFAULT_DAY: Final = date(2026, 1, 1)
@@ -14,6 +15,7 @@ INSTANT: Final = re.compile(
 DAY: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 
 
+@explains
 def at(text: str | date) -> datetime:
     """
     Return an instant in UTC, from a time on 1 January 2026 or on a given day.
@@ -35,16 +37,19 @@ def at(text: str | date) -> datetime:
     raise DriverError(f"{text!r} isn't an instant", hint)
 
 
+@explains
 def seconds(number: float) -> timedelta:
     """Return a duration in seconds."""
     return _span(number, timedelta(seconds=1))
 
 
+@explains
 def minutes(number: float) -> timedelta:
     """Return a duration in minutes."""
     return _span(number, timedelta(minutes=1))
 
 
+@explains
 def hours(number: float) -> timedelta:
     """Return a duration in hours."""
     return _span(number, timedelta(hours=1))

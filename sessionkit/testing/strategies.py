@@ -32,7 +32,13 @@ from sessionkit._engine.sessions.folds import states_of
 from sessionkit._engine.sessions.plan import Horizon
 from sessionkit._engine.sessions.program import Program
 from sessionkit._engine.sessions.verdicts import join
-from sessionkit.errors import ExpectationError, StateValueError, UserFunctionError, with_hint
+from sessionkit.errors import (
+    ExpectationError,
+    SpecError,
+    StateValueError,
+    UserFunctionError,
+    with_hint,
+)
 from sessionkit.spec.base import AnySpec
 from sessionkit.spec.session import AnySessionSpec, SessionSpec
 from sessionkit.spec.stateful import StatefulSpec
@@ -101,6 +107,7 @@ def check_spec(
         SpecError: A field of the event class cannot be generated; pass `events`.
     """
     check_kind(spec)
+    _check_strategy(events)
     spec, unreturned = counting(spec)
     runs = _runs(spec, events)
     failing = _failing(spec, runs, max_examples)
@@ -149,6 +156,7 @@ def check_merge_law(
         SpecError: A field of the event class cannot be generated; pass `events`.
     """
     check_kind(spec, SessionSpec, "check_spec")
+    _check_strategy(events)
     if spec.order == "event_time":
         return
     batches = first_example(_dealt(spec, events), partial(_differ, spec), max_examples)
@@ -168,6 +176,12 @@ def check_merge_law(
                 'order="event_time"',
             )
         )
+
+
+def _check_strategy(events: object) -> None:
+    if not isinstance(events, SearchStrategy | None):
+        found = f"`events` must be a strategy of Hypothesis, found {events!r}"
+        raise SpecError(found, "write events=objects_of(View), or st.sampled_from([View(...)])")
 
 
 # -- runs on a driver ----------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from itertools import chain
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
 
 import attrs
 
@@ -40,7 +40,19 @@ class _Combinable:
         """Expire a key when the first of both policies does."""
         return FirstOf((self, other))
 
+    def __ror__(self, other: Any) -> "FirstOf":
+        """Refuse anything but a policy on the left."""
+        return FirstOf((other, self))
 
+    if not TYPE_CHECKING:  # a type checker reports it itself
+
+        def __and__(self, other: object) -> NoReturn:
+            """Refuse to wait for both policies."""
+            found = f"policies are combined by `|`, found `&` between {self!r} and {other!r}"
+            raise SpecError(found, "write policy | policy: a key expires when the first one does")
+
+
+@explained()
 @attrs.frozen
 class NoTimeout(_Combinable):
     """Never expire keys: a state stays until your code removes it."""
@@ -160,6 +172,7 @@ def _flattened(parts: Iterable[Any]) -> tuple[SinglePolicy, ...]:
     return tuple(chain.from_iterable(flat))
 
 
+@explained()
 @attrs.frozen
 class FirstOf(_Combinable):
     """

@@ -9,8 +9,9 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import attrs
+import pyarrow.compute as pc
 
-from sessionkit._arguments import at_least_one, explained, flag, names_of
+from sessionkit._arguments import at_least_one, explained, flag, names, names_of
 from sessionkit._instants import Duration, duration_of
 from sessionkit.errors import SpecError
 from sessionkit.timeouts._policies import EventTimeGap, Gap, read_max_gap
@@ -61,6 +62,18 @@ def _read_length(value: Duration | None) -> timedelta | None:
 
 def _read_idle(value: Duration | None) -> timedelta | None:
     return None if value is None else duration_of(value, "close_idle_after")
+
+
+def _predicate(_: Any, attribute: "attrs.Attribute[Any]", value: object) -> None:
+    """Check an attribute that takes a condition on an event, or None."""
+    is_condition = value is None or isinstance(value, str | pc.Expression)
+    if is_condition or (callable(value) and not isinstance(value, type)):
+        return
+    found = f"`{attribute.name}` takes a condition on an event, found {value!r}"
+    hint = f'write {attribute.name}=pc.field("page") == "/logout"'
+    if isinstance(value, timedelta):
+        hint += ", or max_duration=... for a length of time"
+    raise SpecError(found, hint)
 
 
 @explained()
@@ -132,12 +145,20 @@ class SessionRules:
     max_duration_inclusive: bool = attrs.field(default=True, kw_only=True, validator=flag)
     max_events: int | None = attrs.field(default=None, kw_only=True, validator=at_least_one)
     # `==` of two expressions makes a third expression instead of comparing them.
-    until: Predicate | None = attrs.field(default=None, kw_only=True, eq=repr)
-    starts_with: Predicate | None = attrs.field(default=None, kw_only=True, eq=repr)
-    changes_of: tuple[str, ...] = attrs.field(default=(), kw_only=True, converter=names_of)
+    until: Predicate | None = attrs.field(default=None, kw_only=True, eq=repr, validator=_predicate)
+    starts_with: Predicate | None = attrs.field(
+        default=None, kw_only=True, eq=repr, validator=_predicate
+    )
+    changes_of: tuple[str, ...] = attrs.field(
+        default=(), kw_only=True, converter=names_of, validator=names
+    )
     midnight: str | None = attrs.field(default=None, kw_only=True)
-    opens_with: Predicate | None = attrs.field(default=None, kw_only=True, eq=repr)
-    extends: Predicate | None = attrs.field(default=None, kw_only=True, eq=repr)
+    opens_with: Predicate | None = attrs.field(
+        default=None, kw_only=True, eq=repr, validator=_predicate
+    )
+    extends: Predicate | None = attrs.field(
+        default=None, kw_only=True, eq=repr, validator=_predicate
+    )
     close_idle_after: timedelta | None = attrs.field(
         default=None, kw_only=True, converter=_read_idle
     )

@@ -11,6 +11,7 @@ from pyspark import cloudpickle
 
 from sessionkit import SessionSpec, SpecError, Storage
 from sessionkit import aggregates as agg
+from sessionkit.testing import SessionDriver, at
 from tests.support.refusals import refusal, says
 
 
@@ -207,3 +208,51 @@ def test_specs_of_equal_aggregates_are_equal_here_and_on_an_executor() -> None:
     sent = cloudpickle.dumps(one)  # type: ignore[no-untyped-call]  # bundled without annotations
     assert one == pickle.loads(sent)  # noqa: S301 (bytes of this test)
     assert attrs.evolve(one, storage=Storage(bucket_count=8)).result is one.result
+
+
+@attrs.frozen
+class Geo:
+    country: str
+
+
+@attrs.frozen
+class Placed:
+    kind: str
+    geo: Geo | None
+
+
+@pytest.mark.parametrize("field", [("geo", "country"), (("geo", "country"),)])
+def test_a_condition_reads_a_field_of_a_nested_class(field: tuple[Any, ...]) -> None:
+    """Where the nested object is missing, the condition is null, and selects no event."""
+    german = pc.field(*field) == "DE"
+    driver = SessionDriver(spec_of({"german": agg.count(where=german)}, Placed))
+    for place in (Geo("DE"), Geo("FR"), None, Geo("DE")):
+        driver.add("ann", at("10:00"), Placed("view", place))
+    driver.run_batch()
+    driver.advance_watermark_to(at("11:00"))
+    driver.run_batch()
+
+    assert [2] == [row.german for row in driver.take_results()]
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "found", "hint"),
+    [
+        (agg.count(where=pc.field("goe", "country") == "DE"), "no field `goe`", "write `geo`"),
+        (agg.any(pc.field("geo", "land") == "DE"), "No match for", "the nested class has"),
+        (agg.first("geo.country"), "no field `geo.country`", 'pc.field("geo", "country")'),
+        (agg.sum("geo.country"), "no field `geo.country`", 'withColumn("country", F.col("geo.'),
+        (agg.count("geo.nope.x"), "no field `geo.nope.x`", "add a computed column before"),
+        (agg.count_distinct("*"), "no field `*`", "agg.count() counts all events"),
+        (agg.count(where="*"), "no field `*`", "agg.count() counts all events"),
+        (agg.any(pc.field(1) == "DE"), "reads a field by its place", 'pc.field("page")'),
+    ],
+)
+def test_a_name_that_is_a_path_or_a_star_says_what_to_write(
+    aggregate: Any, found: str, hint: str
+) -> None:
+    """A path may be in a condition; an aggregate takes a field of the event itself."""
+    text = refusal(spec_of, {"x": aggregate}, Placed)
+
+    assert found in text.partition("\n\nHint: ")[0]
+    assert hint in text.partition("\n\nHint: ")[2]

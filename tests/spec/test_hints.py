@@ -92,6 +92,10 @@ def update(state: Visit, event: View) -> None:
     state.pages += 1
 
 
+def of_a_list(state: Visit, event: [View]) -> None:  # type: ignore[misc,valid-type]
+    state.pages += 1
+
+
 def evolved_in_vain(state: Visit, event: View) -> None:
     state = attrs.evolve(state, pages=state.pages + 1)
 
@@ -733,6 +737,7 @@ OF_SPECS = [
     case(set_up, {"update": 3}, "write `def update(state, event): ...`", {}),
     case(set_up, {"update": later}, "write it with `def`", {}),
     case(set_up, {"update": each}, "write `return` in place of `yield`", {}),
+    case(folded, {"update": of_a_list, "event": View}, "write a class, or list[View]", {}),
     case(folded, {"merge": forgotten}, "end it with `return ...`", {}),
     case(set_up, {"finish": nothing}, "let it return an object", {"finish": finish}),
     case(set_up, {"update": alone}, "write `def update(state, event): ...`", {}),
@@ -817,6 +822,11 @@ OF_KEYS = [
         {"policies": (OF_TIME | EventTimeGap("1h"),)},
     ),
     case(FirstOf, {"policies": ()}, "write NoTimeout()", {"policies": (OF_TIME,)}),
+    Case(
+        lambda: OF_TIME & ProcessingTimeGap("2 days"),  # type: ignore[operator]
+        "write policy | policy",
+        lambda: OF_TIME | ProcessingTimeGap("2 days"),
+    ),
     case(
         FirstOf,
         {"policies": (OF_TIME, NoTimeout())},
@@ -852,6 +862,12 @@ OF_KEYS = [
         {"gap": "1h", "max_step": "1h"},
         "it has gap, max_gap, ",
         {"gap": "1h", "max_duration": "1h"},
+    ),
+    case(
+        ruled,
+        {"until": timedelta(minutes=5), **ORDER},
+        "or max_duration=... for a length of time",
+        {"max_duration": timedelta(minutes=5), **ORDER},
     ),
     case(
         ruled,
@@ -1039,6 +1055,42 @@ OF_AGGREGATES = [
         lambda: agg.count() > datetime(2026, 3, 1),  # noqa: DTZ001 (without a zone)
         "add the time zone",
         lambda: agg.count() > NUMBER,
+    ),
+    one(
+        lambda: agg.count() // NUMBER,
+        'such as F.floor(F.col("pages") / 2)',
+        lambda: agg.count() / NUMBER,
+    ),
+    one(
+        lambda: agg.count().alias("pages"),  # type: ignore[attr-defined]
+        "its name is that of the argument",
+        agg.count,
+    ),
+    one(
+        lambda: (agg.count() > 1) & (agg.count() == NUMBER),
+        "which compares the aggregates themselves, write .eq(...)",
+        lambda: (agg.count() > 1) & agg.count().eq(NUMBER),
+    ),
+    one(
+        lambda: (agg.count() > 1) & HAS_PAGE,
+        'pass an aggregate of it: agg.any((page == "/"))',
+        lambda: (agg.count() > 1) & agg.any(HAS_PAGE),
+    ),
+    one(lambda: agg.count("*"), "agg.count() counts all events", agg.count),
+    one(
+        lambda: agg.count(where=pc.field(0) == "/"),
+        'read it by its name: pc.field("page")',
+        lambda: agg.count(where=HAS_PAGE),
+    ),
+    one(
+        lambda: agg.steps("page", HAS_PAGE, "/a"),
+        'write steps("page", "/cart", "/thanks")',
+        lambda: agg.steps("page", "/cart", "/thanks"),
+    ),
+    one(
+        lambda: agg.funnel(["is_last"], strict="order", allow_reentry=NUMBER),
+        "leave it out for False",
+        lambda: agg.funnel(["is_last"], strict="order"),
     ),
     one(
         lambda: agg.count() & (agg.count() > 1),

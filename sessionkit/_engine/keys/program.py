@@ -25,6 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sessionkit._arguments import explained
 from sessionkit._arrays import INSTANT, Mask, Numbers, instants, micros, whole
 from sessionkit._engine.boundaries import has_passed, is_over
 from sessionkit._engine.micro_batch import (
@@ -221,6 +222,7 @@ def _earliest(timers: dict[str, StoredTimer], clock: Clock) -> int | None:
     return min((timer.at_us for timer in timers.values() if timer.clock == clock), default=None)
 
 
+@explained(shows_call=False)
 @attrs.frozen
 class StoredKey(Generic[S]):
     """

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sessionkit._arguments import explained
 from sessionkit._arrays import micros, whole, with_column
 from sessionkit._engine.micro_batch import GroupState
 from sessionkit._engine.rows.ids import ids_of
@@ -29,6 +30,7 @@ from sessionkit.timeouts._session_rules import ClosedBy
 _SESSION_END: Final[Any] = attrs.Factory(lambda session: session.session_end, takes_self=True)
 
 
+@explained(shows_call=False)
 @attrs.frozen(kw_only=True)
 class OpenSession(Generic[S]):
     """

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar, overload
 import attrs
 import pandas as pd
 
-from sessionkit._arguments import one_of
+from sessionkit._arguments import explained_methods, explains_with, one_of
 from sessionkit._engine.counts import Counts
 from sessionkit._engine.keys.program import StoredKey
 from sessionkit._engine.sessions.view import OpenSession
@@ -59,6 +59,7 @@ def _place(row: Any) -> tuple[Any, ...]:
     return row.key, getattr(row, "session_start", None)
 
 
+@explained_methods
 @attrs.define(init=False, repr=False)
 class Driver(Generic[Spec, Event, Row, Result, Stored]):
     """
@@ -124,6 +125,9 @@ class Driver(Generic[Spec, Event, Row, Result, Stored]):
         As in Spark, due sessions and timers wait until new data arrives: a query runs no batch
         without data before its first batch with data.
         """
+        if not isinstance(snapshot, Snapshot):
+            found = f"`snapshot` must be what `snapshot()` of a driver returns, found {snapshot!r}"
+            raise DriverError(found, "write restore(spec, driver.snapshot())")
         driver = cls(spec, processing_time=snapshot.clocks.processing)
         driver._start(snapshot)
         return driver
@@ -181,6 +185,7 @@ class Driver(Generic[Spec, Event, Row, Result, Stored]):
     def add(
         self, key: Any, event_time: datetime | None, event: Event, /, **passthrough: Any
     ) -> None: ...
+    @explains_with(key='"ann"', time_or_event='at("10:00")', event="View(...)")
     def add(
         self, key: Any, time_or_event: Any, event: Any = attrs.NOTHING, /, **passthrough: Any
     ) -> None:

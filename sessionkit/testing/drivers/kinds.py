@@ -5,7 +5,7 @@ from typing import ClassVar, Generic
 
 import attrs
 
-from sessionkit._arguments import explained
+from sessionkit._arguments import explained, explained_methods
 from sessionkit._engine.keys.program import StoredKey
 from sessionkit._engine.sessions.view import OpenSession
 from sessionkit._shown import Listed
@@ -18,6 +18,7 @@ from sessionkit.testing.drivers.query import open_sessions_in, stored_keys_in
 from sessionkit.testing.drivers.results import KeyRow, SessionEvent, SessionRow
 
 
+@explained_methods
 @explained()
 @attrs.define(init=False, repr=False)
 class SessionDriver(
@@ -82,6 +83,7 @@ class SessionDriver(
         return Listed(open_sessions_in(self.spec, self._left))
 
 
+@explained_methods
 @explained()
 @attrs.define(init=False, repr=False)
 class StatefulDriver(

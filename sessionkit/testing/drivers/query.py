@@ -54,6 +54,7 @@ from sessionkit.testing.drivers.rows import (
     nulls_of_pandas,
     packed_frames,
     read_row,
+    rows_in,
 )
 from sessionkit.testing.group_state import FakeGroupState, StoredGroup, TimeoutConf
 from sessionkit.timeouts._policies import Clock, deadlines_of
@@ -97,7 +98,8 @@ class Clocks:
         """Move the watermark of the next batch, never back, as in Spark."""
         if spec.delay_ms is None:
             raise DriverError("the spec has no watermark", "add watermark_delay=... to the spec")
-        on_clock(instant, "the watermark")
+        if on_clock(instant, "the watermark") is None:
+            raise DriverError("the watermark can't be None", "leave the call out")
         watermark_ms, rest = divmod(micros_of(instant), MILLISECOND_US)
         if rest or watermark_ms <= 0:
             found = f"the watermark cannot be {instant.isoformat()}"
@@ -113,7 +115,8 @@ class Clocks:
         return attrs.evolve(self, before_ms=self.watermark_ms, watermark_ms=watermark_ms)
 
     def after(self, span: Duration) -> "Clocks":
-        span = duration_of(span, "span", zero_allowed=True) if isinstance(span, str) else span
+        if not isinstance(span, timedelta):
+            span = duration_of(span, "span", zero_allowed=True)
         if self.processing is None:
             found = "the driver has no processing time"
             raise DriverError(found, "pass processing_time=... when you build it")
@@ -336,7 +339,7 @@ def after_batch(
     """Return the snapshot that starts a query after a batch, and the output of the batch."""
     check_until(spec, until)
     name = spec.event_time or ""
-    rows_of_all = [read_row(spec, nulls_of_pandas(row)) for row in history]
+    rows_of_all = [read_row(spec, nulls_of_pandas(row)) for row in rows_in(history)]
     of_batch = [row for row in rows_of_all if row.get(name) is None or row[name] < until]
     rows = packing.rows_of([input_frame(spec, of_batch)] if of_batch else [])
     worker = Worker(logic_of(spec), with_rejected=True)
@@ -347,10 +350,11 @@ def after_batch(
     return _seeded(spec, [memory], form, clocks), frames
 
 
-def with_state(spec: Any, state: Iterable[Any], clocks: Clocks) -> Snapshot:
+def with_state(spec: Any, state: Any, clocks: Clocks) -> Snapshot:
     """Return the snapshot that starts a query with open sessions, or with stored keys."""
     is_session = isinstance(spec, SessionSpec)
-    entries, kind = list(state), OpenSession if is_session else StoredKey
+    kind = OpenSession if is_session else StoredKey
+    entries = list(state) if isinstance(state, Iterable) else [state]
     for entry in entries:
         if not isinstance(entry, kind):
             found = f"`state` takes {kind.__name__} objects, found {type(entry).__name__}"

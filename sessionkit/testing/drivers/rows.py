@@ -27,6 +27,7 @@ from sessionkit.state._types import FieldType
 Row: TypeAlias = dict[str, Any]
 
 GROUP: Final = "_group"
+A_ROW: Final = 'write a row as {"user": "ann", "ts": at("10:00"), "page": "/"}'
 
 
 class Erasure(Row):
@@ -46,8 +47,19 @@ def event_row(
     spec: AnySpec, key: Any, event_time: Any, event: Any, passthrough: Mapping[str, Any]
 ) -> Row:
     """Return an event as a row; the time is `attrs.NOTHING` if it's a field of the event."""
+    unknown = sorted(passthrough.keys() - spec.read_columns.keys())
+    if unknown:
+        found = f"the spec reads no column `{unknown[0]}`"
+        hint = f"it reads {', '.join(sorted(spec.read_columns))}"
+        if unknown[0] in {"key", "event_time", "event"}:
+            hint = (
+                'pass the key, the time and the event without names: add("ann", at("10:00"), event)'
+            )
+        raise DriverError(found, hint)
     if not isinstance(event, spec.event):
         hint = "use add_row for a row with nulls"
+        if isinstance(event, datetime) or isinstance(event_time, spec.event):
+            hint = 'the time comes before the event: add("ann", at("10:00"), event)'
         raise DriverError(wrong_class("the event must be a", spec.event, event, hint))
     name = spec.event_time
     fields = codec_of(spec.event).type.fields
@@ -56,10 +68,6 @@ def event_row(
     _add(row, key_row(spec, key), event, "in the key")
     if name is not None and event_time is not attrs.NOTHING:
         _add(row, {name: event_time}, event, "as the event time")
-    unknown = sorted(passthrough.keys() - spec.read_columns.keys())
-    if unknown:
-        found = f"the spec reads no column `{unknown[0]}`"
-        raise DriverError(found, f"it reads {', '.join(sorted(spec.read_columns))}")
     _add(row, passthrough, event, "in the passthrough columns")
     if name not in {None, *row}:
         found = f"no event time is given, and {spec.event.__name__} has no field `{name}`"
@@ -100,7 +108,8 @@ def _add(row: Row, columns: Mapping[str, Any], event: Any, where: str) -> None:
     """Add columns to a row; a value that is there already must be equal."""
     for name, raw in columns.items():
         value = _none_for_na(raw)
-        if row.setdefault(name, value) != value:
+        known = row.setdefault(name, value)
+        if known is not value and known != value:
             found = f"`{name}` is {row[name]} in the {type(event).__name__}, and {value} {where}"
             raise DriverError(found, "give both the same value")
 
@@ -125,8 +134,21 @@ def nulls_of_pandas(value: Any) -> Any:
     return None if pd.api.types.is_scalar(value) and pd.isna(value) else value
 
 
+def rows_in(history: object) -> Iterable[Mapping[str, Any]]:
+    """Return the rows of a history; a DriverError for anything else, such as a frame."""
+    if hasattr(history, "to_dict"):
+        found = f"`history` takes rows, found a {type(history).__name__}"
+        raise DriverError(found, 'write history.to_dict("records")')
+    if not isinstance(history, Iterable) or isinstance(history, str | bytes | Mapping):
+        raise DriverError(f"`history` takes a list of rows, found {history!r}", A_ROW)
+    return history
+
+
 def read_row(spec: AnySpec, row: Mapping[str, Any]) -> Row:
     """Return the columns of a row that the spec reads, with checked values."""
+    if not isinstance(row, Mapping):
+        found = f"a row must be a dict of columns, found {row!r} ({type(row).__name__})"
+        raise DriverError(found, A_ROW)
     read = spec.read_columns.keys()
     unknown, missing = sorted(row.keys() - read), sorted(read - row.keys())
     if unknown and missing:
