@@ -45,7 +45,14 @@ from sessionkit.timeouts._policies import Clock
 RESTORE: Final = "restore the checkpoint from a copy, or start a new one"
 WHOLE: Final = "restore the whole checkpoint from one copy, or begin a query with `migrate`"
 MAGIC: Final = b"SKB1"
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 3
+"""The format that is written."""
+FORMATS: Final = (1, 3)
+"""
+The formats that are read. Both have the same bytes: until the first release, this one was called 1.
+2 was another one, which no release has written; no format to come has its number.
+"""
+NEVER_RELEASED: Final = 2
 HEADER: Final = struct.Struct(">4sH8sI")
 CHECKED: Final = slice(4, 14)
 """The part of a header with which its checksum begins: the version, and the binding."""
@@ -214,9 +221,13 @@ def _header(payload: bytes) -> tuple[bytes, int]:
     if magic != MAGIC:
         found = f"the stored state was not written by sessionkit: it starts with {magic!r}"
         raise StateCorruptedError(found, "point the query at its own checkpoint")
-    if version != FORMAT_VERSION:
-        found = f"the stored state has format {version}, but this release reads {FORMAT_VERSION}"
-        raise StateError(found, "use the release of sessionkit that wrote it")
+    if version not in FORMATS:
+        reads = " and ".join(map(str, FORMATS))
+        found = f"the stored state has format {version}, but this release reads {reads}"
+        hint = "use the release of sessionkit that wrote it, or a later one"
+        if version == NEVER_RELEASED:
+            hint = "no release has written it: start with a new checkpoint"
+        raise StateError(found, hint)
     return binding, int(checksum)
 
 

@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, DataFrameReader, Row, SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit import errors
-from sessionkit._engine.shell.payload import FORMAT_VERSION, HEADER_BYTES, peek_identity
+from sessionkit._engine.shell.payload import FORMATS, HEADER_BYTES, peek_identity
 from sessionkit._engine.shell.reading import check_events_order, compared
 from sessionkit._engine.shell.storage import logic_of
 from sessionkit.errors import (
@@ -322,7 +322,7 @@ def _heads(path: str, spark: SparkSession) -> list[Row]:
 
 def _head(payload: Column) -> Column:
     """Return a payload up to its identity, without the bytes that differ from group to group."""
-    is_known = F.conv(F.hex(payload.substr(5, 2)), 16, 10).cast("int") == FORMAT_VERSION
+    is_known = F.conv(F.hex(payload.substr(5, 2)), 16, 10).cast("int").isin(*FORMATS)
     length = F.conv(F.hex(payload.substr(HEADER_BYTES + 1, LENGTH_BYTES)), 16, 10).cast("bigint")
     size = F.least(length + LENGTH_BYTES, F.lit(HEAD_BYTES)).cast("int")
     identity = payload.substr(F.lit(HEADER_BYTES + 1), size)

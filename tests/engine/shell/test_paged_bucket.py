@@ -10,7 +10,7 @@ import pytest
 
 from sessionkit import EventTimeGap, Functions, Memory, SessionSpec, Storage
 from sessionkit._engine.shell.pages import PAGE_BYTES
-from sessionkit._engine.shell.payload import Origin
+from sessionkit._engine.shell.payload import FORMAT_VERSION, Origin
 from sessionkit._engine.shell.storage import Stored, changed_memory, logic_of, stored_memory
 from sessionkit._engine.shell.worker import Worker
 from sessionkit.errors import StateCorruptedError, StateError
@@ -262,7 +262,7 @@ def test_the_row_of_a_bucket_says_what_it_holds() -> None:
     version, buckets, _, number, kept, buffered, event_us, processing_us, _, found = stored(driver)
 
     end_us = int((NOON + 30 * MINUTE).timestamp()) * 1_000_000
-    assert (1, 1, len(found), 1000, 0) == (version, buckets, number, kept, buffered)
+    assert (FORMAT_VERSION, 1, len(found), 1000, 0) == (version, buckets, number, kept, buffered)
     assert (end_us, None) == (event_us, processing_us)
 
 

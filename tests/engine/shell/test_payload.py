@@ -114,14 +114,20 @@ def test_foreign_bytes_are_refused(foreign: bytes) -> None:
     assert expected == str(refused.value)
 
 
-@pytest.mark.parametrize("version", [0, FORMAT_VERSION + 1, 65_535])
-def test_another_format_is_refused(version: int) -> None:
+@pytest.mark.parametrize(
+    ("version", "hint"),
+    [
+        (0, "use the release of sessionkit that wrote it, or a later one"),
+        (2, "no release has written it: start with a new checkpoint"),
+        (FORMAT_VERSION + 1, "use the release of sessionkit that wrote it, or a later one"),
+        (65_535, "use the release of sessionkit that wrote it, or a later one"),
+    ],
+)
+def test_another_format_is_refused(version: int, hint: str) -> None:
     """State of another release is refused before anything of it is read."""
     other = PAYLOAD[:4] + version.to_bytes(2, "big") + PAYLOAD[6:]
-    expected = (
-        f"the stored state has format {version}, but this release reads {FORMAT_VERSION}"
-        "\n\nHint: use the release of sessionkit that wrote it"
-    )
+    reads = "the stored state has format {}, but this release reads 1 and 3\n\nHint: {}"
+    expected = reads.format(version, hint)
     for read in (lambda: unpack(other), lambda: peek_identity(other)):
         with pytest.raises(StateError) as refused:
             read()

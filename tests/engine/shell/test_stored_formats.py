@@ -10,16 +10,19 @@ import os
 from pathlib import Path
 from typing import Any, Final
 
+import attrs
 import pytest
 
 from sessionkit import Functions, SessionRules, Storage
 from sessionkit._engine.keys.program import stored_keys_of
 from sessionkit._engine.sessions.view import open_sessions_of
-from sessionkit._engine.shell.payload import FORMAT_VERSION
+from sessionkit._engine.shell.payload import FORMAT_VERSION, FORMATS
 from sessionkit._engine.shell.storage import logic_of, stored_memory
 from sessionkit.spec.session import SessionSpec
 from sessionkit.testing import SessionDriver, at
 from sessionkit.testing.drivers.query import stored_rows
+from sessionkit.testing.drivers.rows import bucket_of
+from sessionkit.testing.group_state import StoredGroup
 from sessionkit.timeouts._session_rules import RULES
 from tests.support.changed_classes import (
     SPECS,
@@ -85,11 +88,14 @@ def states(spec: Any, file: Path) -> dict[str, Any]:
     return {one.key.user: one.state for one in found}
 
 
+@pytest.mark.parametrize("version", FORMATS)
 @pytest.mark.parametrize(("make", "layout"), SPECS)
-def test_a_stored_format_is_read_by_every_later_release(make: Any, layout: str) -> None:
+def test_a_stored_format_is_read_by_every_later_release(
+    make: Any, layout: str, version: int
+) -> None:
     """As it was written, by the rules for changed classes, and through functions."""
-    file = FOLDER / f"format-{FORMAT_VERSION}-{make.__name__}-{layout}.json"
-    if os.environ.get("RECORD_STORED"):
+    file = FOLDER / f"format-{version}-{make.__name__}-{layout}.json"
+    if os.environ.get("RECORD_STORED") and version == FORMAT_VERSION:
         record(make, layout, file)
     nobody = {} if make.__name__ == "sessions" else {"user 7": None}
 
@@ -101,6 +107,25 @@ def test_a_stored_format_is_read_by_every_later_release(make: Any, layout: str) 
     assert expected(Second(2.0, ["old"], "a")) == states(later, file)
     fourth = make(count_words, Fourth, layout, storage=Storage(upgrade={1: of_first, 2: of_third}))
     assert expected(Fourth(["2", "a"])) == states(fourth, file)
+
+
+@pytest.mark.parametrize(("make", "layout"), SPECS)
+def test_a_query_goes_on_from_the_format_before_and_writes_its_own(make: Any, layout: str) -> None:
+    """Each row is written anew when its bucket changes; until then, it stays as it is."""
+    spec = make(count, First, layout)
+    groups = {
+        group[0]: StoredGroup(row, None)
+        for group, row in rows_in(FOLDER / f"format-{min(FORMATS)}-{make.__name__}-{layout}.json")
+    }
+    driver = driver_of(spec)
+    driver.advance_watermark_to(at("12:15"))
+    driver = driver.restore(spec, attrs.evolve(driver.snapshot(), groups=groups, batch_id=5))
+    add(driver, View(5, "d"), at("12:30"), USERS[:1])
+
+    numbers = {group: row[0] for group, row in stored_rows(driver.snapshot())}
+    changed = bucket_of(spec, {"user": USERS[0]})
+    others = dict.fromkeys(({group for (group,) in numbers} - {changed}), min(FORMATS))
+    assert {changed: FORMAT_VERSION, **others} == {group: v for (group,), v in numbers.items()}
 
 
 RULED: Final[SessionSpec[View, First, First]] = SessionSpec(

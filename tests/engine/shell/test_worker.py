@@ -121,7 +121,7 @@ def damaged(change: dict[str, Any]) -> FakeGroupState:
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"format": 3}, "wasn't written with the other columns of its row"),
+        ({"format": 4}, "wasn't written with the other columns of its row"),
         ({"buckets": 32}, "wasn't written with the other columns of its row"),
         ({"written": 7}, "wasn't written with the other columns of its row"),
         ({"event_due": None}, "wasn't written with the other columns of its row"),
