@@ -13,8 +13,18 @@ import pytest
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from sessionkit import Results, SchemaError, SessionSpec, SpecError
+from sessionkit import (
+    EventTimeGap,
+    Inputs,
+    Memory,
+    Results,
+    SchemaError,
+    SessionRules,
+    SessionSpec,
+    SpecError,
+)
 from sessionkit import aggregates as agg
+from sessionkit.addons import presets
 from sessionkit.spark import Files, Routes, reconcile, sessionize, sessions, start_query
 from sessionkit.spark.shorthand import Sessions
 from sessionkit.spark.sinks.batches import routes_of
@@ -181,10 +191,10 @@ def test_several_keys_and_groups_of_the_spec(views: DataFrame) -> None:
         (
             lambda of: of.agg(x=agg.first("pag")),
             SchemaError,
-            "read `pag`; the frame has user, ts",
+            "reads `pag`; the frame has user, ts",
         ),
-        (lambda of: of.agg(x=agg.any(pc.field("pge") == "x")), SchemaError, "read `pge`"),
-        (lambda of: of.agg(x=agg.count(where="here")), SchemaError, "read `here`"),
+        (lambda of: of.agg(x=agg.any(pc.field("pge") == "x")), SchemaError, "reads `pge`"),
+        (lambda of: of.agg(x=agg.count(where="here")), SchemaError, "reads `here`"),
         (lambda of: of.agg(x=agg.sum("page")), SpecError, "`Event.page` is none of int, float"),
         (lambda of: of.agg(x=3), SpecError, "`x` must be an aggregate of sessionkit, found 3"),
         (
@@ -220,6 +230,122 @@ def test_a_frame_that_does_not_fit_is_refused(
             n=agg.count()
         )
     assert said in str(raised.value)
+
+
+def longer_by_page(view: Any) -> timedelta:
+    return timedelta(minutes=5 if view.page in {None, "/shoes"} else 30)
+
+
+def is_blank(view: Any) -> bool:
+    return view.page is None
+
+
+THANKS = pc.field("page") == "/thanks"
+IN_ORDER: dict[str, Any] = {"order": "event_time"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reads", "needs"),
+    [
+        ({"timeout": SessionRules("30m", max_duration="10m")}, [], IN_ORDER),
+        ({"timeout": SessionRules("30m", max_events=2)}, [], IN_ORDER),
+        ({"timeout": SessionRules("30m", until=THANKS)}, ["page"], IN_ORDER),
+        ({"timeout": SessionRules("30m", until=is_blank)}, ["page", "seconds"], IN_ORDER),
+        ({"timeout": SessionRules("30m", starts_with=pc.field("page") == "/")}, ["page"], IN_ORDER),
+        ({"timeout": SessionRules("30m", changes_of=["seconds"])}, ["seconds"], IN_ORDER),
+        ({"timeout": SessionRules("30m", changes_of="user")}, ["user"], IN_ORDER),
+        ({"timeout": SessionRules("30m", opens_with=THANKS)}, ["page"], {}),
+        ({"timeout": SessionRules("30m", extends=THANKS)}, ["page"], {}),
+        ({"timeout": SessionRules("30m", midnight="Europe/Berlin")}, [], {}),
+        ({"timeout": presets.amplitude("mobile")}, [], {}),
+        ({"timeout": presets.posthog(opens_with=THANKS)}, ["page"], IN_ORDER),
+        ({"timeout": presets.snowplow_unified()}, [], IN_ORDER),
+        ({"timeout": EventTimeGap(longer_by_page, max_gap="1h")}, ["page", "seconds"], {}),
+        ({"gap": "30m", "sequence": "seconds"}, ["seconds"], {}),
+        ({"gap": "30m", "inputs": Inputs(event_id="page")}, ["page"], {}),
+        ({"gap": "30m", "inputs": Inputs(event_id=["user", "seconds"])}, ["seconds"], {}),
+        (
+            {"gap": "30m", "inputs": Inputs(event_id="page", passthrough={"page": str})},
+            [],
+            {},
+        ),
+        ({"gap": "30m", "inputs": Inputs(drop_duplicates_for="1m")}, ["page", "seconds"], {}),
+        (
+            {"gap": "30m", "inputs": Inputs(drop_duplicates_for="1m", event_id="page")},
+            ["page"],
+            {},
+        ),
+    ],
+)
+def test_it_takes_what_a_spec_takes_and_reads_the_columns_for_it(
+    views: DataFrame, arguments: dict[str, Any], reads: list[str], needs: dict[str, Any]
+) -> None:
+    """Those that no aggregate reads, too; and in time order where a rule depends on it."""
+    of = sessions(views, keys="user", event_time="ts", **arguments)
+    spec = of.spec(pages=agg.count())
+
+    assert reads == [field.name for field in attrs.fields(spec.event)]
+    assert needs.get("order", "arrival") == spec.order
+    assert {"user", "page", "seconds", "session_id"} <= {*of.events().columns}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "pages"),
+    [
+        ({"timeout": SessionRules("30m", until=is_blank)}, [1, 1, 1, 2]),
+        ({"timeout": SessionRules("30m", max_events=2)}, [1, 1, 1, 2]),
+        ({"timeout": EventTimeGap(longer_by_page, max_gap="1h")}, [1, 1, 1, 2]),
+        ({"gap": "2h", "inputs": Inputs(drop_duplicates_for="0s")}, [1, 4]),
+        ({"gap": "2h", "inputs": Inputs(drop_duplicates_for="0s", event_id="user")}, [1, 1]),
+        ({"gap": "2h", "sequence": "number"}, [1, 4]),
+    ],
+)
+def test_what_it_takes_shows_in_the_rows(
+    views: DataFrame, arguments: dict[str, Any], pages: list[int]
+) -> None:
+    """By rules and functions that read columns which no aggregate does."""
+    numbered = views.withColumn("number", F.lit(1))
+    of = sessions(numbered, keys="user", event_time="ts", **arguments)
+    assert pages == sorted(row.pages for row in of.agg(pages=agg.count()).collect())
+
+
+def test_an_order_that_is_asked_for_is_taken(views: DataFrame) -> None:
+    """A spec refuses it where it only holds events back."""
+    of: dict[str, Any] = {"keys": "user", "event_time": "ts", "gap": "1m"}
+    found = sessions(views, order="event_time", **of, inputs=Inputs(drop_duplicates_for="1m"))
+    assert "event_time" == found.spec(n=agg.count()).order
+    with pytest.raises(SpecError, match="leave `order` out"):
+        sessions(views, order="event_time", **of).agg(n=agg.count())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"timeout": SessionRules("1m", until=pc.field("pge") == "/")}, "`until` reads `pge`"),
+        ({"timeout": SessionRules("1m", changes_of="pge")}, "`changes_of` reads `pge`"),
+        ({"timeout": SessionRules("1m", opens_with="is_view")}, "`opens_with` reads `is_view`"),
+        ({"gap": "1m", "inputs": Inputs(event_id="pge")}, "`event_id` reads `pge`"),
+        ({"gap": "1m", "sequence": "pge"}, "`sequence` reads `pge`"),
+    ],
+)
+def test_a_column_that_an_argument_reads_and_the_frame_lacks_is_named(
+    views: DataFrame, arguments: dict[str, Any], said: str
+) -> None:
+    """At the call, with the columns of the frame, not with a class that the user doesn't have."""
+    with pytest.raises(SchemaError) as raised:
+        sessions(views, keys="user", event_time="ts", **arguments)
+    assert f"{said}; the frame has user, ts, page, seconds" in str(raised.value)
+
+
+def test_a_memory_carries_aggregates_and_says_so(views: DataFrame) -> None:
+    """Who names a column of the frame is told how to have it in the row."""
+    memory = Memory(time_to_live="1 day", first={"first_page": "page"})
+    of = sessions(views, keys="user", event_time="ts", gap="30m", memory=memory)
+    text = refusal(lambda: of.agg(n=agg.count()))
+
+    assert says(text, "`page` of the frame", 'write .agg(page=agg.first("page"), ...)'[6:])
+    rows = of.agg(page=agg.first("page")).collect()
+    assert {"/shoes", "/hats"} == {row.first_page for row in rows}
 
 
 def test_a_stream_needs_a_delay(spark: SparkSession) -> None:
