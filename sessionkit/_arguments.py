@@ -326,7 +326,38 @@ def check_field(name: object, what: str, hint: str) -> None:
 
 
 def flag(_: Any, attribute: "attrs.Attribute[bool]", value: object) -> None:
+    """Check that an attribute is True or False."""
+    check_flag(attribute.name, value, attribute.default)
+
+
+def check_flag(name: str, value: object, default: object = False) -> None:  # noqa: FBT002 (shown)
     """Check that an argument is True or False."""
     if not isinstance(value, bool):
-        found = f"`{attribute.name}` must be True or False, found {value!r}"
-        raise SpecError(found, f"leave it out for {attribute.default}")
+        found = f"`{name}` must be True or False, found {value!r}"
+        raise SpecError(found, f"leave it out for {default}")
+
+
+def text(_: Any, attribute: "attrs.Attribute[Any]", value: object) -> None:
+    """Check an attribute that takes a text, or None as the default."""
+    if value is not None or attribute.default is not None:
+        check_text(attribute.name, value)
+
+
+def check_text(name: str, value: object) -> None:
+    """Check that an argument is a text that isn't empty."""
+    if not isinstance(value, str) or not value:
+        raise SpecError(f"`{name}` must be a text, found {value!r}", f'write {name}="visits"')
+
+
+def spark_options(_: Any, attribute: "attrs.Attribute[Any]", value: object) -> None:
+    """Check an attribute that takes options of Spark."""
+    check_options(attribute.name, value)
+
+
+def check_options(name: str, value: object) -> None:
+    """Check that an argument is a dict of Spark's options, each a text, a number or a bool."""
+    pairs = value.items() if isinstance(value, Mapping) else [(None, None)]
+    if not all(isinstance(key, str) and isinstance(one, str | int | float) for key, one in pairs):
+        found = f"`{name}` must be a dict of options and their values"
+        hint = f'write {name}={{"maxFilesPerTrigger": "100"}}'
+        raise SpecError(found if isinstance(value, Mapping) else f"{found}, found {value!r}", hint)

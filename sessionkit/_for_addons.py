@@ -24,12 +24,17 @@ __all__ = [
     "Spec",
     "at_least_one",
     "bucket_stats_text",
+    "check_column",
     "check_extra",
+    "check_path",
+    "check_query",
+    "check_text",
     "dropped_in",
     "duration_of",
     "explained",
     "explains",
     "finished",
+    "flag",
     "has_run",
     "in_utc",
     "instant_in",
@@ -37,6 +42,7 @@ __all__ = [
     "is_connect",
     "is_counted",
     "micros_of",
+    "names",
     "names_of",
     "newest_event_in",
     "printable",
@@ -44,13 +50,28 @@ __all__ = [
     "query_id_of",
     "quoted",
     "span_us",
+    "spark_options",
     "sql_type",
+    "text",
     "total",
     "watermark_in",
 ]
 
 if TYPE_CHECKING:
-    from sessionkit._arguments import at_least_one, explained, explains, names_of, quoted, sql_type
+    from sessionkit._arguments import (
+        at_least_one,
+        check_column,
+        check_text,
+        explained,
+        explains,
+        flag,
+        names,
+        names_of,
+        quoted,
+        spark_options,
+        sql_type,
+        text,
+    )
     from sessionkit._engine.counts import DurationSketch, Percentiles
     from sessionkit._engine.wire.inbound import in_utc
     from sessionkit._instants import Duration, duration_of, instant_of, micros_of, span_us
@@ -58,10 +79,12 @@ if TYPE_CHECKING:
     from sessionkit.aggregates._events import Condition
     from sessionkit.errors import printable
     from sessionkit.spark._logs import query_id_of
+    from sessionkit.spark._paths import check_path
     from sessionkit.spark._settings import is_connect
     from sessionkit.spark.progress import (
         KnownBuckets,
         bucket_stats_text,
+        check_query,
         dropped_in,
         has_run,
         instant_in,
@@ -86,6 +109,7 @@ else:
         "sessionkit._engine.counts",
         "sessionkit._engine.wire.inbound",
         "sessionkit.spark._logs",
+        "sessionkit.spark._paths",
         "sessionkit.spark._settings",
         "sessionkit.spark.progress",
         "sessionkit.spark.sinks",

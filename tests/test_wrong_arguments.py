@@ -1,8 +1,8 @@
 """What isn't an argument's type or shape is refused in words of sessionkit, where it's passed."""
 
 import inspect
-from collections.abc import Callable, Iterator
-from datetime import date, datetime, timedelta
+from collections.abc import Callable
+from datetime import timedelta
 from typing import Any, TypedDict
 
 import attrs
@@ -32,6 +32,7 @@ from sessionkit import (
 from sessionkit import aggregates as agg
 from sessionkit.addons import presets
 from sessionkit.testing import SessionDriver, StoredKey, at, minutes
+from tests.support.misuses import Call, places, raw_errors, right
 
 
 @attrs.frozen
@@ -117,45 +118,7 @@ def one(make: Callable[..., Any]) -> Callable[..., Any]:
     return bound
 
 
-WRONG: list[Any] = [
-    5,
-    5.5,
-    True,
-    None,
-    "",
-    "a b",
-    b"page",
-    [],
-    [5],
-    ["page"],
-    [["page"]],
-    {},
-    {"page": 5},
-    {5: "page"},
-    {"page": ["page"]},
-    (),
-    object(),
-    View,
-    View(),
-    Visit,
-    [View],
-    dict,
-    len,
-    lambda: 0,
-    timedelta(1),
-    date(2026, 3, 1),
-    datetime(2026, 3, 1),  # noqa: DTZ001 (without a zone)
-    pc.field("page"),
-    IS_HOME,
-    agg.count(),
-    agg.count,
-    EventTimeGap("1 hour"),
-    Inputs,
-    Inputs(),
-]
-"""Values of all kinds, each of which most arguments don't take."""
-
-CALLS: list[tuple[Callable[..., Any], list[Any], dict[str, Any]]] = [
+CALLS: list[Call] = [
     (SessionSpec.of, [Visit], {**TIMED}),
     (SessionSpec.aggregate, [View, {"pages": agg.count()}], {**TIMED, "result": None}),
     (SessionSpec.per_event, [Seen], TIMED),
@@ -383,41 +346,15 @@ def test_a_typed_dict_as_the_key_of_create_is_no_reason_to_fail() -> None:
     assert "create" in repr(Functions(create=makes_typed, update=update))
 
 
-def misuses() -> Iterator[Any]:
-    """Yield calls in which one argument has a value of another kind."""
-    for number, (call, values, named) in enumerate(CALLS):
-        name = f"{number}-{getattr(call, '__name__', call)}"
-        for place in range(len(values)):
-            yield pytest.param(call, values, named, place, id=f"{name}-{place}")
-        for argument in named:
-            yield pytest.param(call, values, named, argument, id=f"{name}-{argument}")
-
-
-@pytest.mark.parametrize(("call", "values", "named"), CALLS)
-def test_a_call_with_right_values_is_taken(
-    call: Callable[..., Any], values: list[Any], named: dict[str, Any]
-) -> None:
+@pytest.mark.parametrize("call", CALLS)
+def test_a_call_with_right_values_is_taken(call: Call) -> None:
     """Otherwise each wrong value would be refused for another reason."""
-    call(*values, **{name: value for name, value in named.items() if value is not None})
+    right(call)
 
 
-@pytest.mark.parametrize(("call", "values", "named", "place"), [*misuses()])
-def test_a_value_of_any_kind_is_taken_or_refused_in_words(
-    call: Callable[..., Any], values: list[Any], named: dict[str, Any], place: int | str
-) -> None:
+@pytest.mark.parametrize(
+    ("call", "place"), [(call, place) for call in CALLS for place in places(call)]
+)
+def test_a_value_of_any_kind_is_taken_or_refused_in_words(call: Call, place: int | str) -> None:
     """One argument of a call that is right has a wrong value; no error is Python's or Arrow's."""
-    raw = []
-    right = {name: value for name, value in named.items() if value is not None}
-    for wrong in WRONG:
-        given, others = list(values), dict(right)
-        if isinstance(place, int):
-            given[place] = wrong
-        else:
-            others[place] = wrong
-        try:
-            call(*given, **others)
-        except SessionkitError:
-            continue
-        except Exception as error:  # noqa: BLE001 (each is one that a user would see)
-            raw.append(f"{wrong!r}: {type(error).__name__}: {error}")
-    assert [] == raw
+    assert [] == raw_errors(call, place)

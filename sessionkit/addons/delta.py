@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit import SpecError
-from sessionkit._for_addons import Difference, Span, explained, names_of, quoted
+from sessionkit._for_addons import Difference, Span, explained, names, names_of, quoted
 from sessionkit.addons.merging import Table, check_alone, check_fits, check_types, exchange
 from sessionkit.addons.tables import Upsert
 from sessionkit.errors import UnsupportedError
@@ -62,12 +62,15 @@ class Delta:
     """
 
     table: str | os.PathLike[str] = attrs.field()
-    key: tuple[str, ...] | None = attrs.field(default=None, converter=optional(names_of))
+    key: tuple[str, ...] | None = attrs.field(
+        default=None, converter=optional(names_of), validator=names
+    )
 
     @table.validator
     def _check_table(self, _: object, value: str | os.PathLike[str]) -> None:
-        if not os.fspath(value):
-            found = "`table` must be the name or the path of a table, found ''"
+        named: object = value
+        if not isinstance(named, str | os.PathLike) or not os.fspath(named):
+            found = f"`table` must be the name or the path of a table, found {value!r}"
             raise SpecError(found, 'write Delta("visits") or Delta("/tables/visits")')
 
     @property

@@ -1,5 +1,6 @@
 """Write rows to an Apache Iceberg table, each exactly once."""
 
+import os
 import re
 from functools import partial
 from typing import Final
@@ -10,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from sessionkit import SpecError
-from sessionkit._for_addons import Difference, Span, explained, names_of
+from sessionkit._for_addons import Difference, Span, explained, names, names_of
 from sessionkit.addons.merging import Table, check_alone, check_fits, check_types, exchange
 from sessionkit.addons.tables import Upsert
 from sessionkit.errors import UnsupportedError
@@ -56,12 +57,16 @@ class Iceberg:
     """
 
     table: str = attrs.field()
-    key: tuple[str, ...] | None = attrs.field(default=None, converter=optional(names_of))
+    key: tuple[str, ...] | None = attrs.field(
+        default=None, converter=optional(names_of), validator=names
+    )
 
     @table.validator
     def _check_table(self, _: object, value: str) -> None:
-        if not value or "/" in str(value):
-            found = f"`table` must be the name of a table, found {str(value)!r}"
+        named: object = value
+        if not isinstance(named, str) or not named or "/" in named:
+            shown = os.fspath(named) if isinstance(named, os.PathLike) else named
+            found = f"`table` must be the name of a table, found {shown!r}"
             raise SpecError(found, 'write Iceberg("lake.shop.visits")')
 
     @property

@@ -14,6 +14,7 @@ from sessionkit._for_addons import (
     FinishedBatch,
     RepairableSink,
     Span,
+    check_path,
     explains,
     finished,
     instant_of,
@@ -87,6 +88,7 @@ def repair(
         SessionkitError: The checkpoint has no query, or this Spark has no state reader.
         SinkError: Another repair committed first; this one changed nothing.
     """
+    check_path(checkpoint, "`checkpoint`")
     checkpoint = os.fspath(checkpoint)
     _check(sink, spec, history, between)
     spark = history.sparkSession
@@ -147,9 +149,12 @@ def replay_rejected(
     Returns:
         As `repair`.
     """
-    columns = spec.input_schema.names
+    _check(sink, spec, history, arguments.get("between"))
     _check_batch(rejected, "rejected")
-    _check_batch(history, "history")
+    if {"kind", "event"}.difference(rejected.columns):
+        found = f"`rejected` has no rejected rows: it has {', '.join(rejected.columns)}"
+        raise SpecError(found, "pass rows of `sessionize(..., with_rejected=True)`")
+    columns = spec.input_schema.names
     added = events_of(rejected.where(F.col("kind").isin("late", "failed")), spec)
     events = history.select(*columns).unionByName(added)
     return repair(sink, spec, events, **arguments)

@@ -4,7 +4,7 @@ import os
 import re
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
-from typing import Final
+from typing import Final, cast
 
 from sessionkit.errors import SpecError
 
@@ -24,12 +24,20 @@ def check_path(path: object, what: str) -> None:
         found = f"{what} must be the path of a folder, found {path!r}"
         raise SpecError(found, "write a text such as '/data/visits', or a Path")
     text = os.fspath(path)
+    if not isinstance(text, str):
+        raise SpecError(f"{what} must be a text, found the bytes {text!r}", "decode them")
     if OF_WINDOWS.fullmatch(text) and os.name != "nt":
         found = f"{what} is a path of Windows, and this system isn't: found {text!r}"
         raise SpecError(found, "write a path of this system, such as '/data/visits'")
     if text == "~" or text.startswith("~/"):
         found = f"{what} begins with `~`, found {text!r}: Spark makes a folder of this name"
         raise SpecError(found, f"write os.path.expanduser({text!r})")
+
+
+def path_of(path: object, name: str) -> str:
+    """Return an argument that is the path of a folder as text."""
+    check_path(path, f"`{name}`")
+    return os.fspath(cast("str | os.PathLike[str]", path))
 
 
 def literal(path: str) -> str:

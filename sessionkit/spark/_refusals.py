@@ -39,7 +39,8 @@ AT_START: Final = {
 
 def check_mode(mode: OutputMode, plan: PlanNode | None) -> None:
     """Refuse an output mode that the operators of the frame don't have."""
-    if mode not in get_args(OutputMode):
+    named: object = mode
+    if not isinstance(named, str) or named not in get_args(OutputMode):
         modes = "'append', 'update' or 'complete'"
         raise SpecError(f"`mode` must be {modes}, found {mode!r}", "leave it out for 'append'")
     if plan is None or mode == "append":

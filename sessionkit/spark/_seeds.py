@@ -7,7 +7,6 @@ the engine makes of one is in `_engine/shell/seed`.
 
 import base64
 import json
-import os
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -35,6 +34,7 @@ from sessionkit.errors import SessionkitError, SpecError
 from sessionkit.spark._columns import A_STREAM, check_frame
 from sessionkit.spark._grouping import BUCKET, bucket_of_forms, key_forms
 from sessionkit.spark._logs import Location, Progress, active_session, folder_texts
+from sessionkit.spark._paths import path_of
 from sessionkit.spark._plan import STREAMING_LEAF, PlanNode, plan_of
 from sessionkit.spark._settings import own_source
 from sessionkit.spec.base import AnySpec
@@ -175,7 +175,7 @@ def read_seed(path: Location, *, spark: SparkSession | None = None) -> Seed:
     Raises:
         SessionkitError: There is no seed, another release wrote it, or no session is active.
     """
-    path = os.fspath(path)
+    path = path_of(path, "path")
     texts = folder_texts(active_session(spark), f"{path}/{ABOUT}")
     if not texts:
         raise SessionkitError(f"there is no seed at {path}", "write one with migrate or bootstrap")

@@ -16,7 +16,7 @@ import pyspark
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
-from sessionkit._arguments import explains
+from sessionkit._arguments import check_flag, explains
 from sessionkit.errors import SpecError, UnsupportedError, with_hint
 
 PYARROW_WITHOUT_FLOATS: Final = (26,)
@@ -136,6 +136,11 @@ SETTINGS: Final = (
 )
 
 
+def is_observation(value: object) -> bool:
+    """Return whether a value is an Observation, of classic Spark or of Connect."""
+    return "Observation" in {cls.__name__ for cls in type(value).__mro__}
+
+
 @explains
 def recommended_settings(cores: int, *, running: bool = False) -> dict[str, str]:
     """
@@ -153,6 +158,7 @@ def recommended_settings(cores: int, *, running: bool = False) -> dict[str, str]
     if type(cores) is not int or cores < 1:
         found = f"`cores` must be a whole number from 1, found {cores!r}"
         raise SpecError(found, "count the cores of all executors that the query may use")
+    check_flag("running", running)
     return {
         setting.name: str(cores) if setting.value == CORES else setting.value
         for setting in SETTINGS

@@ -19,6 +19,7 @@ from sessionkit._engine.counts import COUNTED, DECLARED, Counts, DurationSketch
 from sessionkit._engine.micro_batch import BucketStats
 from sessionkit._instants import EPOCH, instant_of
 from sessionkit.errors import BalanceError, SessionkitError, SpecError, UnsupportedError
+from sessionkit.spark._settings import is_observation
 
 BUCKETS: Final = "buckets"
 """The name of the stats of buckets among the observed metrics."""
@@ -82,6 +83,13 @@ def read_bucket_stats(text: str) -> tuple[int, dict[int, BucketStats]]:
         numbers: list[Any] = [int(text) if text else None for text in texts]
         stats[int(bucket)] = BucketStats(**dict(zip(NUMBERS, numbers, strict=True)))
     return int(count), stats
+
+
+def check_query(query: object) -> None:
+    """Check that an argument is a streaming query."""
+    if not hasattr(query, "recentProgress"):
+        found = f"`query` must be a query of Spark, found {query!r}"
+        raise SpecError(found, "pass what start_query returned")
 
 
 @explains
@@ -321,7 +329,13 @@ def reconcile(
     if isinstance(counted, Mapping | list):
         found = "`reconcile` takes a query, or the observation of a batch, found a progress"
         raise SpecError(found, "pass the query; Reconciliation.add takes a progress")
+    if not isinstance(so_far, Reconciliation | None):
+        found = f"`so_far` must be what an earlier `reconcile` returned, found {so_far!r}"
+        raise SpecError(found, "leave it out to begin with the first micro-batch in the progress")
     progress = getattr(counted, "recentProgress", None)
+    if progress is None and not is_observation(counted):
+        found = f"`reconcile` takes a query, or the observation of a batch, found {counted!r}"
+        raise SpecError(found, "pass what start_query returned, or observation=Observation()")
     if so_far is None:
         ran = (int(progress_value(entry, "batchId")) for entry in progress or () if has_run(entry))
         so_far = Reconciliation(first=next(ran, 0))

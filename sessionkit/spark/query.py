@@ -8,7 +8,7 @@ import attrs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sessionkit._arguments import explains
+from sessionkit._arguments import check_flag, check_options, check_text, explains
 from sessionkit._instants import Duration
 from sessionkit.errors import SchemaError, SpecError, StateCorruptedError, StateError
 from sessionkit.spark._columns import A_STREAM, check_frame
@@ -150,6 +150,7 @@ def start_query(
     if spec is not None:
         check_kind(spec)
     _check_depth(check, spec)
+    _check_types(name, options, sink_since, tune=tune)
     parts = checked_parts(frame, sink, mode)
     _check_options(options or {}, sink)
     plan = plan_of(frame)
@@ -159,6 +160,9 @@ def start_query(
     waits = by_spec or (plan is not None and plan.waits_for_clock)
     timing = _timing(trigger, always_due=waits)
     name = _query_name(sink, name)
+    if name in [active.name for active in frame.sparkSession.streams.active if active.name]:
+        found = f"a query with the name {name!r} runs already in this session of Spark"
+        raise SpecError(found, "stop it first, or pass another name=...")
     location = _location(frame.sparkSession, sink, checkpoint, name)
     start = None
     if location is not None:
@@ -182,6 +186,17 @@ def start_query(
         raise ours from None
 
 
+def _check_types(name: object, options: object, sink_since: object, *, tune: object) -> None:
+    if name is not None:
+        check_text("name", name)
+    if options is not None:
+        check_options("options", options)
+    if type(sink_since) is not int or sink_since < 0:
+        found = f"`sink_since` must be the number of a micro-batch, found {sink_since!r}"
+        raise SpecError(found, "leave it out for 0")
+    check_flag("tune", tune)
+
+
 def _check_options(options: Mapping[str, Option], sink: StreamSink) -> None:
     if options and isinstance(sink, BatchSink):
         first = next(iter(options))
@@ -198,7 +213,7 @@ def _check_options(options: Mapping[str, Option], sink: StreamSink) -> None:
 def _timing(trigger: Trigger, *, always_due: bool = False) -> dict[str, Any]:
     always = "with a processing-time timeout, Spark always has another batch to run"
     hint = "use a trigger such as '1 minute' and stop the query yourself, or an event-time timeout"
-    if trigger == "availableNow":
+    if isinstance(trigger, str) and trigger == "availableNow":
         if always_due:
             raise SpecError(f"the query would never end, with availableNow: {always}", hint)
         return {"availableNow": True}
@@ -248,7 +263,8 @@ def _location(
 
 
 def _check_depth(check: Check, spec: AnySpec | None) -> None:
-    if check not in get_args(Check):
+    asked: object = check
+    if not isinstance(asked, str) or asked not in get_args(Check):
         found = f"`check` must be 'rules' or 'deep', found {check!r}"
         raise SpecError(found, "leave it out, or write check='deep'")
     if check == "deep" and spec is None:

@@ -19,6 +19,7 @@ from sessionkit.errors import SchemaError, SpecError
 from sessionkit.spark._columns import check_event_time, check_frame, is_future
 from sessionkit.spark.jobs.checks import WATERMARK_METADATA
 from sessionkit.spark.progress import (
+    check_query,
     dropped_in,
     event_times_in,
     has_run,
@@ -203,6 +204,8 @@ def guard_future(
     """
     skew = duration_of(max_future_skew, "max_future_skew", zero_allowed=True)
     check_frame(frame, "frame")
+    check_column("event_time", event_time, "ts")
+    check_column("into", into, "quarantined_time")
     check_event_time(frame.schema, event_time)
     if into in frame.columns:
         found = f"there is already a column `{into}`, where event times from the future would go"
@@ -254,6 +257,7 @@ def explain_watermark(query: StreamingQuery) -> WatermarkReport:
     Args:
         query: A query, running or stopped.
     """
+    check_query(query)
     return _report(list(filter(has_run, query.recentProgress)), by_slowest=_follows_slowest(query))
 
 

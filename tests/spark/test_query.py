@@ -80,6 +80,16 @@ def test_files_are_written_once_over_restarts(stream: DataFrame, tmp_path: Path)
     assert (out / "key=a").is_dir()
 
 
+def test_a_name_that_a_query_of_the_session_has_is_refused(stream: DataFrame) -> None:
+    """Spark itself ends with an error of Java."""
+    query = start_query(stream, sink=MemoryTable("taken"), trigger="1 hour")
+    message, hint = refusal(stream, sink=MemoryTable("taken"))
+    query.stop()
+
+    assert "a query with the name 'taken' runs already in this session of Spark" == message
+    assert "stop it first, or pass another name=..." == hint
+
+
 def test_other_sources_than_before_are_refused(events: Events, tmp_path: Path) -> None:
     """Spark ends the query with their numbers alone."""
     one, both = events.stream(), events.stream().union(events.stream())

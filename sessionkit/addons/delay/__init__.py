@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import attrs
 
 from sessionkit import Counts, SessionRules, SessionSpec, SpecError, StatefulSpec
-from sessionkit._for_addons import Duration, duration_of, explains, quoted, span_us
+from sessionkit._for_addons import Duration, check_column, duration_of, explains, quoted, span_us
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -125,6 +125,10 @@ def late_events(
     if arrived is None:
         found = "`arrived` says when each event of a batch arrived, found None"
         raise SpecError(found, 'name its column: arrived="kafka_timestamp"')
+    check_column("arrived", arrived, "kafka_timestamp")
+    if arrived not in getattr(history, "columns", ()):
+        found = f"`history` must be a frame with the column `{arrived}`, found {history!r}"
+        raise SpecError(found, 'name a column that it has: arrived="kafka_timestamp"')
     # PySpark is imported when it's needed: `python -m sessionkit` lists the command without it.
     from pyspark.sql import functions as F  # noqa: PLC0415
 
@@ -191,6 +195,9 @@ def _measured(counts: Counts, spec: Spec, delays: Sequence[Duration]) -> LateEve
 
 def _rules(spec: Spec, delays: Sequence[Duration]) -> tuple[str, timedelta, list[timedelta]]:
     """Return the event time column of a spec, its gap, and the sorted delays."""
+    if not isinstance(spec, SessionSpec | StatefulSpec):
+        found = f"`spec` must be a SessionSpec or a StatefulSpec, found {spec!r}"
+        raise SpecError(found, "pass the one that the query runs")
     if spec.event_time is None:
         raise SpecError("the spec has no event time, so no event is late", "pass event_time=...")
     spans = sorted(duration_of(delay, "delays", zero_allowed=True) for delay in delays)

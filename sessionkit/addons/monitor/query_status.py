@@ -11,12 +11,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sessionkit import Counts, SessionkitError
+from sessionkit import Counts, SessionkitError, SpecError
 from sessionkit._for_addons import (
     DurationSketch,
     KnownBuckets,
     Percentiles,
     bucket_stats_text,
+    check_query,
     dropped_in,
     explains,
     has_run,
@@ -290,6 +291,10 @@ def status(query: StreamingQuery, so_far: QueryStatus = NOTHING_YET) -> QuerySta
 
 def statuses(query: StreamingQuery, so_far: QueryStatus) -> list[QueryStatus]:
     """Return the status after each report that Spark keeps, and last the present one."""
+    check_query(query)
+    if not isinstance(so_far, QueryStatus):
+        found = f"`so_far` must be what an earlier `status` returned, found {so_far!r}"
+        raise SpecError(found, "leave it out to begin with the reports that Spark keeps")
     if so_far.query_id not in {None, str(query.id)}:
         text = f"the query is {query.id}, and what has been added up is of {so_far.query_id}"
         hint = "start again with status(query): with a new checkpoint it's another query"

@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sessionkit import Counts
-from sessionkit._for_addons import Duration, duration_of, explains, printable
+from sessionkit._for_addons import Duration, check_query, duration_of, explains, printable
 from sessionkit.addons.monitor.metrics import number_in
 from sessionkit.addons.monitor.query_status import QueryStatus, statuses
 
@@ -197,6 +197,7 @@ def watch(
     Raises:
         SessionkitError: sessionkit didn't build the query.
     """
+    check_query(query)
     pause_s = duration_of(every, "every").total_seconds()
     latest, history = QueryStatus(), dict[int, QueryStatus]()
     running = True

@@ -10,7 +10,16 @@ from attrs.converters import optional
 from pyspark.sql import SparkSession
 
 from sessionkit import SpecError
-from sessionkit._for_addons import Difference, Span, check_extra, duration_of, explained, names_of
+from sessionkit._for_addons import (
+    Difference,
+    Span,
+    check_extra,
+    check_text,
+    duration_of,
+    explained,
+    names,
+    names_of,
+)
 from sessionkit.addons.tables import Upsert
 from sessionkit.spark.sinks import BatchWriter, RowsToWrite
 
@@ -71,7 +80,9 @@ class Postgres:
 
     dsn: str | Callable[[], str] = attrs.field(repr=False)
     table: str = attrs.field()
-    key: tuple[str, ...] | None = attrs.field(default=None, converter=optional(names_of))
+    key: tuple[str, ...] | None = attrs.field(
+        default=None, converter=optional(names_of), validator=names
+    )
     retry_for: timedelta = attrs.field(
         default=timedelta(minutes=2), converter=_retry_for, kw_only=True
     )
@@ -83,6 +94,7 @@ class Postgres:
 
     @table.validator
     def _check_table(self, _: object, value: str) -> None:
+        check_text("table", value)
         if ADDRESS.search(value):
             # It may have a password, so no message shows it.
             found = "`table` is an address, so the address and the table are swapped"

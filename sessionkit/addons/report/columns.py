@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, TypeAlias
 import attrs
 
 from sessionkit import SchemaError, SpecError
-from sessionkit._for_addons import at_least_one, explained, names_of
+from sessionkit._for_addons import at_least_one, explained, names, names_of, text
 
 RESERVED: Final = (
     "kind",
@@ -79,22 +79,22 @@ class Columns:
         steps: The names of the steps that `funnel` counts, in order.
     """
 
-    keys: tuple[str, ...] = attrs.field(default=(), converter=names_of)
-    events: str | None = None
-    views: str | None = None
-    value: str | None = None
-    path: str | None = None
+    keys: tuple[str, ...] = attrs.field(default=(), converter=names_of, validator=names)
+    events: str | None = attrs.field(default=None, validator=text)
+    views: str | None = attrs.field(default=None, validator=text)
+    value: str | None = attrs.field(default=None, validator=text)
+    path: str | None = attrs.field(default=None, validator=text)
     path_at_most: int = attrs.field(default=100, validator=at_least_one)
-    entry: str | None = None
-    exit: str | None = None
-    engaged: str | None = None
-    engaged_time: str | None = None
-    bounce: str | None = None
-    converted: str | None = None
-    number: str | None = None
-    dimensions: tuple[str, ...] = attrs.field(default=(), converter=names_of)
-    funnel: tuple[str, ...] = attrs.field(default=(), converter=names_of)
-    steps: tuple[str, ...] = attrs.field(default=(), converter=names_of)
+    entry: str | None = attrs.field(default=None, validator=text)
+    exit: str | None = attrs.field(default=None, validator=text)
+    engaged: str | None = attrs.field(default=None, validator=text)
+    engaged_time: str | None = attrs.field(default=None, validator=text)
+    bounce: str | None = attrs.field(default=None, validator=text)
+    converted: str | None = attrs.field(default=None, validator=text)
+    number: str | None = attrs.field(default=None, validator=text)
+    dimensions: tuple[str, ...] = attrs.field(default=(), converter=names_of, validator=names)
+    funnel: tuple[str, ...] = attrs.field(default=(), converter=names_of, validator=names)
+    steps: tuple[str, ...] = attrs.field(default=(), converter=names_of, validator=names)
 
     def __attrs_post_init__(self) -> None:
         if len(self.dimensions) > MOST_DIMENSIONS:

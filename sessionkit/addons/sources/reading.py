@@ -69,6 +69,7 @@ def read_stream(
             that the spec reads.
         UnsupportedError: A library is missing.
     """
+    _check_session(spark)
     reader = spark.readStream if name is None else spark.readStream.name(name)
     return _events(reader, source, spec, with_position=with_position)
 
@@ -90,7 +91,14 @@ def read_batch(
         SpecError: As for `read_stream`.
         UnsupportedError: A library is missing.
     """
+    _check_session(spark)
     return _events(spark.read, source, spec, with_position=with_position)
+
+
+def _check_session(spark: object) -> None:
+    if not hasattr(type(spark), "readStream"):
+        found = f"`spark` must be the session of Spark, found {spark!r}"
+        raise SpecError(found, "pass the session of Spark, the source and the spec")
 
 
 def _events(
@@ -102,6 +110,9 @@ def _events(
 ) -> DataFrame:
     if not isinstance(spec, Spec):
         found = f"`spec` must be a SessionSpec or a StatefulSpec, found {type(spec).__name__}"
+        raise SpecError(found, "pass the session of Spark, the source and the spec")
+    if not isinstance(source, KafkaTopics | JsonLines):
+        found = f"`source` must be a KafkaTopics or a JsonLines, found {source!r}"
         raise SpecError(found, "pass the session of Spark, the source and the spec")
     passed = {*spec.inputs.passthrough}
     kind = KafkaTopics if isinstance(source, KafkaTopics) else JsonLines

@@ -10,7 +10,19 @@ import attrs
 import pyarrow as pa
 
 from sessionkit import SpecError
-from sessionkit._for_addons import at_least_one, explained, names_of, quoted, sql_type
+from sessionkit._for_addons import (
+    at_least_one,
+    check_path,
+    check_text,
+    explained,
+    flag,
+    names,
+    names_of,
+    quoted,
+    spark_options,
+    sql_type,
+    text,
+)
 
 SHOWN: Final = 100
 """The most letters of a value in a reason."""
@@ -48,7 +60,7 @@ class Json:
         SpecError: A limit isn't positive.
     """
 
-    options: Mapping[str, str] = attrs.field(factory=dict)
+    options: Mapping[str, str] = attrs.field(factory=dict, validator=spark_options, hash=False)
     max_bytes: int = attrs.field(default=MOST_BYTES, validator=at_least_one)
 
 
@@ -72,7 +84,7 @@ class Avro:
     """
 
     schema: str = attrs.field(repr=False)
-    is_framed: bool = False
+    is_framed: bool = attrs.field(default=False, validator=flag)
     max_bytes: int = attrs.field(default=MOST_BYTES, validator=at_least_one, kw_only=True)
     max_depth: int = attrs.field(default=500, validator=at_least_one, kw_only=True)
     max_items: int = attrs.field(default=1_000_000, validator=at_least_one, kw_only=True)
@@ -85,6 +97,7 @@ class Avro:
 
     @schema.validator
     def _check_schema(self, _: object, value: str) -> None:
+        check_text("schema", value)
         try:
             parsed: Any = json.loads(value)
         except ValueError as error:
@@ -101,6 +114,16 @@ class Avro:
 
 
 PayloadFormat: TypeAlias = Json | Avro
+
+
+def _is_payload(_: Any, __: "attrs.Attribute[Any]", value: object) -> None:
+    if not isinstance(value, Json | Avro):
+        found = f"`payload` must be a Json or an Avro, found {value!r}"
+        raise SpecError(found, "write payload=Json(), or Avro(schema)")
+
+
+def _is_folder(_: Any, attribute: "attrs.Attribute[Any]", value: object) -> None:
+    check_path(value, f"`{attribute.name}`")
 
 
 @explained()
@@ -139,12 +162,16 @@ class KafkaTopics:
         "kafka_timestamp": datetime,
         PAYLOAD: bytes,
     }
-    servers: str
-    topics: tuple[str, ...] = attrs.field(converter=names_of)
-    payload: PayloadFormat = attrs.field(factory=Json)
-    starting: str = "earliest"
-    options: Mapping[str, str] = attrs.field(factory=dict, repr=False)
-    headers: Mapping[str, str] = attrs.field(factory=dict, kw_only=True)
+    servers: str = attrs.field(validator=text)
+    topics: tuple[str, ...] = attrs.field(converter=names_of, validator=names)
+    payload: PayloadFormat = attrs.field(factory=Json, validator=_is_payload)
+    starting: str = attrs.field(default="earliest", validator=text)
+    options: Mapping[str, str] = attrs.field(
+        factory=dict, repr=False, validator=spark_options, hash=False
+    )
+    headers: Mapping[str, str] = attrs.field(
+        factory=dict, kw_only=True, validator=spark_options, hash=False
+    )
 
 
 @explained()
@@ -168,9 +195,11 @@ class JsonLines:
     """
 
     origin_columns: ClassVar[Mapping[str, type]] = {"file_path": str, PAYLOAD: bytes}
-    path: str | os.PathLike[str]
-    payload: Json = attrs.field(factory=Json)
-    options: Mapping[str, str | int] = attrs.field(factory=dict)
+    path: str | os.PathLike[str] = attrs.field(validator=_is_folder)
+    payload: Json = attrs.field(factory=Json, validator=_is_payload)
+    options: Mapping[str, str | int] = attrs.field(
+        factory=dict, validator=spark_options, hash=False
+    )
 
 
 Source: TypeAlias = KafkaTopics | JsonLines

@@ -1,6 +1,5 @@
 """Read the changes of micro-batches, from Spark's change feed and the state before them."""
 
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from itertools import chain
@@ -12,8 +11,9 @@ from pyspark.sql import functions as F
 
 from sessionkit._arguments import explains
 from sessionkit._engine.shell.storage import Stored, changed_memory, changed_rows, logic_of
-from sessionkit.errors import SessionkitError, UnsupportedError
+from sessionkit.errors import SessionkitError, SpecError, UnsupportedError
 from sessionkit.spark._logs import Location, Logs, active_session, logs_of
+from sessionkit.spark._paths import path_of
 from sessionkit.spark.checkpoints.reading import (
     finished_batch,
     groups_in,
@@ -83,7 +83,11 @@ def state_changes(
     to_rows, name = rows_of(spec), "session_id" if isinstance(spec, SessionSpec) else "key"
     check_picklable(spec)
     check_one_operator(spec, "state_changes")
-    path = os.fspath(path)
+    path = path_of(path, "path")
+    for name, number in (("since", since), ("until", until)):
+        if number is not None and type(number) is not int:
+            found = f"`{name}` must be the number of a micro-batch, found {number!r}"
+            raise SpecError(found, f"write {name}=12")
     session, schema = active_session(spark), f"{COLUMNS}, {view_schema(spec)}"
     last = _last(path, since, until, session)
     spec = check_stored_rules(path, spec, session)

@@ -1,6 +1,5 @@
 """Check that a query can continue from a checkpoint, and that the stored state is sound."""
 
-import os
 from collections.abc import Iterator
 from functools import partial, reduce
 from operator import and_
@@ -10,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F
 
-from sessionkit._arguments import explains, quoted
+from sessionkit._arguments import check_flag, explains, quoted
 from sessionkit._arrays import split, whole
 from sessionkit._engine.boundaries import watermark_in_force
 from sessionkit._engine.micro_batch import GroupState
@@ -27,6 +26,7 @@ from sessionkit.spark._logs import (
     damaged_state,
     query_id_of,
 )
+from sessionkit.spark._paths import path_of
 from sessionkit.spark.checkpoints.reading import mapped_state
 from sessionkit.spark.checkpoints.state_reader import (
     changed_groups,
@@ -73,8 +73,9 @@ def check_checkpoint(
         SessionkitError: There is no checkpoint; this Spark has no state reader, or no session is
             active.
     """
-    path = os.fspath(path)
+    path = path_of(path, "path")
     check_kind(spec)
+    check_flag("deep", deep)
     session = active_session(spark)
     logs = check_logs(path, session)
     if logs.commits:

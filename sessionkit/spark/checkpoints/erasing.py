@@ -1,6 +1,5 @@
 """Write and read requests to erase a key: files that the query reads as a stream."""
 
-import os
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
@@ -13,7 +12,7 @@ from sessionkit._engine.shell.erasing import ERASED_COLUMN
 from sessionkit._engine.wire.packing import joined_packs
 from sessionkit.errors import SessionkitError
 from sessionkit.spark._logs import Location, active_session, exists
-from sessionkit.spark._paths import check_stream, literal
+from sessionkit.spark._paths import check_stream, literal, path_of
 from sessionkit.spark._settings import own_source
 from sessionkit.spark.checkpoints.reading import finished_batch, key_row
 from sessionkit.spark.checkpoints.state_reader import check_stored_rules, reads_state
@@ -46,7 +45,7 @@ def read_erasures(
             path has signs of a pattern, such as `[`, so that no stream can read the folder.
         SessionkitError: No session is active.
     """
-    checkpoint = os.fspath(checkpoint)
+    checkpoint = path_of(checkpoint, "checkpoint")
     check_kind(spec)
     check_not_chained(spec, "erase")
     session, folder = active_session(spark), _folder(checkpoint)
@@ -78,7 +77,7 @@ def erase_key(
         SessionkitError: The query of the checkpoint doesn't read such requests, the key doesn't fit
             the spec, or no session is active.
     """
-    checkpoint = os.fspath(checkpoint)
+    checkpoint = path_of(checkpoint, "checkpoint")
     check_kind(spec)
     check_not_chained(spec, "erase")
     session, folder = active_session(spark), _folder(checkpoint)

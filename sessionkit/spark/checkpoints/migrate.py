@@ -1,6 +1,5 @@
 """Write the state of a stopped query or a batch as a seed for a new query."""
 
-import os
 from datetime import datetime
 from functools import partial
 from typing import Final
@@ -26,7 +25,7 @@ from sessionkit.spark._logs import (
     logs_of,
     progress_of,
 )
-from sessionkit.spark._paths import check_stream
+from sessionkit.spark._paths import check_stream, path_of
 from sessionkit.spark._sail import check_no_checkpoint
 from sessionkit.spark._seeds import (
     Seed,
@@ -77,8 +76,8 @@ def migrate(
         SessionkitError: There is no checkpoint, no finished micro-batch, or already a seed there;
             this Spark has no state reader, or no session is active.
     """
-    checkpoint = os.fspath(checkpoint)
-    to = os.fspath(to)
+    checkpoint = path_of(checkpoint, "checkpoint")
+    to = path_of(to, "to")
     check_stream(to)
     check_kind(old, argument="old")
     check_kind(new, argument="new")
@@ -151,7 +150,7 @@ def bootstrap(history: DataFrame, spec: AnySpec, until: datetime, to: Location) 
         NotPicklableError: A function uses something that can't be sent to the executors.
         SessionkitError: There is a seed already.
     """
-    to = os.fspath(to)
+    to = path_of(to, "to")
     check_stream(to)
     way = 'without Spark, the backfill of a driver takes frame.to_dict("records") of pandas'
     check_frame(history, "history", f"{ANY_FRAME}; {way}")

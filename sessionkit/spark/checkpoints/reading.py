@@ -1,6 +1,5 @@
 """Read the state of a checkpoint's groups, decoded on the driver or on the executors."""
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import time
 from functools import partial
@@ -22,6 +21,7 @@ from sessionkit._typing import Record
 from sessionkit.errors import SessionkitError, StateValueError
 from sessionkit.spark._grouping import BUCKET, label_of_key
 from sessionkit.spark._logs import Location, active_session, logs_of
+from sessionkit.spark._paths import path_of
 from sessionkit.spark._tasks import message_first
 from sessionkit.spark.checkpoints.state_reader import (
     check_stored_rules,
@@ -245,7 +245,7 @@ def read_state(
             Spark has no state reader, no session is active, or the key doesn't fit the spec.
     """
     check_kind(spec, argument="spec")
-    path, session = os.fspath(path), active_session(spark)
+    path, session = path_of(path, "path"), active_session(spark)
     rows: list[Group] = []
     groups, read = _opened(path, spec, key, session, batch=batch)
     if groups is not None:
@@ -276,7 +276,7 @@ def state_frame(
     Arguments and errors are as for `read_state`.
     """
     check_kind(spec, argument="spec")
-    path, session = os.fspath(path), active_session(spark)
+    path, session = path_of(path, "path"), active_session(spark)
     return mapped_state(path, spec, rows_of(spec), view_schema(spec), session, key=key, batch=batch)
 
 

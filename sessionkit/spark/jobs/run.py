@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupStateTimeout
 
-from sessionkit._arguments import explains
+from sessionkit._arguments import check_flag, explains
 from sessionkit._engine.micro_batch import GroupState
 from sessionkit._engine.shell.storage import columns_of, logic_of
 from sessionkit._engine.shell.worker import Worker, end_us
@@ -33,6 +33,7 @@ from sessionkit.spark._settings import (
     check_libraries,
     check_workers,
     is_connect,
+    is_observation,
     say_once,
 )
 from sessionkit.spark._tasks import freeze_imports, message_first, rows_of_task, run_of_task
@@ -120,6 +121,15 @@ def run_spec(events: DataFrame, spec: AnySpec, options: RunOptions) -> DataFrame
 
 
 def _check_options(events: DataFrame, spec: AnySpec, options: RunOptions) -> None:
+    check_flag("with_rejected", options.with_rejected)
+    if not (options.observation is None or is_observation(options.observation)):
+        found = f"`observation` must be an Observation of Spark, found {options.observation!r}"
+        raise SpecError(found, "write observation=Observation(), and pass it to reconcile")
+    if not isinstance(options.seed, Seed | None):
+        found = f"`seed` must be a Seed, found {options.seed!r}"
+        raise SpecError(
+            found, 'pass what migrate or bootstrap returned, or read_seed("/seeds/visits")'
+        )
     if options.with_rejected:
         check_names_with_rejected(spec)
     if options.until is not None:

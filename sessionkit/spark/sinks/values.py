@@ -7,7 +7,15 @@ from typing import Any, Final, TypeAlias
 import attrs
 from pyspark.sql import DataFrame
 
-from sessionkit._arguments import explained, names_of
+from sessionkit._arguments import (
+    at_least_one,
+    explained,
+    flag,
+    names,
+    names_of,
+    spark_options,
+    text,
+)
 from sessionkit.errors import SpecError
 from sessionkit.spark._paths import check_path
 from sessionkit.spark.sinks import TableSink
@@ -23,6 +31,12 @@ def _is_format(_: Any, __: "attrs.Attribute[str]", value: object) -> None:
 
 def _is_folder(_: Any, attribute: "attrs.Attribute[Any]", value: object) -> None:
     check_path(value, f"`{attribute.name}` of Files")
+
+
+def _is_function(_: Any, attribute: "attrs.Attribute[Any]", value: object) -> None:
+    if not callable(value):
+        found = f"`{attribute.name}` must be a function, found {value!r}"
+        raise SpecError(found, "write it with `def`, and pass its name")
 
 
 @explained()
@@ -54,7 +68,7 @@ class Files:
 
     format: str = attrs.field(validator=_is_format)
     path: str | os.PathLike[str] = attrs.field(validator=_is_folder)
-    partition_by: tuple[str, ...] = attrs.field(default=(), converter=names_of)
+    partition_by: tuple[str, ...] = attrs.field(default=(), converter=names_of, validator=names)
 
 
 @explained()
@@ -73,9 +87,11 @@ class Kafka:
         options: More options, under Spark's names, such as `kafka.security.protocol`.
     """
 
-    servers: str
-    topic: str | None = None
-    options: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+    servers: str = attrs.field(validator=text)
+    topic: str | None = attrs.field(default=None, validator=text)
+    options: Mapping[str, str] = attrs.field(
+        factory=dict, repr=False, validator=spark_options, hash=False
+    )
 
 
 @explained()
@@ -90,7 +106,7 @@ class AtLeastOnce:
         function: Called as `function(frame, batch_id)`.
     """
 
-    function: Callable[[DataFrame, int], None]
+    function: Callable[[DataFrame, int], None] = attrs.field(validator=_is_function)
 
 
 @explained()
@@ -118,8 +134,8 @@ class Console:
         truncate: Whether long values are truncated.
     """
 
-    rows: int = 20
-    truncate: bool = True
+    rows: int = attrs.field(default=20, validator=at_least_one)
+    truncate: bool = attrs.field(default=True, validator=flag)
 
 
 @explained()
@@ -132,7 +148,7 @@ class MemoryTable:
         table: The name of the table, and of the query.
     """
 
-    table: str
+    table: str = attrs.field(validator=text)
 
 
 @explained()
@@ -153,8 +169,8 @@ class ExactlyOnce:
             None if there is none.
     """
 
-    write: Callable[[DataFrame, str, int], None]
-    last_batch: Callable[[str], int | None]
+    write: Callable[[DataFrame, str, int], None] = attrs.field(validator=_is_function)
+    last_batch: Callable[[str], int | None] = attrs.field(validator=_is_function)
 
 
 RouteSink: TypeAlias = TableSink | Files | Kafka | ExactlyOnce | AtLeastOnce
