@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -152,15 +152,8 @@ def merge(rows: DataFrame, upsert: Upsert, table: str, settings: Mapping[str, st
         replaced = replaced.unionByName(superseded, allowMissingColumns=True)
     added = rows.withColumn(DELETES, F.lit(False))  # noqa: FBT003
     deleted = replaced.withColumn(DELETES, F.lit(True))  # noqa: FBT003
-    columns = [*map(quoted, rows.columns)]
     matches = " AND ".join(f"old.{name} <=> new.{name}" for name in map(quoted, matched_by))
-    into = f"{_escaped(table)} AS old"
-    statement = (
-        f"MERGE INTO {into} USING {{new}} AS new"  # noqa: S608
-        f" ON new.{DELETES} AND {matches} AND {within}"
-        f" {_when_matched(upsert)} WHEN NOT MATCHED AND NOT new.{DELETES} THEN"
-        f" INSERT ({', '.join(columns)}) VALUES ({', '.join(f'new.{name}' for name in columns)})"
-    )
+    statement = merge_statement(table, rows.columns, f"{matches} AND {within}", upsert)
     try:
         for name, value in settings.items():
             spark.conf.set(name, value)
@@ -178,6 +171,18 @@ def merge(rows: DataFrame, upsert: Upsert, table: str, settings: Mapping[str, st
     finally:
         for name in settings:
             spark.conf.unset(name)
+
+
+def merge_statement(table: str, names: Sequence[str], matches: str, upsert: Upsert) -> str:
+    """Return the statement of a merge, in which Spark puts the rows in place of `{new}`."""
+    columns = [*map(quoted, names)]
+    values = [f"new.{name}" for name in columns]
+    return (
+        f"MERGE INTO {_escaped(table)} AS old USING {{new}} AS new"  # noqa: S608
+        f" ON new.{DELETES} AND {_escaped(matches)}"
+        f" {_when_matched(upsert)} WHEN NOT MATCHED AND NOT new.{DELETES} THEN"
+        f" INSERT ({_escaped(', '.join(columns))}) VALUES ({_escaped(', '.join(values))})"
+    )
 
 
 def exchange(span: Span, upsert: Upsert, target: Table, *, dry_run: bool) -> Difference:

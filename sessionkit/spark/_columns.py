@@ -57,6 +57,8 @@ def check_frame(frame: object, name: str, hint: str = ANY_FRAME) -> None:
     if not hasattr(kind, "isStreaming"):
         package = kind.__module__.partition(".")[0]
         hint = FROM_IT if package == "sessionkit" else hint
+        if kind.__module__.startswith("pyspark.pandas"):
+            hint = f"write {name}.to_spark()"
         owner = "" if package == "builtins" else f"{package}."
         text = f"`{name}` must be a DataFrame of Spark, found {owner}{kind.__name__}"
         raise SchemaError(text, hint)

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 import attrs
 
 from sessionkit.errors import SessionkitError, UserFunctionError, with_hint
+from sessionkit.state._types import is_again
 
 MOST_FRAMES: Final = 20
 """The number of last frames that a traceback shows."""
@@ -78,12 +79,6 @@ def traceback_of(error: Exception) -> str | None:
     return "".join(lines).rstrip()
 
 
-def is_again(cls: type[Any], other: type[Any]) -> bool:
-    """Return whether `cls` is `other` defined again, as by a notebook's cell run twice."""
-    names = (cls.__module__, cls.__qualname__)
-    return cls is not other and names == (other.__module__, other.__qualname__)
-
-
 def wrong_class(what: str, cls: type[Any], found: object, hint: str = "build one") -> str:
     """Return the error text, with its hint, for an object of another class than `cls`."""
     kind = type(found)
@@ -93,7 +88,7 @@ def wrong_class(what: str, cls: type[Any], found: object, hint: str = "build one
         return with_hint(f"{what} {cls.__name__}, {again}", hint)
     names = (cls.__name__, kind.__name__)
     if cls.__name__ == kind.__name__:
-        names = (f"{cls.__module__}.{names[0]}", f"{kind.__module__}.{names[1]}")
+        names = (f"{cls.__module__}.{cls.__qualname__}", f"{kind.__module__}.{kind.__qualname__}")
     return with_hint(f"{what} {names[0]}, found {names[1]}", hint)
 
 

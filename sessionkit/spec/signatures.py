@@ -19,9 +19,10 @@ import attrs
 from sessionkit._arguments import POSITIONAL
 from sessionkit.errors import SpecError
 from sessionkit.spec.bytecode import ends_in_none
-from sessionkit.spec.functions import is_again, name_of
+from sessionkit.spec.functions import name_of
 from sessionkit.state._declared import check_declared
 from sessionkit.state._fields import check_class, is_record, not_a_record
+from sessionkit.state._types import is_again
 
 AGAIN: Final = "define the function again too; in a notebook, run its cell again"
 MAY_TAKE_TIME: Final = ("create", "update")

@@ -8,7 +8,14 @@ import pyarrow as pa
 
 from sessionkit.errors import SpecError
 from sessionkit.state._beside import UNSET, Beside
-from sessionkit.state._types import Convert, FieldType, Form, Widening, refused
+from sessionkit.state._types import (
+    Convert,
+    FieldType,
+    Form,
+    Widening,
+    of_another_class,
+    refused,
+)
 
 
 def _load(kind: FieldType, part: Any) -> Any:
@@ -235,7 +242,8 @@ class AttrsType(FieldType):
     def coerce(self, value: Any, path: str) -> Any:
         if type(value) is not self.cls:  # a subclass would lose its own fields
             name = self.cls.__name__
-            raise refused(value, path, f"a {name}", f"build a {name} where you set it")
+            hint = f"build a {name} where you set it"
+            raise of_another_class(value, path, self.cls, f"a {name}", hint)
         parts = [
             field.type.coerce(getattr(value, field.name, UNSET), f"{path}.{field.name}")
             for field in self.fields

@@ -15,7 +15,15 @@ from sessionkit._arguments import sql_type
 from sessionkit._instants import span_us
 from sessionkit.errors import StateValueError
 from sessionkit.state._scalars import INTEGERS, FloatType, IntType, StrType, TimedeltaType
-from sessionkit.state._types import INT64, Facts, FieldType, Form, Widening, refused
+from sessionkit.state._types import (
+    INT64,
+    Facts,
+    FieldType,
+    Form,
+    Widening,
+    of_another_class,
+    refused,
+)
 
 KEEP: Final = "keep a member as long as state contains it, or start with a new checkpoint"
 SHOWN: Final = 4
@@ -77,7 +85,8 @@ class EnumType(FieldType):
         if isinstance(value, self.cls):
             return value
         name = self.cls.__name__
-        raise refused(value, path, f"a member of {name}", f"write {name}(value) where you set it")
+        hint = f"write {name}(value) where you set it"
+        raise of_another_class(value, path, self.cls, f"a member of {name}", hint)
 
     def dump(self, value: Enum) -> Any:
         return value.value

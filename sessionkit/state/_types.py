@@ -170,6 +170,26 @@ def same(value: Any) -> Any:
     return value
 
 
+def is_again(cls: type[Any], other: type[Any]) -> bool:
+    """Return whether `cls` is `other` defined again, as by a notebook's cell run twice."""
+    names = (cls.__module__, cls.__qualname__)
+    return cls is not other and names == (other.__module__, other.__qualname__)
+
+
+def of_another_class(
+    value: object, path: str, cls: type[Any], expected: str, hint: str
+) -> StateValueError:
+    """Return the error for an object that isn't of a class, perhaps since that was defined anew."""
+    kind = type(value)
+    if is_again(kind, cls):
+        shown = f"one of another {kind.__name__}: the class was defined again after the spec"
+        hint = "build the spec again too; in a notebook, run its cell again"
+        return refused(value, path, expected, hint, shown=shown)
+    is_same_name = kind.__name__ == cls.__name__
+    shown = f"{kind.__module__}.{kind.__qualname__}" if is_same_name else kind.__name__
+    return refused(value, path, expected, hint, shown=shown)
+
+
 def refused(
     value: object, path: str, expected: str, hint: str, *, shown: str | None = None
 ) -> StateValueError:

@@ -5,6 +5,7 @@ import re
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from string import Formatter
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlparse
@@ -16,7 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from sessionkit import SpecError
-from sessionkit.addons.merging import check_alone, check_types
+from sessionkit.addons.merging import check_alone, check_types, merge_statement
 from sessionkit.errors import SinkError, UnsupportedError
 from sessionkit.spark import Routes, start_query
 from sessionkit.spark.sinks import Batch, BatchWriter, RowsToWrite
@@ -71,6 +72,21 @@ def remote_session(active: str) -> Any:
     session: Any = kind()
     vars(session).update(version="4.2.0", conf=conf, streams=streams, read=FilesByPattern())
     return session
+
+
+@pytest.mark.parametrize("name", ["a{b}", "{new}", "{}", "x}", "{{y", "a`{0}"])
+def test_a_column_whose_name_has_braces_is_merged_by_its_name(name: str) -> None:
+    """Spark formats the statement, to put the rows in: a brace of a name isn't a place for them."""
+    table, column = "lake.`t{1}`", f"`{name.replace('`', '``')}`"
+    upsert: Any = SimpleNamespace(refuses_duplicates=False)
+    matches = f"old.{column} <=> new.{column}"
+    statement = merge_statement(table, ["session_id", name], matches, upsert)
+    shown = Formatter().format(statement, new="(rows)")
+
+    assert table in shown
+    assert " AS old USING (rows) AS new ON new." in shown
+    assert f" AND {matches} WHEN MATCHED" in shown
+    assert shown.endswith(f"(`session_id`, {column}) VALUES (new.`session_id`, new.{column})")
 
 
 def test_the_path_of_another_querys_checkpoint_is_taken_as_it_is(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import inspect
 import io
 import re
 import tomllib
+from collections.abc import Mapping
 from contextlib import redirect_stdout
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +21,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from sessionkit._engine.counts import DECLARED
+from sessionkit.spark.checkpoints.changes import COLUMNS as CHANGES
+from sessionkit.spark.checkpoints.reading import OWN_COLUMNS
+from sessionkit.spec.columns import (
+    CLOSED_BY_FIELD,
+    MEMORY_FIELDS,
+    REJECTED_COLUMNS,
+    REVISION_FIELDS,
+    SESSION_COLUMNS,
+)
 from tests.support.pages import BLOCK, NOT_RUN, ROOT, name_of, run_blocks, run_tests
 from tests.support.public_names import PUBLIC, members_of
 
@@ -204,3 +215,123 @@ def test_no_link_of_the_readme_is_broken_on_pypi() -> None:
 
     assert [] == LINK.findall(readme)
     assert "Your first session job (`docs/tutorial/first-session-job.md`)" in readme
+
+
+OWN_NAMES = {
+    *SESSION_COLUMNS,
+    *REJECTED_COLUMNS,
+    *(field.name for field in (CLOSED_BY_FIELD, *MEMORY_FIELDS, *REVISION_FIELDS)),
+    *re.findall(r"(\w+) ", f"{OWN_COLUMNS}, {CHANGES}, "),
+    *(count.name for count in DECLARED),
+    *("kind", "number", "key", "state"),
+    *("user", "ts", "page"),
+    *("key", "value", "topic", "partition", "offset", "timestamp"),
+}
+"""
+The columns of rows, of rejected rows, and of what shows stored state; of the README's events, and
+of Spark's source for Kafka.
+"""
+OF_COLUMNS = {
+    *("agg", "col", "drop", "dropDuplicates", "groupBy", "orderBy", "partitionBy", "select"),
+    *("sort", "withColumn", "withColumnRenamed"),
+}
+"""The methods of frames that take the names of columns."""
+PATH = re.compile(r"[A-Za-z_]\w*(\.\w+)*")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_blocks_that_are_not_run_name_arguments_and_columns_that_exist(page: Path) -> None:
+    """What they import is there, calls fit the functions, and columns are those of the page."""
+    text = page.read_text(encoding="utf-8")
+    trees = {block: ast.parse(dedent(block)) for block in BLOCK.findall(text)}
+    names = {key: found for tree in trees.values() for key, found in imported(tree).items()}
+    known = OWN_NAMES | {name for tree in trees.values() for name in named_in(tree)}
+    wrong = []
+    for block, tree in trees.items():
+        if block.lstrip().startswith(NOT_RUN):
+            calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+            wrong += [found for call in calls if (found := misfit(call, names))]
+            columns = {part for call in calls for part in columns_of(call)}
+            wrong += sorted(columns - known)
+    assert [] == wrong
+
+
+def imported(tree: ast.AST) -> dict[str, Any]:
+    """Return what a block imports of sessionkit, by the names that it has there."""
+    found: dict[str, Any] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("sessionkit"):
+            module = importlib.import_module(node.module or "")
+            for alias in node.names:
+                name = alias.asname or alias.name
+                try:
+                    found[name] = getattr(module, alias.name)
+                except AttributeError:
+                    found[name] = importlib.import_module(f"{module.__name__}.{alias.name}")
+    return found
+
+
+def named_in(tree: ast.AST) -> set[str]:
+    """Return the names and texts of a block, without columns that calls take from a frame."""
+    of_calls = {
+        id(value)
+        for call in ast.walk(tree)
+        if isinstance(call, ast.Call)
+        for value in column_arguments(call)
+    }
+    found = set[str]()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Constant(value=str() as value) if id(node) not in of_calls:
+                found |= {value, *value.split(".")}
+            case ast.keyword(arg=str() as name) | ast.Name(id=name) | ast.arg(arg=name):
+                found.add(name)
+            case ast.Attribute(attr=name):
+                found.add(name)
+            case ast.Call(
+                func=ast.Attribute(attr="withColumn"), args=[ast.Constant(value=str() as name), *_]
+            ):
+                found.add(name)
+    return found
+
+
+def column_arguments(call: ast.Call) -> list[ast.expr]:
+    """Return the texts of a call that name columns: of Spark's functions, or a frame's methods."""
+    match call.func:
+        case ast.Attribute(value=ast.Name(id="F"), attr=name) if name not in {"lit", "expr"}:
+            values = call.args[:1]
+        case ast.Attribute(attr=name) if name in OF_COLUMNS:
+            values = call.args[:1] if name == "withColumn" else call.args
+        case _:
+            values = []
+    return [value for value in values if isinstance(value, ast.Constant)]
+
+
+def columns_of(call: ast.Call) -> list[str]:
+    values = [getattr(value, "value", None) for value in column_arguments(call)]
+    paths = [value for value in values if isinstance(value, str) and PATH.fullmatch(value)]
+    return [part for path in paths for part in path.split(".")]
+
+
+def misfit(call: ast.Call, names: Mapping[str, Any]) -> str | None:
+    """Return how a call doesn't fit what it calls, if that is of sessionkit."""
+    function: Any = None
+    match call.func:
+        case ast.Name(id=name):
+            function = names.get(name)
+        case ast.Attribute(value=ast.Name(id=name), attr=attribute) if name in names:
+            function = getattr(names[name], attribute, None)
+            if function is None and not attribute.startswith("_"):
+                return f"{name}.{attribute} isn't there"
+    if function is None or not callable(function):
+        return None
+    values = [value for value in call.args if not isinstance(value, ast.Starred)]
+    keywords = {one.arg: None for one in call.keywords if one.arg is not None}
+    is_partial = len(values) < len(call.args) or len(keywords) < len(call.keywords)
+    try:
+        signature = inspect.signature(function)
+        bind = signature.bind_partial if is_partial else signature.bind
+        bind(*values, **keywords)
+    except TypeError as error:
+        return f"{ast.unparse(call)[:80]}: {error}"
+    return None

@@ -25,6 +25,7 @@ import pyarrow as pa
 import pytest
 
 from sessionkit import SpecError
+from sessionkit.errors import StateValueError
 from sessionkit.state._codec import codec_of
 from sessionkit.state._collections import AttrsType, DictType, ListType, OptionalType, TupleType
 from sessionkit.state._derived import EnumType, LiteralType, SecondsType
@@ -408,3 +409,31 @@ def test_a_single_problem_has_its_own_hint() -> None:
         == (refused(field_type, "string", "keys.user"))
     )
     assert refused(field_type, set[int], "keys.user").count("list[...]") == 1
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_an_object_of_a_class_that_was_defined_again_says_so(number: int) -> None:
+    """As where a cell of a notebook is run again: two classes have one name, also inside others."""
+
+    def cell() -> tuple[Any, Any]:
+        geo = attrs.make_class("Geo", {"country": attrs.field(type=str)})
+        Level = enum.Enum("Level", {"LOW": "low"})  # noqa: N806 (a class)
+        return geo("DE"), Level("low")
+
+    (before, low), (after, low_again) = cell(), cell()
+    geo: Any = type(before)
+    level: Any = type(low)
+    annotation, value = [
+        (geo, after),
+        (list[geo], [before, after]),
+        (dict[str, geo], {"a": after}),
+        (tuple[geo, int], (after, 1)),
+        (level, low_again),
+        (geo | None, after),
+    ][number]
+    with pytest.raises(StateValueError) as refused:
+        field_type(annotation, "View.x").coerce(value, "View.x")
+
+    name = "Level" if number == 4 else "Geo"
+    assert f", found one of another {name}: the class was defined again" in str(refused.value)
+    assert "in a notebook, run its cell again" in str(refused.value)

@@ -82,6 +82,8 @@ class Driver(Generic[Spec, Event, Row, Result, Stored]):
     _unreturned: list[watch.Unreturned]
     _waiting: list[dict[str, Any]]
     _can_run_without_data: bool
+    # Whether the test has moved the watermark since the last micro-batch.
+    _moved: bool
     _rows: list[Row]
     _rejections: list[Rejection]
     _events: list[SessionEvent]
@@ -116,6 +118,7 @@ class Driver(Generic[Spec, Event, Row, Result, Stored]):
         # Spark runs no batch without data before one with data since the start.
         self._can_run_without_data = False
         self._ran_at = None
+        self._moved = False
 
     @classmethod
     def restore(cls, spec: Spec, snapshot: Snapshot) -> Self:
@@ -292,6 +295,7 @@ class Driver(Generic[Spec, Event, Row, Result, Stored]):
         """
         self._move("the watermark", self._left.clocks.with_watermark(self.spec, instant))
         self._can_run_without_data = True
+        self._moved = True
         watch.check_watermark(instant, self.watermark)
 
     def advance_processing_time(self, span: Duration) -> None:
@@ -331,6 +335,7 @@ class Driver(Generic[Spec, Event, Row, Result, Stored]):
                 on Spark, where the query stops. Or `process` or `on_timer` changed a state without
                 `set`, which Spark would lose.
         """
+        self._moved = False
         left, watermark = self._left, self.watermark
         by_trigger = self._can_run_without_data and self.spec.clock == "processing_time"
         if self.is_idle and not by_trigger:
@@ -386,6 +391,8 @@ class Driver(Generic[Spec, Event, Row, Result, Stored]):
         """
         if self._waiting and not self._left.batch_id:
             watch.warn("no rows: no micro-batch has run yet", "call run_batch() first")
+        elif self._moved and not self._rows:
+            watch.check_due(self._left)
         watch.check_returned(self._unreturned)
         watch.check_quarantined(self.counts, self._rejections)
         rows, self._rows = self._rows, []

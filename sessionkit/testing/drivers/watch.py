@@ -50,6 +50,14 @@ def check_watermark(instant: datetime, stays: datetime | None) -> None:
         warn(found, hint)
 
 
+def check_due(left: Snapshot) -> None:
+    """Warn if something is due by the watermark, and waits for a micro-batch."""
+    timers = (stored.timeout_timestamp_ms for stored in left.groups.values())
+    if any(timer is not None and timer < left.clocks.watermark_ms for timer in timers):
+        found = "no rows: no micro-batch has run since `advance_watermark_to`"
+        warn(found, "call run_batch() after it: what is due comes in a micro-batch")
+
+
 def check_late(before: Snapshot, counts: Counts) -> None:
     """Warn if events were late in the first micro-batch, where Spark has no watermark yet."""
     if counts.late and not before.batch_id and before.seed is None:

@@ -195,8 +195,8 @@ def test_what_it_stores_goes_from_batch_to_batch(whole: bool) -> None:
         driver.add("ann", start + timedelta(minutes=minute), Ride(km))
         if not whole:
             driver.run_batch()
-            driver.advance_watermark_to(start + timedelta(minutes=minute, seconds=1))
             rows += driver.take_rows()
+            driver.advance_watermark_to(start + timedelta(minutes=minute, seconds=1))
             driver = SessionDriver.restore(driver.spec, driver.snapshot())
     driver.run_batch()
     driver.advance_watermark_to(start + timedelta(days=1))

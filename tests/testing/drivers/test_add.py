@@ -6,7 +6,7 @@ from typing import Any
 import attrs
 import pytest
 
-from examples.visits import visits
+from examples.visits import View, visits
 from sessionkit import Inputs, NoTimeout, SessionSpec, SpecError, StatefulSpec
 from sessionkit.aggregates import count
 from sessionkit.errors import DriverError
@@ -111,6 +111,21 @@ def test_what_is_said_twice_must_agree(
 
     assert said in str(refused.value)
     assert str(refused.value).endswith("\n\nHint: give both the same value")
+
+
+def test_rows_that_wait_for_a_micro_batch_are_missed_with_a_word() -> None:
+    """A watermark that a test moves brings rows in the next micro-batch, and warns without one."""
+    driver = SessionDriver(visits)
+    driver.add("ann", at("10:00"), View("/", 1.0))
+    driver.run_batch()
+    driver.advance_watermark_to(at("10:01"))
+    assert [] == driver.take_rows()
+    driver.advance_watermark_to(at("23:00"))
+    with pytest.warns(UserWarning, match="no micro-batch has run since `advance_watermark_to`"):
+        assert [] == driver.take_results()
+    driver.run_batch()
+    assert 1 == len(driver.take_rows())
+    assert [] == driver.take_rows()
 
 
 AGAIN = attrs.make_class("Click", {}, class_body={"__module__": __name__})
