@@ -56,7 +56,7 @@ def _problem(value: object) -> Problem | None:
         return Problem("uses a session of Spark, and an executor has none", JOIN)
     # Mostly there is none, and no need for a walk through the pickle.
     only_here = {name for name in filter(_is_only_here, [*sys.modules]) if name.encode() in dumped}
-    for module, name in _names(dumped) if only_here else ():
+    for module, name in imported_by(dumped) if only_here else ():
         if module in only_here:
             return _by_name(module, name)
     return None
@@ -72,7 +72,7 @@ def _is_only_here(module: str) -> bool:
     return is_made and PathFinder.find_spec(module) is None
 
 
-def _names(dumped: bytes) -> Iterator[tuple[str, str | None]]:
+def imported_by(dumped: bytes) -> Iterator[tuple[str, str | None]]:
     """Yield each module that a pickle names, and the name in it; None for the whole module."""
     memo: list[Any] = []
     last: deque[Any] = deque([None, None], maxlen=2)  # the last pushes; None if unknown

@@ -54,6 +54,7 @@ from sessionkit.spark.jobs.frames import (
     sums,
     unpacked_rows,
 )
+from sessionkit.spark.jobs.modules import check_found
 from sessionkit.spark.jobs.pickles import check_picklable
 from sessionkit.spark.jobs.transform_with_state import (
     check_transform_with_state,
@@ -102,6 +103,8 @@ def run_spec(events: DataFrame, spec: AnySpec, options: RunOptions) -> DataFrame
         check_workers(context.master, context.pythonExec)
     check_input(events, spec)
     check_picklable(spec)
+    if not is_connect(events.sparkSession):
+        check_found(spec, events.sparkSession.sparkContext)
     _check_options(events, spec, options)
     if not events.isStreaming:
         worker = Worker(logic_of(spec), options.with_rejected)

@@ -87,3 +87,77 @@ def test_a_session_of_connect_that_a_function_uses_is_named() -> None:
             check_picklable(spec_of(use))
         assert says(str(refused.value), f"uses {used}", "can't be sent")
     check_picklable(spec_of(lambda state, event: str(SparkSession.__name__)))
+
+
+PLACES = ("its folder", "PYTHONPATH")
+LOGIC = """
+import attrs
+from sessionkit import SessionSpec
+
+
+@attrs.frozen
+class View:
+    page: str
+
+
+@attrs.define
+class Visit:
+    pages: int = 0
+
+    def update(self, view: View) -> None:
+        self.pages += 1
+
+
+visits = SessionSpec.of(
+    Visit, keys={"user": str}, event_time="ts", gap="1m", watermark_delay="1m", order="event_time"
+)
+"""
+JOB = """
+import sys
+
+import pyspark.sql
+from logic_of_a_job import visits
+
+from sessionkit import SpecError
+from sessionkit.spark import sessionize
+
+spark = pyspark.sql.SparkSession.builder.master("local[1]").getOrCreate()
+frame = spark.createDataFrame([], "user string, ts timestamp, page string")
+try:
+    sessionize(frame, visits)
+    print("taken without")
+except SpecError as error:
+    print(error)
+spark.sparkContext.addPyFile(sys.argv[1])
+print(sessionize(frame.union(spark.sql("SELECT 'ann', now(), '/'")), visits).count())
+"""
+
+
+@pytest.mark.parametrize(
+    "where",
+    ["elsewhere", *(pytest.param(place, marks=pytest.mark.nightly) for place in PLACES)],
+)
+def test_a_module_that_only_the_driver_finds_is_named_at_the_start(
+    where: str, tmp_path: Path
+) -> None:
+    """The folder of a script is on the path of the driver alone; a worker would end the query."""
+    folder, elsewhere = tmp_path / "job", tmp_path / "elsewhere"
+    folder.mkdir()
+    elsewhere.mkdir()
+    logic, job = folder / "logic_of_a_job.py", folder / "job.py"
+    logic.write_text(LOGIC, "utf-8")
+    job.write_text(JOB, "utf-8")
+    path = [str(ROOT), *([str(folder)] if where == "PYTHONPATH" else [])]
+    done = run(
+        [sys.executable, job, logic],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(path)},
+        cwd=folder if where == "its folder" else elsewhere,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    first, *_, last = done.stdout.splitlines()
+
+    refused = f"the spec uses the module `logic_of_a_job` of {folder}, where Spark's workers"
+    assert first.startswith(refused if where == "elsewhere" else "taken without")
+    assert "1" == last
