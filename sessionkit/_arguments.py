@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from keyword import iskeyword
 from types import MappingProxyType
-from typing import Any, Final, ParamSpec, TypeVar, get_args, get_origin
+from typing import Any, Final, NoReturn, ParamSpec, TypeVar, get_args, get_origin
 
 import attrs
 import pyarrow as pa
@@ -19,6 +19,7 @@ T = TypeVar("T")
 P = ParamSpec("P")
 NONE: Final[Mapping[str, str]] = MappingProxyType({})
 WORD: Final = re.compile(r"[A-Z]?[a-z]+")
+FROZEN: Final = attrs.make_class("_Frozen", [], frozen=True).__setattr__
 POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 RECEIVERS: Final = ("self", "cls")
 REST: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -82,11 +83,24 @@ def explained(
 
     def explain(cls: Any) -> Any:
         cls.__init__ = _explaining(cls.__init__, cls.__name__, examples)
+        if cls.__setattr__ is FROZEN:
+            cls.__setattr__ = _never_changes
         if shows_call and "__repr__" in vars(cls):
             cls.__repr__ = as_call
         return cls
 
     return explain
+
+
+class NeverChangesError(SpecError, attrs.exceptions.FrozenInstanceError):
+    """Raised where a part of a spec would be changed."""
+
+
+def _never_changes(value: object, name: str, _: object) -> NoReturn:
+    """Refuse to set an attribute of a frozen value."""
+    called = type(value).__name__
+    found = f"a {called} never changes, so `{name}` can't be set"
+    raise NeverChangesError(found, f"make another one: attrs.evolve(value, {name}=...)")
 
 
 def explained_methods(cls: type[T]) -> type[T]:

@@ -245,6 +245,37 @@ def test_what_a_spec_is_made_of_has_a_hash() -> None:
     assert {spec(): 1} == {spec(): 1}
 
 
+@pytest.mark.parametrize(
+    ("value", "name"),
+    [
+        (spec(), "timeout"),
+        (Inputs(), "event_id"),
+        (SessionRules("1h"), "gap"),
+        (Memory(time_to_live="1 day"), "first"),
+        (Storage(), "version"),
+    ],
+)
+def test_what_never_changes_says_how_to_make_another(value: Any, name: str) -> None:
+    """A spec and its parts are values; `attrs.evolve` makes a copy with a change."""
+    before = repr(value)
+    with pytest.raises(SessionkitError, match=rf"attrs\.evolve\(value, {name}=\.\.\.\)") as refused:
+        setattr(value, name, "1 hour")
+
+    assert isinstance(refused.value, AttributeError)
+    assert before == repr(value)
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"), [("avg", "mean"), ("nunique", "count_distinct"), ("median", "percentile")]
+)
+def test_an_aggregate_by_the_name_of_another_library_says_ours(name: str, ours: str) -> None:
+    """SQL's, Spark's or that of pandas; any other name is Python's own error."""
+    with pytest.raises(SessionkitError, match=rf"write agg\.{ours}\("):
+        getattr(agg, name)
+    assert not hasattr(agg, name)
+    assert not hasattr(agg, "nothing_like_it")
+
+
 def add_by_name() -> None:
     values: dict[str, Any] = {"key": "ann", "event_time": at("10:00"), "event": View()}
     any_driver: Any = driver()

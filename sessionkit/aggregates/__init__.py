@@ -42,7 +42,10 @@ or the name of a bool field. Where it is null, the event isn't selected.
     agg.count(where=pc.field("kind") == "view") >= 2
 """
 
+from typing import TYPE_CHECKING, Final, NoReturn
+
 from sessionkit.aggregates._aggregate import Aggregate
+from sessionkit.aggregates._expressions import LackingError
 from sessionkit.aggregates._funnels import funnel, funnel_times
 from sessionkit.aggregates._lists import collect, path, steps
 from sessionkit.aggregates._numbers import count, mean, stddev, sum
@@ -50,6 +53,28 @@ from sessionkit.aggregates._percentiles import percentile
 from sessionkit.aggregates._picks import all, any, first, last, max, min
 from sessionkit.aggregates._sessions import duration, engaged_time, greatest, least
 from sessionkit.aggregates._tallies import count_by, count_distinct, top
+
+if not TYPE_CHECKING:  # a type checker reports a missing name itself
+    _ELSEWHERE: Final = {  # the names that SQL, Spark and pandas have
+        **dict.fromkeys(("avg", "average"), "mean"),
+        **dict.fromkeys(("std", "stddev_samp"), "stddev"),
+        **dict.fromkeys(("countDistinct", "nunique", "approx_count_distinct"), "count_distinct"),
+        **dict.fromkeys(("collect_list", "list", "array_agg"), "collect"),
+        **dict.fromkeys(("value_counts", "histogram"), "count_by"),
+        **dict.fromkeys(("median", "quantile", "percentile_approx"), "percentile"),
+        **dict.fromkeys(("size", "count_if"), "count"),
+        **dict.fromkeys(("first_value", "head"), "first"),
+        **dict.fromkeys(("last_value", "tail"), "last"),
+        **dict.fromkeys(("mode", "most_common"), "top"),
+        "length": "duration",
+    }
+
+    def __getattr__(name: str) -> NoReturn:
+        if name not in _ELSEWHERE:
+            found = f"module {__name__!r} has no attribute {name!r}"
+            raise AttributeError(found)
+        raise LackingError(f"there is no agg.{name}", f"write agg.{_ELSEWHERE[name]}(...)")
+
 
 __all__ = [
     "Aggregate",
