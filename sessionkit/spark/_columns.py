@@ -18,6 +18,7 @@ from sessionkit._arrays import INSTANT
 from sessionkit._instants import span_us
 from sessionkit.errors import SchemaError, SpecError
 from sessionkit.spark._sail import check_no_stream
+from sessionkit.spark._settings import said_if_silent
 from sessionkit.spec.columns import WireColumn
 
 OF_REJECTED: Final = "sessionkit.of_rejected"
@@ -62,9 +63,11 @@ def check_frame(frame: object, name: str, hint: str = ANY_FRAME) -> None:
         owner = "" if package == "builtins" else f"{package}."
         text = f"`{name}` must be a DataFrame of Spark, found {owner}{kind.__name__}"
         raise SchemaError(text, hint)
-    check_no_stream(cast("DataFrame", frame), name)
+    given = cast("DataFrame", frame)
     try:
-        _ = cast("DataFrame", frame).schema
+        with said_if_silent(given):  # the first question to the server, mostly
+            check_no_stream(given, name)
+            _ = given.schema
     except PySparkException as error:
         if (found := NANOSECONDS.search(str(error))) is None:
             raise

@@ -17,6 +17,7 @@ from sessionkit._engine.shell.payload import RESTORE
 from sessionkit.errors import SessionkitError, StateCorruptedError, UnsupportedError
 from sessionkit.spark._paths import literal
 from sessionkit.spark._sail import check_no_checkpoint
+from sessionkit.spark._settings import said_if_silent
 
 VERSION: Final = re.compile(r"v\d+")
 NAMED: Final = re.compile(r"(\w+):(.+)")
@@ -358,5 +359,6 @@ def active_session(spark: SparkSession | None) -> SparkSession:
     session = spark or SparkSession.getActiveSession()
     if session is None:
         raise SessionkitError("no Spark session is active", "pass spark=...")
-    check_no_checkpoint(session)
+    with said_if_silent(session):
+        check_no_checkpoint(session)
     return session

@@ -1,11 +1,13 @@
 """Spark's release, the libraries of its workers, and settings for speed."""
 
 import logging
+import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
@@ -31,6 +33,8 @@ print(*[name for name in sys.argv[1:] if importlib.util.find_spec(name) is None]
 PARTITIONS: Final = "spark.sql.shuffle.partitions"
 CORES: Final = "cores"
 STOPS_OTHERS: Final = "spark.sql.streaming.stopActiveRunOnRestart"
+SILENT_S: Final = 10.0
+"""After how many seconds a server that doesn't answer is named."""
 LOG: Final = logging.getLogger("sessionkit")
 PLAN_CACHE: Final = "spark.connect.session.planCache.enabled"
 SOURCE_EVOLUTION: Final = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
@@ -55,6 +59,33 @@ def has_source_evolution(spark: SparkSession) -> bool:
 
 def is_connect(part: SparkSession | DataFrame) -> bool:
     return type(part).__module__.startswith("pyspark.sql.connect")
+
+
+@contextmanager
+def said_if_silent(
+    part: SparkSession | DataFrame,
+    *,
+    after_s: float = SILENT_S,
+    say: Callable[[str], object] = LOG.warning,
+) -> Iterator[None]:
+    """
+    Warn, where something asks a server of Spark Connect, if it doesn't answer for ten seconds.
+
+    PySpark itself tries again for minutes, without a word.
+    """
+    if not is_connect(part):
+        yield
+        return
+    server = os.environ.get("SPARK_REMOTE", "its address").partition("/;")[0]  # no token
+    found = f"Spark Connect hasn't answered at {server} for {after_s:g} seconds; PySpark tries on"
+    hint = "check the host and the port of SPARK_REMOTE, or of builder.remote(...), and the server"
+    timer = threading.Timer(after_s, say, [with_hint(found, hint)])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def plan_each_read(spark: SparkSession) -> None:

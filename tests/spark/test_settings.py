@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
@@ -35,6 +36,7 @@ from sessionkit.spark._settings import (
     check_libraries,
     check_workers,
     is_connect,
+    said_if_silent,
     say_once,
     set_at_start,
 )
@@ -272,3 +274,26 @@ def test_without_an_activated_environment_the_job_says_which_python_it_took(
 
     with pytest.raises(UnsupportedError, match=f"with {bare / 'python3'}, which has no attrs"):
         sessionize(spark.createDataFrame([], columns), spec)
+
+
+def test_a_server_that_does_not_answer_is_named() -> None:
+    """PySpark tries again for minutes, without a word; classic Spark has no server."""
+    remote: Any = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
+    classic: Any = type("SparkSession", (), {"__module__": "pyspark.sql.session"})()
+    said, texts = threading.Event(), list[str]()
+
+    def say(text: str) -> None:
+        texts.append(text)
+        said.set()
+
+    with said_if_silent(remote, after_s=0.001, say=say):
+        assert said.wait(60)
+    with said_if_silent(remote, after_s=3600, say=say):
+        pass
+    before = threading.active_count()
+    with said_if_silent(classic, after_s=3600, say=say):
+        assert before == threading.active_count()
+
+    (text,) = texts
+    assert "Spark Connect hasn't answered at " in text
+    assert "Hint: check the host and the port of SPARK_REMOTE" in text

@@ -125,9 +125,7 @@ def run_spec(events: DataFrame, spec: AnySpec, options: RunOptions) -> DataFrame
 
 def _check_options(events: DataFrame, spec: AnySpec, options: RunOptions) -> None:
     check_flag("with_rejected", options.with_rejected)
-    if not (options.observation is None or is_observation(options.observation)):
-        found = f"`observation` must be an Observation of Spark, found {options.observation!r}"
-        raise SpecError(found, "write observation=Observation(), and pass it to reconcile")
+    _check_observation(events, options.observation)
     if not isinstance(options.seed, Seed | None):
         found = f"`seed` must be a Seed, found {options.seed!r}"
         raise SpecError(
@@ -148,6 +146,15 @@ def _check_options(events: DataFrame, spec: AnySpec, options: RunOptions) -> Non
             check_unread(events, options.seed.marker)
     if options.clock is not None or options.erase is not None:
         _check_streams(events, spec, options)
+
+
+def _check_observation(events: DataFrame, observation: object) -> None:
+    if observation is not None and not is_observation(observation):
+        found = f"`observation` must be an Observation of Spark, found {observation!r}"
+        raise SpecError(found, "write observation=Observation(), and pass it to reconcile")
+    if observation is not None and events.isStreaming:
+        found = "`observation` is for a batch, and this is a stream"
+        raise SpecError(found, "leave it out, and pass the query to reconcile")
 
 
 def _check_chained(spec: AnySpec, options: RunOptions) -> None:
