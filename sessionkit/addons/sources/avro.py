@@ -9,8 +9,9 @@ the process; it creates as many zero-byte items as a payload claims; and its tim
 grows with the square of the bytes. The check builds no values, and isn't recursive.
 
 A short payload is harmless, so it's decoded first. But fastavro takes -1 for the last type of a
-union or symbol of an enum, any byte for a boolean, and cuts numbers to 64 bits. So the record is
-encoded again: if the bytes differ, the payload is checked after all.
+union or symbol of an enum, any byte for a boolean, cuts numbers to 64 bits, and keeps the last of
+equal names of a map. So the record is encoded again: if the bytes differ, the payload is checked
+after all.
 """
 
 import io
@@ -20,6 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any, Final, Literal, TypeAlias
+from uuid import UUID
 
 import attrs
 import fastavro
@@ -37,7 +39,7 @@ TAKEN: Final[dict[pa.DataType, set[type]]] = {
     pa.int64(): {int, time},
     pa.float64(): {float, int},
     pa.bool_(): {bool},
-    pa.string(): {str, bytes},
+    pa.string(): {str, bytes, UUID},
     pa.binary(): {bytes, str},
     pa.timestamp("us", tz="UTC"): {datetime},
     pa.date32(): {date},
@@ -81,15 +83,20 @@ class Checker:
     limits: Avro
     root: Node
     harmless: int
+    has_maps: bool
 
     @classmethod
     def of(cls, limits: Avro, schema: Any) -> "Checker":
         nodes: list[Node] = []
         root = _node(schema, {}, nodes)
-        return cls(limits, root, _harmless_bytes(limits, nodes))
+        has_maps = any(node.kind == "map" for node in nodes)
+        return cls(limits, root, _harmless_bytes(limits, nodes), has_maps)
 
-    def __call__(self, data: bytes, start: int) -> None:
-        _Walk(data, self.limits, start).over(self.root)
+    def __call__(self, data: bytes, start: int) -> int:
+        """Return how many entries the maps of a payload have."""
+        walk = _Walk(data, self.limits, start)
+        walk.over(self.root)
+        return walk.entries
 
 
 def _harmless_bytes(payload: Avro, nodes: list[Node]) -> int:
@@ -166,6 +173,7 @@ class _Walk:
     limits: Avro
     at: int
     items: int = 0
+    entries: int = 0
 
     def over(self, root: Node) -> None:
         """Pass all values, by a stack of pending types with their depths and repetitions."""
@@ -190,6 +198,7 @@ class _Walk:
                 case "union":
                     todo.append((self.chosen(node), depth, 1))
                 case "record" | "pair":
+                    self.entries += node.kind == "pair"
                     inner = depth + (node.kind == "record")
                     todo += [(part, inner, 1) for part in reversed(node.parts)]
                 case _:
@@ -317,21 +326,26 @@ class AvroDecoder:
             record = fastavro.schemaless_reader(stream, schema, None)
             if stream.tell() != len(value):
                 raise ValueError(f"{len(value) - stream.tell()} bytes follow the record")
-            if not (is_checked or _is_as_written(record, schema, value[start:])):
-                check(value, start)
+            if is_checked and not check.has_maps:
+                return record
+            written = _written(record, schema)
+            if written != value[start:]:
+                entries = check(value, start)
+                if check.has_maps and written is not None and check(written, 0) != entries:
+                    raise LimitError(f"{NOT_OF_SCHEMA}: a map has a name twice")
             return record
 
         return read
 
 
-def _is_as_written(record: Any, schema: Any, data: bytes) -> bool:
-    """Return whether fastavro writes a record as these bytes; other bytes may be valid too."""
+def _written(record: Any, schema: Any) -> bytes | None:
+    """Return a record as fastavro writes it, if it can; other bytes may be valid too."""
     out = io.BytesIO()
     try:
         fastavro.schemaless_writer(out, schema, record)
     except Exception:  # noqa: BLE001 (any class of error)
-        return False
-    return out.getvalue() == data
+        return None
+    return out.getvalue()
 
 
 def _called(read: Callable[[bytes], Any], value: bytes | None) -> tuple[Any, str | None]:
@@ -380,6 +394,11 @@ def _all_shaped(kind: pa.DataType, values: list[Any]) -> list[Any]:
         raise TypeError
     if time in found:
         return [_micros(value) if isinstance(value, time) else value for value in values]
+    if UUID in found:
+        return [str(value) if isinstance(value, UUID) else value for value in values]
+    if datetime in found and any(value and value.tzinfo is None for value in values):
+        # A local timestamp is no instant; Arrow would take it for one in UTC.
+        raise TypeError
     return values
 
 

@@ -128,12 +128,25 @@ def _events(
     for name in headers.keys() - {*texts}:
         found = f"`headers` names the column `{name}`, which isn't text that the spec reads"
         raise SpecError(found, f"the texts are {', '.join(texts)}; add others to `passthrough`")
+    for field in fields:
+        if _has_other_names(field.type):
+            found = f"`{field.name}` is a map whose keys aren't text, and names in payloads are"
+            raise SpecError(found, "declare it as a dict of str, or read the source yourself")
     of_payload = [field for field in fields if field.name not in headers]
     decoded = _decoded(reader, source, of_payload, spec.keys)
     columns = [F.col(quoted(field.name)) for field in fields]
     origin = [_place(fields, field, decoded.columns) for field in places]
     unreadable = [UNREADABLE] if UNREADABLE in decoded.columns else []
     return decoded.select(*columns, *origin, *unreadable)
+
+
+def _has_other_names(kind: pa.DataType) -> bool:
+    """Return whether a type has a map with keys that aren't text."""
+    if pa.types.is_map(kind):
+        return not pa.types.is_string(kind.key_type) or _has_other_names(kind.item_type)
+    if pa.types.is_list(kind):
+        return _has_other_names(kind.value_type)
+    return pa.types.is_struct(kind) and any(_has_other_names(part.type) for part in kind)
 
 
 def _place(fields: Collection[pa.Field], place: pa.Field, present: Collection[str]) -> Column:

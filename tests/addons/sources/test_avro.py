@@ -356,3 +356,51 @@ def test_a_limit_that_cannot_be_is_refused(limit: dict[str, Any]) -> None:
     (name,) = limit
     with pytest.raises(SpecError, match=f"`{name}` must be"):
         Avro(json.dumps(TREE), **limit)
+
+
+NOON: Final = datetime(2026, 3, 8, 12)  # noqa: DTZ001 (local)
+LOCAL: Final = {"type": "long", "logicalType": "local-timestamp-micros"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "annotation"),
+    [
+        (LOCAL, NOON, datetime),
+        ({"type": "array", "items": LOCAL}, [NOON], list[datetime]),
+        ({"type": "map", "values": LOCAL}, {"a": NOON}, dict[str, datetime]),
+    ],
+)
+def test_a_local_timestamp_is_no_instant(kind: Any, value: Any, annotation: Any) -> None:
+    """Arrow would take it for one in UTC."""
+    schema = record(kind)
+    field = pa.field("x", field_type(annotation, "x").arrow)
+    payload = written(schema, {"user": "ann", "x": value})
+
+    assert "isn't a" in str(read(schema, payload, fields=(field,))[1][0])
+
+
+@pytest.mark.parametrize("size", [0, 600_000])
+@pytest.mark.parametrize("is_inner", [False, True])
+def test_a_map_with_a_name_twice_is_quarantined(size: int, *, is_inner: bool) -> None:
+    """Of which fastavro keeps the last; a map in several blocks is read."""
+    ints = {"type": "map", "values": "int"}
+    schema = record({"type": "array", "items": ints} if is_inner else ints)
+    user = written({**record("null")}, {"user": "a" * size, "x": None})
+    begin, end = (b"\x02", b"\x00") if is_inner else (b"", b"")
+    twice = user + begin + b"\x04\x02a\x02\x02a\x04\x00" + end
+    blocks = user + begin + b"\x02\x02a\x02\x02\x02b\x04\x00" + end
+
+    assert "a map has a name twice" in str(reason(schema, twice))
+    assert None is reason(schema, blocks)
+
+
+def test_a_uuid_of_avro_is_its_text() -> None:
+    """In a list too."""
+    uuid = {"type": "string", "logicalType": "uuid"}
+    text = "c9bf9e57-1685-4c89-bafb-ff5af830be8a"
+    schema = record({"type": "array", "items": uuid})
+    fields = (pa.field("x", pa.list_(pa.string())),)
+
+    assert ([{"x": [text]}], [None]) == read(
+        schema, written(schema, {"user": "ann", "x": [text]}), fields=fields
+    )
