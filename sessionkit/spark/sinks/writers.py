@@ -36,6 +36,7 @@ from sessionkit.spark.sinks.batches import (
     check_places,
     routes_of,
 )
+from sessionkit.spark.sinks.texts import check_texts, rows_for, written_as
 from sessionkit.spark.sinks.values import (
     AtLeastOnce,
     AtLeastOncePerRow,
@@ -58,7 +59,6 @@ LOG: Final = "_spark_metadata"
 """The folder in which Spark's own file sink has a file for each micro-batch."""
 BUILT_IN: Final = ("parquet", "orc", "json", "csv", "text")
 NO_FORMAT: Final = re.compile(r"DATA_SOURCE_NOT_(FOUND|ENABLED)|Failed to find (the )?data source")
-NESTED: Final = (T.ArrayType, T.MapType, T.StructType, T.BinaryType)
 
 
 @attrs.define
@@ -100,9 +100,9 @@ class FolderWriter(BatchWriter):
     def write(self, batch: Batch) -> None:
         """Write a micro-batch over what an earlier attempt may have left."""
         self._check_run(batch)
-        rows = batch.frame.withColumn(BATCH, F.lit(batch.number))
-        writer = rows.write.format(self.sink.format).mode("overwrite")
-        writer = writer.partitionBy(BATCH, *self.sink.partition_by)
+        rows = rows_for(self.sink, batch.frame).withColumn(BATCH, F.lit(batch.number))
+        writer = rows.write.format(self.sink.format).options(**written_as(self.sink))
+        writer = writer.mode("overwrite").partitionBy(BATCH, *self.sink.partition_by)
         folder = self._folder(batch.query_id)
         writer.option("partitionOverwriteMode", "dynamic").save(folder)
         self._check_run(batch)
@@ -193,16 +193,6 @@ def numbers_from(least: int) -> str:
     return f"{{{','.join([digits, *higher, longer])}}}*"
 
 
-def messages(frame: DataFrame) -> DataFrame:
-    """Return rows as JSON with their ids as keys; rows without ids are messages already."""
-    ids = [name for name in ("session_id", "event_id") if name in frame.columns]
-    if not ids:
-        return frame
-    topic = [F.col("topic")] if "topic" in frame.columns else []
-    key = F.coalesce(*ids).cast("string").alias("key")
-    return frame.select(key, *topic, F.to_json(F.struct("*")).alias("value"))
-
-
 def kafka_options(sink: Kafka) -> dict[str, str]:
     topic = {} if sink.topic is None else {"topic": sink.topic}
     return {"kafka.bootstrap.servers": sink.servers, **topic, **sink.options}
@@ -216,7 +206,8 @@ class TopicWriter(BatchWriter):
     runs_all = True
 
     def write(self, batch: Batch) -> None:
-        messages(batch.frame).write.format("kafka").options(**kafka_options(self.sink)).save()
+        writer = rows_for(self.sink, batch.frame).write.format("kafka")
+        writer.options(**kafka_options(self.sink)).save()
 
 
 @attrs.frozen
@@ -274,7 +265,7 @@ def checked_parts(frame: DataFrame, sink: StreamSink, mode: OutputMode) -> Seque
         kinds = ", ".join(kind.__name__ for kind in get_args(StreamSink))
         raise SpecError(found, f"pass one of {kinds}")
     if not isinstance(sink, BatchSink):
-        _check_files(frame, frame.schema, sink)
+        _check_rows(frame, frame.schema, sink)
         return ()
     return [_part(frame, route, mode) for route in routes_of(frame.schema, sink)]
 
@@ -284,7 +275,7 @@ def _part(frame: DataFrame, route: Route, mode: OutputMode) -> Part:
     if isinstance(sink, TableSink):
         rows = RowsToWrite(route.schema, route.of_results, route.name, mode)
         return Part(route, sink.writer(rows, frame.sparkSession))
-    _check_files(frame, route.schema, sink)
+    _check_rows(frame, route.schema, sink)
     return Part(route, WRITERS[type(sink)](sink))
 
 
@@ -310,9 +301,7 @@ def to_sink(
     frame: DataFrame, mode: OutputMode, sink: StreamSink, parts: Sequence[Part], start: Start | None
 ) -> DataStreamWriter:
     """Return the writer of a stream to a sink."""
-    if isinstance(sink, Kafka):
-        frame = messages(frame)
-    writer = frame.writeStream.outputMode(mode)
+    writer = rows_for(sink, frame).writeStream.outputMode(mode)
     if start is not None and is_remote():
         plan_each_read(frame.sparkSession)
     if start is not None and isinstance(sink, BatchSink):
@@ -320,7 +309,8 @@ def to_sink(
         return writer.foreachBatch(WriteBatches(start.checkpoint, str(uuid4()), parts, unchecked))
     match sink:
         case Files():
-            writer = writer.format(sink.format).option("path", os.fspath(sink.path))
+            writer = writer.format(sink.format).options(**written_as(sink))
+            writer = writer.option("path", os.fspath(sink.path))
             return writer.partitionBy(*sink.partition_by) if sink.partition_by else writer
         case Kafka():
             return writer.format("kafka").options(**kafka_options(sink))
@@ -336,29 +326,23 @@ def to_sink(
     return writer.format("memory")
 
 
-def _check_files(frame: DataFrame, schema: T.StructType, sink: object) -> None:
-    """Check what only the first micro-batch, or a reader of the files, would find otherwise."""
-    if not isinstance(sink, Files):
-        return
+def _check_rows(frame: DataFrame, schema: T.StructType, sink: object) -> None:
+    """Check what only the first micro-batch, or a reader of the rows, would find otherwise."""
+    if isinstance(sink, Files):
+        _check_columns(frame, schema, sink)
+    if isinstance(sink, Files | Kafka):
+        check_texts(schema, sink)
+
+
+def _check_columns(frame: DataFrame, schema: T.StructType, sink: Files) -> None:
     for name in sink.partition_by:
         if name not in schema.names:
             found = f"partition_by names `{name}`; the columns are {', '.join(schema.names)}"
             raise SpecError(found, "name a column of the frame")
     for found, hint in twice_problems(frame, schema.names):
         raise SpecError(f"{found}: nobody could read such files", hint)
-    kind = sink.format.lower()
-    if kind not in BUILT_IN:
+    if sink.format.lower() not in BUILT_IN:
         _check_known(sink.format, frame.sparkSession)
-    columns = [field for field in schema.fields if field.name not in sink.partition_by]
-    if kind == "text" and [field.dataType for field in columns] != [T.StringType()]:
-        found = f"the format text has one column, a string, and the frame has {len(columns)}"
-        raise SpecError(found, "write another format, such as parquet")
-    for field in columns:
-        if kind == "csv" and isinstance(field.dataType, NESTED):
-            found = (
-                f"the format csv can't hold `{field.name}`, a {field.dataType.simpleString()[:99]}"
-            )
-            raise SpecError(found, "write parquet or json, or select its fields")
 
 
 def _check_known(name: str, spark: SparkSession) -> None:
