@@ -113,13 +113,11 @@ class Counts:
 
     def cells(self) -> Counted:
         sums = ["count(is_new) AS is_new"]
-        sums += [
-            f"count(*) FILTER (WHERE {name}) AS {name}"
-            for name in ("engaged", "bounced", "converted")
-        ]
+        for name in ("engaged", "bounced", "converted"):
+            sums += [f"count(*) FILTER (WHERE {name}) AS {name}", unknown(name)]
         for name in ("length", "engaged_time", "events"):
             sums += [f"CAST(sum({name}) AS HUGEINT) AS {name}", f"count({name}) AS {name}_known"]
-        sums += ["round(sum(value), 6) AS value"]
+        sums += ["round(sum(value), 6) AS value", unknown("value"), unknown("viewed")]
         sums += [
             f"count(*) FILTER (WHERE {STEP} > {n}) AS reached_{n}"
             for n in range(len(steps_of(self.columns)))
@@ -189,10 +187,10 @@ class Counts:
         return of, digits, of.histogram(ways[digits], where=f"{value} IS NOT NULL")
 
     def pages(self, role: str) -> _List:
-        """Return the sessions of each first or last page, and how many of them converted."""
+        """Return the sessions of each first or last page, and of how many is known which did."""
         ways = {n: (upto(n, role),) for n in PAGES}
         of, most = self.fitting(ways)
-        counts = ("count(*)", "count(*) FILTER (WHERE converted)")
+        counts = ("count(*)", "count(*) FILTER (WHERE converted)", "count(converted)")
         return of, most, of.histogram(*ways[most], *counts, where=f"{role} <> {NONE}")
 
     def views(self) -> _List:
@@ -282,8 +280,8 @@ class Counts:
             self.engine.keep(
                 VISITS,
                 f"SELECT {', '.join((*chosen, 't'))}, coalesce(t - lag(t) OVER visits, 0) AS g, "
-                f"first_value(t) OVER visits AS first FROM (SELECT DISTINCT {who}, t FROM {rows}) "
-                f"AS one WINDOW visits AS (PARTITION BY {who} ORDER BY t)",
+                f"first_value(t) OVER visits AS first FROM (SELECT DISTINCT {who}, t FROM {rows} "
+                f"WHERE who IS NOT NULL) AS one WINDOW visits AS (PARTITION BY {who} ORDER BY t)",
             )
             found["users"] += self._gaps(chosen, most)
             found["cohorts"] += self._cohorts(chosen, most, time)
@@ -331,6 +329,11 @@ class Counts:
             f"GROUP BY {by} ORDER BY {by}"
         )
         return {"by": chosen, **listed}
+
+
+def unknown(name: str) -> str:
+    """Return SQL for the number of sessions of which a figure isn't known: few cells have any."""
+    return f"count(*) - count({name}) AS {name}_unknown"
 
 
 def _path(code: int) -> tuple[int, ...]:

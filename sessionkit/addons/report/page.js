@@ -95,6 +95,8 @@ function users({ from, to, choice }) {
   return found;
 }
 
+// Of those sessions of which the figure is known.
+const share = (sums, name) => ratio(sums[name], sums.sessions - (sums[`${name}_unknown`] ?? 0));
 const ratio = (part, whole) => (whole ? (part ?? 0) / whole : null);
 const total = (counts) => [...counts.values()].reduce((sum, [count]) => sum + count, 0);
 // The dash of a figure that isn't known stays a dash.
@@ -108,17 +110,17 @@ const measures = [
   { id: "sessions", name: "Sessions", kind: "count", of: (sums) => sums.sessions },
   { id: "users", name: "Users", kind: "count", of: (sums) => sums.users },
   has.engaged_time ? { id: "engaged_time", name: "Engaged time", kind: "time", of: (sums) => ratio(sums.engaged_time, sums.engaged_time_known) } : duration,
-  { id: "converted", name: "Conversion rate", kind: "share", is: has.converted || steps.length, of: (sums) => ratio(sums.converted, sums.sessions) },
+  { id: "converted", name: "Conversion rate", kind: "share", is: has.converted || steps.length, of: (sums) => share(sums, "converted") },
   { id: "is_new", name: "New users", kind: "count", of: (sums) => sums.is_new ?? 0 },
   { id: "returning", name: "Returning users", kind: "count", of: (sums) => known(sums.users, (all) => Math.max(all - (sums.is_new ?? 0), 0)) },
   { id: "value", name: "Revenue", kind: "money", is: has.value, of: (sums) => sums.value ?? 0 },
-  { id: "value_per_session", name: "Revenue per session", kind: "money", is: has.value, of: (sums) => ratio(sums.value, sums.sessions) },
+  { id: "value_per_session", name: "Revenue per session", kind: "money", is: has.value, of: (sums) => share(sums, "value") },
   { id: "value_per_user", name: "Revenue per user", kind: "money", is: has.value, of: (sums) => known(sums.users, (all) => ratio(sums.value, all)) },
   { id: "views", name: "Page views", kind: "count", is: has.views, of: (sums) => sums.views ?? 0 },
-  { id: "views_per_session", name: "Views per session", kind: "number", is: has.views, of: (sums) => ratio(sums.views, sums.sessions) },
+  { id: "views_per_session", name: "Views per session", kind: "number", is: has.views, of: (sums) => ratio(sums.views, sums.sessions - (sums.viewed_unknown ?? 0)) },
   ...(has.engaged_time ? [duration] : []),
-  { id: "engaged", name: "Engagement rate", kind: "share", is: has.engaged, of: (sums) => ratio(sums.engaged, sums.sessions) },
-  { id: "bounced", name: "Bounce rate", kind: "share", is: has.bounce || has.events, less: true, of: (sums) => ratio(sums.bounced, sums.sessions) },
+  { id: "engaged", name: "Engagement rate", kind: "share", is: has.engaged, of: (sums) => share(sums, "engaged") },
+  { id: "bounced", name: "Bounce rate", kind: "share", is: has.bounce || has.events, less: true, of: (sums) => share(sums, "bounced") },
   { id: "events", name: "Events per session", kind: "number", is: has.events, of: (sums) => ratio(sums.events, sums.events_known) },
 ].filter((measure) => !("is" in measure) || measure.is);
 
@@ -195,7 +197,7 @@ function table(id, title, columns, rows, { pick = () => null, open = () => false
       cell.classList.add("bar");
       cell.style.setProperty("--share", `${(100 * barOf(row)) / most}%`);
     }
-    if (column.kind === "code") cell.title = row[c];
+    if (column.kind === "code") cell.title = plain(row[c]);
     if (column.kind === "heat" && row[c] !== null) cell.style.setProperty("--share", `${100 * row[c]}%`);
     if (row[c] !== null && open(n, c)) Object.assign(cell, { title: "not over yet" }).classList.add("open");
     return cell;
@@ -582,22 +584,22 @@ function showPaths() {
 }
 
 // The pages with most of the first count, and the counts of all others together.
-function topPages(counts) {
+function topPages(counts, width = 2) {
   const named = [...counts].filter(([place]) => place !== OTHER).sort((a, b) => b[1][0] - a[1][0] || a[0] - b[0]).slice(0, 10);
-  const rest = [...counts.values()].reduce((sums, sum) => sums.map((one, n) => one + sum[n]), [0, 0]);
+  const rest = [...counts.values()].reduce((sums, sum) => sums.map((one, n) => one + sum[n]), Array(width).fill(0));
   for (const [, sums] of named) sums.forEach((sum, n) => { rest[n] -= sum; });
   return rest[0] ? [...named, [OTHER, rest]] : named;
 }
 
 function showEnds() {
   for (const role of ["entry", "exit"]) {
-    const counts = tally(role, state, 2), all = counts && total(counts), filter = placeOfRole(role);
-    const rows = counts && topPages(counts);
+    const counts = tally(role, state, 3), all = counts && total(counts), filter = placeOfRole(role);
+    const rows = counts && topPages(counts, 3);
     const missing = counts && figures(state).sessions - all;
     const converts = role === "entry" && measures.some((one) => one.id === "converted");
     table(role, `${role} pages`, [{ title: "Page", kind: "text" }, { title: "Sessions", kind: "count", bar: true }, { title: "Share", kind: "share" },
       ...(converts ? [{ title: "Conversion rate", kind: "share" }] : [])],
-      rows && rows.map(([place, [count, converted]]) => [page(place), count, ratio(count, all), ...(converts ? [ratio(converted, count)] : [])]), {
+      rows && rows.map(([place, [count, converted, known]]) => [page(place), count, ratio(count, all), ...(converts ? [ratio(converted, known)] : [])]), {
         pick: (line) => pickOf(filter, filter < 0 || rows[line][0] < 0 ? null : placeOf(filter, `=${given.pages[rows[line][0]]}`)),
       });
     element(role).querySelector(".note").textContent = [missing ? `${formats.count(missing)} sessions have no known ${role} page.` : "", pagesNamed(role)].join(" ");
@@ -675,7 +677,7 @@ function showLongest() {
   const rows = listed.t.flatMap((t, n) => (t >= state.from && t <= state.to && listed.length[n] >= longest && fits(tests, listed, n) ? [n] : [])).slice(0, 10);
   const events = given.columns.events;
   table("longest", "Longest sessions", [{ title: "Session", kind: "code" }, { title: "Began", kind: "moment" }, { title: "Duration", kind: "time" }, ...(events ? [{ title: "Events", kind: "count" }] : [])],
-    rows.length || longest < 0 ? rows.map((n) => [listed.id[n], listed.clock[n], listed.length[n], ...(events ? [listed.events[n]] : [])]) : null);
+    rows.length || longest < 0 ? rows.map((n) => [listed.id[n] ?? ours("no session_id"), listed.clock[n], listed.length[n], ...(events ? [listed.events[n]] : [])]) : null);
   const few = rows.length < 10 && longest >= 0 ? " The page lists no others for these days and filters." : "";
   element("longest").querySelector(".note").textContent = `Find their rows by session_id; this page contains no keys.${few}`;
 }

@@ -15,6 +15,8 @@ DATED: Final = "sessionkit_dated"
 SESSIONS: Final = "sessionkit_sessions"
 NEW: Final = "sessionkit_new"
 HOUR, DAY = 3_600_000, 86_400_000
+LENGTH: Final = "CASE WHEN ended >= began THEN ended - began END"
+"""SQL for the duration of a row; null where its end isn't known, or lies before its start."""
 STEPS: Final = 4
 """The number of pages of a path in the report."""
 OTHER, NONE, MORE, END = -1, -2, -3, -4
@@ -58,13 +60,14 @@ def last_rows(columns: Columns, kinds: Mapping[str, Kind], zone: str) -> str:
         f"len({text}), ':', {text}"
         for text in (f"CAST({quoted(key)} AS VARCHAR)" for key in columns.keys)
     )
+    known = " AND ".join(f"{quoted(key)} IS NOT NULL" for key in columns.keys)
     chosen = {
         "id": "CAST(session_id AS VARCHAR)",
         "clock": clock_of("CAST(session_start AS TIMESTAMPTZ)", zone),
         "began": clock_of("CAST(session_start AS TIMESTAMPTZ)", "UTC"),
         "ended": clock_of(f"CAST({end} AS TIMESTAMPTZ)", "UTC"),
-        # The lengths tell `a b`, `c` from `a`, `b c`; a null has none.
-        "who": f"md5_number(concat('', {keys}))",
+        # The lengths tell `a b`, `c` from `a`, `b c`; where a key is null, the user isn't known.
+        "who": f"CASE WHEN {known} THEN md5_number(concat('', {keys})) END",
         "closed_by": "CAST(closed_by AS VARCHAR)" if "closed_by" in kinds else "NULL::VARCHAR",
         "path": _or_null(columns.path, "VARCHAR[]"),
         "number": _or_null(columns.number, "DOUBLE"),
@@ -77,6 +80,8 @@ def last_rows(columns: Columns, kinds: Mapping[str, Kind], zone: str) -> str:
     for role in ("bounce", "converted"):
         chosen[role] = _or_null(getattr(columns, role), "BOOLEAN")
     chosen["is_cut"] = _cut(columns) if columns.path else "FALSE"
+    steps = [] if columns.steps else [f"{quoted(step)} IS NULL" for step in columns.funnel]
+    chosen["is_far_odd"] = " OR ".join(steps) or "FALSE"
     chosen |= _numbers(columns, kinds)
     listed = ", ".join(f"{source} AS {name}" for name, source in chosen.items())
     # A second step, since a column of the rows may have one of these names.
@@ -144,19 +149,22 @@ def _latest(columns: Columns, kinds: Mapping[str, Kind]) -> str:
     if "revision" not in kinds:
         return f"(SELECT * FROM {ROWS} WHERE {only}) AS chosen"
     return f"""(
-        SELECT * FROM {ROWS} WHERE {only} AND session_id NOT IN (
+        SELECT * FROM {ROWS} WHERE {only} AND (session_id IS NULL OR session_id NOT IN (
             SELECT gone FROM (SELECT unnest(supersedes) AS gone FROM {ROWS} WHERE {only}) AS merged
             WHERE gone IS NOT NULL
-        )
-        QUALIFY row_number() OVER (PARTITION BY session_id ORDER BY revision DESC) = 1
+        ))
+        QUALIFY session_id IS NULL
+            OR row_number() OVER (PARTITION BY session_id ORDER BY revision DESC) = 1
     ) AS chosen"""
 
 
 def new_of(columns: Columns) -> str:
     """Return the query of the sessions of new users: their rows in the table of sessions."""
     if columns.number:
-        return f"SELECT rowid AS is_new FROM {SESSIONS} WHERE number = 1"
-    return f"SELECT min_by(rowid, began) AS is_new FROM {SESSIONS} GROUP BY who"
+        return f"SELECT rowid AS is_new FROM {SESSIONS} WHERE number = 1 AND who IS NOT NULL"
+    return (
+        f"SELECT min_by(rowid, began) AS is_new FROM {SESSIONS} WHERE who IS NOT NULL GROUP BY who"
+    )
 
 
 def all_pages(columns: Columns) -> str:
@@ -232,11 +240,12 @@ def sessions_of(columns: Columns, time: Units) -> str:
         "who": "who",
         "id": "id",
         "clock": "clock",
-        "length": "greatest(ended - began, 0)",
+        "length": LENGTH,
         **{name: finite(name) for name in ("engaged_time", "events", "value")},
         "began": "began",
         "number": "number",
         "engaged": "engaged",
+        "viewed": "views IS NOT NULL OR NULL",
         "bounced": "bounce",
         "converted": "converted",
         "far": "coalesce(far, 0)",

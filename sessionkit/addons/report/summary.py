@@ -23,6 +23,7 @@ from sessionkit.addons.report.sessions import (
     DAY,
     HOUR,
     LAST_ROWS,
+    LENGTH,
     NEW,
     SESSIONS,
     Units,
@@ -44,6 +45,12 @@ DAYS_OF_HOURS: Final = 4
 DAYS_APART: Final = 3_653
 """Ten years without a session: what lies beyond has a wrong clock."""
 MOST_CELLS: Final = 40_000
+MAY_LACK: Final = {
+    **dict.fromkeys(("events", "value", "engaged_time", "views"), "it isn't counted"),
+    **dict.fromkeys(("engaged", "bounce", "converted"), "its rate doesn't count it"),
+    "number": "its user counts as returning",
+}
+"""The roles of which a session may have no value, and what the page does then."""
 MOST_REASONS: Final = 20
 VALUES: Final = (20, 12, 8, 5, 3)
 """The numbers of named values of a filter, tried in this order."""
@@ -143,25 +150,35 @@ def _sessions(count: int) -> str:
 def _notes(engine: Engine, columns: Columns) -> list[str]:
     """Return what is odd about the rows, and how the page counts it."""
     numbers = {name: getattr(columns, name) for name in ("events", "value", "engaged_time")}
-    odd = {f"{name}_odd": f"NOT abs({name}) < 1e15" for name, column in numbers.items() if column}
-    if columns.funnel and columns.steps:
-        odd["far_odd"] = "far IS NULL"
+    end = "last_event_time" if "last_event_time" in engine.kinds() else "session_end"
+    odd = {"ended": f"({LENGTH}) IS NULL", "who": "who IS NULL", "id": "id IS NULL"}
+    odd |= {f"{name}_odd": f"NOT abs({name}) < 1e15" for name, column in numbers.items() if column}
+    may_lack = {name: getattr(columns, name) for name in MAY_LACK}
+    odd |= {f"{name}_none": f"{name} IS NULL" for name, column in may_lack.items() if column}
+    if columns.funnel:
+        odd["far_odd"] = "far IS NULL" if columns.steps else "is_far_odd"
     if columns.path and not columns.exit:
         odd["cut"] = "is_cut"
     counted = [f"count(*) FILTER (WHERE {test}) AS {name}" for name, test in odd.items()]
-    repeated = "count(*) - count(DISTINCT id) AS repeated"
+    repeated = "count(id) - count(DISTINCT id) AS repeated"
     most = "coalesce(max(far), 0) AS most"
     (found,) = engine.ask(f"SELECT {', '.join((*counted, repeated, most))} FROM {DATED}")
     if columns.steps and found["most"] > len(columns.steps):
         text = f"`{columns.funnel[0]}` counts up to {found['most']} steps, and `steps` names "
         raise SchemaError(f"{text}{len(columns.steps)}", "name all steps of agg.funnel, in order")
     notes = {
+        "ended": f"no {end}, or one before session_start, and so no duration.",
+        "who": f"no {' or '.join(f'`{key}`' for key in columns.keys)}, and so no user.",
+        "id": "no session_id, and so no other revision.",
+        **{
+            f"{name}_none": f"no `{column}`: {MAY_LACK[name]}." for name, column in may_lack.items()
+        },
         **{
             f"{name}_odd": f"a `{column}` that is NaN, infinite or too large: it isn't counted."
             for name, column in numbers.items()
         },
-        "far_odd": f"no `{columns.funnel[0] if columns.funnel else ''}`, as if they reached no "
-        "step.",
+        "far_odd": f"no {' or '.join(f'`{name}`' for name in columns.funnel)}, as if they didn't "
+        "reach the step.",
         "cut": f"a path that may go on: it is at its limit of {columns.path_at_most} pages. Their "
         "exit page isn't known.",
         "repeated": "the session_id of another one: they are counted again.",
@@ -223,14 +240,16 @@ def _rejected(
         return {"reasons": [], "rejected": {}}
     at = "coalesce(event_time, session_start)" if "event_time" in kinds else "session_start"
     # If no row has a reason, the column may have any type.
-    reason = "coalesce(CAST(reason AS VARCHAR), kind)" if "reason" in kinds else "kind"
-    only = "WHERE kind NOT IN ('session', 'event')"
+    kind = "coalesce(kind, 'no kind')"
+    reason = f"coalesce(CAST(reason AS VARCHAR), {kind})" if "reason" in kinds else kind
+    only = "WHERE coalesce(kind, '') NOT IN ('session', 'event')"
     query = f"SELECT {reason} FROM {ROWS} {only}"
     labels, _ = top_of(engine, "top_reasons", query, MOST_REASONS)
     place, join = place_of("top_reasons", reason, "top")
     unit = time.of(clock_of(f"CAST({at} AS TIMESTAMPTZ)", zone))
     counts = engine.columns(
-        f"SELECT CASE WHEN {unit} BETWEEN 0 AND {time.units - 1} THEN {unit} END AS t, kind, "
+        f"SELECT CASE WHEN {unit} BETWEEN 0 AND {time.units - 1} THEN {unit} END AS t, "
+        f"{kind} AS kind, "
         f"{place} AS reason, count(*) AS counted FROM {ROWS} {join} {only} "
         "GROUP BY ALL ORDER BY ALL"
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -14,6 +15,9 @@ from sessionkit.addons.report import Columns, report
 from sessionkit.addons.report.counts import MOST_LONGEST
 from sessionkit.addons.report.engine import engine_of
 from sessionkit.addons.report.summary import summarized
+from tests.addons.report.reading import cards, look, number, span, table
+from tests.addons.report.visits import asked
+from tests.support.browser import Reader
 from tests.support.refusals import refusal, says
 
 NOON: Final = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -208,3 +212,96 @@ def test_the_longest_sessions_are_ten_in_any_table() -> None:
         if channel is not None:
             is_wanted &= numbers % 3 == channel
         assert [*np.sort(lengths[is_wanted])[:-11:-1] * 1000] == [*shown]
+
+
+# -- what isn't known ------------------------------------------------------------------------------
+
+UNKNOWN: Final = dict.fromkeys(("user", "session_end", "path", "pages", "value"))
+EVERY: Final = Columns(engaged="engaged", converted="bought", views="views")
+
+
+def with_unknown(rows: pa.Table) -> pa.Table:
+    """Return sessions of which the first is true, and the second isn't known."""
+    rows = rows.append_column("bought", pa.array([True, None] + [False] * 8))
+    rows = rows.append_column("engaged", pa.array([True, None] + [False] * 8))
+    views = pa.array([[("/", 2)], None] + [[("/", 1)]] * 8, pa.map_(pa.string(), pa.int64()))
+    return rows.append_column("views", views)
+
+
+def test_what_is_not_known_is_counted_as_in_sql(reader: Reader, tmp_path: Path) -> None:
+    """An average is one of what is known, and no user is none; the page says of how many."""
+    far = {"session_end": NOON - timedelta(days=1)}
+    rows = with_unknown(rows_of({"pages": 1}, UNKNOWN, far))
+    report(rows, out=tmp_path / "report.html", columns=EVERY)
+    look(reader, tmp_path / "report.html")
+    query = """SELECT count(DISTINCT "user"), avg(value), avg(pages), avg((pages = 1)::INT),
+        avg(engaged::INT), avg(bought::INT), avg(list_sum(map_values(views))),
+        avg(epoch_ms(session_end) - epoch_ms(session_start)) FILTER (session_end >= session_start),
+        max(epoch_ms(session_end) - epoch_ms(session_start)) FROM rows"""
+    ((users, value, events, bounced, engaged, converted, views, length, longest),) = asked(
+        rows, query
+    )
+    shown = cards(reader)
+
+    assert f"{users}" == shown["Users"] == shown["New users"]
+    assert f"{value:.2f}" == shown["Revenue per session"]
+    assert number(events) == shown["Events per session"]
+    assert number(views) == shown["Views per session"]
+    shares = [shown[f"{name} rate"] for name in ("Bounce", "Engagement", "Conversion")]
+    assert [f"{100 * part:.1f}%" for part in (bounced, engaged, converted)] == shares
+    assert span(length) == shown["Duration with gap"]
+    assert longest / 1000 == float(table(reader, "quantiles")[-1][1])
+    assert [converted] == [float(line[3]) for line in table(reader, "entry")]
+    notes = reader.run("document.querySelector('#notes').innerText").splitlines()
+    assert [
+        "2 sessions have no session_end, or one before session_start, and so no duration.",
+        "1 session has no `user`, and so no user.",
+        "1 session has no `pages`: it isn't counted.",
+        "1 session has no `value`: it isn't counted.",
+        "1 session has no `views`: it isn't counted.",
+        "1 session has no `engaged`: its rate doesn't count it.",
+        "1 session has no `bought`: its rate doesn't count it.",
+    ] == notes
+
+
+@pytest.mark.parametrize("revisions", [False, True])
+@pytest.mark.parametrize("count", [1, 10])
+def test_a_page_of_sessions_without_ids_is_whole(
+    reader: Reader, tmp_path: Path, count: int, revisions: bool
+) -> None:
+    """Each is a session; with revisions too, of which nobody knows whose they are."""
+    rows = rows_of(*[{"session_id": None}] * count)
+    if revisions:
+        none = pa.array([["other"]] * 10, pa.list_(pa.string()))
+        rows = rows.append_column("revision", pa.array([1] * 10)).append_column("supersedes", none)
+    report(rows, out=tmp_path / "report.html")
+    look(reader, tmp_path / "report.html")
+
+    assert "10" == cards(reader)["Sessions"]
+    assert count == sum(line[0] == "no session_id" for line in table(reader, "longest"))
+    notes = reader.run("document.querySelector('#notes').innerText")
+    has = "1 session has" if count == 1 else "10 sessions have"
+    assert f"{has} no session_id, and so no other revision." in notes
+
+
+def test_a_row_without_a_kind_is_counted_as_such() -> None:
+    """Neither as a session nor not at all."""
+    rows = rows_of()
+    kinds = pa.array([None, *["session"] * 9], pa.string())
+    found = summary_of(rows.add_column(0, "kind", kinds), Columns(keys=["user"]))
+
+    assert 9 == total(found, "sessions")
+    assert (["no kind"], [1]) == (found["rejected"]["kind"], found["rejected"]["counted"])
+
+
+def test_a_user_whose_number_is_not_known_is_not_new() -> None:
+    """And the page says so; so it does for a step that isn't known."""
+    rows = rows_of().append_column("session_number", pa.array([None, 2] + [1] * 8))
+    rows = rows.append_column("bought", pa.array([None] + [True] * 9))
+    found = summary_of(rows, Columns(funnel=["bought"]))
+
+    assert (8, 9) == (total(found, "is_new"), total(found, "reached_0"))
+    assert [
+        "1 session has no `session_number`: its user counts as returning.",
+        "1 session has no `bought`, as if they didn't reach the step.",
+    ] == found["notes"]

@@ -136,25 +136,26 @@ def check_cards(reader: Reader, where: str) -> None:
         + """ GROUP BY who)), avg(events), count(*) FILTER (WHERE engaged),
             count(*) FILTER (WHERE events = 1), count(*) FILTER (WHERE converted),
             avg(length), avg(active), coalesce(sum(value), 0),
-            coalesce(sum(list_sum(map_values(views))), 0) FROM chosen""",
+            coalesce(sum(list_sum(map_values(views))), 0), count(events), count(views)
+            FROM chosen""",
         where,
     )
     sessions, people, new, events, engaged, bounced, converted, *rest = figures
-    length, active, value, views = rest
+    length, active, value, views, with_events, with_views = rest
     shown = cards(reader)
     assert f"{sessions:,}" == shown["Sessions"]
     assert f"{people:,}" == shown["Users"]
     assert f"{new:,}" == shown["New users"]
     assert f"{people - new:,}" == shown["Returning users"]
     assert share(engaged, sessions) == shown["Engagement rate"]
-    assert share(bounced, sessions) == shown["Bounce rate"]
+    assert share(bounced, with_events) == shown["Bounce rate"]
     assert share(converted, sessions) == shown["Conversion rate"]
     assert number(events) == shown["Events per session"]
     assert f"{value:,.2f}" == shown["Revenue"]
     assert money(value, sessions) == shown["Revenue per session"]
     assert money(value, people) == shown["Revenue per user"]
     assert f"{views:,}" == shown["Page views"]
-    assert number(views / sessions if sessions else None) == shown["Views per session"]
+    assert number(views / with_views if with_views else None) == shown["Views per session"]
     assert span(length) == shown["Duration"]
     assert span(active) == shown["Engaged time"]
 

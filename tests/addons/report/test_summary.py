@@ -80,14 +80,16 @@ def test_many_reasons_make_no_large_page() -> None:
 
 
 def test_keys_of_several_columns_tell_users_apart() -> None:
-    """`a b`, `c` and `a`, `b c` are two, and so is one without a value."""
+    """`a b`, `c` and `a`, `b c` are two; one without a value isn't known, as in Spark's SQL."""
     keys = [("a b", "c"), ("a", "b c"), ("a", None), (None, "a"), ("a", None)]
     row = visits(1)[0]
     rows = [
         {**row, "session_id": str(n), "site": site, "user": user}
         for n, (site, user) in enumerate(keys)
     ]
-    assert 4 == users(summary_of(table_of(rows)), 0, 23)
+    found = summary_of(table_of(rows))
+    assert 2 == users(found, 0, 23)
+    assert "3 sessions have no `site` or `user`, and so no user." in found["notes"]
 
 
 def test_a_session_converts_by_its_column_or_by_its_funnel() -> None:
