@@ -26,11 +26,13 @@ __all__ = [
     "bucket_stats_text",
     "check_column",
     "check_extra",
+    "check_key_and_time",
     "check_path",
     "check_query",
     "check_text",
     "dropped_in",
     "duration_of",
+    "duration_text",
     "explained",
     "explains",
     "finished",
@@ -41,6 +43,7 @@ __all__ = [
     "instant_of",
     "is_connect",
     "is_counted",
+    "is_future",
     "micros_of",
     "names",
     "names_of",
@@ -74,10 +77,18 @@ if TYPE_CHECKING:
     )
     from sessionkit._engine.counts import DurationSketch, Percentiles
     from sessionkit._engine.wire.inbound import in_utc
-    from sessionkit._instants import Duration, duration_of, instant_of, micros_of, span_us
+    from sessionkit._instants import (
+        Duration,
+        duration_of,
+        duration_text,
+        instant_of,
+        micros_of,
+        span_us,
+    )
     from sessionkit._package import check_extra
     from sessionkit.aggregates._events import Condition
     from sessionkit.errors import printable
+    from sessionkit.spark._columns import check_key_and_time, is_future
     from sessionkit.spark._logs import query_id_of
     from sessionkit.spark._paths import check_path
     from sessionkit.spark._settings import is_connect
@@ -108,6 +119,7 @@ else:
         "sessionkit.aggregates._events",
         "sessionkit._engine.counts",
         "sessionkit._engine.wire.inbound",
+        "sessionkit.spark._columns",
         "sessionkit.spark._logs",
         "sessionkit.spark._paths",
         "sessionkit.spark._settings",

@@ -8,6 +8,7 @@ PUBLIC: Final = [
     "sessionkit",
     "sessionkit.addons.delay",
     "sessionkit.addons.delta",
+    "sessionkit.addons.gap",
     "sessionkit.addons.iceberg",
     "sessionkit.addons.monitor",
     "sessionkit.addons.postgres",
