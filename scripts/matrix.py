@@ -105,6 +105,7 @@ SAIL: Final = (
     "tests/sail",
     "tests/spark/jobs/test_every_option.py::test_a_batch_agrees",
     "tests/spark/test_dedup.py::TestBatch",
+    "tests/addons/test_gap.py::test_each_number_is_that_of_sql",
 )
 """What Sail runs, which is batches."""
 

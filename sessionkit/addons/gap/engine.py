@@ -93,7 +93,7 @@ def events_of(
     return frame.select(
         F.xxhash64(*columns).alias("key"),
         F.unix_micros(time).alias("at"),
-        reason.otherwise(F.lit(0)).cast("long").alias("rejected"),
+        reason.cast("long").alias("rejected"),
         *part,
     )
 

@@ -56,17 +56,18 @@ class Tally:
         rows = _Rows()
         keys, times, parts = list[Numbers](), list[Numbers](), list[pa.Array]()
         for batch in batches:
-            rejected = batch["rejected"].to_numpy()
-            for reason, count in zip(*np.unique(rejected, return_counts=True), strict=True):
-                if reason:
-                    rows.add(TOTAL, "rejected", 0, [reason], [count])
-            is_event = rejected == 0
-            keys.append(batch["key"].to_numpy(zero_copy_only=False)[is_event].astype(np.int64))
-            times.append(batch["at"].to_numpy(zero_copy_only=False)[is_event].astype(np.int64))
+            if batch["rejected"].null_count < batch.num_rows:
+                reasons = np.bincount(batch["rejected"].drop_null().to_numpy())
+                rows.add(TOTAL, "rejected", 0, np.arange(len(reasons)), reasons)
+                batch = batch.filter(batch["rejected"].is_null())  # noqa: PLW2901 - its events
+            keys.append(batch["key"].to_numpy())
+            times.append(batch["at"].to_numpy())
             if self.has_parts:
-                parts.append(batch["part"].filter(pa.array(is_event)))
+                parts.append(batch["part"])
         if sum(map(len, keys)):
             of_key, at = np.concatenate(keys), np.concatenate(times)
+            keys.clear()
+            times.clear()
             order = np.lexsort((at, of_key))
             of_key, at = of_key[order], at[order]
             self._count(TOTAL, of_key, at, rows)
