@@ -238,12 +238,12 @@ def gaps(
     """
     Count the sessions under many gaps, and say which gap fits the pauses between events.
 
-    A gap is right where it hardly matters: between the pauses within a visit and those between
+    A gap is right where it hardly matters: between the pauses within a visit and pauses between
     visits lies a valley, in which a longer gap joins few sessions. Not all data have one; then it
     says so. See docs/how-to/choose-a-gap.md.
 
     All numbers of the table are exact. Spark or Sail reads the frame once, and shuffles a hash of
-    the key with the time of each event; a task sorts those of its keys in memory. If the tasks
+    the key with the time of each event; a task sorts the events of its keys in memory. If the tasks
     disagree much about the median length, it reads the frame a second time.
 
     Args:
