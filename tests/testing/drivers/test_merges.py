@@ -31,7 +31,9 @@ def merged(merge: Any, *pages: str) -> SessionDriver[Any, Any, Any]:
     """Run two events, and one between them, which merges their sessions."""
     logic: Any = Functions(update=update, merge=merge, event=View, state=Visit)
     rules: dict[str, Any] = {"event_time": "ts", "gap": "10m", "watermark_delay": "1h"}
-    driver = SessionDriver(SessionSpec(logic=logic, keys={"user": str}, **rules))
+    driver: SessionDriver[Any, Any, Any] = SessionDriver(
+        SessionSpec(logic=logic, keys={"user": str}, **rules)
+    )
     for page, minute in zip(pages, (0, 15, 8), strict=True):
         driver.add("ann", at("10:00") + timedelta(minutes=minute), View(page))
         driver.run_batch()
