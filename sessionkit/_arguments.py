@@ -57,7 +57,7 @@ def sql_type(kind: pa.DataType) -> str:
 
 def names_of(names: Iterable[str] | str) -> tuple[str, ...]:
     """Convert one name or several to a tuple, as an attrs converter; `names` checks them."""
-    is_one = isinstance(names, str | bytes | Mapping) or not isinstance(names, Iterable)
+    is_one = isinstance(names, str | bytes) or not isinstance(names, Iterable)
     return (names,) if is_one else tuple(names)  # type: ignore[return-value]  # checked
 
 

@@ -19,7 +19,6 @@ from sessionkit._engine.counts import COUNTED, DECLARED, Counts, DurationSketch
 from sessionkit._engine.micro_batch import BucketStats
 from sessionkit._instants import EPOCH, instant_of
 from sessionkit.errors import BalanceError, SessionkitError, SpecError, UnsupportedError
-from sessionkit.spark._settings import is_observation
 
 BUCKETS: Final = "buckets"
 """The name of the stats of buckets among the observed metrics."""
@@ -333,7 +332,8 @@ def reconcile(
         found = f"`so_far` must be what an earlier `reconcile` returned, found {so_far!r}"
         raise SpecError(found, "leave it out to begin with the first micro-batch in the progress")
     progress = getattr(counted, "recentProgress", None)
-    if progress is None and not is_observation(counted):
+    # To ask an observation for its value is to wait for it.
+    if progress is None and (isinstance(counted, type) or "get" not in dir(counted)):
         found = f"`reconcile` takes a query, or the observation of a batch, found {counted!r}"
         raise SpecError(found, "pass what start_query returned, or observation=Observation()")
     if so_far is None:

@@ -18,6 +18,7 @@ from sessionkit import (
     StatefulSpec,
     TimeToLive,
 )
+from sessionkit._engine.shell.payload import FORMAT_VERSION
 from sessionkit._engine.shell.storage import logic_of
 from sessionkit._engine.shell.worker import Worker
 from sessionkit.spec import by_processing_time
@@ -175,7 +176,7 @@ def test_the_row_of_a_bucket_says_what_it_holds() -> None:
     stored = state.stored_after()
     assert stored is not None
     assert stored.value is not None
-    assert (1, 64, 0, 2, 0, NOON_MS * 1000, None) == stored.value[:-1]
+    assert (FORMAT_VERSION, 64, 0, 2, 0, NOON_MS * 1000, None) == stored.value[:-1]
     assert stored.value[-1].startswith(b"SKB1")
 
 
