@@ -13,7 +13,8 @@ __all__ = ["PHASES", "Stopwatch", "bars"]
 PHASES: Final[dict[str, tuple[str, ...]]] = {
     "read the stored row": ("shell.storage:memory_in_row",),
     "plan from times": (
-        "sessions.joining:_accept",
+        "sessions.verdicts:Verdicts.of",
+        "sessions.verdicts:Verdicts.plan",
         "keys.step:ActiveKeys.of",
         "keys.program:KeyProgram.is_over",
         "keys.program:KeyProgram.is_due",
@@ -37,7 +38,7 @@ PHASES: Final[dict[str, tuple[str, ...]]] = {
     ),
     "states to columns": (
         "sessions.plan:Plan.encoded",
-        "sessions.joining:sessions_after",
+        "sessions.program:Program.stored",
         "keys.step:ActiveKeys.table",
     ),
     "write the row": ("shell.storage:GroupRow.write",),
