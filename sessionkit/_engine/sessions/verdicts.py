@@ -26,7 +26,7 @@ the states, where events fail or the gap depends on the state (`folding_walk`).
 
 from collections.abc import Collection
 from functools import cached_property
-from itertools import compress
+from itertools import compress, repeat
 from typing import Any, Final
 
 import attrs
@@ -144,7 +144,8 @@ class Verdicts:
         unions: What is kept, as the gap and times join it; None if nothing is.
         codes: The verdict on each event, by its number.
         why: Why an event is refused or fails, by its number.
-        is_walked: Which places were walked; None while none was.
+        is_walked: Which places were walked.
+        as_joined: Whether the sessions are the unions.
         walked: The sessions of the walks, by their first places.
         states: The states that are known, by the first places of their sessions.
     """
@@ -156,8 +157,9 @@ class Verdicts:
     kept: Members
     unions: Unions | None
     codes: npt.NDArray[np.int8]
+    is_walked: Mask
     why: dict[int, Failure] = attrs.field(factory=dict, init=False)
-    is_walked: Mask | None = attrs.field(default=None, init=False)
+    as_joined: bool = attrs.field(default=True, init=False)
     walked: dict[int, CurrentSession] = attrs.field(factory=dict, init=False)
     states: dict[int, Any] = attrs.field(factory=dict, init=False)
 
@@ -166,19 +168,16 @@ class Verdicts:
         cls, program: Program, sessions: pa.Table, members: Members, horizon: Horizon
     ) -> "Verdicts":
         """Judge events, at least one, by times and rules."""
-        rules, codes, kept = (
-            program.cuts.rules,
-            np.zeros(len(members.events.starts), np.int8),
-            members,
-        )
-        repeats: Repeats | None = None
+        rules, kept, repeats = program.cuts.rules, members, None
+        codes = np.zeros(len(members.events.starts), np.int8)
         for feature in program.features:
             repeats = feature.repeats(sessions, members) or repeats
         if repeats is not None:
             codes[repeats.mask] = Verdict.REPEAT
             kept = members.without(repeats.mask)
         unions = by_times(rules, kept) if len(kept.order) else None
-        found = cls(program, horizon, members, repeats, kept, unions, codes)
+        is_walked = np.zeros(len(members.order), np.bool_)
+        found = cls(program, horizon, members, repeats, kept, unions, codes, is_walked)
         in_order = rules.ordered or rules.state_gap is not None
         if (in_order or horizon.late_session_us is not None) and len(places := found._disputed()):
             found._walk(found._around(places), folds=rules.state_gap is not None)
@@ -187,7 +186,7 @@ class Verdicts:
     def plan(self) -> Plan | None:
         """Plan the sessions of the events that count; None if none does."""
         members, unions, states = self.kept, self.unions, None
-        if self.is_walked is not None and unions is not None:
+        if unions is not None and not self.as_joined:
             counts = self.codes == Verdict.COUNTS
             members = self.members.without(~counts)
             unions = self._united(unions, counts) if counts.any() else None
@@ -254,6 +253,12 @@ class Verdicts:
         return mask
 
     @cached_property
+    def is_stored(self) -> Mask:
+        """Which places have events whose ids were processed earlier."""
+        none = np.zeros(len(self.codes), np.bool_)
+        return self._by_place(none if self.repeats is None else self.repeats.is_stored)
+
+    @cached_property
     def intervals(self) -> Intervals:
         ids = None
         if self.repeats is not None:
@@ -290,7 +295,7 @@ class Verdicts:
             late = self.members.order[self.places[unions.spread(over & ~walks)]]
             if len(late):
                 self.codes[late - len(self.members.rows)] = Verdict.LATE
-                self.is_walked = np.zeros(len(self.keys), np.bool_)
+                self.as_joined = False
         if self.repeats is not None and lateness.of_repeats and lateness.alone is not None:
             found.append(np.flatnonzero(self._by_place(self.repeats.mask) & lateness.alone))
         return np.concatenate(found) if found else np.zeros(0, np.int64)
@@ -323,42 +328,37 @@ class Verdicts:
         numbers = order[around] - opened
         self.codes[numbers[numbers >= 0]] = Verdict.COUNTS
         self.walked = {first: one for first, one in self.walked.items() if not around[first]}
-        self.is_walked = around if self.is_walked is None else self.is_walked | around
+        self.is_walked, self.as_joined = self.is_walked | around, False
         # A part is what is marked of a key at consecutive places.
         goes_on = around[1:] & around[:-1] & (keys[1:] == keys[:-1])
         first = np.flatnonzero(around & ~np.concatenate([[False], goes_on]))
         sizes = 1 + np.flatnonzero(around & ~np.concatenate([goes_on, [False]])) - first
-        walks = [self._part(*part) for part in zip(first.tolist(), sizes.tolist(), strict=True)]
-        if not folds:
-            for walk in walks:
+        parts = repeat(None) if not folds else careful_folds(self.members, first, sizes)
+        for at, size, part in zip(first.tolist(), sizes.tolist(), parts, strict=False):
+            walk = self._over(at, size)
+            if part is None:
                 self.walked |= {session.first: session for session in walk.sessions()}
-        else:
-            for walk, fold in zip(walks, careful_folds(self.members, first, sizes), strict=True):
-                folding = FoldingWalk(walk, fold)
+            else:
+                folding = FoldingWalk(walk, part)
                 folding.run()
                 self.walked |= {session.first: session for session, _ in folding.ended}
                 self.states |= {session.first: state for session, state in folding.ended}
                 self.why |= {int(order[at]) - opened: why for at, why in folding.failures.items()}
-        verdicts = {place: code for walk in walks for place, code in walk.verdicts.items()}
-        self.codes[order[[*verdicts]] - opened] = [*verdicts.values()]
+            self.codes[order[[*walk.verdicts]] - opened] = [*walk.verdicts.values()]
 
-    def _part(self, first: int, size: int) -> Walk:
+    def _over(self, first: int, size: int) -> Walk:
         """Return the walk over some places of a key."""
         intervals, holders = self.intervals.part(first, size), None
-        if self.repeats is not None and self.repeating[self.keys[first]]:
-            is_stored = self._by_place(self.repeats.is_stored)[first : first + size]
-            holders = dict.fromkeys(
-                (one.event_id for one in compress(intervals, is_stored)), STORED
-            )
+        if self.repeating[self.keys[first]]:
+            stored = compress(intervals, self.is_stored[first : first + size])
+            holders = dict.fromkeys((one.event_id for one in stored), STORED)
         return Walk(self.program.cuts.rules, self.lateness, intervals, holders)
 
     def _united(self, unions: Unions, counts: Mask) -> Unions:
         """Return the sessions of the events that count; set their first places."""
         sessions, stays = [*self.walked.values()], ~self._by_place(~counts)
         firsts = self.places[unions.first]
-        whole = unions.reduced(np.logical_or, stays[self.places])
-        if self.is_walked is not None:
-            whole &= ~self.is_walked[firsts]
+        whole = unions.reduced(np.logical_or, (stays & ~self.is_walked)[self.places])
         closes, closed_by = closed(self.program.cuts.rules, sessions)
         firsts = np.concatenate([firsts[whole], np.array([*self.walked], np.int64)])
         order = np.argsort(firsts)
