@@ -84,10 +84,10 @@ def state_changes(
     check_picklable(spec)
     check_one_operator(spec, "state_changes")
     path = path_of(path, "path")
-    for name, number in (("since", since), ("until", until)):
+    for argument, number in (("since", since), ("until", until)):
         if number is not None and type(number) is not int:
-            found = f"`{name}` must be the number of a micro-batch, found {number!r}"
-            raise SpecError(found, f"write {name}=12")
+            found = f"`{argument}` must be the number of a micro-batch, found {number!r}"
+            raise SpecError(found, f"write {argument}=12")
     session, schema = active_session(spark), f"{COLUMNS}, {view_schema(spec)}"
     last = _last(path, since, until, session)
     spec = check_stored_rules(path, spec, session)

@@ -321,7 +321,7 @@ def test_rejected_rows_say_where_they_came_from(spark: SparkSession, tmp_path: P
     ):
         read_batch(spark, JsonLines(tmp_path), spec_of(passthrough={"line": int}))
     other: Any = str(tmp_path)
-    with pytest.raises(SpecError, match="`source` must be a source of events, found str"):
+    with pytest.raises(SpecError, match="`source` must be a KafkaTopics or a JsonLines, found "):
         read_batch(spark, other, spec_of())
     with pytest.raises(
         SpecError, match=r"add inputs=Inputs\(passthrough=KafkaTopics.origin_columns\) to"
