@@ -7,17 +7,17 @@ from contextlib import closing
 from datetime import date, timedelta
 from decimal import Decimal
 from functools import partial
-from math import isfinite
+from math import copysign, isfinite
 from typing import Any, Final, LiteralString, TypeVar
 from uuid import uuid4
 
 import attrs
 import pyarrow as pa
+import pyarrow.compute as pc
 from psycopg import Connection
 from psycopg.errors import CardinalityViolation, UniqueViolation
 from psycopg.sql import SQL, Composed, Identifier
 from psycopg.types.json import Jsonb
-from psycopg.types.string import StrDumper
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
@@ -33,7 +33,10 @@ from sessionkit.spark.sinks import Batch, BatchWriter, Ledger
 Result = TypeVar("Result")
 
 DUMPS: Final = partial(json.dumps, ensure_ascii=False)
-REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
+NUL: Final = "\0"
+HAS_NUL: Final = r"a NUL (\u0000) in a text"
+LONGEST_SPAN: Final = timedelta(seconds=2**33)
+"""Up to here, a float of seconds tells microseconds apart."""
 COUNTS: Final = "attempt string, rows bigint"
 """The schema of a task's result: its copies, and the number of rows in each."""
 IS_SUPERSEDED: Final = "session_id IN {superseded}"
@@ -232,36 +235,43 @@ class Copying:
 
     def _copy(self, batch: pa.RecordBatch, connection: Connection[Any]) -> str:
         attempt = str(uuid4())
-        with connection.cursor() as cursor:
-            cursor.adapters.register_dumper(str, _TextDumper)
-            with cursor.copy(self.statement.encode()) as copy:
-                for row in zip(*map(_values, batch.columns, self.json), strict=True):
-                    copy.write_row((attempt, *row))
+        with connection.cursor() as cursor, cursor.copy(self.statement.encode()) as copy:
+            columns = map(_values, batch.schema.names, batch.columns, self.json)
+            for row in zip(*columns, strict=True):
+                copy.write_row((attempt, *row))
         return attempt
 
 
-def _values(column: pa.Array, as_json: bool) -> Iterator[Any]:  # noqa: FBT001 (mapped)
+def _values(name: str, column: pa.Array, as_json: bool) -> Iterator[Any]:  # noqa: FBT001 (mapped)
     values: list[Any] = column.cast(in_utc(column.type)).to_pylist(maps_as_pydicts="strict")
-    if not as_json:
-        return iter(values)
-    return (None if value is None else Jsonb(_plain(value), dumps=DUMPS) for value in values)
+    texts = column.flatten() if pa.types.is_list(column.type) else column
+    if pa.types.is_string(texts.type) and pc.any(pc.match_substring(texts, NUL)).as_py():
+        raise _unstorable(name, HAS_NUL)
+    return iter(values) if not as_json else _as_json(name, values)
 
 
-def _storable(text: str) -> str:
-    """Return a text with its NUL characters replaced, which PostgreSQL can't store."""
-    return text.replace("\0", REPLACEMENT)
+def _as_json(name: str, values: Iterable[Any]) -> Iterator[Any]:
+    for value in values:
+        try:
+            yield None if value is None else Jsonb(_plain(value), dumps=DUMPS)
+        except UnstorableError as error:
+            raise _unstorable(name, str(error)) from None
 
 
-class _TextDumper(StrDumper):
-    def dump(self, obj: str) -> Any:
-        return super().dump(_storable(obj))
+class UnstorableError(Exception):
+    """A part of a value has no form in JSON that PostgreSQL keeps; the message says which."""
+
+
+def _unstorable(name: str, what: str) -> SinkError:
+    found = f"`{name}` has {what}, which PostgreSQL can't hold"
+    return SinkError(found, f"replace it before the sink, or leave `{name}` out")
 
 
 def _plain(value: Any) -> Any:
     """Return a value in JSON types; other types become text."""
     match value:
-        case str():
-            return _storable(value)
+        case str() if NUL in value:
+            raise UnstorableError(HAS_NUL)
         case dict():
             names = [key if isinstance(key, str) else json.dumps(key) for key in map(_plain, value)]
             return dict(zip(names, map(_plain, value.values()), strict=True))
@@ -272,10 +282,13 @@ def _plain(value: Any) -> Any:
         case date():  # or a datetime
             return value.isoformat()
         case timedelta():
+            if abs(value) > LONGEST_SPAN:
+                raise UnstorableError("a duration of more than 272 years in JSON")
             return value.total_seconds()
         case Decimal():
-            return str(value)
-        case float() if not isfinite(value):
+            return format(value, "f")
+        # A number of JSON is finite, and PostgreSQL's has no negative zero.
+        case float() if not isfinite(value) or (value == 0 and copysign(1, value) < 0):
             return str(value)
     return value
 

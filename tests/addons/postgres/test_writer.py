@@ -440,20 +440,6 @@ def test_values_arrive_as_they_are(postgres: server.Postgres, spark: SparkSessio
     ] == postgres.rows("SELECT * FROM typed")
 
 
-def test_a_text_arrives_without_the_nul_that_a_column_cannot_hold(
-    postgres: server.Postgres, spark: SparkSession
-) -> None:
-    """In text, in arrays and in JSON, where it would stop the query for good."""
-    query = (
-        r"SELECT 'a\u0000b' AS text, array('\u0000') AS list, map('k\u0000', '\u0000') AS entries"
-    )
-    frame = spark.sql(query)
-    write(writer_of(Postgres(postgres.dsn, "nuls"), frame.schema), frame)
-
-    found = [("a\ufffdb", ["\ufffd"], {"k\ufffd": "\ufffd"})]
-    assert found == postgres.rows("SELECT * FROM nuls")
-
-
 def test_no_password_is_shown(postgres: server.Postgres, spark: SparkSession) -> None:
     """Neither by the value, nor where the connection fails on the driver or on an executor."""
     wrong = postgres.dsn.replace(server.PASSWORD, "wrong-password")
