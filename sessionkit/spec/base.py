@@ -344,18 +344,30 @@ def _check_keys(spec: AnySpec) -> None:
             raise SpecError(found, f"{renamed}: letters, digits and underscores, a letter first")
 
 
+TIMES_IN_JSON: Final = '{"timestampFormat": "yyyy-MM-dd\'T\'HH:mm:ss.SSSSSSXXX"}'
+"""By default, `to_json` cuts times to milliseconds."""
+PASSED: Final = {pa.string(): "str", pa.int64(): "int", pa.float64(): "float"}
+
+
+def _passed_instead(field: Field) -> str:
+    """Return the hint for a column of a type that can't be passed through."""
+    if isinstance(field.type, OptionalType):
+        return "write its type without None: every passthrough column may be null"
+    if field.type.arrow in PASSED:
+        return f"write {PASSED[field.type.arrow]}, which is what its column has"
+    text = f'F.to_json("{field.name}", {TIMES_IN_JSON})'
+    if pa.types.is_duration(field.type.arrow):
+        text = f'F.col("{field.name}").cast("string")'
+    return f'pass it as text: {text}.alias("{field.name}"), and write str'
+
+
 def _check_inputs(spec: AnySpec) -> None:
     inputs = spec.inputs
     for field in typed_columns(inputs.passthrough, "passthrough"):
         if not (may_be_key(field.type) or field.type.plain):
             kind = inputs.passthrough[field.name]
             found = f"the passthrough column `{field.name}` cannot be a {kind}"
-            hint = (
-                f'pass it as text: F.to_json("{field.name}").alias("{field.name}"), and write str'
-            )
-            if isinstance(field.type, OptionalType):
-                hint = "write its type without None: every passthrough column may be null"
-            raise SpecError(found, hint)
+            raise SpecError(found, _passed_instead(field))
     unknown = [f"`{name}`" for name in inputs.event_id or () if name not in spec.read_columns]
     if unknown or inputs.event_id == ():
         found = f"{unknown[0]}, which the spec doesn't read" if unknown else "no column"
