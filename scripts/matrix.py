@@ -60,6 +60,7 @@ AS_USERS: Final = "tests/as_users"
 TABLES: Final = (
     "tests/addons/test_delta.py",
     "tests/addons/test_iceberg.py",
+    "tests/addons/test_lake_borders.py",
     "tests/addons/test_lake_queries.py",
     "tests/addons/test_merging.py",
     "tests/addons/test_repair.py",
@@ -69,6 +70,7 @@ EVERYWHERE: Final = (
     "tests/testing/test_group_state.py",
     "tests/spark/jobs/test_balance.py",
     "tests/spark/jobs/test_bad_input.py",
+    "tests/spark/jobs/test_borders.py",
     "tests/spark/jobs/test_chained.py",
     "tests/spark/jobs/test_nested.py",
     "tests/spark/jobs/test_pages.py",

@@ -23,6 +23,7 @@ from sessionkit.spark import Files, Routes, migrate, reconcile, sessionize
 from sessionkit.spark._seeds import Seed
 from sessionkit.spark.query import start_query
 from sessionkit.spark.sinks import values as sinks
+from tests.support import borders
 from tests.support.kafka import Kafka, KafkaMissingError, running_kafka
 from tests.support.queries import Events
 from tests.support.session_specs import collecting
@@ -490,3 +491,31 @@ def test_messages_of_a_megabyte_are_events_or_rejected_whole(
         row.kind: [row.payload] for row in rows
     }
     assert [[long, other]] == [row.path for row in rows if row.kind == "session"]
+
+
+@pytest.mark.nightly
+@pytest.mark.since_spark("4.0", "Arrow tables are since 4.0")
+def test_values_come_back_from_a_topic(kafka: Kafka, spark: SparkSession, tmp_path: Path) -> None:
+    """Rows that are messages, read as events again: each value is what it was, or quarantined."""
+    way_out, way_in = borders.OUT["JSON, Kafka"], borders.IN["JSON"]
+    kinds = [name for name in borders.KINDS if name not in way_out.kinds]
+    values = [value for value in borders.VALUES if value.kind in kinds]
+    frame = borders.frame_of(spark, kinds, values).withColumns(
+        {"ts": F.timestamp_seconds(F.lit(1_772_971_200)), "event_id": F.col("row")}
+    )
+    frame.write.parquet(str(tmp_path / "in"))
+    start_query(
+        spark.readStream.schema(frame.schema).parquet(str(tmp_path / "in")),
+        sink=sinks.Kafka(kafka.servers, "borders"),
+        trigger="availableNow",
+        checkpoint=tmp_path / "checkpoint",
+    ).awaitTermination()
+    passthrough = Inputs(passthrough=KafkaTopics.origin_columns)
+    visits = attrs.evolve(borders.without(*way_out.kinds), inputs=passthrough)
+    sent = read_batch(spark, KafkaTopics(kafka.servers, "borders"), visits)
+    rows = sessionize(sent, visits, with_rejected=True)
+
+    equal = [value for value in values if way_in.of(value) == borders.EQUAL]
+    sessions = rows.where("kind = 'session'").select("row", *kinds)
+    assert borders.expected(equal) == borders.read_back(sessions)
+    assert len(values) - len(equal) == rows.where("kind = 'quarantined'").count()

@@ -6,10 +6,13 @@ Behind it a value is equal to what it was, or it is refused with a reason: there
 Tests take the cells from here, and `docs/reference/values.md` has them as a table.
 """
 
+import base64
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Context, Decimal
 from enum import Enum, IntFlag
+from math import isfinite
 from typing import Annotated, Any, Final, Literal, NewType
 from uuid import UUID
 
@@ -17,6 +20,7 @@ import attrs
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from sessionkit import EventTimeGap, Functions, SessionSpec, Storage
 from sessionkit.state import DecimalType
 
 
@@ -233,6 +237,63 @@ class Value:
         return stored(self.python, KINDS[self.kind].annotation)
 
 
+ABSENT: Final = object()
+"""What a form of a value is where there is none."""
+
+
+@attrs.frozen
+class Misfit:
+    """
+    A value that a type doesn't hold: refused or quarantined at every border that has a form of it.
+
+    Attributes:
+        python: The value that `add` gets.
+        column: What a column of Spark has of it, of the type `sql`.
+        text: What JSON has of it.
+    """
+
+    kind: str
+    name: str
+    python: Any = ABSENT
+    column: Any = ABSENT
+    sql: str = ""
+    text: str | None = None
+
+    @property
+    def row(self) -> str:
+        return f"{self.kind}: {self.name}"
+
+
+MISFITS: Final = (
+    Misfit("whole", "beyond 64 bits", 2**63, text=str(2**63)),
+    Misfit("whole", "a fraction", 1.5, text="1.5"),
+    Misfit("real", "beyond 64 bits", text="1e400"),
+    Misfit("real", "an int with more digits", 2**53 + 1),
+    Misfit("real", "a text", "NaN", text='"1.5"'),
+    Misfit("text", "a lone surrogate", "\ud800", text='"\\ud800"'),
+    Misfit("raw", "a text", "a", text='"%"'),
+    Misfit("at", "no zone", datetime(2026, 3, 1)),  # noqa: DTZ001 (which is refused)
+    Misfit("at", "the year 10000", column=253402300800, sql="long_instant", text='"10000-01-01"'),
+    Misfit("day", "a datetime", instant(2026, 3, 1), text='"2026-03-01 x"'),
+    Misfit("span", "beyond 64 bits", timedelta.max),
+    Misfit("wait", "beyond 272 years", timedelta(days=365 * 300), column=1e11, text="1e11"),
+    Misfit("wait", "NaN", column=float("nan")),
+    Misfit("clock", "a day", column=86_400_000_000, text="86400000000"),
+    Misfit("clock", "a zone", time(tzinfo=UTC)),
+    Misfit("money", "21 digits", Decimal(10**20), text=str(10**20)),
+    Misfit("money", "NaN", Decimal("NaN"), text='"NaN"'),
+    Misfit("cents", "a third decimal", Decimal("1.101"), Decimal("1.101"), text="1.101"),
+    Misfit("visit", "no hyphens", column="0" * 32, text=f'"{"0" * 32}"'),
+    Misfit("side", "another", "right", "right", text='"right"'),
+    Misfit("device", "another", column="PHONE", text='"PHONE"'),
+    Misfit("numbers", "a text", ["1"], text='["x"]'),
+    Misfit("pair", "a null", (None, ""), text='{"_0": null, "_1": ""}'),
+    Misfit("tags", "beyond 64 bits", {"a": 2**63}, text=f'{{"a": {2**63}}}'),
+    Misfit("item", "a null", text='{"sku": null, "price": 1}'),
+    Misfit("items", "a null", [None], text="[null]"),
+)
+
+
 VALUES: Final = tuple(Value(kind, name) for kind, one in KINDS.items() for name in one.values)
 
 
@@ -257,6 +318,36 @@ def stored(value: Any, annotation: Any = None) -> Any:
         case list() | tuple():
             return [*map(stored, value)]
     return value
+
+
+def json_of(value: Value) -> str:
+    """Return the JSON of a value, as a producer would write it for Spark's parser."""
+    return _json_of(value.stored)
+
+
+def _json_of(value: Any) -> str:
+    match value:
+        case float() if not isfinite(value):
+            names = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+            return json.dumps(names[repr(value)])
+        case Decimal():
+            return format(value, "f")
+        case bytes():
+            return json.dumps(base64.b64encode(value).decode())
+        case date():  # or a datetime
+            return json.dumps(value.isoformat())
+        case timedelta():
+            seconds, micros = divmod(abs(value) // MICROSECOND, 10**6)
+            days, seconds = divmod(seconds, 86_400)
+            sign = "-" if value < timedelta(0) else ""
+            hours = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{micros:06}"
+            return json.dumps(f"INTERVAL '{sign}{days} {hours}' DAY TO SECOND")
+        case dict():
+            parts = (f"{json.dumps(name)}: {_json_of(part)}" for name, part in value.items())
+            return f"{{{', '.join(parts)}}}"
+        case list():
+            return f"[{', '.join(map(_json_of, value))}]"
+    return json.dumps(value)
 
 
 def plain(value: Any) -> Any:
@@ -341,29 +432,70 @@ class Border:
     values: Mapping[str, str] = attrs.field(factory=dict)
 
     def of(self, value: Value) -> str:
-        return self.kinds.get(value.kind) or self.values.get(value.row, EQUAL)
+        return self.values.get(value.row) or self.kinds.get(value.kind, EQUAL)
 
     def equal(self) -> list[Value]:
         return [value for value in VALUES if self.of(value) == EQUAL]
 
     def cell(self, kind: str) -> str:
         """Return the text of a cell of the page."""
-        if kind in self.kinds:
-            return self.kinds[kind]
-        odd = [value for value in VALUES if value.kind == kind and value.row in self.values]
-        others = [f"`{value.name}` {self.values[value.row]}" for value in odd]
-        return "; ".join([EQUAL, *others])
+        odd: dict[str, list[str]] = {}
+        for value in VALUES:
+            if value.kind == kind and value.row in self.values:
+                odd.setdefault(self.values[value.row], []).append(f"`{value.name}`")
+        others = [f"{', '.join(names)} {outcome}" for outcome, names in odd.items()]
+        return "; ".join([self.kinds.get(kind, EQUAL), *others])
 
 
 EQUAL, REFUSED, ENDS = "equal", "refused", "ends the query"
+IN_MS, SAID = "in ms", "not counted, which it says"
 NESTED: Final = ("numbers", "reals", "pair", "tags", "days", "item", "items")
+
+QUARANTINED, NULL = "quarantined", "null"
+NOT_FINITE: Final = {f"real: {name}": QUARANTINED for name in ("NaN", "infinity", "-infinity")}
+
+IN: Final[dict[str, Border]] = {
+    "Parquet, and state on Spark": Border(),
+    "JSON": Border({"days": REFUSED, "reals": QUARANTINED}, NOT_FINITE),
+    "Avro": Border({"days": REFUSED}),
+    "a pandas frame on Spark": Border(
+        {},
+        {"real: NaN": NULL, "reals: NaN": QUARANTINED}
+        | dict.fromkeys(("span: shortest", "span: longest"), REFUSED),
+    ),
+    "an Arrow table, such as of polars": Border(),
+    "`add`, and state": Border(),
+    "`add_row`": Border({}, {"real: NaN": NULL, "reals: NaN": QUARANTINED}),
+    "passthrough": Border(
+        dict.fromkeys(("span", "wait", "device", "rights", *NESTED), REFUSED),
+    ),
+    "key": Border(dict.fromkeys(("real", "span", "wait", "device", "rights", *NESTED), REFUSED)),
+}
+"""The ways in, and what keeps values on the way."""
 
 OUT: Final[dict[str, Border]] = {
     "Parquet": Border(),
     "JSON, Kafka": Border({"days": REFUSED}),
     "CSV": Border(dict.fromkeys(("raw", *NESTED), REFUSED), {r"text: \N": ENDS}),
+    "Delta, Iceberg": Border(dict.fromkeys(("span", "days"), REFUSED)),
+    "PostgreSQL": Border({}, {"text: NUL": ENDS}),
 }
 """The sinks."""
+REPORT: Final = Border(
+    dict.fromkeys(("raw", "at", "day", "clock", *NESTED), REFUSED) | {"span": IN_MS},
+    dict.fromkeys(
+        [
+            *NOT_FINITE,
+            *(f"whole: {name}" for name in KINDS["whole"].values),
+            *(f"money: {name}" for name in ("smallest", "largest")),
+            "real: largest",
+            "span: shortest",
+            "span: longest",
+        ],
+        SAID,
+    ),
+)
+"""What a report does with a column, in the role that its type may have."""
 
 
 def table_of(borders: Mapping[str, Border]) -> str:
@@ -376,3 +508,59 @@ def table_of(borders: Mapping[str, Border]) -> str:
     lines = [("type", *borders), ("---",) * (len(borders) + 1)]
     lines += [(", ".join(names), *cells) for cells, names in rows.items()]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+# ------------------------------------------------------------------------------------- the specs
+
+
+def event_of(kinds: Iterable[str]) -> Any:
+    """Return an event, a state and a result with a field of each type."""
+    fields = {name: attrs.field(type=KINDS[name].annotation | None, default=None) for name in kinds}
+    made = attrs.make_class("Everything", fields, frozen=True)
+    made.__module__ = __name__
+    return made
+
+
+Everything: Final = event_of(KINDS)
+START: Final = instant(2026, 3, 8, 7)
+
+
+RULES: Final[dict[str, Any]] = {
+    "event_time": "ts",
+    "timeout": EventTimeGap("10 minutes"),
+    "watermark_delay": "0 seconds",
+    "order": "event_time",
+    "storage": Storage(bucket_count=2),
+}
+
+
+def spec_of(event: Any) -> Any:
+    """Return a spec with a session for each value, under the name of its row."""
+
+    def create(key: Any, one: Any) -> Any:
+        return kept(one)
+
+    def update(state: Any, one: Any) -> Any:
+        return state
+
+    def finish(session: Any, state: Any) -> Any:
+        return state.event
+
+    kept = attrs.make_class("Kept", {"event": attrs.field(type=event)})
+    logic: Any = Functions(
+        event=event, state=kept, result=event, create=create, update=update, finish=finish
+    )
+    return SessionSpec(keys={"row": str}, logic=logic, **RULES)
+
+
+SPEC: Final = spec_of(Everything)
+
+
+def without(*kinds: str) -> Any:
+    return spec_of(event_of([name for name in KINDS if name not in kinds]))
+
+
+CELLS: Final = [
+    border.of(value) for border in (*IN.values(), *OUT.values(), REPORT) for value in VALUES
+]
+"""What becomes of each value at each border."""
