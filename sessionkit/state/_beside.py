@@ -6,7 +6,9 @@ there in one micro-batch and gone in the next, unless every object with the same
 a cached property, or `__attrs_post_init__`, makes of the fields.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter, itemgetter
 from types import MemberDescriptorType
 from typing import Any, Final
 
@@ -18,6 +20,7 @@ from sessionkit.state._declared import FOREIGN
 
 OF_OTHERS: Final = frozenset({"__orig_class__", "_attrs_cached_hash"})
 """What Python sets on an object of a generic class, and attrs under `cache_hash`."""
+IN_DICT: Final = attrgetter("__dict__")
 
 
 class Unset:
@@ -29,14 +32,20 @@ UNSET: Final = Unset()
 
 @attrs.frozen
 class Beside:
-    """Where objects of a class have attributes beside the fields: in slots, or in a dict."""
+    """
+    Where objects of a class have attributes beside the fields: in slots, or in a dict.
+
+    `getters` read the fields, each from the dict or, if False, from the object; None where an
+    attribute may be another value than the one that is held.
+    """
 
     known: frozenset[str]
     slots: Mapping[str, MemberDescriptorType]
     has_dict: bool
+    getters: Sequence[tuple[Callable[[Any], Any], bool]] | None
 
     @classmethod
-    def of(cls, owner: type[Any], fields: Collection[str]) -> "Beside | None":
+    def of(cls, owner: type[Any], fields: Sequence[str]) -> "Beside | None":
         """Return None for a class whose only slots are its fields."""
         known = OF_OTHERS.union(fields)
         slots = {
@@ -47,16 +56,39 @@ class Beside:
             if isinstance(slot, MemberDescriptorType) and name not in known
         }
         has_dict = owner.__dictoffset__ != 0
-        return cls(known, slots, has_dict) if slots or has_dict else None
+        if not (slots or has_dict):
+            return None
+        if slots or any("__getattribute__" in vars(base) for base in owner.__mro__[:-1]):
+            return cls(known, slots, has_dict, None)
+        getters = list[tuple[Callable[[Any], Any], bool]]()
+        for name in fields:
+            of_class = inspect.getattr_static(owner, name, None)
+            if isinstance(of_class, MemberDescriptorType):
+                getters.append((attrgetter(name), False))
+            elif hasattr(of_class, "__set__"):
+                return cls(known, slots, has_dict, None)
+            else:
+                getters.append((itemgetter(name), True))
+        return cls(known, slots, has_dict, getters)
+
+    def columns_of(self, objects: Sequence[Any]) -> list[list[Any]] | None:
+        """Return the values of each field, if no object has more attributes, or less."""
+        if self.getters is None:
+            return None
+        dicts = list(map(IN_DICT, objects))
+        # Each dict has all of its fields, or a getter fails below. So none has more.
+        if sum(map(len, dicts)) != len(dicts) * sum(is_held for _, is_held in self.getters):
+            return None
+        try:
+            return [
+                list(map(getter, dicts if is_held else objects)) for getter, is_held in self.getters
+            ]
+        except (KeyError, AttributeError):
+            return None
 
     def found_in(self, objects: Sequence[Any]) -> Sequence[Any]:
         """Return the objects with an attribute beside their fields."""
-        if self.slots:
-            return [value for value in objects if self._attributes(value)]
-        is_known = self.known.issuperset
-        if all(map(is_known, map(vars, objects))):
-            return ()
-        return [value for value in objects if not is_known(vars(value))]
+        return [value for value in objects if self._attributes(value)]
 
     def check(self, value: Any, made: Any, path: str) -> None:
         """Raise a `StateValueError` unless an object made of the same fields has the same."""

@@ -40,22 +40,26 @@ class ClassCodec:
 
     def encode(self, objects: Sequence[Any]) -> list[pa.Array]:
         """Return an Arrow array for each field; a `StateValueError` names the path of a misfit."""
-        name, beside = self.type.cls.__name__, self.type.beside
+        name, fields = self.type.cls.__name__, self.type.fields
+        return [
+            encode_column(field.type, values, f"{name}.{field.name}")
+            for field, values in zip(fields, self._values(objects), strict=True)
+        ]
+
+    def _values(self, objects: Sequence[Any]) -> list[list[Any]]:
+        """Return the values of each field; refuse an object with more than its fields, or less."""
+        beside = self.type.beside
+        values = None if beside is None else beside.columns_of(objects)
+        if values is not None:
+            return values
+        for value in () if beside is None else beside.found_in(objects):
+            self.type.coerce(value, self.type.cls.__name__)
         try:
-            columns = [
-                encode_column(
-                    field.type, list(map(attrgetter(field.name), objects)), f"{name}.{field.name}"
-                )
-                for field in self.type.fields
-            ]
+            return [list(map(attrgetter(field.name), objects)) for field in self.type.fields]
         except AttributeError:
             for value in objects:
-                self.type.coerce(value, name)  # names the field that was deleted
+                self.type.coerce(value, self.type.cls.__name__)  # names the field
             raise
-        if beside is not None:
-            for value in beside.found_in(objects):
-                self.type.coerce(value, name)
-        return columns
 
     def misfit(self, candidate: Any) -> StateValueError | None:
         """Return the error that encoding an object raises; None if it can be encoded."""

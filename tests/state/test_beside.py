@@ -239,6 +239,60 @@ class Hashed:
     pages: int = 0
 
 
+@attrs.define(slots=False)
+class BelowWithDict(Base):
+    """One field is in a slot, and one in a dict."""
+
+    title: str = ""
+
+
+class Reading:
+    """A descriptor that gives another value than it holds."""
+
+    def __get__(self, made: Any, _: Any = None) -> Any:
+        return "" if made is None else vars(made)["title"].upper()
+
+    def __set__(self, made: Any, value: str) -> None:
+        vars(made)["title"] = value
+
+
+@dataclass
+class Described:
+    title: str = Reading()  # type: ignore[assignment]
+
+
+class Asked(Data):
+    """It gives another value than it holds, too."""
+
+    def __getattribute__(self, name: str) -> Any:
+        return 7 if name == "pages" else super().__getattribute__(name)
+
+
+@pytest.mark.parametrize(
+    ("made", "expected"),
+    [
+        (BelowWithDict(3, "a"), [3, "a"]),
+        (OnlyMethods(3), [3]),
+        (Described("a"), ["A"]),
+        (Asked(3), [7, None, [], [], None]),
+    ],
+)
+def test_fields_are_read_wherever_they_are(made: Any, expected: list[Any]) -> None:
+    """In a slot, in a dict, or where a class gives something else than it holds."""
+    encoded = codec_of(type(made)).encode([made])
+    assert expected == [column.to_pylist()[0] for column in encoded]
+
+
+def test_one_object_of_many_is_found() -> None:
+    """Though another one lacks a field that the class has a default for."""
+    codec, made = codec_of(Data), [Data() for _ in range(5)]
+    del made[1].pages
+    assert 5 == len(codec.encode(made)[0])
+    vars(made[3])["seen"] = 1
+    with pytest.raises(StateValueError, match="`Data.seen` isn't a field"):
+        codec.encode(made)
+
+
 def test_what_python_and_attrs_keep_in_an_object_passes() -> None:
     """The class of a generic one, and its hash."""
     assert codec_of(Of).misfit(Of[int](3)) is None
