@@ -40,7 +40,7 @@ ROUNDED: Final = (
     r"[\[,:]\s*-?(?:\d+\.\d+0(?!\d)|\d[\d.]*[eE]|\d{8,}\.|0\.000|0(?![\d.])|0\d|\d[\d.]{16}|[NI])"
 )
 """Finds every number in a payload whose digits may change by way of a double, and some others."""
-SOME_NUMBER: Final = r"(?:^|[\[,:])(?:-?\d+\.\d|\"?-?[NI]|0(?:$|[,\]}]))"
+SOME_NUMBER: Final = r"(?:-?\d+\.\d|\"?-?[NI]|0(?:$|[,\]}]))"
 WHOLE: Final = r"^(?:0|-?[1-9]\d*)$"
 FINITE: Final = r"^-?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?$"
 TINY: Final = r"\d[eE]-\d{3}|0{300}"
@@ -191,19 +191,15 @@ class Faults:
         payload = payload_text()
         if pa.types.is_string(leaf):
             # Most texts don't begin as a number does: a comparison is faster than a pattern.
-            begins = found.between("-", ":") | found.startswith('"') | _is_nested(found)
-            if found is text:
-                begins = (
-                    found.contains(".")
-                    | found.contains("0")
-                    | found.contains("I")
-                    | found.contains("N")
-                )
-            return begins & found.rlike(SOME_NUMBER) & payload.rlike(ROUNDED)
+            begins = found.between("0", ":") | found.startswith("-") | found.startswith('"')
+            has_number = begins & found.rlike(rf"^{SOME_NUMBER}")
+            has_number |= _is_nested(found) & found.rlike(rf"[\[,:]{SOME_NUMBER}")
+            return has_number & payload.rlike(ROUNDED)
         if pa.types.is_floating(leaf) and found is value:
             return ~(F.abs(value) < float("inf")) | ((value == 0) & payload.rlike(TINY))
         if pa.types.is_floating(leaf):
-            is_tiny = found.contains("0.0") & payload.rlike(TINY)
+            is_zero = found.contains("0.0,") | found.contains("0.0]") | found.contains("0.0}")
+            is_tiny = is_zero & payload.rlike(TINY)
             return found.contains("N") | found.contains("I") | is_tiny
         if pa.types.is_struct(kind):
             return _either(*(self._may_change(part.type, value[part.name]) for part in kind))

@@ -220,7 +220,9 @@ class Driver(Generic[Spec, Event, Row, Result, Stored]):
         Add a row to the source, by column name, such as one of `frame.to_dict("records")`.
 
         A missing column is null. A column that isn't read is ignored, as on Spark. NaN, NaT and NA
-        are nulls, as where Spark converts a frame of pandas; `add` takes NaN as a value.
+        are nulls, as where Spark converts a frame of pandas; `add` takes NaN as a value. A value is
+        one of its type, or what a column has for it: text for an `Enum` or a `UUID`, a number for a
+        `time` or a span in seconds, a dict or a `Row` for a class, pairs for a `dict`.
 
         Raises:
             DriverError: One column is missing and another isn't read, as with a misspelled name; or

@@ -4,6 +4,8 @@ import math
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from decimal import Decimal
+from enum import Enum
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -21,13 +23,27 @@ from sessionkit.spec.base import AnySpec
 from sessionkit.spec.columns import WireColumn
 from sessionkit.spec.functions import wrong_class
 from sessionkit.state._codec import codec_of
-from sessionkit.state._collections import AttrsType, DictType, ListType, OptionalType, TupleType
+from sessionkit.state._collections import (
+    AttrsType,
+    DictType,
+    Field,
+    ListType,
+    OptionalType,
+    TupleType,
+)
+from sessionkit.state._derived import SecondsType
+from sessionkit.state._scalars import FloatType, IntType, StrType
 from sessionkit.state._types import FieldType
 
 Row: TypeAlias = dict[str, Any]
 
 GROUP: Final = "_group"
 A_ROW: Final = 'write a row as {"user": "ann", "ts": at("10:00"), "page": "/"}'
+PAIR: Final = 2
+PLAIN: Final[Mapping[pa.DataType, FieldType]] = {
+    kind.arrow: kind for kind in (StrType(), IntType(), FloatType())
+}
+"""The types of the columns that are read as several types of field, such as text as a UUID."""
 
 
 class Erasure(Row):
@@ -65,6 +81,8 @@ def event_row(
     fields = codec_of(spec.event).type.fields
     _check_event(spec, event)
     row = {field.name: _none_for_na(getattr(event, field.name)) for field in fields}
+    for field in fields:
+        _check_exact(field, row[field.name])
     _add(row, key_row(spec, key), event, "in the key")
     if name is not None and event_time is not attrs.NOTHING:
         _add(row, {name: event_time}, event, "as the event time")
@@ -92,6 +110,14 @@ def _check_event(spec: AnySpec, event: Any) -> None:
             kind.coerce(event, type(event).__name__)
         except StateValueError as error:
             raise DriverError(str(error)) from error
+
+
+def _check_exact(field: Field, value: Any) -> None:
+    """Check that a field of an event is of its type, not only of a column that has it."""
+    try:
+        _or_null(field.type).coerce(value, field.name)
+    except StateValueError as error:
+        raise DriverError(str(error)) from error
 
 
 def key_row(spec: AnySpec, key: Any) -> Row:
@@ -124,6 +150,8 @@ def nulls_of_pandas(value: Any) -> Any:
 
     Spark does the same where it converts a frame of pandas, with Arrow.
     """
+    if hasattr(value, "asDict"):  # a Row of Spark, which is a tuple too
+        value = value.asDict()
     match value:
         case Mapping():
             return {key: nulls_of_pandas(part) for key, part in value.items()}
@@ -236,8 +264,17 @@ def _columns(
 
 def bucket_of(spec: AnySpec, row: Mapping[str, Any]) -> int:
     """Choose the bucket of a row. It needn't be Spark's, as no result depends on it."""
-    key = repr([row.get(name) for name in spec.keys])
+    keys = [column for column in spec.wire_columns if column.role == "key"]
+    key = repr([_same_for_equal(column.kind, _wire_value(column, row)) for column in keys])
     return zlib.crc32(key.encode()) % spec.storage.buckets
+
+
+def _same_for_equal(kind: FieldType, stored: Any) -> Any:
+    """Return a key in the only form of its value: a UUID for its text, in any case."""
+    try:
+        return None if stored is None else kind.load(stored)
+    except (StateValueError, ValueError):
+        return stored
 
 
 def _nullable(kind: FieldType) -> FieldType:
@@ -263,15 +300,83 @@ def _or_null(kind: FieldType) -> FieldType:
 
 def _wire_value(column: WireColumn, row: Mapping[str, Any]) -> Any:
     name = column.field.name
-    if row.get(name) is None:
-        return None
-    kind = _nullable(column.kind)
     try:
-        value = kind.coerce(row[name], name)
-        return value if kind.plain else kind.dump(value)
+        return _stored(column.kind, row.get(name), name)
     except StateValueError as error:
-        if kind.arrow == pa.int64() and isinstance(row[name], float) and row[name].is_integer():
+        if column.kind.arrow == pa.int64() and _is_whole_float(row[name]):
             found = f"`{name}` must be an int, found {row[name]!r}, which is a double on Spark"
             hint = "a column of pandas that misses values has floats: frame.convert_dtypes()"
             raise DriverError(found, hint) from error
         raise DriverError(str(error)) from error
+
+
+def _is_whole_float(value: object) -> bool:
+    return isinstance(value, float) and value.is_integer()
+
+
+def _stored(kind: FieldType, value: Any, path: str) -> Any:
+    """
+    Return the storage form of a value as users write it, or as a column of Spark has it.
+
+    The worker judges what is in it, as on Spark: a null, or a text that no `Enum` has.
+    """
+    if value is None:
+        return None
+    match kind:
+        case OptionalType(inner):
+            return _stored(inner, value, path)
+        case ListType(item) if isinstance(value, list | tuple | np.ndarray):
+            return [_stored(item, one, f"{path}[{n}]") for n, one in enumerate(value)]
+        case DictType() if isinstance(value, Mapping) or _is_pairs(value):
+            pairs = value.items() if isinstance(value, Mapping) else value
+            return [
+                (_stored_key(kind.key, key, path), _stored(kind.value, one, f"{path}[{key!r}]"))
+                for key, one in pairs
+            ]
+        case TupleType(items) if isinstance(value, Mapping):
+            return {f"_{n}": _stored(one, value.get(f"_{n}"), path) for n, one in enumerate(items)}
+        case TupleType(items) if isinstance(value, tuple) and len(value) == len(items):
+            several = zip(items, value, strict=True)
+            return {f"_{n}": _stored(*one, f"{path}[{n}]") for n, one in enumerate(several)}
+        case AttrsType(cls, fields) if isinstance(value, Mapping) or type(value) is cls:
+            parts = value if isinstance(value, Mapping) else _Attributes(value)
+            return {f.name: _stored(f.type, parts.get(f.name), f"{path}.{f.name}") for f in fields}
+    return _stored_scalar(kind, value, path)
+
+
+def _stored_key(kind: FieldType, key: Any, path: str) -> Any:
+    return kind.coerce(key, f"{path} key") if key is None else _stored(kind, key, f"{path} key")
+
+
+def _is_pairs(value: object) -> bool:
+    """Return whether a value is a map as Arrow lists it."""
+    return isinstance(value, list) and all(
+        isinstance(pair, tuple) and len(pair) == PAIR for pair in value
+    )
+
+
+def _stored_scalar(kind: FieldType, value: Any, path: str) -> Any:
+    """Take the member of an `Enum` and its value, a UUID and its text, a time and its number."""
+    try:
+        return kind.dump(kind.coerce(value, path))
+    except StateValueError:
+        plain = PLAIN.get(kind.arrow) if kind.facts is not None else None
+        if isinstance(kind, SecondsType) and isinstance(value, Decimal):
+            value = float(value)
+        if plain is None or isinstance(value, Enum):
+            raise
+        try:
+            return plain.coerce(value, path)
+        except StateValueError:
+            pass
+        raise
+
+
+@attrs.frozen
+class _Attributes:
+    """The fields of an object by name, as of a dict."""
+
+    of: object
+
+    def get(self, name: str) -> Any:
+        return getattr(self.of, name)
