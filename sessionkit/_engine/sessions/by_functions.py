@@ -87,13 +87,14 @@ def fold_by_functions(functions: SessionFold, plan: Plan) -> Folded:
     return _encoded(plan, states, np.flatnonzero(chosen)[failed], may_fail=bool(chosen.any()))
 
 
-def _encoded(plan: Plan, states: Sequence[Any], failed: Numbers, *, may_fail: bool) -> Folded:
+def _encoded(plan: Plan, states: list[Any], failed: Numbers, *, may_fail: bool) -> Folded:
     """Return the columns of the states, or which sessions have failed or left what doesn't fit."""
     on_error, failing = plan.spec.on_error, np.zeros(len(plan.active), np.bool_)
     failing[failed] = True
     if not len(failed) or on_error == "reject":
         try:
-            columns = plan.encoded([state for state in states if state is not None])
+            left = [state for state in states if state is not None] if len(failed) else states
+            columns = plan.encoded(left)
         except StateValueError:
             if on_error == "raise" or not may_fail:
                 raise

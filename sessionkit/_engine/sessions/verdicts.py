@@ -96,7 +96,8 @@ def join(program: Program, sessions: pa.Table, arrived: pa.Table, horizon: Horiz
             rejected += folded.rejected
             members = verdicts.without(folded.left_out)
             continue
-        rejected += verdicts.rejected()
+        if verdicts.codes.any():
+            rejected += verdicts.rejected()
         if plan is None:
             break
         return JoinedEvents(program.stored(plan, folded), len(plan.events.starts), rejected)
@@ -123,7 +124,8 @@ def _read(
         why = _why_late(program, why)
         for part in Rejected.chosen("late", why, events.table, are_late):
             rejected += refused_first(program.spec, part)
-    return events.only(~are_late), rejected
+        events = events.only(~are_late)
+    return events, rejected
 
 
 def _why_late(program: Program, why: str) -> str:
@@ -210,8 +212,6 @@ class Verdicts:
     def rejected(self) -> list[Rejected]:
         """Return the events that don't count, and why."""
         rows, spec, found = self.members.events.table, self.program.spec, list[Rejected]()
-        if not self.codes.any():
-            return found
         late = LATE_HEARTBEAT if spec.lateness.judged_by == "event" else LATE_SESSION
         for verdict, kind, reason in (
             (Verdict.LATE, "late", _why_late(self.program, late)),
