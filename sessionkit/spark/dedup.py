@@ -1,6 +1,6 @@
 """Deduplication with Spark's own operators: one definition for streams and batches."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
@@ -15,6 +15,7 @@ from sessionkit._arguments import column_name, columns_named, explains
 from sessionkit._instants import Duration, duration_text, span_us
 from sessionkit.errors import SchemaError, SpecError
 from sessionkit.spark._columns import check_key_and_time, column, no_frame_yet
+from sessionkit.spark._content import check_compared, in_order
 from sessionkit.spark._plan import plan_of
 from sessionkit.spark.watermarks import Watermark, declare_watermark, declared_watermarks
 from sessionkit.spec.base import whole_milliseconds
@@ -32,9 +33,6 @@ When a stream forgets a key: never, or at a watermark, in event time.
 `"event_time"`: at the event time of the key. `"first_event_and_delay"`: at the event time of the
 key's first row, plus the delay.
 """
-
-UNORDERED: Final = ("map<", "variant", "interval")
-"""Parts of the names of types whose values Spark can't order."""
 
 STATE_SIZE: Final = (
     "one row for each key, forever: about 220 bytes for a 36-character key in Spark's default "
@@ -173,8 +171,8 @@ class Deduplication:
         returns after the delay. Rows without an event time form a group of their own.
 
         Raises:
-            SchemaError: A column is missing, a key is a float, the event time isn't a timestamp,
-                or the frame has a different watermark.
+            SchemaError: A column is missing, a key is a float or a type that Spark doesn't compare,
+                the event time isn't a timestamp, or the frame has a different watermark.
             SpecError: The frame is an aggregation, and carries no watermark.
         """
         check_key_and_time(frame, self.event_time, self.keys)
@@ -183,13 +181,24 @@ class Deduplication:
             if _has_float(kind):
                 found = f"the key `{name}` is a {kind.simpleString()}: equal floats may differ"
                 raise SchemaError(found, "cast it to decimal or string")
+        check_compared(frame.schema, self.keys)
         within = self.expiry == "first_event_and_delay"
         if not frame.isStreaming:
-            return _apart(frame, self) if within else _earliest(frame, self)
+            return self._of_batch(_apart if within else _earliest, frame)
         watermarked = self._watermarked(frame)
         if within:
             return watermarked.dropDuplicatesWithinWatermark(list(self.keys))
         return watermarked.dropDuplicates(list(self.equal_by))
+
+    def _of_batch(
+        self, first: Callable[[DataFrame, "Deduplication"], DataFrame], frame: DataFrame
+    ) -> DataFrame:
+        """Return the first rows, under names by place: a frame may have a name twice."""
+        places = {name: f"column_{place}" for place, name in enumerate(frame.columns)}
+        names = [f"column_{place}" for place, _ in enumerate(frame.columns)]
+        at = None if self.event_time is None else places[self.event_time]
+        rule = attrs.evolve(self, keys=tuple(places[key] for key in self.keys), event_time=at)
+        return first(frame.toDF(*names), rule).toDF(*frame.columns)
 
     @property
     def equal_by(self) -> tuple[str, ...]:
@@ -285,10 +294,5 @@ def _group(names: Sequence[str]) -> WindowSpec:
 def _order(frame: DataFrame, event_time: str | None) -> list[Column]:
     """Return the order of rows: by event time, nulls last, then by content."""
     times = [] if event_time is None else [column(event_time).asc_nulls_last()]
-    contents = [
-        F.to_json(F.struct(column(field.name)))
-        if any(part in field.dataType.simpleString() for part in UNORDERED)
-        else column(field.name)
-        for field in frame.schema.fields
-    ]
+    contents = [in_order(field.dataType, column(field.name)) for field in frame.schema.fields]
     return [*times, *(content.asc() for content in contents)]

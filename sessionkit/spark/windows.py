@@ -13,6 +13,7 @@ from sessionkit._arguments import column_name, columns_named, explains, one_of
 from sessionkit._instants import Duration, duration_of, duration_text, span_us
 from sessionkit.errors import SpecError, with_hint
 from sessionkit.spark._columns import check_key_and_time, column, no_frame_yet
+from sessionkit.spark._content import check_compared
 from sessionkit.spark._plan import plan_of
 from sessionkit.spark.sinks import OutputMode
 from sessionkit.spark.watermarks import declare_watermark, declared_watermarks
@@ -304,8 +305,8 @@ class WindowedAggregation:
             frame: The input, with the key columns and the event time, a timestamp.
 
         Raises:
-            SchemaError: A column is missing, the event time isn't a timestamp, or the stream has a
-                different watermark.
+            SchemaError: A column is missing, the event time isn't a timestamp, Spark can't compare
+                a key, or the stream has a different watermark.
             SpecError: A watermark is declared after an aggregation: Spark would run the query and
                 return nothing.
 
@@ -314,6 +315,8 @@ class WindowedAggregation:
         """
         windows = self.windows
         check_key_and_time(frame, windows.shape.event_time, windows.keys)
+        # From Spark 4.0 on, rows are grouped by a map too.
+        check_compared(frame.schema, windows.keys, but="map")
         if frame.isStreaming:
             frame = self._watermarked(frame)
         groups = frame.groupBy(windows.shape.window().alias("window"), *map(column, windows.keys))
