@@ -294,10 +294,12 @@ def found(stream: Stream) -> tuple[Seen, Runs]:
         if driver.run_batch().batch_id is None:
             return False
         runs.append((batch, watermark))
-        for row in driver.take_rows():
+        taken = driver.take_rows()
+        rows.update({row.session_id: row for row in taken})
+        for row in taken:
+            # A session that closed in this micro-batch may be superseded in it.
             for old in getattr(row, "supersedes", ()):
                 del rows[old]
-            rows[row.session_id] = row
         rejections = driver.take_rejections()
         verdicts.append({one.event["value"]: one.kind for one in rejections if one.event})
         return True

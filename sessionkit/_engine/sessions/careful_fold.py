@@ -216,6 +216,7 @@ class Log:
         if state_gap is None or not part.is_event(last):
             return None
         self._cut()
+        self._run()
         while True:
             part.at = last
             try:

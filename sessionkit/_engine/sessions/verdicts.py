@@ -36,6 +36,7 @@ import pyarrow as pa
 
 from sessionkit._arrays import Mask, Numbers, micros
 from sessionkit._engine.boundaries import is_late, window_end
+from sessionkit._engine.rows.objects import build_events
 from sessionkit._engine.rows.tables import Rejected
 from sessionkit._engine.sessions.careful_fold import careful_folds
 from sessionkit._engine.sessions.cutting import NO_ID, CurrentSession, Intervals, closed, numbered
@@ -55,6 +56,7 @@ from sessionkit._engine.sessions.plan import (
 from sessionkit._engine.sessions.program import Program
 from sessionkit._engine.sessions.walk import STORED, Lateness, Verdict, Walk
 from sessionkit.spec.functions import Failure
+from sessionkit.spec.logic import Functions
 
 LATE_EVENT: Final = "its own window is over: event time + gap is at or before the watermark"
 LATE_DAY: Final = (
@@ -95,6 +97,13 @@ def join(program: Program, sessions: pa.Table, arrived: pa.Table, horizon: Horiz
         if folded.left_out:
             rejected += folded.rejected
             members = verdicts.without(folded.left_out)
+            continue
+        if verdicts.codes.any() and (refused := verdicts.refused_outside()):
+            # At its instant, the others may be in a session without it.
+            rejected += Rejected.with_reasons("quarantined", refused, members.events.table)
+            left_out = np.zeros(len(verdicts.codes), np.bool_)
+            left_out[[*refused]] = True
+            members = members.without(left_out)
             continue
         if verdicts.codes.any():
             rejected += verdicts.rejected()
@@ -208,6 +217,14 @@ class Verdicts:
         mask = np.zeros(len(self.codes), np.bool_)
         mask[np.flatnonzero(self.codes == Verdict.COUNTS)[[*left_out]]] = True
         return self.members.without(mask)
+
+    def refused_outside(self) -> dict[int, str]:
+        """Return why events that are outside are refused by their class, by their numbers."""
+        numbers, spec = np.flatnonzero(self.codes == Verdict.OUTSIDE), self.program.spec
+        if not (len(numbers) and isinstance(spec.logic, Functions)):
+            return {}
+        refused = build_events(spec, self.members.events.table, numbers)[1]
+        return {int(numbers[place]): why for place, why in refused.items()}
 
     def rejected(self) -> list[Rejected]:
         """Return the events that don't count, and why."""
