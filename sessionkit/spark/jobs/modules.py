@@ -10,19 +10,20 @@ from collections.abc import Collection, Iterator, Mapping
 from functools import lru_cache
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import Any, Final
-
-from pyspark import SparkContext, SparkFiles, cloudpickle
+from typing import TYPE_CHECKING, Any, Final
 
 from sessionkit.errors import NotPicklableError
 from sessionkit.spark.jobs.pickles import MAIN, imported_by
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext  # a client of Connect has none
 
 LOOK_FOR: Final = "import importlib.util, sys; print(importlib.util.find_spec(sys.argv[1]) is None)"
 OF_SPARK: Final = frozenset({"pyspark", "py4j"})
 """Modules that Spark itself puts on the path of its workers."""
 
 
-def check_found(spec: Any, context: SparkContext) -> None:
+def check_found(spec: Any, context: "SparkContext") -> None:
     """
     Check that workers find the modules of a spec; nothing where they aren't on this machine.
 
@@ -32,6 +33,8 @@ def check_found(spec: Any, context: SparkContext) -> None:
     master = context.master or ""
     if not master.startswith("local") or master.startswith("local-cluster"):
         return
+    from pyspark import cloudpickle  # noqa: PLC0415 (a client of Connect starts without)
+
     dumped: bytes = cloudpickle.dumps(spec)  # type: ignore[no-untyped-call]  # without annotations
     named = {name.partition(".")[0] for name, _ in imported_by(dumped)}
     for module, folder in _beside_packages(named):
@@ -60,7 +63,9 @@ def _folders_of_packages() -> frozenset[Path]:
     return frozenset(Path(folder).resolve() for folder in folders)
 
 
-def _is_found(module: str, context: SparkContext) -> bool:
+def _is_found(module: str, context: "SparkContext") -> bool:
+    from pyspark import SparkFiles  # noqa: PLC0415 (a client of Connect has none)
+
     added = Path(SparkFiles.getRootDirectory())
     if PathFinder.find_spec(module, [str(added), *map(str, added.glob("*"))]) is not None:
         return True
