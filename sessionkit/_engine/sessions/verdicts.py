@@ -6,8 +6,9 @@ their content. The first line of this table that holds is the verdict on an even
 
     quarantined   its class refuses it, or its gap isn't valid; or it has failed, where a function
                   of the event alone raises
-    late          its own window is over. One that extends no session is late behind the watermark
-                  if no session is open at its time
+    late          its own window is over, unless `judged_by="session"`. One that extends no session
+                  is late behind the watermark if no session is open at its time. (Under
+                  `order="event_time"`, `rows.order` tells late events before they wait)
     duplicate     an event before it with its id counts, or was processed in an earlier micro-batch
     outside       no session is open at its time, and it may not open one; or it's late, if a
                   session of its own would be over
