@@ -5,11 +5,15 @@ The model is the table of the page, as a loop: `tests/support/naive_verdicts.py`
 events, close together, under many options at once.
 """
 
+from datetime import timedelta
 from itertools import combinations
 
+import attrs
 import pytest
 
-from tests.support.random_verdicts import compared, run, stream_of
+from sessionkit import SessionRules
+from tests.support.naive_rules import Click
+from tests.support.random_verdicts import GAP, START, compared, run, stream_of
 
 KINDS = ["duplicate", "failed", "late", "outside", "quarantined"]
 
@@ -32,6 +36,39 @@ def test_each_pair_of_reasons_meets_on_one_key() -> None:
 
     assert {*combinations(KINDS, 2)} == pairs.keys()
     assert min(pairs.values()) >= 100
+
+
+@QUIET
+def test_an_event_that_was_late_alone_counts_where_a_session_opens_before_it_after_all() -> None:
+    """The session of the first event is late, so its repeat opens one, which takes the others."""
+
+    def click(second: int, value: int, name: int, *, opens: bool) -> Click:
+        return Click("a", START + timedelta(seconds=second), value, GAP, name=name, opens=opens)
+
+    late = [
+        click(0, 0, 0, opens=True),
+        click(20, 1, 0, opens=True),
+        click(25, 2, 1, opens=False),
+        click(33, 3, 2, opens=False),
+    ]
+    stream = attrs.evolve(
+        stream_of(0),
+        cut=[[click(46, 4, 3, opens=True)], late],
+        rules=SessionRules(GAP, opens_with="opens"),
+        in_order=False,
+        by_session=True,
+        event_id="name",
+        sequence=False,
+        allowed=timedelta(0),
+        by_functions=False,
+        delay=GAP,
+    )
+
+    seen, by_model = compared(stream)
+
+    assert by_model == seen
+    assert [[1, 2, 3], [4]] == [values for _, _, values, _ in seen.sessions]
+    assert {0: "late"} == seen.verdicts[1]
 
 
 @QUIET

@@ -78,7 +78,7 @@ class FoldingWalk:
         """
         for one in self._between(self.part.first, self.part.stop):
             if (refusal := self.part.refused.get(one.place)) is not None:
-                self._leave_out(one, Verdict.REFUSED, Failure(refusal))
+                self._settle(one, Verdict.REFUSED, Failure(refusal))
         turn = 0
         while turn <= len(self.walk.turns):
             self._at = self._before[turn]
@@ -181,11 +181,11 @@ class FoldingWalk:
             # Open sessions that reach up to each other merge only with events of theirs.
             failing = failing or self._between(first, at.end)
         for one in failing:
-            self._leave_out(one, Verdict.FAILED, failure)
+            self._settle(one, Verdict.FAILED, failure)
         return turn
 
-    def _leave_out(self, event: Interval, verdict: int, why: Failure) -> None:
-        self.walk.leave_out(event, verdict)
+    def _settle(self, event: Interval, verdict: int, why: Failure) -> None:
+        self.walk.settle(event, verdict)
         self.failures[event.place] = why
 
     def _between(self, first: int, end: int) -> list[Interval]:

@@ -39,8 +39,6 @@ class Verdict:
     FAILED: Final = 5
 
 
-FOR_GOOD: Final = frozenset({Verdict.REFUSED, Verdict.LATE, Verdict.FAILED})
-"""The verdicts that stay where a walk goes back; the others depend on the events before."""
 STORED: Final = -1
 """The place of an event that an earlier micro-batch has processed: before all others."""
 
@@ -79,7 +77,8 @@ class Walk:
         holders: For each id, the place of the event that counts with it; None without repeats.
         turns: The intervals of each instant.
         verdicts: The verdicts so far, by place.
-        goes_back: Whether there is a verdict for good, so that instants may be judged again.
+        settled: The places of the events whose verdicts are for good. Others depend on the events
+            before, so the walk judges them again where it goes back.
     """
 
     rules: SessionRules
@@ -88,7 +87,7 @@ class Walk:
     holders: dict[int, int] | None
     turns: Sequence[Sequence[Interval]] = attrs.field(init=False)
     verdicts: dict[int, int] = attrs.field(factory=dict, init=False)
-    goes_back: bool = attrs.field(default=False, init=False)
+    settled: set[int] = attrs.field(factory=set, init=False)
 
     def __attrs_post_init__(self) -> None:
         moments = [one.moment for one in self.intervals]
@@ -137,7 +136,7 @@ class Walk:
         repeats are judged without them.
         """
         rules, repeats = self.rules, list[Interval]()
-        left = self._left(turn) if self.goes_back else self.turns[turn]
+        left = self._left(turn) if self.settled else self.turns[turn]
         while left:
             if self.holders is not None:
                 left, repeats = self._parted(left, self.holders)
@@ -169,7 +168,7 @@ class Walk:
         """Leave out the events that count between two instants; return whether there are any."""
         events = [one for at in range(turn, end) for one in self.turns[at] if self.counts(one)]
         for one in events:
-            self.leave_out(one, Verdict.LATE)
+            self.settle(one, Verdict.LATE)
         return bool(events)
 
     def interval(self, place: int) -> Interval:
@@ -183,9 +182,13 @@ class Walk:
         """Return whether an interval is an event without a verdict."""
         return interval.is_event and interval.place not in self.verdicts
 
+    def settle(self, event: Interval, verdict: int) -> None:
+        """Leave out an event for good."""
+        self.settled.add(event.place)
+        self.leave_out(event, verdict)
+
     def leave_out(self, event: Interval, verdict: int) -> None:
         self.verdicts[event.place] = verdict
-        self.goes_back = self.goes_back or verdict in FOR_GOOD
         if self.holders is not None and self.holders.get(event.event_id) == event.place:
             del self.holders[event.event_id]
 
@@ -193,9 +196,9 @@ class Walk:
         """Return the intervals of an instant that have no verdict for good."""
         intervals, verdicts = self.turns[turn], self.verdicts
         for one in intervals:
-            if verdicts.get(one.place) not in FOR_GOOD:
+            if one.place not in self.settled:
                 verdicts.pop(one.place, None)
-        return [one for one in intervals if one.place not in verdicts]
+        return [one for one in intervals if one.place not in self.settled]
 
     def _parted(
         self, intervals: Sequence[Interval], holders: dict[int, int]
