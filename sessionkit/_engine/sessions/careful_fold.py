@@ -205,7 +205,6 @@ class Log:
         spec, has_events = self.part.fold.spec, any(map(self.part.is_event, self.places))
         if has_events and spec.on_error == "reject" and codec_of(spec.state).misfit(self.state):
             self.part.strict.update(self.places)
-            self.copy = 0, None
             self._go_back(0)
             self._run()
         return self.state

@@ -25,7 +25,7 @@ dispute is walked, one instant of a key after the other: by times and rules alon
 the states, where events fail or the gap depends on the state (`folding_walk`).
 """
 
-from collections.abc import Collection
+from collections.abc import Sequence
 from functools import cached_property
 from itertools import compress, repeat
 from typing import Any, Final
@@ -55,7 +55,7 @@ from sessionkit._engine.sessions.plan import (
     members_of,
 )
 from sessionkit._engine.sessions.program import Program
-from sessionkit._engine.sessions.walk import STORED, Lateness, Verdict, Walk
+from sessionkit._engine.sessions.walk import STORED, LateEvents, Verdict, Walk
 from sessionkit.spec.functions import Failure
 from sessionkit.spec.logic import Functions
 
@@ -97,16 +97,14 @@ def join(program: Program, sessions: pa.Table, arrived: pa.Table, horizon: Horiz
             folded = Folded() if plan is None else program.fold.fold(plan)
         if folded.left_out:
             rejected += folded.rejected
-            members = verdicts.without(folded.left_out)
-            continue
-        if verdicts.codes.any() and (refused := verdicts.refused_outside()):
-            # At its instant, the others may be in a session without it.
-            rejected += Rejected.with_reasons("quarantined", refused, members.events.table)
-            left_out = np.zeros(len(verdicts.codes), np.bool_)
-            left_out[[*refused]] = True
-            members = members.without(left_out)
+            members = verdicts.without(verdicts.counting[[*folded.left_out]])
             continue
         if verdicts.codes.any():
+            if refused := verdicts.refused_outside():
+                # At its instant, the others may be in a session without it.
+                rejected += Rejected.with_reasons("quarantined", refused, members.events.table)
+                members = verdicts.without([*refused])
+                continue
             rejected += verdicts.rejected()
         if plan is None:
             break
@@ -213,10 +211,15 @@ class Verdicts:
         is_joined = unions.sizes > 1
         return plan.parted(self.program.cuts.column) if (is_joined & ~plan.active).any() else plan
 
-    def without(self, left_out: Collection[int]) -> Members:
-        """Return the members without some events, by their numbers in the plan."""
+    @property
+    def counting(self) -> Numbers:
+        """The numbers of the events that count, which the plan numbers from 0."""
+        return np.flatnonzero(self.codes == Verdict.COUNTS)
+
+    def without(self, numbers: Numbers | Sequence[int]) -> Members:
+        """Return the members without some events, by their numbers."""
         mask = np.zeros(len(self.codes), np.bool_)
-        mask[np.flatnonzero(self.codes == Verdict.COUNTS)[[*left_out]]] = True
+        mask[numbers] = True
         return self.members.without(mask)
 
     def refused_outside(self) -> dict[int, str]:
@@ -229,12 +232,13 @@ class Verdicts:
 
     def rejected(self) -> list[Rejected]:
         """Return the events that don't count, and why."""
-        rows, spec, found = self.members.events.table, self.program.spec, list[Rejected]()
+        rows, spec = self.members.events.table, self.program.spec
+        # The class has accepted events that are outside: see `refused_outside`.
+        found = Rejected.chosen("outside", OUTSIDE, rows, self.codes == Verdict.OUTSIDE)
         late = LATE_HEARTBEAT if spec.lateness.judged_by == "event" else LATE_SESSION
         for verdict, kind, reason in (
             (Verdict.LATE, "late", _why_late(self.program, late)),
             (Verdict.REPEAT, "duplicate", REPEATS),
-            (Verdict.OUTSIDE, "outside", OUTSIDE),
         ):
             for part in Rejected.chosen(kind, reason, rows, self.codes == verdict):
                 found += refused_first(spec, part)
@@ -284,12 +288,12 @@ class Verdicts:
         return Intervals(self.program.cuts.rules, self.members, ids)
 
     @cached_property
-    def lateness(self) -> Lateness:
+    def lateness(self) -> LateEvents:
         late_us, events = self.horizon.late_session_us, self.members.events
         if late_us is None:
-            return Lateness()
+            return LateEvents()
         alone = self._by_place(is_late(self.program.cuts.over_at(events), late_us))
-        return Lateness(late_us, alone, of_repeats=self.horizon.late_event_us is not None)
+        return LateEvents(late_us, alone, of_repeats=self.horizon.late_event_us is not None)
 
     def _by_place(self, of_events: Mask) -> Mask:
         """Return a mask of events by place; it's False for open sessions."""

@@ -44,7 +44,7 @@ STORED: Final = -1
 
 
 @attrs.frozen
-class Lateness:
+class LateEvents:
     """
     Which events of a walk are late.
 
@@ -82,7 +82,7 @@ class Walk:
     """
 
     rules: SessionRules
-    lateness: Lateness
+    lateness: LateEvents
     intervals: Sequence[Interval]
     holders: dict[int, int] | None
     turns: Sequence[Sequence[Interval]] = attrs.field(init=False)
