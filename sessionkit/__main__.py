@@ -74,14 +74,7 @@ def _erase_lines(options: Namespace) -> Iterator[str]:
 
 
 def _session() -> Any:
-    spark = import_module("pyspark.sql").SparkSession.builder.config(
-        map={
-            "spark.log.level": "ERROR",
-            "spark.ui.enabled": "false",
-            "spark.ui.showConsoleProgress": "false",
-        }
-    )
-    return spark.getOrCreate()
+    return import_module("sessionkit.spark._settings").quiet_session()
 
 
 def _spec(text: str) -> Any:

@@ -51,6 +51,7 @@ __all__ = [
     "printable",
     "progress_value",
     "query_id_of",
+    "quiet_session",
     "quoted",
     "span_us",
     "spark_options",
@@ -91,7 +92,7 @@ if TYPE_CHECKING:
     from sessionkit.spark._columns import check_key_and_time, is_future
     from sessionkit.spark._logs import query_id_of
     from sessionkit.spark._paths import check_path
-    from sessionkit.spark._settings import is_connect
+    from sessionkit.spark._settings import is_connect, quiet_session
     from sessionkit.spark.progress import (
         KnownBuckets,
         bucket_stats_text,

@@ -61,6 +61,16 @@ def is_connect(part: SparkSession | DataFrame) -> bool:
     return type(part).__module__.startswith("pyspark.sql.connect")
 
 
+def quiet_session() -> SparkSession:
+    """Return the session of a command, whose output is its own lines alone."""
+    quiet: dict[str, str | int | float | bool | None] = {
+        "spark.log.level": "ERROR",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    return SparkSession.builder.config(map=quiet).getOrCreate()
+
+
 @contextmanager
 def said_if_silent(
     part: SparkSession | DataFrame,

@@ -8,7 +8,7 @@ import attrs
 
 from sessionkit import SessionSpec
 from sessionkit import aggregates as agg
-from sessionkit._for_addons import quoted
+from sessionkit._for_addons import quiet_session, quoted
 from sessionkit.addons.delay import DELAYS, late_events
 
 
@@ -36,7 +36,7 @@ def add_to(commands: Any) -> None:
 
 def _lines(asked: Namespace) -> Iterator[str]:
     # PySpark is imported when the command runs.
-    from pyspark.sql import SparkSession, Window  # noqa: PLC0415
+    from pyspark.sql import Window  # noqa: PLC0415
     from pyspark.sql import functions as F  # noqa: PLC0415
 
     spec = SessionSpec.aggregate(
@@ -47,9 +47,8 @@ def _lines(asked: Namespace) -> Iterator[str]:
         gap=asked.gap,
         watermark_delay="0s",
     )
-    quiet = SparkSession.builder.config("spark.log.level", "ERROR")
-    spark = quiet.config("spark.ui.showConsoleProgress", "false").getOrCreate()
-    rows = spark.read.format(asked.format).options(header=True, inferSchema=True).load(asked.rows)
+    read = quiet_session().read.format(asked.format)
+    rows = read.options(header=True, inferSchema=True).load(asked.rows)
     at = F.col(quoted(asked.event_time)).cast("timestamp").alias("at")
     if asked.arrived is not None:
         history = rows.select(at, F.col(quoted(asked.arrived)).cast("timestamp").alias("came"))

@@ -4,7 +4,7 @@ from argparse import Namespace
 from collections.abc import Iterator
 from typing import Any
 
-from sessionkit._for_addons import quoted
+from sessionkit._for_addons import quiet_session, quoted
 from sessionkit.addons.gap import gaps
 
 
@@ -24,12 +24,10 @@ def add_to(commands: Any) -> None:
 
 def _lines(asked: Namespace) -> Iterator[str]:
     # PySpark is imported when the command runs.
-    from pyspark.sql import SparkSession  # noqa: PLC0415
     from pyspark.sql import functions as F  # noqa: PLC0415
 
-    quiet = SparkSession.builder.config("spark.log.level", "ERROR")
-    spark = quiet.config("spark.ui.showConsoleProgress", "false").getOrCreate()
-    rows = spark.read.format(asked.format).options(header=True, inferSchema=True).load(asked.rows)
+    read = quiet_session().read.format(asked.format)
+    rows = read.options(header=True, inferSchema=True).load(asked.rows)
     if asked.event_time in rows.columns:
         time = F.col(quoted(asked.event_time)).cast("timestamp")
         rows = rows.withColumn(asked.event_time, time)
