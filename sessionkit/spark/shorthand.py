@@ -243,9 +243,11 @@ def sessions(
 def _reads_all(timeout: object, inputs: object) -> bool:
     """Return whether all of an event is read: by a function, or for an id of its content."""
     predicates = timeout.predicates.values() if isinstance(timeout, SessionRules) else ()
-    by_function = callable(getattr(timeout, "gap", None)) or any(map(callable, predicates))
-    is_copy = isinstance(inputs, Inputs) and inputs.drop_duplicates_for is not None
-    return by_function or (is_copy and isinstance(inputs, Inputs) and not inputs.event_id)
+    if callable(getattr(timeout, "gap", None)) or any(map(callable, predicates)):
+        return True
+    if not isinstance(inputs, Inputs) or inputs.drop_duplicates_for is None:
+        return False
+    return not inputs.event_id
 
 
 def _conditions(timeout: object, inputs: object, sequence: str | None) -> Iterator[tuple[str, Any]]:

@@ -30,23 +30,8 @@ def _is_accepted(_: object, __: object, value: bool) -> None:
 
 
 @attrs.frozen
-class Shown:
-    """The fields of an event; its class refuses some."""
-
-    value: int
-    ends: bool
-    begins: bool
-    keeps: bool
-    campaign: str | None
-    seq: int
-    opens: bool
-    name: int
-    refused: bool = attrs.field(validator=_is_accepted)
-
-
-@attrs.frozen
 class Plain:
-    """The same, of a class that refuses none, as aggregates build no objects."""
+    """The fields of an event; aggregates build no objects, so its class refuses none."""
 
     value: int
     ends: bool
@@ -57,6 +42,13 @@ class Plain:
     opens: bool
     name: int
     refused: bool
+
+
+@attrs.frozen
+class Shown(Plain):
+    """An event whose class refuses some."""
+
+    refused: bool = attrs.field(validator=_is_accepted)
 
 
 @attrs.define
@@ -184,19 +176,19 @@ class Stream:
         return SessionSpec(logic=logic, **settings)
 
 
-def ends(event: Shown | Plain) -> bool:
+def ends(event: Plain) -> bool:
     return event.ends
 
 
-def begins(event: Shown | Plain) -> bool:
+def begins(event: Plain) -> bool:
     return event.begins
 
 
-def keeps(event: Shown | Plain) -> bool:
+def keeps(event: Plain) -> bool:
     return event.keeps
 
 
-def opens(event: Shown | Plain) -> bool:
+def opens(event: Plain) -> bool:
     return event.opens
 
 

@@ -12,7 +12,7 @@ from sessionkit import SpecError
 from sessionkit._for_addons import Duration, duration_of, duration_text, explains, names_of, span_us
 from sessionkit.addons.gap.limits import Limits, limits_of
 from sessionkit.addons.gap.picture import svg_of, text_of
-from sessionkit.addons.gap.tallies import FOLDS, GRID, TOTAL, UNITS, Tally
+from sessionkit.addons.gap.tallies import FOLDS, GRID, REASONS, TOTAL, UNITS, Tally
 from sessionkit.addons.gap.valley import (
     SIGMAS_OF_A_FOLD,
     Mixture,
@@ -46,7 +46,6 @@ ROUND: Final = tuple(
 MOST_PARTS: Final = 100
 SURE: Final = FOLDS - 1
 """On how many groups of keys advice must hold to be called sure."""
-REASONS: Final = ("time", "future", "key")
 
 
 @attrs.frozen
@@ -330,26 +329,15 @@ def _gaps_of(
         rows.append(SessionsOfGap(gap, here, events / here, single, median, double, halved))
     unit = UNITS[of.unit]
     pauses = pauses_by_bin(values, counts, unit)
-    valley, mixture = valley_of(pauses, keys), mixture_of(pauses)
-    suggested = crossing = None
-    ends: tuple[timedelta, timedelta] | None = None
-    agreeing = 0
+    valley = valley_of(pauses, keys)
+    mixture, choice = None, NO_CHOICE
     if valley is not None:
-        cross = None if mixture is None else mixture.crossing()
-        crossing = None if cross is None else _rounded(cross)
-        ends = _rounded(valley.low), _rounded(valley.high)
         own = [
             valley_of(pauses_by_bin(values, counts_of, unit), keys_of, SIGMAS_OF_A_FOLD)
             for keys_of, counts_of in zip(of.keys, folds, strict=True)
         ]
-        at = cross if cross is not None and valley.low <= cross <= valley.high else valley.bottom
-        inside = [gap for gap in ROUND if valley.low <= _octaves(gap) <= valley.high]
-        ranked = [
-            (min(_agreeing(own, gap), SURE), -abs(_octaves(gap) - at), gap)
-            for gap in inside or [_rounded(at)]
-        ]
-        suggested = max(ranked)[-1]
-        agreeing = _agreeing(own, suggested)
+        mixture = mixture_of(pauses)
+        choice = _choice(valley, None if mixture is None else mixture.crossing(), own)
     return Gaps(
         rows=tuple(rows),
         events=events,
@@ -357,15 +345,46 @@ def _gaps_of(
         keys_of_one=one,
         rejected=dict(found.rejected) if part == TOTAL else dict.fromkeys(REASONS, 0),
         gap_inclusive=bool(asked["gap_inclusive"]),
-        suggested=suggested,
-        valley=ends,
-        crossing=crossing,
-        agreeing=agreeing,
+        suggested=choice.suggested,
+        valley=choice.valley,
+        crossing=choice.crossing,
+        agreeing=choice.agreeing,
         by=by,
         found=valley,
-        mixture=mixture if valley is not None else None,
+        mixture=mixture,
         pauses=pauses,
         asked=asked,
+    )
+
+
+@attrs.frozen
+class Choice:
+    """What a valley suggests; its attributes are those of `Gaps`."""
+
+    suggested: timedelta | None = None
+    valley: tuple[timedelta, timedelta] | None = None
+    crossing: timedelta | None = None
+    agreeing: int = 0
+
+
+NO_CHOICE: Final = Choice()
+
+
+def _choice(valley: Valley, crossing: float | None, own: Sequence[Valley | None]) -> Choice:
+    """Choose a gap in a valley; `own` has the valley of each group of keys by itself."""
+    low, high = valley.low, valley.high
+    at = crossing if crossing is not None and low <= crossing <= high else valley.bottom
+    inside = [gap for gap in ROUND if low <= _octaves(gap) <= high]
+    ranked = [
+        (min(_agreeing(own, gap), SURE), -abs(_octaves(gap) - at), gap)
+        for gap in inside or [_rounded(at)]
+    ]
+    suggested = max(ranked)[-1]
+    return Choice(
+        suggested,
+        (_rounded(low), _rounded(high)),
+        None if crossing is None else _rounded(crossing),
+        _agreeing(own, suggested),
     )
 
 

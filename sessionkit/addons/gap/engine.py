@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import reduce
 from operator import or_
-from typing import Any, Final
+from typing import Any
 
 import attrs
 import numpy as np
@@ -13,11 +13,10 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from sessionkit._for_addons import check_key_and_time, is_future, quoted
-from sessionkit.addons.gap.tallies import FOLDS, SCHEMA, TOTAL, Numbers, Tally
+from sessionkit.addons.gap.tallies import FOLDS, REASONS, SCHEMA, TOTAL, Numbers, Tally
 from sessionkit.errors import UnsupportedError
 
 FIRST_YEAR, LAST_YEAR = 1, 9999
-REJECTED: Final = ("time", "future", "key")
 
 
 @attrs.frozen
@@ -139,7 +138,7 @@ class _Found:
 
     def counted(self, gaps: int) -> Counted:
         reasons = _counts(self.rows.get((TOTAL, "rejected"), []))
-        rejected = {name: reasons.get(code, 0) for code, name in enumerate(REJECTED, start=1)}
+        rejected = {name: reasons.get(code, 0) for code, name in enumerate(REASONS, start=1)}
         parts = {part for part, kind in self.rows if kind == "key"}
         return Counted({part: self._part(part, gaps) for part in parts}, rejected)
 

@@ -30,6 +30,8 @@ UNITS: Final = (1, 1_000, 1_000_000, 60_000_000, 3_600_000_000)
 WIDE: Final = 8
 """How far around its median a task shows lengths, in roots of their number: 16 sigma."""
 FAR: Final = 2**62
+REASONS: Final = ("time", "future", "key")
+"""Why a row is no event: without a time, too far in the future, without a key."""
 TOTAL: Final = ""
 """The part that is all events; the other parts have a sign in front of their value."""
 

@@ -3,6 +3,7 @@
 import math
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from decimal import Decimal
 from enum import Enum
@@ -365,10 +366,8 @@ def _stored_scalar(kind: FieldType, value: Any, path: str) -> Any:
             value = float(value)
         if plain is None or isinstance(value, Enum):
             raise
-        try:
+        with suppress(StateValueError):
             return plain.coerce(value, path)
-        except StateValueError:
-            pass
         raise
 
 
