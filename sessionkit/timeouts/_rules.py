@@ -290,7 +290,7 @@ class OpensWith(_OfPredicate):
         return ~opens
 
     def may_open(self, readings: Readings) -> bool:
-        return any(met for (met,) in readings)
+        return (True,) in readings
 
 
 @attrs.frozen

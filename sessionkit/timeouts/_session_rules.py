@@ -175,7 +175,7 @@ class SessionRules:
         if self.midnight is not None:
             _check_zone(self.midnight, "midnight")
 
-    @property
+    @cached_property
     def longest(self) -> timedelta:
         """The maximum gap of an event."""
         return self.max_gap or duration_of(self.gap, "gap")

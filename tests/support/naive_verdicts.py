@@ -79,8 +79,8 @@ class Key:
     def judge(self, events: Sequence[Click]) -> list[Open]:
         """Return the sessions of the key; `verdicts` then has the events that don't count."""
         for event in events:
-            if event.refused:
-                self.settled[event] = "quarantined"
+            if (verdict := at_first(event, self.settings.rules)) is not None:
+                self.settled[event] = verdict
             elif not self.settings.by_session and self._keeps(event) and self._is_late_alone(event):
                 self.settled[event] = "late"
         while True:
@@ -261,6 +261,13 @@ class Key:
 MICRO = timedelta(microseconds=1)
 
 
+def at_first(event: Click, rules: SessionRules) -> str | None:
+    """Return the verdict on an event by its class, or its gap; below 0 stands for a failure."""
+    if event.refused or not event.gap or event.gap > rules.longest:
+        return "quarantined"
+    return "failed" if event.gap < timedelta(0) else None
+
+
 def _as_event(part: Open) -> Click:
     """Return an open session as an event that ends no other one."""
     return Click(part.key, part.start, 0, timedelta(0))
@@ -296,7 +303,7 @@ class NaiveVerdicts:
             self._close(watermark)
         if in_order:
             behind = [one for one in events if watermark is not None and one.at <= watermark]
-            verdicts = {one: "quarantined" if one.refused else "late" for one in behind}
+            verdicts = {one: at_first(one, self.settings.rules) or "late" for one in behind}
             self.waiting += [one for one in events if one not in verdicts]
             events = [one for one in self.waiting if watermark is not None and one.at <= watermark]
             self.waiting = [one for one in self.waiting if one not in events]

@@ -42,6 +42,7 @@ class Plain:
     opens: bool
     name: int
     refused: bool
+    gap: timedelta
 
 
 @attrs.frozen
@@ -85,6 +86,13 @@ def gap_by_items(state: Any) -> timedelta:
     if isinstance(state, Listed) and gap_fails(items):
         raise ValueError(items)
     return GAP / (1 + len(items) % 3)
+
+
+def gap_of(event: Plain) -> timedelta:
+    """Return the gap of an event, of which some aren't valid, or raise where it's below 0."""
+    if event.gap < timedelta(0):
+        raise ValueError(event.gap)
+    return event.gap
 
 
 def create(_: Any, event: Shown) -> Listed:
@@ -218,6 +226,12 @@ def stream_of(seed: int) -> Stream:
         if not (by_functions or rules.keys() - {"gap_inclusive", "extends", "midnight"}):
             # Without one of the other rules, an order has no effect on aggregates.
             rules["max_events"] = 2
+    gap: Any = GAP
+    gaps = [GAP]
+    if "state_gap" not in rules and draw.random() < 0.3:
+        # Of every six, two have gaps that aren't valid, and the function fails over one.
+        gap, gaps = gap_of, [GAP, GAP, GAP / 2, timedelta(0), 2 * GAP, -GAP]
+        rules["max_gap"] = GAP
     steps = [timedelta(0), timedelta(0), MICRO, GAP / 2, GAP - MICRO, GAP, GAP + MICRO, 3 * GAP]
     events, at = list[Click](), START
     drops_repeats = draw.random() < 0.6
@@ -228,7 +242,7 @@ def stream_of(seed: int) -> Stream:
                 "a",
                 at,
                 value + draw.choice([0, 100, 200]),
-                GAP,
+                draw.choice(gaps),
                 ends=draw.random() < 0.3,
                 begins=draw.random() < 0.3,
                 keeps=draw.random() < 0.7,
@@ -247,7 +261,7 @@ def stream_of(seed: int) -> Stream:
         draw.shuffle(batch)
     return Stream(
         cut=cut,
-        rules=SessionRules(GAP, **rules),
+        rules=SessionRules(gap, **rules),
         in_order=in_order,
         by_session=by_session,
         event_id="name" if drops_repeats else None,

@@ -15,7 +15,7 @@ from typing import Any, Final, NoReturn
 import numpy as np
 import pyarrow as pa
 
-from sessionkit._arrays import Numbers
+from sessionkit._arrays import Mask, Numbers
 from sessionkit._engine.rows.objects import (
     build_events,
     check_fit,
@@ -84,27 +84,25 @@ def fold_by_functions(functions: SessionFold, plan: Plan) -> Folded:
         new_states = iter(states)
         pairs = zip(known, plan.active.tolist(), strict=True)
         states = [next(new_states) if state is None else state for state, has in pairs if has]
-    return _encoded(plan, states, np.flatnonzero(chosen)[failed], may_fail=bool(chosen.any()))
+    if not failed:
+        with suppress(StateValueError):
+            return Folded(plan.encoded(states))
+    failing = np.zeros(len(chosen), np.bool_)
+    failing[np.flatnonzero(chosen)[failed]] = True
+    return _failing(plan, states, failing, may_fail=bool(chosen.any()))
 
 
-def _encoded(plan: Plan, states: list[Any], failed: Numbers, *, may_fail: bool) -> Folded:
-    """Return the columns of the states, or which sessions have failed or left what doesn't fit."""
-    on_error, failing = plan.spec.on_error, np.zeros(len(plan.active), np.bool_)
-    failing[failed] = True
-    if not len(failed) or on_error == "reject":
-        try:
-            left = [state for state in states if state is not None] if len(failed) else states
-            columns = plan.encoded(left)
-        except StateValueError:
-            if on_error == "raise" or not may_fail:
-                raise
-            # All states are encoded at once, which doesn't say which of them don't fit.
-            misfit = codec_of(plan.spec.state).misfit
-            misfits = [state is not None and misfit(state) is not None for state in states]
-            failing[plan.active] |= np.array(misfits, np.bool_)
-        else:
-            if not len(failed):
-                return Folded(columns)
+def _failing(plan: Plan, states: list[Any], failing: Mask, *, may_fail: bool) -> Folded:
+    """Return which sessions have failed, or left states that don't fit their fields."""
+    try:
+        plan.encoded([state for state in states if state is not None])
+    except StateValueError:
+        if not failing.any() and (plan.spec.on_error == "raise" or not may_fail):
+            raise
+        # All states are encoded at once, which doesn't say which of them don't fit.
+        misfit = codec_of(plan.spec.state).misfit
+        misfits = [state is not None and misfit(state) is not None for state in states]
+        failing[plan.active] |= np.array(misfits, np.bool_)
     return Folded(failing=failing, objects=states)
 
 

@@ -219,8 +219,7 @@ class Log:
         while True:
             part.at = last
             try:
-                returned = state_gap(self.state)
-                _check_gap(state_gap, returned, rules.longest)
+                return _gap_of(state_gap, self.state, rules.longest)
             except MemoryError:
                 raise
             except Exception as error:
@@ -229,7 +228,6 @@ class Log:
                 self._go_back(self.length - 1)
                 failure = call_failed("state_gap", state_gap, repr(part.key), error)
                 raise UserFunctionError(*failure) from error
-            return span_us(returned)
 
     def _run(self) -> None:
         """Fold what isn't in the state yet."""
@@ -266,17 +264,20 @@ class Log:
         self.done, self.state, self.copy_after = self.copy[0], self.part.copied(self.copy[1]), 1
 
 
-def _check_gap(state_gap: Callable[[Any], Any], returned: Any, longest: timedelta) -> None:
+def _gap_of(state_gap: Callable[[Any], Any], state: Any, longest: timedelta) -> int:
+    """Return the gap that a state gives, in microseconds."""
+    returned = state_gap(state)
+    if isinstance(returned, timedelta) and timedelta(0) < returned <= longest:
+        return span_us(returned)
     what = f"`state_gap` ({name_of(state_gap)})"
     if not isinstance(returned, timedelta):
         what = f"{what} must return a timedelta, found {type(returned).__name__}"
         raise UserFunctionError(with_hint(what, "return timedelta(minutes=...)"))
-    if span_us(returned) <= 0:
+    if returned <= timedelta(0):
         what = f"{what} must return a gap longer than zero, found {returned}"
         raise UserFunctionError(with_hint(what, "return the shortest gap that a session may have"))
-    if returned > longest:
-        what = f"{what} must return no gap longer than `gap`, {longest}, found {returned}"
-        raise UserFunctionError(with_hint(what, "pass the longest one as `gap`"))
+    what = f"{what} must return no gap longer than `gap`, {longest}, found {returned}"
+    raise UserFunctionError(with_hint(what, "pass the longest one as `gap`"))
 
 
 def careful_folds(members: Members, first: Numbers, sizes: Numbers) -> Iterator[CarefulFold]:

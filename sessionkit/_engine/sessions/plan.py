@@ -357,6 +357,24 @@ class Plan(Members):
     counts: Numbers = attrs.field(init=False)
     active: Mask = attrs.field(init=False)
 
+    @classmethod
+    def of(
+        cls, members: Members, unions: Unions, horizon: Horizon, states: Sequence[Any] | None
+    ) -> "Plan":
+        return cls(
+            members.spec,
+            members.events,
+            members.sessions,
+            members.rows,
+            members.order,
+            members.keys,
+            members.starts,
+            members.ends,
+            unions,
+            horizon,
+            states,
+        )
+
     def __attrs_post_init__(self) -> None:
         # Of intervals [open, event, event | event], two sessions, the open one is at place 0 and
         # joined session 0, which has two events; session 1 has one.

@@ -112,15 +112,30 @@ def join(program: Program, sessions: pa.Table, arrived: pa.Table, horizon: Horiz
     return JoinedEvents(sessions, 0, rejected)
 
 
-def _read(
-    program: Program, arrived: pa.Table, horizon: Horizon
-) -> tuple[WindowedEvents, list[Rejected]]:
+def _windowed(program: Program, rows: pa.Table) -> tuple[WindowedEvents, list[Rejected]]:
     """Read the windows of events, and what features need; return the rejected events too."""
-    starts, rejected = micros(arrived["time"]), list[Rejected]()
-    events = WindowedEvents(arrived, starts, window_end(starts, program.gap_us))
+    starts, rejected = micros(rows["time"]), list[Rejected]()
+    events = WindowedEvents(rows, starts, window_end(starts, program.gap_us))
     for feature in program.features:
         events, refused = feature.read(events)
         rejected += refused
+    return events, rejected
+
+
+def late_in_order(program: Program, late: Rejected) -> list[Rejected]:
+    """Judge events that come too late to wait: late, unless the line before holds."""
+    events, rejected = _windowed(program, late.rows)
+    rows, why = events.table, late.reasons[0] or ""
+    for part in Rejected.chosen(late.kind, why, rows, np.ones(rows.num_rows, np.bool_)):
+        rejected += refused_first(program.spec, part)
+    return rejected
+
+
+def _read(
+    program: Program, arrived: pa.Table, horizon: Horizon
+) -> tuple[WindowedEvents, list[Rejected]]:
+    """Read events; return those whose own windows aren't over, and the rejected ones."""
+    events, rejected = _windowed(program, arrived)
     if horizon.late_event_us is None:
         return events, rejected
     are_late = is_late(program.cuts.over_at(events), horizon.late_event_us)
@@ -206,8 +221,7 @@ class Verdicts:
             unions = numbered(members, unions)
         if self.states:
             states = [self.states.get(first) for first in self.firsts.tolist()]
-        named = attrs.asdict(members, recurse=False)
-        plan = Plan(**named, unions=unions, horizon=self.horizon, states=states)
+        plan = Plan.of(members, unions, self.horizon, states)
         is_joined = unions.sizes > 1
         return plan.parted(self.program.cuts.column) if (is_joined & ~plan.active).any() else plan
 

@@ -41,6 +41,7 @@ class Verdict:
 
 STORED: Final = -1
 """The place of an event that an earlier micro-batch has processed: before all others."""
+NOTHING: Final[Sequence[Interval]] = ()
 
 
 @attrs.frozen
@@ -135,7 +136,7 @@ class Walk:
         First those that aren't repeats are judged, together. If they're outside any session, their
         repeats are judged without them.
         """
-        rules, repeats = self.rules, list[Interval]()
+        rules, alone, repeats = self.rules, self.lateness.alone, NOTHING
         left = self._left(turn) if self.settled else self.turns[turn]
         while left:
             if self.holders is not None:
@@ -152,9 +153,9 @@ class Walk:
                     self._leave_repeats(repeats, is_open=True)
                 return Judged(left, instant, begins, fired)
             for one in left:
-                is_late_alone = self.lateness.alone is not None and self.lateness.alone[one.place]
-                self.leave_out(one, Verdict.LATE if is_late_alone else Verdict.OUTSIDE)
-            left = repeats
+                is_late = alone is not None and alone[one.place]
+                self.leave_out(one, Verdict.LATE if is_late else Verdict.OUTSIDE)
+            left, repeats = repeats, NOTHING
         return None
 
     def is_over(self, session: CurrentSession) -> bool:
