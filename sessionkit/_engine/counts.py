@@ -221,5 +221,7 @@ DECLARED: Final = tuple(
 )
 COUNTED: Final = tuple(count.name for count in DECLARED)
 """The names of all counts, in the order in which a bucket passes them to Spark."""
+REJECTED: Final = tuple(count.name for count in DECLARED if count.is_rejected)
+"""The kinds of rejected rows: each is a count."""
 COUNTS_OF: Final[Callable[[Counts], tuple[int, ...]]] = attrgetter(*COUNTED)
 """Returns the counts in the order of `COUNTED`."""

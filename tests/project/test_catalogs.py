@@ -1,5 +1,7 @@
 """
-What a catalog has is known to its model, its page and its types: aggregates, rules, add-ons.
+What a catalog has is known to its model, its page and its types.
+
+Catalogs are the aggregates, the rules, the verdicts on events, and the add-ons.
 
 The lists come from the code, so a new entry fails here until all of them know it.
 """
@@ -19,6 +21,9 @@ import pytest
 
 from sessionkit import SessionRules, SessionSpec, SpecError
 from sessionkit import aggregates as agg
+from sessionkit._engine.counts import DECLARED
+from sessionkit._engine.sessions import verdicts
+from sessionkit.testing.drivers.results import REJECTIONS
 from sessionkit.timeouts import _rules as rules_room
 from sessionkit.timeouts._rule import Rule
 from sessionkit.timeouts._rules import OpensWith
@@ -208,6 +213,62 @@ def test_type_checkers_accept_an_option_of_rules(option: str) -> None:
             case ast.Call(func=ast.Name(id="SessionRules"), args=args, keywords=keywords):
                 passed |= {str(keyword.arg) for keyword in keywords} | {*["gap"][: len(args)]}
     assert option in passed
+
+
+# -- verdicts ------------------------------------------------------------------------------------
+
+KINDS: Final = [count.name for count in DECLARED if count.is_rejected and count.is_end]
+"""The verdicts on events that don't count."""
+ROOMS: Final = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("sessionkit/**/*.py"))
+
+
+def test_the_engine_gives_no_verdict_that_the_list_lacks() -> None:
+    """A new reason is a count, or its rows would be of a kind that nobody knows."""
+    makers = {"Rejected", "chosen", "with_reasons", "with_failures"}
+    given = {"event"}
+    for path in ROOMS:
+        for node in ast.walk(tree_of(path)) if path.startswith("sessionkit/_engine") else ():
+            match node:
+                case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name in makers:
+                    first = node.args[0]
+                    given |= {str(first.value)} if isinstance(first, ast.Constant) else set()
+                case ast.Tuple(elts=[ast.Attribute(value=ast.Name(id="Verdict")), kind, *_]):
+                    given.add(str(ast.literal_eval(kind)))
+    assert given == {*REJECTIONS, "event"}
+
+
+def test_the_page_has_the_table_of_verdicts_in_its_order() -> None:
+    """The page, and the module that reads like it."""
+    page = (ROOT / "docs/explanation/boundaries.md").read_text("utf-8")
+    table = page.split("## The verdict on an event")[1].split("## ")[0]
+    in_page = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
+    in_module = re.findall(r"^    (\w+)   +\S", verdicts.__doc__ or "", re.MULTILINE)
+
+    assert in_page == in_module
+    assert {*in_page} == {*KINDS, "processed"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_verdict_has_its_rows_on_the_pages(kind: str) -> None:
+    assert f"`{kind}`" in first_cells("docs/how-to/rejected-rows.md")
+    assert f"`sessionkit_{kind}_total`" in first_cells("docs/reference/metrics.md")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_verdict_is_in_the_model(kind: str) -> None:
+    """The random streams compare it with the table as a loop, next to each other one."""
+    nodes = ast.walk(tree_of("tests/support/naive_verdicts.py"))
+
+    assert kind in {node.value for node in nodes if isinstance(node, ast.Constant)}
+
+
+@pytest.mark.parametrize("path", [*ROOMS, "docs/how-to/number-events.md"])
+def test_a_text_that_lists_verdicts_lists_all(path: str) -> None:
+    """Two of them side by side are a list."""
+    text = " ".join((ROOT / path).read_text("utf-8").split())
+    listed = f"`(?:{'|'.join(['event', *REJECTIONS])})`"
+    for found in re.findall(rf"{listed}(?:,? (?:or )?{listed})+", text):
+        assert {*KINDS} <= {*re.findall(r"\w+", found)}, found
 
 
 # -- add-ons -------------------------------------------------------------------------------------

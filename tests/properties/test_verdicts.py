@@ -12,10 +12,11 @@ import attrs
 import pytest
 
 from sessionkit import SessionRules
+from sessionkit.testing.drivers.results import REJECTIONS
 from tests.support.naive_rules import Click
 from tests.support.random_verdicts import GAP, START, compared, run, stream_of
 
-KINDS = ["duplicate", "failed", "late", "outside", "quarantined"]
+KINDS = sorted({*REJECTIONS} - {"failed_output", "erased"})
 
 
 QUIET = pytest.mark.filterwarnings("ignore:no rows")

@@ -26,7 +26,7 @@ from sessionkit._engine.boundaries import (
     timer_ms,
     watermark_in_force,
 )
-from sessionkit._engine.counts import COUNTED, DECLARED, Counts, DurationSketch
+from sessionkit._engine.counts import COUNTED, REJECTED, Counts, DurationSketch
 from sessionkit._engine.micro_batch import BatchClocks, BucketStats, GroupLogic, GroupState, Outcome
 from sessionkit._engine.rows.tables import Rejected
 from sessionkit._engine.shell.erasing import Erased, erased_keys, keys_of
@@ -65,7 +65,6 @@ from sessionkit.spec.base import AnySpec
 from sessionkit.state._collections import Field, arrow_schema
 from sessionkit.timeouts._policies import Clock
 
-REJECTED: Final = tuple(count.name for count in DECLARED if count.is_rejected)
 STATS: Final = attrgetter(*(field.name for field in attrs.fields(BucketStats)))
 BINS_AT: Final = len(COUNTED) + 1 + len(attrs.fields(BucketStats))
 """The place of the first bin of `Counts.behind`, after counts, label and stats."""

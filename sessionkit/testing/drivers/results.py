@@ -10,7 +10,7 @@ import attrs
 import pandas as pd
 import pyarrow as pa
 
-from sessionkit._engine.counts import COUNTED, Counts, DurationSketch
+from sessionkit._engine.counts import COUNTED, REJECTED, Counts, DurationSketch
 from sessionkit._engine.shell.worker import BINS_AT
 from sessionkit._engine.wire.outbound import ROWS_COLUMN
 from sessionkit._engine.wire.packing import joined_packs, packs_in
@@ -101,15 +101,7 @@ class KeyRow(Generic[R_co]):
     result: R_co
 
 
-REJECTIONS: Final = (
-    "late",
-    "duplicate",
-    "outside",
-    "quarantined",
-    "failed",
-    "failed_output",
-    "erased",
-)
+REJECTIONS: Final = (*REJECTED, "erased")
 
 
 @attrs.frozen
