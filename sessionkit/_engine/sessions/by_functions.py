@@ -26,7 +26,7 @@ from sessionkit._engine.rows.objects import (
 )
 from sessionkit._engine.rows.tables import Rejected
 from sessionkit._engine.sessions.careful_fold import SessionFold
-from sessionkit._engine.sessions.feature import Finished, ResultPlaces, Tell
+from sessionkit._engine.sessions.feature import Finished, Owners, Tell
 from sessionkit._engine.sessions.plan import Folded, Plan
 from sessionkit.errors import StateValueError, UserFunctionError
 from sessionkit.spec.functions import Failure, call_failed
@@ -122,9 +122,9 @@ def _objects(
                 objects = functions.timed(objects, plan.events.starts[some])
         except Exception as error:
             raise EventsBrokeError from error
-        for place, why in reasons.items():
-            # `place` counts the objects: of the events 4 7 2, the place 1 is event 7.
-            refused[int(some[place])] = why
+        for nth, why in reasons.items():
+            # `nth` counts the objects from 0: of the events 4 7 2, it's 1 for event 7.
+            refused[int(some[nth])] = why
         if not refused:
             yield objects
 
@@ -137,7 +137,7 @@ def fold_all(  # noqa: C901 (one loop, for its speed)
     counts: Iterable[tuple[int, int]],
 ) -> tuple[list[Any], list[int]]:
     """
-    Return the states of sessions, None for failed ones, and the places of the failed ones.
+    Return the states of sessions, None for failed ones, and which have failed, as numbers.
 
     `new_keys` has the keys of sessions without an open one, where there is a `create`. `counts` has
     the numbers of open sessions and of events of each session. The `opened` states may be changed.
@@ -191,61 +191,61 @@ def _fail() -> NoReturn:
 def finish_by_functions(spec: AnySessionSpec, sessions: pa.Table, tell: Tell) -> Finished:
     """Return the results of sessions: what `finish` returns, or their states without it."""
     finish, results = spec.finish, decode_states(spec.state, sessions)
-    places: ResultPlaces = range(len(results))
+    owners: Owners = range(len(results))
     failed: dict[int, Failure] = {}
     if finish is not None:
-        results, places, failed = _finished(spec, finish, tell(), results)
+        results, owners, failed = _finished(spec, finish, tell(), results)
     codec = codec_of(spec.result)
     if {spec.result}.issuperset(map(type, results)):
         # All results are encoded at once, and looked at singly only where one doesn't fit.
         with suppress(StateValueError):
-            return Finished(codec.encode(results), places, failed)
-    misfits = _misfit_results(spec, sessions, results, places)
-    fitting = [number for number, place in enumerate(places) if place not in misfits]
+            return Finished(codec.encode(results), owners, failed)
+    misfits = _misfit_results(spec, sessions, results, owners)
+    fitting = [number for number, row in enumerate(owners) if row not in misfits]
     columns = codec.encode([results[number] for number in fitting])
-    return Finished(columns, [places[number] for number in fitting], failed | misfits)
+    return Finished(columns, [owners[number] for number in fitting], failed | misfits)
 
 
 def _finished(
     spec: AnySessionSpec, finish: Callable[..., Any], sessions: Sequence[Any], states: list[Any]
-) -> tuple[list[Any], ResultPlaces, dict[int, Failure]]:
-    """Return the results of `finish`, the place of each result's session, and the failures."""
+) -> tuple[list[Any], Owners, dict[int, Failure]]:
+    """Return the results of `finish`, the row of each result's session, and the failures."""
     results: list[Any] = []
-    places: list[int] = []
+    owners: list[int] = []
     failed: dict[int, Failure] = {}
-    for place, (session, state) in enumerate(zip(sessions, states, strict=True)):
+    for row, (session, state) in enumerate(zip(sessions, states, strict=True)):
         try:
             result = finish(session, state)
             if result.__class__ is spec.result:
                 results.append(result)
-                places.append(place)
+                owners.append(row)
             else:
                 several = collected(result, spec, "finish")
                 results += several
-                places += [place] * len(several)
+                owners += [row] * len(several)
         except MemoryError:
             raise
         except Exception as error:
             failure = call_failed("finish", finish, repr(session.key), error, session.session_start)
             if spec.on_error == "raise":
                 raise UserFunctionError(*failure) from error
-            failed[place] = failure
+            failed[row] = failure
     everywhere = range(len(states))
-    return results, everywhere if places == list(everywhere) else places, failed
+    return results, everywhere if owners == list(everywhere) else owners, failed
 
 
 def _misfit_results(
-    spec: AnySessionSpec, sessions: pa.Table, results: list[Any], places: ResultPlaces
+    spec: AnySessionSpec, sessions: pa.Table, results: list[Any], owners: Owners
 ) -> dict[int, Failure]:
     """Return the failures of sessions with a result of another class, or one that doesn't fit."""
     finish: Any = spec.finish
     keys, misfits = decode_keys(spec, sessions), dict[int, Failure]()
-    for place, result in zip(places, results, strict=True):
+    for row, result in zip(owners, results, strict=True):
         try:
-            check_rows([result], spec, "finish", finish, keys[place])
-            check_fit([result], spec.result, "finish", finish, keys[place])
+            check_rows([result], spec, "finish", finish, keys[row])
+            check_fit([result], spec.result, "finish", finish, keys[row])
         except UserFunctionError as error:
             if spec.on_error == "raise":
                 raise
-            misfits.setdefault(place, Failure.of(error))
+            misfits.setdefault(row, Failure.of(error))
     return misfits

@@ -40,7 +40,7 @@ from sessionkit.spec.session import AnySessionSpec
 from sessionkit.spec.views import Session
 from sessionkit.timeouts._policies import Clock
 
-ResultPlaces: TypeAlias = Sequence[int] | npt.NDArray[np.int64]
+Owners: TypeAlias = Sequence[int] | npt.NDArray[np.int64]
 
 
 @attrs.frozen
@@ -84,14 +84,14 @@ class Emission:
 @attrs.frozen
 class Finished:
     """
-    The columns of results, the place of each result's session, and the failures of `finish`.
+    The columns of results, the row of each result's session, and the failures of `finish`.
 
     `left` is what each session leaves to the next one of its key, as it's stored; None without
     `remember`.
     """
 
     columns: Sequence[pa.Array]
-    places: ResultPlaces
+    owners: Owners
     failed: dict[int, Failure] = attrs.field(factory=dict)
     left: pa.Array | None = None
 
@@ -110,8 +110,8 @@ class Closed:
     Attributes:
         rows: The result rows: key columns, session columns, the fields of the result.
         rejected: The sessions whose `finish` failed, and the events that are handed out.
-        places: For each result row, the place of its session among the emitting ones.
-        failed: The places of the sessions whose `finish` failed.
+        owners: For each result row, the row of its session among the emitting ones.
+        failed: The rows of the sessions whose `finish` failed.
         sessions: How many sessions closed, without failed ones.
         stored: The columns that replace stored ones, an entry for each emitting session.
         left: See `Finished`.
@@ -121,7 +121,7 @@ class Closed:
 
     rows: pa.Table
     rejected: Sequence[Rejected] = ()
-    places: ResultPlaces = range(0)
+    owners: Owners = range(0)
     failed: Collection[int] = ()
     sessions: int = 0
     stored: Mapping[str, pa.Array] = attrs.field(factory=dict)

@@ -84,11 +84,11 @@ def refused_first(spec: AnySessionSpec, late: Rejected) -> list[Rejected]:
     refused = build_events(spec, late.rows)[1] if isinstance(spec.logic, Functions) else {}
     if not refused:
         return [late]
-    late_places = [place for place in range(late.rows.num_rows) if place not in refused]
-    reasons = [late.reasons[place] for place in late_places]
+    left = [row for row in range(late.rows.num_rows) if row not in refused]
+    reasons = [late.reasons[row] for row in left]
     return [
         *Rejected.with_reasons("quarantined", refused, late.rows),
-        Rejected(late.kind, reasons, late.rows.take(pa.array(late_places, pa.int64()))),
+        Rejected(late.kind, reasons, late.rows.take(pa.array(left, pa.int64()))),
     ]
 
 

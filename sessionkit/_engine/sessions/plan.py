@@ -466,8 +466,8 @@ class Plan(Members):
     def encoded(self, states: list[Any]) -> list[pa.Array]:
         """Encode the states of sessions with events; a `StateValueError` names one that misfits."""
 
-        def key_at(place: int) -> Any:
-            return decode_keys(self.spec, self.keys_of(self.active).slice(place, 1))[0]
+        def key_at(row: int) -> Any:
+            return decode_keys(self.spec, self.keys_of(self.active).slice(row, 1))[0]
 
         return encode_states(self.spec.state, states, key_at)
 

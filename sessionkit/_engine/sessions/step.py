@@ -201,9 +201,9 @@ def _due(program: Program, rows: pa.Table, clocks: BatchClocks, *, at_end: bool)
     )
     for feature in program.features:
         emission = feature.due(emission)
-    places = np.flatnonzero(emission.gives_row)
-    emitting = emission.sessions.take(pa.array(places))
-    return attrs.evolve(emission, emitting=emitting, is_final=over[places])
+    rows = np.flatnonzero(emission.gives_row)
+    emitting = emission.sessions.take(pa.array(rows))
+    return attrs.evolve(emission, emitting=emitting, is_final=over[rows])
 
 
 def _finished(program: Program, emission: Emission) -> tuple[Emission, Closed]:
@@ -231,16 +231,16 @@ def _finished(program: Program, emission: Emission) -> tuple[Emission, Closed]:
         "last_event_time": emitting[LAST_EVENT.name],
     }
     leading = [*keys, *(columns[field.name] for field in spec.own_fields)]
-    if not isinstance(finished.places, range):
-        places = pa.array(finished.places, pa.int64())
-        # Sessions that gave 2 rows, none and 1 have the places 0 0 2.
-        leading = [column.take(places) for column in leading]
+    if not isinstance(finished.owners, range):
+        owners = pa.array(finished.owners, pa.int64())
+        # The rows of sessions that gave 2 results, none and 1 are 0 0 2.
+        leading = [column.take(owners) for column in leading]
     rows = pa.Table.from_arrays([*leading, *finished.columns], schema=spec.result_schema)
     failed_output: list[Rejected] = []
     if finished.failed:
         with_ids = emitting.append_column("session_id", columns["session_id"])
         failed_output = Rejected.with_failures("failed_output", finished.failed, with_ids)
-    closed = Closed(rows, failed_output, finished.places, finished.failed, left=finished.left)
+    closed = Closed(rows, failed_output, finished.owners, finished.failed, left=finished.left)
     return attrs.evolve(emission, emitting=emitting), closed
 
 

@@ -82,14 +82,14 @@ def _gaps(spec: AnySessionSpec, gap_of: Callable[[Any], timedelta], answers: "_A
     longest = span_us(spec.timeout.longest)
     # An event without a valid gap is rejected: its window doesn't count, but needs an end.
     gaps = np.ones(len(answers.objects), np.int64)
-    for place, gap in answers.of_function("gap", gap_of, timedelta):
+    for row, gap in answers.of_function("gap", gap_of, timedelta):
         gap_us = span_us(gap)
         if 0 < gap_us <= longest:
-            gaps[place] = gap_us
+            gaps[row] = gap_us
         elif gap_us <= 0:
-            answers.refused[place] = "the gap is not positive"
+            answers.refused[row] = "the gap is not positive"
         else:
-            answers.refused[place] = f"the gap is longer than max_gap={spec.timeout.longest}"
+            answers.refused[row] = f"the gap is longer than max_gap={spec.timeout.longest}"
     return gaps
 
 
@@ -99,8 +99,8 @@ def _predicates(functions: EventFunctions, table: pa.Table, answers: "_Answers")
     for name, predicate in functions.predicates.items():
         if callable(predicate):
             holds_for[name] = np.zeros(table.num_rows, np.bool_)
-            for place, holds in answers.of_function(name, predicate, bool):
-                holds_for[name][place] = holds
+            for row, holds in answers.of_function(name, predicate, bool):
+                holds_for[name][row] = holds
         else:
             (met,) = conditions_met(functions.spec, table, [predicate])
             holds_for[name] = mask_of(met)
@@ -109,7 +109,7 @@ def _predicates(functions: EventFunctions, table: pa.Table, answers: "_Answers")
 
 @attrs.frozen
 class _Answers:
-    """The answers of event functions; `refused` and `failed` are by the places of events."""
+    """The answers of event functions; `refused` and `failed` are by the rows of events."""
 
     spec: AnySessionSpec
     objects: list[Any]
@@ -120,18 +120,18 @@ class _Answers:
     def of_function(
         self, role: str, function: Callable[[Any], A], kind: type[A]
     ) -> Iterator[tuple[int, A]]:
-        """Yield the place of each event not rejected so far, and a function's answer for it."""
-        for place, event in enumerate(self.objects):
-            if place in self.refused or place in self.failed:
+        """Yield the row of each event not rejected so far, and a function's answer for it."""
+        for row, event in enumerate(self.objects):
+            if row in self.refused or row in self.failed:
                 continue
             try:
                 answer = _called(role, function, event, kind)
             except UserFunctionError as error:
                 if self.spec.on_error == "raise":
                     raise
-                self.failed[place] = Failure.of(error)
+                self.failed[row] = Failure.of(error)
                 continue
-            yield place, answer
+            yield row, answer
 
 
 def _called(role: str, function: Callable[[Any], A], event: Any, kind: type[A]) -> A:

@@ -45,8 +45,8 @@ class KeyHistory:
         known: How many entries are memories of keys.
         order: The entries in order.
         early: Which entries in order give an early row.
-        previous: The place in order of the entry before, in its run; -1 for none.
-        runs: The place in order of the first entry of its run.
+        previous: The position in order of the entry before, in its run; -1 for none.
+        runs: The position in order of the first entry of its run.
         numbers: The number of the session of each entry in order.
         starts: When the session of each entry began, by the entry's own number.
     """
@@ -138,42 +138,48 @@ class KeyHistory:
 
 @attrs.frozen
 class Values:
-    """The values of entries in order: each at a place of a column, -1 where it has none."""
+    """The values of entries in order: each in a row of a column, -1 where it has none."""
 
     column: pa.ChunkedArray
-    places: Numbers
+    rows: Numbers
 
     @classmethod
     def of(
-        cls, history: KeyHistory, known: pa.Array, rows: pa.Array, places: Numbers, *, first: bool
+        cls,
+        history: KeyHistory,
+        known: pa.Array,
+        results: pa.Array,
+        owners: Numbers,
+        *,
+        first: bool,
     ) -> "Values":
         """
         Return the values of memories, and the first or the last value in the rows of each session.
 
-        `places` has the session of each row.
+        `owners` has the session of each result.
         """
         session_rows = np.full(len(history.order) - history.known, -1)
         # Of several rows for one session, NumPy keeps the one that it sets last.
-        valid_rows = np.flatnonzero(mask_of(rows.is_valid()))[:: -1 if first else 1]
-        session_rows[places[valid_rows]] = valid_rows
+        valid_rows = np.flatnonzero(mask_of(results.is_valid()))[:: -1 if first else 1]
+        session_rows[owners[valid_rows]] = valid_rows
         # Of two known values, the second null, and a session with a value in row 5: [0, -1, 7].
         stored = np.where(mask_of(known.is_valid()), np.arange(len(known)), -1)
         of_sessions = np.where(session_rows < 0, -1, session_rows + len(known))
-        places = np.concatenate([stored, of_sessions])[history.order]
-        return cls(pa.chunked_array([known, rows]), places)
+        rows = np.concatenate([stored, of_sessions])[history.order]
+        return cls(pa.chunked_array([known, results]), rows)
 
     @property
     def has_value(self) -> Mask:
-        return self.places >= 0
+        return self.rows >= 0
 
     def at(self, entries: Numbers) -> pa.Array:
         """Return the values of some entries; null for -1."""
-        return values_at(self.column, np.where(entries < 0, -1, self.places[entries]))
+        return values_at(self.column, np.where(entries < 0, -1, self.rows[entries]))
 
 
-def values_at(column: pa.Array | pa.ChunkedArray, places: Numbers) -> pa.Array:
-    """Return the values at some places; null for -1."""
-    return whole(column.take(pa.array(np.where(places < 0, 0, places), mask=places < 0)))
+def values_at(column: pa.Array | pa.ChunkedArray, rows: Numbers) -> pa.Array:
+    """Return the values in some rows; null for -1."""
+    return whole(column.take(pa.array(np.where(rows < 0, 0, rows), mask=rows < 0)))
 
 
 TURN, BEFORE = "history.turn", "history.before"
@@ -212,25 +218,25 @@ class Remembering:
         columns: list[Sequence[pa.Array]] = [()] * len(sessions)
         left: list[pa.Array] = [None] * len(sessions)
         failed: dict[int, Failure] = {}
-        for place in np.argsort(numbers_in(emitting, TURN)).tolist():
-            session, state, at = sessions[place], states[place], before[place]
-            left[place] = known.slice(place, 1) if at < 0 else left[at]
-            vars(session)["memory"] = next(iter(self.read(left[place])), None)
+        for row in np.argsort(numbers_in(emitting, TURN)).tolist():
+            session, state, at = sessions[row], states[row], before[row]
+            left[row] = known.slice(row, 1) if at < 0 else left[at]
+            vars(session)["memory"] = next(iter(self.read(left[row])), None)
             try:
                 results, encoded = self._results(session, state)
-                if results and leaves[place]:
-                    left[place] = self._remembered(session, state)
+                if results and leaves[row]:
+                    left[row] = self._remembered(session, state)
             except UserFunctionError as error:
                 if spec.on_error == "raise":
                     raise
-                failed[place] = Failure.of(error)
+                failed[row] = Failure.of(error)
             else:
-                rows[place], columns[place] = results, encoded
+                rows[row], columns[row] = results, encoded
         no_rows = codec.encode([])
         parts = zip(no_rows, *filter(None, columns), strict=True)
-        places = chain.from_iterable([n] * len(results) for n, results in enumerate(rows))
+        owners = chain.from_iterable([n] * len(results) for n, results in enumerate(rows))
         return Finished(
-            list(map(pa.concat_arrays, parts)), list(places), failed, pa.concat_arrays(left)
+            list(map(pa.concat_arrays, parts)), list(owners), failed, pa.concat_arrays(left)
         )
 
     def read(self, stored: pa.Array) -> list[Any]:

@@ -198,7 +198,7 @@ class KeyMemory(Feature):
             emitting = emitting.append_column(f"history.{name}", column)
         if self.remembering is not None:
             # Entries are memories, then emitting sessions: after 2 memories, entry 1 is a memory,
-            # and entry 3 is the session at place 1.
+            # and entry 3 is the session in row 1.
             sessions_before = np.maximum(previous - history.known, -1)
             known_before = np.where(previous < history.known, previous, -1)
             emitting = emitting.append_column(TURN, pa.array(history.owners))
@@ -231,7 +231,7 @@ class KeyMemory(Feature):
     def emitted(self, emission: Emission, closed: Closed) -> Closed:
         """Fill in the carried values of rows, and store the values of final ones."""
         emitting, (before, history) = emission.emitting, emission.notes[NOTE]
-        rows, places, owners = closed.rows, np.asarray(closed.places, np.int64), history.owners
+        rows, giving, owners = closed.rows, np.asarray(closed.owners, np.int64), history.owners
         after: dict[str, Any] = {
             NUMBER: emitting["history.number"],
             "memory.start": emitting["start"],
@@ -241,12 +241,12 @@ class KeyMemory(Feature):
         shown = dict[str, pa.Array]()
         for name, field in self.first.items():
             known, results = whole(before[f"first.{name}"]), whole(rows[field])
-            values = Values.of(history, known, results, places, first=True)
+            values = Values.of(history, known, results, giving, first=True)
             shown[name] = values.at(history.first_with(values.has_value)[owners])
             after[f"first.{name}"] = shown[name]
         for name, field in self.last.items():
             known, results = whole(before[f"last.{name}"]), whole(rows[field])
-            values = Values.of(history, known, results, places, first=False)
+            values = Values.of(history, known, results, giving, first=False)
             at, begun = history.last_with(values.has_value), history.starts.copy()
             begun[: history.known] = numbers_of(whole(before[f"last_at.{name}"]))
             begun = begun[history.order][at]
@@ -258,7 +258,7 @@ class KeyMemory(Feature):
             shown[name] = values.at(at[owners])
         if closed.left is not None:
             after["remembered"] = closed.left
-        of_rows = pa.array(places)
+        of_rows = pa.array(giving)
         rows = replaced(rows, {name: column.take(of_rows) for name, column in shown.items()})
         # An open session stores nothing yet.
         is_final = pa.array(emission.is_final)
@@ -314,10 +314,10 @@ def _of_keys(memories: pa.Table) -> pa.Table:
     return split(memories, numbers_in(memories, NUMBER) > 0)[0]
 
 
-def _latest(remembered: pa.Table, keys: Numbers, places: Numbers) -> Numbers:
-    """Return the place of each key's latest session, among some places."""
-    order = np.lexsort((micros(remembered["memory.start"])[places], keys[places]))
-    ordered = places[order]
+def _latest(remembered: pa.Table, keys: Numbers, rows: Numbers) -> Numbers:
+    """Return the row of each key's latest session, among some rows."""
+    order = np.lexsort((micros(remembered["memory.start"])[rows], keys[rows]))
+    ordered = rows[order]
     # Of keys 0 0 1 in order, [False, True, True] are the last of each.
     latest: Numbers = ordered[np.diff(keys[ordered], append=-1) != 0]
     return latest

@@ -202,9 +202,9 @@ class Revisions(Feature):
         salts, owners = numbers_in(emitting, SALT.name), shown.value_parent_indices().to_numpy()
         replaces = numbers_in(emitting, "revision") > 1
         replaces |= whole(emitting["supersedes"]).value_lengths().to_numpy(zero_copy_only=False) > 0
-        places = np.asarray(closed.places, np.int64)
+        giving = np.asarray(closed.owners, np.int64)
         shows = np.zeros(number, np.bool_)
-        shows[places] = True
+        shows[giving] = True
         # Of two sessions, only the second gives a row: the first keeps what was out, and the second
         # has its own start, then its salt. The sort is stable, so a salt still follows its start.
         stays, has_salt = ~shows[owners], shows & (salts > 0)
@@ -220,7 +220,7 @@ class Revisions(Feature):
         if self.waits_us is not None:
             next_us = self._now_us(emission.clocks) + self.waits_us
             stored["next_row"] = pa.array(np.full(number, next_us))
-        revised, stored = int(replaces[places].sum()), {**closed.stored, **stored}
+        revised, stored = int(replaces[giving].sum()), {**closed.stored, **stored}
         closed = attrs.evolve(closed, stored=stored, revised=revised)
         had_rows = np.bincount(owners, minlength=number) > 0
         had_rows[[*closed.failed]] = False
@@ -235,18 +235,18 @@ class Revisions(Feature):
         )
 
     def _vanished(
-        self, finish: Callable[..., Any], emitting: pa.Table, places: Numbers
+        self, finish: Callable[..., Any], emitting: pa.Table, vanished: Numbers
     ) -> dict[int, Failure]:
         """Return the failures of sessions with rows out whose `finish` returned no row now."""
         what = f"`finish` ({name_of(finish)}) returned no row for a session that has rows out"
         hint = "return a row for it too, with a field that says so"
-        keys = decode_keys(self.spec, emitting.take(pa.array(places)))
+        keys = decode_keys(self.spec, emitting.take(pa.array(vanished)))
         failures = {
-            int(place): Failure(f"{what}, for {key!r}", None, hint)
-            for place, key in zip(places, keys, strict=True)
+            int(row): Failure(f"{what}, for {key!r}", None, hint)
+            for row, key in zip(vanished, keys, strict=True)
         }
         if self.spec.on_error == "raise":
-            raise UserFunctionError(*failures[int(places[0])])
+            raise UserFunctionError(*failures[int(vanished[0])])
         return failures
 
 

@@ -68,8 +68,8 @@ class SessionEvents(Feature):
         order = in_total_order(
             owners, micros(events_held["time"]), events_held, 0, self.spec.sequence
         )
-        # For each event, its session: the places 0 0 1 repeat the id of the first.
-        places = pa.array(owners[order])
+        # For each event, its session: the rows 0 0 1 repeat the id of the first.
+        of_events = pa.array(owners[order])
         facts = {name: sessions[name] for name in sessions.column_names if name.startswith("key.")}
         facts["session_id"] = pa.array(ids_of(sessions))
         if self.spec.rules is not None:
@@ -79,7 +79,7 @@ class SessionEvents(Feature):
         sizes = np.bincount(owners, minlength=sessions.num_rows)
         numbers = 1 + places_in(sizes, owners[order])
         rows = {
-            **{name: column.take(places) for name, column in facts.items()},
+            **{name: column.take(of_events) for name, column in facts.items()},
             **{name: events_held[name].take(pa.array(order)) for name in events_held.column_names},
             "number": pa.array(numbers),
         }
