@@ -42,7 +42,7 @@ class Plain:
     opens: bool
     name: int
     refused: bool
-    gap: timedelta
+    gap: float
 
 
 @attrs.frozen
@@ -90,9 +90,9 @@ def gap_by_items(state: Any) -> timedelta:
 
 def gap_of(event: Plain) -> timedelta:
     """Return the gap of an event, of which some aren't valid, or raise where it's below 0."""
-    if event.gap < timedelta(0):
+    if event.gap < 0:
         raise ValueError(event.gap)
-    return event.gap
+    return timedelta(seconds=event.gap)
 
 
 def create(_: Any, event: Shown) -> Listed:
@@ -287,6 +287,12 @@ Runs: TypeAlias = list[tuple[Sequence[Click], datetime | None]]
 FIELDS = [field.name for field in attrs.fields(Shown)]
 
 
+def row_of(event: Click) -> dict[str, Any]:
+    """Return an event as a row of a frame."""
+    shown = {name: getattr(event, name) for name in FIELDS}
+    return {"key": event.key, "at": event.at, **shown, "gap": event.gap.total_seconds()}
+
+
 def found(stream: Stream) -> tuple[Seen, Runs]:
     """Return what the driver says of a stream."""
     driver, rows, verdicts = SessionDriver(stream.spec), dict[str, Any](), list[dict[int, str]]()
@@ -294,8 +300,7 @@ def found(stream: Stream) -> tuple[Seen, Runs]:
 
     def runs_one(batch: Sequence[Click]) -> bool:
         for event in batch:
-            shown = {name: getattr(event, name) for name in FIELDS}
-            driver.add_row({"key": event.key, "at": event.at, **shown})
+            driver.add_row(row_of(event))
         watermark = driver.watermark
         if driver.run_batch().batch_id is None:
             return False
