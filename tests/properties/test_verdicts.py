@@ -7,6 +7,7 @@ events, close together, under many options at once.
 
 from datetime import timedelta
 from itertools import combinations
+from typing import Any
 
 import attrs
 import pytest
@@ -70,6 +71,38 @@ def test_an_event_that_was_late_alone_counts_where_a_session_opens_before_it_aft
     assert by_model == seen
     assert [[1, 2, 3], [4]] == [values for _, _, values, _ in seen.sessions]
     assert {0: "late"} == seen.verdicts[1]
+
+
+@QUIET
+def test_a_late_event_that_its_class_refuses_makes_no_other_one_late() -> None:
+    """Its id made an event a repeat that keeps the session of a third one open."""
+
+    def click(second: int, value: int, name: int, **flags: Any) -> Click:
+        at = START + timedelta(seconds=second)
+        return Click("a", at, value, GAP, name=name, **flags)
+
+    late = [
+        click(0, 0, 2),
+        click(5, 204, 0, opens=False, keeps=False, refused=True),
+        click(10, 1, 0),
+    ]
+    stream = attrs.evolve(
+        stream_of(0),
+        cut=[[click(21, 200, 1)], late],
+        rules=SessionRules(GAP, opens_with="opens", extends="keeps"),
+        in_order=False,
+        by_session=True,
+        event_id="name",
+        sequence=False,
+        allowed=timedelta(0),
+        by_functions=True,
+        delay=timedelta(seconds=2),
+    )
+
+    seen, by_model = compared(stream)
+
+    assert by_model == seen
+    assert [{}, {204: "quarantined"}] == seen.verdicts[:2]
 
 
 @QUIET

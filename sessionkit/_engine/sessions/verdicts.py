@@ -100,8 +100,8 @@ def join(program: Program, sessions: pa.Table, arrived: pa.Table, horizon: Horiz
             members = verdicts.without(verdicts.counting[[*folded.left_out]])
             continue
         if verdicts.codes.any():
-            if refused := verdicts.refused_outside():
-                # At its instant, the others may be in a session without it.
+            if refused := verdicts.refused_unfolded():
+                # Without it, others may be in a session, or repeat no event.
                 rejected += Rejected.with_reasons("quarantined", refused, members.events.table)
                 members = verdicts.without([*refused])
                 continue
@@ -236,26 +236,27 @@ class Verdicts:
         mask[numbers] = True
         return self.members.without(mask)
 
-    def refused_outside(self) -> dict[int, str]:
-        """Return why events that are outside are refused by their class, by their numbers."""
-        numbers, spec = np.flatnonzero(self.codes == Verdict.OUTSIDE), self.program.spec
+    def refused_unfolded(self) -> dict[int, str]:
+        """Return why their class refuses events that no fold has asked for, by their numbers."""
+        unfolded = np.isin(self.codes, (Verdict.OUTSIDE, Verdict.LATE, Verdict.REPEAT))
+        numbers, spec = np.flatnonzero(unfolded), self.program.spec
         if not (len(numbers) and isinstance(spec.logic, Functions)):
             return {}
         refused = build_events(spec, self.members.events.table, numbers)[1]
-        return {int(numbers[place]): why for place, why in refused.items()}
+        return {int(numbers[nth]): why for nth, why in refused.items()}
 
     def rejected(self) -> list[Rejected]:
         """Return the events that don't count, and why."""
-        rows, spec = self.members.events.table, self.program.spec
-        # The class has accepted events that are outside: see `refused_outside`.
-        found = Rejected.chosen("outside", OUTSIDE, rows, self.codes == Verdict.OUTSIDE)
-        late = LATE_HEARTBEAT if spec.lateness.judged_by == "event" else LATE_SESSION
+        rows, late = self.members.events.table, LATE_SESSION
+        if self.program.spec.lateness.judged_by == "event":
+            late = LATE_HEARTBEAT
+        found = list[Rejected]()
         for verdict, kind, reason in (
+            (Verdict.OUTSIDE, "outside", OUTSIDE),
             (Verdict.LATE, "late", _why_late(self.program, late)),
             (Verdict.REPEAT, "duplicate", REPEATS),
         ):
-            for part in Rejected.chosen(kind, reason, rows, self.codes == verdict):
-                found += refused_first(spec, part)
+            found += Rejected.chosen(kind, reason, rows, self.codes == verdict)
         for verdict, kind in ((Verdict.REFUSED, "quarantined"), (Verdict.FAILED, "failed")):
             numbers = np.flatnonzero(self.codes == verdict).tolist()
             found += Rejected.with_failures(kind, {n: self.why[n] for n in numbers}, rows)
