@@ -7,11 +7,13 @@ the engine makes of one is in `_engine/shell/seed`.
 
 import base64
 import json
+import re
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import accumulate, chain, groupby
 from typing import Any, Final
+from uuid import uuid4
 
 import attrs
 import pyarrow as pa
@@ -44,6 +46,7 @@ FORMAT: Final = 1
 SCHEMA: Final = f"{BUCKET} int, {KEPT_COLUMN} binary, {HELD_COLUMN} binary"
 ABOUT: Final = "about"
 ROWS: Final = "rows"
+OF_ROWS: Final = re.compile(rf"(?P<place>.*)/{ROWS}(-[0-9a-f-]{{36}})?/.*")
 ROWS_OF_A_CHUNK: Final = 2**15
 ROWS_AT_ONCE: Final = 2**17
 PATHS: Final = ("_metadata.file_path", "file_path")
@@ -69,11 +72,13 @@ class Seed:
         path: The folder.
         format: The format of its rows, and the watermark at which it was taken.
         progress: The progress of the migrated query; None after a batch.
+        rows: The name of the subfolder with its rows, which bears who wrote them.
     """
 
     path: str
     format: SeedFormat = attrs.field(repr=False)
     progress: Progress | None = None
+    rows: str = attrs.field(default=ROWS, repr=False)
 
     @property
     def watermark(self) -> datetime | None:
@@ -142,7 +147,7 @@ class Seed:
 def write_seed(chunks: DataFrame, spec: AnySpec, seed: Seed) -> Seed:
     """Write a seed from chunks of state, and return it."""
     spark = chunks.sparkSession
-    if folder_texts(spark, f"{seed.path}/{ABOUT}"):
+    if _only_text(seed.path, spark) is not None:
         found = f"there is a seed at {seed.path} already"
         raise SessionkitError(found, "write it to a folder of its own")
     rows = _in_groups(chunks, spec, seed.format)
@@ -151,16 +156,28 @@ def write_seed(chunks: DataFrame, spec: AnySpec, seed: Seed) -> Seed:
         at_us = seed.format.watermark_us + span_us(spec.watermark_delay or timedelta(0))
         instant = F.timestamp_micros(F.lit(at_us)).alias(WATERMARK_COLUMN)
         rows = rows.unionByName(spark.range(1).select(instant), allowMissingColumns=True)
-    rows.write.mode("overwrite").parquet(f"{seed.path}/{ROWS}")
+    # Another call may write a seed to the same folder: it would replace the rows of this one.
+    seed = attrs.evolve(seed, rows=f"{ROWS}-{uuid4()}")
+    rows.write.parquet(f"{seed.path}/{seed.rows}")
     form = attrs.asdict(seed.format, recurse=False)
     form["identity"] = seed.format.identity.decode()
     for name in ("kept", "held"):
         form[name] = base64.b64encode(form[name].serialize()).decode()
     progress = seed.progress and attrs.asdict(seed.progress)
-    about = json.dumps({"format": FORMAT, **form, "progress": progress})
+    about = json.dumps({"format": FORMAT, **form, "progress": progress, "rows": seed.rows})
     text = spark.createDataFrame([(about,)], "value string")
-    text.coalesce(1).write.mode("overwrite").text(f"{seed.path}/{ABOUT}")
+    text.coalesce(1).write.mode("append").text(f"{seed.path}/{ABOUT}")
+    _only_text(seed.path, spark)
     return seed
+
+
+def _only_text(path: str, spark: SparkSession) -> str | None:
+    """Return what a folder says about its seed; None if it has none."""
+    texts = [*folder_texts(spark, f"{path}/{ABOUT}").values()]
+    if len(texts) > 1:
+        found = f"there are {len(texts)} seeds at {path}: calls at one moment have written them"
+        raise SessionkitError(found, "write it again, to a folder of its own")
+    return texts[0] if texts else None
 
 
 @explains
@@ -176,10 +193,10 @@ def read_seed(path: Location, *, spark: SparkSession | None = None) -> Seed:
         SessionkitError: There is no seed, another release wrote it, or no session is active.
     """
     path = path_of(path, "path")
-    texts = folder_texts(active_session(spark), f"{path}/{ABOUT}")
-    if not texts:
+    text = _only_text(path, active_session(spark))
+    if text is None:
         raise SessionkitError(f"there is no seed at {path}", "write one with migrate or bootstrap")
-    about: dict[str, Any] = json.loads("".join(texts.values()))
+    about: dict[str, Any] = json.loads(text)
     if about["format"] != FORMAT:
         found = f"the seed at {path} has format {about['format']}, this release reads {FORMAT}"
         raise SessionkitError(found, "use the release of sessionkit that wrote it")
@@ -194,13 +211,13 @@ def read_seed(path: Location, *, spark: SparkSession | None = None) -> Seed:
     if progress is not None:
         offsets, files = tuple(progress["offsets"]), tuple(map(tuple, progress["files"]))
         progress = Progress(**{**progress, "offsets": offsets, "files": files})
-    return Seed(path, form, progress)
+    return Seed(path, form, progress, about.get("rows", ROWS))
 
 
 def seed_among(files: Iterable[Iterable[str]], spark: SparkSession) -> Seed | None:
     """Return the seed among the files that a query has read; None if it began without one."""
-    parted = (path.rpartition(f"/{ROWS}/") for paths in files for path in paths)
-    for place in sorted({place for place, is_seed, _ in parted if is_seed}):
+    found = (OF_ROWS.fullmatch(path) for paths in files for path in paths)
+    for place in sorted({of_rows["place"] for of_rows in found if of_rows}):
         if folder_texts(spark, f"{place}/{ABOUT}"):
             return read_seed(place, spark=spark)
     return None
@@ -232,11 +249,11 @@ def chunks_of(spec: AnySpec, memory: GroupState) -> pa.Table:
     return pa.table({"keys": pa.ListArray.from_arrays(ends, pa.concat_arrays(keys)), **columns})
 
 
-def read_seed_rows(path: str, spec: AnySpec, spark: SparkSession) -> DataFrame:
+def read_seed_rows(seed: Seed, spec: AnySpec, spark: SparkSession) -> DataFrame:
     """Return a stream of a seed's rows; the first micro-batch reads all of them."""
     watermark = "" if spec.delay_ms is None else f", {WATERMARK_COLUMN} timestamp_ltz"
     reader = own_source(spark, "sessionkit_seed")
-    return reader.schema(SCHEMA + watermark).parquet(f"{path}/{ROWS}")
+    return reader.schema(SCHEMA + watermark).parquet(f"{seed.path}/{seed.rows}")
 
 
 def _in_groups(chunks: DataFrame, spec: AnySpec, form: SeedFormat) -> DataFrame:

@@ -72,7 +72,7 @@ def test_migrate_is_cut_off(spark: SparkSession, tmp_path: Path, record_property
             there.append(False)
             seed = migrate(base.checkpoint, SPEC, SPEC, to, spark=spark)
         assert seed == read_seed(to, spark=spark)
-        assert 2 == spark.read.parquet(f"{to}/rows").count()
+        assert 2 == spark.read.parquet(f"{to}/{seed.rows}").count()
     record_property(FIGURES, f"migrate: cut off {len(there) - 1} times, {sum(there)} seeds")
     assert before == content_of(Path(base.checkpoint))
     assert sorted(there) == there

@@ -186,7 +186,7 @@ def _check_streams(events: DataFrame, spec: AnySpec, options: RunOptions) -> Non
 def _stream(events: DataFrame, worker: Worker, options: RunOptions) -> DataFrame:
     spec, more_rows = worker.logic.spec, []
     if options.seed is not None:
-        more_rows.append(read_seed_rows(options.seed.path, spec, events.sparkSession))
+        more_rows.append(read_seed_rows(options.seed, spec, events.sparkSession))
     if options.clock is not None:
         more_rows.append(options.clock.toDF(WATERMARK_COLUMN).dropna())
     if options.erase is not None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 import attrs
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from sessionkit._arguments import (
     at_least_one,
@@ -19,6 +19,7 @@ from sessionkit._arguments import (
 from sessionkit.errors import SpecError
 from sessionkit.spark._paths import check_path
 from sessionkit.spark.sinks import TableSink
+from sessionkit.spark.sinks.marks import finished_rows
 
 REST: Final = "rejected"
 
@@ -69,6 +70,19 @@ class Files:
     format: str = attrs.field(validator=_is_format)
     path: str | os.PathLike[str] = attrs.field(validator=_is_folder)
     partition_by: tuple[str, ...] = attrs.field(default=(), converter=names_of, validator=names)
+
+    def read(self, spark: SparkSession, **options: Any) -> DataFrame:
+        """
+        Return the rows of all finished micro-batches, each exactly once.
+
+        They're the rows that a reader of the folder finds, but for files that a run which was
+        killed, or which a later one has replaced, has left there.
+
+        Args:
+            spark: The session to read with.
+            options: Options of the format, such as `header=True`.
+        """
+        return finished_rows(spark, self.path, self.format, options)
 
 
 @explained()

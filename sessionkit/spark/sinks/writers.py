@@ -4,13 +4,12 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
+from functools import partial
 from typing import Any, Final, get_args
 from uuid import uuid4
 
 import attrs
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.utils import is_remote
@@ -36,6 +35,15 @@ from sessionkit.spark.sinks.batches import (
     check_places,
     routes_of,
 )
+from sessionkit.spark.sinks.marks import (
+    BATCH,
+    LOG,
+    MARKS,
+    Claim,
+    Folder,
+    numbers_from,
+    plan_of_batch,
+)
 from sessionkit.spark.sinks.texts import check_texts, rows_for, written_as
 from sessionkit.spark.sinks.values import (
     AtLeastOnce,
@@ -49,14 +57,6 @@ from sessionkit.spark.sinks.values import (
     described,
 )
 
-BATCH: Final = "batch_id"
-"""The column that names the subfolder of a micro-batch."""
-MARKS: Final = "_batches"
-"""The folder with a mark for each complete micro-batch."""
-RUN: Final = "_run/id"
-"""The folder with the id of the run that may write. Spark logs each read of `_run` as ignored."""
-LOG: Final = "_spark_metadata"
-"""The folder in which Spark's own file sink has a file for each micro-batch."""
 BUILT_IN: Final = ("parquet", "orc", "json", "csv", "text")
 NO_FORMAT: Final = re.compile(r"DATA_SOURCE_NOT_(FOUND|ENABLED)|Failed to find (the )?data source")
 
@@ -64,14 +64,20 @@ NO_FORMAT: Final = re.compile(r"DATA_SOURCE_NOT_(FOUND|ENABLED)|Failed to find (
 @attrs.define
 class FolderWriter(BatchWriter):
     """
-    A writer of each micro-batch to the subfolder `query_id=.../batch_id=...`.
+    A writer of each micro-batch to a folder of this run, which a mark then names.
 
-    Each attempt writes elsewhere, and then moves its files: Spark's dynamic partition overwrite.
-    So two attempts at one micro-batch never mix, even from two runs.
+    No other run writes to that folder, so two runs never mix or replace their files.
+
+    Attributes:
+        checkpoint: The checkpoint location of the query; None if unknown.
+        claim: The claim of this run to mark micro-batches; None before the first one.
+        is_first: Whether no micro-batch has been marked in this run.
     """
 
     sink: Files
-    is_taken: bool = attrs.field(default=False, init=False)
+    checkpoint: str | None = attrs.field(default=None, init=False)
+    claim: Claim | None = attrs.field(default=None, init=False)
+    is_first: bool = attrs.field(default=True, init=False)
     runs_all = True
 
     def ledger(self, rows: DataFrame, query_id: str | None) -> Ledger | None:
@@ -79,59 +85,66 @@ class FolderWriter(BatchWriter):
         check_layout(spark, self.sink, alone=False)
         if query_id is None:
             return None
-        folder = self._folder(query_id)
+        folder = Folder(spark, os.fspath(self.sink.path), query_id)
         return Ledger(
             described(self.sink),
-            lambda number: exists(spark, f"{folder}/{MARKS}", numbers_from(number)),
+            folder.has_from,
             lambda number: (
-                f"delete what is above {number} in {folder}/{BATCH}=* and {folder}/{MARKS}, or "
-                f"pass another folder with sink_since={number + 1}"
+                f"delete what is above {number} in {folder.of_query}*/{BATCH}=* and "
+                f"{folder.of_query}/{MARKS}, or pass another folder with sink_since={number + 1}"
             ),
         )
 
+    def start(self, spark: SparkSession, checkpoint: str) -> None:
+        del spark
+        self.checkpoint = checkpoint
+
     def is_written(self, batch: Batch) -> bool:
         """Take the folder for this run, and return whether it has the micro-batch."""
-        if not self.is_taken:
-            self._note(batch, RUN)
-            self.is_taken = True
-        marks = f"{self._folder(batch.query_id)}/{MARKS}"
-        return exists(batch.frame.sparkSession, f"{marks}/{batch.number}")
+        claim, plan = self._claimed(batch), partial(self._plan, batch)
+        return claim.is_finished(batch.number, plan, partial(self._clear, batch))
 
     def write(self, batch: Batch) -> None:
-        """Write a micro-batch over what an earlier attempt may have left."""
-        self._check_run(batch)
-        rows = rows_for(self.sink, batch.frame).withColumn(BATCH, F.lit(batch.number))
-        writer = rows.write.format(self.sink.format).options(**written_as(self.sink))
-        writer = writer.mode("overwrite").partitionBy(BATCH, *self.sink.partition_by)
-        folder = self._folder(batch.query_id)
-        writer.option("partitionOverwriteMode", "dynamic").save(folder)
-        self._check_run(batch)
-        self._note(batch, f"{MARKS}/{batch.number}")
-
-    def _check_run(self, batch: Batch) -> None:
-        spark, folder = batch.frame.sparkSession, self._folder(batch.query_id)
+        """Save a micro-batch, and mark it unless a later run has taken the folder."""
+        claim, folder = self._claimed(batch), self.folder(batch)
+        claim.check()
+        rows = rows_for(self.sink, batch.frame)
         try:
-            runs = [row.value for row in spark.read.text(f"{folder}/{RUN}").collect()]
-        except PySparkException:
-            runs = []  # a later run is taking the folder right now
-            if not exists(spark, folder):
-                found = f"{described(self.sink)} is gone, to which this query was writing"
-                raise SinkError(found, "restore it, and start the query again") from None
-        if runs != [batch.run_id]:
-            found = (
-                f"{described(self.sink)} was taken from this run of the query {batch.query_id}: "
-                "a later run has it"
+            name = folder.save(
+                rows,
+                batch.number,
+                claim.run,
+                self.sink.format,
+                options=written_as(self.sink),
+                partition_by=self.sink.partition_by,
             )
-            raise SinkError(found, "leave only one run of a query")
+        except Exception:
+            claim.check()  # a later run may have removed files
+            raise
+        try:
+            claim.check()
+        except SinkError:
+            folder.remove(batch.number, name)  # no run knows of them yet
+            raise
+        claim.finish(batch.number, name, self._plan(batch), partial(self._clear, batch))
 
-    def _note(self, batch: Batch, name: str) -> None:
-        """Write the id of the run to a folder of this name."""
-        run = batch.frame.sparkSession.createDataFrame([(batch.run_id,)], "run string")
-        place = f"{self._folder(batch.query_id)}/{name}"
-        run.coalesce(1).write.mode("overwrite").text(place)
+    def _clear(self, batch: Batch, kept: str) -> None:
+        """Remove what a run that was killed has left; only the first micro-batch may find any."""
+        if self.is_first:
+            self.folder(batch).clear(batch.number, kept)
+            self.is_first = False
 
-    def _folder(self, query_id: str) -> str:
-        return f"{os.fspath(self.sink.path)}/query_id={query_id}"
+    def _claimed(self, batch: Batch) -> Claim:
+        if self.claim is None:
+            self.claim = Claim(self.folder(batch), described(self.sink), batch.query_id)
+            self.claim.begin()
+        return self.claim
+
+    def _plan(self, batch: Batch) -> str:
+        return plan_of_batch(batch.frame.sparkSession, self.checkpoint, batch.number)
+
+    def folder(self, batch: Batch) -> Folder:
+        return Folder(batch.frame.sparkSession, os.fspath(self.sink.path), batch.query_id)
 
 
 def log_of(spark: SparkSession, sink: Files) -> Ledger:
@@ -179,18 +192,6 @@ def check_layout(spark: SparkSession, sink: Files, *, alone: bool) -> None:
         before, now = reversed(ways) if alone else ways
         found = f"{described(sink)} has rows that `Files` has written {before}, and here it's {now}"
         raise SpecError(found, "pass a folder of its own: Spark reads only one of them")
-
-
-def numbers_from(least: int) -> str:
-    """Return a glob for names that begin with this number or a higher one."""
-    digits = str(least)
-    higher = [
-        f"{digits[:place]}[{int(digit) + 1}-9]{'[0-9]' * (len(digits) - place - 1)}"
-        for place, digit in enumerate(digits)
-        if digit != "9"
-    ]
-    longer = "[0-9]" * (len(digits) + 1)
-    return f"{{{','.join([digits, *higher, longer])}}}*"
 
 
 def kafka_options(sink: Kafka) -> dict[str, str]:

@@ -1,6 +1,9 @@
 """A query that goes on from the state of another one, or from where a batch ended."""
 
 import shutil
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from functools import partial
@@ -294,6 +297,38 @@ def test_a_query_that_finished_nothing_is_not_carried_over(
 
 
 @pytest.mark.nightly
+def test_two_calls_at_once_do_not_mix_their_seeds(spark: SparkSession, tmp_path: Path) -> None:
+    """The rows of the one that came first stay, and nobody takes one seed for the other."""
+    if spark.conf.get("spark.master") == "local":
+        pytest.skip("not run: this session has one core, and a task that waits has it")
+    spec = collecting(EventTimeGap(GAP), watermark_delay=DELAY, storage=Storage(bucket_count=4))
+    stream = FileStream(spark, spec, tmp_path / "first", shape=with_gap)
+    stream.put(table(FILES[0]))
+    until, to, go_on = NOON + timedelta(minutes=6), tmp_path / "seed", tmp_path / "go on"
+
+    def wait(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        while not go_on.exists():
+            time.sleep(0.05)
+        yield from batches
+
+    batch = stream.batch()
+    held = batch.where(F.col("key") == "key 0").mapInArrow(wait, batch.schema)
+    with ThreadPoolExecutor(1) as pool:
+        late = pool.submit(bootstrap, held, spec, until, str(to))
+        try:
+            seed = bootstrap(batch, spec, until, str(to))
+        finally:
+            go_on.touch()
+        with pytest.raises(SessionkitError, match="there are 2 seeds at .*calls at one moment"):
+            late.result()
+    rows = spark.read.parquet(f"{to}/{seed.rows}").where("_kept is not null").collect()
+    kept = joined_packs(seed.format.kept, [bytes(row["_kept"]) for row in rows])
+    assert 6 == kept.num_rows
+    with pytest.raises(SessionkitError, match="there are 2 seeds"):
+        read_seed(to, spark=spark)
+
+
+@pytest.mark.nightly
 def test_keys_that_the_old_query_was_to_erase_are_not_carried_over(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -310,7 +345,7 @@ def test_keys_that_the_old_query_was_to_erase_are_not_carried_over(
 
     seed = migrate(stream.checkpoint, spec, spec, str(tmp_path / "seed"), spark=spark)
 
-    rows = spark.read.parquet(f"{seed.path}/rows").where("_kept is not null").collect()
+    rows = spark.read.parquet(f"{seed.path}/{seed.rows}").where("_kept is not null").collect()
     kept = joined_packs(seed.format.kept, [bytes(row["_kept"]) for row in rows])
     assert ["key 0", "key 2", "key 3", "key 4", "key 5"] == sorted(kept["key.key"].to_pylist())
 

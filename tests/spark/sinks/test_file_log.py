@@ -9,8 +9,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from sessionkit import SpecError
 from sessionkit.spark.query import start_query
+from sessionkit.spark.sinks.marks import numbers_from
 from sessionkit.spark.sinks.values import Files
-from sessionkit.spark.sinks.writers import numbers_from
 from tests.support.spark_settings import changed
 from tests.support.streams import write_files
 

@@ -1,0 +1,290 @@
+"""
+The marks of a folder: whose files are a micro-batch, as all runs of a query agree.
+
+A run saves the rows of a micro-batch in a folder of its own, and a mark names that folder. Two runs
+at once agree on one of them by notes alone: new files that others can list. That's what any file
+system has, and no order of their steps leads to two marks with different folders.
+"""
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from hashlib import sha256
+from secrets import randbelow
+from time import time_ns
+from typing import Any, Final, Protocol
+
+import attrs
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from sessionkit.errors import SinkError
+from sessionkit.spark._logs import exists, if_there
+from sessionkit.spark._paths import literal
+
+QUERY: Final = "query_id"
+"""The column that names the subfolders of a query: its id, and the run that wrote the files."""
+BATCH: Final = "batch_id"
+"""The column that names the subfolder of a micro-batch."""
+MARKS: Final = "_batches"
+"""The folder with the notes about each micro-batch."""
+RUNS: Final = "_runs"
+"""The folder with a note of each run."""
+LOG: Final = "_spark_metadata"
+"""The folder in which Spark's own file sink has a file for each micro-batch."""
+NO_PLAN: Final = ""
+RUNS_OF_A_TICK: Final = 1000
+OF_RUN: Final = re.compile(rf"/{QUERY}=([^/]+)/{BATCH}=")
+RUN: Final = re.compile(rf"/{RUNS}/(\d+)/")
+
+
+@attrs.frozen
+class Note:
+    """
+    A note about a micro-batch.
+
+    Attributes:
+        run: The run that wrote the note.
+        folder: The folder that has its files, complete; the value of `query_id` for readers.
+        plan: A checksum of what the checkpoint says of the micro-batch; empty if unknown.
+        is_mark: Whether the files are the micro-batch for good, rather than saved.
+    """
+
+    run: int
+    folder: str
+    plan: str
+    is_mark: bool
+
+
+class Notes(Protocol):
+    """The notes of a query in a folder. A note is new: no run changes or removes one."""
+
+    def has_run_from(self, run: int) -> bool:
+        """Return whether there is a run with this number or a higher one."""
+        ...
+
+    def last_run(self) -> int:
+        """Return the highest number of a run."""
+        ...
+
+    def add_run(self, run: int) -> None:
+        """Note that a run has begun."""
+        ...
+
+    def about(self, number: int) -> list[Note]:
+        """Return the notes about a micro-batch."""
+        ...
+
+    def add(self, number: int, note: Note) -> None:
+        """Write a note about a micro-batch."""
+        ...
+
+
+@attrs.define
+class Claim:
+    """
+    The claim of one run to mark micro-batches.
+
+    A run notes its number, which is higher than those of earlier runs, and then looks for files
+    that others have saved. Before a mark, it notes that files are saved, and then looks for higher
+    numbers. So of two runs, one sees the other: the earlier one ends, or the later one marks the
+    files that the earlier one has saved. (This is Disk Paxos, with one disk.)
+
+    Attributes:
+        place: The name of the folder in messages.
+        query_id: The id of the query.
+        run: The number of the run.
+    """
+
+    notes: Notes
+    place: str
+    query_id: str
+    run: int = 0
+
+    def begin(self) -> None:
+        """Take the folder from earlier runs."""
+        run = time_ns() * RUNS_OF_A_TICK + randbelow(RUNS_OF_A_TICK)
+        if self.notes.has_run_from(run):  # a clock was ahead
+            run = self.notes.last_run() + 1 + randbelow(RUNS_OF_A_TICK)
+        self.notes.add_run(run)
+        self.run = run
+
+    def check(self) -> None:
+        """Check that no later run has taken the folder, and that it's there."""
+        if self.notes.has_run_from(self.run + 1):
+            found = (
+                f"{self.place} was taken from this run of the query {self.query_id}: "
+                "a later run has it"
+            )
+            raise SinkError(found, "leave only one run of a query")
+        if not self.notes.has_run_from(self.run):
+            found = f"{self.place} is gone, to which this query was writing"
+            raise SinkError(found, "restore it, and start the query again")
+
+    def is_finished(
+        self, number: int, plan: Callable[[], str], clear: Callable[[str], None]
+    ) -> bool:
+        """Return whether a micro-batch is marked, after a mark for what a run has saved of it."""
+        notes = self.notes.about(number)
+        if not notes:
+            return False
+        # All marks name one folder. Of saved files, only those of the last run may be marked.
+        note = max(notes, key=lambda note: (note.is_mark, note.run))
+        self._check_plan(number, note, plan())
+        if not note.is_mark:
+            self.finish(number, note.folder, note.plan, clear)
+        return True
+
+    def finish(self, number: int, folder: str, plan: str, clear: Callable[[str], None]) -> None:
+        """Mark a micro-batch whose files are in a folder; `clear` removes the files of others."""
+        note = Note(self.run, folder, plan, is_mark=False)
+        self.notes.add(number, note)
+        self.check()
+        clear(folder)
+        self.notes.add(number, attrs.evolve(note, is_mark=True))
+
+    def _check_plan(self, number: int, note: Note, plan: str) -> None:
+        if NO_PLAN in {plan, note.plan} or plan == note.plan:
+            return
+        found = (
+            f"{self.place} has other rows for micro-batch {number}: two copies of the checkpoint "
+            f"of the query {self.query_id} were running, and the other one wrote them"
+        )
+        raise SinkError(found, "go on with the other copy, or restore this one and the folder")
+
+
+# -------------------------------------------------------------------------------------- on Spark
+
+
+@attrs.frozen
+class Folder:
+    """The folder of a sink: the notes of one query in it, and the files of its runs."""
+
+    spark: SparkSession
+    path: str
+    query_id: str
+
+    @property
+    def of_query(self) -> str:
+        return f"{self.path}/{QUERY}={self.query_id}"
+
+    def of_run(self, run: int) -> str:
+        return f"{self.query_id}_{run}"
+
+    def has_run_from(self, run: int) -> bool:
+        return exists(self.spark, f"{self.of_query}/{RUNS}", numbers_from(run))
+
+    def last_run(self) -> int:
+        notes = self._texts(f"{literal(self.of_query)}/{RUNS}/*").inputFiles()
+        return max((int(run) for note in notes for run in RUN.findall(note)), default=0)
+
+    def add_run(self, run: int) -> None:
+        self._write(f"{RUNS}/{run}", "")
+
+    def has_from(self, number: int) -> bool:
+        """Return whether there is a note about a micro-batch with this number or a higher one."""
+        return exists(self.spark, f"{self.of_query}/{MARKS}", numbers_from(number))
+
+    def about(self, number: int) -> list[Note]:
+        place = f"{self.of_query}/{MARKS}/{number}"
+        if not exists(self.spark, place):
+            return []
+        lines = [row.value for row in self._texts(literal(place)).collect()]
+        # Up to 0.1, a mark was the id of a run, which wrote to the folder of the query.
+        earlier = Note(0, self.query_id, NO_PLAN, is_mark=True)
+        return [
+            Note(**json.loads(line)) if line.startswith("{") else earlier for line in lines if line
+        ]
+
+    def add(self, number: int, note: Note) -> None:
+        kind = "marked" if note.is_mark else "saved"
+        self._write(f"{MARKS}/{number}/{kind}-{note.run}", json.dumps(attrs.asdict(note)))
+
+    def save(
+        self,
+        rows: DataFrame,
+        number: int,
+        run: int,
+        kind: str,
+        *,
+        options: Mapping[str, str],
+        partition_by: Iterable[str],
+    ) -> str:
+        """Save the rows of a micro-batch in the folder of a run; return the folder's name."""
+        name = self.of_run(run)
+        writer = rows.withColumn(BATCH, F.lit(number)).write.format(kind).options(**options)
+        writer = writer.mode("append").partitionBy(BATCH, *partition_by)
+        writer.save(f"{self.path}/{QUERY}={name}")
+        return name
+
+    def clear(self, number: int, kept: str) -> None:
+        """Remove what runs that were killed have left of a micro-batch, except one folder."""
+        # A run comes to a micro-batch when the one before it is marked, so earlier runs left none.
+        runs = [note.run for note in self.about(number - 1) if note.is_mark]
+        names = f"{literal(self.query_id)}{{,_{numbers_from(min(runs, default=0))}}}"
+        place = f"{literal(self.path)}/{QUERY}={names}/{BATCH}={number}"
+        files = if_there(lambda: self._texts(place).inputFiles()) or ()
+        for name in {name for file in files for name in OF_RUN.findall(file)} - {kept}:
+            self.remove(number, name)
+
+    def remove(self, number: int, name: str) -> None:
+        """Remove the files of a micro-batch from a folder."""
+        none = self.spark.createDataFrame([], "part string, line string").write
+        # Without rows, a write by a column leaves no file.
+        none = none.mode("overwrite").option("partitionOverwriteMode", "static").partitionBy("part")
+        none.text(f"{self.path}/{QUERY}={name}/{BATCH}={number}")
+
+    def _texts(self, place: str) -> DataFrame:
+        return self.spark.read.option("recursiveFileLookup", value=True).text(place)
+
+    def _write(self, name: str, text: str) -> None:
+        # No two runs write to one folder: the end of one job would delete the other's files.
+        line = self.spark.createDataFrame([(text,)], "line string")
+        line.coalesce(1).write.mode("append").text(f"{self.of_query}/{name}")
+
+
+def plan_of_batch(spark: SparkSession, checkpoint: str | None, number: int) -> str:
+    """Return a checksum of what a checkpoint says of a planned micro-batch."""
+    if checkpoint is None:
+        return NO_PLAN
+    place = f"{literal(checkpoint)}/offsets/{number}"
+    return sha256(spark.read.text(place, wholetext=True).collect()[0][0].encode()).hexdigest()[:16]
+
+
+def finished_rows(
+    spark: SparkSession, path: str | os.PathLike[str], kind: str, options: dict[str, Any]
+) -> DataFrame:
+    """Return the rows of the marked micro-batches of a folder, of all queries."""
+    place = os.fspath(path)
+    reader = spark.read.format(kind).options(**options)
+    if exists(spark, place, LOG) or not exists(spark, place, f"{QUERY}=*/{MARKS}"):
+        return reader.load(literal(place))
+    # Spark would log `_batches` alone as ignored.
+    places = f"{literal(place)}/{QUERY}=*/{MARKS}/*"
+    notes = spark.read.option("recursiveFileLookup", value=True).text(places)
+    of_query = rf"/{QUERY}=([^/]+)/{MARKS}/(\d+)/"
+    query_id, number = (F.regexp_extract("_metadata.file_path", of_query, part) for part in (1, 2))
+    folder = F.coalesce(F.get_json_object("value", "$.folder"), query_id)
+    is_mark = F.coalesce(F.get_json_object("value", "$.is_mark"), F.lit("true")) == "true"
+    marked = notes.where(is_mark & (F.length("value") > 0)).select(folder, number.cast("long"))
+    # Read the marks before Spark lists the files, so that all files of a marked one are listed.
+    marks = spark.createDataFrame(marked.distinct().collect(), "folder string, number long")
+    rows = reader.load(literal(place))
+    is_marked = (F.col(QUERY).cast("string") == F.col("folder")) & (
+        F.col(BATCH).cast("long") == F.col("number")
+    )
+    found = rows.join(F.broadcast(marks), is_marked, "left_semi")
+    return found.withColumn(QUERY, F.regexp_replace(F.col(QUERY).cast("string"), r"_\d+$", ""))
+
+
+def numbers_from(least: int) -> str:
+    """Return a glob for names that begin with this number or a higher one."""
+    digits = str(least)
+    higher = [
+        f"{digits[:place]}[{int(digit) + 1}-9]{'[0-9]' * (len(digits) - place - 1)}"
+        for place, digit in enumerate(digits)
+        if digit != "9"
+    ]
+    longer = "[0-9]" * (len(digits) + 1)
+    return f"{{{','.join([digits, *higher, longer])}}}*"
