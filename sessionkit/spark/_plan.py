@@ -33,6 +33,8 @@ STATE_OF_PYTHON: Final = re.compile(r"FlatMapGroupsInPandasWithState|TransformWi
 FOLDER: Final = re.compile(r"\bFileSource\[(.*?)\], \[")
 SOURCE_NAME: Final = re.compile(r'\bname="(\w+)"$')
 EVENT_TIME: Final = re.compile(r"\bEventTime(?:Timeout)?\b")
+DEFAULT_BUCKETS: Final = "default_buckets_"
+"""The alias, with a number after it, of rows whose bucket count comes from a setting."""
 APPEND: Final = re.compile(r"\bAppend\b")
 PROCESSING_TIME: Final = re.compile(r"\bProcessingTime(?:Timeout)?\b")
 
@@ -64,6 +66,13 @@ class PlanNode:
         """The names of the streams that are read, where Spark asks for names."""
         matches = [SOURCE_NAME.search(node.text) for node in self.walk() if not node.inputs]
         return {match[1] for match in matches if match}
+
+    @property
+    def default_buckets(self) -> int | None:
+        """The bucket count that the frame has from a setting; None if a spec or a seed says it."""
+        named = (node.text for node in self.walk() if node.operator == "SubqueryAlias")
+        counts = [text for text in named if text.startswith(DEFAULT_BUCKETS)]
+        return int(counts[0].removeprefix(DEFAULT_BUCKETS)) if counts else None
 
     @property
     def folders(self) -> set[str]:

@@ -12,6 +12,7 @@ from sessionkit._arguments import check_flag, check_options, check_text, explain
 from sessionkit._instants import Duration
 from sessionkit.errors import SchemaError, SpecError, StateCorruptedError, StateError
 from sessionkit.spark._columns import A_STREAM, check_frame
+from sessionkit.spark._grouping import for_stream, with_buckets
 from sessionkit.spark._logs import Logs, check_logs, query_id_of
 from sessionkit.spark._paths import check_path
 from sessionkit.spark._pipelines import in_pipeline
@@ -26,7 +27,9 @@ from sessionkit.spark._settings import SOURCE_EVOLUTION, has_source_evolution, s
 from sessionkit.spark.checkpoints.check_state import check_deep
 from sessionkit.spark.checkpoints.state_reader import (
     check_operators,
+    check_stored_buckets,
     check_stored_rules,
+    other_buckets_error,
     reads_state,
 )
 from sessionkit.spark.sinks import OutputMode
@@ -44,6 +47,7 @@ from sessionkit.spark.sinks.values import (
 from sessionkit.spark.sinks.writers import check_start, checked_parts, to_sink
 from sessionkit.spec.base import MILLISECOND, AnySpec, whole_milliseconds
 from sessionkit.spec.calls import check_kind
+from sessionkit.spec.options import buckets_for
 
 Trigger: TypeAlias = Duration | Literal["availableNow"]
 Option: TypeAlias = str | int | float | bool
@@ -282,6 +286,26 @@ def _checked_query_id(spark: SparkSession, location: str) -> str | None:
     return query_id
 
 
+def _with_buckets_of_frame(
+    logs: Logs, plan: PlanNode | None, spec: AnySpec | None, spark: SparkSession
+) -> AnySpec | None:
+    """Return a spec with the bucket count of the frame; without a spec, check that count here."""
+    if spec is not None and plan is None:
+        return for_stream(spec, spark)
+    count = None if plan is None else plan.default_buckets
+    if count is None:  # the spec says it, or a seed
+        return spec
+    if spec is not None and reads_state(spark):
+        return with_buckets(spec, count)
+    by_default = buckets_for(logs.partitions(logs.planned))
+    if by_default == count and not any(map(logs.is_repartition, logs.offsets)):
+        return spec
+    if not reads_state(spark):
+        raise other_buckets_error(logs.path, by_default, count)
+    check_stored_buckets(logs.path, count, spark)
+    return spec
+
+
 def _check_logs(
     logs: Logs, plan: PlanNode | None, spec: AnySpec | None, check: Check, spark: SparkSession
 ) -> None:
@@ -297,6 +321,7 @@ def _check_logs(
         raise StateCorruptedError(found, hint)
     if logs.commits:
         check_operators(logs.path, spark)
+        spec = _with_buckets_of_frame(logs, plan, spec, spark)
         if spec is not None and check == "deep":
             check_deep(logs, spec, spark)
         # Otherwise the first micro-batch compares the spec with the checkpoint.

@@ -28,7 +28,7 @@ from sessionkit.spark._logs import (
     if_there,
 )
 from sessionkit.spark._paths import literal
-from sessionkit.spark._settings import release_of
+from sessionkit.spark._settings import PARTITIONS, release_of
 from sessionkit.spark.jobs.transform_with_state import BUCKET_STATE, PAGES_STATE, TIMER
 from sessionkit.spec.base import AnySpec
 
@@ -306,6 +306,23 @@ def check_stored_rules(path: str, spec: AnySpec, spark: SparkSession) -> AnySpec
         comparison.check(what)
     check_events_order(comparisons, what)
     return spec
+
+
+def check_stored_buckets(path: str, count: int, spark: SparkSession) -> None:
+    """Check that stored state has a bucket count, without reading more than a row of it."""
+    stored: list[Row] = []
+    with with_clear_errors(path, spark):
+        stored = stored_groups(path, spark).select("state.bucket_count").limit(1).collect()
+    if stored and stored[0][0] != count:
+        raise other_buckets_error(path, stored[0][0], count)
+
+
+def other_buckets_error(path: str, stored: int, count: int) -> StateError:
+    found = (
+        f"the checkpoint {path} has {stored} buckets, and the frame has {count}, from "
+        f"{PARTITIONS} as it was when the frame was made"
+    )
+    return StateError(found, f"pass storage=Storage(bucket_count={stored})")
 
 
 def _heads(path: str, spark: SparkSession) -> list[Row]:

@@ -26,6 +26,7 @@ from sessionkit.errors import SchemaError, SpecError
 from sessionkit.spark._columns import A_STREAM, ANY_FRAME, check_frame, column
 from sessionkit.spark._grouping import BUCKET, for_stream, with_buckets
 from sessionkit.spark._pipelines import in_pipeline
+from sessionkit.spark._plan import DEFAULT_BUCKETS
 from sessionkit.spark._sail import check_no_observation, is_sail
 from sessionkit.spark._seeds import Seed, check_unread, read_seed_rows
 from sessionkit.spark._settings import (
@@ -118,9 +119,11 @@ def run_spec(events: DataFrame, spec: AnySpec, options: RunOptions) -> DataFrame
     if uses_transform_with_state(spec):
         check_transform_with_state(events.sparkSession, spec)
     seed = None if options.seed is None else options.seed.format
+    has_default = spec.storage.bucket_count is None and not seed
     spec = with_buckets(spec, seed.buckets) if seed else for_stream(spec, events.sparkSession)
     worker = Worker(logic_of(spec), options.with_rejected, seed, options.erase is not None)
-    return as_shown(unpacked_rows(_stream(events, worker, options), worker), worker)
+    found = _stream(events, worker, options, has_default=has_default)
+    return as_shown(unpacked_rows(found, worker), worker)
 
 
 def _check_options(events: DataFrame, spec: AnySpec, options: RunOptions) -> None:
@@ -183,7 +186,9 @@ def _check_streams(events: DataFrame, spec: AnySpec, options: RunOptions) -> Non
             raise SchemaError(found, 'write clock=frame.select("at")')
 
 
-def _stream(events: DataFrame, worker: Worker, options: RunOptions) -> DataFrame:
+def _stream(
+    events: DataFrame, worker: Worker, options: RunOptions, *, has_default: bool
+) -> DataFrame:
     spec, more_rows = worker.logic.spec, []
     if options.seed is not None:
         more_rows.append(read_seed_rows(options.seed, spec, events.sparkSession))
@@ -192,6 +197,9 @@ def _stream(events: DataFrame, worker: Worker, options: RunOptions) -> DataFrame
     if options.erase is not None:
         more_rows.append(packed_erasures(options.erase, spec))
     rows = packed(events, spec, spec.storage.buckets, more_rows)
+    if has_default:
+        # `start_query` reads the alias in the plan, and compares it with the checkpoint.
+        rows = rows.alias(f"{DEFAULT_BUCKETS}{spec.storage.buckets}")
     if uses_transform_with_state(spec):
         return transformed(rows, worker)
 
