@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final, Literal, TypeAlias, TypeVar
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import attrs
 from pyspark.errors import PySparkException
@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from sessionkit._engine.shell.payload import RESTORE
 from sessionkit.errors import SessionkitError, StateCorruptedError, UnsupportedError
-from sessionkit.spark._paths import literal
+from sessionkit.spark._paths import LOCAL_ROOT, literal
 from sessionkit.spark._sail import check_no_checkpoint
 from sessionkit.spark._settings import said_if_silent
 
@@ -241,6 +241,17 @@ def exists(spark: SparkSession, path: str, glob: str = "") -> bool:
     # With two paths, Spark doesn't look for a log in it. `columns` makes Connect read the path.
     twice = [f"{literal(path)}/{glob}" if glob else literal(path)] * 2
     return bool(if_there(lambda: spark.read.text(twice).columns))
+
+
+def root_of(spark: SparkSession) -> str:
+    """Return Spark's default file system, such as `file:`, as it names a path that isn't there."""
+    missing = f"/{uuid4()}"
+    try:
+        _ = spark.read.text(missing).columns
+    except PySparkException as error:
+        found = re.search(rf"(\S*){missing}", str(error))
+        return found[1] if found else LOCAL_ROOT
+    return LOCAL_ROOT
 
 
 def if_there(read: Callable[[], Found]) -> Found | None:

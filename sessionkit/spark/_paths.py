@@ -12,6 +12,9 @@ SCHEME: Final = re.compile(r"(?P<scheme>[A-Za-z][\w+.-]+):/*(?P<rest>.*)", re.DO
 OF_WINDOWS: Final = re.compile(r"[A-Za-z]:[\\/].*", re.DOTALL)
 NAMES_OF_S3: Final = ("s3", "s3a", "s3n")
 LOCAL: Final = "file"
+LOCAL_ROOT: Final = "file:"
+HOST: Final = re.compile(r"://[^/]")
+"""What follows a scheme where a host does."""
 PATTERN: Final = re.compile(r"[\[\]{}*?\\]")
 GLOB: Final = frozenset("*?[")
 HIDDEN: Final = ("_", ".")
@@ -53,14 +56,24 @@ def check_stream(folder: str) -> None:
         raise SpecError(found, "take a path without")
 
 
-def folder_of(path: str | os.PathLike[str]) -> PurePosixPath:
-    """Return a path for comparison: without a scheme if it's local, and without links."""
+def folder_of(path: str | os.PathLike[str], root: str = LOCAL_ROOT) -> PurePosixPath:
+    """
+    Return a path for comparison: without a scheme if it's local, and without links.
+
+    `root` is Spark's default file system, such as `hdfs://host:8020`, in which a path without a
+    scheme is, and one of the same scheme without a host.
+    """
     text = os.fspath(path)
-    match = SCHEME.fullmatch(text)
+    match, of_root = SCHEME.fullmatch(text), SCHEME.fullmatch(root)
+    host = of_root["rest"] if of_root else ""
+    if match is None and host and text.startswith("/"):
+        return folder_of(f"{root}{text}", root)
     scheme = match["scheme"].lower() if match else LOCAL
     rest = match["rest"] if match else text
     if scheme == LOCAL:
         return PurePosixPath(Path(os.path.realpath(f"/{rest}" if match else rest)).as_posix())
+    if of_root and scheme == of_root["scheme"].lower() and HOST.match(text, len(scheme)) is None:
+        rest = f"{host}/{rest}"
     scheme = NAMES_OF_S3[0] if scheme in NAMES_OF_S3 else scheme
     return PurePosixPath(f"{scheme}:{os.path.normpath(f'/{rest}')}")
 

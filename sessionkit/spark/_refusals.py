@@ -53,14 +53,14 @@ def check_mode(mode: OutputMode, plan: PlanNode | None) -> None:
 
 
 def check_folders(
-    plan: PlanNode | None, parts: Sequence[Part], sink: StreamSink, location: str
+    plan: PlanNode | None, parts: Sequence[Part], sink: StreamSink, location: str, root: str
 ) -> None:
     """Refuse a sink or a checkpoint whose files the query, or a sink's reader, takes for rows."""
-    sources = {} if plan is None else {folder_of(path): path for path in plan.folders}
+    sources = {} if plan is None else {folder_of(path, root): path for path in plan.folders}
     sinks = [part.route.sink for part in parts] if parts else [sink]
     outside = "a folder outside of it"
     for target in sinks:
-        place = place_of(target)
+        place = place_of(target, root)
         if not isinstance(place, PurePosixPath):
             continue
         for source, path in sources.items():
@@ -68,14 +68,14 @@ def check_folders(
                 found = f"the query reads the folder {path}, and would read its own rows in "
                 hint = f"write to {outside}"
                 raise SpecError(f"{found}{described(target)}", hint)
-        if is_read_with(folder_of(location), place):
+        if is_read_with(folder_of(location, root), place):
             found = (
                 f"the checkpoint {location} is in {described(target)}, to which the query writes: "
             )
             hint = f"pass checkpoint={outside}"
             raise SpecError(f"{found}readers would take its files for rows", hint)
     for source, path in sources.items():
-        if is_read_with(folder_of(location), source):
+        if is_read_with(folder_of(location, root), source):
             found = f"the checkpoint {location} is in the folder {path}, which the query reads: "
             hint = f"pass checkpoint={outside}"
             raise SpecError(f"{found}it would take its files for events", hint)

@@ -13,7 +13,7 @@ from sessionkit._instants import Duration
 from sessionkit.errors import SchemaError, SpecError, StateCorruptedError, StateError
 from sessionkit.spark._columns import A_STREAM, check_frame
 from sessionkit.spark._grouping import for_stream, with_buckets
-from sessionkit.spark._logs import Logs, check_logs, query_id_of
+from sessionkit.spark._logs import Logs, check_logs, exists, query_id_of, root_of
 from sessionkit.spark._paths import check_path
 from sessionkit.spark._pipelines import in_pipeline
 from sessionkit.spark._plan import PlanNode, plan_of
@@ -170,7 +170,7 @@ def start_query(
     location = _location(frame.sparkSession, sink, checkpoint, name)
     start = None
     if location is not None:
-        check_folders(plan, parts, sink, location)
+        check_folders(plan, parts, sink, location, root_of(frame.sparkSession))
         query_id = _checked_query_id(frame.sparkSession, location)
         readings = () if plan is None else plan.readings
         logs = check_logs(location, frame.sparkSession, readings)
@@ -306,9 +306,19 @@ def _with_buckets_of_frame(
     return spec
 
 
+def _check_first_start(logs: Logs, spark: SparkSession) -> None:
+    """Refuse a checkpoint whose first offsets are cut off: Spark would find it not empty."""
+    folder = f"{logs.path}/offsets"
+    if logs.offsets or logs.commits or not exists(spark, folder, ".*"):
+        return
+    found = f"the first start of the query was cut off before it planned anything: {folder} has "
+    raise StateCorruptedError(f"{found}the rest of a file", f"delete the folder {folder}")
+
+
 def _check_logs(
     logs: Logs, plan: PlanNode | None, spec: AnySpec | None, check: Check, spark: SparkSession
 ) -> None:
+    _check_first_start(logs, spark)
     last = logs.planned
     if last > logs.finished and logs.is_repartition(last):
         # Some releases of Spark would lose state.

@@ -6,11 +6,11 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from sessionkit import SessionkitError
-from sessionkit.spark import ExactlyOnce, erase_key, migrate, read_seed
+from sessionkit.errors import StateCorruptedError
+from sessionkit.spark import ExactlyOnce, Files, Routes, erase_key, migrate, read_seed
 from tests.support.erased_visits import KEY, SPEC, users, views
 from tests.support.figures import FIGURES, Record
 from tests.support.hourly_query import SPEC as HOURLY
@@ -104,10 +104,8 @@ def test_the_first_micro_batch_of_a_seed_is_cut_off(
             break
         try:
             new.run_to(sink)
-        except StreamingQueryException as error:  # Spark finds the rest of a file there
-            if "CHECKPOINT_LOCATION_NOT_EMPTY" not in str(error):
-                raise
-            shutil.rmtree(Path(new.checkpoint, "offsets"))
+        except StateCorruptedError as error:
+            follow(error)
             refused += 1
             new.run_to(sink)
         assert 2 == len(store.rows())
@@ -117,6 +115,52 @@ def test_the_first_micro_batch_of_a_seed_is_cut_off(
     record_property(FIGURES, found)
     assert times > 10
     assert refused < 10
+
+
+def follow(error: SessionkitError) -> None:
+    """Check that an error is short, and delete the folder that its hint names."""
+    message, _, hint = str(error).partition("\n\nHint: ")
+    assert len(str(error).replace(str(Path(hint.split()[-1]).parents[1]), "")) <= 300
+    assert "cut off" in message.splitlines()[0]
+    shutil.rmtree(hint.removeprefix("delete the folder "))
+
+
+@pytest.mark.parametrize("layout", ["alone", "routes"])
+def test_a_start_is_cut_off(
+    layout: str, spark: SparkSession, tmp_path: Path, record_property: Record
+) -> None:
+    """After each change to a file of the first start, the query starts, or says how to go on."""
+    base, said = Query(spark, tmp_path / "base"), []
+    base.stream.put(hour(0), hour(1))
+    for cut in cuts(spark):
+        folder = tmp_path / f"{cut.after}"
+        new = FileStream(
+            spark,
+            HOURLY,
+            folder,
+            with_rejected=layout == "routes",
+            shape=with_gap,
+            files=base.stream.source,
+        )
+        files = Files("json", folder / "out")
+        sink = files if layout == "alone" else Routes(session=files, rejected=None)
+        with cut.made():
+            new.run_to(sink)
+        try:
+            new.run_to(sink)
+        except SessionkitError as error:
+            follow(error)
+            said.append("refused")
+            new.run_to(sink)
+        else:
+            said.append("goes on")
+        rows = files.read(spark).select("key", "session_id").collect()
+        assert 2 == len(rows), cut.after
+        if layout == "routes":
+            assert rows == spark.read.json(str(files.path)).select("key", "session_id").collect()
+    counted = {text: said.count(text) for text in sorted({*said})}
+    record_property(FIGURES, f"starts that were cut off, {layout}: {counted}")
+    assert len(said) > 20
 
 
 def content_of(folder: Path) -> dict[str, str]:

@@ -4,7 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
+from sessionkit.spark._logs import root_of
 from sessionkit.spark._paths import check_path, folder_of, is_read_with
 from sessionkit.spark.sinks.values import Files
 from tests.support.refusals import refusal, says
@@ -41,6 +43,32 @@ def test_a_folder_is_known_however_it_is_written(one: Any, other: Any) -> None:
 def test_another_folder_is_another_one(one: str, other: str) -> None:
     """Spark takes a `%20` as it stands, too."""
     assert folder_of(one) != folder_of(other)
+
+
+HDFS = "hdfs://host:8020"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_same"),
+    [
+        ("/data/visits", "hdfs://host:8020/data/visits/", True),
+        ("/data/x/../visits", "hdfs:///data/visits", True),
+        ("hdfs:/data/visits", "hdfs://host:8020/data/visits", True),
+        ("/data/visits", "file:/data/visits", False),
+        ("/data/visits", "hdfs://other:8020/data/visits", False),
+        ("/data/visits", "s3://host:8020/data/visits", False),
+    ],
+)
+def test_a_path_without_a_scheme_is_in_the_default_file_system(
+    one: str, other: str, *, is_same: bool
+) -> None:
+    """Spark reads it there, rather than from this machine."""
+    assert is_same == (folder_of(one, HDFS) == folder_of(other, HDFS))
+
+
+def test_spark_says_its_default_file_system(spark: SparkSession) -> None:
+    """It names it before a path that isn't there."""
+    assert "file:" == root_of(spark)
 
 
 def test_a_link_is_the_folder_it_leads_to(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Final, LiteralString, TypeVar
 from uuid import uuid4
 
 import attrs
+import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import Connection
@@ -87,11 +88,17 @@ class PostgresWriter(BatchWriter):
 
     def ledger(self, rows: DataFrame, query_id: str | None) -> Ledger:
         """Return the last micro-batch of a query in the table, without creating or retrying."""
-        with connected(self.sink.dsn) as connection:
-            table = tables.target(connection, self.sink, self.upsert, query_id)
-            *_, last = tables.check(connection, table, rows.schema)
-            (server,) = connection.execute(tables.SERVER)
-            identity = (*server, table.schema, table.name)
+        try:
+            with connected(self.sink.dsn) as connection:
+                table = tables.target(connection, self.sink, self.upsert, query_id)
+                *_, last = tables.check(connection, table, rows.schema)
+                (server,) = connection.execute(tables.SERVER)
+        except psycopg.OperationalError as error:
+            reason, *_ = str(error).splitlines() or [type(error).__name__]
+            found = f"PostgreSQL gave no answer about {self.sink.label}: {reason}"
+            hint = "start the query again when the server takes connections"
+            raise SinkError(found, hint) from error
+        identity = (*server, table.schema, table.name)
 
         def rewind(number: int) -> str:
             statement = table.sql(tables.REWIND, number=number).as_string(None)

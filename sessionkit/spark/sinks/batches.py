@@ -16,7 +16,7 @@ from sessionkit._arguments import quoted
 from sessionkit.errors import SinkError, SpecError
 from sessionkit.spark._columns import OF_REJECTED, ROW_KIND
 from sessionkit.spark._logs import query_id_of
-from sessionkit.spark._paths import folder_of
+from sessionkit.spark._paths import LOCAL_ROOT, folder_of
 from sessionkit.spark._tasks import begin_with, known_to_tasks
 from sessionkit.spark.sinks import Batch, BatchWriter, Ledger, TableSink
 from sessionkit.spark.sinks.values import (
@@ -41,6 +41,7 @@ AFTER_MESSAGE: Final = (
     *("\tat ", "Driver stacktrace:", " SQLSTATE: "),
     "The above exception was the direct cause",
 )
+CAUSE: Final = re.compile(r"^Caused by: (.+)$", re.MULTILINE)
 NONE: Final = -1
 PAGE: Final = '"Back up and restore" in docs/how-to/operate.md says how'
 
@@ -70,7 +71,7 @@ class Route:
         return frame.select(*map(quoted, self.schema.names))
 
 
-def routes_of(schema: T.StructType, sink: Any) -> Sequence[Route]:
+def routes_of(schema: T.StructType, sink: Any, root: str = LOCAL_ROOT) -> Sequence[Route]:
     """Return the routes of rows to sinks: one route, or one for each kind."""
     names = {field.name for field in schema.fields if field.metadata.get(OF_REJECTED, True)}
     marks = {KIND, REJECTED_COLUMNS[0]}
@@ -84,7 +85,7 @@ def routes_of(schema: T.StructType, sink: Any) -> Sequence[Route]:
             found = f"Routes need the columns `kind` and `reason`, and the frame has `{name}` alone"
             hint = "keep both of them; each sink gets the columns of its rows"
         raise SpecError(found, hint)
-    _check(schema, sink)
+    _check(schema, sink, root)
     routes = [
         Route(target, _result_columns(schema) if kind in RESULTS else schema, kind in RESULTS, kind)
         for kind, target in sink.named.items()
@@ -108,7 +109,7 @@ def _result_columns(schema: T.StructType) -> T.StructType:
     )
 
 
-def _check(schema: T.StructType, sink: Routes) -> None:
+def _check(schema: T.StructType, sink: Routes, root: str) -> None:
     # A key of a StatefulSpec may be called `session_id` too.
     result_kind = schema[KIND].metadata.get(ROW_KIND, RESULTS[SESSION_ID not in schema.names])
     (other,) = {*RESULTS} - {result_kind}
@@ -124,15 +125,15 @@ def _check(schema: T.StructType, sink: Routes) -> None:
             found += f"found a {type(target).__name__}"
             raise SpecError(found, f"pass one of {kinds}")
     for first, second in combinations(sinks.items(), 2):
-        _check_apart(*first, *second)
+        _check_apart(*first, *second, root)
 
 
-def _check_apart(kind: str, sink: RouteSink, other: str, other_sink: RouteSink) -> None:
+def _check_apart(kind: str, sink: RouteSink, other: str, other_sink: RouteSink, root: str) -> None:
     """Refuse two sinks of one place: the ledger would count the micro-batch for both."""
-    if _meet(sink, other_sink):
+    if _meet(sink, other_sink, root):
         raise same_place_error(kind, other, sink)
     for inner, outer in ((sink, other_sink), (other_sink, sink)):
-        folder, around = place_of(inner), place_of(outer)
+        folder, around = place_of(inner, root), place_of(outer, root)
         if isinstance(folder, PurePosixPath) and around in folder.parents:
             found = (
                 f"`{kind}` and `{other}` of Routes write to {described(outer)} and, within it, to "
@@ -149,20 +150,21 @@ def same_place_error(kind: str, other: str, sink: RouteSink) -> SpecError:
     return SpecError(found, OWN_PLACE)
 
 
-def _meet(sink: RouteSink, other: RouteSink) -> bool:
+def _meet(sink: RouteSink, other: RouteSink, root: str) -> bool:
     if isinstance(sink, Kafka) and isinstance(other, Kafka):
         brokers = {*sink.servers.split(",")} & {*other.servers.split(",")}
         return bool(brokers) and sink.topic is not None and sink.topic == other.topic
-    return place_of(sink) is not None and place_of(sink) == place_of(other)
+    place = place_of(sink, root)
+    return place is not None and place == place_of(other, root)
 
 
-def place_of(sink: object) -> object:
-    """Return the identity of a sink's place; None if unknown."""
+def place_of(sink: object, root: str = LOCAL_ROOT) -> object:
+    """Return the identity of a sink's place; None if unknown. For `root`, see `folder_of`."""
     match sink:
         case Files():
-            return folder_of(sink.path)
+            return folder_of(sink.path, root)
         case TableSink(place=PurePath() as folder):
-            return folder_of(folder)
+            return folder_of(folder, root)
         case TableSink():
             return sink.place
         case ExactlyOnce():
@@ -335,7 +337,7 @@ def drain(frame: DataFrame) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """Return the message of an error; for an error of Spark, the message from the executor."""
+    """Return the message of an error; for an error of Spark or Java, that of its first cause."""
     text = str(error)
     if isinstance(error, PySparkException):
         raised, frames = OWN_ERROR.search(text), [*FRAME.finditer(text)]
@@ -345,4 +347,6 @@ def _reason(error: Exception) -> str:
             return "\n".join(
                 takewhile(lambda line: not line.startswith(AFTER_MESSAGE), message)
             ).strip()
-    return f"{type(error).__name__}: {text}"
+    # Py4J says which call has failed; the last cause is what the machine refused.
+    causes = CAUSE.findall(text)
+    return str(causes[-1]) if causes else f"{type(error).__name__}: {text}"

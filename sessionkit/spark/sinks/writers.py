@@ -16,7 +16,8 @@ from pyspark.sql.utils import is_remote
 
 from sessionkit.errors import SinkError, SpecError
 from sessionkit.spark._columns import twice_problems
-from sessionkit.spark._logs import exists
+from sessionkit.spark._logs import exists, root_of
+from sessionkit.spark._paths import LOCAL_ROOT
 from sessionkit.spark._settings import plan_each_read
 from sessionkit.spark.sinks import (
     Batch,
@@ -53,6 +54,7 @@ from sessionkit.spark.sinks.values import (
     ExactlyOnce,
     Files,
     Kafka,
+    Routes,
     StreamSink,
     described,
 )
@@ -268,7 +270,8 @@ def checked_parts(frame: DataFrame, sink: StreamSink, mode: OutputMode) -> Seque
     if not isinstance(sink, BatchSink):
         _check_rows(frame, frame.schema, sink)
         return ()
-    return [_part(frame, route, mode) for route in routes_of(frame.schema, sink)]
+    root = root_of(frame.sparkSession) if isinstance(sink, Routes) else LOCAL_ROOT
+    return [_part(frame, route, mode) for route in routes_of(frame.schema, sink, root)]
 
 
 def _part(frame: DataFrame, route: Route, mode: OutputMode) -> Part:
