@@ -155,17 +155,34 @@ def _intervals(connection: Any, file: str) -> Iterator[str]:
 
 
 def _files(folder: Path) -> list[Path]:
-    """Return the files of a folder; of Spark's file sink, only the files in its log."""
+    """Return the files of a folder: of a file sink, only those that its log or a mark names."""
     if folder.is_file():
         return [folder]
     if not (folder / "_spark_metadata").is_dir():
+        marked = {*_marked(folder)}
+        files = (path for path in folder.rglob("*.parquet") if not _is_hidden(path, folder))
         return sorted(
-            path
-            for path in folder.rglob("*.parquet")
-            if not any(part.startswith(("_", ".")) for part in path.relative_to(folder).parts)
+            path for path in files if not marked or path.relative_to(folder).parts[:2] in marked
         )
     logged = _logged(folder / "_spark_metadata")
     return sorted({folder / path for path in logged if (folder / path).exists()})
+
+
+def _is_hidden(path: Path, folder: Path) -> bool:
+    return any(part.startswith(("_", ".")) for part in path.relative_to(folder).parts)
+
+
+def _marked(folder: Path) -> Iterator[tuple[str, ...]]:
+    """Yield the two folders of each micro-batch that a query with `Routes` has marked."""
+    for note in folder.glob("query_id=*/_batches/**/part-*.txt"):
+        of_query, _, number, *_ = note.relative_to(folder).parts
+        for line in note.read_text(encoding="utf-8").splitlines():
+            # Up to 0.1, a mark was the id of a run, which wrote to the folder of the query.
+            is_note = line.startswith("{")
+            said = json.loads(line) if is_note else {"is_mark": bool(line), "folder": ""}
+            if said["is_mark"]:
+                run = f"query_id={said['folder']}" if is_note else of_query
+                yield run, f"batch_id={number}"
 
 
 def _logged(log: Path) -> Iterator[str]:

@@ -68,6 +68,24 @@ def test_a_folder_of_sparks_file_sink_has_what_its_log_names(tmp_path: Path) -> 
     assert ids_in(tmp_path) == ["a", "b", "c"]
 
 
+def test_a_folder_of_routes_has_what_its_marks_name(tmp_path: Path) -> None:
+    """A run that was killed, or that a later one has replaced, leaves files without a mark."""
+    marks = tmp_path / "query_id=q" / "_batches"
+    for run, number, name in (("q", 0, "a"), ("q_7", 1, "b"), ("q_8", 1, "c"), ("q_8", 2, "d")):
+        of_batch = tmp_path / f"query_id={run}" / f"batch_id={number}"
+        of_batch.mkdir(parents=True)
+        pq.write_table(table_of(name), of_batch / "part-0.parquet")
+    for place, text in {
+        "0": "the id of a run",
+        "1/saved-7": '{"folder": "q_7", "is_mark": false}',
+        "1/marked-8": '{"folder": "q_8", "is_mark": true}',
+    }.items():
+        (marks / place).mkdir(parents=True)
+        (marks / place / "part-0.txt").write_text(text)
+
+    assert ids_in(tmp_path) == ["a", "c"]
+
+
 def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SchemaError, match="there are no Parquet files in"):
         engine_of(tmp_path, None)
