@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import attrs
 import psycopg
@@ -15,6 +16,7 @@ import pyarrow as pa
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pyspark.sql import Row, SparkSession
+from pyspark.sql import types as T
 
 from examples import embedded_postgres as server
 from sessionkit.addons.postgres import Postgres
@@ -163,6 +165,14 @@ def test_a_server_that_stays_away_ends_the_query_in_the_time_that_the_user_sets(
     waits = [record.getMessage() for record in caplog.records if "numbers" in record.getMessage()]
     assert 3 <= len(waits)
     assert all("Connection refused" in wait and server.PASSWORD not in wait for wait in waits)
+
+
+def test_a_server_that_is_gone_at_the_start_is_named() -> None:
+    """An error of ours says what the server said, and what to do."""
+    schema, rows = T.StructType().add("id", T.LongType()), MagicMock()
+    writer = writer_of(Postgres("postgresql://127.0.0.1:1/none", "t"), schema)
+    with pytest.raises(SinkError, match=r"PostgreSQL gave no answer about the table t: .*refused"):
+        writer.ledger(rows, None)
 
 
 @pytest.mark.parametrize("retry_for", ["2 minutes", "0 seconds"])

@@ -73,3 +73,23 @@ def test_an_error_of_an_executor_is_said_before_the_lines_of_spark(
     # Py4J, or Connect.
     shown = re.split("Return Message: |foreachBatch Python process: ", str(failed.value))[1]
     assert shown.startswith(f"{BEGINS}ValueError: no more\nof this\n\nThe above exception")
+
+
+def test_a_full_disk_is_said_first() -> None:
+    """Py4J's own first line says which call has failed."""
+    text = (
+        "An error occurred while calling o78973.save.\n: org.apache.spark.SparkException: failed\n"
+        "\tat a.b.c\nCaused by: org.apache.spark.SparkException: Task failed\n\t... 1 more\n"
+        "Caused by: java.io.IOException: No space left on device\n\tat d.e.f\n"
+    )
+    failing = WriteBatches("/no checkpoint", "run", (), query_id="q")
+    cause = RuntimeError(text)
+
+    def fails(*_: object) -> None:
+        raise cause
+
+    frame: Any = MagicMock()
+    frame.write.format.side_effect = fails
+    with pytest.raises(RuntimeError) as failed:
+        failing(frame, 0)
+    assert "java.io.IOException: No space left on device" == str(failed.value.__cause__)
