@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 from secrets import randbelow
 from time import time_ns
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import attrs
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit.errors import SinkError
@@ -253,11 +253,10 @@ def plan_of_batch(spark: SparkSession, checkpoint: str | None, number: int) -> s
 
 
 def finished_rows(
-    spark: SparkSession, path: str | os.PathLike[str], kind: str, options: dict[str, Any]
+    spark: SparkSession, path: str | os.PathLike[str], reader: DataFrameReader
 ) -> DataFrame:
     """Return the rows of the marked micro-batches of a folder, of all queries."""
     place = os.fspath(path)
-    reader = spark.read.format(kind).options(**options)
     if exists(spark, place, LOG) or not exists(spark, place, f"{QUERY}=*/{MARKS}"):
         return reader.load(literal(place))
     # Spark would log `_batches` alone as ignored.

@@ -6,6 +6,7 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from sessionkit._arguments import (
     at_least_one,
@@ -71,7 +72,9 @@ class Files:
     path: str | os.PathLike[str] = attrs.field(validator=_is_folder)
     partition_by: tuple[str, ...] = attrs.field(default=(), converter=names_of, validator=names)
 
-    def read(self, spark: SparkSession, **options: Any) -> DataFrame:
+    def read(
+        self, spark: SparkSession, *, schema: str | StructType | None = None, **options: Any
+    ) -> DataFrame:
         """
         Return the rows of all finished micro-batches, each exactly once.
 
@@ -80,9 +83,11 @@ class Files:
 
         Args:
             spark: The session to read with.
+            schema: The schema of the rows, without which JSON and CSV have Spark guess their types.
             options: Options of the format, such as `header=True`.
         """
-        return finished_rows(spark, self.path, self.format, options)
+        reader = spark.read.format(self.format).options(**options)
+        return finished_rows(spark, self.path, reader if schema is None else reader.schema(schema))
 
 
 @explained()

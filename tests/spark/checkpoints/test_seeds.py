@@ -32,6 +32,7 @@ from sessionkit.spark import (
 )
 from sessionkit.spark._grouping import bucket_number, bucket_of_forms, key_forms
 from sessionkit.spark._logs import OFFSETS
+from sessionkit.spark._seeds import seed_among
 from sessionkit.spark.checkpoints.reading import key_row
 from sessionkit.state import DecimalType
 from sessionkit.state._types import key_form
@@ -226,6 +227,24 @@ def test_a_batch_is_handed_over_to_a_stream(spark: SparkSession, tmp_path: Path)
         sessionize(batch, spec, until=datetime(2026, 3, 8))  # noqa: DTZ001 (that is refused)
     with pytest.raises(SessionkitError, match="there is a seed at .* already"):
         bootstrap(batch, spec, until, str(tmp_path / "seed"))
+
+
+def test_a_seed_is_known_by_its_files(spark: SparkSession, tmp_path: Path) -> None:
+    """A query has read them by the name that its seed gave the folder of its rows."""
+    spec = collecting(EventTimeGap(GAP), watermark_delay=DELAY)
+    stream = FileStream(spark, spec, tmp_path, shape=with_gap)
+    stream.put(table(FILES[0]))
+    seed = bootstrap(stream.batch(), spec, NOON + timedelta(minutes=4), tmp_path / "rows" / "seed")
+    others = [f"file:{tmp_path}/rows/of a user.parquet", f"file:{seed.path}/rows-of/a.parquet"]
+    files = [path.as_uri() for path in Path(seed.path, seed.rows).glob("*.parquet")]
+    assert files
+
+    for named in (seed.rows, "rows"):
+        read = [others, [path.replace(seed.rows, named) for path in files]]
+        found = seed_among(read, spark)
+        assert found is not None
+        assert (seed.rows, seed.until) == (found.rows, found.until)
+    assert seed_among([others], spark) is None
 
 
 def test_a_stream_that_may_have_what_the_seed_has_is_refused(
