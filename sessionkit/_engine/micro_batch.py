@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from sessionkit._arrays import Numbers
 from sessionkit._engine.boundaries import MILLISECOND_US
-from sessionkit._engine.rows.tables import Rejected
+from sessionkit._engine.rows.tables import SideOutput
 from sessionkit._instants import BEGINNING_US, END_OF_TIME_US, span_us
 from sessionkit.spec.base import AnySpec
 from sessionkit.state._codec import codec_of
@@ -142,13 +142,13 @@ class Outcome:
     """
     The outcome of one micro-batch for a group; for its numbers see `Counts`.
 
-    The rows have the names that users see. `rejected` has all other output: events that became part
+    The rows have the names that users see. `others` has all other output: events that became part
     of no result, outputs that failed, and the events of closed sessions.
     """
 
     memory: GroupState
     rows: pa.Table
-    rejected: list[Rejected]
+    others: list[SideOutput]
     processed: int
     buffered: int = 0
     sessions: int = 0

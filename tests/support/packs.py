@@ -7,7 +7,7 @@ import attrs
 import pandas as pd
 import pyarrow as pa
 
-from sessionkit._engine.rows.tables import Rejected
+from sessionkit._engine.rows.tables import SideOutput
 from sessionkit._engine.shell.storage import logic_of
 from sessionkit._engine.shell.worker import Worker
 from sessionkit._engine.wire.inbound import FUTURE_COLUMN, TIME_COLUMN
@@ -49,7 +49,7 @@ class Packed:
         """Return the packs of a group as frames of one row each."""
         return [pd.DataFrame([pack], dtype=object) for pack in self.packs[group]]
 
-    def read(self, spec: AnySpec, group: Any) -> tuple[pa.Table, list[Rejected]]:
+    def read(self, spec: AnySpec, group: Any) -> tuple[pa.Table, list[SideOutput]]:
         """Return the events of a group, and its rows that can't be events."""
         packs = packs_in(self.frames(group), EVENTS_COLUMN, REJECTED_COLUMN)
         return unpacked(spec.events_schema.empty_table(), *packs)

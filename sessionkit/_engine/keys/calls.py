@@ -16,7 +16,7 @@ import pyarrow as pa
 from sessionkit._engine.keys.program import KeyProgram
 from sessionkit._engine.micro_batch import BatchClocks
 from sessionkit._engine.rows.objects import check_fit, check_rows, collected
-from sessionkit._engine.rows.tables import Rejected
+from sessionkit._engine.rows.tables import SideOutput
 from sessionkit._instants import BEGINNING_US, LAST_INSTANT_US, instant_of
 from sessionkit.errors import StateValueError, UserFunctionError
 from sessionkit.spec.functions import Failure, call_failed
@@ -213,14 +213,16 @@ def result_rows(program: KeyProgram, runs: Sequence[KeyRun]) -> pa.Table:
     return pa.Table.from_arrays([*keys, *columns], schema=spec.result_schema)
 
 
-def failed_outputs(spec: AnyStatefulSpec, failed: Sequence[tuple[Any, Failure]]) -> list[Rejected]:
+def failed_outputs(
+    spec: AnyStatefulSpec, failed: Sequence[tuple[Any, Failure]]
+) -> list[SideOutput]:
     """Return a rejected row for each failure of `on_timer`, given with its key."""
     if not failed:
         return []
     failures = dict(enumerate(failure for _, failure in failed))
     arrays = _key_arrays(spec, [key for key, _ in failed])
     rows = pa.Table.from_arrays(arrays, schema=pa.schema(spec.key_schema))
-    return Rejected.with_failures("failed_output", failures, rows)
+    return SideOutput.with_failures("failed_output", failures, rows)
 
 
 def _key_arrays(spec: AnyStatefulSpec, keys: Sequence[Any]) -> list[pa.Array]:

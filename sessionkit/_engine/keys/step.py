@@ -36,7 +36,7 @@ from sessionkit._engine.keys.timers import end_overdue, fire_due, in_turn
 from sessionkit._engine.micro_batch import CLOCKS, BatchClocks, GroupState, Outcome
 from sessionkit._engine.rows.objects import build_events, decode_keys, decode_states, encode_states
 from sessionkit._engine.rows.order import Turns, in_total_order, key_numbers, take_turns
-from sessionkit._engine.rows.tables import Rejected
+from sessionkit._engine.rows.tables import SideOutput
 from sessionkit.spec.functions import Failure
 from sessionkit.spec.stateful import AnyStatefulSpec
 from sessionkit.spec.views import MISSING, KeySnapshot, KeyState
@@ -86,11 +86,11 @@ class KeyLogic:
         keys, rows_before = self._ended(calls, memory.kept, clocks_before)
         keys, rows, failures = self._called(calls, keys, events, objects)
         keys, rows_after = self._ended(calls, keys, CLOCKS)
-        failed = Rejected.with_failures("failed", failures, events)
+        failed = SideOutput.with_failures("failed", failures, events)
         return Outcome(
             memory=GroupState(keys, turns.waiting),
             rows=concat([rows_before, rows, rows_after]),
-            rejected=[
+            others=[
                 *turns.rejected,
                 *refused,
                 *failed,
@@ -149,18 +149,20 @@ def _turns(program: KeyProgram, memory: GroupState, arrived: pa.Table, watermark
     if spec.watermark_delay is None or spec.lateness.late_events != "reject":
         return Turns(arrived, memory.buffered, [])
     late = is_late_in_order(micros(arrived["time"]), watermark_us)
-    rejected = Rejected.chosen("late", "it is at or before the watermark", arrived, late)
+    rejected = SideOutput.chosen("late", "it is at or before the watermark", arrived, late)
     return Turns(arrived.filter(pa.array(~late)), memory.buffered, rejected)
 
 
-def _readable(program: KeyProgram, arrived: pa.Table) -> tuple[pa.Table, list[Any], list[Rejected]]:
+def _readable(
+    program: KeyProgram, arrived: pa.Table
+) -> tuple[pa.Table, list[Any], list[SideOutput]]:
     """Return the events as rows and objects, without those that their class refuses."""
     if program.spec.takes_buckets:
         return arrived, [], []
     objects, refused = build_events(program.spec, arrived)
     if not refused:
         return arrived, objects, []
-    rejected = Rejected.with_reasons("quarantined", refused, arrived)
+    rejected = SideOutput.with_reasons("quarantined", refused, arrived)
     accepted = np.ones(arrived.num_rows, np.bool_)
     # For three events, {1: "refused"} leaves [True, False, True].
     accepted[[*refused]] = False

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from sessionkit._arrays import Mask, Numbers, key_columns, micros, places_in, total_order, whole
 from sessionkit._engine.boundaries import is_late_in_order
-from sessionkit._engine.rows.tables import Rejected
+from sessionkit._engine.rows.tables import SideOutput
 
 LOG: Final = logging.getLogger("sessionkit")
 CROWDED: Final = (
@@ -82,7 +82,7 @@ class Turns:
 
     due: pa.Table
     waiting: pa.Table
-    rejected: list[Rejected]
+    rejected: list[SideOutput]
 
 
 def take_turns(
@@ -94,14 +94,14 @@ def take_turns(
     Late events are rejected, and so are events beyond `most` waiting events of a key.
     """
     late = is_late_in_order(micros(arrived["time"]), watermark_us)
-    rejected = Rejected.chosen("late", "it is at or before the watermark", arrived, late)
+    rejected = SideOutput.chosen("late", "it is at or before the watermark", arrived, late)
     due = is_late_in_order(micros(buffered["time"]), watermark_us)
     waiting = pa.concat_tables([buffered.filter(pa.array(~due)), arrived.filter(pa.array(~late))])
     crowded = _crowded(waiting, most, sequence)
     if crowded.any():
         _warn_of_a_crowd(most)
     reason = f"its key has more than max_buffered_per_key={most} events that wait"
-    rejected += Rejected.chosen("quarantined", reason, waiting, crowded)
+    rejected += SideOutput.chosen("quarantined", reason, waiting, crowded)
     return Turns(buffered.filter(pa.array(due)), waiting.filter(pa.array(~crowded)), rejected)
 
 

@@ -61,7 +61,7 @@ def as_memories(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 @attrs.frozen
-class Rejected:
+class SideOutput:
     """
     Output rows that aren't results: rejected rows, erased keys, and the events of closed sessions.
 
@@ -80,7 +80,7 @@ class Rejected:
     tracebacks: Sequence[str | None] | None = None
 
     @classmethod
-    def chosen(cls, kind: str, reason: str, rows: pa.Table, mask: Mask) -> "list[Rejected]":
+    def chosen(cls, kind: str, reason: str, rows: pa.Table, mask: Mask) -> "list[SideOutput]":
         """Return the masked rows, all for the same reason; empty if there are none."""
         if not mask.any():
             return []
@@ -88,7 +88,7 @@ class Rejected:
         return [cls(kind, [reason] * chosen.num_rows, chosen)]
 
     @classmethod
-    def with_reasons(cls, kind: str, reasons: dict[int, str], rows: pa.Table) -> "list[Rejected]":
+    def with_reasons(cls, kind: str, reasons: dict[int, str], rows: pa.Table) -> "list[SideOutput]":
         """Return the rows at the positions in `reasons`; empty if there are none."""
         if not reasons:
             return []
@@ -98,7 +98,7 @@ class Rejected:
     @classmethod
     def with_failures(
         cls, kind: str, failures: Mapping[int, Failure], rows: pa.Table
-    ) -> "list[Rejected]":
+    ) -> "list[SideOutput]":
         """Return the rows at the positions in `failures`; empty if there are none."""
         if not failures:
             return []

@@ -24,7 +24,7 @@ from sessionkit._engine.rows.objects import (
     decode_keys,
     decode_states,
 )
-from sessionkit._engine.rows.tables import Rejected
+from sessionkit._engine.rows.tables import SideOutput
 from sessionkit._engine.sessions.careful_fold import SessionFold
 from sessionkit._engine.sessions.feature import Finished, Owners, Tell
 from sessionkit._engine.sessions.plan import Folded, Plan
@@ -78,7 +78,7 @@ def fold_by_functions(functions: SessionFold, plan: Plan) -> Folded:
         raise (broke.__cause__ or broke) from None
     if refused:
         # Refused events hold no sessions together, so the others are judged again.
-        rejected = Rejected.with_reasons("quarantined", refused, plan.events.table)
+        rejected = SideOutput.with_reasons("quarantined", refused, plan.events.table)
         return Folded(left_out=refused, rejected=rejected)
     if known is not None:
         new_states = iter(states)

@@ -33,7 +33,7 @@ import pyarrow as pa
 
 from sessionkit._arrays import Mask, Numbers
 from sessionkit._engine.micro_batch import BatchClocks
-from sessionkit._engine.rows.tables import Rejected
+from sessionkit._engine.rows.tables import SideOutput
 from sessionkit._engine.sessions.plan import Members, Plan, Repeats, WindowedEvents
 from sessionkit.spec.functions import Failure
 from sessionkit.spec.session import AnySessionSpec
@@ -109,7 +109,7 @@ class Closed:
 
     Attributes:
         rows: The result rows: key columns, session columns, the fields of the result.
-        rejected: The sessions whose `finish` failed, and the events that are handed out.
+        others: The sessions whose `finish` failed, and the events that are handed out.
         owners: For each result row, the row of its session among the emitting ones.
         failed: The rows of the sessions whose `finish` failed.
         sessions: How many sessions closed, without failed ones.
@@ -120,7 +120,7 @@ class Closed:
     """
 
     rows: pa.Table
-    rejected: Sequence[Rejected] = ()
+    others: Sequence[SideOutput] = ()
     owners: Owners = range(0)
     failed: Collection[int] = ()
     sessions: int = 0
@@ -149,7 +149,7 @@ class Feature:
         """The rules under which the fields are stored, as JSON."""
         return {}
 
-    def read(self, events: WindowedEvents) -> tuple[WindowedEvents, list[Rejected]]:
+    def read(self, events: WindowedEvents) -> tuple[WindowedEvents, list[SideOutput]]:
         """Add what the feature reads of each event; return the rejected events too."""
         return events, []
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from sessionkit._arrays import lists_of, micros, places_in, whole
 from sessionkit._engine.rows.objects import build_events, conditions_met, decode_keys, decode_states
 from sessionkit._engine.rows.order import in_total_order
-from sessionkit._engine.rows.tables import Rejected
+from sessionkit._engine.rows.tables import SideOutput
 from sessionkit._engine.sessions.by_functions import finish_by_functions, fold_by_functions
 from sessionkit._engine.sessions.careful_fold import SessionFold
 from sessionkit._engine.sessions.feature import Finished, Finisher, Tell
@@ -79,7 +79,7 @@ def states_of(spec: AnySessionSpec, sessions: pa.Table) -> list[Any]:
     return codec_of(spec.result).decode(results_by_aggregates(spec, sessions))
 
 
-def refused_first(spec: AnySessionSpec, late: Rejected) -> list[Rejected]:
+def refused_first(spec: AnySessionSpec, late: SideOutput) -> list[SideOutput]:
     """Quarantine late events that their class refuses, where the fold builds objects."""
     refused = build_events(spec, late.rows)[1] if isinstance(spec.logic, Functions) else {}
     if not refused:
@@ -87,8 +87,8 @@ def refused_first(spec: AnySessionSpec, late: Rejected) -> list[Rejected]:
     left = [row for row in range(late.rows.num_rows) if row not in refused]
     reasons = [late.reasons[row] for row in left]
     return [
-        *Rejected.with_reasons("quarantined", refused, late.rows),
-        Rejected(late.kind, reasons, late.rows.take(pa.array(left, pa.int64()))),
+        *SideOutput.with_reasons("quarantined", refused, late.rows),
+        SideOutput(late.kind, reasons, late.rows.take(pa.array(left, pa.int64()))),
     ]
 
 
@@ -149,7 +149,7 @@ def fold_by_aggregates(plan: Plan) -> Folded:
     except SumTooLargeError as error:
         failed = plan.events_of(error.sessions).tolist()
         failures = dict.fromkeys(failed, _too_large(plan, error))
-        rejected = Rejected.with_failures("failed", failures, events.table)
+        rejected = SideOutput.with_failures("failed", failures, events.table)
         # The other events are judged again: these may have held sessions together.
         return Folded(left_out=failures, rejected=rejected)
     if not active.all():

@@ -36,7 +36,7 @@ from sessionkit._engine.boundaries import is_over, starts_new_session
 from sessionkit._engine.rows.ids import salt_of
 from sessionkit._engine.rows.objects import decode_keys, encode_states
 from sessionkit._engine.rows.order import in_total_order, key_numbers
-from sessionkit._engine.rows.tables import EXISTS, LAST_EVENT, SALT, Rejected, has_state
+from sessionkit._engine.rows.tables import EXISTS, LAST_EVENT, SALT, SideOutput, has_state
 from sessionkit._instants import BEGINNING_US
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.timeouts._rules import GapPassed
@@ -508,6 +508,6 @@ class Folded:
 
     states: Sequence[pa.Array] = ()
     left_out: Collection[int] = ()
-    rejected: Sequence[Rejected] = ()
+    rejected: Sequence[SideOutput] = ()
     failing: Mask | None = None
     objects: Sequence[Any] = ()

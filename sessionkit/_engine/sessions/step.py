@@ -48,7 +48,7 @@ from sessionkit._engine.micro_batch import BatchClocks, GroupState, Outcome
 from sessionkit._engine.rows.ids import session_ids
 from sessionkit._engine.rows.objects import decode_keys
 from sessionkit._engine.rows.order import take_turns
-from sessionkit._engine.rows.tables import CLOSED, LAST_EVENT, SALT, Rejected, has_state
+from sessionkit._engine.rows.tables import CLOSED, LAST_EVENT, SALT, SideOutput, has_state
 from sessionkit._engine.sessions.feature import Closed, Emission
 from sessionkit._engine.sessions.plan import with_last_event
 from sessionkit._engine.sessions.program import Program
@@ -109,7 +109,7 @@ class SessionLogic:
     def step(self, memory: GroupState, arrived: pa.Table, clocks: BatchClocks) -> Outcome:
         """Run one micro-batch of a group; a failing user function may raise."""
         program, kept, waiting = self.program, memory.kept, memory.buffered
-        rejected, closed, processed = list[Rejected](), program.none_closed, 0
+        rejected, closed, processed = list[SideOutput](), program.none_closed, 0
         if program.in_time_order:
             most, sequence = self.spec.inputs.max_buffered_per_key, self.spec.sequence
             turns = take_turns(waiting, arrived, clocks.watermark_us, most, sequence)
@@ -126,7 +126,7 @@ class SessionLogic:
         return Outcome(
             memory=GroupState(kept, waiting),
             rows=closed.rows,
-            rejected=[*rejected, *closed.rejected],
+            others=[*rejected, *closed.others],
             processed=processed,
             buffered=waiting.num_rows - memory.buffered.num_rows,
             sessions=closed.sessions,
@@ -139,7 +139,7 @@ def _combined(first: Closed, then: Closed) -> Closed:
     """Combine the output of both closing passes."""
     return Closed(
         rows=concat([first.rows, then.rows]),
-        rejected=[*first.rejected, *then.rejected],
+        others=[*first.others, *then.others],
         sessions=first.sessions + then.sessions,
         revised=first.revised + then.revised,
         out_of_order=first.out_of_order + then.out_of_order,
@@ -236,10 +236,10 @@ def _finished(program: Program, emission: Emission) -> tuple[Emission, Closed]:
         # The rows of sessions that gave 2 results, none and 1 are 0 0 2.
         leading = [column.take(owners) for column in leading]
     rows = pa.Table.from_arrays([*leading, *finished.columns], schema=spec.result_schema)
-    failed_output: list[Rejected] = []
+    failed_output: list[SideOutput] = []
     if finished.failed:
         with_ids = emitting.append_column("session_id", columns["session_id"])
-        failed_output = Rejected.with_failures("failed_output", finished.failed, with_ids)
+        failed_output = SideOutput.with_failures("failed_output", finished.failed, with_ids)
     closed = Closed(rows, failed_output, finished.owners, finished.failed, left=finished.left)
     return attrs.evolve(emission, emitting=emitting), closed
 

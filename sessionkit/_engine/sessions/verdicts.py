@@ -38,7 +38,7 @@ import pyarrow as pa
 from sessionkit._arrays import Mask, Numbers, micros
 from sessionkit._engine.boundaries import is_late, window_end
 from sessionkit._engine.rows.objects import build_events
-from sessionkit._engine.rows.tables import Rejected
+from sessionkit._engine.rows.tables import SideOutput
 from sessionkit._engine.sessions.careful_fold import careful_folds
 from sessionkit._engine.sessions.cutting import NO_ID, CurrentSession, Intervals, closed, numbered
 from sessionkit._engine.sessions.folding_walk import FoldingWalk
@@ -75,7 +75,7 @@ class JoinedEvents:
 
     sessions: pa.Table
     events: int
-    rejected: list[Rejected]
+    rejected: list[SideOutput]
 
 
 def join(program: Program, sessions: pa.Table, arrived: pa.Table, horizon: Horizon) -> JoinedEvents:
@@ -102,7 +102,7 @@ def join(program: Program, sessions: pa.Table, arrived: pa.Table, horizon: Horiz
         if verdicts.codes.any():
             if refused := verdicts.refused_unfolded():
                 # Without it, others may be in a session, or repeat no event.
-                rejected += Rejected.with_reasons("quarantined", refused, members.events.table)
+                rejected += SideOutput.with_reasons("quarantined", refused, members.events.table)
                 members = verdicts.without([*refused])
                 continue
             rejected += verdicts.rejected()
@@ -112,9 +112,9 @@ def join(program: Program, sessions: pa.Table, arrived: pa.Table, horizon: Horiz
     return JoinedEvents(sessions, 0, rejected)
 
 
-def _windowed(program: Program, rows: pa.Table) -> tuple[WindowedEvents, list[Rejected]]:
+def _windowed(program: Program, rows: pa.Table) -> tuple[WindowedEvents, list[SideOutput]]:
     """Read the windows of events, and what features need; return the rejected events too."""
-    starts, rejected = micros(rows["time"]), list[Rejected]()
+    starts, rejected = micros(rows["time"]), list[SideOutput]()
     events = WindowedEvents(rows, starts, window_end(starts, program.gap_us))
     for feature in program.features:
         events, refused = feature.read(events)
@@ -122,18 +122,18 @@ def _windowed(program: Program, rows: pa.Table) -> tuple[WindowedEvents, list[Re
     return events, rejected
 
 
-def late_in_order(program: Program, late: Rejected) -> list[Rejected]:
+def late_in_order(program: Program, late: SideOutput) -> list[SideOutput]:
     """Judge events that come too late to wait: late, unless the line before holds."""
     events, rejected = _windowed(program, late.rows)
     rows, why = events.table, late.reasons[0] or ""
-    for part in Rejected.chosen(late.kind, why, rows, np.ones(rows.num_rows, np.bool_)):
+    for part in SideOutput.chosen(late.kind, why, rows, np.ones(rows.num_rows, np.bool_)):
         rejected += refused_first(program.spec, part)
     return rejected
 
 
 def _read(
     program: Program, arrived: pa.Table, horizon: Horizon
-) -> tuple[WindowedEvents, list[Rejected]]:
+) -> tuple[WindowedEvents, list[SideOutput]]:
     """Read events; return those whose own windows aren't over, and the rejected ones."""
     events, rejected = _windowed(program, arrived)
     if horizon.late_event_us is None:
@@ -145,7 +145,7 @@ def _read(
     if are_late.any():
         why = LATE_EVENT if program.cuts.rules.midnight is None else LATE_DAY
         why = _why_late(program, why)
-        for part in Rejected.chosen("late", why, events.table, are_late):
+        for part in SideOutput.chosen("late", why, events.table, are_late):
             rejected += refused_first(program.spec, part)
         events = events.only(~are_late)
     return events, rejected
@@ -245,21 +245,21 @@ class Verdicts:
         refused = build_events(spec, self.members.events.table, numbers)[1]
         return {int(numbers[nth]): why for nth, why in refused.items()}
 
-    def rejected(self) -> list[Rejected]:
+    def rejected(self) -> list[SideOutput]:
         """Return the events that don't count, and why."""
         rows, late = self.members.events.table, LATE_SESSION
         if self.program.spec.lateness.judged_by == "event":
             late = LATE_HEARTBEAT
-        found = list[Rejected]()
+        found = list[SideOutput]()
         for verdict, kind, reason in (
             (Verdict.OUTSIDE, "outside", OUTSIDE),
             (Verdict.LATE, "late", _why_late(self.program, late)),
             (Verdict.REPEAT, "duplicate", REPEATS),
         ):
-            found += Rejected.chosen(kind, reason, rows, self.codes == verdict)
+            found += SideOutput.chosen(kind, reason, rows, self.codes == verdict)
         for verdict, kind in ((Verdict.REFUSED, "quarantined"), (Verdict.FAILED, "failed")):
             numbers = np.flatnonzero(self.codes == verdict).tolist()
-            found += Rejected.with_failures(kind, {n: self.why[n] for n in numbers}, rows)
+            found += SideOutput.with_failures(kind, {n: self.why[n] for n in numbers}, rows)
         return found
 
     # -- what is in dispute ---------------------------------------------------------------------

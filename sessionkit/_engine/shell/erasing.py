@@ -18,7 +18,7 @@ from sessionkit._arrays import Numbers, filled, key_columns, whole
 from sessionkit._engine.counts import Counts
 from sessionkit._engine.micro_batch import GroupLogic, GroupState
 from sessionkit._engine.rows.order import key_numbers
-from sessionkit._engine.rows.tables import Rejected
+from sessionkit._engine.rows.tables import SideOutput
 from sessionkit._engine.wire.inbound import REASON, rejected_schema, valid_keys
 from sessionkit._engine.wire.packing import (
     REJECTED_COLUMN,
@@ -96,10 +96,10 @@ class Erased:
         return cls(keys, attrs.evolve(memory, kept=kept, buffered=buffered), states, events)
 
     @property
-    def rejected(self) -> Rejected:
+    def output(self) -> SideOutput:
         """A row for each key that was erased."""
         reasons = [DROPPED % counts for counts in zip(self.states, self.events, strict=True)]
-        return Rejected("erased", reasons, self.keys)
+        return SideOutput("erased", reasons, self.keys)
 
     def counted(self, counts: Counts) -> Counts:
         """Add the erasures to the counts; erased events no longer wait."""

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from sessionkit._arrays import micros, split
 from sessionkit._engine.micro_batch import BatchClocks, GroupLogic, GroupState
-from sessionkit._engine.rows.tables import Rejected
+from sessionkit._engine.rows.tables import SideOutput
 from sessionkit._engine.shell.reading import MAY_BE_CARRIED, identity_differences, reading_of
 from sessionkit._engine.shell.storage import logic_of
 from sessionkit._engine.wire.packing import joined_packs, packs_in
@@ -77,13 +77,13 @@ class SeedFormat:
             ends_us=self.ends_us,
         )
 
-    def unread(self, arrived: pa.Table) -> tuple[pa.Table, list[Rejected]]:
+    def unread(self, arrived: pa.Table) -> tuple[pa.Table, list[SideOutput]]:
         """Split events into unread ones, and ones that the batch of the seed may have read."""
         if self.until_us is None:
             return arrived, []
         was_read = micros(arrived["time"]) < self.until_us
         why = READ_BY_BATCH % instant_of(self.until_us)
-        return split(arrived, was_read)[1], Rejected.chosen("late", why, arrived, was_read)
+        return split(arrived, was_read)[1], SideOutput.chosen("late", why, arrived, was_read)
 
     def read(
         self, logic: GroupLogic, frames: Sequence[pd.DataFrame], state: Any

@@ -28,7 +28,7 @@ from sessionkit._engine.boundaries import (
 )
 from sessionkit._engine.counts import COUNTED, REJECTED, Counts, DurationSketch
 from sessionkit._engine.micro_batch import BatchClocks, BucketStats, GroupLogic, GroupState, Outcome
-from sessionkit._engine.rows.tables import Rejected
+from sessionkit._engine.rows.tables import SideOutput
 from sessionkit._engine.shell.erasing import Erased, erased_keys, keys_of
 from sessionkit._engine.shell.paged_bucket import PagedBucket, PagedStateLike
 from sessionkit._engine.shell.payload import NOBODY, GroupAccess, Origin, TaskRows
@@ -286,17 +286,17 @@ class Worker:
     def _output(
         self,
         arrived: int,
-        quarantined: list[Rejected],
+        quarantined: list[SideOutput],
         outcome: Outcome,
         waited: int = 0,
         erased: Erased | None = None,
     ) -> BatchOutput:
         """Return the output and its counts; `waited` of the processed events were buffered."""
-        rejected = quarantined + outcome.rejected
+        others = quarantined + outcome.others
         numbers: dict[str, Any] = dict.fromkeys(REJECTED, 0)
         for part in quarantined:
             arrived += part.rows.num_rows
-        for part in rejected:
+        for part in others:
             if part.kind in numbers:
                 numbers[part.kind] += part.rows.num_rows
         counts = Counts(
@@ -311,9 +311,9 @@ class Worker:
             **numbers,
         )
         if erased is not None:
-            rejected.append(erased.rejected)
+            others.append(erased.output)
             counts = erased.counted(counts)
-        shown = rejected if self.with_rejected else None
+        shown = others if self.with_rejected else None
         return output_of(self.logic.spec, outcome.rows, shown, counts)
 
 

@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sessionkit._arrays import Numbers, concat, micros, whole_batch
-from sessionkit._engine.rows.tables import Rejected
+from sessionkit._engine.rows.tables import SideOutput
 from sessionkit._engine.wire.inbound import arrivals
 from sessionkit._engine.wire.packing import Portion, quarantined, weight
 from sessionkit.spec.base import AnySpec
@@ -44,7 +44,7 @@ def gathered(
     All rows of a key are in one group. Rows that can't be events come last, in a group of their
     own.
     """
-    chunks, rejected = list[Chunk](), list[Rejected]()
+    chunks, rejected = list[Chunk](), list[SideOutput]()
     for arrived in arrivals(spec, [HASH_COLUMN], batches, warns=True):
         if arrived.rejected.num_rows:
             rejected.append(quarantined(arrived.rejected))

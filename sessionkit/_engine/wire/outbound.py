@@ -16,7 +16,7 @@ import pyarrow as pa
 from sessionkit._arrays import INSTANT, whole
 from sessionkit._engine.counts import COUNTS_OF, Counts
 from sessionkit._engine.rows.ids import event_ids
-from sessionkit._engine.rows.tables import Rejected
+from sessionkit._engine.rows.tables import SideOutput
 from sessionkit._engine.wire.packing import packs_of
 from sessionkit.spec.base import AnySpec
 from sessionkit.spec.columns import COUNTS_COLUMN, KIND, OF_PASSTHROUGH, OF_ROWS
@@ -53,7 +53,7 @@ class BatchOutput:
 
 
 def output_of(
-    spec: AnySpec, results: pa.Table, rejected: Sequence[Rejected] | None, counts: Counts
+    spec: AnySpec, results: pa.Table, rejected: Sequence[SideOutput] | None, counts: Counts
 ) -> BatchOutput:
     """Return the output of a group; `rejected` is None if the output has no rejected rows."""
     if rejected is None:
@@ -139,7 +139,7 @@ def _with_counts(rows: pa.Table, counts: pa.Array) -> Iterator[pa.RecordBatch]:
     yield from rows.append_column(COUNTS_COLUMN, counts).to_batches()
 
 
-def _named(spec: AnySpec, part: Rejected) -> dict[str, Any]:
+def _named(spec: AnySpec, part: SideOutput) -> dict[str, Any]:
     """Return rejected rows with the columns of the output, without internal columns."""
     columns: dict[str, Any] = {
         NAMED.get(name, name.removeprefix("key.")): part.rows[name]

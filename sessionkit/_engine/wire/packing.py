@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sessionkit._arrays import INSTANT, Mask, Numbers, micros, split, whole_batch
-from sessionkit._engine.rows.tables import Rejected
+from sessionkit._engine.rows.tables import SideOutput
 from sessionkit._engine.wire.inbound import REASON, arrivals, rejected_schema
 from sessionkit._instants import BEGINNING_US
 from sessionkit.errors import SessionkitError
@@ -218,7 +218,7 @@ def joined_packs(schema: pa.Schema, packs: Iterable[Pack]) -> pa.Table:
 
 def unpacked(
     no_events: pa.Table, events: Sequence[Pack], rejected: Sequence[Pack]
-) -> tuple[pa.Table, list[Rejected]]:
+) -> tuple[pa.Table, list[SideOutput]]:
     """Return the events of a group, and its quarantined rows."""
     arrived = joined_packs(no_events.schema, events) if events else no_events
     if not rejected:
@@ -227,9 +227,9 @@ def unpacked(
     return arrived, [quarantined(rows)]
 
 
-def quarantined(rows: pa.Table) -> Rejected:
+def quarantined(rows: pa.Table) -> SideOutput:
     """Return rows that come with their reasons as rejected rows."""
-    return Rejected("quarantined", rows[REASON].to_pylist(), rows.drop_columns([REASON]))
+    return SideOutput("quarantined", rows[REASON].to_pylist(), rows.drop_columns([REASON]))
 
 
 # -- after the shuffle of a batch -----------------------------------------------------------------
@@ -246,7 +246,7 @@ class Portion:
 
     events: pa.Table
     sessions: pa.Table
-    quarantined: list[Rejected]
+    quarantined: list[SideOutput]
     until_us: int | None = None
 
 

@@ -24,7 +24,7 @@ from sessionkit._arrays import Mask, key_columns, micros, whole, with_column
 from sessionkit._engine.boundaries import is_over
 from sessionkit._engine.rows.ids import ID, event_digests
 from sessionkit._engine.rows.order import key_numbers
-from sessionkit._engine.rows.tables import EXISTS, Rejected, memories_until
+from sessionkit._engine.rows.tables import EXISTS, SideOutput, memories_until
 from sessionkit._engine.sessions.feature import Feature
 from sessionkit._engine.sessions.plan import Members, Plan, Repeats, WindowedEvents
 from sessionkit._instants import span_us
@@ -53,7 +53,7 @@ class Duplicates(Feature):
     def identity(self) -> dict[str, Any]:
         return {"drop_duplicates_for_us": self.remembered_us, "event_id": self.spec.inputs.event_id}
 
-    def read(self, events: WindowedEvents) -> tuple[WindowedEvents, list[Rejected]]:
+    def read(self, events: WindowedEvents) -> tuple[WindowedEvents, list[SideOutput]]:
         digests = pa.array(event_digests(self.spec, events.table), ID)
         return attrs.evolve(events, table=events.table.append_column("each.ids", digests)), []
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 from sessionkit._arrays import Mask, Numbers, mask_of
 from sessionkit._engine.boundaries import window_end
 from sessionkit._engine.rows.objects import build_events, conditions_met
-from sessionkit._engine.rows.tables import Rejected
+from sessionkit._engine.rows.tables import SideOutput
 from sessionkit._engine.sessions.feature import Feature
 from sessionkit._engine.sessions.plan import WindowedEvents
 from sessionkit._instants import span_us
@@ -56,7 +56,7 @@ class EventFunctions(Feature):
         needs_objects = any(map(callable, functions))
         return cls(spec, predicates, needs_objects) if predicates or needs_objects else None
 
-    def read(self, events: WindowedEvents) -> tuple[WindowedEvents, list[Rejected]]:
+    def read(self, events: WindowedEvents) -> tuple[WindowedEvents, list[SideOutput]]:
         """Return events with their own gaps and the rules that they fire, and the rejected ones."""
         spec, table, starts, ends = self.spec, events.table, events.starts, events.ends
         objects, refused = build_events(spec, table) if self.needs_objects else ([], {})
@@ -70,8 +70,8 @@ class EventFunctions(Feature):
             else:
                 table = table.append_column(f"rule.{name}", pa.array(met))
         rejected = [
-            *Rejected.with_reasons("quarantined", answers.refused, table),
-            *Rejected.with_failures("failed", answers.failed, table),
+            *SideOutput.with_reasons("quarantined", answers.refused, table),
+            *SideOutput.with_failures("failed", answers.failed, table),
         ]
         windowed = WindowedEvents(table, starts, ends)
         return windowed.without([*answers.refused, *answers.failed]), rejected

@@ -42,7 +42,7 @@ from sessionkit._engine.boundaries import is_over
 from sessionkit._engine.micro_batch import NEVER_US, BatchClocks
 from sessionkit._engine.rows.ids import FIRST_SALT, ids_of, session_ids
 from sessionkit._engine.rows.objects import decode_keys
-from sessionkit._engine.rows.tables import CLOSED, SALT, Rejected
+from sessionkit._engine.rows.tables import CLOSED, SALT, SideOutput
 from sessionkit._engine.sessions.feature import Closed, Emission, Feature
 from sessionkit._engine.sessions.plan import Plan
 from sessionkit._instants import span_us
@@ -229,9 +229,9 @@ class Revisions(Feature):
             return closed
         failures = self._vanished(self.spec.finish, emitting, np.flatnonzero(vanished))
         with_ids = emitting.append_column("session_id", pa.array(ids_of(emitting)))
-        failed_output = Rejected.with_failures("failed_output", failures, with_ids)
+        failed_output = SideOutput.with_failures("failed_output", failures, with_ids)
         return attrs.evolve(
-            closed, failed=[*closed.failed, *failures], rejected=[*closed.rejected, *failed_output]
+            closed, failed=[*closed.failed, *failures], others=[*closed.others, *failed_output]
         )
 
     def _vanished(

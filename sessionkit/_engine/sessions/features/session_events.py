@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from sessionkit._arrays import Mask, micros, places_in, whole
 from sessionkit._engine.rows.ids import ids_of
 from sessionkit._engine.rows.order import in_total_order
-from sessionkit._engine.rows.tables import Rejected
+from sessionkit._engine.rows.tables import SideOutput
 from sessionkit._engine.sessions.feature import Closed, Emission, Feature
 from sessionkit._engine.sessions.plan import Plan, WindowedEvents, cuts_of
 from sessionkit.spec.session import AnySessionSpec
@@ -48,7 +48,7 @@ class SessionEvents(Feature):
         fields = codec_of(self.spec.event).type.fields
         return {"held": forms_of([*fields, *self.spec.passthrough_fields])}
 
-    def read(self, events: WindowedEvents) -> tuple[WindowedEvents, list[Rejected]]:
+    def read(self, events: WindowedEvents) -> tuple[WindowedEvents, list[SideOutput]]:
         parts = [whole(events.table[part.name]) for part in self.kind]
         held = pa.StructArray.from_arrays(parts, fields=list(self.kind))
         return attrs.evolve(events, table=events.table.append_column("each.held", held)), []
@@ -83,5 +83,5 @@ class SessionEvents(Feature):
             **{name: events_held[name].take(pa.array(order)) for name in events_held.column_names},
             "number": pa.array(numbers),
         }
-        events = Rejected("event", [None] * len(order), pa.table(rows))
-        return attrs.evolve(closed, rejected=[*closed.rejected, events])
+        events = SideOutput("event", [None] * len(order), pa.table(rows))
+        return attrs.evolve(closed, others=[*closed.others, events])
