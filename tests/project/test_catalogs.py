@@ -23,6 +23,7 @@ from sessionkit import SessionRules, SessionSpec, SpecError
 from sessionkit import aggregates as agg
 from sessionkit._engine.counts import DECLARED
 from sessionkit._engine.sessions import verdicts
+from sessionkit.spark import Routes
 from sessionkit.testing.drivers.results import REJECTIONS
 from sessionkit.timeouts import _rules as rules_room
 from sessionkit.timeouts._rule import Rule
@@ -62,10 +63,13 @@ def keywords_of(path: str) -> set[str]:
     return passed | {str(key.value) for key in keys if isinstance(key, ast.Constant)}
 
 
+def text_of(path: str) -> str:
+    return (ROOT / path).read_text("utf-8")
+
+
 def first_cells(page: str) -> str:
     """Return the first column of the tables of a page."""
-    text = (ROOT / page).read_text("utf-8")
-    return "\n".join(re.findall(r"^\| (.+?) \|", text, re.MULTILINE))
+    return "\n".join(re.findall(r"^\| (.+?) \|", text_of(page), re.MULTILINE))
 
 
 # -- aggregates ----------------------------------------------------------------------------------
@@ -254,6 +258,17 @@ def test_the_page_has_the_table_of_verdicts_in_its_order() -> None:
 def test_a_verdict_has_its_rows_on_the_pages(kind: str) -> None:
     assert f"`{kind}`" in first_cells("docs/how-to/rejected-rows.md")
     assert f"`sessionkit_{kind}_total`" in first_cells("docs/reference/metrics.md")
+    (rejected,) = re.findall(
+        r"^\| rejected .*", text_of("docs/reference/glossary.md"), re.MULTILINE
+    )
+    assert kind in re.findall(r"\w+", rejected)
+
+
+@pytest.mark.parametrize("kind", REJECTIONS)
+def test_a_kind_of_rows_has_its_sink_and_its_panel(kind: str) -> None:
+    assert kind in {field.name for field in attrs.fields(Routes)}
+    if kind in KINDS:
+        assert f"sessionkit_{kind}_total" in text_of("sessionkit/addons/monitor/dashboard.json")
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -52,7 +52,7 @@ from sessionkit._engine.rows.tables import CLOSED, LAST_EVENT, SALT, SideOutput,
 from sessionkit._engine.sessions.feature import Closed, Emission
 from sessionkit._engine.sessions.plan import with_last_event
 from sessionkit._engine.sessions.program import Program
-from sessionkit._engine.sessions.verdicts import join, late_in_order
+from sessionkit._engine.sessions.verdicts import join, told_in_order
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.spec.views import Session, session_of
 from sessionkit.timeouts._policies import Clock
@@ -114,7 +114,7 @@ class SessionLogic:
             most, sequence = self.spec.inputs.max_buffered_per_key, self.spec.sequence
             turns = take_turns(waiting, arrived, clocks.watermark_us, most, sequence)
             arrived, waiting = turns.due, turns.waiting
-            rejected = [one for part in turns.rejected for one in late_in_order(program, part)]
+            rejected = [one for part in turns.rejected for one in told_in_order(program, part)]
         else:
             kept, closed = _close_due(program, kept, clocks, at_end=False)
         if arrived.num_rows:

@@ -6,23 +6,30 @@ their content. The first line of this table that holds is the verdict on an even
 
     quarantined   its class refuses it, or its gap isn't valid; or it has failed, where a function
                   of the event alone raises
-    late          its own window is over, unless `judged_by="session"`. One that extends no session
-                  is late behind the watermark if no session is open at its time. (Under
-                  `order="event_time"`, `rows.order` tells late events before they wait)
-    duplicate     an event before it with its id counts, or was processed in an earlier micro-batch
-    outside       no session is open at its time, and it may not open one; or it's late, if a
-                  session of its own would be over
-    late          its session, complete, is over: under `judged_by="session"`
-    failed        a function fails over it, or leaves a state that can't be stored
+    late          its own window is over, under `judged_by="event"`. One that extends no session is
+                  late behind the watermark, unless a session is open at its time. (Under
+                  `order="event_time"`, it's at or before the watermark when it comes, and is told
+                  before the others wait: see `told_in_order`)
+    duplicate     an event before it with its id counts, or one of an earlier micro-batch whose id
+                  isn't forgotten yet
+    outside       no session is open at its time, and it may not open one. It's late instead if a
+                  session of this event alone would be over
+    late          its session, with all its events, is over, under `judged_by="session"`
+    failed        a function fails over it, under `on_error="reject"`; or, in a session whose state
+                  can't be stored in the end, it leaves such a state
     processed     otherwise: it counts
 
-An event counts for those after it until it has a verdict. Then it leaves no trace: the others are
-judged as if it had never come. The events of an instant are judged together: without
-duplicates, all are in one session, or all are outside.
+While an event has no verdict yet, those after it are judged as if it counts. Once it has one, they
+are judged again as if it had never come.
+
+An instant is the events of a key at one time, or with a sequence at one time and number of it. They
+are judged together: without duplicates, all are in one session, or all are outside.
 
 Nearly always nothing is in dispute, and all keys are judged at once, by their times. What is in
 dispute is walked, one instant of a key after the other: by times and rules alone (`walk`), or with
-the states, where events fail or the gap depends on the state (`folding_walk`).
+the states, where events fail or the gap depends on the state (`folding_walk`). Classes are asked
+when objects are made, so mostly last: an event that is refused then is taken out, and the others
+are judged again.
 """
 
 from collections.abc import Sequence
@@ -82,7 +89,9 @@ def join(program: Program, sessions: pa.Table, arrived: pa.Table, horizon: Horiz
     """
     Let events, in any order, join the open sessions of a group: read, judge and fold them.
 
-    Where the fold refuses events, the others are judged again without them: mostly once.
+    Where classes refuse events, in a fold or after it, or a sum gets too large, the others are
+    judged again without these events: mostly once. Where functions fail, only the failing sessions
+    are walked, once.
     """
     events, rejected = _read(program, arrived, horizon)
     members = members_of(program.spec, sessions, events) if len(events.starts) else None
@@ -122,11 +131,13 @@ def _windowed(program: Program, rows: pa.Table) -> tuple[WindowedEvents, list[Si
     return events, rejected
 
 
-def late_in_order(program: Program, late: SideOutput) -> list[SideOutput]:
-    """Judge events that come too late to wait: late, unless the line before holds."""
-    events, rejected = _windowed(program, late.rows)
-    rows, why = events.table, late.reasons[0] or ""
-    for part in SideOutput.chosen(late.kind, why, rows, np.ones(rows.num_rows, np.bool_)):
+def told_in_order(program: Program, told: SideOutput) -> list[SideOutput]:
+    """Judge events that can't wait for their turn: late, unless the table's first line holds."""
+    if told.kind != "late":
+        return [told]
+    events, rejected = _windowed(program, told.rows)
+    rows, why = events.table, told.reasons[0] or ""
+    for part in SideOutput.chosen("late", why, rows, np.ones(rows.num_rows, np.bool_)):
         rejected += refused_first(program.spec, part)
     return rejected
 
