@@ -38,12 +38,14 @@ __all__ = [
     "finished",
     "flag",
     "has_run",
+    "hash_on_sail",
     "in_utc",
     "instant_in",
     "instant_of",
     "is_connect",
     "is_counted",
     "is_future",
+    "is_sail",
     "micros_of",
     "names",
     "names_of",
@@ -92,6 +94,7 @@ if TYPE_CHECKING:
     from sessionkit.spark._columns import check_key_and_time, is_future
     from sessionkit.spark._logs import query_id_of
     from sessionkit.spark._paths import check_path
+    from sessionkit.spark._sail import hash_on_sail, is_sail
     from sessionkit.spark._settings import is_connect, quiet_session
     from sessionkit.spark.progress import (
         KnownBuckets,
@@ -123,6 +126,7 @@ else:
         "sessionkit.spark._columns",
         "sessionkit.spark._logs",
         "sessionkit.spark._paths",
+        "sessionkit.spark._sail",
         "sessionkit.spark._settings",
         "sessionkit.spark.progress",
         "sessionkit.spark.sinks",

@@ -22,6 +22,7 @@ from pyspark.sql import functions as F
 
 from sessionkit._arguments import quoted
 from sessionkit._arrays import key_columns, whole
+from sessionkit.spark._sail import hash_on_sail
 from sessionkit.spark._settings import PARTITIONS
 from sessionkit.spec.base import AnySpec
 from sessionkit.spec.options import BUCKETS, buckets_for
@@ -92,13 +93,13 @@ def bucket_number(spec: AnySpec, bucket_count: int) -> Column:
 
 
 def hash_of_keys(spec: AnySpec) -> Column:
-    """Return a 64-bit hash of the key of each row; equal keys share it, whatever their types."""
-    return _hash_of_forms(spec, _forms(spec))
+    """Return a hash of each row's key on Sail; equal keys share it, whatever their types."""
+    return hash_on_sail(*_hashed(spec, _forms(spec)))
 
 
 def bucket_of_forms(spec: AnySpec, forms: Sequence[Column], bucket_count: int) -> Column:
     """Return the bucket number of keys, from the values by which keys are hashed."""
-    return F.pmod(_hash_of_forms(spec, forms), F.lit(bucket_count)).cast("int")
+    return F.pmod(F.xxhash64(*_hashed(spec, forms)), F.lit(bucket_count)).cast("int")
 
 
 def _forms(spec: AnySpec) -> list[Column]:
@@ -107,13 +108,12 @@ def _forms(spec: AnySpec) -> list[Column]:
     ]
 
 
-def _hash_of_forms(spec: AnySpec, forms: Sequence[Column]) -> Column:
+def _hashed(spec: AnySpec, forms: Sequence[Column]) -> list[Column]:
     # Equal decimals of any scale, as numbers or text, round to the same double.
-    hashed = [
+    return [
         form.cast("double") if isinstance(field.type, DecimalType) else form
         for field, form in zip(spec.key_fields, forms, strict=True)
     ]
-    return F.xxhash64(*hashed)
 
 
 def key_forms(spec: AnySpec, rows: pa.Table) -> list[pa.Array]:

@@ -7,7 +7,8 @@ Everything that is special about it is here: how it's told from Spark, and what 
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from sessionkit.errors import UnsupportedError
 from sessionkit.spark._settings import is_connect, release_of
@@ -24,6 +25,16 @@ def is_sail(spark: SparkSession) -> bool:
         # Sail's releases are below 3, though `spark.version` says a release of Spark.
         ASKED[spark] = release_of(row[0]) < (3,)
     return ASKED[spark]
+
+
+def hash_on_sail(*columns: Column) -> Column:
+    """
+    Return a 64-bit hash of columns, from two of 32 bits.
+
+    `xxhash64` fails there, where all its columns have one value in a Parquet file with statistics.
+    """
+    high, low = (F.hash(F.lit(half), *columns).cast("bigint") for half in (1, 2))
+    return F.shiftleft(high, 32).bitwiseXOR(low)
 
 
 def check_no_stream(frame: DataFrame, name: str) -> None:

@@ -1,12 +1,10 @@
 """What a batch on Sail gives: types, aggregates, options of specs, and what is refused there."""
 
 from collections.abc import Callable, Iterable, Iterator
-from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 from typing import Any
-from uuid import UUID
 
 import attrs
 import pyarrow as pa
@@ -48,9 +46,15 @@ from sessionkit.spark.jobs.frames import COUNTS, output_columns, packed
 from sessionkit.spark.jobs.run import BUCKETS_OF_A_BATCH
 from sessionkit.spark.watermarks import declare_watermark, guard_future
 from sessionkit.spark.windows import tumbling
-from sessionkit.state._codec import codec_of
 from tests.support.batches import frame_of, told_by_driver, told_by_engine
-from tests.support.every_type import EVERYTHING, SINGLE, expected, expected_single, shown
+from tests.support.every_type import (
+    EVERYTHING,
+    SINGLE,
+    every_type,
+    expected,
+    expected_single,
+    shown,
+)
 from tests.support.spark_settings import changed
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
@@ -86,34 +90,6 @@ def test_the_engine_is_told_from_spark(spark: SparkSession) -> None:
 
 
 # -- what is right --------------------------------------------------------------------------------
-
-
-def every_type() -> pa.Table:
-    """Return the two events of `every_type`, as a table."""
-    arrow = codec_of(EVERYTHING.event).type.arrow
-    item = [field.name for field in arrow.field("item").type]
-    users = (2**60 + 1, datetime(2026, 3, 8, 6, 59, 59, 999_999, UTC)), (2, NOON)
-    table = []
-    for row, (user, at) in zip(expected(), users, strict=True):
-        named = dict(zip([field.name for field in arrow], row, strict=True))
-        named |= {
-            "real": float(named["real"]),
-            "wait": float(named["wait"]),
-            "waits": [(name, float(wait)) for name, wait in named["waits"].items()],
-            "items": [dict(zip(item, one, strict=True)) for one in named["items"]],
-            "item": dict(zip(item, named["item"], strict=True)),
-            "tags": [*named["tags"].items()],
-            "days": [*named["days"].items()],
-        }
-        keys = {"user": user, "day_of": date(2026, 3, 8), "since": NOON, "ts": at}
-        keys |= {"visitor": str(UUID(int=1)), "plan": "paid", "team": "a@example.org"}
-        table.append({**keys, "amount": Decimal("1.50"), "ok": True, "shift": 1, **named})
-    instant = pa.timestamp("us", "UTC")
-    kinds = {"user": pa.int64(), "day_of": pa.date32(), "since": instant, "ts": instant}
-    kinds |= {"amount": pa.decimal128(5, 2), "ok": pa.bool_(), "shift": pa.int64()}
-    kinds |= dict.fromkeys(("visitor", "plan", "team"), pa.string())
-    kinds |= {field.name: field.type for field in arrow}
-    return pa.Table.from_pylist(table, pa.schema(kinds))
 
 
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Asia/Kolkata"])

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, NewType
 from uuid import UUID
 
 import attrs
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -16,6 +17,7 @@ from sessionkit import EventTimeGap, Functions, SessionSpec, Storage
 from sessionkit.spark import sessionize
 from sessionkit.spec.session import AnySessionSpec
 from sessionkit.state import DecimalType
+from sessionkit.state._codec import codec_of
 from tests.support.streams import run_to_files
 
 
@@ -328,3 +330,39 @@ def main(folder: str, *settings: str) -> None:
 
 if __name__ == "__main__":
     main(*sys.argv[1:])
+
+
+def every_type() -> pa.Table:
+    """Return the two events of `every_type`, as a table."""
+    arrow = codec_of(EVERYTHING.event).type.arrow
+    item = [field.name for field in arrow.field("item").type]
+    users = (
+        (2**60 + 1, datetime(2026, 3, 8, 6, 59, 59, 999_999, UTC)),
+        (2, datetime(2026, 3, 8, 12, tzinfo=UTC)),
+    )
+    table = []
+    for row, (user, at) in zip(expected(), users, strict=True):
+        named = dict(zip([field.name for field in arrow], row, strict=True))
+        named |= {
+            "real": float(named["real"]),
+            "wait": float(named["wait"]),
+            "waits": [(name, float(wait)) for name, wait in named["waits"].items()],
+            "items": [dict(zip(item, one, strict=True)) for one in named["items"]],
+            "item": dict(zip(item, named["item"], strict=True)),
+            "tags": [*named["tags"].items()],
+            "days": [*named["days"].items()],
+        }
+        keys = {
+            "user": user,
+            "day_of": date(2026, 3, 8),
+            "since": datetime(2026, 3, 8, 12, tzinfo=UTC),
+            "ts": at,
+        }
+        keys |= {"visitor": str(UUID(int=1)), "plan": "paid", "team": "a@example.org"}
+        table.append({**keys, "amount": Decimal("1.50"), "ok": True, "shift": 1, **named})
+    instant = pa.timestamp("us", "UTC")
+    kinds = {"user": pa.int64(), "day_of": pa.date32(), "since": instant, "ts": instant}
+    kinds |= {"amount": pa.decimal128(5, 2), "ok": pa.bool_(), "shift": pa.int64()}
+    kinds |= dict.fromkeys(("visitor", "plan", "team"), pa.string())
+    kinds |= {field.name: field.type for field in arrow}
+    return pa.Table.from_pylist(table, pa.schema(kinds))

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from sessionkit._for_addons import check_key_and_time, is_future, quoted
+from sessionkit._for_addons import check_key_and_time, hash_on_sail, is_future, is_sail, quoted
 from sessionkit.addons.gap.tallies import FOLDS, REASONS, SCHEMA, TOTAL, Numbers, Tally
 from sessionkit.errors import UnsupportedError
 
@@ -89,8 +89,9 @@ def events_of(
         value = F.col(quoted(by)).cast("string")
         part = [F.coalesce(F.concat(F.lit("="), value), F.lit("null")).alias("part")]
         columns.append(part[0])
+    hash_of = hash_on_sail if is_sail(frame.sparkSession) else F.xxhash64
     return frame.select(
-        F.xxhash64(*columns).alias("key"),
+        hash_of(*columns).alias("key"),
         F.unix_micros(time).alias("at"),
         reason.cast("long").alias("rejected"),
         *part,
