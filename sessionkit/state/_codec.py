@@ -18,6 +18,8 @@ from sessionkit.state._collections import (
     DictType,
     Field,
     ListType,
+    OptionalType,
+    TupleType,
     arrow_schema,
     inner_type,
 )
@@ -25,6 +27,8 @@ from sessionkit.state._fields import fields_of
 from sessionkit.state._types import Convert, FieldType, Form, same
 
 Places: TypeAlias = npt.NDArray[np.int64] | None
+CODE: Final = ("__attrs_pre_init__", "__attrs_post_init__", "__post_init__")
+"""The methods that attrs and dataclasses call in `__init__`."""
 MISFITS: Final = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
@@ -69,6 +73,24 @@ class ClassCodec:
             return error
         return None
 
+    @cached_property
+    def computes(self) -> bool:
+        """Whether code of the class runs where an object is made of its fields."""
+        return _computes(self.type)
+
+    def changed(self, columns: Sequence[pa.Array]) -> tuple[int, str] | None:
+        """Return the first object that is another one when it's read, by position, and how."""
+        again = self.encode(self.decode(columns))
+        for field, column, other in zip(self.type.fields, columns, again, strict=True):
+            if column.equals(other):
+                continue
+            # By their text, NaN equals NaN.
+            for place, values in enumerate(zip(*map(_shown, (column, other)), strict=True)):
+                if values[0] != values[1]:
+                    name = f"{self.type.cls.__name__}.{field.name}"
+                    return place, f"`{name}` is {values[0]}, and would be read as {values[1]}"
+        return None
+
     def copied(self, value: Any) -> Any:
         """
         Return a deep copy of an object.
@@ -97,6 +119,24 @@ class ClassCodec:
         """Rebuild the objects from at least one column, in the order of the fields."""
         types = map(attrgetter("type"), self.type.fields)
         return list(map(self.type.build, *map(decode_column, types, columns, repeat(places))))
+
+
+def _computes(kind: FieldType) -> bool:
+    match kind:
+        case AttrsType():
+            made = attrs.fields(kind.cls) if attrs.has(kind.cls) else ()
+            runs = any(field.converter is not None for field in made)
+            runs |= any(hasattr(kind.cls, name) for name in CODE)
+            return runs or any(_computes(field.type) for field in kind.fields)
+        case OptionalType(inner=inner) | ListType(item=inner) | DictType(value=inner):
+            return _computes(inner)
+        case TupleType(items=items):
+            return any(map(_computes, items))
+    return False
+
+
+def _shown(column: pa.Array) -> list[str]:
+    return list(map(repr, column.to_pylist()))
 
 
 def _is_flat(kind: FieldType) -> bool:

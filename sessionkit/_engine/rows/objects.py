@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Mapping, 
 from functools import partial
 from itertools import repeat
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
@@ -18,6 +18,8 @@ from sessionkit.state._codec import Places, codec_of, decode_column, encode_colu
 from sessionkit.state._collections import Field
 
 S = TypeVar("S")
+TRIED: Final = 100
+"""How many states of a class with code of its own are read again, to see if they are the same."""
 
 
 def decode_keys(spec: AnySpec, table: pa.Table) -> list[Any]:
@@ -67,10 +69,18 @@ def encode_states(
     """
     codec = codec_of(cls)
     try:
-        return codec.encode(states)
+        columns = codec.encode(states)
     except StateValueError:
         place, misfit = codec.first_misfit(states)
         raise StateValueError(f"the state of {key_at(place)!r} does not fit: {misfit}") from misfit
+    if codec.computes and (changed := codec.changed([one[:TRIED] for one in columns])):
+        place, how = changed
+        hint = (
+            "let a converter or `__post_init__` leave what it has made as it is; or compute the "
+            "value in your functions"
+        )
+        raise StateValueError(f"the state of {key_at(place)!r} does not fit: {how}", hint)
+    return columns
 
 
 def _number(table: pa.Table, places: Places) -> int:
